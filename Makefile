@@ -1,0 +1,50 @@
+# make explore   set up what it needs and open the explorer on the default model
+# make test      set up the rest and run the tests
+# make check     formatting, lint, types
+# make bench     speed beside sentence-transformers on the same weights
+# make web       rebuild the explorer's page from web/ (needs Node; the built page is committed)
+
+PYTHON ?= python3
+BIN := .venv/bin
+DATA ?= ../shared/data
+TEXT ?=
+
+.PHONY: explore test test-slow check format bench web clean
+.DELETE_ON_ERROR:
+
+explore: .venv/run.stamp
+	$(BIN)/unmask explore $(if $(TEXT),"$(TEXT)")
+
+test: .venv/dev.stamp
+	$(BIN)/pytest -m "not slow"
+
+test-slow: .venv/dev.stamp
+	$(BIN)/pytest -m slow
+
+check: .venv/dev.stamp
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/pytest tests/unit/test_structure.py
+
+format: .venv/dev.stamp
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: .venv/dev.stamp
+	$(BIN)/python benchmarks/embed_stsb.py --data $(DATA)
+
+web:
+	cd web && npm ci && npm run build
+
+clean:
+	rm -rf .venv
+
+.venv/run.stamp: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --disable-pip-version-check --quiet -c constraints.txt -e '.[default,explorer]'
+	touch $@
+
+.venv/dev.stamp: .venv/run.stamp
+	$(BIN)/pip install --disable-pip-version-check --quiet -c constraints.txt -e '.[default,explorer,dev]'
+	touch $@

@@ -1,0 +1,81 @@
+"""The two forms in which embeddings are written, and what identifies a run."""
+
+import hashlib
+import io
+import json
+from collections.abc import Sequence
+from enum import Enum
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.errors import InvalidRequest
+from unmask.model.weights import Checkpoint
+from unmask.text import Encoding, Line
+
+
+class RowFormat(Enum):
+    """How rows are written."""
+
+    JSONL = ".jsonl"
+    """One object a line: source, line, tokens, total_tokens, embedding."""
+    NUMPY = ".npy"
+    """A float32 array (S, E)."""
+
+    def header(self, rows: int, width: int) -> bytes:
+        """What stands before the first row."""
+        if self is RowFormat.JSONL:
+            return b""
+        written = io.BytesIO()
+        shape = {"descr": "<f4", "fortran_order": False, "shape": (rows, width)}
+        np.lib.format.write_array_header_1_0(written, shape)
+        return written.getvalue()
+
+    def rows(
+        self,
+        lines: Sequence[Line],
+        encodings: Sequence[Encoding],
+        embeddings_SE: NDArray[np.float32],
+    ) -> bytes:
+        """The bytes of some rows."""
+        if self is RowFormat.NUMPY:
+            return embeddings_SE.astype("<f4").tobytes()
+        objects = (
+            {
+                "source": line.source,
+                "line": line.number,
+                "tokens": len(encoding),
+                "total_tokens": encoding.total_tokens,
+                "embedding": row.tolist(),
+            }
+            for line, encoding, row in zip(lines, encodings, embeddings_SE, strict=True)
+        )
+        return "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in objects).encode()
+
+
+def format_of(output: Path | None) -> RowFormat:
+    """The form that a file's name asks for; JSONL for standard output.
+
+    Raises:
+        InvalidRequest: the name ends in neither.
+    """
+    if output is None:
+        return RowFormat.JSONL
+    for form in RowFormat:
+        if output.suffix == form.value:
+            return form
+    raise InvalidRequest(f"{output} ends in neither .jsonl nor .npy; name the output with one of them")
+
+
+def fingerprint(checkpoint: Checkpoint, lines: Sequence[Line], settings: object) -> str:
+    """Identifies the weights, the texts and the settings of a run, as 64 hexadecimal digits."""
+    digest = hashlib.sha256(repr(settings).encode())
+    for path in sorted({tensor.file for tensor in checkpoint.tensors.values()}):
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    for _, content in sorted(checkpoint.tokenizer.files.items()):
+        digest.update(hashlib.sha256(content).digest())
+    for line in lines:
+        digest.update(f"{line.source}\0{line.number}\0{line.text}\n".encode())
+    return digest.hexdigest()

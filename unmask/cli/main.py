@@ -1,0 +1,54 @@
+"""The program: its commands, and how any fault ends in one sentence and a non-zero exit."""
+
+import os
+import sys
+from typing import NoReturn
+
+from cyclopts import App, CycloptsError
+
+import unmask
+from unmask.cli.convert import convert
+from unmask.cli.embed import embed
+from unmask.cli.explore import explore
+from unmask.cli.inspect import inspect
+from unmask.cli.kernels import kernels
+from unmask.cli.look import look
+from unmask.cli.models import models
+from unmask.errors import UnmaskError
+
+COMMANDS = (look, explore, embed, inspect, convert, models, kernels)
+"""Every command, in the order of the help text."""
+
+app = App(
+    name="unmask",
+    help="Encoder-only Transformers: load them, run them fast, look inside them.",
+    version=unmask.__version__,
+    result_action="return_value",
+)
+for command in COMMANDS:
+    app.command(command, sort_key=COMMANDS.index(command))
+
+
+def main() -> None:
+    """Run the command that the arguments name; exit 0, 1 (it failed), 2 (misused) or 130 (stopped)."""
+    try:
+        app(exit_on_error=False, print_error=False)
+        sys.stdout.flush()
+    except UnmaskError as error:
+        _stop(1, str(error))
+    except CycloptsError as error:
+        _stop(2, f"{' '.join(str(error).split())} (see: unmask --help)")
+    except KeyboardInterrupt:
+        _stop(130, "stopped")
+    except BrokenPipeError:
+        # The reader, head for instance, has had enough; nothing more can be written there.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        _stop(1, f"{error.strerror or error}: {error.filename or 'standard output'}")
+
+
+def _stop(code: int, sentence: str) -> NoReturn:
+    print(f"unmask: {sentence}", file=sys.stderr)
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - a failed flush must not speak again at exit
+    sys.exit(code)

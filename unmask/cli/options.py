@@ -1,0 +1,29 @@
+"""Options that several commands share."""
+
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from unmask.text import TooLong
+
+Dtype = Literal["float32", "bfloat16", "float64"]
+
+ModelOption = Annotated[
+    str,
+    Parameter(name=["--model", "-m"], help="a checkpoint folder, a hub id such as owner/model, or default"),
+]
+RevisionOption = Annotated[
+    str | None, Parameter(name="--revision", help="a branch, tag or commit of the hub")
+]
+DtypeOption = Annotated[Dtype, Parameter(name="--dtype", help="number format of the weights")]
+KernelOption = Annotated[
+    str | None, Parameter(name="--kernel", help="an attention kernel (see: unmask kernels)")
+]
+TooLongOption = Annotated[
+    TooLong,
+    Parameter(
+        name="--too-long",
+        help="refuse a text longer than the model reads, or cut it to its beginning",
+    ),
+]
+JsonOption = Annotated[bool, Parameter(name="--json", negative="", help="print the result as JSON")]

@@ -1,0 +1,75 @@
+"""How results reach a person or a program: tables, JSON, and progress that fits where it is shown."""
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.table import Table
+
+from unmask.tasks.progress import Progress
+
+
+def console() -> Console:
+    """Where people read results. Elsewhere than on a terminal lines are not folded or coloured."""
+    return Console(width=None if sys.stdout.isatty() else 200, highlight=False, soft_wrap=True)
+
+
+def table(title: str | None, *columns: str, right: tuple[str, ...] = ()) -> Table:
+    """An empty table in the style of every command."""
+    made = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        made.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    return made
+
+
+def print_json(value: object, stream: TextIO | None = None) -> None:
+    """The value as JSON on one line; parts of a spec say their kind, since unions hold several."""
+    print(json.dumps(plain(value), ensure_ascii=False, allow_nan=False), file=stream)
+
+
+def plain(value: object) -> Any:
+    """A value of JSON's own types."""
+    if is_dataclass(value) and not isinstance(value, type):
+        named = (
+            {"kind": type(value).__name__} if type(value).__module__.startswith("unmask.model.spec") else {}
+        )
+        return named | {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, frozenset):
+        return sorted(map(str, value))
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return value
+
+
+@contextmanager
+def progress(what: str, total: int) -> Iterator[Progress]:
+    """A bar on a terminal, a plain line every few seconds elsewhere; both on standard error."""
+    if sys.stderr.isatty():
+        from rich.progress import Progress as Bars
+
+        with Bars(console=Console(stderr=True), transient=True) as bars:
+            task = bars.add_task(what, total=total)
+            yield lambda done, _: bars.update(task, completed=done)
+        return
+    start = last = time.monotonic()
+
+    def report(done: int, _: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= 5 and done:
+            last = now
+            left = (now - start) / done * (total - done)
+            print(
+                f"{what}: {done:,} of {total:,}, about {left:.0f} s left",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    yield report

@@ -1,0 +1,65 @@
+"""Files and folders that appear whole or not at all."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from unmask.errors import OutputError
+
+Result = TypeVar("Result")
+
+
+def unwritable(path: Path, error: OSError) -> OutputError:
+    """The sentence for a file system that refused to write ``path``."""
+    return OutputError(f"cannot write {path}: {error.strerror or error}")
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """A path to write to, renamed to ``path`` when the block ends well and removed when it does not.
+
+    Raises:
+        OutputError: the disk is full or read-only, or the folder is not there.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        yield partial
+        with partial.open("rb") as written:
+            os.fsync(written.fileno())
+        os.replace(partial, path)
+    except OSError as error:
+        raise unwritable(path, error) from None
+    finally:
+        if partial.exists():
+            partial.unlink()
+
+
+@contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """A new folder to fill, renamed to ``path`` when the block ends well and removed when it does not.
+
+    Raises:
+        OutputError: ``path`` exists and is not an empty folder, or it cannot be written.
+    """
+    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+        raise OutputError(f"{path} exists already; name a folder that does not, or an empty one")
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        partial.mkdir(parents=True)
+        yield partial
+        os.replace(partial, path)
+    except OSError as error:
+        raise unwritable(path, error) from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def read_bytes(path: Path, error: Callable[[str], Exception]) -> bytes:
+    """The contents of a file; ``error`` makes the exception from a sentence when it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError as fault:
+        raise error(f"cannot read {path}: {fault.strerror or fault}") from None

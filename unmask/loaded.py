@@ -1,0 +1,255 @@
+"""What `unmask.load` returns: a checkpoint ready for inference."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from unmask.errors import InvalidRequest
+from unmask.model.encoder import Encoder
+from unmask.model.spec import EmbeddingHead, EncoderSpec, PoolingMode
+from unmask.model.tap import Place
+from unmask.model.weights import Checkpoint, find, read_checkpoint
+from unmask.model.weights.build import build
+from unmask.model.weights.save import save
+from unmask.see import AttentionView
+from unmask.tasks import Progress
+from unmask.tasks.embed import TOKENS_PER_PASS, embed
+from unmask.text import Encoding, PackedBatch, Tokenizer, TooLong
+
+Layers = Literal["last", "all"]
+
+
+class Model:
+    """A loaded encoder with its tokenizer. Made by `load`."""
+
+    def __init__(self, encoder: Encoder, checkpoint: Checkpoint) -> None:
+        self.encoder = encoder
+        """The plain `torch.nn.Module`, for training and for reading."""
+        self.checkpoint = checkpoint
+        """What its folder says."""
+
+    def __repr__(self) -> str:
+        return (
+            f"<unmask model {self.name}: {self.checkpoint.family.name}, {self.layer_count} layers, "
+            f"width {self.width}, {self.parameter_count:,} parameters, {self.dtype} on {self.device}>"
+        )
+
+    @property
+    def name(self) -> str:
+        """The published name where it is known, else the folder's."""
+        return self.checkpoint.source.name
+
+    @property
+    def revision(self) -> str | None:
+        """The hub's 40-digit commit; None for a local folder."""
+        return self.checkpoint.source.revision
+
+    @property
+    def spec(self) -> EncoderSpec:
+        """The encoder as a value."""
+        return self.encoder.spec
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Text to ids."""
+        return self.checkpoint.tokenizer
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The longest text it reads, special tokens included; None where nothing sets a limit."""
+        return self.checkpoint.max_tokens
+
+    @property
+    def layer_count(self) -> int:
+        """L."""
+        return len(self.spec.layers)
+
+    @property
+    def head_count(self) -> int:
+        """H of the layer with most heads."""
+        return max(layer.mixer.heads for layer in self.spec.layers)
+
+    @property
+    def width(self) -> int:
+        """D."""
+        return self.spec.width
+
+    @property
+    def parameter_count(self) -> int:
+        """Trained numbers."""
+        return sum(parameter.numel() for parameter in self.encoder.parameters())
+
+    @property
+    def dtype(self) -> str:
+        """The number format of the weights."""
+        return str(self.encoder.embedding.words.weight.dtype).removeprefix("torch.")
+
+    @property
+    def device(self) -> str:
+        """Where the weights are."""
+        return str(self.encoder.device)
+
+    def encode(
+        self,
+        texts: Sequence[str],
+        pairs: Sequence[str] | None = None,
+        *,
+        too_long: TooLong = "error",
+    ) -> list[Encoding]:
+        """Tokens of each text, within what the model reads; see `Tokenizer.encode_batch`."""
+        return self.tokenizer.encode_batch(
+            _listed(texts), pairs, max_tokens=self.max_tokens, too_long=too_long
+        )
+
+    def embed(
+        self,
+        texts: str | Sequence[str],
+        *,
+        too_long: TooLong = "error",
+        pooling: PoolingMode | None = None,
+        unit_length: bool | None = None,
+        tokens_per_pass: int = TOKENS_PER_PASS,
+        progress: Progress | None = None,
+    ) -> NDArray[np.float32]:
+        """Sentence embeddings, float32: (S, E) for a list of texts, (E,) for one string.
+
+        Args:
+            texts: one text or several.
+            too_long: what to do with a text of more than `max_tokens` tokens; see `Encoding`.
+            pooling: instead of what the checkpoint says, if it says anything.
+            unit_length: whether to divide by the Euclidean length, likewise.
+            tokens_per_pass: the most tokens that run together; changes speed and memory only.
+            progress: called with (texts done, texts in all).
+
+        Raises:
+            TextError: a text is empty, too long, or no text.
+            InvalidRequest: the checkpoint does not say how to pool, and neither does the call.
+        """
+        head = self.embedding_head(pooling, unit_length)
+        encodings = self.encode([texts] if isinstance(texts, str) else texts, too_long=too_long)
+        embeddings_SE = self.embed_encodings(
+            encodings, head, tokens_per_pass=tokens_per_pass, progress=progress
+        )
+        return embeddings_SE[0] if isinstance(texts, str) else embeddings_SE
+
+    def embed_encodings(
+        self,
+        encodings: Sequence[Encoding],
+        head: EmbeddingHead,
+        *,
+        tokens_per_pass: int = TOKENS_PER_PASS,
+        progress: Progress | None = None,
+    ) -> NDArray[np.float32]:
+        """Embeddings (S, E) of texts that are tokens already, made by ``head``; see `embed`."""
+        return embed(self.encoder, head, encodings, tokens_per_pass=tokens_per_pass, progress=progress)
+
+    def embedding_head(
+        self, pooling: PoolingMode | None = None, unit_length: bool | None = None
+    ) -> EmbeddingHead:
+        """How embeddings are made: what the checkpoint says, or what is asked for instead.
+
+        Raises:
+            InvalidRequest: neither says how to pool.
+        """
+        published = self.checkpoint.head
+        if isinstance(published, str):
+            if pooling is None:
+                raise InvalidRequest(f"{published}, for instance mean")
+            return EmbeddingHead((pooling,), bool(unit_length))
+        return EmbeddingHead(
+            published.pooling if pooling is None else (pooling,),
+            published.unit_length if unit_length is None else unit_length,
+        )
+
+    def hidden(
+        self, texts: Sequence[str], *, layers: Layers = "last", too_long: TooLong = "error"
+    ) -> list[Tensor]:
+        """Hidden states of each text; see `hidden_ids`."""
+        encodings = self.encode(texts, too_long=too_long)
+        return self.hidden_ids(
+            [one.ids for one in encodings], [one.segments for one in encodings], layers=layers
+        )
+
+    def hidden_ids(
+        self,
+        ids: Sequence[Sequence[int] | NDArray[np.int64]],
+        segments: Sequence[Sequence[int] | NDArray[np.int64]] | None = None,
+        *,
+        layers: Layers = "last",
+    ) -> list[Tensor]:
+        """Hidden states of sequences of token ids, which run packed as one pass.
+
+        Args:
+            ids: one list of ids a sequence, special tokens included.
+            segments: one list of segments a sequence; 0 everywhere where not given.
+            layers: ``"last"`` gives a tensor (N, D) a sequence; ``"all"`` gives (L + 1, N, D), the
+                embedding's output first.
+
+        Raises:
+            InvalidRequest: no ids, an id or segment outside its table, or a sequence too long.
+        """
+        batch = PackedBatch.of_ids(ids, segments)
+        _check_range("token id", batch.ids_T, self.spec.embedding.vocabulary)
+        _check_range("segment", batch.segments_T, max(1, self.spec.embedding.segments))
+        states: list[Tensor] = []
+
+        def listen(place: Place, layer: int, tensor: Tensor) -> None:
+            if place in (Place.EMBEDDED, Place.LAYER):
+                states.append(tensor)
+
+        with torch.inference_mode():
+            x_TD = self.encoder.encode(batch, tap=listen if layers == "all" else None)
+            kept = torch.stack([*states[:-1], x_TD]) if layers == "all" else x_TD
+        return [kept[..., batch.layout.rows(s), :] for s in range(batch.layout.sequence_count)]
+
+    def attention(self, text: str, pair: str | None = None, *, too_long: TooLong = "error") -> AttentionView:
+        """Exact attention of one text (or pair), any rectangle of any head; no N x N is held."""
+        encoding = self.tokenizer.encode(text, pair, max_tokens=self.max_tokens, too_long=too_long)
+        return AttentionView(self.encoder, encoding)
+
+    def save(self, folder: str | Path) -> None:
+        """Write a checkpoint folder that `transformers` and `sentence-transformers` load too."""
+        save(self.encoder, self.checkpoint, folder)
+
+
+def load(
+    source: str | Path,
+    *,
+    dtype: str = "float32",
+    device: str | None = None,
+    kernel: str | None = None,
+    revision: str | None = None,
+) -> Model:
+    """Load an encoder for inference.
+
+    Args:
+        source: ``"default"``, a checkpoint folder, or a hub id such as ``owner/model``.
+        dtype: ``"float32"``, ``"bfloat16"`` or ``"float64"``; stored weights are converted to it.
+        device: as torch names it; None is the CPU.
+        kernel: the attention kernel to use (see ``unmask kernels``); None takes the first that can.
+        revision: a branch, tag or commit of the hub; the commit it stands for is recorded.
+
+    Raises:
+        CheckpointError: the checkpoint cannot be found, read or trusted.
+        KernelError: there is no such kernel.
+        MissingExtra: "default" is asked for and its package is not installed.
+    """
+    checkpoint = read_checkpoint(find(source, revision))
+    return Model(build(checkpoint, dtype=dtype, device=device, kernel=kernel), checkpoint)
+
+
+def _listed(texts: Sequence[str]) -> Sequence[str]:
+    if isinstance(texts, str):
+        raise InvalidRequest("one string was given where a list of texts is read; put it in a list")
+    return texts
+
+
+def _check_range(what: str, values: NDArray[np.int64], size: int) -> None:
+    if values.min() < 0 or values.max() >= size:
+        worst = int(values.max()) if values.max() >= size else int(values.min())
+        raise InvalidRequest(f"a {what} is {worst}; this model has 0 to {size - 1}")

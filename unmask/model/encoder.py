@@ -1,0 +1,104 @@
+"""The one encoder, built from an `EncoderSpec`. It knows no family's name."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from unmask.errors import InvalidRequest, UnknownArchitecture
+from unmask.model.heads.pooling import PoolerLayer
+from unmask.model.layers import AttentionPlan, Block, EmbeddingLayer, build_norm
+from unmask.model.spec import EncoderSpec
+from unmask.model.tap import Place, Tap
+from unmask.text.batch import PackedBatch, SequenceLayout
+
+
+class Encoder(nn.Module):
+    """Packed tokens to hidden states. Sequences never see one another.
+
+    Args:
+        spec: everything that decides tensors and outputs.
+        kernel: the name of the attention kernel to use; None takes the first that can.
+    """
+
+    def __init__(self, spec: EncoderSpec, *, kernel: str | None = None) -> None:
+        super().__init__()
+        if spec.convolution is not None:
+            raise UnknownArchitecture("a Convolution can be described but is not built")
+        self.spec = spec
+        self.kernel = kernel
+        self.embedding = EmbeddingLayer(spec.embedding, spec.width)
+        used = spec.weights_of_layer
+        self.layers = nn.ModuleList(
+            Block(spec.layers[used.index(weights)], spec.width) for weights in range(max(used) + 1)
+        )
+        self.final_norm = build_norm(spec.final_norm, spec.width)
+        self.pooler = PoolerLayer(spec.pooler, spec.width) if spec.pooler else None
+        self.initialise()
+
+    def initialise(self) -> None:
+        """Fresh weights: normal with the spec's deviation, biases 0, norms 1 (Devlin et al. 2019)."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                nn.init.normal_(module.weight, std=self.spec.init_std)
+            if isinstance(module, nn.Linear) and module.bias is not None:
+                nn.init.zeros_(module.bias)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.embedding.words.weight.device
+
+    def forward(
+        self,
+        ids_T: Tensor,
+        layout: SequenceLayout,
+        segments_T: Tensor | None = None,
+        *,
+        tap: Tap | None = None,
+    ) -> Tensor:
+        """Hidden states of the last layer, shape (T, D).
+
+        Args:
+            ids_T: token ids of all sequences, end to end.
+            layout: where each sequence begins.
+            segments_T: token types; None means 0 everywhere.
+            tap: hears tensors on their way, see `Place`.
+
+        Raises:
+            InvalidRequest: ids and layout disagree, or a sequence is longer than positions allow.
+            KernelError: no attention kernel can run this.
+        """
+        self._check(ids_T, layout)
+        segments_T = torch.zeros_like(ids_T) if segments_T is None else segments_T
+        x_TD = self.embedding(ids_T, segments_T, layout)
+        if tap is not None:
+            tap(Place.EMBEDDED, 0, x_TD)
+        plans: dict[Any, AttentionPlan] = {}
+        for layer, weights in enumerate(self.spec.weights_of_layer):
+            block = self.layers[weights]
+            assert isinstance(block, Block)
+            plan = block.attention.plan(layout, x_TD, self.kernel, plans)
+            x_TD = block(x_TD, plan, layer, tap)
+            if tap is not None:
+                tap(Place.LAYER, layer, x_TD)
+        hidden_TD: Tensor = self.final_norm(x_TD)
+        return hidden_TD
+
+    def encode(self, batch: PackedBatch, *, tap: Tap | None = None) -> Tensor:
+        """`forward` for a batch that is still on the host."""
+        ids_T, segments_T = (
+            torch.from_numpy(array).to(self.device) for array in (batch.ids_T, batch.segments_T)
+        )
+        return self(ids_T, batch.layout, segments_T, tap=tap)  # type: ignore[no-any-return]
+
+    def _check(self, ids_T: Tensor, layout: SequenceLayout) -> None:
+        if ids_T.shape != (layout.token_count,):
+            raise InvalidRequest(
+                f"the layout holds {layout.token_count} tokens and the ids have shape {tuple(ids_T.shape)}"
+            )
+        longest, limit = int(layout.lengths.max()), self.spec.max_tokens
+        if limit is not None and longest > limit:
+            raise InvalidRequest(
+                f"a sequence has {longest} tokens and the encoder's position table reaches {limit}"
+            )

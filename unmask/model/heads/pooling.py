@@ -1,0 +1,43 @@
+"""Hidden states to one vector a sequence."""
+
+import torch
+from torch import Tensor, nn
+
+from unmask.model.layers.parts import ACTIVATIONS
+from unmask.model.spec import EmbeddingHead, Pooler, PoolingMode
+from unmask.text.batch import SequenceLayout
+
+
+class PoolerLayer(nn.Module):
+    """Dense layer and activation on each sequence's first token (Devlin et al. 2019)."""
+
+    def __init__(self, spec: Pooler, width: int) -> None:
+        super().__init__()
+        self.dense = nn.Linear(width, width)
+        self.activation = ACTIVATIONS[spec.activation]
+
+    def forward(self, x_TD: Tensor, layout: SequenceLayout) -> Tensor:
+        """Shape (T, D) in, (S, D) out."""
+        return self.activation(self.dense(pool(x_TD, layout, "first")))
+
+
+def pool(x_TD: Tensor, layout: SequenceLayout, mode: PoolingMode) -> Tensor:
+    """One vector a sequence, shape (S, D): see `PoolingMode`. Special tokens count like others.
+
+    Sums of half-precision states are accumulated in float32; the result has the states' dtype.
+    """
+    if mode == "first":
+        return x_TD[torch.from_numpy(layout.offsets[:-1]).to(x_TD.device)]
+    lengths_S = torch.from_numpy(layout.lengths).to(x_TD.device)
+    if mode == "max":
+        return torch.segment_reduce(x_TD, "max", lengths=lengths_S)
+    exact_TD = x_TD.to(torch.promote_types(x_TD.dtype, torch.float32))
+    sums_SD = torch.segment_reduce(exact_TD, "sum", lengths=lengths_S)
+    counts_S1 = lengths_S[:, None].to(sums_SD.dtype)
+    return (sums_SD / (counts_S1 if mode == "mean" else counts_S1.sqrt())).to(x_TD.dtype)
+
+
+def embed(x_TD: Tensor, layout: SequenceLayout, head: EmbeddingHead) -> Tensor:
+    """Sentence embeddings as the checkpoint defines them, shape (S, E)."""
+    e_SE = torch.cat([pool(x_TD, layout, mode) for mode in head.pooling], dim=-1)
+    return torch.nn.functional.normalize(e_SE, dim=-1) if head.unit_length else e_SE

@@ -1,0 +1,53 @@
+"""The kernel that others are proved by: one tile a sequence, in float64, from the definitions alone."""
+
+import torch
+from torch import Tensor
+
+from unmask.model.kernels.interface import Attended, Capability
+from unmask.model.kernels.tile import ScoreTerms, Tile, probabilities
+from unmask.model.spec import Alibi, NoPosition, Reach, Whole, Window
+from unmask.text.batch import SequenceLayout
+
+
+class ReferenceKernel:
+    """Slow and plain. Computes in float64 whatever the inputs are, and returns their dtype."""
+
+    capability = Capability(
+        name="reference",
+        computes="one tile a sequence, in float64",
+        devices=frozenset({"cpu", "cuda"}),
+        dtypes=frozenset({"float64", "float32", "bfloat16", "float16"}),
+        reaches=frozenset({Whole, Window}),
+        positions=frozenset({NoPosition, Alibi}),
+        gradients=True,
+        dropout=True,
+        log_sum_exp=True,
+    )
+
+    def plan(self, layout: SequenceLayout, reach: Reach, device: torch.device) -> SequenceLayout:
+        """The layout itself."""
+        return layout
+
+    def attend(
+        self,
+        q_THK: Tensor,
+        k_THK: Tensor,
+        v_THK: Tensor,
+        plan: SequenceLayout,
+        *,
+        reach: Reach,
+        terms: ScoreTerms,
+        dropout: float = 0.0,
+        log_sum_exp: bool = False,
+    ) -> Attended:
+        """Sequence by sequence: scores, mask, softmax, dropout of probabilities, mix."""
+        mixed, sums = [], []
+        for sequence in range(plan.sequence_count):
+            rows = plan.rows(sequence)
+            tile = Tile.whole(rows.stop - rows.start)
+            p_HRC, lse_HR = probabilities(tile, q_THK[rows].double(), k_THK[rows].double(), reach, terms)
+            p_HRC = torch.nn.functional.dropout(p_HRC, dropout)
+            mixed.append(torch.einsum("hrc,chk->rhk", p_HRC, v_THK[rows].double()))
+            sums.append(lse_HR.T)
+        lse_TH = torch.cat(sums).to(q_THK.dtype) if log_sum_exp else None
+        return Attended(torch.cat(mixed).to(q_THK.dtype), lse_TH)

@@ -1,0 +1,44 @@
+"""One layer of the encoder: attention and feed-forward, each with its residual and its norm."""
+
+from torch import Tensor, nn
+
+from unmask.errors import UnknownArchitecture
+from unmask.model.layers.attention import AttentionPlan, SoftmaxMixer
+from unmask.model.layers.parts import build_feedforward, build_norm
+from unmask.model.spec import Layer, SoftmaxAttention
+from unmask.model.tap import Tap
+
+
+class Block(nn.Module):
+    """Both residual orders.
+
+    ::
+
+        post-norm  x ─┬─ attention ─ + ─ norm ─┬─ feed-forward ─ + ─ norm ─ y
+                      └──────────────┘         └─────────────────┘
+        pre-norm   x ─┬─ norm ─ attention ─ + ─┬─ norm ─ feed-forward ─ + ─ y
+                      └─────────────────────┘  └────────────────────────┘
+    """
+
+    def __init__(self, spec: Layer, width: int) -> None:
+        super().__init__()
+        if not isinstance(spec.mixer, SoftmaxAttention):
+            raise UnknownArchitecture(
+                f"{type(spec.mixer).__name__} can be described but is not built; use SoftmaxAttention"
+            )
+        self.norm_first = spec.norm_first
+        self.attention = SoftmaxMixer(spec.mixer, width)
+        self.attention_norm = build_norm(spec.norm if spec.attention_norm else None, width)
+        self.feedforward = build_feedforward(spec.feedforward, width)
+        self.feedforward_norm = build_norm(spec.norm, width)
+        self.dropout = nn.Dropout(spec.dropout)
+
+    def forward(self, x_TD: Tensor, plan: AttentionPlan, layer: int, tap: Tap | None) -> Tensor:
+        """Shape (T, D) in and out."""
+        if self.norm_first:
+            x_TD = x_TD + self.dropout(self.attention(self.attention_norm(x_TD), plan, layer, tap))
+            x_TD = x_TD + self.dropout(self.feedforward(self.feedforward_norm(x_TD)))
+            return x_TD
+        x_TD = self.attention_norm(x_TD + self.dropout(self.attention(x_TD, plan, layer, tap)))
+        x_TD = self.feedforward_norm(x_TD + self.dropout(self.feedforward(x_TD)))
+        return x_TD

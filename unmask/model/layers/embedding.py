@@ -1,0 +1,45 @@
+"""Ids to the first layer's input."""
+
+import torch
+from torch import Tensor, nn
+
+from unmask.model.layers.parts import build_norm
+from unmask.model.spec import Embedding
+from unmask.text.batch import SequenceLayout
+
+
+class EmbeddingLayer(nn.Module):
+    """Word + position + segment vectors, normalised, projected to D where E differs, dropped out.
+
+    Devlin et al. 2019; the projection after Lan et al. 2020 (ALBERT).
+    """
+
+    def __init__(self, spec: Embedding, width: int) -> None:
+        super().__init__()
+        self.spec = spec
+        self.words = nn.Embedding(spec.vocabulary, spec.width)
+        positions = spec.positions
+        self.positions = nn.Embedding(positions.rows, spec.width) if positions else None
+        self.segments = nn.Embedding(spec.segments, spec.width) if spec.segments else None
+        projection = spec.projection
+        self.projection = nn.Linear(spec.width, width, bias=projection.bias) if projection else None
+        self.project_first = projection is not None and projection.before_norm
+        self.norm = build_norm(spec.norm, width if self.project_first else spec.width)
+        self.dropout = nn.Dropout(spec.dropout)
+
+    def forward(self, ids_T: Tensor, segments_T: Tensor, layout: SequenceLayout) -> Tensor:
+        """Shape (T,) ids and segments in, (T, D) out."""
+        x_TE: Tensor = self.words(ids_T)
+        if self.segments is not None:
+            x_TE = x_TE + self.segments(segments_T)
+        if self.positions is not None and self.spec.positions is not None and self.spec.positions.added:
+            rows_T = torch.from_numpy(layout.positions_T).to(ids_T.device)
+            x_TE = x_TE + self.positions(rows_T + self.spec.positions.offset)
+        if self.projection is None:
+            x_TD = self.norm(x_TE)
+        elif self.project_first:
+            x_TD = self.norm(self.projection(x_TE))
+        else:
+            x_TD = self.projection(self.norm(x_TE))
+        dropped_TD: Tensor = self.dropout(x_TD)
+        return dropped_TD

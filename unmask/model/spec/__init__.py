@@ -1,0 +1,68 @@
+"""The language families are written in: frozen dataclasses and closed unions. Free of torch."""
+
+from unmask.model.spec.attention import (
+    Alibi,
+    AttentionPosition,
+    Blocks,
+    Disentangled,
+    LinearAttention,
+    Mixer,
+    NoPosition,
+    Reach,
+    Rotary,
+    SoftmaxAttention,
+    Whole,
+    Window,
+    WindowAndGlobals,
+)
+from unmask.model.spec.embedding_head import EmbeddingHead, PoolingMode
+from unmask.model.spec.encoder import (
+    Convolution,
+    Embedding,
+    EncoderSpec,
+    Layer,
+    LearnedPositions,
+    Pooler,
+    Projection,
+)
+from unmask.model.spec.parts import (
+    Activation,
+    FeedForward,
+    GatedFeedForward,
+    LayerNorm,
+    Norm,
+    PlainFeedForward,
+    RMSNorm,
+)
+
+__all__ = [
+    "Activation",
+    "Alibi",
+    "AttentionPosition",
+    "Blocks",
+    "Convolution",
+    "Disentangled",
+    "Embedding",
+    "EmbeddingHead",
+    "EncoderSpec",
+    "FeedForward",
+    "GatedFeedForward",
+    "Layer",
+    "LayerNorm",
+    "LearnedPositions",
+    "LinearAttention",
+    "Mixer",
+    "NoPosition",
+    "Norm",
+    "PlainFeedForward",
+    "Pooler",
+    "PoolingMode",
+    "Projection",
+    "RMSNorm",
+    "Reach",
+    "Rotary",
+    "SoftmaxAttention",
+    "Whole",
+    "Window",
+    "WindowAndGlobals",
+]

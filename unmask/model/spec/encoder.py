@@ -1,0 +1,143 @@
+"""The encoder as one frozen value: an embedding, a tuple of layers, and what stands around them."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from unmask.errors import InvalidRequest
+from unmask.model.spec.attention import Mixer
+from unmask.model.spec.check import require_at_least, require_share
+from unmask.model.spec.parts import Activation, FeedForward, Norm
+
+
+@dataclass(frozen=True)
+class LearnedPositions:
+    """A trained vector per position. The first token uses row ``offset`` of the table of ``rows``
+    (RoBERTa starts at 2). With ``added=False`` the table is kept for a decoder that needs absolute
+    positions, and the embedding does not add it (DeBERTa v2 and v3).
+    """
+
+    rows: int
+    offset: int = 0
+    added: bool = True
+
+    def __post_init__(self) -> None:
+        require_at_least("LearnedPositions.rows", self.rows, self.offset + 1)
+
+
+@dataclass(frozen=True)
+class Projection:
+    """A linear map from the embedding's width E to the encoder's D (ALBERT, ELECTRA)."""
+
+    bias: bool = True
+    before_norm: bool = False
+    """DeBERTa projects first and normalises at D; ALBERT and ELECTRA normalise at E."""
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """Word (+ position) (+ segment) vectors, summed, normalised, dropped out."""
+
+    vocabulary: int
+    width: int
+    """E; differs from the encoder's D only with a ``projection``."""
+    positions: LearnedPositions | None = None
+    segments: int = 0
+    """Rows of the segment (token type) table; 0 for none."""
+    norm: Norm | None = None
+    projection: Projection | None = None
+    dropout: float = 0.0
+    padding_id: int | None = None
+    """The id that pads in other libraries; never used here, kept for them."""
+
+    def __post_init__(self) -> None:
+        require_at_least("vocabulary", self.vocabulary, 1)
+        require_at_least("embedding width", self.width, 1)
+        require_at_least("segments", self.segments, 0)
+        require_share("embedding dropout", self.dropout)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer: attention, then a feed-forward network, each with its residual and norm.
+
+    With ``norm_first`` the norm stands before each part (pre-norm, Xiong et al. 2020), else after the
+    residual (post-norm, Vaswani et al. 2017). ``attention_norm=False`` leaves out the first norm of a
+    pre-norm layer whose input is normalised already (ModernBERT's layer 0).
+    """
+
+    mixer: Mixer
+    feedforward: FeedForward
+    norm: Norm
+    norm_first: bool = False
+    attention_norm: bool = True
+    dropout: float = 0.0
+    """Share dropped of each part's output in training."""
+
+    def __post_init__(self) -> None:
+        require_share("layer dropout", self.dropout)
+        if not self.norm_first and not self.attention_norm:
+            raise InvalidRequest("attention_norm=False has a meaning only with norm_first=True")
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """DeBERTa v2's convolution over the embedding's output, added after layer 0."""
+
+    kernel: int
+    activation: Activation = "tanh"
+    groups: int = 1
+
+
+@dataclass(frozen=True)
+class Pooler:
+    """A dense layer and an activation on the first token's state (BERT's pooler)."""
+
+    activation: Activation = "tanh"
+
+
+@dataclass(frozen=True)
+class EncoderSpec:
+    """Everything that decides an encoder's tensors and outputs. Depth is the number of ``layers``."""
+
+    width: int
+    """D."""
+    embedding: Embedding
+    layers: tuple[Layer, ...]
+    final_norm: Norm | None = None
+    sharing: tuple[int, ...] | None = None
+    """Which set of weights each layer uses, from 0 (ALBERT's groups); None: each its own."""
+    convolution: Convolution | None = None
+    pooler: Pooler | None = None
+    init_std: float = 0.02
+
+    def __post_init__(self) -> None:
+        require_at_least("width", self.width, 1)
+        require_at_least("number of layers", len(self.layers), 1)
+        if self.embedding.width != self.width and self.embedding.projection is None:
+            raise InvalidRequest(
+                f"the embedding is {self.embedding.width} wide and the encoder {self.width}; add a projection"
+            )
+        if self.sharing is not None:
+            self._check_sharing(self.sharing)
+
+    def _check_sharing(self, sharing: tuple[int, ...]) -> None:
+        if len(sharing) != len(self.layers):
+            raise InvalidRequest(f"sharing names {len(sharing)} layers of {len(self.layers)}")
+        if sorted(set(sharing)) != list(range(max(sharing) + 1)):
+            raise InvalidRequest(f"sharing must use every number from 0 to its largest, not {sharing}")
+        for group in Counter(sharing):
+            if len({layer for layer, uses in zip(self.layers, sharing, strict=True) if uses == group}) > 1:
+                raise InvalidRequest(f"layers that share weights {group} differ from one another")
+
+    @property
+    def weights_of_layer(self) -> tuple[int, ...]:
+        """For each layer, the number of the set of weights it uses."""
+        return tuple(range(len(self.layers))) if self.sharing is None else self.sharing
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The longest sequence that positions allow, special tokens included; None: no limit."""
+        positions = self.embedding.positions
+        if positions is None or not positions.added:
+            return None
+        return positions.rows - positions.offset

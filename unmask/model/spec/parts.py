@@ -1,0 +1,64 @@
+"""Small parts of a layer as values: norms, activations, feed-forward networks."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from unmask.model.spec.check import require_at_least, require_positive
+
+Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "tanh"]
+"""``gelu`` is the exact (erf) form of Hendrycks & Gimpel 2016, ``gelu_tanh`` its tanh approximation."""
+
+
+@dataclass(frozen=True)
+class LayerNorm:
+    """Ba, Kiros & Hinton 2016: zero mean, unit variance over the width, then scale and (``bias``) shift."""
+
+    eps: float
+    bias: bool = True
+
+    def __post_init__(self) -> None:
+        require_positive("LayerNorm.eps", self.eps)
+
+
+@dataclass(frozen=True)
+class RMSNorm:
+    """Zhang & Sennrich 2019: unit root mean square over the width, then scale."""
+
+    eps: float
+
+    def __post_init__(self) -> None:
+        require_positive("RMSNorm.eps", self.eps)
+
+
+Norm = LayerNorm | RMSNorm
+
+
+@dataclass(frozen=True)
+class PlainFeedForward:
+    """``out(activation(in(x)))``: D to ``width`` and back."""
+
+    width: int
+    activation: Activation
+    bias: bool = True
+
+    def __post_init__(self) -> None:
+        require_at_least("feed-forward width", self.width, 1)
+
+
+@dataclass(frozen=True)
+class GatedFeedForward:
+    """Shazeer 2020: ``out(activation(a) * b)`` with ``a | b = in(x)``: D to twice ``width`` and back.
+
+    ``width`` is that of one half. GeGLU is ``activation="gelu"``, SwiGLU is ``"silu"``.
+    """
+
+    width: int
+    activation: Activation
+    in_bias: bool = False
+    out_bias: bool = False
+
+    def __post_init__(self) -> None:
+        require_at_least("feed-forward width", self.width, 1)
+
+
+FeedForward = PlainFeedForward | GatedFeedForward

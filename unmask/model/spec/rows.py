@@ -1,0 +1,34 @@
+"""How a family's checkpoints name tensors: rows of one table that is read in both directions.
+
+A row names a module (the part before ``.weight`` or ``.bias``) or a whole tensor; ``{l}`` stands for
+the number of a layer's set of weights.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Rename:
+    """One of theirs is one of ours."""
+
+    theirs: str
+    ours: str
+
+
+@dataclass(frozen=True)
+class Concat:
+    """Several of theirs, of equal shape, stacked along their first axis, are one of ours."""
+
+    theirs: tuple[str, ...]
+    ours: str
+
+
+@dataclass(frozen=True)
+class Ignore:
+    """Theirs that have no place here (``*`` matches anything), and why."""
+
+    theirs: str
+    reason: str
+
+
+Row = Rename | Concat | Ignore

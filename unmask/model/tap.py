@@ -1,0 +1,27 @@
+"""Named places inside the encoder where analysis may listen, without changing what it computes."""
+
+from collections.abc import Callable
+from enum import Enum
+
+from torch import Tensor
+
+
+class Place(Enum):
+    """Where a tensor was when a tap heard it. Its shape is in the description."""
+
+    EMBEDDED = "embedded"
+    """The first layer's input, (T, D); layer 0."""
+    QUERY = "query"
+    """Queries as the scores see them, turned by rotary positions if there are any, (T, H, K)."""
+    KEY = "key"
+    """Keys likewise, (T, H, K)."""
+    VALUE = "value"
+    """Values, (T, H, K)."""
+    MIXED = "mixed"
+    """Values mixed by attention, before the output projection, (T, H, K)."""
+    LAYER = "layer"
+    """A layer's output, (T, D)."""
+
+
+Tap = Callable[[Place, int, Tensor], None]
+"""Called as ``tap(place, layer, tensor)`` during a forward pass; it must not change the tensor."""

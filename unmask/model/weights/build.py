@@ -1,0 +1,116 @@
+"""From a checkpoint's files to an encoder with its weights, every tensor accounted for."""
+
+from collections.abc import Mapping
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from unmask.errors import CorruptCheckpoint, InvalidRequest, TensorMismatch
+from unmask.model.encoder import Encoder
+from unmask.model.spec import EncoderSpec
+from unmask.model.weights.checkpoint import Checkpoint
+from unmask.model.weights.claims import Claims, claim
+
+DTYPES: dict[str, torch.dtype] = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float64": torch.float64,
+}
+
+
+def on_meta(spec: EncoderSpec) -> Encoder:
+    """The encoder without memory behind its tensors: for shapes and counts."""
+    with torch.device("meta"):
+        return Encoder(spec)
+
+
+def parameter_count(spec: EncoderSpec) -> int:
+    """Trained numbers of an encoder, shared ones counted once."""
+    return sum(parameter.numel() for parameter in on_meta(spec).parameters())
+
+
+def claims(checkpoint: Checkpoint) -> Claims:
+    """The fate of every tensor of the checkpoint.
+
+    Raises:
+        TensorMismatch: a tensor is missing, has no place, or has another shape than the spec says.
+    """
+    family = checkpoint.family
+    shapes = {name: tuple(t.shape) for name, t in on_meta(checkpoint.spec).state_dict().items()}
+    made = claim(family.rows, family.prefix, shapes, checkpoint.tensors)
+    for ours, sources in made.sources.items():
+        first, *rest = shapes[ours]
+        wanted = (first // len(sources), *rest)
+        for name in sources:
+            found = checkpoint.tensors[name].shape
+            if found != wanted:
+                raise TensorMismatch(
+                    f"the tensor {name} has shape {_by(found)} and config.json asks for {_by(wanted)}"
+                )
+    return made
+
+
+def build(
+    checkpoint: Checkpoint,
+    *,
+    dtype: str = "float32",
+    device: str | None = None,
+    kernel: str | None = None,
+) -> Encoder:
+    """The encoder with its weights, in evaluation mode.
+
+    Args:
+        checkpoint: what `read_checkpoint` read.
+        dtype: a name in `DTYPES`; stored weights are converted to it.
+        device: as torch names it; None is the CPU.
+        kernel: the attention kernel to use; None takes the first that can.
+
+    Raises:
+        TensorMismatch: see `claims`.
+        CorruptCheckpoint: a file cannot be read, or holds a number that is not finite.
+    """
+    if dtype not in DTYPES:
+        raise InvalidRequest(f"dtype is {dtype!r}; it can be {', '.join(DTYPES)}")
+    made = claims(checkpoint)
+    stored = _read_tensors(checkpoint, made)
+    with torch.device("meta"):
+        encoder = Encoder(checkpoint.spec, kernel=kernel)
+    state = {
+        ours: torch.cat([stored[name] for name in sources]) if len(sources) > 1 else stored[sources[0]]
+        for ours, sources in made.sources.items()
+    }
+    for ours, tensor in state.items():
+        if not torch.isfinite(tensor).all():
+            raise CorruptCheckpoint(f"the tensor {made.sources[ours][0]} holds a number that is not finite")
+        state[ours] = tensor.to(device=_device(device), dtype=DTYPES[dtype])
+    encoder.load_state_dict(state, assign=True)
+    return encoder.eval()
+
+
+def _read_tensors(checkpoint: Checkpoint, made: Claims) -> Mapping[str, Tensor]:
+    wanted = {name for sources in made.sources.values() for name in sources}
+    tensors: dict[str, Tensor] = {}
+    for path in sorted({checkpoint.tensors[name].file for name in wanted}):
+        try:
+            with safe_open(path, framework="pt") as file:
+                for name in wanted:
+                    if checkpoint.tensors[name].file == path:
+                        tensors[name] = file.get_tensor(name)
+        except (SafetensorError, OSError) as error:
+            raise CorruptCheckpoint(f"{path} is damaged or incomplete: {error}") from None
+    return tensors
+
+
+def _device(name: str | None) -> torch.device:
+    try:
+        device = torch.device(name or "cpu")
+    except RuntimeError:
+        raise InvalidRequest(f"device is {name!r}; give one that torch knows, such as cpu or cuda") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise InvalidRequest("device is cuda, and torch finds no CUDA device here; use cpu")
+    return device
+
+
+def _by(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape)) or "a single number"

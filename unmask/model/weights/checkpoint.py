@@ -1,0 +1,109 @@
+"""A checkpoint as a plain value: what a folder says, before any weight is loaded."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from unmask.errors import CheckpointNotFound, CorruptCheckpoint
+from unmask.files import read_bytes
+from unmask.model.families import Family, family_of
+from unmask.model.spec import EmbeddingHead, EncoderSpec
+from unmask.model.spec.config import ConfigReader
+from unmask.model.weights.claims import canonical
+from unmask.model.weights.embedding_head import (
+    EMBEDDING_FILES,
+    read_config,
+    read_head,
+    read_json,
+)
+from unmask.model.weights.source import Source
+from unmask.model.weights.tensors import StoredTensor, stored_tensors
+from unmask.text.tokenizer import TOKENIZER_FILES, Tokenizer
+
+NO_LIMIT = 1_000_000
+"""Published tokenizers write a huge number where they mean that there is no limit."""
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """A folder that holds an encoder: its spec, tokenizer, embedding head and stored tensors."""
+
+    source: Source
+    family: Family
+    spec: EncoderSpec
+    config: Mapping[str, Any]
+    """config.json as it stands."""
+    unread_config: tuple[str, ...]
+    """Keys of config.json that nothing here understands; kept when saving."""
+    tensors: Mapping[str, StoredTensor]
+    tokenizer: Tokenizer
+    head: EmbeddingHead | str
+    """How to make a sentence embedding, or the sentence that says why that is not known."""
+    max_tokens: int | None
+    """The longest text it reads, special tokens included; None where nothing sets a limit."""
+    sentence_files: Mapping[str, bytes]
+    """The files of `sentence-transformers` that are kept byte for byte."""
+
+
+def read_checkpoint(source: Source) -> Checkpoint:
+    """Read everything but the weights themselves.
+
+    Raises:
+        CheckpointError: what is wrong with the folder, in one sentence.
+    """
+    folder = source.folder
+    if not (folder / "config.json").is_file():
+        raise CheckpointNotFound(f"{folder} holds no config.json, so it is no checkpoint folder")
+    config = read_json({"config.json": _read(folder / "config.json")}, "config.json")
+    if not isinstance(config, dict):
+        raise CorruptCheckpoint(f"{folder / 'config.json'} is no JSON object")
+    family = family_of(config.get("model_type"))
+    reader = ConfigReader(config)
+    spec = family.read(reader)
+    tensors = stored_tensors(folder)
+    spec = family.adapt(spec, frozenset(canonical(name, family.prefix) for name in tensors))
+    tokenizer = Tokenizer.from_files(_present(folder, TOKENIZER_FILES))
+    if tokenizer.vocabulary_size > spec.embedding.vocabulary:
+        raise CorruptCheckpoint(
+            f"the tokenizer has {tokenizer.vocabulary_size} pieces and the model's vocabulary "
+            f"{spec.embedding.vocabulary}, so they do not belong together"
+        )
+    sentence_files = _present(folder, EMBEDDING_FILES)
+
+    def open_file(name: str) -> bytes | None:
+        path = folder / name
+        inside = path.resolve().is_relative_to(folder.resolve())
+        return _read(path) if inside and path.is_file() else None
+
+    return Checkpoint(
+        source=source,
+        family=family,
+        spec=spec,
+        config=config,
+        unread_config=reader.unread(),
+        tensors=tensors,
+        tokenizer=tokenizer,
+        head=read_head(sentence_files, open_file),
+        max_tokens=_max_tokens(spec, sentence_files, tokenizer),
+        sentence_files=sentence_files,
+    )
+
+
+def _max_tokens(spec: EncoderSpec, sentence_files: Mapping[str, bytes], tokenizer: Tokenizer) -> int | None:
+    """The smallest of what positions, sentence_bert_config.json and tokenizer_config.json allow."""
+    limits = [
+        spec.max_tokens,
+        read_config(sentence_files, "sentence_bert_config.json").get("max_seq_length"),
+        read_config(tokenizer.files, "tokenizer_config.json").get("model_max_length"),
+    ]
+    known = [int(limit) for limit in limits if isinstance(limit, int | float) and limit < NO_LIMIT]
+    return min(known, default=None)
+
+
+def _present(folder: Path, names: tuple[str, ...]) -> dict[str, bytes]:
+    return {name: _read(folder / name) for name in names if (folder / name).is_file()}
+
+
+def _read(path: Path) -> bytes:
+    return read_bytes(path, CorruptCheckpoint)

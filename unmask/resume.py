@@ -1,0 +1,129 @@
+"""Long outputs that survive a stop: rows are appended to a partial file whose progress is journalled.
+
+``OUT.partial`` holds the rows so far and ``OUT.partial.json`` says how many of them count. After a
+kill or a power cut the same command goes on where the journal stands; when all rows are there the
+file is renamed to ``OUT``. When the disk refuses a write, both are removed.
+"""
+
+import fcntl
+import json
+import os
+from pathlib import Path
+from types import TracebackType
+
+from unmask.errors import OutputError
+from unmask.files import unwritable, whole_file
+
+
+class ResumableFile:
+    """A file of ``rows`` rows written in order, as a context manager.
+
+    Args:
+        path: the finished file.
+        fingerprint: identifies inputs and settings; partial rows of another one are not continued.
+        rows: how many there will be.
+        header: the file's first bytes.
+        overwrite: replace a finished file of that name.
+        restart: throw partial rows away instead of continuing them.
+
+    Raises:
+        OutputError: the file exists, partial rows belong to other inputs, another process is writing
+            it, or the disk is full or read-only.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        fingerprint: str,
+        rows: int,
+        *,
+        header: bytes = b"",
+        overwrite: bool = False,
+        restart: bool = False,
+    ) -> None:
+        self.path = path
+        self.rows = rows
+        self.rows_done = 0
+        self._partial = path.with_name(path.name + ".partial")
+        self._journal = path.with_name(path.name + ".partial.json")
+        self._fingerprint = fingerprint
+        if path.is_dir():
+            raise OutputError(f"{path} is a folder; name a file")
+        if path.exists() and not overwrite:
+            raise OutputError(f"{path} exists already; name another file, or replace it with --overwrite")
+        if restart:
+            self._remove()
+        try:
+            self._open(header)
+        except BlockingIOError:
+            raise OutputError(
+                f"another process is writing {path}; wait for it, or name another file"
+            ) from None
+        except OSError as error:
+            self._remove()
+            raise unwritable(path, error) from None
+
+    def _open(self, header: bytes) -> None:
+        self._file = self._partial.open("ab")
+        fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        state = self._read_journal()
+        if state is None:
+            self._file.truncate(0)
+            self._file.write(header)
+            self._file.flush()
+        else:
+            self.rows_done, size = state
+            self._file.truncate(size)
+
+    def _read_journal(self) -> tuple[int, int] | None:
+        """Rows and bytes that count, None where nothing was begun."""
+        if not self._journal.exists():
+            return None
+        try:
+            state = json.loads(self._journal.read_bytes())
+            fingerprint, rows, size = state["fingerprint"], int(state["rows"]), int(state["bytes"])
+        except (ValueError, KeyError, TypeError):
+            raise OutputError(f"{self._journal} is damaged; start again with --restart") from None
+        if fingerprint != self._fingerprint or self._partial.stat().st_size < size:
+            raise OutputError(
+                f"{self._partial} was begun with other texts or settings; "
+                "name another file, or start again with --restart"
+            )
+        return rows, size
+
+    def append(self, content: bytes, rows: int) -> None:
+        """Add ``rows`` rows; when this returns they are on the disk and will not be done again."""
+        try:
+            self._file.write(content)
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self.rows_done += rows
+            state = {
+                "fingerprint": self._fingerprint,
+                "rows": self.rows_done,
+                "bytes": self._file.tell(),
+            }
+            with whole_file(self._journal) as journal:
+                journal.write_text(json.dumps(state))
+        except OSError as error:
+            raise unwritable(self.path, error) from None
+
+    def __enter__(self) -> "ResumableFile":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()
+        if isinstance(error, OutputError):
+            self._remove()
+        elif kind is None and self.rows_done == self.rows:
+            os.replace(self._partial, self.path)
+            self._journal.unlink(missing_ok=True)
+
+    def _remove(self) -> None:
+        for path in (self._partial, self._journal):
+            path.unlink(missing_ok=True)

@@ -1,0 +1,19 @@
+"""Words to ids to packed batches. Free of torch."""
+
+from unmask.text.batch import PackedBatch, SequenceLayout
+from unmask.text.budget import passes
+from unmask.text.encoding import Encoding, TooLong
+from unmask.text.read import Blank, Line, read_lines
+from unmask.text.tokenizer import Tokenizer
+
+__all__ = [
+    "Blank",
+    "Encoding",
+    "Line",
+    "PackedBatch",
+    "SequenceLayout",
+    "Tokenizer",
+    "TooLong",
+    "passes",
+    "read_lines",
+]

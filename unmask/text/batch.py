@@ -1,0 +1,89 @@
+"""The one form of a batch: tokens laid end to end, and where each sequence begins."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.errors import InvalidRequest
+
+
+@dataclass(frozen=True, eq=False)
+class SequenceLayout:
+    """Where the sequences of a packed batch begin and end; known on the host, free of torch.
+
+    Sequence s owns the tokens ``offsets[s]`` to ``offsets[s + 1]``, the end not included.
+    """
+
+    offsets: NDArray[np.int64]
+    """Shape (S + 1,), starting at 0, strictly rising: a sequence has at least one token."""
+
+    def __post_init__(self) -> None:
+        offsets = self.offsets
+        if offsets.ndim != 1 or len(offsets) < 2 or offsets[0] != 0 or (np.diff(offsets) < 1).any():
+            raise InvalidRequest(
+                f"offsets must start at 0 and rise by at least one token each, not {offsets.tolist()[:8]}"
+            )
+
+    @classmethod
+    def of_lengths(cls, lengths: Sequence[int] | NDArray[np.int64]) -> "SequenceLayout":
+        """The layout of sequences with these token counts, in this order."""
+        return cls(np.concatenate(([0], np.cumsum(lengths))).astype(np.int64))
+
+    @property
+    def sequence_count(self) -> int:
+        """S."""
+        return len(self.offsets) - 1
+
+    @property
+    def token_count(self) -> int:
+        """T."""
+        return int(self.offsets[-1])
+
+    @cached_property
+    def lengths(self) -> NDArray[np.int64]:
+        """Tokens of each sequence, shape (S,)."""
+        return np.diff(self.offsets)
+
+    @cached_property
+    def positions_T(self) -> NDArray[np.int64]:
+        """Each token's position within its own sequence, from 0."""
+        return np.arange(self.token_count) - np.repeat(self.offsets[:-1], self.lengths)
+
+    @cached_property
+    def sequence_of_T(self) -> NDArray[np.int64]:
+        """Each token's sequence number, from 0."""
+        return np.repeat(np.arange(self.sequence_count), self.lengths)
+
+    def rows(self, sequence: int) -> slice:
+        """The tokens of one sequence."""
+        return slice(int(self.offsets[sequence]), int(self.offsets[sequence + 1]))
+
+
+@dataclass(frozen=True, eq=False)
+class PackedBatch:
+    """Token ids and segments of several sequences, laid end to end. No padding, no mask."""
+
+    ids_T: NDArray[np.int64]
+    segments_T: NDArray[np.int64]
+    layout: SequenceLayout
+
+    @classmethod
+    def of_ids(
+        cls,
+        ids: Sequence[Sequence[int] | NDArray[np.int64]],
+        segments: Sequence[Sequence[int] | NDArray[np.int64]] | None = None,
+    ) -> "PackedBatch":
+        """Lay sequences of ids end to end, in the order given; segments are 0 where not given."""
+        if not len(ids):
+            raise InvalidRequest("a batch needs at least one sequence, and none was given")
+        ids_T = np.concatenate([np.asarray(one, dtype=np.int64) for one in ids])
+        if segments is None:
+            segments_T = np.zeros_like(ids_T)
+        else:
+            segments_T = np.concatenate([np.asarray(one, dtype=np.int64) for one in segments])
+        if segments_T.shape != ids_T.shape:
+            raise InvalidRequest(f"{len(segments_T)} segments were given for {len(ids_T)} ids")
+        return cls(ids_T, segments_T, SequenceLayout.of_lengths([len(one) for one in ids]))

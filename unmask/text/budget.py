@@ -1,0 +1,35 @@
+"""Which sequences run together: passes of a bounded number of tokens, alike in length."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.errors import InvalidRequest
+
+
+def passes(lengths: NDArray[np.int64], token_budget: int) -> Iterator[NDArray[np.int64]]:
+    """Split sequences into passes of at most ``token_budget`` tokens, longest first.
+
+    Sequences of equal length end up side by side, where attention runs them as one rectangle. A
+    sequence longer than the budget is a pass of its own. The longest come first so that memory is
+    at its peak at once and the time left is not underestimated.
+
+    Args:
+        lengths: tokens of each sequence, shape (S,).
+        token_budget: tokens a pass may hold, at least 1.
+
+    Yields:
+        Indices into ``lengths``; every index occurs in exactly one pass.
+    """
+    if token_budget < 1:
+        raise InvalidRequest(f"token_budget is {token_budget}; it must be at least 1")
+    order = np.argsort(-lengths, kind="stable")
+    start, tokens = 0, 0
+    for end, sequence in enumerate(order):
+        if end > start and tokens + lengths[sequence] > token_budget:
+            yield order[start:end]
+            start, tokens = end, 0
+        tokens += int(lengths[sequence])
+    if len(order):
+        yield order[start:]

@@ -1,0 +1,69 @@
+"""Texts from files and streams: one a line, or one a JSON line, UTF-8 and nothing else."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import BinaryIO, Literal
+
+from unmask.errors import EmptyText, InvalidText
+
+Blank = Literal["error", "skip"]
+"""What to do with a line that holds no text: refuse the file, or leave the line out."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One text and where it stood."""
+
+    text: str
+    source: str
+    """The file's name, ``<stdin>`` for standard input."""
+    number: int
+    """Counted from 1."""
+
+    def __str__(self) -> str:
+        return f"line {self.number} of {self.source}"
+
+
+def read_lines(
+    stream: BinaryIO, source: str, *, field: str | None = None, blank: Blank = "error"
+) -> Iterable[Line]:
+    """The texts of a stream in order, without their line ends.
+
+    Args:
+        stream: bytes; a byte order mark at the beginning is passed over.
+        source: what errors call it.
+        field: read each line as a JSON object and take the text under this key; None takes the line.
+        blank: what to do with a line without text.
+
+    Raises:
+        InvalidText: a line is not UTF-8, or no JSON object with such a string.
+        EmptyText: a line holds no text, with ``blank="error"``.
+    """
+    for number, raw in enumerate(stream, start=1):
+        where = f"line {number} of {source}"
+        try:
+            text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise InvalidText(
+                f"{where} is not UTF-8: byte 0x{raw[error.start]:02x} at byte {error.start + 1}; "
+                "convert the file to UTF-8 first"
+            ) from None
+        text = text.removesuffix("\n").removesuffix("\r")
+        if field is not None and text.strip():
+            text = _field(text, field, where)
+        if text.strip():
+            yield Line(text, source, number)
+        elif blank == "error":
+            raise EmptyText(f"{where} holds no text; remove it, or leave such lines out with --blank skip")
+
+
+def _field(text: str, field: str, where: str) -> str:
+    try:
+        record = json.loads(text)
+    except ValueError as error:
+        raise InvalidText(f"{where} is not JSON: {error}") from None
+    value = record.get(field) if isinstance(record, dict) else None
+    if not isinstance(value, str):
+        raise InvalidText(f"{where} has no string under {field!r}; name the key with --field")
+    return value
