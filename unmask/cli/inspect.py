@@ -53,8 +53,11 @@ def _show(inspection: "Inspection") -> None:
         about.add_row(name, value)
     screen.print(about)
     screen.print("\n[bold]spec[/bold]")
+    parts = table(None, "", "")
+    parts.show_header = False
     for name, part in _parts(inspection.spec):
-        screen.print(f"{name}:", Pretty(part))
+        parts.add_row(name, Pretty(part))
+    screen.print(parts)
     claimed = sum(tensor.ours is not None for tensor in inspection.tensors)
     ignored = len(inspection.tensors) - claimed
     title = f"\n{len(inspection.tensors)} tensors: {claimed} claimed, {ignored} ignored, 0 missing"

@@ -1,0 +1,143 @@
+"""A running explorer and a headless Chromium that can reach nothing else."""
+
+import shutil
+import socket
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import pytest
+from fake_model import FakeModel
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+TOKEN = "a-token-for-tests"
+
+
+@dataclass
+class Running:
+    """An explorer that answers at ``url`` until ``stop`` is called."""
+
+    origin: str
+    stop: object
+
+    @property
+    def url(self):
+        return f"{self.origin}/?token={TOKEN}"
+
+
+@contextmanager
+def running(model, **options):
+    """Serve a model's explorer from a thread."""
+    uvicorn = pytest.importorskip("uvicorn", reason="the explorer extra is not installed")
+    from unmask.explorer import make_app
+
+    listening = socket.create_server(("127.0.0.1", 0))
+    port = listening.getsockname()[1]
+    app = make_app(model, TOKEN, port=port, **options)
+    server = uvicorn.Server(
+        uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=1)
+    )
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+    thread.start()
+
+    def stop():
+        server.should_exit = True
+        thread.join(timeout=10)
+        listening.close()
+
+    try:
+        yield Running(f"http://127.0.0.1:{port}", stop)
+    finally:
+        stop()
+
+
+@pytest.fixture(scope="session")
+def default_model():
+    import unmask
+    from unmask.errors import UnmaskError
+
+    try:
+        return unmask.load("default")
+    except UnmaskError as error:
+        pytest.skip(f"the default model is not here: {error}")
+
+
+@pytest.fixture(scope="session")
+def explorer(default_model):
+    with running(default_model) as server:
+        yield server
+
+
+@pytest.fixture
+def fake():
+    return FakeModel()
+
+
+@pytest.fixture
+def fake_explorer(fake):
+    with running(fake) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def browser():
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on this machine")
+    with playwright.sync_playwright() as started:
+        chromium = started.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield chromium
+        chromium.close()
+
+
+@dataclass
+class Watch:
+    """What a page did that it should not have done."""
+
+    foreign: list = field(default_factory=list)
+    errors: list = field(default_factory=list)
+
+
+@contextmanager
+def opened(browser, expected_errors=(), **options):
+    """A new page; at the end it must have stayed on this machine and logged no error."""
+    watch = Watch()
+    context = browser.new_context(viewport={"width": 1440, "height": 900}, **options)
+
+    def guard(route):
+        if route.request.url.startswith("http://127.0.0.1:"):
+            route.continue_()
+        else:
+            watch.foreign.append(route.request.url)
+            route.abort()
+
+    context.route("**/*", guard)
+    page = context.new_page()
+    page.set_default_timeout(15_000)
+    page.on(
+        "console",
+        lambda message: watch.errors.append(message.text) if message.type in ("error", "warning") else None,
+    )
+    page.on("pageerror", lambda error: watch.errors.append(str(error)))
+    yield page
+    context.close()
+    assert watch.foreign == []
+    # The tests themselves read pixels back, about which the browser warns.
+    expected = [*expected_errors, "getImageData"]
+    unexpected = [error for error in watch.errors if not any(part in error for part in expected)]
+    assert unexpected == []
+
+
+@pytest.fixture
+def page(browser):
+    with opened(browser, color_scheme="light") as page:
+        yield page

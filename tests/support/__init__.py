@@ -1,0 +1,1 @@
+"""What several test files use: tiny checkpoints, the command line in this process, a stand-in hub."""

@@ -1,0 +1,106 @@
+"""Who may talk to the explorer: this machine's own page, and nobody else.
+
+The page is served on a loopback address, but every web site open in the same browser can send
+requests there, and a foreign name can be made to resolve to it (DNS rebinding). So the Host must
+be a loopback name with our port, an Origin must be our own, and the API wants the launch's token.
+"""
+
+import hmac
+from collections.abc import MutableMapping
+from typing import Any
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from unmask.explorer.answers import failure
+from unmask.explorer.problems import Refused
+
+TOKEN_HEADER = "X-Unmask-Token"
+
+LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
+
+CONTENT_SECURITY_POLICY = "; ".join(
+    (
+        "default-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "object-src 'none'",
+    )
+)
+
+SECURITY_HEADERS = {
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+
+class Guard:
+    """ASGI middleware: checks Host, Origin and token, and adds the security headers."""
+
+    def __init__(self, app: ASGIApp, *, token: str, port: int) -> None:
+        self._app = app
+        self._token = token.encode()
+        hosts = {f"{name}:{port}" for name in LOOPBACK_NAMES}
+        # Browsers leave the port out where it is HTTP's own.
+        self._hosts = hosts | set(LOOPBACK_NAMES) if port == 80 else hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, or refuse it."""
+        if scope["type"] == "websocket":
+            # Nothing here uses one, and it would pass by the checks below.
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                _add_headers(scope, message)
+            await send(message)
+
+        try:
+            self._check(scope["path"], Headers(scope=scope))
+        except Refused as refused:
+            await failure(refused)(scope, receive, send_guarded)
+            return
+        await self._app(scope, receive, send_guarded)
+
+    def _check(self, path: str, headers: Headers) -> None:
+        host = headers.get("host", "").lower()
+        if host not in self._hosts:
+            raise Refused(403, "ForeignHost", "the explorer answers only under its own address, not this one")
+        origin = headers.get("origin")
+        if origin is not None and origin.lower() != f"http://{host}":
+            raise Refused(403, "ForeignOrigin", "another web site may not use the explorer")
+        if not path.startswith("/api/"):
+            return
+        given = headers.get(TOKEN_HEADER)
+        if given is None:
+            raise Refused(
+                401,
+                "TokenMissing",
+                "this page was opened without its launch token; open the address that "
+                '"unmask explore" printed',
+            )
+        if not hmac.compare_digest(given.encode("latin-1"), self._token):
+            raise Refused(
+                401,
+                "TokenWrong",
+                "the launch token belongs to another run of the explorer; open the address that "
+                '"unmask explore" printed last',
+            )
+
+
+def _add_headers(scope: MutableMapping[str, Any], message: Message) -> None:
+    headers = MutableHeaders(scope=message)
+    for name, value in SECURITY_HEADERS.items():
+        headers[name] = value
+    if scope["path"].startswith("/api/"):
+        # What was typed may be private: no copy of it in the browser's cache.
+        headers["Cache-Control"] = "no-store"

@@ -1,0 +1,114 @@
+"""Starting the explorer: a loopback socket, a fresh token, and a web server on them.
+
+Starlette and uvicorn are imported inside the functions: they are optional, and ``unmask`` must
+import without them.
+"""
+
+import os
+import secrets
+import socket
+import threading
+import webbrowser
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+from urllib.parse import quote, urlencode
+
+from unmask import optional
+from unmask.errors import InvalidRequest
+from unmask.explorer.interface import ExplorableModel
+from unmask.explorer.texts import HELD_TEXTS
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+_ADDRESSES = {
+    "127.0.0.1": (socket.AF_INET, "127.0.0.1"),
+    "localhost": (socket.AF_INET, "127.0.0.1"),
+    "::1": (socket.AF_INET6, "::1"),
+}
+
+_HASH_VERSION = "1"
+"""Version of the page's state in the address, as in ``web/src/state/url.ts``."""
+
+
+def make_app(model: ExplorableModel, token: str, *, port: int, held_texts: int = HELD_TEXTS) -> "Starlette":
+    """The explorer as an ASGI application that answers under ``http://127.0.0.1:port`` only.
+
+    ``token`` must be sent with every request to the API in the header ``X-Unmask-Token``.
+    ``held_texts`` is how many texts stay in memory.
+    """
+    optional.require("explorer")
+    from unmask.explorer.application import build_app
+
+    return build_app(model, token, port, held_texts)
+
+
+def serve(
+    model: ExplorableModel,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    text: str | None = None,
+    open_browser: bool = False,
+    on_ready: Callable[[str], None] | None = None,
+) -> None:
+    """Serve the explorer until interrupted.
+
+    ``host`` must be a loopback address; ``port`` 0 takes a free one. ``on_ready`` gets the address
+    to open once it answers; it holds the token of this launch. ``text`` is read when the page
+    opens. Raises `InvalidRequest` for another host or a port that is taken.
+    """
+    optional.require("explorer")
+    import uvicorn
+
+    listening = _listen(host, port)
+    token = secrets.token_urlsafe(24)
+    bound_port: int = listening.getsockname()[1]
+    url = _address(host, bound_port, token, text)
+    config = uvicorn.Config(
+        make_app(model, token, port=bound_port),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+    )
+    if on_ready is not None:
+        on_ready(url)
+    if open_browser:
+        # Some browsers hold the call until they are closed.
+        threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
+    try:
+        uvicorn.Server(config).run(sockets=[listening])
+    except KeyboardInterrupt:
+        # Ctrl+C is how one leaves; uvicorn raises it again after a clean shutdown.
+        return
+    finally:
+        listening.close()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A listening socket; connections queue on it before the server runs."""
+    if host not in _ADDRESSES:
+        raise InvalidRequest(
+            f"the explorer listens on this machine only (127.0.0.1, localhost or ::1), not {host!r}"
+        )
+    if not 0 <= port <= 65535:
+        raise InvalidRequest(f"a port is a number from 0 to 65535, not {port}")
+    family, address = _ADDRESSES[host]
+    try:
+        return socket.create_server((address, port), family=family)
+    except OSError as error:
+        # The error's own text repeats the address; the system's words for its number do not.
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise InvalidRequest(
+            f"port {port} of {host} cannot be used ({reason.lower()}); choose another with --port"
+        ) from error
+
+
+def _address(host: str, port: int, token: str, text: str | None) -> str:
+    """The address to open: token in the query, the page's state behind ``#``."""
+    name = "[::1]" if host == "::1" else host
+    url = f"http://{name}:{port}/?token={token}"
+    if text is None:
+        return url
+    return url + "#" + urlencode({"v": _HASH_VERSION, "text": text}, quote_via=quote)

@@ -1,0 +1,242 @@
+/** Painting the map and its axes on a canvas. */
+
+import { COLOURS } from './colour';
+import { type Cell, type MapLayout, type Scroll, tickStep, visible } from './layout';
+import { colourCode, type Scale } from './scale';
+
+/** The page's colours that a canvas needs. */
+export interface Ink {
+  paper: string;
+  text: string;
+  muted: string;
+  query: string;
+  key: string;
+  font: string;
+}
+
+/** A square part of a head's map whose values are here. */
+export interface Tile {
+  firstQuery: number;
+  firstKey: number;
+  rows: number;
+  columns: number;
+  values: Float32Array;
+}
+
+/** A tile as an image, one pixel for each cell. */
+export function paintTile(tile: Tile, colours: Uint8Array, scale: Scale): HTMLCanvasElement {
+  const packed = new Uint32Array(COLOURS);
+  for (let code = 0; code < COLOURS; code++) {
+    const [red = 0, green = 0, blue = 0] = colours.subarray(3 * code, 3 * code + 3);
+    packed[code] = 0xff000000 | (blue << 16) | (green << 8) | red;
+  }
+  const image = new ImageData(tile.columns, tile.rows);
+  const pixels = new Uint32Array(image.data.buffer);
+  tile.values.forEach((value, at) => {
+    pixels[at] = packed[colourCode(scale, value)] as number;
+  });
+  const canvas = document.createElement('canvas');
+  canvas.width = tile.columns;
+  canvas.height = tile.rows;
+  canvas.getContext('2d')?.putImageData(image, 0, 0);
+  return canvas;
+}
+
+/** Draws the visible part of the tiles; `paint` gives a tile's image. */
+export function drawCells(
+  context: CanvasRenderingContext2D,
+  layout: MapLayout,
+  scroll: Scroll,
+  tiles: readonly Tile[],
+  paint: (tile: Tile) => HTMLCanvasElement,
+): void {
+  const { width, height } = context.canvas;
+  const { cell, left, top } = layout;
+  const rows = visible(layout, top, scroll.y, height);
+  const columns = visible(layout, left, scroll.x, width);
+  context.save();
+  context.beginPath();
+  context.rect(left, top, width - left, height - top);
+  context.clip();
+  context.imageSmoothingEnabled = false;
+  for (const tile of tiles) {
+    const query = Math.max(rows.start, tile.firstQuery);
+    const key = Math.max(columns.start, tile.firstKey);
+    const high = Math.min(rows.stop, tile.firstQuery + tile.rows) - query;
+    const wide = Math.min(columns.stop, tile.firstKey + tile.columns) - key;
+    if (high <= 0 || wide <= 0) continue;
+    context.drawImage(
+      paint(tile),
+      key - tile.firstKey,
+      query - tile.firstQuery,
+      wide,
+      high,
+      left + key * cell - scroll.x,
+      top + query * cell - scroll.y,
+      wide * cell,
+      high * cell,
+    );
+  }
+  context.restore();
+}
+
+/** Draws the names of the tokens, or their numbers at even steps where names do not fit. */
+export function drawAxes(
+  context: CanvasRenderingContext2D,
+  layout: MapLayout,
+  scroll: Scroll,
+  names: readonly string[],
+  ink: Ink,
+): void {
+  const { width, height } = context.canvas;
+  const { cell, left, top, ratio } = layout;
+  const step = layout.named ? 1 : tickStep(layout);
+  const gap = Math.round(5 * ratio);
+  const name = (token: number) => (layout.named ? (names[token] ?? '') : String(token));
+  context.font = ink.font;
+  context.fillStyle = layout.named ? ink.text : ink.muted;
+  context.textBaseline = 'middle';
+
+  const rows = visible(layout, top, scroll.y, height);
+  context.save();
+  clipTo(context, 0, top, left, height - top);
+  context.textAlign = 'right';
+  for (let token = ceilTo(rows.start, step); token < rows.stop; token += step) {
+    // A number at the very edge moves inside, where all of it can be seen.
+    const y = Math.max(top + 5 * ratio, top + (token + 0.5) * cell - scroll.y);
+    context.fillText(name(token), left - gap, y);
+  }
+  context.restore();
+
+  const columns = visible(layout, left, scroll.x, width);
+  context.save();
+  clipTo(context, left, 0, width - left, top);
+  for (let token = ceilTo(columns.start, step); token < columns.stop; token += step) {
+    const x = left + (token + 0.5) * cell - scroll.x;
+    context.save();
+    context.translate(x, top - gap);
+    if (layout.named) {
+      context.rotate(-Math.PI / 2);
+      context.textAlign = 'left';
+    } else {
+      context.textAlign = 'center';
+      const half = context.measureText(name(token)).width / 2;
+      context.translate(Math.max(left + half - x, Math.min(0, width - half - x)), -gap);
+    }
+    context.fillText(name(token), 0, 0);
+    context.restore();
+  }
+  context.restore();
+}
+
+/** Draws the bands of a row and a column, either of which may be absent, and their names. */
+export function drawCross(
+  context: CanvasRenderingContext2D,
+  layout: MapLayout,
+  scroll: Scroll,
+  cross: Partial<Cell>,
+  names: readonly string[],
+  ink: Ink,
+  strong: boolean,
+): void {
+  const { width, height } = context.canvas;
+  const { cell, left, top, ratio } = layout;
+  const line = Math.max(1, Math.round((strong ? 1.5 : 1) * ratio));
+  context.font = ink.font;
+  context.textBaseline = 'middle';
+  context.lineWidth = line;
+  const { query, key } = cross;
+  if (query !== undefined) {
+    const y = top + query * cell - scroll.y;
+    context.save();
+    clipTo(context, 0, top - line, width, height - top + line);
+    outline(context, left, y, Math.min(width - left, layout.tokens * cell - scroll.x), cell, line, ink.query);
+    const tag = layout.named ? '' : `${query} `;
+    chip(context, tag + names[query], left - 3 * ratio, y + cell / 2, 'right', ink.query, ink.paper, ratio, left);
+    context.restore();
+  }
+  if (key !== undefined) {
+    const x = left + key * cell - scroll.x;
+    context.save();
+    clipTo(context, left - line, 0, width - left + line, height);
+    outline(context, x, top, cell, Math.min(height - top, layout.tokens * cell - scroll.y), line, ink.key);
+    context.translate(x + cell / 2, top - 3 * ratio);
+    if (layout.named) {
+      context.rotate(-Math.PI / 2);
+      chip(context, names[key] ?? '', 0, 0, 'left', ink.key, ink.paper, ratio, top);
+    } else {
+      const tag = `${key} ${names[key]}`;
+      const half = context.measureText(tag).width / 2 + 6 * ratio;
+      // The whole name stays in sight at both ends of the axis.
+      const x0 = x + cell / 2;
+      const shift = Math.max(left + half - x0, Math.min(0, width - half - x0));
+      chip(context, tag, shift, -9 * ratio, 'center', ink.key, ink.paper, ratio, width - left);
+    }
+    context.restore();
+  }
+}
+
+/** A frame just outside the band, so that no cell of it is covered. */
+function outline(
+  context: CanvasRenderingContext2D,
+  x: number,
+  y: number,
+  width: number,
+  height: number,
+  line: number,
+  colour: string,
+): void {
+  context.strokeStyle = colour;
+  context.strokeRect(x - line / 2, y - line / 2, width + line, height + line);
+}
+
+function chip(
+  context: CanvasRenderingContext2D,
+  text: string,
+  x: number,
+  y: number,
+  align: 'left' | 'right' | 'center',
+  colour: string,
+  paper: string,
+  ratio: number,
+  room: number,
+): void {
+  const padding = 3 * ratio;
+  const shown = shorten(context, text, room - 4 * padding);
+  const width = context.measureText(shown).width + 2 * padding;
+  const start = align === 'left' ? x : align === 'right' ? x - width : x - width / 2;
+  const high = 16 * ratio;
+  context.fillStyle = colour;
+  context.beginPath();
+  context.roundRect(start, y - high / 2, width, high, 3 * ratio);
+  context.fill();
+  context.fillStyle = paper;
+  context.textAlign = 'left';
+  context.fillText(shown, start + padding, y);
+}
+
+/** The text, cut with an ellipsis to a width. */
+export function shorten(context: CanvasRenderingContext2D, text: string, room: number): string {
+  if (context.measureText(text).width <= room) return text;
+  const characters = [...text];
+  while (characters.length > 1 && context.measureText(`${characters.join('')}…`).width > room) {
+    characters.pop();
+  }
+  return `${characters.join('')}…`;
+}
+
+function clipTo(
+  context: CanvasRenderingContext2D,
+  x: number,
+  y: number,
+  width: number,
+  height: number,
+): void {
+  context.beginPath();
+  context.rect(x, y, width, height);
+  context.clip();
+}
+
+function ceilTo(value: number, step: number): number {
+  return Math.ceil(value / step) * step;
+}
