@@ -1,6 +1,6 @@
 """What `unmask.load` returns: a checkpoint ready for inference."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -20,6 +20,7 @@ from unmask.see import AttentionView
 from unmask.tasks import Progress
 from unmask.tasks.embed import TOKENS_PER_PASS, embed
 from unmask.text import Encoding, PackedBatch, Tokenizer, TooLong
+from unmask.text.tokenizer import numbered
 
 Layers = Literal["last", "all"]
 
@@ -144,9 +145,20 @@ class Model:
         *,
         tokens_per_pass: int = TOKENS_PER_PASS,
         progress: Progress | None = None,
+        name: Callable[[int], str] = numbered,
     ) -> NDArray[np.float32]:
-        """Embeddings (S, E) of texts that are tokens already, made by ``head``; see `embed`."""
-        return embed(self.encoder, head, encodings, tokens_per_pass=tokens_per_pass, progress=progress)
+        """Embeddings (S, E) of texts that are tokens already, made by ``head``; see `embed`.
+
+        ``name`` is how an error calls the text at an index.
+        """
+        return embed(
+            self.encoder,
+            head,
+            encodings,
+            tokens_per_pass=tokens_per_pass,
+            progress=progress,
+            name=name,
+        )
 
     def embedding_head(
         self, pooling: PoolingMode | None = None, unit_length: bool | None = None

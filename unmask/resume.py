@@ -8,8 +8,10 @@ file is renamed to ``OUT``. When the disk refuses a write, both are removed.
 import fcntl
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
+from typing import BinaryIO
 
 from unmask.errors import OutputError
 from unmask.files import unwritable, whole_file
@@ -51,21 +53,40 @@ class ResumableFile:
             raise OutputError(f"{path} is a folder; name a file")
         if path.exists() and not overwrite:
             raise OutputError(f"{path} exists already; name another file, or replace it with --overwrite")
-        if restart:
-            self._remove()
         try:
-            self._open(header)
-        except BlockingIOError:
-            raise OutputError(
-                f"another process is writing {path}; wait for it, or name another file"
-            ) from None
+            self._file = self._open_alone()
         except OSError as error:
-            self._remove()
+            raise unwritable(path, error) from None
+        try:
+            if restart:
+                self._journal.unlink(missing_ok=True)
+            self._continue(header)
+        except OutputError:
+            self._close()
+            raise
+        except OSError as error:
+            self._close(remove=True)
             raise unwritable(path, error) from None
 
-    def _open(self, header: bytes) -> None:
-        self._file = self._partial.open("ab")
-        fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    def _open_alone(self) -> BinaryIO:
+        """The partial file, opened and locked."""
+        while True:
+            file = self._partial.open("ab")
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.close()
+                raise OutputError(
+                    f"another process is writing {self.path}; wait for it, or name another file"
+                ) from None
+            # Between opening and locking another process may have finished and renamed the file.
+            if self._partial.exists() and os.path.samestat(self._partial.stat(), os.fstat(file.fileno())):
+                return file
+            file.close()
+            if self.path.exists():
+                raise OutputError(f"another process has just written {self.path}; name another file")
+
+    def _continue(self, header: bytes) -> None:
         state = self._read_journal()
         if state is None:
             self._file.truncate(0)
@@ -112,18 +133,24 @@ class ResumableFile:
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()
-        if isinstance(error, OutputError):
-            self._remove()
-        elif kind is None and self.rows_done == self.rows:
-            os.replace(self._partial, self.path)
-            self._journal.unlink(missing_ok=True)
+        if kind is None and self.rows_done == self.rows:
+            try:
+                os.replace(self._partial, self.path)
+                self._journal.unlink(missing_ok=True)
+            except OSError as fault:
+                raise unwritable(self.path, fault) from None
+            finally:
+                self._close()
+        else:
+            self._close(remove=isinstance(error, OutputError) or self.rows_done == 0)
 
-    def _remove(self) -> None:
-        for path in (self._partial, self._journal):
-            path.unlink(missing_ok=True)
+    def _close(self, *, remove: bool = False) -> None:
+        """Let go of the file; what is removed is removed while the lock is held."""
+        if remove:
+            for path in (self._partial, self._journal):
+                with suppress(OSError):
+                    path.unlink()
+        with suppress(OSError):  # what could not be flushed has been reported, or does not count
+            self._file.close()

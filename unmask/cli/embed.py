@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from unmask.cli.embed_rows import RowFormat, fingerprint, format_of
+from unmask.cli.input import STANDARD_INPUT, standard_input
 from unmask.cli.options import (
     DtypeOption,
     JsonOption,
@@ -105,7 +106,7 @@ def embed(
     form = format_of(output)
     if blank == "skip" and form is RowFormat.NUMPY:
         raise InvalidRequest("--blank skip would shift the rows of a .npy file; write .jsonl instead")
-    lines = [line for name in inputs or ["-"] for line in _read(name, field, blank)]
+    lines = [line for name in inputs or [STANDARD_INPUT] for line in _read(name, field, blank)]
     if not lines:
         raise EmptyText("there is no text in the input; give at least one line")
 
@@ -119,7 +120,7 @@ def embed(
     with ExitStack() as stack:
         target = None
         if output is not None:
-            settings = (form.value, dtype, head, too_long)
+            settings = (form.value, dtype, kernel, head, too_long)
             target = stack.enter_context(
                 ResumableFile(
                     output,
@@ -136,7 +137,10 @@ def embed(
             part = lines[first : first + TEXTS_PER_PART]
             encodings = _encode(loaded, part, too_long)
             embeddings_SE = loaded.embed_encodings(
-                encodings, head, progress=partial(_forward, report, first, len(lines))
+                encodings,
+                head,
+                progress=partial(_forward, report, first, len(lines)),
+                name=partial(_name, part),
             )
             content = form.rows(part, encodings, embeddings_SE)
             if target:
@@ -160,13 +164,17 @@ def embed(
     )
 
 
+def _name(lines: list[Line], index: int) -> str:
+    return str(lines[index])
+
+
 def _forward(report: Progress, first: int, total: int, done: int, _: int) -> None:
     report(first + done, total)
 
 
 def _read(name: str, field: str | None, blank: Blank) -> Iterator[Line]:
-    if name == "-":
-        yield from read_lines(sys.stdin.buffer, "<stdin>", field=field, blank=blank)
+    if name == STANDARD_INPUT:
+        yield from read_lines(standard_input(), "<stdin>", field=field, blank=blank)
         return
     try:
         with open(name, "rb") as stream:
@@ -180,7 +188,7 @@ def _encode(loaded: "Model", lines: list[Line], too_long: TooLong) -> list[Encod
         [line.text for line in lines],
         max_tokens=loaded.max_tokens,
         too_long=too_long,
-        name=lambda index: str(lines[index]),
+        name=partial(_name, lines),
     )
 
 

@@ -70,7 +70,8 @@ def format_of(output: Path | None) -> RowFormat:
 
 def fingerprint(checkpoint: Checkpoint, lines: Sequence[Line], settings: object) -> str:
     """Identifies the weights, the texts and the settings of a run, as 64 hexadecimal digits."""
-    digest = hashlib.sha256(repr(settings).encode())
+    read = (checkpoint.spec, checkpoint.max_tokens, settings)
+    digest = hashlib.sha256(repr(read).encode())
     for path in sorted({tensor.file for tensor in checkpoint.tensors.values()}):
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())

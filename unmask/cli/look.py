@@ -1,11 +1,11 @@
 """``unmask look``: tokens, heads and sinks of one text, in the terminal."""
 
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from unmask.cli.input import STANDARD_INPUT, standard_input
 from unmask.cli.options import DtypeOption, JsonOption, ModelOption, RevisionOption, TooLongOption
 from unmask.cli.output import console, print_json, table
 from unmask.errors import InvalidText
@@ -70,7 +70,7 @@ def look(
 
     With --layer and --head, show where each token looks in that head.
     """
-    if text == "-":
+    if text == STANDARD_INPUT:
         text = _standard_input()
     from unmask.errors import InvalidRequest
     from unmask.loaded import load
@@ -98,7 +98,7 @@ def look(
 
 
 def _standard_input() -> str:
-    raw = sys.stdin.buffer.read()
+    raw = standard_input().read()
     try:
         return raw.decode("utf-8-sig").removesuffix("\n")
     except UnicodeDecodeError as error:

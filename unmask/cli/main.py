@@ -10,6 +10,7 @@ import unmask
 from unmask.cli.convert import convert
 from unmask.cli.embed import embed
 from unmask.cli.explore import explore
+from unmask.cli.input import STANDARD_INPUT
 from unmask.cli.inspect import inspect
 from unmask.cli.kernels import kernels
 from unmask.cli.look import look
@@ -24,6 +25,7 @@ app = App(
     help="Encoder-only Transformers: load them, run them fast, look inside them.",
     version=unmask.__version__,
     result_action="return_value",
+    suppress_keyboard_interrupt=False,
 )
 for command in COMMANDS:
     app.command(command, sort_key=COMMANDS.index(command))
@@ -31,8 +33,11 @@ for command in COMMANDS:
 
 def main() -> None:
     """Run the command that the arguments name; exit 0, 1 (it failed), 2 (misused) or 130 (stopped)."""
+    if sys.stdout is None:
+        _stop(1, "standard output is closed, so no result can be shown; leave it open")
+    arguments = [STANDARD_INPUT if argument == "-" else argument for argument in sys.argv[1:]]
     try:
-        app(exit_on_error=False, print_error=False)
+        app(arguments, exit_on_error=False, print_error=False)
         sys.stdout.flush()
     except UnmaskError as error:
         _stop(1, str(error))
@@ -49,6 +54,6 @@ def main() -> None:
 
 
 def _stop(code: int, sentence: str) -> NoReturn:
-    print(f"unmask: {sentence}", file=sys.stderr)
+    print(f"unmask: {sentence.replace(STANDARD_INPUT, '-')}", file=sys.stderr)
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - a failed flush must not speak again at exit
     sys.exit(code)

@@ -1,6 +1,6 @@
 """Texts to sentence embeddings, as the checkpoint defines them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from unmask.model.encoder import Encoder
 from unmask.model.spec import EmbeddingHead
 from unmask.tasks.progress import Progress
 from unmask.text import Encoding, PackedBatch, passes
+from unmask.text.tokenizer import numbered
 
 TOKENS_PER_PASS = 2048
 """Enough for matrix products at full speed, few enough for the activations to stay in cache."""
@@ -24,11 +25,12 @@ def embed(
     *,
     tokens_per_pass: int = TOKENS_PER_PASS,
     progress: Progress | None = None,
+    name: Callable[[int], str] = numbered,
 ) -> NDArray[np.float32]:
     """One embedding a text, shape (S, E), float32, in the order given.
 
     Texts run packed, sorted by their number of tokens, ``tokens_per_pass`` at a time; which texts
-    share a pass changes no embedding.
+    share a pass changes no embedding. ``name`` is how an error calls the text at an index.
 
     Raises:
         NonFiniteResult: an embedding holds infinity or not-a-number.
@@ -49,5 +51,5 @@ def embed(
             progress(done, len(encodings))
     if not np.isfinite(embeddings_SE).all():
         broken = int(np.flatnonzero(~np.isfinite(embeddings_SE).all(axis=1))[0])
-        raise NonFiniteResult(f"the embedding of text {broken + 1} is not finite; try dtype='float32'")
+        raise NonFiniteResult(f"the embedding of {name(broken)} is not finite; try a wider dtype")
     return embeddings_SE

@@ -61,7 +61,7 @@ def read_lines(
 def _field(text: str, field: str, where: str) -> str:
     try:
         record = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidText(f"{where} is not JSON: {error}") from None
     value = record.get(field) if isinstance(record, dict) else None
     if not isinstance(value, str):

@@ -1,14 +1,13 @@
 """Text to token ids, by the `tokenizers` package, with nothing cut or dropped unsaid."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import tokenizers
 
 from unmask.errors import CorruptCheckpoint, EmptyText, InvalidRequest, InvalidText, TextTooLong
+from unmask.settings import Settings
 from unmask.text.encoding import Encoding, TooLong
 
 TOKENIZER_FILES = (
@@ -43,6 +42,7 @@ class Tokenizer:
         Raises:
             CorruptCheckpoint: neither file is there, or it does not hold a tokenizer.
         """
+        config = Settings.parse(files.get("tokenizer_config.json"), "tokenizer_config.json")
         if "tokenizer.json" in files:
             try:
                 engine = tokenizers.Tokenizer.from_buffer(files["tokenizer.json"])
@@ -53,7 +53,7 @@ class Tokenizer:
             kept = dict(files)
             source = "tokenizer.json"
         elif "vocab.txt" in files:
-            engine = _word_piece(files["vocab.txt"], _config(files))
+            engine = _word_piece(files["vocab.txt"], config)
             kept = {**files, "tokenizer.json": engine.to_str().encode()}
             source = "vocab.txt"
         else:
@@ -116,8 +116,7 @@ class Tokenizer:
         encodings = []
         for index, one in enumerate(raw):
             encoding = _encoding(one, texts[index], None if pairs is None else pairs[index])
-            if encoding.special.all():
-                raise EmptyText(f"{name(index)} has no words; give a text with at least one")
+            _check_words(encoding, name(index))
             if max_tokens is not None and len(encoding) > max_tokens:
                 if too_long == "error":
                     raise TextTooLong(
@@ -141,6 +140,14 @@ def _check_text(text: object, name: str) -> None:
             f"{name} holds a lone surrogate U+{ord(text[error.start]):04X} at character {error.start}, "
             "which is not Unicode text; remove it or decode the source again"
         ) from None
+
+
+def _check_words(encoding: Encoding, name: str) -> None:
+    words = ~encoding.special
+    if not (words & ~encoding.in_pair).any():
+        raise EmptyText(f"{name} has no words; give a text with at least one")
+    if encoding.pair is not None and not (words & encoding.in_pair).any():
+        raise EmptyText(f"the pair of {name} has no words; give a text with at least one")
 
 
 def _encoding(one: tokenizers.Encoding, text: str, pair: str | None) -> Encoding:
@@ -185,17 +192,7 @@ def _cut(encoding: Encoding, max_tokens: int) -> Encoding:
     )
 
 
-def _config(files: Mapping[str, bytes]) -> dict[str, Any]:
-    if "tokenizer_config.json" not in files:
-        return {}
-    try:
-        config: dict[str, Any] = json.loads(files["tokenizer_config.json"])
-    except ValueError as error:
-        raise CorruptCheckpoint(f"tokenizer_config.json is not JSON: {error}") from None
-    return config
-
-
-def _word_piece(vocabulary_file: bytes, config: Mapping[str, Any]) -> tokenizers.Tokenizer:
+def _word_piece(vocabulary_file: bytes, config: Settings) -> tokenizers.Tokenizer:
     """BERT's tokenizer from its vocabulary alone, one piece a line.
 
     Where no config says whether to lower-case, the vocabulary does: an uncased one has no piece with
@@ -207,25 +204,11 @@ def _word_piece(vocabulary_file: bytes, config: Mapping[str, Any]) -> tokenizers
         raise CorruptCheckpoint(f"vocab.txt is not UTF-8 text: {error}") from None
     pieces = [line.removesuffix("\r") for line in lines]
     vocabulary = {piece: index for index, piece in enumerate(pieces)}
-    special = {
-        role: config.get(f"{role}_token", default)
-        for role, default in (
-            ("unk", "[UNK]"),
-            ("cls", "[CLS]"),
-            ("sep", "[SEP]"),
-            ("pad", "[PAD]"),
-            ("mask", "[MASK]"),
-        )
-    }
-    special = {
-        role: token["content"] if isinstance(token, dict) else token for role, token in special.items()
-    }
-    absent = [
-        token for role, token in special.items() if token not in vocabulary and role in ("unk", "cls", "sep")
-    ]
+    special = {role: _special_token(config, role) for role in ("unk", "cls", "sep", "pad", "mask")}
+    absent = [special[role] for role in ("unk", "cls", "sep") if special[role] not in vocabulary]
     if absent:
-        raise CorruptCheckpoint(f"vocab.txt lacks {', '.join(absent)}, so it is no BERT vocabulary")
-    lowercase = config.get("do_lower_case")
+        raise CorruptCheckpoint(f"vocab.txt lacks {', '.join(map(str, absent))}, so it is no BERT vocabulary")
+    lowercase = config.maybe("do_lower_case", bool)
     if lowercase is None:
         lowercase = not any(piece != piece.lower() for piece in pieces if not piece.startswith("["))
     engine = tokenizers.Tokenizer(
@@ -233,17 +216,28 @@ def _word_piece(vocabulary_file: bytes, config: Mapping[str, Any]) -> tokenizers
     )
     engine.normalizer = tokenizers.normalizers.BertNormalizer(
         clean_text=True,
-        handle_chinese_chars=config.get("tokenize_chinese_chars", True),
-        strip_accents=config.get("strip_accents"),
+        handle_chinese_chars=config.take("tokenize_chinese_chars", True),
+        strip_accents=config.maybe("strip_accents", bool),
         lowercase=lowercase,
     )
     engine.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
-    cls_token, sep_token = special["cls"], special["sep"]
+    cls_token, sep_token = str(special["cls"]), str(special["sep"])
     engine.post_processor = tokenizers.processors.TemplateProcessing(
         single=f"{cls_token}:0 $A:0 {sep_token}:0",
         pair=f"{cls_token}:0 $A:0 {sep_token}:0 $B:1 {sep_token}:1",
         special_tokens=[(cls_token, vocabulary[cls_token]), (sep_token, vocabulary[sep_token])],
     )
     engine.decoder = tokenizers.decoders.WordPiece(prefix="##")
-    engine.add_special_tokens([token for token in special.values() if token in vocabulary])
+    engine.add_special_tokens([token for token in special.values() if token and token in vocabulary])
     return engine
+
+
+def _special_token(config: Settings, role: str) -> str | None:
+    """The token of a role: BERT's own where none is named, None where the pad or mask token is null."""
+    key = f"{role}_token"
+    value = config.values.get(key, f"[{role.upper()}]")
+    if isinstance(value, dict):
+        value = value.get("content", value)
+    if isinstance(value, str) or (value is None and role in ("pad", "mask")):
+        return value
+    raise config.wrong(key, str)

@@ -20,8 +20,9 @@ from unmask.model.spec import (
     Pooler,
     SoftmaxAttention,
 )
-from unmask.model.spec.config import ConfigReader
+from unmask.model.spec.check import require_at_least
 from unmask.model.spec.rows import Concat, Ignore, Rename
+from unmask.settings import Settings
 
 ACTIVATIONS: dict[str, Activation] = {
     "gelu": "gelu",
@@ -51,6 +52,7 @@ def spec(
     padding_id: int | None = 0,
 ) -> EncoderSpec:
     """A BERT of the given sizes."""
+    require_at_least("heads", heads, 1)
     if width % heads:
         raise UnknownArchitecture(f"width {width} does not divide into {heads} heads")
     norm = LayerNorm(eps)
@@ -77,7 +79,7 @@ def spec(
     )
 
 
-def read(config: ConfigReader) -> EncoderSpec:
+def read(config: Settings) -> EncoderSpec:
     """The spec that a config.json of this family describes."""
     config.require("position_embedding_type", "absolute")
     config.require("is_decoder", False)
@@ -96,7 +98,7 @@ def read(config: ConfigReader) -> EncoderSpec:
         attention_dropout=config.take("attention_probs_dropout_prob", 0.1),
         eps=config.take("layer_norm_eps", 1e-12),
         init_std=config.take("initializer_range", 0.02),
-        padding_id=config.take("pad_token_id", 0),
+        padding_id=config.maybe("pad_token_id", int),
     )
 
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from unmask.model.spec import EncoderSpec
-from unmask.model.spec.config import ConfigReader
 from unmask.model.spec.rows import Row
+from unmask.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Family:
     model_types: tuple[str, ...]
     """Values of ``model_type`` in config.json."""
     paper: str
-    read: Callable[[ConfigReader], EncoderSpec]
+    read: Callable[[Settings], EncoderSpec]
     """config.json to a spec."""
     write: Callable[[EncoderSpec], Mapping[str, Any]]
     """A spec to the keys of config.json that decide outputs, ``architectures`` and ``model_type``."""

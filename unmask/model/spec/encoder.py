@@ -113,6 +113,8 @@ class EncoderSpec:
     def __post_init__(self) -> None:
         require_at_least("width", self.width, 1)
         require_at_least("number of layers", len(self.layers), 1)
+        if self.init_std < 0:
+            raise InvalidRequest(f"init_std is {self.init_std}; it must be at least 0")
         if self.embedding.width != self.width and self.embedding.projection is None:
             raise InvalidRequest(
                 f"the embedding is {self.embedding.width} wide and the encoder {self.width}; add a projection"

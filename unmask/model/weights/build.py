@@ -19,6 +19,10 @@ DTYPES: dict[str, torch.dtype] = {
 }
 
 
+FLOATS = ("F64", "F32", "F16", "BF16")
+"""Types of stored weights, as safetensors writes them."""
+
+
 def on_meta(spec: EncoderSpec) -> Encoder:
     """The encoder without memory behind its tensors: for shapes and counts."""
     with torch.device("meta"):
@@ -43,11 +47,13 @@ def claims(checkpoint: Checkpoint) -> Claims:
         first, *rest = shapes[ours]
         wanted = (first // len(sources), *rest)
         for name in sources:
-            found = checkpoint.tensors[name].shape
-            if found != wanted:
+            found = checkpoint.tensors[name]
+            if found.shape != wanted:
                 raise TensorMismatch(
-                    f"the tensor {name} has shape {_by(found)} and config.json asks for {_by(wanted)}"
+                    f"the tensor {name} has shape {_by(found.shape)} and config.json asks for {_by(wanted)}"
                 )
+            if found.dtype not in FLOATS:
+                raise TensorMismatch(f"the tensor {name} is of type {found.dtype}, which holds no weights")
     return made
 
 
@@ -81,9 +87,11 @@ def build(
         for ours, sources in made.sources.items()
     }
     for ours, tensor in state.items():
-        if not torch.isfinite(tensor).all():
-            raise CorruptCheckpoint(f"the tensor {made.sources[ours][0]} holds a number that is not finite")
         state[ours] = tensor.to(device=_device(device), dtype=DTYPES[dtype])
+        if not torch.isfinite(state[ours]).all():
+            raise CorruptCheckpoint(
+                f"the tensor {made.sources[ours][0]} holds a number that is not finite in {dtype}"
+            )
     encoder.load_state_dict(state, assign=True)
     return encoder.eval()
 

@@ -9,16 +9,12 @@ from unmask.errors import CheckpointNotFound, CorruptCheckpoint
 from unmask.files import read_bytes
 from unmask.model.families import Family, family_of
 from unmask.model.spec import EmbeddingHead, EncoderSpec
-from unmask.model.spec.config import ConfigReader
+from unmask.model.spec.config import WITHOUT_EFFECT
 from unmask.model.weights.claims import canonical
-from unmask.model.weights.embedding_head import (
-    EMBEDDING_FILES,
-    read_config,
-    read_head,
-    read_json,
-)
+from unmask.model.weights.embedding_head import EMBEDDING_FILES, read_head
 from unmask.model.weights.source import Source
 from unmask.model.weights.tensors import StoredTensor, stored_tensors
+from unmask.settings import Settings
 from unmask.text.tokenizer import TOKENIZER_FILES, Tokenizer
 
 NO_LIMIT = 1_000_000
@@ -55,12 +51,9 @@ def read_checkpoint(source: Source) -> Checkpoint:
     folder = source.folder
     if not (folder / "config.json").is_file():
         raise CheckpointNotFound(f"{folder} holds no config.json, so it is no checkpoint folder")
-    config = read_json({"config.json": _read(folder / "config.json")}, "config.json")
-    if not isinstance(config, dict):
-        raise CorruptCheckpoint(f"{folder / 'config.json'} is no JSON object")
-    family = family_of(config.get("model_type"))
-    reader = ConfigReader(config)
-    spec = family.read(reader)
+    config = Settings.parse(_read(folder / "config.json"), "config.json")
+    family = family_of(config.values.get("model_type"))
+    spec = family.read(config)
     tensors = stored_tensors(folder)
     spec = family.adapt(spec, frozenset(canonical(name, family.prefix) for name in tensors))
     tokenizer = Tokenizer.from_files(_present(folder, TOKENIZER_FILES))
@@ -72,16 +65,16 @@ def read_checkpoint(source: Source) -> Checkpoint:
     sentence_files = _present(folder, EMBEDDING_FILES)
 
     def open_file(name: str) -> bytes | None:
-        path = folder / name
-        inside = path.resolve().is_relative_to(folder.resolve())
-        return _read(path) if inside and path.is_file() else None
+        # The hub's cache is made of symbolic links, so a name is judged as it is written.
+        inside = not Path(name).is_absolute() and ".." not in Path(name).parts
+        return _read(folder / name) if inside and (folder / name).is_file() else None
 
     return Checkpoint(
         source=source,
         family=family,
         spec=spec,
-        config=config,
-        unread_config=reader.unread(),
+        config=config.values,
+        unread_config=tuple(sorted(config.unread() - set(WITHOUT_EFFECT))),
         tensors=tensors,
         tokenizer=tokenizer,
         head=read_head(sentence_files, open_file),
@@ -92,13 +85,16 @@ def read_checkpoint(source: Source) -> Checkpoint:
 
 def _max_tokens(spec: EncoderSpec, sentence_files: Mapping[str, bytes], tokenizer: Tokenizer) -> int | None:
     """The smallest of what positions, sentence_bert_config.json and tokenizer_config.json allow."""
-    limits = [
-        spec.max_tokens,
-        read_config(sentence_files, "sentence_bert_config.json").get("max_seq_length"),
-        read_config(tokenizer.files, "tokenizer_config.json").get("model_max_length"),
-    ]
-    known = [int(limit) for limit in limits if isinstance(limit, int | float) and limit < NO_LIMIT]
-    return min(known, default=None)
+    limits = [spec.max_tokens]
+    for files, name, key in (
+        (sentence_files, "sentence_bert_config.json", "max_seq_length"),
+        (tokenizer.files, "tokenizer_config.json", "model_max_length"),
+    ):
+        limit = Settings.parse(files.get(name), name).maybe(key, float)
+        if limit is not None and not limit >= 1:
+            raise CorruptCheckpoint(f"{name} says {key} is {limit:g}; it must be at least 1")
+        limits.append(int(limit) if limit is not None and limit < NO_LIMIT else None)
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _present(folder: Path, names: tuple[str, ...]) -> dict[str, bytes]:

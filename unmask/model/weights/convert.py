@@ -1,6 +1,5 @@
 """A safe copy of a checkpoint whose weights are pickled."""
 
-import json
 import pickle
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from unmask.model.weights.build import claims
 from unmask.model.weights.checkpoint import read_checkpoint
 from unmask.model.weights.embedding_head import EMBEDDING_FILES
 from unmask.model.weights.source import Source
-from unmask.model.weights.tensors import PICKLED, WEIGHTS
+from unmask.model.weights.tensors import PICKLED, WEIGHTS, shards
 from unmask.text.tokenizer import TOKENIZER_FILES
 
 COPIED = ("config.json", *TOKENIZER_FILES, *EMBEDDING_FILES, "1_Pooling/config.json")
@@ -52,13 +51,9 @@ def _pickles(folder: Path) -> list[Path]:
     single, index = (folder / name for name in PICKLED)
     if single.is_file():
         return [single]
-    if not index.is_file():
-        raise CheckpointNotFound(f"{folder} holds no {PICKLED[0]} to convert")
-    try:
-        names = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
-    except (ValueError, KeyError, AttributeError, TypeError):
-        raise CorruptCheckpoint(f"{index} is no index of weight files") from None
-    return [folder / Path(name).name for name in names]
+    if index.is_file():
+        return shards(index)
+    raise CheckpointNotFound(f"{folder} holds no {PICKLED[0]} to convert")
 
 
 def _tensors_of(path: Path) -> dict[str, Tensor]:

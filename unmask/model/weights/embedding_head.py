@@ -7,6 +7,7 @@ from typing import Any
 
 from unmask.errors import CorruptCheckpoint
 from unmask.model.spec import EmbeddingHead, PoolingMode
+from unmask.settings import Settings, parse_json
 
 MODES: dict[str, PoolingMode] = {
     "cls": "first",
@@ -31,18 +32,6 @@ EMBEDDING_FILES = (
 )
 
 
-def read_json(files: Mapping[str, bytes], name: str) -> Any:
-    """The value in a JSON file.
-
-    Raises:
-        CorruptCheckpoint: it is not JSON, or no UTF-8 text.
-    """
-    try:
-        return json.loads(files[name])
-    except ValueError as error:
-        raise CorruptCheckpoint(f"{name} is not JSON: {error}") from None
-
-
 class _NotKnown(Exception):
     """The folder does not define an embedding that is built here; the message says why."""
 
@@ -61,25 +50,26 @@ def read_head(files: Mapping[str, bytes], open_file: Callable[[str], bytes | Non
         if "modules.json" not in files:
             raise _NotKnown("the checkpoint does not say how to make one vector of a text")
         _check_texts_unchanged(files)
-        return _head(read_json(files, "modules.json"), open_file)
+        return _head(parse_json(files["modules.json"], "modules.json"), open_file)
     except _NotKnown as reason:
         return f"{reason}; name a pooling"
 
 
 def _head(modules: Any, open_file: Callable[[str], bytes | None]) -> EmbeddingHead:
-    if not isinstance(modules, list) or not all(isinstance(m, dict) and "type" in m for m in modules):
+    if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
         raise CorruptCheckpoint("modules.json is no list of modules")
+    listed = [Settings("modules.json", module) for module in modules]
+    kinds = [module.take("type", "").rpartition(".")[2] for module in listed]
     modes: tuple[PoolingMode, ...] = ()
-    kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
-    for kind, module in zip(kinds, modules, strict=True):
+    for kind, module in zip(kinds, listed, strict=True):
         if kind not in ("Transformer", "Pooling", "Normalize"):
             raise _NotKnown(f"modules.json asks for a {kind} module, which is not built")
         if kind == "Pooling":
-            name = str(PurePosixPath(module.get("path", ""), "config.json"))
+            name = str(PurePosixPath(module.take("path", ""), "config.json"))
             content = open_file(name)
             if content is None:
                 raise CorruptCheckpoint(f"modules.json names {name}, which is not in the folder")
-            modes = _modes(read_json({name: content}, name))
+            modes = _modes(Settings.parse(content, name))
     if not modes:
         raise _NotKnown("modules.json names no Pooling module")
     return EmbeddingHead(modes, unit_length="Normalize" in kinds)
@@ -87,33 +77,30 @@ def _head(modules: Any, open_file: Callable[[str], bytes | None]) -> EmbeddingHe
 
 def _check_texts_unchanged(files: Mapping[str, bytes]) -> None:
     """Refuse what would change a text before it is tokenized."""
-    if read_config(files, "sentence_bert_config.json").get("do_lower_case"):
+    transformer, sentence = (
+        Settings.parse(files.get(name), name)
+        for name in ("sentence_bert_config.json", "config_sentence_transformers.json")
+    )
+    if transformer.maybe("do_lower_case", bool):
         raise _NotKnown("sentence_bert_config.json asks to lower-case texts first, which is not built")
-    prompts = read_config(files, "config_sentence_transformers.json")
-    default = prompts.get("default_prompt_name")
-    if default is not None and prompts.get("prompts", {}).get(default):
+    default, prompts = sentence.maybe("default_prompt_name", str), sentence.maybe("prompts", dict)
+    if default is not None and (prompts or {}).get(default):
         raise _NotKnown(f"the checkpoint puts its prompt {default!r} before every text, which is not built")
 
 
-def read_config(files: Mapping[str, bytes], name: str) -> Mapping[str, Any]:
-    """A JSON object in a file; empty where the file is not there."""
-    config = read_json(files, name) if name in files else {}
-    if not isinstance(config, dict):
-        raise CorruptCheckpoint(f"{name} is no JSON object")
-    return config
-
-
-def _modes(config: Mapping[str, Any]) -> tuple[PoolingMode, ...]:
-    named = config.get("pooling_mode")
-    if named is None:
-        names = [name for name, flag in FLAGS.items() if config.get(flag) is True]
-        others = [key for key, on in config.items() if on is True and key.startswith("pooling_mode_")]
-        names += [key for key in others if key not in FLAGS.values()]
+def _modes(config: Settings) -> tuple[PoolingMode, ...]:
+    if isinstance(config.values.get("pooling_mode"), list):
+        names = config.take("pooling_mode", [])
+    elif "pooling_mode" in config.values:
+        names = [config.take("pooling_mode", "")]
     else:
-        names = [named] if isinstance(named, str) else list(named)
-    unknown = [name for name in names if name not in MODES]
-    if unknown:
-        raise _NotKnown(f"1_Pooling asks for {unknown[0]} pooling, which is not built")
+        names = [name for name, flag in FLAGS.items() if config.take(flag, False)]
+        names += [key for key in config.unread() if config.values[key] is True and "pooling_mode" in key]
+    if not names:
+        raise _NotKnown(f"{config.name} names no pooling")
+    for name in names:
+        if not isinstance(name, str) or name not in MODES:
+            raise _NotKnown(f"{config.name} asks for the pooling {name!r}, which is not built")
     return tuple(MODES[name] for name in names)
 
 

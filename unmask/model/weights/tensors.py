@@ -1,14 +1,14 @@
 """The tensors of a checkpoint folder: their names, shapes and files, read without loading them."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
 from unmask.errors import CheckpointNotFound, CorruptCheckpoint, UnsafeCheckpoint
+from unmask.files import read_bytes
+from unmask.settings import Settings
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -51,18 +51,28 @@ def _weight_files(folder: Path) -> list[Path]:
     if (folder / WEIGHTS).exists():
         return [folder / WEIGHTS]
     if (folder / INDEX).exists():
-        try:
-            index: dict[str, Any] = json.loads((folder / INDEX).read_bytes())
-            names = sorted(set(index["weight_map"].values()))
-        except (ValueError, KeyError, AttributeError, TypeError):
-            raise CorruptCheckpoint(f"{folder / INDEX} is no index of safetensors files") from None
-        for name in names:
-            if Path(name).name != name or not (folder / name).exists():
-                raise CorruptCheckpoint(f"{folder / INDEX} names {name}, which is not in the folder")
-        return [folder / name for name in names]
+        return shards(folder / INDEX)
     if any((folder / name).exists() for name in PICKLED):
         raise UnsafeCheckpoint(
             f"{folder} holds only pickled weights, which can run code when opened; "
             f"make a safe copy with: unmask convert {folder} NEW_FOLDER"
         )
     raise CheckpointNotFound(f"{folder} holds no {WEIGHTS}")
+
+
+def shards(index: Path) -> list[Path]:
+    """The weight files that an index names, each once.
+
+    Raises:
+        CorruptCheckpoint: it is no index, or names a file that is not beside it.
+    """
+    places: dict[str, object] = Settings.parse(read_bytes(index, CorruptCheckpoint), index.name).take(
+        "weight_map", {}
+    )
+    names = list(dict.fromkeys(name for name in places.values() if isinstance(name, str)))
+    if not names:
+        raise CorruptCheckpoint(f"{index} is no index of weight files")
+    for name in names:
+        if Path(name).name != name or not (index.parent / name).is_file():
+            raise CorruptCheckpoint(f"{index} names {name}, which is not in the folder")
+    return [index.parent / name for name in names]

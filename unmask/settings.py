@@ -1,0 +1,92 @@
+"""JSON that others wrote, read so that a value of the wrong type is one sentence and no key goes unseen."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from unmask.errors import CorruptCheckpoint, UnknownArchitecture
+
+Value = TypeVar("Value")
+
+
+def parse_json(content: bytes, name: str) -> Any:
+    """The value of a JSON file; ``name`` is what errors call it.
+
+    Raises:
+        CorruptCheckpoint: it is no JSON in UTF-8, or nested too deeply to be read.
+    """
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise CorruptCheckpoint(f"{name} is not JSON: {error}") from None
+
+
+class Settings:
+    """The keys of one JSON object; it remembers which of them were read.
+
+    Args:
+        name: the file, as errors call it.
+        values: its keys.
+    """
+
+    def __init__(self, name: str, values: Mapping[str, Any]) -> None:
+        self.name = name
+        self.values = values
+        self._read: set[str] = set()
+
+    @classmethod
+    def parse(cls, content: bytes | None, name: str) -> "Settings":
+        """The settings in a file's content; none where there is no file.
+
+        Raises:
+            CorruptCheckpoint: it is no JSON object.
+        """
+        values = {} if content is None else parse_json(content, name)
+        if not isinstance(values, dict):
+            raise CorruptCheckpoint(f"{name} is no JSON object")
+        return cls(name, values)
+
+    def take(self, key: str, default: Value) -> Value:
+        """The value under ``key``, of the type of ``default``, which stands in where it is absent."""
+        found = self.maybe(key, type(default))
+        if found is None:
+            if key in self.values:
+                raise self.wrong(key, type(default))
+            return default
+        return found
+
+    def maybe(self, key: str, kind: type[Value]) -> Value | None:
+        """The value under ``key``; None where it is absent or null.
+
+        Raises:
+            CorruptCheckpoint: it is of another type. A whole number is a float too; a truth is no number.
+        """
+        self._read.add(key)
+        value = self.values.get(key)
+        if kind is float and type(value) is int:
+            value = float(value)
+        if value is not None and type(value) is not kind:
+            raise self.wrong(key, kind)
+        return value
+
+    def require(self, key: str, *choices: object) -> None:
+        """Refuse any value of ``key`` but ``choices``; an absent key counts as the first.
+
+        Raises:
+            UnknownArchitecture: it has another value.
+        """
+        self._read.add(key)
+        value = self.values.get(key, choices[0])
+        if value not in choices:
+            built = " or ".join(repr(choice) for choice in choices)
+            raise UnknownArchitecture(f"{self.name} says {key} is {value!r}; only {built} is built")
+
+    def wrong(self, key: str, kind: type) -> CorruptCheckpoint:
+        """The error for a value that is not of ``kind``."""
+        return CorruptCheckpoint(
+            f"{self.name} says {key} is {self.values[key]!r}, which is no {kind.__name__}"
+        )
+
+    def unread(self) -> frozenset[str]:
+        """Keys that nothing has asked for."""
+        return frozenset(self.values) - self._read
