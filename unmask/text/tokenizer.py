@@ -1,7 +1,7 @@
 """Text to token ids, by the `tokenizers` package, with nothing cut or dropped unsaid."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import tokenizers
@@ -29,8 +29,8 @@ def numbered(index: int) -> str:
 class Tokenizer:
     """A published tokenizer. Made by `from_files`; cutting and padding it may prescribe are ignored."""
 
-    engine: tokenizers.Tokenizer
-    files: Mapping[str, bytes]
+    engine: tokenizers.Tokenizer = field(repr=False)
+    files: Mapping[str, bytes] = field(repr=False)
     """The files it was read from, kept byte for byte for saving."""
     description: str
     """What it is and where it was read from, for people."""
@@ -108,6 +108,10 @@ class Tokenizer:
         """
         if too_long not in ("error", "cut"):
             raise InvalidRequest(f"too_long is {too_long!r}; it can be 'error' or 'cut'")
+        if pairs is not None and len(pairs) != len(texts):
+            raise InvalidRequest(
+                f"{len(texts)} texts and {len(pairs)} pairs were given; give a pair for each text"
+            )
         for index, text in enumerate(texts):
             _check_text(text, name(index))
         for index, text in enumerate(pairs or ()):

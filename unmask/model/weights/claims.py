@@ -97,7 +97,7 @@ def claim(rows: Sequence[Row], prefix: str, ours: Iterable[str], names: Iterable
         owner.update(dict.fromkeys(move.theirs, move.ours))
         sources[move.ours] = tuple(in_file.get(name, "") for name in move.theirs)
     if missing:
-        raise TensorMismatch(f"{len(missing)} tensors are missing, {_some(missing)}")
+        raise TensorMismatch(f"{_count(missing, 'is', 'are')} missing, {_some(missing)}")
     ignored = [row for row in rows if isinstance(row, Ignore)]
     fates, unclaimed = [], []
     for standard, name in in_file.items():
@@ -109,10 +109,14 @@ def claim(rows: Sequence[Row], prefix: str, ours: Iterable[str], names: Iterable
         fates.append(Fate(name, owner.get(standard), reason))
     if unclaimed:
         raise TensorMismatch(
-            f"{len(unclaimed)} tensors have no place in this architecture, {_some(unclaimed)}; "
+            f"{_count(unclaimed, 'has', 'have')} no place in this architecture, {_some(unclaimed)}; "
             "the checkpoint is of another model than its config.json says"
         )
     return Claims(tuple(fates), sources)
+
+
+def _count(names: Sequence[str], one: str, several: str) -> str:
+    return f"1 tensor {one}" if len(names) == 1 else f"{len(names)} tensors {several}"
 
 
 def _some(names: Sequence[str]) -> str:

@@ -1,9 +1,14 @@
 """A safe copy of a checkpoint whose weights are pickled."""
 
 import pickle
+import re
+import warnings
+import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -13,7 +18,7 @@ from unmask.model.weights.build import claims
 from unmask.model.weights.checkpoint import read_checkpoint
 from unmask.model.weights.embedding_head import EMBEDDING_FILES
 from unmask.model.weights.source import Source
-from unmask.model.weights.tensors import PICKLED, WEIGHTS, shards
+from unmask.model.weights.tensors import PICKLED, WEIGHTS, read_index
 from unmask.text.tokenizer import TOKENIZER_FILES
 
 COPIED = ("config.json", *TOKENIZER_FILES, *EMBEDDING_FILES, "1_Pooling/config.json")
@@ -38,11 +43,9 @@ def convert_pickled(folder: Path, out: Path) -> None:
             if (folder / name).is_file():
                 (partial / name).parent.mkdir(exist_ok=True)
                 (partial / name).write_bytes(read_bytes(folder / name, CorruptCheckpoint))
-        # safetensors stores no two names for one memory, so each tensor gets its own.
-        own = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
         try:
-            save_file(own, partial / WEIGHTS, metadata={"format": "pt"})
-        except Exception as error:  # the package has an error class of its own for full disks
+            save_file(_storable(tensors), partial / WEIGHTS, metadata={"format": "pt"})
+        except SafetensorError as error:
             raise OutputError(f"cannot write {out / WEIGHTS}: {error}") from None
         claims(read_checkpoint(Source(partial, out.name)))
 
@@ -52,19 +55,40 @@ def _pickles(folder: Path) -> list[Path]:
     if single.is_file():
         return [single]
     if index.is_file():
-        return shards(index)
+        return sorted(set(read_index(index).values()))
     raise CheckpointNotFound(f"{folder} holds no {PICKLED[0]} to convert")
 
 
+def _storable(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Each tensor with memory of its own, since safetensors stores no two names for one."""
+    for name, tensor in tensors.items():
+        if tensor.layout is not torch.strided:
+            raise CorruptCheckpoint(f"the tensor {name} is stored sparsely, as no published checkpoint is")
+        if not torch.isfinite(tensor).all():
+            raise CorruptCheckpoint(f"the tensor {name} holds a number that is not finite")
+    return {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
+
+
 def _tensors_of(path: Path) -> dict[str, Tensor]:
+    damaged = CorruptCheckpoint(f"{path} is damaged or incomplete; copy or download it again")
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        # The archive's own checksums, which torch does not look at.
+        if zipfile.is_zipfile(path) and zipfile.ZipFile(path).testzip() is not None:
+            raise damaged
+        with warnings.catch_warnings(action="ignore"):
+            state = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        reason = str(error).splitlines()[0]
-        raise UnsafeCheckpoint(f"{path} holds more than tensors, so it is not opened: {reason}") from None
-    except (OSError, RuntimeError, EOFError) as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise CorruptCheckpoint(f"{path} is damaged or incomplete: {reason}") from None
-    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+        # Torch's own words advise to open it all the same; what it met is all that is of use in them.
+        met = re.search(r"GLOBAL (\S+)", str(error))
+        what = f"holds more than tensors ({met[1]})" if met else "holds more than tensors, or is damaged"
+        raise UnsafeCheckpoint(
+            f"{path} {what}, so it is not opened; get the weights as safetensors"
+        ) from None
+    except CorruptCheckpoint:
+        raise
+    except Exception:  # damaged bytes make the unpickler fail in any way
+        raise damaged from None
+    named = isinstance(state, dict) and all(isinstance(name, str) for name in state)
+    if not named or not all(isinstance(value, Tensor) for value in state.values()):
         raise UnsafeCheckpoint(f"{path} holds something other than named tensors")
-    return state
+    return dict(state)

@@ -33,25 +33,32 @@ def stored_tensors(folder: Path) -> Mapping[str, StoredTensor]:
         CheckpointNotFound: there are no weights.
         CorruptCheckpoint: a file is damaged, or a shard that the index names is not there.
     """
+    files, promised = _weight_files(folder)
     tensors: dict[str, StoredTensor] = {}
-    for path in _weight_files(folder):
+    for path in files:
         try:
             with safe_open(path, framework="numpy") as file:
                 for name in file.keys():  # noqa: SIM118 - an open file is no dict
+                    if name in tensors:
+                        raise CorruptCheckpoint(f"{path} and {tensors[name].file} both hold {name}")
                     part = file.get_slice(name)
                     tensors[name] = StoredTensor(path, tuple(part.get_shape()), part.get_dtype())
         except (SafetensorError, OSError) as error:
             raise CorruptCheckpoint(
                 f"{path} is damaged or incomplete ({error}); copy or download it again"
             ) from None
+    for name in promised - set(tensors):
+        raise CorruptCheckpoint(f"{folder / INDEX} names the tensor {name}, which no file holds")
     return tensors
 
 
-def _weight_files(folder: Path) -> list[Path]:
+def _weight_files(folder: Path) -> tuple[list[Path], frozenset[str]]:
+    """The files that hold the weights, and the tensors that an index says they hold."""
     if (folder / WEIGHTS).exists():
-        return [folder / WEIGHTS]
+        return [folder / WEIGHTS], frozenset()
     if (folder / INDEX).exists():
-        return shards(folder / INDEX)
+        places = read_index(folder / INDEX)
+        return sorted(set(places.values())), frozenset(places)
     if any((folder / name).exists() for name in PICKLED):
         raise UnsafeCheckpoint(
             f"{folder} holds only pickled weights, which can run code when opened; "
@@ -60,19 +67,19 @@ def _weight_files(folder: Path) -> list[Path]:
     raise CheckpointNotFound(f"{folder} holds no {WEIGHTS}")
 
 
-def shards(index: Path) -> list[Path]:
-    """The weight files that an index names, each once.
+def read_index(index: Path) -> Mapping[str, Path]:
+    """Which weight file holds which tensor, by the tensor's name.
 
     Raises:
         CorruptCheckpoint: it is no index, or names a file that is not beside it.
     """
-    places: dict[str, object] = Settings.parse(read_bytes(index, CorruptCheckpoint), index.name).take(
-        "weight_map", {}
-    )
-    names = list(dict.fromkeys(name for name in places.values() if isinstance(name, str)))
-    if not names:
+    content = read_bytes(index, CorruptCheckpoint)
+    places: dict[str, object] = Settings.parse(content, index.name).take("weight_map", {})
+    if not places:
         raise CorruptCheckpoint(f"{index} is no index of weight files")
-    for name in names:
-        if Path(name).name != name or not (index.parent / name).is_file():
+    found = {}
+    for tensor, name in places.items():
+        if not isinstance(name, str) or Path(name).name != name or not (index.parent / name).is_file():
             raise CorruptCheckpoint(f"{index} names {name}, which is not in the folder")
-    return [index.parent / name for name in names]
+        found[tensor] = index.parent / name
+    return found
