@@ -24,7 +24,8 @@ def whole_file(path: Path) -> Iterator[Path]:
     Raises:
         OutputError: the disk is full or read-only, or the folder is not there.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    # One name for all: what a killed process left is overwritten by the next.
+    partial = path.with_name(f".{path.name}.partial")
     try:
         yield partial
         with partial.open("rb") as written:

@@ -49,24 +49,32 @@ class ResumableFile:
         self._partial = path.with_name(path.name + ".partial")
         self._journal = path.with_name(path.name + ".partial.json")
         self._fingerprint = fingerprint
+        self._overwrite = overwrite
         if path.is_dir():
             raise OutputError(f"{path} is a folder; name a file")
-        if path.exists() and not overwrite:
-            raise OutputError(f"{path} exists already; name another file, or replace it with --overwrite")
+        self._refuse_finished()
         try:
             self._file = self._open_alone()
         except OSError as error:
             raise unwritable(path, error) from None
         try:
+            # Another process may have finished since the first look; now none can.
+            self._refuse_finished()
             if restart:
                 self._journal.unlink(missing_ok=True)
             self._continue(header)
         except OutputError:
-            self._close()
+            self._close(remove=not self._journal.exists())
             raise
         except OSError as error:
             self._close(remove=True)
             raise unwritable(path, error) from None
+
+    def _refuse_finished(self) -> None:
+        if self.path.exists() and not self._overwrite:
+            raise OutputError(
+                f"{self.path} exists already; name another file, or replace it with --overwrite"
+            )
 
     def _open_alone(self) -> BinaryIO:
         """The partial file, opened and locked."""
@@ -83,8 +91,6 @@ class ResumableFile:
             if self._partial.exists() and os.path.samestat(self._partial.stat(), os.fstat(file.fileno())):
                 return file
             file.close()
-            if self.path.exists():
-                raise OutputError(f"another process has just written {self.path}; name another file")
 
     def _continue(self, header: bytes) -> None:
         state = self._read_journal()

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from unmask.errors import HubError
+from unmask.errors import HubError, UnsafeCheckpoint
 from unmask.model.weights.source import Source
 
 FILES = ("*.json", "*.txt", "*.model", "*.safetensors", "1_Pooling/*", "2_Normalize/*")
@@ -19,6 +19,7 @@ def download(name: str, revision: str | None) -> Source:
     commit, which the result records.
 
     Raises:
+        UnsafeCheckpoint: there are no safetensors.
         HubError: no such id or revision, access refused, or out of reach and not in the cache.
     """
     from huggingface_hub import snapshot_download
@@ -51,6 +52,11 @@ def download(name: str, revision: str | None) -> Source:
         ) from None
     except Exception as error:  # network faults come as many classes of several libraries
         raise HubError(f"the hub did not give {wanted}: {_first_line(error)}") from None
+    if not any(folder.glob("*.safetensors")):
+        raise UnsafeCheckpoint(
+            f"{wanted} has no safetensors on the hub, and pickled weights are not fetched; "
+            "download them yourself and make a safe copy with: unmask convert FOLDER NEW_FOLDER"
+        )
     commit = folder.name
     if not re.fullmatch(r"[0-9a-f]{40}", commit):
         raise HubError(f"the hub gave {wanted} without a commit, so it cannot be pinned")

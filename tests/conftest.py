@@ -1,0 +1,47 @@
+"""Fixtures that several test files share."""
+
+import shutil
+
+import pytest
+
+from tests.support.apart import Parent
+from tests.support.places import default_folder
+from tests.support.tiny import write_checkpoint
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory):
+    """A tiny checkpoint with a sentence embedding, to be read only."""
+    pytest.importorskip("transformers", reason="the reference implementation is not installed")
+    return write_checkpoint(tmp_path_factory.mktemp("checkpoints") / "tiny")
+
+
+@pytest.fixture
+def tiny_copy(tiny_folder, tmp_path):
+    """A copy of it, to be damaged."""
+    return shutil.copytree(tiny_folder, tmp_path / "checkpoint")
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tiny_folder):
+    """The tiny checkpoint, loaded."""
+    import unmask
+
+    return unmask.load(tiny_folder)
+
+
+@pytest.fixture(scope="session")
+def default_model():
+    """The model called "default"."""
+    import unmask
+
+    default_folder()
+    return unmask.load("default")
+
+
+@pytest.fixture(scope="session")
+def apart():
+    """Runs commands in processes of their own."""
+    parent = Parent()
+    yield parent
+    parent.stop()

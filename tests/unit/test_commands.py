@@ -1,0 +1,351 @@
+"""``unmask inspect``, ``models``, ``kernels`` and ``look``, for people and for programs, and the program."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+
+import unmask
+from tests.support.command import environment, run_here
+from tests.support.tiny import HEADS, LAYERS, VOCABULARY, WIDTH, change_json, tiny_bert, write_checkpoint
+from unmask.cli.main import COMMANDS
+from unmask.model.families import DEFAULT_NAME, FAMILIES
+from unmask.model.kernels import KERNELS
+
+TEXT = "The river bank was muddy, xyz!"
+PAIR = "another text"
+LIMIT = 19  # what sentence_bert_config.json of the tiny checkpoint says
+
+
+def answer(*arguments, **options):
+    """A command's JSON: one line, no number that JSON does not have."""
+    ran = run_here(*arguments, "--json", **options)
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.count("\n") == 1
+
+    def refuse(constant):
+        raise AssertionError(f"{constant} is not JSON")
+
+    return json.loads(ran.out, parse_constant=refuse)
+
+
+def shown(*arguments, **options):
+    """A command's text for people, on something that is no terminal."""
+    ran = run_here(*arguments, **options)
+    assert (ran.code, ran.err) == (0, "")
+    assert "\x1b" not in ran.out
+    return ran.out
+
+
+# --- inspect -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def with_heads(tmp_path_factory):
+    """A checkpoint of a pretraining model, which has tensors to claim and tensors to ignore."""
+    return write_checkpoint(tmp_path_factory.mktemp("heads") / "tiny", tiny_bert("BertForPreTraining"))
+
+
+def test_inspect_accounts_for_every_tensor(with_heads):
+    found = answer("inspect", with_heads)
+    with safe_open(with_heads / "model.safetensors", framework="pt") as file:
+        stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no dict
+    assert {t["name"]: t["shape"] for t in found["tensors"]} == {n: list(t.shape) for n, t in stored.items()}
+    assert {t["dtype"] for t in found["tensors"]} == {"F32"}
+    ours = set(unmask.load(with_heads).encoder.state_dict())
+    assert {t["ours"] for t in found["tensors"] if t["ours"]} == ours
+    for tensor in found["tensors"]:
+        assert (tensor["ours"] is None) == bool(tensor["reason"]), tensor
+        assert bool(tensor["reason"]) == tensor["name"].startswith("cls."), tensor
+
+
+def test_inspect_says_what_it_is(with_heads):
+    found = answer("inspect", with_heads)
+    assert {key: found[key] for key in ("name", "folder", "revision", "family", "max_tokens")} == {
+        "name": "tiny",
+        "folder": str(with_heads),
+        "revision": None,
+        "family": "bert",
+        "max_tokens": LIMIT,
+    }
+    encoder = tiny_bert("BertForPreTraining").bert
+    assert found["parameter_count"] == sum(parameter.numel() for parameter in encoder.parameters())
+    assert found["head"] == {"kind": "EmbeddingHead", "pooling": ["mean"], "unit_length": True}
+    assert found["head_missing"] is None
+    assert f"WordPiece, {len(VOCABULARY)} pieces" in found["tokenizer"]
+    spec = found["spec"]
+    assert (spec["kind"], spec["width"], len(spec["layers"])) == ("EncoderSpec", WIDTH, LAYERS)
+    assert spec["layers"][0]["mixer"]["kind"] == "SoftmaxAttention"
+    assert spec["layers"][0]["mixer"]["heads"] == HEADS
+
+
+def test_inspect_for_people_shows_the_same(with_heads):
+    found, text = answer("inspect", with_heads), shown("inspect", with_heads)
+    claimed = sum(tensor["ours"] is not None for tensor in found["tensors"])
+    ignored = len(found["tensors"]) - claimed
+    assert claimed
+    assert ignored
+    assert f"{len(found['tensors'])} tensors: {claimed} claimed, {ignored} ignored, 0 missing" in text
+    lines = [line.split() for line in text.splitlines() if line.strip()]
+    for tensor in found["tensors"]:
+        (line,) = [words for words in lines if words[0] == tensor["name"]]
+        assert " ".join(line).endswith(tensor["ours"] or f"ignored: {tensor['reason']}")
+        assert " x ".join(map(str, tensor["shape"])) in " ".join(line)
+    assert f"{found['parameter_count']:,}" in text
+    assert f"layers 0 to {LAYERS - 1}" in text
+
+
+def test_inspect_reports_what_nothing_understood(tiny_copy):
+    change_json(tiny_copy / "config.json", wavelet_order=3)
+    assert answer("inspect", tiny_copy)["unread_config"] == ["wavelet_order"]
+    assert "wavelet_order" in shown("inspect", tiny_copy)
+    (tiny_copy / "modules.json").unlink()
+    found = answer("inspect", tiny_copy)
+    assert found["head"] is None
+    assert found["head_missing"] in shown("inspect", tiny_copy)
+
+
+def test_inspect_the_default(default_model):
+    found = answer("inspect", "default")
+    assert (found["name"], found["max_tokens"]) == (DEFAULT_NAME, 256)
+    assert found["parameter_count"] == default_model.parameter_count == 22_713_216
+
+
+# --- models and kernels --------------------------------------------------------------------------------
+
+
+def test_models(default_model):
+    rows, text = answer("models"), shown("models")
+    assert [row["name"] for row in rows] == [p.name for family in FAMILIES for p in family.published]
+    by_name = {row["name"]: row for row in rows}
+    base = by_name["google-bert/bert-base-uncased"]
+    assert {
+        key: base[key] for key in ("family", "layers", "width", "heads", "parameter_count", "max_tokens")
+    } == {
+        "family": "bert",
+        "layers": 12,
+        "width": 768,
+        "heads": 12,
+        "parameter_count": 109_482_240,  # as published for BertModel with its pooler
+        "max_tokens": 512,
+    }
+    assert by_name[DEFAULT_NAME]["here"] == "installed, as default"
+    assert by_name[DEFAULT_NAME]["parameter_count"] == default_model.parameter_count
+    for row in rows:
+        (line,) = [line for line in text.splitlines() if line.startswith(f"{row['name']} ")]
+        assert f"{row['parameter_count']:,}" in line
+        assert row["licence"] in line
+        assert row["paper"] in line
+
+
+def test_kernels():
+    found, text = answer("kernels"), shown("kernels")
+    assert [kernel["name"] for kernel in found["kernels"]] == [kernel.capability.name for kernel in KERNELS]
+    assert found["torch"] == torch.__version__
+    assert ("cuda" in found["devices_here"]) == torch.cuda.is_available()
+    for record, kernel in zip(found["kernels"], KERNELS, strict=True):
+        assert "cpu" in record["devices_here"]
+        assert set(record["devices_here"]) <= set(found["devices_here"])
+        assert record["dtypes"] == sorted(kernel.capability.dtypes)
+        assert record["reaches"] == sorted(reach.__name__ for reach in kernel.capability.reaches)
+        (line,) = [line for line in text.splitlines() if line.startswith(f"{record['name']} ")]
+        assert all(reach in line for reach in record["reaches"])
+
+
+# --- look ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def view(tiny_model):
+    return tiny_model.attention(TEXT, PAIR)
+
+
+def test_look_shows_the_tokens_of_the_text(tiny_folder, view):
+    found, encoding = answer("look", TEXT, PAIR, "-m", tiny_folder), view.encoding
+    assert [token["piece"] for token in found["tokens"]] == list(encoding.pieces)
+    assert [token["id"] for token in found["tokens"]] == encoding.ids.tolist()
+    assert [[token["start"], token["end"]] for token in found["tokens"]] == encoding.spans.tolist()
+    assert [token["special"] for token in found["tokens"]] == encoding.special.tolist()
+    assert found["tokens"][1] == {
+        "surface": "The",
+        "piece": "the",
+        "id": VOCABULARY.index("the"),
+        "start": 0,
+        "end": 3,
+        "special": False,
+    }
+    assert found["total_tokens"] == found["kept_tokens"] == len(view)
+    assert found["edges"] == []
+
+
+def test_look_summarises_every_head(tiny_folder, view):
+    found = answer("look", TEXT, PAIR, "-m", tiny_folder)
+    assert [(head["layer"], head["head"]) for head in found["heads"]] == [
+        (layer, head) for layer in range(LAYERS) for head in range(HEADS)
+    ]
+    for head in found["heads"]:
+        p_NN = view.probabilities(head["layer"], head["head"]).astype(np.float64)
+        received = p_NN.mean(axis=0)
+        queries, keys = np.indices(p_NN.shape)
+        assert head["entropy_nats"] == pytest.approx(-(p_NN * np.log(p_NN)).sum(axis=1).mean(), abs=1e-5)
+        assert head["entropy_share"] == pytest.approx(head["entropy_nats"] / np.log(len(view)), abs=1e-5)
+        assert head["distance_tokens"] == pytest.approx((p_NN * abs(queries - keys)).sum(1).mean(), abs=1e-4)
+        assert head["sink_token"] == received.argmax()
+        assert head["sink_mass"] == pytest.approx(received.max(), abs=1e-6)
+        shares = {
+            "self": p_NN[queries == keys].sum() / len(view),
+            "previous": p_NN[queries == keys + 1].sum() / len(view),
+            "next": p_NN[queries == keys - 1].sum() / len(view),
+            "first": received[0],
+            "special": received[1:][view.encoding.special[1:]].sum(),
+        }
+        assert head["relation"] == max(shares, key=shares.get)
+        assert head["relation_mass"] == pytest.approx(max(shares.values()), abs=1e-6)
+
+
+def test_look_at_one_head_gives_the_views_probabilities(tiny_folder, view):
+    found = answer("look", TEXT, PAIR, "-m", tiny_folder, "-l", "2", "-H", "3", "--top", "4")
+    p_NN = view.probabilities(2, 3)
+    assert [(head["layer"], head["head"]) for head in found["heads"]] == [(2, 3)]
+    assert len(found["edges"]) == 4 * len(view)
+    for query in range(len(view)):
+        edges = [edge for edge in found["edges"] if edge["query"] == query]
+        assert [edge["key"] for edge in edges] == np.argsort(-p_NN[query], kind="stable")[:4].tolist()
+        for edge in edges:
+            assert edge["probability"] == pytest.approx(p_NN[query, edge["key"]], abs=1e-7)
+
+    text = shown("look", TEXT, PAIR, "-m", tiny_folder, "-l", "2", "-H", "3", "--top", "4")
+    assert "layer 2, head 3" in text
+    for edge in found["edges"]:
+        assert f"({edge['key']}) {edge['probability']:.3f}" in text
+
+
+def test_look_at_more_keys_than_there_are(tiny_folder):
+    found = answer("look", "the", "-m", tiny_folder, "-l", "0", "-H", "0", "--top", "99")
+    assert len(found["edges"]) == 3 * 3
+    for query in range(3):
+        assert sum(e["probability"] for e in found["edges"] if e["query"] == query) == pytest.approx(
+            1, abs=1e-6
+        )
+
+
+def test_look_for_people(tiny_folder):
+    found, text = answer("look", TEXT, "-m", tiny_folder), shown("look", TEXT, "-m", tiny_folder)
+    assert " ".join(token["surface"] for token in found["tokens"]) in text
+    for head in found["heads"]:
+        (line,) = [line for line in text.splitlines() if line.startswith(f"{head['layer']}.{head['head']} ")]
+        assert f"{head['relation']} {head['relation_mass']:.2f}" in line
+        assert f"{head['entropy_nats']:.2f}" in line
+        assert line.rstrip().endswith(f"{head['sink_mass']:.2f}")
+
+
+def test_look_at_one_layer(tiny_folder):
+    found = answer("look", TEXT, "-m", tiny_folder, "--layer", "1")
+    assert [(head["layer"], head["head"]) for head in found["heads"]] == [(1, head) for head in range(HEADS)]
+
+
+def test_look_cuts_only_when_asked_and_says_so(tiny_folder):
+    long = "bank " * 40
+    found = answer("look", long, "-m", tiny_folder, "--too-long", "cut")
+    assert (found["total_tokens"], found["kept_tokens"], len(found["tokens"])) == (42, LIMIT, LIMIT)
+    assert f"{LIMIT} tokens of 42, {42 - LIMIT} cut off" in shown(
+        "look", long, "-m", tiny_folder, "--too-long", "cut"
+    )
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_look_reads_standard_input(place, tiny_folder):
+    options = ["-m", tiny_folder]
+    arguments = ["-", *options] if place == "before" else [*options, "-"]
+    content = "\ufeffthe  river\nbank\n".encode()
+    found = answer("look", *arguments, stdin=content)
+    assert [token["surface"] for token in found["tokens"]] == ["[CLS]", "the", "river", "bank", "[SEP]"]
+    assert found["tokens"][3]["start"] == len("the  river\n")
+
+
+def test_look_shows_markup_and_does_not_obey_it(tiny_copy):
+    vocabulary = (tiny_copy / "vocab.txt").read_text()
+    (tiny_copy / "vocab.txt").write_text(vocabulary.replace("[MASK]", "[bold]"))
+    (tiny_copy / "tokenizer_config.json").write_text('{"mask_token": "[bold]"}')
+    assert "[CLS] the [bold] river [SEP]" in shown("look", "the [bold] river", "-m", tiny_copy)
+    assert "[bold] (2)" in shown("look", "the [bold]", "-m", tiny_copy, "-l", "0", "-H", "0", "--top", "9")
+
+
+def test_look_shows_control_characters_and_does_not_send_them(tiny_folder):
+    text = "the\x1b[31m ж\x1bж"
+    assert answer("look", text, "-m", tiny_folder)["tokens"][-2]["surface"] == "ж\x1bж"
+    assert "ж\\u001bж [SEP]" in shown("look", text, "-m", tiny_folder)
+
+
+def test_look_with_no_colour_and_no_fold_in_a_pipe(tiny_folder):
+    widest = max(map(len, shown("look", "the river bank was muddy", "-m", tiny_folder).splitlines()))
+    assert widest > 80
+
+
+# --- the program ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.__name__)
+def test_help_of_each_command(command):
+    text = shown(command.__name__, "--help")
+    assert text.startswith(f"Usage: unmask {command.__name__}")
+    assert " ".join(command.__doc__.split(".")[0].split()) in " ".join(text.split())
+    assert "--json" in text
+
+
+@pytest.mark.parametrize("arguments", [(), ("--help",), ("-h",)])
+def test_help_lists_every_command(arguments):
+    text = shown(*arguments)
+    assert text.startswith("Usage: unmask")
+    listed = [line.split()[1] for line in text.splitlines() if line.startswith("│ ") and line[2] != " "]
+    assert [name for name in listed if not name.startswith("-")] == [c.__name__ for c in COMMANDS]
+
+
+def test_version():
+    assert shown("--version").strip() == unmask.__version__
+
+
+def test_it_runs_as_a_module():
+    done = subprocess.run(
+        [sys.executable, "-m", "unmask", "--version"],
+        capture_output=True,
+        env=environment(),
+        timeout=60,
+        check=True,
+    )
+    assert (done.stdout.decode().strip(), done.stderr) == (unmask.__version__, b"")
+
+
+SLOW_PARTS = """
+import sys, time
+from unmask.loaded import Model
+sys.modules["unmask.cli.embed"].TEXTS_PER_PART = 2
+embed = Model.embed_encodings
+
+def slow(*arguments, **options):
+    time.sleep(0.05)
+    return embed(*arguments, **options)
+
+Model.embed_encodings = slow
+"""
+"""Parts that are written one after another, so that most of them come after the reader has gone."""
+
+
+@pytest.mark.parametrize(("command", "lines_read"), [("embed", 1), ("inspect", 0)])
+def test_a_reader_that_stops_early(command, lines_read, apart, tiny_folder, tmp_path):
+    """As ``| head -1`` does: no traceback, and nothing else on standard error either."""
+    arguments = {"embed": ["embed", "-m", tiny_folder], "inspect": ["inspect", tiny_folder]}[command]
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    stdin = b"the river bank\n" * 20
+    process = apart.start(*arguments, stdin=stdin, stdout=str(pipe), before=SLOW_PARTS)
+    with pipe.open("rb") as reader:
+        for _ in range(lines_read):
+            assert reader.readline().endswith(b"\n")
+    ran = process.wait()
+    assert (ran.code, ran.err) == (1, "")

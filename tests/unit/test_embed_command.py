@@ -1,0 +1,505 @@
+"""``unmask embed``: the same numbers as the Python call, in order, and no work lost or mixed by a stop."""
+
+import json
+import random
+import shutil
+import signal
+import time
+from importlib import import_module
+
+import numpy as np
+import pytest
+
+from tests.support.command import Ran, assert_one_sentence, run_here
+from tests.support.tiny import change_json
+from unmask.errors import OutputError
+from unmask.resume import ResumableFile
+
+WORDS = ("the", "river", "bank", "was", "muddy", "text", "another", "a", "texts", "banking", "xyz", "!")
+LIMIT = 19  # what sentence_bert_config.json of the tiny checkpoint says
+PART = 7
+ROWS = 70
+
+
+def texts(count, seed=0):
+    """Texts of 1 to 9 words, each at most `LIMIT` tokens with this seed."""
+    chosen = random.Random(seed)
+    return [" ".join(chosen.choices(WORDS, k=chosen.randint(1, 9))) for _ in range(count)]
+
+
+TEXTS = texts(ROWS)
+
+
+def as_lines(some):
+    return "".join(f"{text}\n" for text in some).encode()
+
+
+@pytest.fixture
+def small_parts(monkeypatch):
+    """The journal is written every few texts instead of every few thousand."""
+    monkeypatch.setattr(import_module("unmask.cli.embed"), "TEXTS_PER_PART", PART)
+
+
+@pytest.fixture
+def lines(tmp_path):
+    path = tmp_path / "lines.txt"
+    path.write_bytes(as_lines(TEXTS))
+    return path
+
+
+@pytest.fixture(scope="module")
+def expected(tiny_model):
+    return tiny_model.embed(TEXTS)
+
+
+def assert_close(found, wanted):
+    """Equal but for the last bits, which depend on the texts that share a pass."""
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-6)
+
+
+def rows_of(jsonl):
+    return [json.loads(line) for line in jsonl.splitlines()]
+
+
+def embeddings_of(jsonl):
+    return np.array([row["embedding"] for row in rows_of(jsonl)], dtype=np.float32)
+
+
+# --- what comes out ------------------------------------------------------------------------------------
+
+
+def test_a_matrix_of_a_file(tiny_folder, lines, expected, tmp_path, small_parts):
+    ran = run_here("embed", lines, "-m", tiny_folder, "-o", tmp_path / "rows.npy")
+    assert (ran.code, ran.err) == (0, "")
+    found = np.load(tmp_path / "rows.npy")
+    assert found.dtype == np.float32
+    assert found.flags.c_contiguous
+    assert_close(found, expected)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lines.txt", "rows.npy"]
+
+
+def test_json_lines_say_where_each_text_stood(
+    tiny_folder, tiny_model, lines, expected, tmp_path, small_parts
+):
+    run_here("embed", lines, "-m", tiny_folder, "-o", tmp_path / "rows.jsonl")
+    content = (tmp_path / "rows.jsonl").read_text()
+    assert_close(embeddings_of(content), expected)
+    lengths = [len(encoding) for encoding in tiny_model.encode(TEXTS)]
+    assert [{key: row[key] for key in row if key != "embedding"} for row in rows_of(content)] == [
+        {"source": str(lines), "line": number, "tokens": length, "total_tokens": length}
+        for number, length in enumerate(lengths, start=1)
+    ]
+
+
+def test_standard_input_to_standard_output(tiny_folder, expected, small_parts):
+    ran = run_here("embed", "-m", tiny_folder, "--json", stdin=as_lines(TEXTS))
+    assert_close(embeddings_of(ran.out), expected)
+    assert {row["source"] for row in rows_of(ran.out)} == {"<stdin>"}
+    assert json.loads(ran.err)["texts"] == ROWS
+
+
+def test_several_files_and_standard_input_in_the_order_given(tiny_folder, tiny_model, tmp_path):
+    for name, content in (("b", "the river\n"), ("a", "muddy\r\nthe bank")):
+        (tmp_path / name).write_bytes(content.encode())
+    stdin = b"\xef\xbb\xbfa text\n"
+    ran = run_here("embed", tmp_path / "b", "-", tmp_path / "a", "-m", tiny_folder, stdin=stdin)
+    read = ["the river", "a text", "muddy", "the bank"]
+    assert_close(embeddings_of(ran.out), tiny_model.embed(read))
+    assert [(row["source"].rpartition("/")[2], row["line"]) for row in rows_of(ran.out)] == [
+        ("b", 1),
+        ("<stdin>", 1),
+        ("a", 1),
+        ("a", 2),
+    ]
+
+
+def test_a_field_of_json_lines(tiny_folder, tiny_model):
+    stdin = b'{"id": 3, "t": "the river"}\n{"t": "caf\\u00e9 \\ud83d\\ude00"}\n'
+    ran = run_here("embed", "--field", "t", "-m", tiny_folder, stdin=stdin)
+    assert_close(embeddings_of(ran.out), tiny_model.embed(["the river", "café 😀"]))
+
+
+def test_blank_lines_are_left_out_and_still_counted(tiny_folder, tiny_model):
+    ran = run_here("embed", "--blank", "skip", "-m", tiny_folder, stdin=b"\nthe\n  \n\nriver\n")
+    assert [row["line"] for row in rows_of(ran.out)] == [2, 5]
+    assert_close(embeddings_of(ran.out), tiny_model.embed(["the", "river"]))
+
+
+def test_a_text_too_long_is_cut_only_when_asked_and_both_numbers_are_told(tiny_folder, tiny_model, tmp_path):
+    long = " ".join(["bank"] * 40)
+    stdin, out = f"the\n{long}\nriver\n".encode(), tmp_path / "rows.jsonl"
+    arguments = ("embed", "--too-long", "cut", "-m", tiny_folder, "-o", out, "--overwrite")
+
+    summary = json.loads(run_here(*arguments, "--json", stdin=stdin).out)
+    assert summary["cut"] == [{"source": "<stdin>", "line": 2, "total_tokens": 42, "kept_tokens": LIMIT}]
+    row = rows_of(out.read_text())[1]
+    assert (row["tokens"], row["total_tokens"]) == (LIMIT, 42)
+    assert_close(embeddings_of(out.read_text()), tiny_model.embed(["the", long, "river"], too_long="cut"))
+    human = run_here(*arguments, stdin=stdin).out
+    assert f"cut to {LIMIT} tokens" in human
+    assert "line 2 of <stdin>, had 42" in human
+
+
+@pytest.mark.parametrize(
+    ("options", "settings"),
+    [
+        (["--pooling", "first"], {"pooling": "first"}),
+        (["--pooling", "max", "--no-unit-length"], {"pooling": "max", "unit_length": False}),
+        (["--no-unit-length"], {"unit_length": False}),
+    ],
+)
+def test_pooling_options(options, settings, tiny_folder, tiny_model, lines, tmp_path):
+    run_here("embed", lines, *options, "-m", tiny_folder, "-o", tmp_path / "rows.npy")
+    assert_close(np.load(tmp_path / "rows.npy"), tiny_model.embed(TEXTS, **settings))
+
+
+def test_the_summary(tiny_folder, tiny_model, lines, tmp_path):
+    out = tmp_path / "rows.npy"
+    summary = json.loads(run_here("embed", lines, "-m", tiny_folder, "-o", out, "--json").out)
+    assert summary.pop("seconds") > 0
+    assert summary == {
+        "model": "tiny",
+        "revision": None,
+        "texts": ROWS,
+        "resumed_texts": 0,
+        "tokens": sum(map(len, tiny_model.encode(TEXTS))),
+        "width": tiny_model.width,
+        "cut": [],
+        "output": str(out),
+    }
+    human = run_here("embed", lines, "-m", tiny_folder, "-o", out, "--overwrite").out
+    assert human.startswith(f"{ROWS} texts, ")
+    assert str(out) in human
+
+
+def test_all_texts_are_checked_before_the_first_is_embedded(tiny_folder, tmp_path, small_parts):
+    stdin = as_lines([*TEXTS, "bank " * 40])
+    ran = run_here("embed", "-m", tiny_folder, stdin=stdin)
+    assert_one_sentence(ran, f"line {ROWS + 1} of <stdin>")
+    assert ran.out == ""
+
+
+# --- a stop, and going on ------------------------------------------------------------------------------
+
+SLOW = """
+import time
+import unmask.cli.embed, unmask.resume
+import sys
+sys.modules["unmask.cli.embed"].TEXTS_PER_PART = PART
+append = unmask.resume.ResumableFile.append
+
+def slow(self, content, rows):
+    half = len(content) // 2
+    self._file.write(content[:half])
+    self._file.flush()
+    time.sleep(PAUSE)  # the rows are half written here
+    self._file.truncate(self._file.tell() - half)
+    append(self, content, rows)
+    time.sleep(PAUSE)
+
+unmask.resume.ResumableFile.append = slow
+"""
+"""Small parts and slow writes, so that a kill meets the command in every state."""
+
+
+def slowly(pause):
+    return f"PART, PAUSE = {PART}, {pause}\n{SLOW}"
+
+
+def wait_until(what, seconds=60):
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.002)
+
+
+CUT = ("--too-long", "cut")
+"""An option that matters only once a limit changes: all of `TEXTS` fit."""
+
+
+def journalled_rows(out):
+    """How many rows the journal counts; it is replaced whole, so it can be read at any moment."""
+    try:
+        return json.loads(out.with_name(out.name + ".partial.json").read_text())["rows"]
+    except FileNotFoundError:
+        return 0
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".npy"])
+def test_after_kill_the_same_command_goes_on_to_the_same_bytes(
+    suffix, apart, tiny_folder, lines, tmp_path, small_parts
+):
+    whole, out = tmp_path / f"whole{suffix}", tmp_path / f"out{suffix}"
+    run_here("embed", lines, "-m", tiny_folder, "-o", whole)
+    moments = random.Random(suffix)
+    done = 0
+    for least in (1, PART + 1, 2 * PART + 1, 3 * PART + 1):
+        process = apart.start("embed", lines, "-m", tiny_folder, "-o", out, before=slowly(0.04))
+        wait_until(lambda least=least: journalled_rows(out) >= least)
+        time.sleep(moments.uniform(0, 0.04))
+        process.send(signal.SIGKILL)
+        assert process.wait() == Ran(-signal.SIGKILL, "", "")
+        assert not out.exists()
+        assert journalled_rows(out) >= max(done, least)
+        done = journalled_rows(out)
+    assert done < ROWS
+
+    summary = json.loads(run_here("embed", lines, "-m", tiny_folder, "-o", out, "--json").out)
+    assert (summary["resumed_texts"], summary["texts"]) == (done, ROWS)
+    assert out.read_bytes() == whole.read_bytes()
+    assert {path.name for path in tmp_path.iterdir()} == {"lines.txt", whole.name, out.name}
+
+
+def test_an_interrupt_says_so_and_keeps_what_is_done(apart, tiny_folder, lines, tmp_path):
+    out = tmp_path / "rows.npy"
+    process = apart.start("embed", lines, "-m", tiny_folder, "-o", out, before=slowly(0.1))
+    wait_until(lambda: journalled_rows(out))
+    process.send(signal.SIGINT)
+    assert process.wait() == Ran(130, "", "unmask: stopped\n")
+    assert journalled_rows(out) > 0
+
+
+@pytest.fixture
+def stopped(tiny_folder, lines, tmp_path, small_parts, monkeypatch):
+    """An output that a run left in the middle, after two parts."""
+    out = tmp_path / "rows.jsonl"
+    append = ResumableFile.append
+
+    def stop_after_two(self, content, rows):
+        append(self, content, rows)
+        if self.rows_done == 2 * PART:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ResumableFile, "append", stop_after_two)
+        assert run_here("embed", lines, *CUT, "-m", tiny_folder, "-o", out).code == 130
+    assert journalled_rows(out) == 2 * PART
+    return out
+
+
+def test_partial_rows_are_continued(stopped, tiny_folder, lines, expected):
+    summary = json.loads(run_here("embed", lines, *CUT, "-m", tiny_folder, "-o", stopped, "--json").out)
+    assert summary["resumed_texts"] == 2 * PART
+    assert_close(embeddings_of(stopped.read_text()), expected)
+
+
+def other_texts(lines, _):
+    lines.write_bytes(lines.read_bytes().replace(b"river", b"bank", 1))
+
+
+def one_text_more(lines, _):
+    lines.write_bytes(lines.read_bytes() + b"more\n")
+
+
+def other_order(lines, _):
+    lines.write_bytes(b"".join(reversed(lines.read_bytes().splitlines(keepends=True))))
+
+
+def other_activation(_, checkpoint):
+    change_json(checkpoint / "config.json", hidden_act="relu")
+
+
+def other_limit(_, checkpoint):
+    change_json(checkpoint / "sentence_bert_config.json", max_seq_length=15)
+
+
+def other_vocabulary(_, checkpoint):
+    path = checkpoint / "vocab.txt"
+    path.write_text(path.read_text().replace("\nriver\n", "\nlake\n"))
+
+
+@pytest.mark.parametrize(
+    ("change", "options"),
+    [
+        (other_texts, ()),
+        (one_text_more, ()),
+        (other_order, ()),
+        (other_activation, ()),
+        (other_limit, ()),
+        (other_vocabulary, ()),
+        (None, ("--dtype", "bfloat16")),
+        (None, ("--pooling", "max")),
+        (None, ("--no-unit-length",)),
+        (None, ("--too-long", "error")),
+        (None, ("--kernel", "reference")),
+    ],
+)
+def test_partial_rows_of_other_texts_or_settings_are_refused(
+    change, options, stopped, tiny_folder, lines, tmp_path
+):
+    checkpoint = shutil.copytree(tiny_folder, tmp_path / "elsewhere" / "tiny")
+    if change is not None:
+        change(lines, checkpoint)
+    before = stopped.with_name("rows.jsonl.partial").read_bytes()
+    usual = () if "--too-long" in options else CUT
+    ran = run_here("embed", lines, *usual, *options, "-m", checkpoint, "-o", stopped)
+    assert_one_sentence(ran, "rows.jsonl.partial", "other texts or settings", "--restart")
+    assert stopped.with_name("rows.jsonl.partial").read_bytes() == before
+    assert journalled_rows(stopped) == 2 * PART
+    assert not stopped.exists()
+
+
+def test_restart_begins_again(stopped, tiny_folder, tiny_model, lines):
+    one_text_more(lines, None)
+    arguments = ("embed", lines, "-m", tiny_folder, "-o", stopped, "--restart", "--json")
+    assert json.loads(run_here(*arguments).out)["resumed_texts"] == 0
+    assert_close(embeddings_of(stopped.read_text()), tiny_model.embed([*TEXTS, "more"]))
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b'{"rows": "x"}', b""])
+def test_a_damaged_journal_is_refused(content, stopped, tiny_folder, lines):
+    stopped.with_name("rows.jsonl.partial.json").write_bytes(content)
+    ran = run_here("embed", lines, "-m", tiny_folder, "-o", stopped)
+    assert_one_sentence(ran, "rows.jsonl.partial.json", "--restart")
+
+
+def test_partial_rows_that_were_lost_are_refused(stopped, tiny_folder, lines):
+    stopped.with_name("rows.jsonl.partial").write_bytes(b"{")
+    ran = run_here("embed", lines, "-m", tiny_folder, "-o", stopped)
+    assert_one_sentence(ran, "rows.jsonl.partial", "--restart")
+
+
+def test_a_finished_output_is_replaced_only_when_asked_and_only_when_the_new_one_is_whole(
+    tiny_folder, lines, expected, tmp_path, small_parts, monkeypatch
+):
+    out = tmp_path / "rows.npy"
+    out.write_bytes(b"finished")
+    arguments = ("embed", lines, "-m", tiny_folder, "-o", out)
+
+    assert_one_sentence(run_here(*arguments), "rows.npy exists already", "--overwrite")
+    assert_one_sentence(run_here(*arguments, "--restart"), "rows.npy exists already", "--overwrite")
+    assert out.read_bytes() == b"finished"
+
+    append = ResumableFile.append
+    with monkeypatch.context() as patch:
+        patch.setattr(ResumableFile, "append", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert run_here(*arguments, "--overwrite").code == 130
+    assert ResumableFile.append is append
+    assert out.read_bytes() == b"finished"
+
+    assert run_here(*arguments, "--overwrite").code == 0
+    assert_close(np.load(out), expected)
+
+
+# --- two at once ---------------------------------------------------------------------------------------
+
+
+def test_two_writers_of_one_output(apart, tiny_folder, lines, expected, tmp_path):
+    out = tmp_path / "rows.npy"
+    first = apart.start("embed", lines, "-m", tiny_folder, "-o", out, before=slowly(0.1))
+    wait_until(lambda: journalled_rows(out))
+    for options in ((), ("--restart",), ("--overwrite",), ("--restart", "--overwrite")):
+        second = run_here("embed", lines, "-m", tiny_folder, "-o", out, *options)
+        assert_one_sentence(second, "another process is writing", "rows.npy")
+    ran = first.wait()
+    assert (ran.code, ran.err) == (0, "")
+    assert_close(np.load(out), expected)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_file_in_use_is_left_alone(restart, tmp_path):
+    path = tmp_path / "rows"
+    with ResumableFile(path, "a", 2, header=b"h") as first:
+        first.append(b"1", 1)
+        with pytest.raises(OutputError, match="another process"):
+            ResumableFile(path, "a", 2, header=b"h", restart=restart)
+        first.append(b"2", 1)
+    assert path.read_bytes() == b"h12"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_refused_file_is_free_again_at_once(tmp_path):
+    path = tmp_path / "rows"
+    first = ResumableFile(path, "a", 2)
+    first.append(b"1", 1)
+    first.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
+    with pytest.raises(OutputError, match="other texts") as refused:
+        ResumableFile(path, "b", 2)
+    with ResumableFile(path, "a", 2) as again:
+        again.append(b"2", 1)
+    assert path.read_bytes() == b"12"
+    assert refused.value is not None
+
+
+def test_a_writer_that_opened_the_partial_file_before_it_was_renamed(tmp_path, monkeypatch):
+    """The second waits between opening and locking while the first finishes: the result must stay whole."""
+    import fcntl
+
+    path = tmp_path / "rows"
+    first = ResumableFile(path, "a", 1)
+    first.append(b"1", 1)
+    flock = fcntl.flock
+
+    def finish_first(file, how):
+        monkeypatch.setattr(fcntl, "flock", flock)
+        first.__exit__(None, None, None)
+        flock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", finish_first)
+    with pytest.raises(OutputError):
+        ResumableFile(path, "a", 1)
+    assert path.read_bytes() == b"1"
+
+
+def test_a_writer_that_looked_before_the_output_was_finished(tmp_path, monkeypatch):
+    """The first finishes after the second saw that there is no output yet: the result is not replaced."""
+    path = tmp_path / "rows"
+    first = ResumableFile(path, "a", 1)
+    first.append(b"1", 1)
+    exists = type(path).exists
+
+    def exists_and_then_finish(self, **options):
+        found = exists(self, **options)
+        if self == path:
+            monkeypatch.setattr(type(path), "exists", exists)
+            first.__exit__(None, None, None)
+        return found
+
+    monkeypatch.setattr(type(path), "exists", exists_and_then_finish)
+    with pytest.raises(OutputError, match="rows"):
+        ResumableFile(path, "b", 1)
+    assert path.read_bytes() == b"1"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+KILLED_AT_A_RENAME = """
+import os, signal, sys
+sys.modules["unmask.cli.embed"].TEXTS_PER_PART = 7
+replace, calls = os.replace, []
+
+def dying(*arguments):
+    calls.append(arguments)
+    if len(calls) == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    replace(*arguments)
+
+os.replace = dying
+"""
+
+
+def test_a_kill_in_the_middle_of_the_journal_leaves_nothing_behind(
+    apart, tiny_folder, lines, expected, tmp_path, small_parts
+):
+    out = tmp_path / "rows.npy"
+    ran = apart.run("embed", lines, "-m", tiny_folder, "-o", out, before=KILLED_AT_A_RENAME)
+    assert ran.code == -signal.SIGKILL
+    assert journalled_rows(out) == 2 * PART
+
+    summary = json.loads(run_here("embed", lines, "-m", tiny_folder, "-o", out, "--json").out)
+    assert summary["resumed_texts"] == 2 * PART
+    assert_close(np.load(out), expected)
+    assert {path.name for path in tmp_path.iterdir()} == {"lines.txt", "rows.npy"}
+
+
+def test_other_faults_leave_no_empty_partial_file(tiny_folder, lines, tmp_path, monkeypatch):
+    from unmask.errors import NonFiniteResult
+    from unmask.loaded import Model
+
+    def fail(*_, **__):
+        raise NonFiniteResult("not finite")
+
+    monkeypatch.setattr(Model, "embed_encodings", fail)
+    assert_one_sentence(
+        run_here("embed", lines, "-m", tiny_folder, "-o", tmp_path / "rows.npy"), "not finite"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["lines.txt"]
