@@ -124,7 +124,8 @@ class Model:
             too_long: what to do with a text of more than `max_tokens` tokens; see `Encoding`.
             pooling: instead of what the checkpoint says, if it says anything.
             unit_length: whether to divide by the Euclidean length, likewise.
-            tokens_per_pass: the most tokens that run together; changes speed and memory only.
+            tokens_per_pass: the most tokens that run together; changes speed and memory, and of the
+                embeddings the last bits alone.
             progress: called with (texts done, texts in all).
 
         Raises:

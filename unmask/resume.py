@@ -104,7 +104,8 @@ class ResumableFile:
 
     def _read_journal(self) -> tuple[int, int] | None:
         """Rows and bytes that count, None where nothing was begun."""
-        if not self._journal.exists():
+        if not self._journal.exists() or not self._partial.stat().st_size:
+            # A journal beside no rows is that of a run which ended just before it was removed.
             return None
         try:
             state = json.loads(self._journal.read_bytes())

@@ -78,5 +78,5 @@ def fingerprint(checkpoint: Checkpoint, lines: Sequence[Line], settings: object)
     for _, content in sorted(checkpoint.tokenizer.files.items()):
         digest.update(hashlib.sha256(content).digest())
     for line in lines:
-        digest.update(f"{line.source}\0{line.number}\0{line.text}\n".encode())
+        digest.update(repr((line.source, line.number, line.text)).encode())
     return digest.hexdigest()

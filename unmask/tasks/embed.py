@@ -30,7 +30,8 @@ def embed(
     """One embedding a text, shape (S, E), float32, in the order given.
 
     Texts run packed, sorted by their number of tokens, ``tokens_per_pass`` at a time; which texts
-    share a pass changes no embedding. ``name`` is how an error calls the text at an index.
+    share a pass changes no embedding but for the last bits. ``name`` is how an error calls the text
+    at an index.
 
     Raises:
         NonFiniteResult: an embedding holds infinity or not-a-number.

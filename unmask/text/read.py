@@ -55,7 +55,9 @@ def read_lines(
         if text.strip():
             yield Line(text, source, number)
         elif blank == "error":
-            raise EmptyText(f"{where} holds no text; remove it, or leave such lines out with --blank skip")
+            raise EmptyText(
+                f"{where} holds no text; remove it, or leave such lines out (blank='skip', or --blank skip)"
+            )
 
 
 def _field(text: str, field: str, where: str) -> str:
@@ -65,5 +67,5 @@ def _field(text: str, field: str, where: str) -> str:
         raise InvalidText(f"{where} is not JSON: {error}") from None
     value = record.get(field) if isinstance(record, dict) else None
     if not isinstance(value, str):
-        raise InvalidText(f"{where} has no string under {field!r}; name the key with --field")
+        raise InvalidText(f"{where} has no string under {field!r}; name another key (field=, or --field)")
     return value

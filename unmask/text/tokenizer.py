@@ -125,7 +125,8 @@ class Tokenizer:
                 if too_long == "error":
                     raise TextTooLong(
                         f"{name(index)} has {len(encoding)} tokens and the model reads at most "
-                        f"{max_tokens}; shorten it, or ask for its beginning with too_long='cut'",
+                        f"{max_tokens}; shorten it, or ask for its beginning "
+                        "(too_long='cut', or --too-long cut)",
                         total_tokens=len(encoding),
                         max_tokens=max_tokens,
                     )

@@ -24,6 +24,8 @@ def family_of(model_type: object) -> Family:
         if model_type in family.model_types:
             return family
     known = ", ".join(name for family in FAMILIES for name in family.model_types)
+    if model_type is None:
+        raise UnknownArchitecture(f"config.json does not say its model_type; built are: {known}")
     raise UnknownArchitecture(
         f"config.json says model_type is {model_type!r}, which is not built; built are: {known}"
     )

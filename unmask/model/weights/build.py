@@ -1,10 +1,12 @@
 """From a checkpoint's files to an encoder with its weights, every tensor accounted for."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from unmask.errors import CorruptCheckpoint, InvalidRequest, TensorMismatch
 from unmask.model.encoder import Encoder
@@ -23,10 +25,19 @@ FLOATS = ("F64", "F32", "F16", "BF16")
 """Types of stored weights, as safetensors writes them."""
 
 
-def on_meta(spec: EncoderSpec) -> Encoder:
-    """The encoder without memory behind its tensors: for shapes and counts."""
-    with torch.device("meta"):
-        return Encoder(spec)
+class _NoInitialisation(TorchFunctionMode):
+    """Leaves fresh tensors as they are; on the meta device their initialisation imports half a compiler."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(function, "__module__", None) == "torch.nn.init":
+            return kwargs["tensor"] if kwargs and "tensor" in kwargs else args[0]
+        return function(*args, **(kwargs or {}))
+
+
+def on_meta(spec: EncoderSpec, kernel: str | None = None) -> Encoder:
+    """The encoder without memory behind its tensors: for shapes, counts, and weights to be put in."""
+    with torch.device("meta"), _NoInitialisation():
+        return Encoder(spec, kernel=kernel)
 
 
 def parameter_count(spec: EncoderSpec) -> int:
@@ -80,8 +91,7 @@ def build(
         raise InvalidRequest(f"dtype is {dtype!r}; it can be {', '.join(DTYPES)}")
     made = claims(checkpoint)
     stored = _read_tensors(checkpoint, made)
-    with torch.device("meta"):
-        encoder = Encoder(checkpoint.spec, kernel=kernel)
+    encoder = on_meta(checkpoint.spec, kernel)
     state = {
         ours: torch.cat([stored[name] for name in sources]) if len(sources) > 1 else stored[sources[0]]
         for ours, sources in made.sources.items()

@@ -6,10 +6,11 @@ from pathlib import Path
 from unmask.errors import HubError, UnsafeCheckpoint
 from unmask.model.weights.source import Source
 
-FILES = ("*.json", "*.txt", "*.model", "*.safetensors", "1_Pooling/*", "2_Normalize/*")
+FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
 """What is fetched: never a pickle, never code."""
 
-UNWANTED = ("onnx/*", "openvino/*", "*/*.safetensors")
+UNWANTED = ("[!1-9]*/*",)
+"""Folders other than those of an embedding's modules, 1_Pooling and the like: exports for other engines."""
 
 
 def download(name: str, revision: str | None) -> Source:
