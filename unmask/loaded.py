@@ -11,6 +11,7 @@ from torch import Tensor
 
 from unmask.errors import InvalidRequest
 from unmask.model.encoder import Encoder
+from unmask.model.families import Compat
 from unmask.model.spec import EmbeddingHead, EncoderSpec, PoolingMode
 from unmask.model.tap import Place
 from unmask.model.weights import Checkpoint, find, read_checkpoint
@@ -236,6 +237,7 @@ def load(
     dtype: str = "float32",
     device: str | None = None,
     kernel: str | None = None,
+    compat: Compat = "published",
     revision: str | None = None,
 ) -> Model:
     """Load an encoder for inference.
@@ -245,6 +247,8 @@ def load(
         dtype: ``"float32"``, ``"bfloat16"`` or ``"float64"``; stored weights are converted to it.
         device: as torch names it; None is the CPU.
         kernel: the attention kernel to use (see ``unmask kernels``); None takes the first that can.
+        compat: whose outputs are meant where two differ: the authors' own code, or ``"hf"``,
+            `transformers`.
         revision: a branch, tag or commit of the hub; the commit it stands for is recorded.
 
     Raises:
@@ -252,7 +256,7 @@ def load(
         KernelError: there is no such kernel.
         MissingExtra: "default" is asked for and its package is not installed.
     """
-    checkpoint = read_checkpoint(find(source, revision))
+    checkpoint = read_checkpoint(find(source, revision), compat)
     return Model(build(checkpoint, dtype=dtype, device=device, kernel=kernel), checkpoint)
 
 

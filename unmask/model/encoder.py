@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from unmask.errors import InvalidRequest, UnknownArchitecture
-from unmask.model.heads.pooling import PoolerLayer
+from unmask.model.heads import ClassPredictor, MaskedPredictor, PoolerLayer, build_head, pool
 from unmask.model.layers import AttentionPlan, Block, EmbeddingLayer, build_norm
-from unmask.model.spec import EncoderSpec
+from unmask.model.spec import EncoderSpec, role_of
 from unmask.model.tap import Place, Tap
 from unmask.text.batch import PackedBatch, SequenceLayout
 
@@ -34,6 +34,7 @@ class Encoder(nn.Module):
         )
         self.final_norm = build_norm(spec.final_norm, spec.width)
         self.pooler = PoolerLayer(spec.pooler, spec.width) if spec.pooler else None
+        self.heads = nn.ModuleDict({role_of(head): build_head(head, spec) for head in spec.heads})
         self.initialise()
 
     def initialise(self) -> None:
@@ -91,6 +92,31 @@ class Encoder(nn.Module):
             torch.from_numpy(array).to(self.device) for array in (batch.ids_T, batch.segments_T)
         )
         return self(ids_T, batch.layout, segments_T, tap=tap)  # type: ignore[no-any-return]
+
+    def logits(self, role: str, x_TD: Tensor, layout: SequenceLayout) -> Tensor:
+        """What a head makes of the last hidden states.
+
+        Shape (T, V) for ``masked``, (T, C) for classifiers of tokens, (S, C) for those of sequences.
+
+        Raises:
+            InvalidRequest: the encoder has no such head.
+        """
+        if role not in self.heads:
+            has = ", ".join(self.heads) or "none"
+            raise InvalidRequest(f"the encoder has no {role} head; it has: {has}")
+        head = self.heads[role]
+        if isinstance(head, MaskedPredictor):
+            return head(x_TD, self.embedding.words.weight)  # type: ignore[no-any-return]
+        assert isinstance(head, ClassPredictor)
+        match head.spec.reads:
+            case "tokens":
+                state = x_TD
+            case "pooler":
+                assert self.pooler is not None
+                state = self.pooler(x_TD, layout)
+            case "first" | "mean" as mode:
+                state = pool(x_TD, layout, mode)
+        return head(state)  # type: ignore[no-any-return]
 
     def _check(self, ids_T: Tensor, layout: SequenceLayout) -> None:
         if ids_T.shape != (layout.token_count,):

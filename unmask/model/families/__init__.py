@@ -2,7 +2,7 @@
 
 from unmask.errors import UnknownArchitecture
 from unmask.model.families.bert import BERT
-from unmask.model.families.family import Family, Published
+from unmask.model.families.family import Compat, Family, Published
 
 FAMILIES: tuple[Family, ...] = (BERT,)
 """Every family, oldest first."""
@@ -31,4 +31,4 @@ def family_of(model_type: object) -> Family:
     )
 
 
-__all__ = ["DEFAULT_NAME", "DEFAULT_PACKAGE", "FAMILIES", "Family", "Published", "family_of"]
+__all__ = ["DEFAULT_NAME", "DEFAULT_PACKAGE", "FAMILIES", "Compat", "Family", "Published", "family_of"]

@@ -8,20 +8,31 @@ from dataclasses import replace
 from typing import Any
 
 from unmask.errors import UnknownArchitecture
-from unmask.model.families.family import Family, Published
+from unmask.model.families.family import (
+    Compat,
+    Family,
+    Published,
+    Shapes,
+    architectures,
+    classifies_tokens,
+    present,
+)
 from unmask.model.spec import (
     Activation,
+    Classifier,
     Embedding,
     EncoderSpec,
     Layer,
     LayerNorm,
     LearnedPositions,
+    MaskedLM,
     PlainFeedForward,
     Pooler,
     SoftmaxAttention,
+    Transform,
 )
 from unmask.model.spec.check import require_at_least
-from unmask.model.spec.rows import Concat, Ignore, Rename
+from unmask.model.spec.rows import Concat, Copy, Ignore, Rename
 from unmask.settings import Settings
 
 ACTIVATIONS: dict[str, Activation] = {
@@ -79,7 +90,7 @@ def spec(
     )
 
 
-def read(config: Settings) -> EncoderSpec:
+def read(config: Settings, compat: Compat) -> EncoderSpec:
     """The spec that a config.json of this family describes."""
     config.require("position_embedding_type", "absolute")
     config.require("is_decoder", False)
@@ -105,13 +116,12 @@ def read(config: Settings) -> EncoderSpec:
 def write(encoder: EncoderSpec) -> Mapping[str, Any]:
     """The config.json keys of a spec made by `spec`."""
     layer, embedding = encoder.layers[0], encoder.embedding
-    mixer, network, norm = layer.mixer, layer.feedforward, layer.norm
+    mixer, network, norm = layer.mixer, feedforward_of(encoder), layer.norm
     assert isinstance(mixer, SoftmaxAttention)
-    assert isinstance(network, PlainFeedForward)
     assert isinstance(norm, LayerNorm)
     assert embedding.positions is not None
     return {
-        "architectures": ["BertModel"],
+        "architectures": architectures("Bert", encoder),
         "attention_probs_dropout_prob": mixer.dropout,
         "hidden_act": next(name for name, ours in ACTIVATIONS.items() if ours == network.activation),
         "hidden_dropout_prob": layer.dropout,
@@ -130,9 +140,40 @@ def write(encoder: EncoderSpec) -> Mapping[str, Any]:
     }
 
 
-def adapt(encoder: EncoderSpec, names: frozenset[str]) -> EncoderSpec:
+def adapt(encoder: EncoderSpec, shapes: Shapes, config: Settings) -> EncoderSpec:
     """Without the pooler where a checkpoint has none, as those saved from a masked-LM have."""
-    return encoder if "pooler.dense.weight" in names else replace(encoder, pooler=None)
+    norm = encoder.layers[0].norm
+    activation = feedforward_of(encoder).activation
+    tokens = classifies_tokens(config)
+    return replace(
+        encoder,
+        pooler=encoder.pooler if "pooler.dense.weight" in shapes else None,
+        heads=present(
+            shapes,
+            ("cls.predictions.transform.dense.weight", lambda w: MaskedLM(Transform(w, activation, norm))),
+            ("cls.seq_relationship.weight", lambda c: Classifier("next_sentence", c, "pooler")),
+            (
+                "classifier.weight",
+                lambda c: (
+                    Classifier("tokens", c, "tokens") if tokens else Classifier("sequence", c, "pooler")
+                ),
+            ),
+            ("qa_outputs.weight", lambda c: Classifier("span", c, "tokens")),
+        ),
+    )
+
+
+def pretraining(encoder: EncoderSpec) -> EncoderSpec:
+    """With the heads that BERT was pretrained with: masked words and next sentence."""
+    masked = MaskedLM(Transform(encoder.width, "gelu", encoder.layers[0].norm))
+    return replace(encoder, heads=(masked, Classifier("next_sentence", 2, "pooler")))
+
+
+def feedforward_of(encoder: EncoderSpec) -> PlainFeedForward:
+    """The feed-forward network of a family whose layers all have the same plain one."""
+    network = encoder.layers[0].feedforward
+    assert isinstance(network, PlainFeedForward)
+    return network
 
 
 _SELF = "encoder.layer.{l}.attention.self."
@@ -150,50 +191,47 @@ ROWS = (
     Rename("encoder.layer.{l}.output.LayerNorm", "layers.{l}.feedforward_norm"),
     Rename("pooler.dense", "pooler.dense"),
     Ignore("embeddings.position_ids", "a buffer of 0, 1, 2 ..., computed here"),
-    Ignore("cls.*", "a pretraining head, not part of the encoder"),
-    Ignore("classifier.*", "a task head, not part of the encoder"),
-    Ignore("qa_outputs.*", "a task head, not part of the encoder"),
+    Rename("cls.predictions.transform.dense", "heads.masked.transform.dense"),
+    Rename("cls.predictions.transform.LayerNorm", "heads.masked.transform.norm"),
+    Rename("cls.predictions.bias", "heads.masked.bias"),
+    Copy("cls.predictions.decoder.weight", "embedding.words.weight"),
+    Copy("cls.predictions.decoder.bias", "heads.masked.bias"),
+    Rename("cls.seq_relationship", "heads.next_sentence.out"),
+    Rename("classifier", "heads.sequence.out"),
+    Rename("classifier", "heads.tokens.out"),
+    Rename("qa_outputs", "heads.span.out"),
 )
 
 _DEVLIN = "Devlin et al. 2019"
+
+BASE = spec(layers=12, width=768, heads=12, feedforward=3072)
+BASE_CASED = spec(layers=12, width=768, heads=12, feedforward=3072, vocabulary=28996)
+LARGE = spec(layers=24, width=1024, heads=16, feedforward=4096)
+MINI_12 = spec(layers=12, width=384, heads=12, feedforward=1536)
+MINI_6 = spec(layers=6, width=384, heads=12, feedforward=1536)
+
+
+def _published(name: str, encoder: EncoderSpec) -> Published:
+    return Published(name, encoder, "Apache-2.0", _DEVLIN, pretraining(encoder))
+
 
 BERT = Family(
     name="bert",
     model_types=("bert",),
     paper=_DEVLIN,
     read=read,
-    write=write,
     adapt=adapt,
+    write=write,
     prefix="bert.",
     rows=ROWS,
     published=(
-        Published(
-            "google-bert/bert-base-uncased",
-            spec(layers=12, width=768, heads=12, feedforward=3072),
-            "Apache-2.0",
-            _DEVLIN,
-        ),
-        Published(
-            "google-bert/bert-base-cased",
-            spec(layers=12, width=768, heads=12, feedforward=3072, vocabulary=28996),
-            "Apache-2.0",
-            _DEVLIN,
-        ),
-        Published(
-            "google-bert/bert-large-uncased",
-            spec(layers=24, width=1024, heads=16, feedforward=4096),
-            "Apache-2.0",
-            _DEVLIN,
-        ),
-        Published(
-            "microsoft/MiniLM-L12-H384-uncased",
-            spec(layers=12, width=384, heads=12, feedforward=1536),
-            "MIT",
-            "Wang et al. 2020",
-        ),
+        _published("google-bert/bert-base-uncased", BASE),
+        _published("google-bert/bert-base-cased", BASE_CASED),
+        _published("google-bert/bert-large-uncased", LARGE),
+        Published("microsoft/MiniLM-L12-H384-uncased", MINI_12, "MIT", "Wang et al. 2020"),
         Published(
             "sentence-transformers/all-MiniLM-L6-v2",
-            spec(layers=6, width=384, heads=12, feedforward=1536),
+            MINI_6,
             "Apache-2.0",
             "Wang et al. 2020; Reimers & Gurevych 2019",
         ),

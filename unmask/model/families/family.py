@@ -2,11 +2,17 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from unmask.model.spec import EncoderSpec
+from unmask.model.spec import EncoderSpec, Head, role_of
 from unmask.model.spec.rows import Row
 from unmask.settings import Settings
+
+Compat = Literal["published", "hf"]
+"""Whose outputs are meant where two differ: those of the authors' own code, or those of `transformers`."""
+
+Shapes = Mapping[str, tuple[int, ...]]
+"""Shapes of a checkpoint's tensors by canonical name."""
 
 
 @dataclass(frozen=True)
@@ -19,6 +25,13 @@ class Published:
     licence: str
     paper: str
     """Where it is described, as authors and year."""
+    pretraining: EncoderSpec | None = None
+    """The encoder with the heads it was pretrained with."""
+
+
+def number_of_layer(spec: EncoderSpec, weights: int) -> str:
+    """Layers are named by their number in most layouts."""
+    return str(weights)
 
 
 @dataclass(frozen=True)
@@ -27,15 +40,50 @@ class Family:
 
     name: str
     model_types: tuple[str, ...]
-    """Values of ``model_type`` in config.json."""
+    """Values of ``model_type`` in config.json; the first is the one written."""
     paper: str
-    read: Callable[[Settings], EncoderSpec]
-    """config.json to a spec."""
+    read: Callable[[Settings, Compat], EncoderSpec]
+    """config.json to a spec, without heads."""
+    adapt: Callable[[EncoderSpec, Shapes, Settings], EncoderSpec]
+    """Add the heads whose tensors a checkpoint has, and leave out optional parts that it has not."""
     write: Callable[[EncoderSpec], Mapping[str, Any]]
     """A spec to the keys of config.json that decide outputs, ``architectures`` and ``model_type``."""
-    adapt: Callable[[EncoderSpec, frozenset[str]], EncoderSpec]
-    """Leave out optional parts whose tensors (canonical names) a checkpoint does not have."""
     prefix: str
-    """What stands before tensor names in checkpoints saved with a task head."""
+    """What stands before the encoder's tensors in checkpoints saved with a head."""
     rows: tuple[Row, ...]
     published: tuple[Published, ...]
+    layer_name: Callable[[EncoderSpec, int], str] = number_of_layer
+    """What ``{l}`` stands for in their names: where the set of weights of that number is kept."""
+    differs: str = ""
+    """What ``compat="hf"`` changes; empty where nothing does."""
+
+
+CLASSES: Mapping[frozenset[str], str] = {
+    frozenset(): "Model",
+    frozenset({"masked"}): "ForMaskedLM",
+    frozenset({"masked", "next_sentence"}): "ForPreTraining",
+    frozenset({"masked", "sentence_order"}): "ForPreTraining",
+    frozenset({"replaced"}): "ForPreTraining",
+    frozenset({"next_sentence"}): "ForNextSentencePrediction",
+    frozenset({"sequence"}): "ForSequenceClassification",
+    frozenset({"tokens"}): "ForTokenClassification",
+    frozenset({"span"}): "ForQuestionAnswering",
+}
+"""The end of the name of the `transformers` class that has these heads."""
+
+
+def architectures(stem: str, spec: EncoderSpec) -> list[str]:
+    """The value of ``architectures`` in config.json: the class of `transformers` that reads all of it."""
+    roles = frozenset(role_of(head) for head in spec.heads)
+    return [stem + CLASSES.get(roles, "Model")]
+
+
+def classifies_tokens(config: Settings) -> bool:
+    """Whether a head called ``classifier`` decides tokens: only the class it was saved from says so."""
+    names = config.values.get("architectures")
+    return isinstance(names, list) and any("TokenClassification" in str(name) for name in names)
+
+
+def present(shapes: Shapes, *heads: tuple[str, Callable[[int], Head]]) -> tuple[Head, ...]:
+    """The heads whose tensor is there; each is made from the first axis of that tensor (its classes)."""
+    return tuple(make(shapes[name][0]) for name, make in heads if name in shapes)

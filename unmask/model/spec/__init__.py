@@ -25,6 +25,7 @@ from unmask.model.spec.encoder import (
     Pooler,
     Projection,
 )
+from unmask.model.spec.heads import Classifier, Head, MaskedLM, Reads, Role, Transform, role_of
 from unmask.model.spec.parts import (
     Activation,
     FeedForward,
@@ -40,6 +41,7 @@ __all__ = [
     "Alibi",
     "AttentionPosition",
     "Blocks",
+    "Classifier",
     "Convolution",
     "Disentangled",
     "Embedding",
@@ -47,10 +49,12 @@ __all__ = [
     "EncoderSpec",
     "FeedForward",
     "GatedFeedForward",
+    "Head",
     "Layer",
     "LayerNorm",
     "LearnedPositions",
     "LinearAttention",
+    "MaskedLM",
     "Mixer",
     "NoPosition",
     "Norm",
@@ -60,9 +64,13 @@ __all__ = [
     "Projection",
     "RMSNorm",
     "Reach",
+    "Reads",
+    "Role",
     "Rotary",
     "SoftmaxAttention",
+    "Transform",
     "Whole",
     "Window",
     "WindowAndGlobals",
+    "role_of",
 ]

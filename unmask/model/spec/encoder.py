@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from unmask.errors import InvalidRequest
 from unmask.model.spec.attention import Mixer
 from unmask.model.spec.check import require_at_least, require_share
+from unmask.model.spec.heads import Head, role_of
 from unmask.model.spec.parts import Activation, FeedForward, Norm
 
 
@@ -108,6 +109,8 @@ class EncoderSpec:
     """Which set of weights each layer uses, from 0 (ALBERT's groups); None: each its own."""
     convolution: Convolution | None = None
     pooler: Pooler | None = None
+    heads: tuple[Head, ...] = ()
+    """What stands on it; at most one of each role."""
     init_std: float = 0.02
 
     def __post_init__(self) -> None:
@@ -119,8 +122,16 @@ class EncoderSpec:
             raise InvalidRequest(
                 f"the embedding is {self.embedding.width} wide and the encoder {self.width}; add a projection"
             )
+        self._check_heads()
         if self.sharing is not None:
             self._check_sharing(self.sharing)
+
+    def _check_heads(self) -> None:
+        roles = [role_of(head) for head in self.heads]
+        if len(set(roles)) < len(roles):
+            raise InvalidRequest(f"an encoder has at most one head of each role, not {roles}")
+        if self.pooler is None and any(getattr(head, "reads", None) == "pooler" for head in self.heads):
+            raise InvalidRequest("a head reads the pooler, and the encoder has none")
 
     def _check_sharing(self, sharing: tuple[int, ...]) -> None:
         if len(sharing) != len(self.layers):

@@ -31,4 +31,12 @@ class Ignore:
     reason: str
 
 
-Row = Rename | Concat | Ignore
+@dataclass(frozen=True)
+class Copy:
+    """A second name of theirs for one tensor of ours, checked to be equal to it and stored once."""
+
+    theirs: str
+    ours: str
+
+
+Row = Rename | Concat | Copy | Ignore

@@ -1,6 +1,7 @@
 """From a checkpoint's files to an encoder with its weights, every tensor accounted for."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -53,7 +54,13 @@ def claims(checkpoint: Checkpoint) -> Claims:
     """
     family = checkpoint.family
     shapes = {name: tuple(t.shape) for name, t in on_meta(checkpoint.spec).state_dict().items()}
-    made = claim(family.rows, family.prefix, shapes, checkpoint.tensors)
+    made = claim(
+        family.rows,
+        family.prefix,
+        shapes,
+        checkpoint.tensors,
+        partial(family.layer_name, checkpoint.spec),
+    )
     for ours, sources in made.sources.items():
         first, *rest = shapes[ours]
         wanted = (first // len(sources), *rest)
@@ -102,12 +109,17 @@ def build(
             raise CorruptCheckpoint(
                 f"the tensor {made.sources[ours][0]} holds a number that is not finite in {dtype}"
             )
+    for name, ours in made.copies.items():
+        if not torch.equal(stored[name].to(state[ours]), state[ours]):
+            raise TensorMismatch(
+                f"the tensor {name} differs from {made.sources[ours][0]}, of which it should be a copy"
+            )
     encoder.load_state_dict(state, assign=True)
     return encoder.eval()
 
 
 def _read_tensors(checkpoint: Checkpoint, made: Claims) -> Mapping[str, Tensor]:
-    wanted = {name for sources in made.sources.values() for name in sources}
+    wanted = {name for sources in made.sources.values() for name in sources} | set(made.copies)
     tensors: dict[str, Tensor] = {}
     for path in sorted({checkpoint.tensors[name].file for name in wanted}):
         try:

@@ -7,7 +7,7 @@ from typing import Any
 
 from unmask.errors import CheckpointNotFound, CorruptCheckpoint
 from unmask.files import read_bytes
-from unmask.model.families import Family, family_of
+from unmask.model.families import Compat, Family, family_of
 from unmask.model.spec import EmbeddingHead, EncoderSpec
 from unmask.model.spec.config import WITHOUT_EFFECT
 from unmask.model.weights.claims import canonical
@@ -42,8 +42,10 @@ class Checkpoint:
     """The files of `sentence-transformers` that are kept byte for byte."""
 
 
-def read_checkpoint(source: Source) -> Checkpoint:
+def read_checkpoint(source: Source, compat: Compat = "published") -> Checkpoint:
     """Read everything but the weights themselves.
+
+    ``compat`` says whose outputs are meant where the authors' code and `transformers` differ.
 
     Raises:
         CheckpointError: what is wrong with the folder, in one sentence.
@@ -53,9 +55,10 @@ def read_checkpoint(source: Source) -> Checkpoint:
         raise CheckpointNotFound(f"{folder} holds no config.json, so it is no checkpoint folder")
     config = Settings.parse(_read(folder / "config.json"), "config.json")
     family = family_of(config.values.get("model_type"))
-    spec = family.read(config)
+    spec = family.read(config, compat)
     tensors = stored_tensors(folder)
-    spec = family.adapt(spec, frozenset(canonical(name, family.prefix) for name in tensors))
+    shapes = {canonical(name, family.prefix): tensor.shape for name, tensor in tensors.items()}
+    spec = family.adapt(spec, shapes, config)
     tokenizer = Tokenizer.from_files(_present(folder, TOKENIZER_FILES))
     if tokenizer.vocabulary_size > spec.embedding.vocabulary:
         raise CorruptCheckpoint(

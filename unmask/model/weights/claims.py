@@ -1,12 +1,12 @@
 """The fate of every tensor of a checkpoint, decided by its family's table of rows. Free of torch."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from unmask.errors import TensorMismatch
-from unmask.model.spec.rows import Ignore, Rename, Row
+from unmask.model.spec.rows import Concat, Copy, Ignore, Rename, Row
 
 OLD_SUFFIXES = {".gamma": ".weight", ".beta": ".bias"}
 """Names that norms had in the first checkpoints, before they were called weight and bias."""
@@ -20,21 +20,22 @@ class Move:
     theirs: tuple[str, ...]
 
 
-def moves(rows: Iterable[Row], ours: Iterable[str]) -> list[Move]:
-    """Where each of our tensors comes from.
+def moves(rows: Iterable[Row], ours: Iterable[str], layer_name: Callable[[int], str] = str) -> list[Move]:
+    """Where each of our tensors comes from; ``layer_name`` is what ``{l}`` stands for in theirs.
 
     Raises:
         TensorMismatch: no row names one of ours, so the family's table is incomplete.
     """
-    patterns = [(_pattern(row.ours), row) for row in rows if not isinstance(row, Ignore)]
+    patterns = [(_pattern(row.ours), row) for row in rows if isinstance(row, Rename | Concat)]
     found = []
     for name in ours:
         for pattern, row in patterns:
             match = pattern.fullmatch(name)
             if match:
-                layer, suffix = match.groupdict().get("l") or "", match["suffix"]
+                layer, suffix = match.groupdict().get("l"), match["suffix"]
+                named = "" if layer is None else layer_name(int(layer))
                 theirs = (row.theirs,) if isinstance(row, Rename) else row.theirs
-                found.append(Move(name, tuple(t.replace("{l}", layer) + suffix for t in theirs)))
+                found.append(Move(name, tuple(t.replace("{l}", named) + suffix for t in theirs)))
                 break
         else:
             raise TensorMismatch(f"the family's table has no row for our tensor {name}")
@@ -65,6 +66,8 @@ class Claims:
     fates: tuple[Fate, ...]
     sources: Mapping[str, tuple[str, ...]]
     """Our tensor -> names in the file, in order."""
+    copies: Mapping[str, str]
+    """Name in the file of a second copy -> our tensor, which it must equal."""
 
 
 def canonical(name: str, prefix: str) -> str:
@@ -76,7 +79,13 @@ def canonical(name: str, prefix: str) -> str:
     return name
 
 
-def claim(rows: Sequence[Row], prefix: str, ours: Iterable[str], names: Iterable[str]) -> Claims:
+def claim(
+    rows: Sequence[Row],
+    prefix: str,
+    ours: Iterable[str],
+    names: Iterable[str],
+    layer_name: Callable[[int], str] = str,
+) -> Claims:
     """Match our tensors with a checkpoint's; every tensor on both sides is accounted for.
 
     Raises:
@@ -92,19 +101,23 @@ def claim(rows: Sequence[Row], prefix: str, ours: Iterable[str], names: Iterable
     sources: dict[str, tuple[str, ...]] = {}
     owner: dict[str, str] = {}
     missing = []
-    for move in moves(rows, ours):
+    for move in moves(rows, ours, layer_name):
         missing += [name for name in move.theirs if name not in in_file]
         owner.update(dict.fromkeys(move.theirs, move.ours))
         sources[move.ours] = tuple(in_file.get(name, "") for name in move.theirs)
     if missing:
         raise TensorMismatch(f"{_count(missing, 'is', 'are')} missing, {_some(missing)}")
     ignored = [row for row in rows if isinstance(row, Ignore)]
-    fates, unclaimed = [], []
+    second = {row.theirs: row.ours for row in rows if isinstance(row, Copy) and row.ours in sources}
+    fates, unclaimed, copies = [], [], {}
     for standard, name in in_file.items():
         reason = None
         if standard not in owner:
             reason = next((row.reason for row in ignored if fnmatchcase(standard, row.theirs)), None)
-            if reason is None:
+            if standard in second:
+                copies[name] = second[standard]
+                reason = f"a copy of {second[standard]}, stored once"
+            elif reason is None:
                 unclaimed.append(name)
         fates.append(Fate(name, owner.get(standard), reason))
     if unclaimed:
@@ -112,7 +125,7 @@ def claim(rows: Sequence[Row], prefix: str, ours: Iterable[str], names: Iterable
             f"{_count(unclaimed, 'has', 'have')} no place in this architecture, {_some(unclaimed)}; "
             "the checkpoint is of another model than its config.json says"
         )
-    return Claims(tuple(fates), sources)
+    return Claims(tuple(fates), sources, copies)
 
 
 def _count(names: Sequence[str], one: str, several: str) -> str:

@@ -1,6 +1,7 @@
 """Write a Hugging Face checkpoint folder that `transformers` and `sentence-transformers` load."""
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,11 @@ def their_tensors(encoder: Encoder, family: Family) -> dict[str, Tensor]:
     """The encoder's tensors under the family's names, stacked ones taken apart."""
     state = encoder.state_dict()
     tensors: dict[str, Tensor] = {}
-    for move in moves(family.rows, state):
+    for move in moves(family.rows, state, partial(family.layer_name, encoder.spec)):
         parts = state[move.ours].chunk(len(move.theirs))
-        tensors |= {name: part.contiguous() for name, part in zip(move.theirs, parts, strict=True)}
+        # Their classes keep the encoder under the model's name, beside the heads.
+        prefix = family.prefix if encoder.spec.heads and not move.ours.startswith("heads.") else ""
+        tensors |= {prefix + name: part.contiguous() for name, part in zip(move.theirs, parts, strict=True)}
     return tensors
 
 

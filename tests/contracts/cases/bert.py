@@ -1,0 +1,17 @@
+"""BERT: every class with a head; odd head counts, one layer, one segment, other activations."""
+
+from tests.contracts.cases import Case
+
+SMALL = {"hidden_size": 15, "num_attention_heads": 5, "intermediate_size": 22, "num_hidden_layers": 3}
+TINY = {"hidden_size": 8, "num_attention_heads": 1, "intermediate_size": 5, "num_hidden_layers": 1}
+
+CASES = [
+    Case("BertModel", SMALL | {"max_position_embeddings": 23}),
+    Case("BertModel", TINY | {"type_vocab_size": 1, "hidden_act": "relu"}, "one segment, relu"),
+    Case("BertForPreTraining", SMALL | {"hidden_act": "gelu_new", "layer_norm_eps": 1e-5}, "gelu_new"),
+    Case("BertForMaskedLM", TINY),
+    Case("BertForNextSentencePrediction", SMALL),
+    Case("BertForSequenceClassification", SMALL | {"num_labels": 4}),
+    Case("BertForTokenClassification", SMALL | {"num_labels": 7}),
+    Case("BertForQuestionAnswering", TINY),
+]

@@ -1,0 +1,74 @@
+"""Every published size has exactly the parameters that its authors' checkpoint has.
+
+Counts are those of `transformers` built from the published configs: with pooler, without it, and with the
+heads of pretraining (tied weights counted once). None stands where a family has no such thing.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from unmask.model.families import FAMILIES
+from unmask.model.weights.build import parameter_count
+
+TABLE = {
+    "google-bert/bert-base-uncased": (109_482_240, 108_891_648, 110_106_428),
+    "google-bert/bert-large-uncased": (335_141_888, 334_092_288, 336_226_108),
+    "google-bert/bert-base-cased": (108_310_272, 107_719_680, 108_932_934),
+    "FacebookAI/roberta-base": (124_645_632, 124_055_040, 124_697_433),
+    "FacebookAI/roberta-large": (355_359_744, 354_310_144, 355_412_057),
+    "FacebookAI/xlm-roberta-base": (278_043_648, 277_453_056, 278_295_186),
+    "FacebookAI/xlm-roberta-large": (559_890_432, 558_840_832, 560_142_482),
+    "albert/albert-base-v2": (11_683_584, 11_092_992, 11_813_810),
+    "albert/albert-large-v2": (17_683_968, 16_634_368, 17_847_474),
+    "albert/albert-xlarge-v2": (58_724_864, 54_528_512, 59_021_490),
+    "albert/albert-xxlarge-v2": (222_595_584, 205_814_272, 223_158_450),
+    "distilbert/distilbert-base-uncased": (66_362_880, None, 66_985_530),
+    "google/electra-small-discriminator": (13_483_008, None, 13_549_057),
+    "google/electra-base-discriminator": (108_891_648, None, 109_483_009),
+    "google/electra-large-discriminator": (334_092_288, None, 335_142_913),
+    "google/electra-base-generator": (33_511_168, None, 33_740_602),
+    "google/electra-large-generator": (50_999_552, None, 51_295_290),
+    "allenai/longformer-base-4096": (148_659_456, 148_068_864, 148_711_257),
+    "allenai/longformer-large-4096": (434_600_960, 433_551_360, 434_653_273),
+    "google/bigbird-roberta-base": (127_468_800, 126_878_208, 128_112_824),
+    "google/bigbird-roberta-large": (359_123_968, 358_074_368, 360_228_024),
+    "microsoft/deberta-base": (138_601_728, None, 139_244_121),
+    "microsoft/deberta-large": (405_163_008, None, 406_264_921),
+    "microsoft/deberta-v3-xsmall": (70_682_112, None, 70_958_820),
+    "microsoft/deberta-v3-small": (141_304_320, None, 142_024_548),
+    "microsoft/deberta-v3-base": (183_831_552, None, 184_551_780),
+    "microsoft/deberta-v3-large": (434_012_160, None, 435_191_908),
+    "microsoft/mdeberta-v3-base": (278_218_752, None, 279_061_880),
+    "microsoft/deberta-v2-xlarge": (884_593_152, None, 887_085_156),
+    "microsoft/deberta-v2-xxlarge": (1_564_549_632, None, 1_567_041_636),
+    "answerdotai/ModernBERT-base": (149_014_272, None, 149_655_232),
+    "answerdotai/ModernBERT-large": (394_781_696, None, 395_881_664),
+    "jhu-clsp/ettin-encoder-17m": (16_797_440, None, 16_913_600),
+    "jhu-clsp/ettin-encoder-32m": (31_883_136, None, 32_081_344),
+    "jhu-clsp/ettin-encoder-68m": (68_144_640, None, 68_457_664),
+    "jhu-clsp/ettin-encoder-1b": (1_028_050_688, None, 1_031_314_112),
+    "microsoft/MiniLM-L12-H384-uncased": (33_360_000, 33_212_160, None),
+    "sentence-transformers/all-MiniLM-L6-v2": (22_713_216, 22_565_376, None),
+}
+
+PUBLISHED = {one.name: (family, one) for family in FAMILIES for one in family.published}
+
+
+@pytest.mark.parametrize("name", sorted(TABLE.keys() & PUBLISHED.keys()))
+def test_parameters(name):
+    _, published = PUBLISHED[name]
+    whole, bare, pretraining = TABLE[name]
+    assert parameter_count(published.spec) == whole
+    assert (published.spec.pooler is not None) is (bare is not None)
+    if bare is not None:
+        assert parameter_count(replace(published.spec, pooler=None)) == bare
+    assert (published.pretraining is not None) is (pretraining is not None)
+    if pretraining is not None:
+        assert parameter_count(published.pretraining) == pretraining
+
+
+def test_every_row_of_a_family_that_is_built_is_here():
+    owners = {name.split("/")[0] for name in PUBLISHED}
+    assert "google-bert" in owners
+    assert [name for name in TABLE if name.split("/")[0] == "google-bert" and name not in PUBLISHED] == []

@@ -1,0 +1,148 @@
+"""The contract of every family with `transformers`, both ways, on random models of unusual shape.
+
+Written by them and loaded by us: the hidden states of every layer and the logits of every head agree.
+Written by us and loaded by them: every tensor is the same. A family adds a module to ``cases``.
+"""
+
+import inspect
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from tests.contracts.cases import Case, cases
+from unmask.model.tap import Place
+from unmask.model.weights import Source, read_checkpoint
+from unmask.model.weights.build import build
+from unmask.model.weights.save import save
+from unmask.text import PackedBatch
+
+CASES = [pytest.param(case, id=str(case)) for case in cases()]
+
+LOGITS = {
+    "ForMaskedLM": {"masked": "logits"},
+    "ForNextSentencePrediction": {"next_sentence": "logits"},
+    "ForSequenceClassification": {"sequence": "logits"},
+    "ForTokenClassification": {"tokens": "logits"},
+    "ForQuestionAnswering": {"span": ("start_logits", "end_logits")},
+    "ForPreTraining": {
+        "masked": "prediction_logits",
+        "next_sentence": "seq_relationship_logits",
+        "sentence_order": "sop_logits",
+        "replaced": "logits",
+    },
+}
+"""Where the classes of `transformers` put the logits of our heads."""
+
+
+def random_model(case: Case) -> torch.nn.Module:
+    """In float64, with every tensor moved so that norms and biases are uneven too."""
+    torch.manual_seed(5)
+    model_class = getattr(transformers, case.model)
+    config = model_class.config_class(vocab_size=case.vocabulary, **case.settings)
+    model = model_class(config).double().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return model
+
+
+def write_vocabulary(folder: Path, size: int) -> None:
+    """Any tokenizer will do here: ids are given."""
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    (folder / "vocab.txt").write_text(
+        "\n".join([*words, *(f"w{i}" for i in range(size - len(words)))]) + "\n"
+    )
+
+
+def their_outputs(model, case, ids, segments):
+    """Hidden states (embedding's first), and logits by role."""
+    inputs = {"input_ids": torch.tensor([ids]), **case.inputs}
+    if segments is not None:
+        inputs["token_type_ids"] = torch.tensor([segments])
+    with torch.inference_mode():
+        base = model.base_model(**inputs, output_hidden_states=True)
+        out = model(**inputs) if model.base_model is not model else base
+    states = [*base.hidden_states[:-1], base.last_hidden_state]
+    suffix = next((suffix for suffix in LOGITS if case.model.endswith(suffix)), None)
+    logits = {}
+    for role, names in LOGITS.get(suffix, {}).items():
+        if isinstance(names, tuple):
+            logits[role] = torch.stack([getattr(out, name)[0] for name in names], dim=-1).numpy()
+        elif getattr(out, names, None) is not None:
+            logits[role] = getattr(out, names)[0].numpy()
+    return [state[0].numpy() for state in states], logits
+
+
+def texts_of(case: Case, model) -> tuple[list, list | None]:
+    rng = np.random.default_rng(2)
+    ids = [rng.integers(case.first_id, case.vocabulary, length).tolist() for length in case.lengths]
+    kinds = getattr(model.config, "type_vocab_size", 0)
+    takes = "token_type_ids" in inspect.signature(type(model.base_model).forward).parameters
+    if not kinds or not takes:
+        return ids, None
+    return ids, [rng.integers(0, kinds, length).tolist() for length in case.lengths]
+
+
+@pytest.fixture(params=CASES)
+def case(request):
+    return request.param
+
+
+def test_their_checkpoints_give_their_outputs(case, tmp_path):
+    model = random_model(case)
+    model.save_pretrained(tmp_path)
+    write_vocabulary(tmp_path, case.vocabulary)
+    ids, segments = texts_of(case, model)
+    expected = [their_outputs(model, case, text, segments and segments[i]) for i, text in enumerate(ids)]
+    checkpoint = read_checkpoint(Source(tmp_path, "tiny"), case.compat)
+    assert checkpoint.unread_config == ()
+    batch = PackedBatch.of_ids(ids, segments)
+    for dtype, tolerance in (("float64", 1e-10), ("float32", 1e-5)):
+        encoder = build(checkpoint, dtype=dtype)
+        states = []
+
+        def listen(place, layer, tensor, states=states):
+            if place in (Place.EMBEDDED, Place.LAYER):
+                states.append(tensor)
+
+        with torch.inference_mode():
+            x_TD = encoder.encode(batch, tap=listen)
+            states[-1] = x_TD
+            logits = {role: encoder.logits(role, x_TD, batch.layout) for role in encoder.heads}
+        assert {role for _, theirs in expected for role in theirs} == set(logits)
+        for sequence, (their_states, their_logits) in enumerate(expected):
+            rows = batch.layout.rows(sequence)
+            assert len(their_states) == len(states)
+            for layer, (ours, theirs) in enumerate(zip(states, their_states, strict=True)):
+                close(ours[rows], theirs, tolerance, f"{dtype}, text {sequence}, layer {layer}")
+            for role, theirs in their_logits.items():
+                ours = logits[role][rows if len(logits[role]) == len(x_TD) else sequence]
+                close(ours.squeeze(-1) if theirs.ndim < ours.ndim else ours, theirs, tolerance, role)
+
+
+def close(ours, theirs, tolerance, what):
+    np.testing.assert_allclose(ours.double().numpy(), theirs, rtol=0, atol=tolerance, err_msg=what)
+
+
+def test_our_checkpoints_are_theirs(case, tmp_path):
+    model = random_model(case)
+    (tmp_path / "theirs").mkdir()
+    model.save_pretrained(tmp_path / "theirs")
+    write_vocabulary(tmp_path / "theirs", case.vocabulary)
+    for source, target in (("theirs", "ours"), ("ours", "again")):
+        checkpoint = read_checkpoint(Source(tmp_path / source, source), case.compat)
+        save(build(checkpoint, dtype="float64"), checkpoint, tmp_path / target)
+    ours, again = (
+        {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("ours", "again")
+    )
+    assert ours == again
+    back, report = type(model).from_pretrained(
+        tmp_path / "ours", dtype=torch.float64, output_loading_info=True
+    )
+    assert not report["missing_keys"]
+    assert not report["unexpected_keys"]
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(back.state_dict()[name], tensor), name

@@ -1,0 +1,69 @@
+"""The heads of published checkpoints: states in, logits out."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from unmask.model.layers.parts import ACTIVATIONS, build_norm
+from unmask.model.spec import Classifier, EncoderSpec, Head, MaskedLM, Transform
+
+
+class TransformLayer(nn.Module):
+    """Dense layer, activation, norm."""
+
+    def __init__(self, spec: Transform, width: int) -> None:
+        super().__init__()
+        self.dense = nn.Linear(width, spec.width, bias=spec.bias)
+        self.activation = ACTIVATIONS[spec.activation]
+        self.norm = build_norm(spec.norm, spec.width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Shape (..., D) in, (..., width) out."""
+        y: Tensor = self.norm(self.activation(self.dense(x)))
+        return y
+
+
+class MaskedPredictor(nn.Module):
+    """Logits over the vocabulary (Devlin et al. 2019)."""
+
+    def __init__(self, spec: MaskedLM, encoder: EncoderSpec) -> None:
+        super().__init__()
+        transform, words = spec.transform, encoder.embedding
+        self.transform = TransformLayer(transform, encoder.width) if transform else None
+        self.decoder = (
+            None
+            if spec.tied
+            else nn.Linear(transform.width if transform else encoder.width, words.vocabulary, bias=False)
+        )
+        self.bias = nn.Parameter(torch.zeros(words.vocabulary)) if spec.bias else None
+
+    def forward(self, x_MD: Tensor, words_VE: Tensor) -> Tensor:
+        """Shape (M, D) in, (M, V) out; ``words_VE`` is the word embedding, used where weights are tied."""
+        x_ME = x_MD if self.transform is None else self.transform(x_MD)
+        matrix_VE = words_VE if self.decoder is None else self.decoder.weight
+        return functional.linear(x_ME, matrix_VE, self.bias)
+
+
+class ClassPredictor(nn.Module):
+    """Logits over classes for each state."""
+
+    def __init__(self, spec: Classifier, width: int) -> None:
+        super().__init__()
+        self.spec = spec
+        transform = spec.transform
+        self.transform = TransformLayer(transform, width) if transform else None
+        self.out = nn.Linear(transform.width if transform else width, spec.classes, bias=spec.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Shape (..., D) in, (..., C) out."""
+        y: Tensor = self.out(x if self.transform is None else self.transform(x))
+        return y
+
+
+def build_head(spec: Head, encoder: EncoderSpec) -> nn.Module:
+    """The module that ``spec`` describes, on an encoder."""
+    match spec:
+        case MaskedLM():
+            return MaskedPredictor(spec, encoder)
+        case Classifier():
+            return ClassPredictor(spec, encoder.width)
