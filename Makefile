@@ -2,6 +2,7 @@
 # make test      set up the rest and run the tests
 # make check     formatting, lint, types
 # make bench     speed beside sentence-transformers on the same weights
+# make size      lines of code per folder
 # make web       rebuild the explorer's page from web/ (needs Node; the built page is committed)
 
 PYTHON ?= python3
@@ -9,7 +10,7 @@ BIN := .venv/bin
 DATA ?= ../shared/data
 TEXT ?=
 
-.PHONY: explore test test-slow check format bench web clean
+.PHONY: explore test test-slow check format bench size web clean
 .DELETE_ON_ERROR:
 
 explore: .venv/run.stamp
@@ -33,6 +34,9 @@ format: .venv/dev.stamp
 
 bench: .venv/dev.stamp
 	$(BIN)/python benchmarks/embed_stsb.py --data $(DATA)
+
+size: .venv/run.stamp
+	$(BIN)/python scripts/size.py
 
 web:
 	cd web && npm ci && npm run build

@@ -20,6 +20,10 @@ UnmaskError
 """
 
 
+class BeyondTraining(UserWarning):
+    """A text is longer than any the model was trained on; it is read, and how well is not known."""
+
+
 class UnmaskError(Exception):
     """Base of all errors raised on purpose; ``str(error)`` is one clear sentence."""
 

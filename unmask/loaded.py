@@ -1,5 +1,6 @@
 """What `unmask.load` returns: a checkpoint ready for inference."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
@@ -9,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unmask.errors import InvalidRequest
+from unmask.errors import BeyondTraining, InvalidRequest
 from unmask.model.encoder import Encoder
 from unmask.model.families import Compat
 from unmask.model.spec import EmbeddingHead, EncoderSpec, PoolingMode
@@ -102,11 +103,28 @@ class Model:
         pairs: Sequence[str] | None = None,
         *,
         too_long: TooLong = "error",
+        name: Callable[[int], str] = numbered,
     ) -> list[Encoding]:
-        """Tokens of each text, within what the model reads; see `Tokenizer.encode_batch`."""
-        return self.tokenizer.encode_batch(
-            _listed(texts), pairs, max_tokens=self.max_tokens, too_long=too_long
+        """Tokens of each text, within what the model reads; see `Tokenizer.encode_batch`.
+
+        Warns with `BeyondTraining` of texts longer than any in training, where the model can read them.
+        """
+        encodings = self.tokenizer.encode_batch(
+            _listed(texts), pairs, max_tokens=self.max_tokens, too_long=too_long, name=name
         )
+        self._warn_beyond_training(encodings)
+        return encodings
+
+    def _warn_beyond_training(self, encodings: Sequence[Encoding]) -> None:
+        trained = self.checkpoint.trained_tokens
+        longest = max(map(len, encodings), default=0)
+        if trained is not None and longest > trained:
+            warnings.warn(
+                f"a text has {longest} tokens and the model was trained on at most {trained}; "
+                "it is read whole",
+                BeyondTraining,
+                stacklevel=3,
+            )
 
     def embed(
         self,
@@ -224,11 +242,15 @@ class Model:
     def attention(self, text: str, pair: str | None = None, *, too_long: TooLong = "error") -> AttentionView:
         """Exact attention of one text (or pair), any rectangle of any head; no N x N is held."""
         encoding = self.tokenizer.encode(text, pair, max_tokens=self.max_tokens, too_long=too_long)
+        self._warn_beyond_training([encoding])
         return AttentionView(self.encoder, encoding)
 
-    def save(self, folder: str | Path) -> None:
-        """Write a checkpoint folder that `transformers` and `sentence-transformers` load too."""
-        save(self.encoder, self.checkpoint, folder)
+    def save(self, folder: str | Path, *, shard_bytes: int | None = None) -> None:
+        """Write a checkpoint folder that `transformers` and `sentence-transformers` load too.
+
+        ``shard_bytes``: the most bytes of weights in one file; None writes a single one.
+        """
+        save(self.encoder, self.checkpoint, folder, shard_bytes=shard_bytes)
 
 
 def load(
@@ -244,7 +266,8 @@ def load(
 
     Args:
         source: ``"default"``, a checkpoint folder, or a hub id such as ``owner/model``.
-        dtype: ``"float32"``, ``"bfloat16"`` or ``"float64"``; stored weights are converted to it.
+        dtype: ``"float32"``, ``"bfloat16"``, ``"float16"`` or ``"float64"``; stored weights are
+            converted to it.
         device: as torch names it; None is the CPU.
         kernel: the attention kernel to use (see ``unmask kernels``); None takes the first that can.
         compat: whose outputs are meant where two differ: the authors' own code, or ``"hf"``,

@@ -12,7 +12,16 @@ from safetensors import safe_open
 
 import unmask
 from tests.support.command import environment, run_here
-from tests.support.tiny import HEADS, LAYERS, VOCABULARY, WIDTH, change_json, tiny_bert, write_checkpoint
+from tests.support.tiny import (
+    HEADS,
+    LAYERS,
+    VOCABULARY,
+    WIDTH,
+    change_json,
+    change_tensors,
+    tiny_bert,
+    write_checkpoint,
+)
 from unmask.cli.main import COMMANDS
 from unmask.model.families import DEFAULT_NAME, FAMILIES
 from unmask.model.kernels import KERNELS
@@ -48,7 +57,10 @@ def shown(*arguments, **options):
 @pytest.fixture(scope="module")
 def with_heads(tmp_path_factory):
     """A checkpoint of a pretraining model, which has tensors to claim and tensors to ignore."""
-    return write_checkpoint(tmp_path_factory.mktemp("heads") / "tiny", tiny_bert("BertForPreTraining"))
+    folder = write_checkpoint(tmp_path_factory.mktemp("heads") / "tiny", tiny_bert("BertForPreTraining"))
+    buffer = {"bert.embeddings.position_ids": torch.arange(9)[None]}
+    change_tensors(folder, lambda stored: stored.update(buffer))
+    return folder
 
 
 def test_inspect_accounts_for_every_tensor(with_heads):
@@ -56,12 +68,12 @@ def test_inspect_accounts_for_every_tensor(with_heads):
     with safe_open(with_heads / "model.safetensors", framework="pt") as file:
         stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no dict
     assert {t["name"]: t["shape"] for t in found["tensors"]} == {n: list(t.shape) for n, t in stored.items()}
-    assert {t["dtype"] for t in found["tensors"]} == {"F32"}
+    assert {t["dtype"] for t in found["tensors"]} == {"F32", "I64"}
     ours = set(unmask.load(with_heads).encoder.state_dict())
     assert {t["ours"] for t in found["tensors"] if t["ours"]} == ours
     for tensor in found["tensors"]:
         assert (tensor["ours"] is None) == bool(tensor["reason"]), tensor
-        assert bool(tensor["reason"]) == tensor["name"].startswith("cls."), tensor
+        assert bool(tensor["reason"]) == tensor["name"].endswith("position_ids"), tensor
 
 
 def test_inspect_says_what_it_is(with_heads):
@@ -73,8 +85,8 @@ def test_inspect_says_what_it_is(with_heads):
         "family": "bert",
         "max_tokens": LIMIT,
     }
-    encoder = tiny_bert("BertForPreTraining").bert
-    assert found["parameter_count"] == sum(parameter.numel() for parameter in encoder.parameters())
+    model = tiny_bert("BertForPreTraining")
+    assert found["parameter_count"] == sum(parameter.numel() for parameter in model.parameters())
     assert found["head"] == {"kind": "EmbeddingHead", "pooling": ["mean"], "unit_length": True}
     assert found["head_missing"] is None
     assert f"WordPiece, {len(VOCABULARY)} pieces" in found["tokenizer"]

@@ -202,7 +202,7 @@ def no_tokenizer(state, folder):
 
 
 REFUSED = {
-    "nothing to convert": (lambda *_: None, ("holds no pytorch_model.bin",)),
+    "nothing to convert": (lambda *_: None, ("holds no model.safetensors",)),
     "empty": (written(b""), (PICKLE, "damaged")),
     "text": (written(b"hello"), (PICKLE,)),
     "a web page": (written(b"<!doctype html>"), (PICKLE,)),

@@ -1,25 +1,61 @@
-"""``unmask convert``: a safe copy of a checkpoint in safetensors."""
+"""``unmask convert``: a copy of a checkpoint as safetensors, in another number format, or in shards."""
 
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from unmask.cli.options import JsonOption
+from unmask.cli.options import Dtype, JsonOption, RevisionOption
 from unmask.cli.output import print_json
+from unmask.errors import InvalidRequest
 
 
 def convert(
-    folder: Annotated[Path, Parameter(help="a checkpoint folder with pickled weights")],
+    source: Annotated[
+        str, Parameter(help="a checkpoint folder (its weights may be pickled), a hub id, or default")
+    ],
     out: Annotated[Path, Parameter(help="the folder to write, which must not exist yet")],
     *,
+    revision: RevisionOption = None,
+    dtype: Annotated[
+        Dtype | None, Parameter(help="number format to write; none keeps that of the word embedding")
+    ] = None,
+    shard_megabytes: Annotated[
+        int | None, Parameter(help="split the weights into files of at most this many megabytes")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Copy a checkpoint whose weights are pickled, as safetensors, without running code in the pickle."""
-    from unmask.model.weights.convert import convert_pickled
+    """Copy a checkpoint as safetensors, in another number format or in shards.
 
-    convert_pickled(folder, out)
+    Pickled weights are copied as they are, without running any code in the pickle.
+    """
+    from unmask.model.weights.tensors import only_pickled
+
+    if only_pickled(Path(source)):
+        from unmask.model.weights.convert import convert_pickled
+
+        if dtype is not None or shard_megabytes is not None:
+            raise InvalidRequest(
+                f"{source} holds pickled weights, which are copied as they are; "
+                "convert the copy again for another dtype or shards"
+            )
+        convert_pickled(Path(source), out)
+    else:
+        _rewrite(source, revision, dtype, shard_megabytes, out)
     if json:
         print_json({"folder": str(out)})
     else:
         print(f"{out} is ready; look at it with: unmask inspect {out}")
+
+
+def _rewrite(
+    source: str, revision: str | None, dtype: Dtype | None, shard_megabytes: int | None, out: Path
+) -> None:
+    from unmask.loaded import Model
+    from unmask.model.weights import find, read_checkpoint
+    from unmask.model.weights.build import build, stored_dtype
+
+    checkpoint = read_checkpoint(find(source, revision))
+    encoder = build(checkpoint, dtype=dtype or stored_dtype(checkpoint))
+    shard_bytes = None if shard_megabytes is None else shard_megabytes * 1_000_000
+    Model(encoder, checkpoint).save(out, shard_bytes=shard_bytes)

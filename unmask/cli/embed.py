@@ -14,6 +14,7 @@ from cyclopts import Parameter
 from unmask.cli.embed_rows import RowFormat, fingerprint, format_of
 from unmask.cli.input import STANDARD_INPUT, standard_input
 from unmask.cli.options import (
+    CompatOption,
     DtypeOption,
     JsonOption,
     KernelOption,
@@ -79,6 +80,7 @@ def embed(
     model: ModelOption = "default",
     revision: RevisionOption = None,
     dtype: DtypeOption = "float32",
+    compat: CompatOption = "published",
     kernel: KernelOption = None,
     too_long: TooLongOption = "error",
     blank: Annotated[
@@ -112,7 +114,7 @@ def embed(
 
     from unmask.loaded import load
 
-    loaded = load(model, dtype=dtype, revision=revision, kernel=kernel)
+    loaded = load(model, dtype=dtype, revision=revision, kernel=kernel, compat=compat)
     head = loaded.embedding_head(pooling, unit_length)
     width = loaded.width * len(head.pooling)
     tokens, cut = _check(loaded, lines, too_long)
@@ -120,7 +122,7 @@ def embed(
     with ExitStack() as stack:
         target = None
         if output is not None:
-            settings = (form.value, dtype, kernel, head, too_long)
+            settings = (form.value, dtype, compat, kernel, head, too_long)
             target = stack.enter_context(
                 ResumableFile(
                     output,
@@ -184,12 +186,7 @@ def _read(name: str, field: str | None, blank: Blank) -> Iterator[Line]:
 
 
 def _encode(loaded: "Model", lines: list[Line], too_long: TooLong) -> list[Encoding]:
-    return loaded.tokenizer.encode_batch(
-        [line.text for line in lines],
-        max_tokens=loaded.max_tokens,
-        too_long=too_long,
-        name=partial(_name, lines),
-    )
+    return loaded.encode([line.text for line in lines], too_long=too_long, name=partial(_name, lines))
 
 
 def _check(loaded: "Model", lines: list[Line], too_long: TooLong) -> tuple[int, list[CutText]]:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from unmask.cli.options import DtypeOption, JsonOption, ModelOption, RevisionOption
+from unmask.cli.options import CompatOption, DtypeOption, JsonOption, ModelOption, RevisionOption
 from unmask.cli.output import print_json
 
 
@@ -14,6 +14,7 @@ def explore(
     model: ModelOption = "default",
     revision: RevisionOption = None,
     dtype: DtypeOption = "float32",
+    compat: CompatOption = "published",
     port: Annotated[int, Parameter(help="port on 127.0.0.1; 0 takes a free one")] = 0,
     browser: Annotated[bool, Parameter(help="open the page in the browser")] = True,
     json: JsonOption = False,
@@ -38,7 +39,7 @@ def explore(
         sys.stdout.flush()
 
     serve(
-        load(model, dtype=dtype, revision=revision),
+        load(model, dtype=dtype, revision=revision, compat=compat),
         port=port,
         text=text,
         open_browser=browser,

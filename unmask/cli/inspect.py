@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 from rich.pretty import Pretty
 
-from unmask.cli.options import JsonOption, RevisionOption
+from unmask.cli.options import CompatOption, JsonOption, RevisionOption
 from unmask.cli.output import console, print_json, table
 
 if TYPE_CHECKING:
@@ -20,13 +20,14 @@ def inspect(
     checkpoint: Annotated[str, Parameter(help="a checkpoint folder, a hub id, or default")],
     *,
     revision: RevisionOption = None,
+    compat: CompatOption = "published",
     json: JsonOption = False,
 ) -> None:
     """Show a checkpoint's spec, parameter count, tokenizer, and the fate of every tensor."""
     from unmask.model.weights import find, read_checkpoint
     from unmask.model.weights.inspect import inspect as inspect_checkpoint
 
-    inspection = inspect_checkpoint(read_checkpoint(find(checkpoint, revision)))
+    inspection = inspect_checkpoint(read_checkpoint(find(checkpoint, revision), compat))
     if json:
         print_json(inspection)
     else:

@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from unmask.cli.input import STANDARD_INPUT, standard_input
-from unmask.cli.options import DtypeOption, JsonOption, ModelOption, RevisionOption, TooLongOption
+from unmask.cli.options import (
+    CompatOption,
+    DtypeOption,
+    JsonOption,
+    ModelOption,
+    RevisionOption,
+    TooLongOption,
+)
 from unmask.cli.output import console, print_json, table
 from unmask.errors import InvalidText
 
@@ -60,6 +67,7 @@ def look(
     model: ModelOption = "default",
     revision: RevisionOption = None,
     dtype: DtypeOption = "float32",
+    compat: CompatOption = "published",
     layer: Annotated[int | None, Parameter(name=["--layer", "-l"], help="show this layer, from 0")] = None,
     head: Annotated[int | None, Parameter(name=["--head", "-H"], help="show this head, from 0")] = None,
     top: Annotated[int, Parameter(help="with a head chosen: the strongest keys shown of each token")] = 3,
@@ -77,7 +85,7 @@ def look(
 
     if head is not None and layer is None:
         raise InvalidRequest(f"--head {head} was given without --layer; name both")
-    loaded = load(model, dtype=dtype, revision=revision)
+    loaded = load(model, dtype=dtype, revision=revision, compat=compat)
     view = loaded.attention(text, pair, too_long=too_long)
     edges = () if layer is None or head is None else _edges(view, layer, head, top)
     if layer is not None:

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from typing import NoReturn
 
 from cyclopts import App, CycloptsError
@@ -15,7 +16,7 @@ from unmask.cli.inspect import inspect
 from unmask.cli.kernels import kernels
 from unmask.cli.look import look
 from unmask.cli.models import models
-from unmask.errors import UnmaskError
+from unmask.errors import BeyondTraining, UnmaskError
 
 COMMANDS = (look, explore, embed, inspect, convert, models, kernels)
 """Every command, in the order of the help text."""
@@ -37,8 +38,12 @@ def main() -> None:
         _stop(1, "standard output is closed, so no result can be shown; leave it open")
     arguments = [STANDARD_INPUT if argument == "-" else argument for argument in sys.argv[1:]]
     try:
-        app(arguments, exit_on_error=False, print_error=False)
+        with warnings.catch_warnings(record=True, action="always", category=BeyondTraining) as caught:
+            app(arguments, exit_on_error=False, print_error=False)
         sys.stdout.flush()
+        notes = {str(one.message) for one in caught if issubclass(one.category, BeyondTraining)}
+        for note in sorted(notes):
+            print(f"unmask: note: {note}", file=sys.stderr)
     except UnmaskError as error:
         _stop(1, str(error))
     except CycloptsError as error:

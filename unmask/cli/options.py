@@ -4,9 +4,10 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from unmask.model.families import Compat
 from unmask.text import TooLong
 
-Dtype = Literal["float32", "bfloat16", "float64"]
+Dtype = Literal["float32", "bfloat16", "float16", "float64"]
 
 ModelOption = Annotated[
     str,
@@ -16,6 +17,10 @@ RevisionOption = Annotated[
     str | None, Parameter(name="--revision", help="a branch, tag or commit of the hub")
 ]
 DtypeOption = Annotated[Dtype, Parameter(name="--dtype", help="number format of the weights")]
+CompatOption = Annotated[
+    Compat,
+    Parameter(name="--compat", help="where two differ: the authors' own outputs, or those of transformers"),
+]
 KernelOption = Annotated[
     str | None, Parameter(name="--kernel", help="an attention kernel (see: unmask kernels)")
 ]

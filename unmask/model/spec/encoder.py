@@ -111,6 +111,8 @@ class EncoderSpec:
     pooler: Pooler | None = None
     heads: tuple[Head, ...] = ()
     """What stands on it; at most one of each role."""
+    trained_tokens: int | None = None
+    """The longest sequence of its training, where positions set no limit; longer ones run and it is said."""
     init_std: float = 0.02
 
     def __post_init__(self) -> None:

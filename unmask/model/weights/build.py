@@ -18,12 +18,13 @@ from unmask.model.weights.claims import Claims, claim
 DTYPES: dict[str, torch.dtype] = {
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
     "float64": torch.float64,
 }
 
 
-FLOATS = ("F64", "F32", "F16", "BF16")
-"""Types of stored weights, as safetensors writes them."""
+FLOATS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+"""Types of stored weights, as safetensors writes them and as torch does."""
 
 
 class _NoInitialisation(TorchFunctionMode):
@@ -46,6 +47,12 @@ def parameter_count(spec: EncoderSpec) -> int:
     return sum(parameter.numel() for parameter in on_meta(spec).parameters())
 
 
+def stored_dtype(checkpoint: Checkpoint) -> str:
+    """The type in which a checkpoint stores its word embedding, and so its weights."""
+    (name,) = claims(checkpoint).sources["embedding.words.weight"]
+    return FLOATS[checkpoint.tensors[name].dtype]
+
+
 def claims(checkpoint: Checkpoint) -> Claims:
     """The fate of every tensor of the checkpoint.
 
@@ -56,7 +63,7 @@ def claims(checkpoint: Checkpoint) -> Claims:
     shapes = {name: tuple(t.shape) for name, t in on_meta(checkpoint.spec).state_dict().items()}
     made = claim(
         family.rows,
-        family.prefix,
+        family.prefixes,
         shapes,
         checkpoint.tensors,
         partial(family.layer_name, checkpoint.spec),
@@ -103,6 +110,9 @@ def build(
         ours: torch.cat([stored[name] for name in sources]) if len(sources) > 1 else stored[sources[0]]
         for ours, sources in made.sources.items()
     }
+    for ours, row in made.reorders.items():
+        order = row.order(checkpoint.spec)
+        state[ours] = state[ours].unflatten(0, (len(order), -1))[list(order)].flatten(0, 1)
     for ours, tensor in state.items():
         state[ours] = tensor.to(device=_device(device), dtype=DTYPES[dtype])
         if not torch.isfinite(state[ours]).all():

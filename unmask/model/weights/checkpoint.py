@@ -38,6 +38,8 @@ class Checkpoint:
     """How to make a sentence embedding, or the sentence that says why that is not known."""
     max_tokens: int | None
     """The longest text it reads, special tokens included; None where nothing sets a limit."""
+    trained_tokens: int | None
+    """The longest text of its training, where longer ones can be read; None where that is not known."""
     sentence_files: Mapping[str, bytes]
     """The files of `sentence-transformers` that are kept byte for byte."""
 
@@ -54,10 +56,10 @@ def read_checkpoint(source: Source, compat: Compat = "published") -> Checkpoint:
     if not (folder / "config.json").is_file():
         raise CheckpointNotFound(f"{folder} holds no config.json, so it is no checkpoint folder")
     config = Settings.parse(_read(folder / "config.json"), "config.json")
-    family = family_of(config.values.get("model_type"))
+    family = family_of(config.values)
     spec = family.read(config, compat)
     tensors = stored_tensors(folder)
-    shapes = {canonical(name, family.prefix): tensor.shape for name, tensor in tensors.items()}
+    shapes = {canonical(name, family.prefixes): tensor.shape for name, tensor in tensors.items()}
     spec = family.adapt(spec, shapes, config)
     tokenizer = Tokenizer.from_files(_present(folder, TOKENIZER_FILES))
     if tokenizer.vocabulary_size > spec.embedding.vocabulary:
@@ -82,22 +84,33 @@ def read_checkpoint(source: Source, compat: Compat = "published") -> Checkpoint:
         tokenizer=tokenizer,
         head=read_head(sentence_files, open_file),
         max_tokens=_max_tokens(spec, sentence_files, tokenizer),
+        trained_tokens=_trained_tokens(spec, tokenizer),
         sentence_files=sentence_files,
     )
 
 
 def _max_tokens(spec: EncoderSpec, sentence_files: Mapping[str, bytes], tokenizer: Tokenizer) -> int | None:
-    """The smallest of what positions, sentence_bert_config.json and tokenizer_config.json allow."""
-    limits = [spec.max_tokens]
-    for files, name, key in (
-        (sentence_files, "sentence_bert_config.json", "max_seq_length"),
-        (tokenizer.files, "tokenizer_config.json", "model_max_length"),
-    ):
-        limit = Settings.parse(files.get(name), name).maybe(key, float)
-        if limit is not None and not limit >= 1:
-            raise CorruptCheckpoint(f"{name} says {key} is {limit:g}; it must be at least 1")
-        limits.append(int(limit) if limit is not None and limit < NO_LIMIT else None)
+    """The smallest of what positions, sentence_bert_config.json and tokenizer_config.json allow.
+
+    Where positions set no limit, the tokenizer's is that of the training, and longer texts can be read.
+    """
+    limits = [spec.max_tokens, _limit(sentence_files, "sentence_bert_config.json", "max_seq_length")]
+    if spec.max_tokens is not None:
+        limits.append(_limit(tokenizer.files, "tokenizer_config.json", "model_max_length"))
     return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _trained_tokens(spec: EncoderSpec, tokenizer: Tokenizer) -> int | None:
+    if spec.max_tokens is not None:
+        return None
+    return spec.trained_tokens or _limit(tokenizer.files, "tokenizer_config.json", "model_max_length")
+
+
+def _limit(files: Mapping[str, bytes], name: str, key: str) -> int | None:
+    limit = Settings.parse(files.get(name), name).maybe(key, float)
+    if limit is not None and not limit >= 1:
+        raise CorruptCheckpoint(f"{name} says {key} is {limit:g}; it must be at least 1")
+    return int(limit) if limit is not None and limit < NO_LIMIT else None
 
 
 def _present(folder: Path, names: tuple[str, ...]) -> dict[str, bytes]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from unmask.errors import TensorMismatch
-from unmask.model.spec.rows import Concat, Copy, Ignore, Rename, Row
+from unmask.model.spec.rows import Concat, Copy, Ignore, Rename, Reorder, Row
 
 OLD_SUFFIXES = {".gamma": ".weight", ".beta": ".bias"}
 """Names that norms had in the first checkpoints, before they were called weight and bias."""
@@ -18,6 +18,8 @@ class Move:
 
     ours: str
     theirs: tuple[str, ...]
+    reorder: Reorder | None = None
+    """The row that says in which order its pieces stand in theirs."""
 
 
 def moves(rows: Iterable[Row], ours: Iterable[str], layer_name: Callable[[int], str] = str) -> list[Move]:
@@ -26,7 +28,7 @@ def moves(rows: Iterable[Row], ours: Iterable[str], layer_name: Callable[[int], 
     Raises:
         TensorMismatch: no row names one of ours, so the family's table is incomplete.
     """
-    patterns = [(_pattern(row.ours), row) for row in rows if isinstance(row, Rename | Concat)]
+    patterns = [(_pattern(row.ours), row) for row in rows if isinstance(row, Rename | Concat | Reorder)]
     found = []
     for name in ours:
         for pattern, row in patterns:
@@ -34,8 +36,9 @@ def moves(rows: Iterable[Row], ours: Iterable[str], layer_name: Callable[[int], 
             if match:
                 layer, suffix = match.groupdict().get("l"), match["suffix"]
                 named = "" if layer is None else layer_name(int(layer))
-                theirs = (row.theirs,) if isinstance(row, Rename) else row.theirs
-                found.append(Move(name, tuple(t.replace("{l}", named) + suffix for t in theirs)))
+                theirs = row.theirs if isinstance(row, Concat) else (row.theirs,)
+                names = tuple(t.replace("{l}", named) + suffix for t in theirs)
+                found.append(Move(name, names, row if isinstance(row, Reorder) else None))
                 break
         else:
             raise TensorMismatch(f"the family's table has no row for our tensor {name}")
@@ -68,11 +71,14 @@ class Claims:
     """Our tensor -> names in the file, in order."""
     copies: Mapping[str, str]
     """Name in the file of a second copy -> our tensor, which it must equal."""
+    reorders: Mapping[str, Reorder]
+    """Our tensor -> the row that says in which order its pieces stand in theirs."""
 
 
-def canonical(name: str, prefix: str) -> str:
+def canonical(name: str, prefix: str | tuple[str, ...]) -> str:
     """A tensor's name in the family's own layout: without its model prefix and without old suffixes."""
-    name = name.removeprefix(prefix)
+    prefixes = (prefix,) if isinstance(prefix, str) else prefix
+    name = name.removeprefix(next((found for found in prefixes if found and name.startswith(found)), ""))
     for old, new in OLD_SUFFIXES.items():
         if name.endswith(old):
             return name.removesuffix(old) + new
@@ -81,7 +87,7 @@ def canonical(name: str, prefix: str) -> str:
 
 def claim(
     rows: Sequence[Row],
-    prefix: str,
+    prefix: str | tuple[str, ...],
     ours: Iterable[str],
     names: Iterable[str],
     layer_name: Callable[[int], str] = str,
@@ -100,8 +106,11 @@ def claim(
         in_file[standard] = name
     sources: dict[str, tuple[str, ...]] = {}
     owner: dict[str, str] = {}
+    reorders: dict[str, Reorder] = {}
     missing = []
     for move in moves(rows, ours, layer_name):
+        if move.reorder is not None:
+            reorders[move.ours] = move.reorder
         missing += [name for name in move.theirs if name not in in_file]
         owner.update(dict.fromkeys(move.theirs, move.ours))
         sources[move.ours] = tuple(in_file.get(name, "") for name in move.theirs)
@@ -125,7 +134,7 @@ def claim(
             f"{_count(unclaimed, 'has', 'have')} no place in this architecture, {_some(unclaimed)}; "
             "the checkpoint is of another model than its config.json says"
         )
-    return Claims(tuple(fates), sources, copies)
+    return Claims(tuple(fates), sources, copies, reorders)
 
 
 def _count(names: Sequence[str], one: str, several: str) -> str:

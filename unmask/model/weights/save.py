@@ -9,7 +9,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from unmask.errors import OutputError
+from unmask.errors import InvalidRequest, OutputError
 from unmask.files import whole_folder
 from unmask.model.encoder import Encoder
 from unmask.model.families import Family
@@ -17,7 +17,7 @@ from unmask.model.spec import EmbeddingHead
 from unmask.model.weights.checkpoint import Checkpoint
 from unmask.model.weights.claims import moves
 from unmask.model.weights.embedding_head import to_json, write_head
-from unmask.model.weights.tensors import WEIGHTS
+from unmask.model.weights.tensors import INDEX, WEIGHTS
 
 
 def their_tensors(encoder: Encoder, family: Family) -> dict[str, Tensor]:
@@ -25,18 +25,27 @@ def their_tensors(encoder: Encoder, family: Family) -> dict[str, Tensor]:
     state = encoder.state_dict()
     tensors: dict[str, Tensor] = {}
     for move in moves(family.rows, state, partial(family.layer_name, encoder.spec)):
-        parts = state[move.ours].chunk(len(move.theirs))
+        tensor = state[move.ours]
+        if move.reorder is not None:
+            order = move.reorder.order(encoder.spec)
+            back = sorted(range(len(order)), key=order.__getitem__)
+            tensor = tensor.unflatten(0, (len(order), -1))[back].flatten(0, 1)
+        parts = tensor.chunk(len(move.theirs))
         # Their classes keep the encoder under the model's name, beside the heads.
         prefix = family.prefix if encoder.spec.heads and not move.ours.startswith("heads.") else ""
         tensors |= {prefix + name: part.contiguous() for name, part in zip(move.theirs, parts, strict=True)}
     return tensors
 
 
-def save(encoder: Encoder, checkpoint: Checkpoint, folder: str | Path) -> None:
+def save(
+    encoder: Encoder, checkpoint: Checkpoint, folder: str | Path, *, shard_bytes: int | None = None
+) -> None:
     """Write the encoder with its tokenizer and embedding head; the folder appears whole or not at all.
 
     The same encoder always gives the same bytes. Tokenizer files are written as they were read.
-    Keys of config.json that do not describe the encoder are kept from the checkpoint.
+    Keys of config.json that do not describe the encoder are kept from the checkpoint. With
+    ``shard_bytes`` the weights are split into files of at most that many bytes (a single larger tensor
+    has a file of its own) and an index.
 
     Raises:
         OutputError: the folder exists and is not empty, or the disk is full or read-only.
@@ -59,6 +68,35 @@ def save(encoder: Encoder, checkpoint: Checkpoint, folder: str | Path) -> None:
             path.parent.mkdir(exist_ok=True)
             path.write_bytes(content)
         try:
-            save_file(tensors, partial / WEIGHTS, metadata={"format": "pt"})
+            _write_weights(tensors, partial, shard_bytes)
         except SafetensorError as error:
             raise OutputError(f"cannot write {Path(folder) / WEIGHTS}: {error}") from None
+
+
+def _write_weights(tensors: Mapping[str, Tensor], folder: Path, shard_bytes: int | None) -> None:
+    shards = _split(tensors, shard_bytes)
+    if len(shards) == 1:
+        save_file(shards[0], folder / WEIGHTS, metadata={"format": "pt"})
+        return
+    places: dict[str, str] = {}
+    for number, shard in enumerate(shards, start=1):
+        name = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
+        save_file(shard, folder / name, metadata={"format": "pt"})
+        places |= dict.fromkeys(shard, name)
+    size = sum(tensor.nbytes for tensor in tensors.values())
+    index = {"metadata": {"total_size": size}, "weight_map": dict(sorted(places.items()))}
+    (folder / INDEX).write_bytes(to_json(index))
+
+
+def _split(tensors: Mapping[str, Tensor], shard_bytes: int | None) -> list[dict[str, Tensor]]:
+    if shard_bytes is not None and shard_bytes < 1:
+        raise InvalidRequest(f"shard_bytes is {shard_bytes}; it must be at least 1")
+    shards: list[dict[str, Tensor]] = [{}]
+    filled = 0
+    for name, tensor in sorted(tensors.items()):
+        if shard_bytes is not None and shards[-1] and filled + tensor.nbytes > shard_bytes:
+            shards.append({})
+            filled = 0
+        shards[-1][name] = tensor
+        filled += tensor.nbytes
+    return shards

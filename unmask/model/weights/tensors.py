@@ -59,12 +59,18 @@ def _weight_files(folder: Path) -> tuple[list[Path], frozenset[str]]:
     if (folder / INDEX).exists():
         places = read_index(folder / INDEX)
         return sorted(set(places.values())), frozenset(places)
-    if any((folder / name).exists() for name in PICKLED):
+    if only_pickled(folder):
         raise UnsafeCheckpoint(
             f"{folder} holds only pickled weights, which can run code when opened; "
             f"make a safe copy with: unmask convert {folder} NEW_FOLDER"
         )
     raise CheckpointNotFound(f"{folder} holds no {WEIGHTS}")
+
+
+def only_pickled(folder: Path) -> bool:
+    """Whether a folder has pickled weights and no others."""
+    safe = any((folder / name).exists() for name in (WEIGHTS, INDEX))
+    return not safe and any((folder / name).exists() for name in PICKLED)
 
 
 def read_index(index: Path) -> Mapping[str, Path]:

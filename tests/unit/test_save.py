@@ -1,0 +1,61 @@
+"""Copies of a checkpoint in another number format and in shards."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModel
+
+import unmask
+from tests.support.command import assert_one_sentence, run_here
+
+
+def test_shards_hold_every_tensor_once_within_the_limit(tiny_model, tmp_path):
+    tiny_model.save(tmp_path / "whole")
+    tiny_model.save(tmp_path / "parts", shard_bytes=4000)
+    whole = load_file(tmp_path / "whole" / "model.safetensors")
+    files = sorted((tmp_path / "parts").glob("*.safetensors"))
+    assert len(files) > 3
+    parts: dict[str, torch.Tensor] = {}
+    for path in files:
+        shard = load_file(path)
+        assert len(shard) == 1 or sum(tensor.nbytes for tensor in shard.values()) <= 4000
+        assert not parts.keys() & shard.keys()
+        parts |= shard
+    assert parts.keys() == whole.keys()
+    assert all(torch.equal(parts[name], whole[name]) for name in whole)
+    index = json.loads((tmp_path / "parts" / "model.safetensors.index.json").read_text())
+    assert index["metadata"]["total_size"] == sum(tensor.nbytes for tensor in whole.values())
+
+    again = unmask.load(tmp_path / "parts")
+    theirs = AutoModel.from_pretrained(tmp_path / "parts").state_dict()
+    for name, tensor in AutoModel.from_pretrained(tmp_path / "whole").state_dict().items():
+        assert torch.equal(theirs[name], tensor)
+    for name, tensor in tiny_model.encoder.state_dict().items():
+        assert torch.equal(again.encoder.state_dict()[name], tensor)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64"])
+def test_convert_to_another_number_format(dtype, tiny_folder, tiny_model, tmp_path):
+    assert run_here("convert", tiny_folder, tmp_path / "new", "--dtype", dtype).code == 0
+    stored = load_file(tmp_path / "new" / "model.safetensors")
+    assert {tensor.dtype for tensor in stored.values()} == {getattr(torch, dtype)}
+    assert json.loads((tmp_path / "new" / "config.json").read_text())["dtype"] == dtype
+    back = unmask.load(tmp_path / "new", dtype=dtype).encoder.state_dict()
+    for name, tensor in tiny_model.encoder.state_dict().items():
+        assert torch.equal(back[name], tensor.to(getattr(torch, dtype)))
+
+
+def test_convert_without_a_dtype_keeps_it(tiny_folder, tmp_path):
+    assert run_here("convert", tiny_folder, tmp_path / "half", "--dtype", "bfloat16").code == 0
+    assert run_here("convert", tmp_path / "half", tmp_path / "kept", "--shard-megabytes", "1").code == 0
+    stored = load_file(tmp_path / "kept" / "model.safetensors")
+    assert {tensor.dtype for tensor in stored.values()} == {torch.bfloat16}
+
+
+@pytest.mark.parametrize("number", ["0", "-3"])
+def test_a_shard_has_room(number, tiny_folder, tmp_path):
+    ran = run_here("convert", tiny_folder, tmp_path / "new", "--shard-megabytes", number)
+    assert_one_sentence(ran, "shard_bytes", "at least 1")
+    assert list(tmp_path.iterdir()) == []
