@@ -50,5 +50,5 @@ clean:
 	touch $@
 
 .venv/dev.stamp: .venv/run.stamp
-	$(BIN)/pip install --disable-pip-version-check --quiet -c constraints.txt -e '.[default,explorer,dev]'
+	$(BIN)/pip install --disable-pip-version-check --quiet -c constraints.txt -e '.[default,explorer,sentencepiece,dev]'
 	touch $@

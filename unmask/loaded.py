@@ -21,6 +21,7 @@ from unmask.model.weights.save import save
 from unmask.see import AttentionView
 from unmask.tasks import Progress
 from unmask.tasks.embed import TOKENS_PER_PASS, embed
+from unmask.tasks.fill import FilledMask, fill
 from unmask.text import Encoding, PackedBatch, Tokenizer, TooLong
 from unmask.text.tokenizer import numbered
 
@@ -238,6 +239,11 @@ class Model:
             x_TD = self.encoder.encode(batch, tap=listen if layers == "all" else None)
             kept = torch.stack([*states[:-1], x_TD]) if layers == "all" else x_TD
         return [kept[..., batch.layout.rows(s), :] for s in range(batch.layout.sequence_count)]
+
+    def fill(self, text: str, *, top_k: int = 5, too_long: TooLong = "error") -> tuple[FilledMask, ...]:
+        """Predictions for every mask token of a text, such as [MASK]; see `unmask.tasks.fill.fill`."""
+        (encoding,) = self.encode([text], too_long=too_long, name=lambda _: "the text")
+        return fill(self.encoder, self.tokenizer, encoding, top_k=top_k, name=self.name)
 
     def attention(self, text: str, pair: str | None = None, *, too_long: TooLong = "error") -> AttentionView:
         """Exact attention of one text (or pair), any rectangle of any head; no N x N is held."""

@@ -24,14 +24,27 @@ EXTRAS: dict[str, Extra] = {
         'the model called "default" (all-MiniLM-L6-v2)',
         "name a checkpoint folder instead",
     ),
+    "elmo": Extra({"h5py": "h5py"}, "reading the weights that ELMo's authors published"),
     "explorer": Extra({"starlette": "starlette", "uvicorn": "uvicorn"}, "the explorer's local page"),
+    "sentencepiece": Extra(
+        {"sentencepiece": "sentencepiece", "google.protobuf": "protobuf"},
+        "a SentencePiece model (ALBERT, BigBird, DeBERTa v2 and v3, XLM-R, CamemBERT)",
+        "put the checkpoint's tokenizer.json beside it",
+    ),
 }
 
 
 def require(extra: str) -> None:
     """Raise `MissingExtra`, with the install command, unless every package of ``extra`` is there."""
     packages, reason, otherwise = EXTRAS[extra]
-    missing = [name for module, name in packages.items() if find_spec(module) is None]
+    missing = [name for module, name in packages.items() if not _found(module)]
     if missing:
         message = f"{' and '.join(missing)} is needed for {reason}: pip install {' '.join(missing)}"
         raise MissingExtra(f"{message}, or {otherwise}" if otherwise else message)
+
+
+def _found(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # the package that it is a part of is not there either
+        return False

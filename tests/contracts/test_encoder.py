@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tests.support import plain
-from tests.support.specs import SPECS, VOCABULARY, random_encoder
+from tests.support.specs import SPECS, VOCABULARY, global_tokens, random_encoder
 from unmask.model.spec import Alibi, Rotary
 from unmask.model.tap import Place
 from unmask.text import PackedBatch
@@ -17,10 +17,10 @@ def test_every_layer_equals_the_formulas(name):
     encoder = random_encoder(spec, dtype=torch.float64)
     weights = {key: value.numpy() for key, value in encoder.state_dict().items()}
     rng = np.random.default_rng(1)
-    lengths = (1, 7, 13)
+    lengths = (1, 7, 18)
     ids = [rng.integers(0, VOCABULARY, length) for length in lengths]
     segments = [rng.integers(0, max(1, spec.embedding.segments), length) for length in lengths]
-    batch = PackedBatch.of_ids(ids, segments)
+    batch = PackedBatch.of_ids(ids, segments, [global_tokens(length) for length in lengths])
     heard = []
 
     def listen(place, layer, tensor):
@@ -32,7 +32,8 @@ def test_every_layer_equals_the_formulas(name):
     heard[-1] = heard_last
     assert len(heard) == len(spec.layers) + 1
     for sequence, (one_ids, one_segments) in enumerate(zip(ids, segments, strict=True)):
-        expected = plain.encode(spec, weights, one_ids, one_segments)
+        marks = batch.layout.globals_T[batch.layout.rows(sequence)]
+        expected = plain.encode(spec, weights, one_ids, one_segments, marks)
         for ours, theirs in zip(heard, expected, strict=True):
             np.testing.assert_allclose(ours[batch.layout.rows(sequence)], theirs, rtol=0, atol=1e-10)
 
@@ -50,7 +51,9 @@ def test_a_tap_changes_nothing(name):
 @pytest.mark.parametrize("name", SPECS)
 def test_gradients_reach_every_parameter(name):
     encoder = random_encoder(SPECS[name], dtype=torch.float64).train()
-    batch = PackedBatch.of_ids([range(12), range(40, 45)], [[0] * 12, [0] * 5])
+    batch = PackedBatch.of_ids(
+        [range(12), range(40, 45)], [[0] * 12, [0] * 5], [global_tokens(12), global_tokens(5)]
+    )
     states = encoder.encode(batch)
     (states * torch.randn(states.shape, dtype=torch.float64)).sum().backward()
     for key, parameter in encoder.named_parameters():

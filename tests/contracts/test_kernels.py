@@ -8,9 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support import plain
 from unmask.errors import KernelError
 from unmask.model.kernels import (
     KERNELS,
+    DistanceTerms,
     Need,
     ScoreTerms,
     Tile,
@@ -19,11 +21,16 @@ from unmask.model.kernels import (
     probabilities,
     scores,
 )
-from unmask.model.spec import Alibi, Blocks, Disentangled, NoPosition, Whole, Window
+from unmask.model.spec import Alibi, Blocks, Disentangled, NoPosition, Whole, Window, WindowAndGlobals
 from unmask.text import SequenceLayout
 
-REACHES = {Whole: [Whole()], Window: [Window(0), Window(3), Window(2, dilation=3), Window(200)]}
-POSITIONS = {NoPosition: NoPosition(), Alibi: Alibi()}
+REACHES = {
+    Whole: [Whole()],
+    Window: [Window(0), Window(3), Window(2, dilation=3), Window(200)],
+    WindowAndGlobals: [WindowAndGlobals(Window(0)), WindowAndGlobals(Window(2, dilation=2))],
+    Blocks: [Blocks(1), Blocks(2, 1, seed=3), Blocks(3, 2), Blocks(5, 3, seed=0)],
+}
+POSITIONS = {NoPosition: NoPosition(), Alibi: Alibi(), Disentangled: Disentangled(7, buckets=4)}
 
 CASES = [
     pytest.param(
@@ -35,28 +42,40 @@ CASES = [
     for position in kernel.capability.positions
 ]
 
+
+def terms_of(position, heads, width):
+    """The terms of a layer, whose table of distances, if it has one, is drawn from a fixed seed."""
+    if not isinstance(position, Disentangled):
+        return ScoreTerms.of(position, heads)
+    tables = np.random.default_rng(heads).normal(size=(2, 2 * position.span, heads, width))
+    return ScoreTerms(distances=DistanceTerms(position, *torch.from_numpy(tables)))
+
+
 LENGTHS = st.lists(st.sampled_from([1, 1, 2, 3, 3, 5, 17, 64]), min_size=1, max_size=6)
 
 
-def plain_attention(q, k, v, lengths, reach, position):
+def plain_attention(q, k, v, lengths, reach, position, marks):
     """Loops over sequences, heads, queries and keys, in float64; also the log-sum-exp."""
     out, sums = np.zeros_like(v), np.zeros(q.shape[:2])
     heads, width = q.shape[1:]
-    slopes = ScoreTerms.of(position, heads).slopes_H
-    start = 0
+    terms = terms_of(position, heads, width)
+    slopes, apart, start = terms.slopes_H, terms.distances, 0
+    scale = math.sqrt(width * (1 if apart is None else position.terms))
     for length in lengths:
+        seen = plain.times_seen(reach, length, heads, marks[start : start + length])
         for h in range(heads):
             for i in range(length):
                 keys, logits = [], []
                 for j in range(length):
                     far = abs(i - j)
-                    if isinstance(reach, Window) and (
-                        far > reach.radius * reach.dilation or far % reach.dilation
-                    ):
-                        continue
                     bias = 0.0 if slopes is None else -float(slopes[h]) * far
-                    keys.append(start + j)
-                    logits.append(q[start + i, h] @ k[start + j, h] / math.sqrt(width) + bias)
+                    if apart is not None:
+                        row = plain.distance_row(i - j, position)
+                        bias = q[start + i, h] @ apart.keys_PHK[row, h].numpy()
+                        bias = (bias + k[start + j, h] @ apart.queries_PHK[row, h].numpy()) / scale
+                    for _ in range(seen[h, i, j]):
+                        keys.append(start + j)
+                        logits.append(q[start + i, h] @ k[start + j, h] / scale + bias)
                 weights = np.exp(np.array(logits) - max(logits))
                 out[start + i, h] = (weights / weights.sum()) @ v[keys, h]
                 sums[start + i, h] = max(logits) + math.log(weights.sum())
@@ -69,11 +88,12 @@ def plain_attention(q, k, v, lengths, reach, position):
 @given(lengths=LENGTHS, seed=st.integers(0, 2**16))
 def test_kernel_equals_the_definition(kernel, reach, position, lengths, seed):
     generator = torch.Generator().manual_seed(seed)
-    layout = SequenceLayout.of_lengths(lengths)
+    marks = np.random.default_rng(seed).random(sum(lengths)) < 0.2
+    layout = SequenceLayout.of_lengths(lengths, marks)
     q, k, v = (
         torch.randn(layout.token_count, 3, 4, dtype=torch.float64, generator=generator) for _ in range(3)
     )
-    expected, sums = plain_attention(q.numpy(), k.numpy(), v.numpy(), lengths, reach, position)
+    expected, sums = plain_attention(q.numpy(), k.numpy(), v.numpy(), lengths, reach, position, marks)
     for dtype, tolerance in ((torch.float64, 1e-11), (torch.float32, 1e-5)):
         plan = kernel.plan(layout, reach, torch.device("cpu"))
         wants_sums = kernel.capability.log_sum_exp
@@ -83,7 +103,7 @@ def test_kernel_equals_the_definition(kernel, reach, position, lengths, seed):
             v.to(dtype),
             plan,
             reach=reach,
-            terms=ScoreTerms.of(position, 3),
+            terms=terms_of(position, 3, 4),
             log_sum_exp=wants_sums,
         )
         assert o_THK.dtype == dtype
@@ -94,10 +114,10 @@ def test_kernel_equals_the_definition(kernel, reach, position, lengths, seed):
 
 @pytest.mark.parametrize(("kernel", "reach", "position"), CASES)
 def test_gradients_by_finite_differences(kernel, reach, position):
-    layout = SequenceLayout.of_lengths([3, 1, 3, 5])
-    tensors = [torch.randn(12, 2, 3, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+    layout = SequenceLayout.of_lengths([3, 1, 3, 8], np.arange(15) % 6 == 1)
+    tensors = [torch.randn(15, 2, 3, dtype=torch.float64, requires_grad=True) for _ in range(3)]
     plan = kernel.plan(layout, reach, torch.device("cpu"))
-    terms = ScoreTerms.of(position, 2)
+    terms = terms_of(position, 2, 3)
     assert torch.autograd.gradcheck(
         lambda q, k, v: kernel.attend(q, k, v, plan, reach=reach, terms=terms).o_THK, tensors
     )
@@ -108,27 +128,32 @@ def test_dropout_keeps_the_mean_and_changes_single_results(kernel):
     torch.manual_seed(0)
     layout = SequenceLayout.of_lengths([40])
     q, k, v = torch.randn(3, 40, 2, 4)
-    plan = kernel.plan(layout, Whole(), torch.device("cpu"))
-    run = lambda p: kernel.attend(q, k, v, plan, reach=Whole(), terms=ScoreTerms(), dropout=p).o_THK  # noqa: E731
+    reach = Whole() if Whole in kernel.capability.reaches else Window(30)
+    plan = kernel.plan(layout, reach, torch.device("cpu"))
+    run = lambda p: kernel.attend(q, k, v, plan, reach=reach, terms=ScoreTerms(), dropout=p).o_THK  # noqa: E731
     kept, dropped = run(0.0), torch.stack([run(0.5) for _ in range(400)])
     assert not torch.allclose(dropped[0], kept, atol=1e-3)
     torch.testing.assert_close(dropped.mean(0), kept, rtol=0, atol=0.2)
 
 
+@pytest.mark.parametrize("position", [Alibi(), Disentangled(7, buckets=4), Disentangled(3)])
+@settings(deadline=None)
 @given(
     length=st.integers(1, 30),
     radius=st.integers(0, 6),
     dilation=st.integers(1, 3),
     cut=st.tuples(st.integers(0, 29), st.integers(0, 29)),
 )
-def test_a_tile_is_a_piece_of_the_whole(length, radius, dilation, cut):
-    reach, terms = Window(radius, dilation), ScoreTerms.of(Alibi(), 2)
+def test_a_tile_is_a_piece_of_the_whole(position, length, radius, dilation, cut):
+    reach, terms = Window(radius, dilation), terms_of(position, 2, 4)
     q, k = torch.randn(2, length, 2, 4, dtype=torch.float64)
     whole = scores(Tile.whole(length), q, k, terms)
     seen = allowed(Tile.whole(length), reach, torch.device("cpu"))
     row, column = (min(c, length - 1) for c in cut)
     tile = Tile(row, length, column, length)
     torch.testing.assert_close(scores(tile, q[row:], k[column:], terms), whole[:, row:, column:])
+    one = scores(tile, q[row:, 1:], k[column:, 1:], terms.of_head(1))
+    torch.testing.assert_close(one, whole[1:, row:, column:])
     assert torch.equal(allowed(tile, reach, torch.device("cpu")), seen[row:, column:])
     assert seen.diagonal().all()
     p_HRC, _ = probabilities(Tile.whole(length), q, k, reach, terms)
@@ -151,21 +176,22 @@ def need(**changes):
 
 def test_choose_takes_the_first_that_can():
     assert choose(need()).capability.name == "sdpa"
-    assert choose(need(reach=Window(4))).capability.name == "reference"
-    assert choose(need(log_sum_exp=True)).capability.name == "reference"
+    assert choose(need(reach=Window(4))).capability.name == "windows"
+    assert choose(need(reach=Window(4), position=Alibi())).capability.name == "rows"
+    assert choose(need(log_sum_exp=True)).capability.name == "rows"
     assert choose(need(), "reference").capability.name == "reference"
 
 
 @pytest.mark.parametrize(
     ("changes", "name", "reasons"),
     [
-        ({"reach": Blocks(8)}, None, ["sdpa has no Blocks reach", "reference has no Blocks reach"]),
-        ({"position": Disentangled(8)}, None, ["sdpa has no Disentangled term", "reference has no Dis"]),
+        ({"reach": Blocks(8)}, "sdpa", ["sdpa has no Blocks reach"]),
+        ({"position": Disentangled(8)}, "sdpa", ["sdpa has no Disentangled term"]),
         ({"dtype": "int8"}, None, ["sdpa takes bfloat16, float16, float32, float64, not int8"]),
         ({"device": "tpu"}, None, ["sdpa runs on cpu and cuda, not on tpu"]),
         ({"reach": Window(4)}, "sdpa", ["sdpa has no Window reach"]),
         ({"log_sum_exp": True}, "sdpa", ["sdpa gives no log-sum-exp"]),
-        ({}, "flash", ["there is no kernel 'flash'; there are sdpa, reference"]),
+        ({}, "flash", ["there is no kernel 'flash'; there are sdpa, windows, rows, reference"]),
     ],
 )
 def test_choose_refuses_with_every_reason(changes, name, reasons):
@@ -186,6 +212,35 @@ def test_sdpa_refuses_what_its_record_does_not_list():
         sdpa.attend(q, q, q, plan, reach=Whole(), terms=ScoreTerms.of(Alibi(), 1))
 
 
+@pytest.mark.parametrize("reach", [Window(70), Window(9, dilation=11), Window(1)])
+def test_windows_over_many_chunks(reach):
+    windows, reference = choose(need(reach=reach), "windows"), choose(need(), "reference")
+    layout = SequenceLayout.of_lengths([300, 1, 64, 130, 5])
+    q, k, v = torch.randn(3, 500, 2, 4, dtype=torch.float64)
+    mixed = []
+    for kernel in (windows, reference):
+        plan = kernel.plan(layout, reach, torch.device("cpu"))
+        mixed.append(kernel.attend(q, k, v, plan, reach=reach, terms=ScoreTerms()).o_THK)
+    torch.testing.assert_close(*mixed, rtol=0, atol=1e-12)
+
+
+def test_windows_hold_a_number_of_keys_for_each_query_that_texts_do_not_raise():
+    windows = choose(need(reach=Window(64)), "windows")
+    for length in (1_000, 8_000):
+        plan = windows.plan(SequenceLayout.of_lengths([length]), Window(64), torch.device("cpu"))
+        assert plan.seen_B1RC.numel() <= (length + 64) * 3 * 64
+
+
+def test_windows_that_hold_whole_texts_run_without_a_mask():
+    layout = SequenceLayout.of_lengths([5, 3, 5])
+    short, long = (
+        choose(need(reach=Window(radius))).plan(layout, Window(radius), torch.device("cpu"))
+        for radius in (4, 3)
+    )
+    assert sorted(short.shapes) == [(1, 3), (2, 5)]
+    assert long.seen_B1RC.any()
+
+
 def test_sdpa_moves_nothing_when_equal_lengths_adjoin():
     sdpa = choose(need(), "sdpa")
     sorted_plan = sdpa.plan(SequenceLayout.of_lengths([5, 5, 3, 3, 3, 1]), Whole(), torch.device("cpu"))
@@ -194,3 +249,19 @@ def test_sdpa_moves_nothing_when_equal_lengths_adjoin():
     mixed_plan = sdpa.plan(SequenceLayout.of_lengths([5, 3, 5]), Whole(), torch.device("cpu"))
     assert sorted(mixed_plan.shapes) == [(1, 3), (2, 5)]
     assert torch.equal(mixed_plan.tokens_T[mixed_plan.restore_T], torch.arange(13))
+
+
+@pytest.mark.parametrize("reach", [Whole(), Window(3), Blocks(4, random_blocks=1)])
+def test_blocks_of_rows_are_exact_however_they_fall(reach, monkeypatch):
+    from unmask.model.kernels import rows
+
+    kernel, reference = choose(need(), "rows"), choose(need(), "reference")
+    layout = SequenceLayout.of_lengths([41, 1, 7])
+    q, k, v = torch.randn(3, 49, 2, 4, dtype=torch.float64)
+    terms = ScoreTerms.of(Alibi(), 2)
+    expected = reference.attend(q, k, v, layout, reach=reach, terms=terms, log_sum_exp=True)
+    for scores_at_once in (1, 100, 1000):
+        monkeypatch.setattr(rows, "SCORES_AT_ONCE", scores_at_once)
+        found = kernel.attend(q, k, v, layout, reach=reach, terms=terms, log_sum_exp=True)
+        torch.testing.assert_close(found.o_THK, expected.o_THK)
+        torch.testing.assert_close(found.lse_TH, expected.lse_TH)

@@ -19,6 +19,8 @@ TABLE = {
     "FacebookAI/roberta-large": (355_359_744, 354_310_144, 355_412_057),
     "FacebookAI/xlm-roberta-base": (278_043_648, 277_453_056, 278_295_186),
     "FacebookAI/xlm-roberta-large": (559_890_432, 558_840_832, 560_142_482),
+    "distilbert/distilroberta-base": (82_118_400, 81_527_808, 82_170_201),
+    "almanach/camembert-base": (110_621_952, 110_031_360, 110_655_493),
     "albert/albert-base-v2": (11_683_584, 11_092_992, 11_813_810),
     "albert/albert-large-v2": (17_683_968, 16_634_368, 17_847_474),
     "albert/albert-xlarge-v2": (58_724_864, 54_528_512, 59_021_490),
@@ -68,7 +70,5 @@ def test_parameters(name):
         assert parameter_count(published.pretraining) == pretraining
 
 
-def test_every_row_of_a_family_that_is_built_is_here():
-    owners = {name.split("/")[0] for name in PUBLISHED}
-    assert "google-bert" in owners
-    assert [name for name in TABLE if name.split("/")[0] == "google-bert" and name not in PUBLISHED] == []
+def test_every_row_is_in_the_registry():
+    assert TABLE.keys() <= PUBLISHED.keys()

@@ -5,12 +5,14 @@ Written by us and loaded by them: every tensor is the same. A family adds a modu
 """
 
 import inspect
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import transformers
+from torch.overrides import TorchFunctionMode
 
 from tests.contracts.cases import Case, cases
 from unmask.model.tap import Place
@@ -37,12 +39,22 @@ LOGITS = {
 """Where the classes of `transformers` put the logits of our heads."""
 
 
+class Exact(TorchFunctionMode):
+    """Wherever their code asks for float32 by name, as for rotary angles, it gets float64."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        function = torch.Tensor.double if function is torch.Tensor.float else function
+        wide = lambda value: torch.float64 if value is torch.float32 else value  # noqa: E731
+        return function(*map(wide, args), **{key: wide(value) for key, value in (kwargs or {}).items()})
+
+
 def random_model(case: Case) -> torch.nn.Module:
     """In float64, with every tensor moved so that norms and biases are uneven too."""
     torch.manual_seed(5)
     model_class = getattr(transformers, case.model)
     config = model_class.config_class(vocab_size=case.vocabulary, **case.settings)
-    model = model_class(config).double().eval()
+    with Exact():
+        model = model_class(config).double().eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
@@ -62,18 +74,28 @@ def their_outputs(model, case, ids, segments):
     inputs = {"input_ids": torch.tensor([ids]), **case.inputs}
     if segments is not None:
         inputs["token_type_ids"] = torch.tensor([segments])
-    with torch.inference_mode():
+    if case.global_tokens:
+        marks = torch.zeros(1, len(ids), dtype=torch.long)
+        marks[0, places_of(case, len(ids))] = 1
+        inputs["global_attention_mask"] = marks
+    with torch.inference_mode(), Exact():
         base = model.base_model(**inputs, output_hidden_states=True)
         out = model(**inputs) if model.base_model is not model else base
     states = [*base.hidden_states[:-1], base.last_hidden_state]
     suffix = next((suffix for suffix in LOGITS if case.model.endswith(suffix)), None)
     logits = {}
-    for role, names in LOGITS.get(suffix, {}).items():
+    places = LOGITS.get(suffix, {}) if case.logits is None else case.logits
+    for role, names in places.items():
         if isinstance(names, tuple):
             logits[role] = torch.stack([getattr(out, name)[0] for name in names], dim=-1).numpy()
         elif getattr(out, names, None) is not None:
             logits[role] = getattr(out, names)[0].numpy()
-    return [state[0].numpy() for state in states], logits
+    # Some of their classes pad the text and give states of the padding too.
+    return [state[0, : len(ids)].numpy() for state in states], logits
+
+
+def places_of(case: Case, length: int) -> list[int]:
+    return [place for place in case.global_tokens if place < length]
 
 
 def texts_of(case: Case, model) -> tuple[list, list | None]:
@@ -96,10 +118,12 @@ def test_their_checkpoints_give_their_outputs(case, tmp_path):
     model.save_pretrained(tmp_path)
     write_vocabulary(tmp_path, case.vocabulary)
     ids, segments = texts_of(case, model)
+    model.train(case.training)
     expected = [their_outputs(model, case, text, segments and segments[i]) for i, text in enumerate(ids)]
     checkpoint = read_checkpoint(Source(tmp_path, "tiny"), case.compat)
     assert checkpoint.unread_config == ()
-    batch = PackedBatch.of_ids(ids, segments)
+    marked = [places_of(case, len(text)) for text in ids] if case.global_tokens else None
+    batch = PackedBatch.of_ids(ids, segments, marked)
     for dtype, tolerance in (("float64", 1e-10), ("float32", 1e-5)):
         encoder = build(checkpoint, dtype=dtype)
         states = []
@@ -139,10 +163,16 @@ def test_our_checkpoints_are_theirs(case, tmp_path):
         {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("ours", "again")
     )
     assert ours == again
-    back, report = type(model).from_pretrained(
-        tmp_path / "ours", dtype=torch.float64, output_loading_info=True
-    )
+    config = json.loads(ours["config.json"])
+    assert (config["architectures"], config["model_type"]) == ([case.model], model.config.model_type)
+    with Exact():
+        back, report = type(model).from_pretrained(
+            tmp_path / "ours", dtype=torch.float64, output_loading_info=True
+        )
     assert not report["missing_keys"]
     assert not report["unexpected_keys"]
     for name, tensor in model.state_dict().items():
         assert torch.equal(back.state_dict()[name], tensor), name
+    # Without the keys that were kept from theirs, what we write still says all of the spec.
+    (tmp_path / "ours" / "config.json").write_text(json.dumps(dict(checkpoint.family.write(checkpoint.spec))))
+    assert read_checkpoint(Source(tmp_path / "ours", "ours"), case.compat).spec == checkpoint.spec

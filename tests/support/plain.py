@@ -10,13 +10,17 @@ from scipy.special import erf
 
 from unmask.model.spec import (
     Alibi,
+    Blocks,
+    Disentangled,
     EncoderSpec,
     GatedFeedForward,
     Layer,
     LayerNorm,
+    LinearAttention,
     Rotary,
     SoftmaxAttention,
     Window,
+    WindowAndGlobals,
 )
 
 ACTIVATIONS = {
@@ -25,27 +29,37 @@ ACTIVATIONS = {
 }
 
 
-def encode(spec: EncoderSpec, weights: dict[str, np.ndarray], ids, segments) -> list[np.ndarray]:
-    """Hidden states after the embedding and after each layer, (N, D) each; the last is normalised."""
+def encode(spec: EncoderSpec, weights: dict[str, np.ndarray], ids, segments, marks) -> list[np.ndarray]:
+    """Hidden states after the embedding and after each layer, (N, D) each; the last is normalised.
+
+    ``marks`` says which tokens are global.
+    """
     embedding = spec.embedding
     x = weights["embedding.words.weight"][ids]
     if embedding.segments:
         x = x + weights["embedding.segments.weight"][segments]
     if embedding.positions:
-        x = x + weights["embedding.positions.weight"][: len(ids)]
+        x = x + weights["embedding.positions.weight"][embedding.positions.offset :][: len(ids)]
+    early = embedding.projection is not None and embedding.projection.before_norm
+    if early:
+        x = linear(x, weights, "embedding.projection")
     x = norm(x, embedding.norm, weights, "embedding.norm")
-    if embedding.projection:
+    if embedding.projection and not early:
         x = linear(x, weights, "embedding.projection")
     states = [x]
     for layer, group in zip(spec.layers, spec.sharing or range(len(spec.layers)), strict=True):
         at = f"layers.{group}."
         if layer.norm_first:
             inner = norm(x, layer.norm, weights, at + "attention_norm") if layer.attention_norm else x
-            x = x + attention(inner, layer.mixer, weights, at)
+            x = x + attention(inner, layer.mixer, weights, at, marks)
             x = x + feedforward(norm(x, layer.norm, weights, at + "feedforward_norm"), layer, weights, at)
         else:
-            x = norm(x + attention(x, layer.mixer, weights, at), layer.norm, weights, at + "attention_norm")
+            mixed = attention(x, layer.mixer, weights, at, marks)
+            x = norm(x + mixed, layer.norm, weights, at + "attention_norm")
             x = norm(x + feedforward(x, layer, weights, at), layer.norm, weights, at + "feedforward_norm")
+        if spec.convolution and len(states) == 1:
+            added = convolution(states[0], spec, weights)
+            x = norm(x + added, spec.convolution.norm, weights, "convolution.norm")
         states.append(x)
     if spec.final_norm:
         states[-1] = norm(x, spec.final_norm, weights, "final_norm")
@@ -74,9 +88,15 @@ def feedforward(x, layer: Layer, weights, at):
     return linear(mixed, weights, at + "feedforward.outer")
 
 
-def attention(x, mixer: SoftmaxAttention, weights, at):
+def attention(x, mixer: SoftmaxAttention | LinearAttention, weights, at, marks):
+    if isinstance(mixer, LinearAttention):
+        return linear_attention(x, mixer, weights, at)
     length, heads, width = len(x), mixer.heads, mixer.head_width
     qkv = linear(x, weights, at + "attention.qkv").reshape(length, 3, heads, width)
+    for part, name in enumerate(("query", "key", "value")):
+        if at + f"attention.{name}_bias" in weights:
+            qkv[:, part] += weights[at + f"attention.{name}_bias"].reshape(heads, width)
+    seen = times_seen(mixer.reach, length, heads, marks)
     mixed = np.zeros((length, heads, width))
     for head in range(heads):
         q, k, v = qkv[:, 0, head], qkv[:, 1, head], qkv[:, 2, head]
@@ -84,14 +104,130 @@ def attention(x, mixer: SoftmaxAttention, weights, at):
             q, k = rotate(q, mixer.position.theta), rotate(k, mixer.position.theta)
         for i in range(length):
             logits = np.array([score(q[i], k[j], i, j, head, mixer) for j in range(length)])
-            p = np.exp(logits - logits.max())
+            if isinstance(mixer.position, Disentangled):
+                apart = [distance_score(q[i], k[j], i - j, head, mixer, weights, at) for j in range(length)]
+                logits = (logits * math.sqrt(width) + apart) / math.sqrt(width * mixer.position.terms)
+            p = seen[head, i] * np.exp(logits - logits.max())
             mixed[i, head] = (p / p.sum()) @ v
+    if isinstance(mixer.reach, WindowAndGlobals) and mixer.reach.own_projections:
+        own = linear(x, weights, at + "attention.globals.qkv").reshape(length, 3, heads, width)
+        for i in np.flatnonzero(marks):
+            for head in range(heads):
+                p = np.exp(own[:, 1, head] @ own[i, 0, head] / math.sqrt(width))
+                mixed[i, head] = (p / p.sum()) @ own[:, 2, head]
     return linear(mixed.reshape(length, -1), weights, at + "attention.out")
 
 
+def convolution(x, spec: EncoderSpec, weights):
+    """Token by token and tap by tap, zeros beyond the ends."""
+    kernel = weights["convolution.inner.weight"]
+    radius = kernel.shape[-1] // 2
+    out = np.zeros_like(x) + weights["convolution.inner.bias"]
+    for i in range(len(x)):
+        for tap in range(-radius, radius + 1):
+            if 0 <= i + tap < len(x):
+                out[i] += kernel[:, :, tap + radius] @ x[i + tap]
+    return ACTIVATIONS[spec.convolution.activation](out)
+
+
+def distance_score(q, k, behind: int, head: int, mixer: SoftmaxAttention, weights, at) -> float:
+    """DeBERTa's products with the row of one distance, query minus key, not yet divided."""
+    position, part = mixer.position, slice(head * len(q), (head + 1) * len(q))
+    row = weights["distances.table.weight"][distance_row(behind, position)]
+    if position.table_norm:
+        row = norm(row, position.table_norm, weights, "distances.norm")
+    if position.shared_projections:
+        as_query, as_key = np.split(linear(row, weights, at + "attention.qkv"), 3)[:2]
+    else:
+        as_query, as_key = (linear(row, weights, at + f"attention.distances.{n}") for n in ("query", "key"))
+    return float(q @ as_key[part] + k @ as_query[part])
+
+
+def distance_row(behind: int, position: Disentangled) -> int:
+    """From the papers and Microsoft's code: cut, merged by logarithm, shifted to begin at 0."""
+    span, sign = position.buckets or position.max_distance, -1 if behind < 0 else 1
+    if position.clamped:
+        behind = max(1 - position.max_distance, min(behind, position.max_distance - 1))
+    half = position.buckets // 2
+    if position.buckets and abs(behind) > half:
+        share = math.log(abs(behind) / half) / math.log((position.max_distance - 1) / half)
+        behind = sign * (half + math.ceil(share * (half - 1)))
+    return max(0, min(behind + span, 2 * span - 1))
+
+
+def times_seen(reach, length: int, heads: int, marks) -> np.ndarray:
+    """How often each query counts each key, (H, N, N)."""
+    i, j = np.indices((length, length))
+    window = reach.window if isinstance(reach, WindowAndGlobals) else reach
+    seen = np.ones((heads, length, length), dtype=np.int64)
+    if isinstance(window, Window):
+        far = np.abs(i - j)
+        seen *= (far <= window.radius * window.dilation) & (far % window.dilation == 0)
+    if isinstance(reach, WindowAndGlobals):
+        seen[:, marks[i] | marks[j]] = 1
+    if isinstance(reach, Blocks) and length > (5 + 2 * reach.random_blocks) * reach.block:
+        blocks = math.ceil(length / reach.block)
+        drawn = draw_blocks(reach, blocks, heads)
+        for head in range(heads):
+            for b in range(1, blocks - 1):
+                if b == 1:
+                    listed = [0, 1, 2, blocks - 1]
+                elif b == blocks - 2:
+                    listed = [0, blocks - 3, blocks - 2, blocks - 1]
+                else:
+                    listed = [0, b - 1, b, b + 1, blocks - 1]
+                listed += drawn[head][b]
+                table = np.array([listed.count(c) for c in range(blocks)])
+                rows = slice(b * reach.block, (b + 1) * reach.block)
+                seen[head, rows] = table[np.arange(length) // reach.block]
+    return seen
+
+
+def draw_blocks(reach: Blocks, blocks: int, heads: int):
+    """For each head and row of blocks, the random ones; the authors' rule for lengths without a plan."""
+    drawn = [[[0] * reach.random_blocks for _ in range(blocks)] for _ in range(heads)]
+    if reach.seed is None:
+        return drawn
+    state = np.random.RandomState(reach.seed)
+    first_part = 2 * reach.random_blocks + 5
+    for b in range(1, blocks):
+        for head in range(heads):
+            illegal = [b - 1, b, b + 1, 0, first_part - 1]
+            illegal += [first_part - 2] if b == 1 else [1] if b == first_part - 2 else []
+            legal = [int(c) for c in state.permutation(first_part) if c not in illegal]
+            drawn[head][b] = legal[: reach.random_blocks]
+    return drawn
+
+
+def linear_attention(x, mixer: LinearAttention, weights, at):
+    """From the papers' formulas as a map of N x N weights, which is what their sums are equal to."""
+    length, heads, width = len(x), mixer.heads, mixer.head_width
+    qkv = linear(x, weights, at + "attention.qkv").reshape(length, 3, heads, width)
+    mixed = np.zeros((length, heads, width))
+    for head in range(heads):
+        q, k, v = qkv[:, 0, head], qkv[:, 1, head], qkv[:, 2, head]
+        if mixer.feature_map == "elu+1":
+            phi_q, phi_k = (np.where(x > 0, x + 1, np.exp(x)) for x in (q, k))
+            in_sum = mixer.eps
+        else:
+            w = weights[at + "attention.projection"]
+            phi_q, phi_k = favor_exponents(q, w), favor_exponents(k, w)
+            phi_q = np.stack([np.exp(row - row.max()) + mixer.eps for row in phi_q])
+            phi_k = np.exp(phi_k - phi_k.max()) + mixer.eps
+            in_sum = 0.0
+        for i in range(length):
+            p = np.array([phi_q[i] @ phi_k[j] for j in range(length)])
+            mixed[i, head] = (p / (p.sum() + in_sum)) @ v
+    return linear(mixed.reshape(length, -1), weights, at + "attention.out")
+
+
+def favor_exponents(x, w):
+    """Choromanski et al. 2021, equation 5 with x / d^(1/4): exponents of the positive features, (N, M)."""
+    x = x / math.sqrt(math.sqrt(x.shape[-1]))
+    return np.array([[w_m @ row - row @ row / 2 for w_m in w] for row in x])
+
+
 def score(q, k, i, j, head, mixer: SoftmaxAttention) -> float:
-    if isinstance(mixer.reach, Window) and abs(i - j) > mixer.reach.radius:
-        return -math.inf
     bias = -press_slopes(mixer.heads)[head] * abs(i - j) if isinstance(mixer.position, Alibi) else 0.0
     return float(q @ k / math.sqrt(len(q)) + bias)
 

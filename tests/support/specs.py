@@ -5,12 +5,16 @@ import torch
 from unmask.model.encoder import Encoder
 from unmask.model.spec import (
     Alibi,
+    Blocks,
+    Convolution,
+    Disentangled,
     Embedding,
     EncoderSpec,
     GatedFeedForward,
     Layer,
     LayerNorm,
     LearnedPositions,
+    LinearAttention,
     PlainFeedForward,
     Pooler,
     Projection,
@@ -18,6 +22,7 @@ from unmask.model.spec import (
     Rotary,
     SoftmaxAttention,
     Window,
+    WindowAndGlobals,
 )
 
 VOCABULARY = 97
@@ -85,10 +90,126 @@ ALIBI_SHARED = EncoderSpec(
 SPECS = {"post-norm": POST_NORM, "rotary-windows": ROTARY_WINDOWS, "alibi-shared": ALIBI_SHARED}
 
 
+LINEAR = EncoderSpec(
+    width=15,
+    embedding=Embedding(VOCABULARY, width=15, positions=LearnedPositions(64), norm=LayerNorm(1e-5)),
+    layers=(
+        Layer(
+            mixer=LinearAttention(heads=3, head_width=5, feature_map="elu+1"),
+            feedforward=PlainFeedForward(22, "gelu"),
+            norm=LayerNorm(1e-5),
+        ),
+    )
+    * 2,
+)
+"""Linear attention, three heads."""
+
+PERFORMER = EncoderSpec(
+    width=21,
+    embedding=Embedding(VOCABULARY, width=21, positions=LearnedPositions(64), norm=LayerNorm(1e-5)),
+    layers=tuple(
+        Layer(
+            mixer=LinearAttention(3, 7, "favor+", random_features=features, eps=1e-4, bias=False),
+            feedforward=GatedFeedForward(20, "silu"),
+            norm=LayerNorm(1e-5),
+            norm_first=True,
+        )
+        for features in (19, 4)
+    ),
+    final_norm=LayerNorm(1e-5),
+)
+"""FAVOR+ with more random features than a head is wide, and with fewer; no biases; pre-norm."""
+
+SPECS |= {"linear": LINEAR, "performer": PERFORMER}
+
+
+WINDOWS_GLOBALS = EncoderSpec(
+    width=18,
+    embedding=Embedding(VOCABULARY, width=18, positions=LearnedPositions(66, offset=2), norm=LayerNorm(1e-5)),
+    layers=tuple(
+        Layer(
+            mixer=SoftmaxAttention(3, 6, reach=WindowAndGlobals(window, own_projections=own)),
+            feedforward=PlainFeedForward(20, "gelu"),
+            norm=LayerNorm(1e-5),
+        )
+        for window, own in ((Window(2), True), (Window(1, dilation=3), True), (Window(3), False))
+    ),
+)
+"""Longformer's parts: a window a layer, one dilated, global tokens with projections of their own or not."""
+
+BLOCKS = EncoderSpec(
+    width=12,
+    embedding=Embedding(VOCABULARY, width=12, positions=LearnedPositions(64), norm=LayerNorm(1e-12)),
+    layers=tuple(
+        Layer(
+            mixer=SoftmaxAttention(3, 4, reach=reach),
+            feedforward=PlainFeedForward(20, "gelu"),
+            norm=LayerNorm(1e-12),
+        )
+        for reach in (Blocks(2, random_blocks=1, seed=0), Blocks(2, random_blocks=1, seed=1), Blocks(1, 2))
+    ),
+)
+"""BigBird's parts: blocks drawn for each layer and head, and the plan that names block 0 alone."""
+
+SPECS |= {"windows-globals": WINDOWS_GLOBALS, "blocks": BLOCKS}
+
+
+DISENTANGLED = EncoderSpec(
+    width=15,
+    embedding=Embedding(
+        VOCABULARY, width=8, segments=2, norm=LayerNorm(1e-7), projection=Projection(False, before_norm=True)
+    ),
+    layers=(
+        Layer(
+            mixer=SoftmaxAttention(
+                heads=5,
+                head_width=3,
+                position=Disentangled(
+                    9, buckets=6, shared_projections=True, table_norm=LayerNorm(1e-7), clamped=True
+                ),
+            ),
+            feedforward=PlainFeedForward(22, "gelu"),
+            norm=LayerNorm(1e-7),
+        ),
+    )
+    * 3,
+    convolution=Convolution(3, LayerNorm(1e-7), "gelu"),
+)
+"""DeBERTa's later parts: merged distances, a table normalised and projected as content is, a convolution."""
+
+DISENTANGLED_OWN = EncoderSpec(
+    width=14,
+    embedding=Embedding(VOCABULARY, width=14, norm=LayerNorm(1e-7)),
+    layers=(
+        Layer(
+            mixer=SoftmaxAttention(
+                heads=2,
+                head_width=7,
+                position=Disentangled(5, position_key_bias=False),
+                key_bias=False,
+            ),
+            feedforward=PlainFeedForward(20, "silu"),
+            norm=LayerNorm(1e-7),
+        ),
+    )
+    * 2,
+)
+"""DeBERTa's first parts: projections of the table of their own, a table shorter than texts, no key bias."""
+
+SPECS |= {"disentangled": DISENTANGLED, "disentangled-own": DISENTANGLED_OWN}
+
+
+def global_tokens(length: int) -> list[int]:
+    """The global tokens of a text in tests, for encoders that have a use for them."""
+    return [place for place in (0, 4) if place < length]
+
+
 def random_encoder(spec: EncoderSpec, *, seed: int = 0, dtype: torch.dtype = torch.float32) -> Encoder:
     """An encoder in evaluation mode whose every tensor, biases and norms too, is random."""
     generator = torch.Generator().manual_seed(seed)
-    encoder = Encoder(spec)
+    with torch.random.fork_rng(devices=[]):  # what an encoder draws for itself, such as random features
+        torch.manual_seed(seed)
+        encoder = Encoder(spec)
     with torch.no_grad():
         for name, parameter in encoder.named_parameters():
             around = 1.0 if "norm" in name and name.endswith("weight") else 0.0

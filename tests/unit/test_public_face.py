@@ -52,6 +52,7 @@ def test_commands_and_their_options():
             "too_long", "json",
         ],
         "explore": ["text", "model", "revision", "dtype", "compat", "port", "browser", "json"],
+        "fill": ["text", "model", "revision", "dtype", "compat", "top", "too_long", "json"],
         "embed": [
             "inputs", "output", "model", "revision", "dtype", "compat", "kernel", "too_long", "blank",
             "field", "pooling", "unit_length", "overwrite", "restart", "json",

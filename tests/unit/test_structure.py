@@ -28,7 +28,7 @@ MODEL_FLOORS = (
     {"families", "kernels"},
     {"layers"},
     {"heads"},
-    {"encoder"},
+    {"encoder", "elmo"},
     {"weights"},
 )
 

@@ -38,7 +38,7 @@ def _show(inspection: "Inspection") -> None:
     screen = console()
     about = table(None, "", "")
     about.show_header = False
-    limit = inspection.max_tokens
+    limit, trained = inspection.max_tokens, inspection.trained_tokens
     facts = {
         "name": inspection.name,
         "folder": inspection.folder,
@@ -46,11 +46,16 @@ def _show(inspection: "Inspection") -> None:
         "family": inspection.family,
         "parameters": f"{inspection.parameter_count:,}",
         "longest text": "no limit" if limit is None else f"{limit:,} tokens, special tokens included",
+        "trained on": ""
+        if trained is None
+        else f"at most {trained:,} tokens; longer texts are read and it is said",
+        "approximated": "; ".join(inspection.approximated) or "nothing",
+        "compat hf": inspection.compat_differs or "changes nothing",
         "tokenizer": inspection.tokenizer,
         "embedding": inspection.head_missing or str(inspection.head),
         "config keys not understood": ", ".join(inspection.unread_config) or "none",
     }
-    for name, value in facts.items():
+    for name, value in ((name, value) for name, value in facts.items() if value):
         about.add_row(name, value)
     screen.print(about)
     screen.print("\n[bold]spec[/bold]")

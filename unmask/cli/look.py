@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from unmask.cli.input import STANDARD_INPUT, standard_input
+from unmask.cli.input import STANDARD_INPUT, read_standard_input
 from unmask.cli.options import (
     CompatOption,
     DtypeOption,
@@ -14,8 +14,7 @@ from unmask.cli.options import (
     RevisionOption,
     TooLongOption,
 )
-from unmask.cli.output import console, print_json, table
-from unmask.errors import InvalidText
+from unmask.cli.output import console, print_json, safe, table
 
 if TYPE_CHECKING:
     from unmask.loaded import Model
@@ -79,7 +78,7 @@ def look(
     With --layer and --head, show where each token looks in that head.
     """
     if text == STANDARD_INPUT:
-        text = _standard_input()
+        text = read_standard_input()
     from unmask.errors import InvalidRequest
     from unmask.loaded import load
 
@@ -103,16 +102,6 @@ def look(
         print_json(found)
     else:
         _show(found, loaded)
-
-
-def _standard_input() -> str:
-    raw = standard_input().read()
-    try:
-        return raw.decode("utf-8-sig").removesuffix("\n")
-    except UnicodeDecodeError as error:
-        raise InvalidText(
-            f"standard input is not UTF-8: byte 0x{raw[error.start]:02x} at byte {error.start + 1}"
-        ) from None
 
 
 def _tokens(view: "AttentionView") -> tuple[LookToken, ...]:
@@ -146,9 +135,7 @@ def _show(found: Look, loaded: "Model") -> None:
         f"[bold]{found.model}[/bold], {loaded.layer_count} layers of {loaded.head_count} heads; "
         f"{found.kept_tokens} tokens" + (f" of {found.total_tokens}, {cut} cut off" if cut else "")
     )
-    shown = " ".join(
-        f"[dim]{_safe(t.surface)}[/dim]" if t.special else _safe(t.surface) for t in found.tokens
-    )
+    shown = " ".join(f"[dim]{safe(t.surface)}[/dim]" if t.special else safe(t.surface) for t in found.tokens)
     screen.print(f"{shown}\n")
     if found.edges:
         _show_edges(found)
@@ -163,7 +150,7 @@ def _show(found: Look, loaded: "Model") -> None:
             f"{one.entropy_nats:.2f}",
             f"{one.entropy_share:.0%}",
             f"{one.distance_tokens:.1f}",
-            f"{_safe(found.tokens[one.sink_token].surface)} ({one.sink_token})",
+            f"{safe(found.tokens[one.sink_token].surface)} ({one.sink_token})",
             f"{one.sink_mass:.2f}",
         )
     screen.print(heads)
@@ -182,20 +169,14 @@ def _show_edges(found: Look) -> None:
     shown = table(None, "", "token", "looks at", right=("",))
     for query, token in enumerate(found.tokens):
         keys = "   ".join(
-            f"{_safe(found.tokens[edge.key].surface)} ({edge.key}) {edge.probability:.3f}"
+            f"{safe(found.tokens[edge.key].surface)} ({edge.key}) {edge.probability:.3f}"
             for edge in found.edges
             if edge.query == query
         )
-        shown.add_row(str(query), _safe(token.surface), keys)
+        shown.add_row(str(query), safe(token.surface), keys)
     screen.print(shown)
 
 
 def _bar(share: float, width: int = 8) -> str:
     full, part = divmod(share * width, 1)
     return ("█" * int(full) + SHADES[round(part * (len(SHADES) - 1))]).ljust(width)[:width]
-
-
-def _safe(surface: str) -> str:
-    """A token as one printable word: rich's markup and control characters are shown, not obeyed."""
-    printable = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in surface)
-    return printable.replace("[", "\\[")

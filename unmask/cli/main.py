@@ -11,6 +11,7 @@ import unmask
 from unmask.cli.convert import convert
 from unmask.cli.embed import embed
 from unmask.cli.explore import explore
+from unmask.cli.fill import fill
 from unmask.cli.input import STANDARD_INPUT
 from unmask.cli.inspect import inspect
 from unmask.cli.kernels import kernels
@@ -18,7 +19,7 @@ from unmask.cli.look import look
 from unmask.cli.models import models
 from unmask.errors import BeyondTraining, UnmaskError
 
-COMMANDS = (look, explore, embed, inspect, convert, models, kernels)
+COMMANDS = (look, explore, fill, embed, inspect, convert, models, kernels)
 """Every command, in the order of the help text."""
 
 app = App(

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from unmask.model.families import Compat
+from unmask.model.spec.compat import Compat
 from unmask.text import TooLong
 
 Dtype = Literal["float32", "bfloat16", "float16", "float64"]

@@ -16,7 +16,7 @@ from unmask.tasks.progress import Progress
 
 def console() -> Console:
     """Where people read results. Elsewhere than on a terminal lines are not folded or coloured."""
-    return Console(width=None if sys.stdout.isatty() else 200, highlight=False, soft_wrap=True)
+    return Console(width=None if sys.stdout.isatty() else 500, highlight=False, soft_wrap=True)
 
 
 def table(title: str | None, *columns: str, right: tuple[str, ...] = ()) -> Table:
@@ -25,6 +25,12 @@ def table(title: str | None, *columns: str, right: tuple[str, ...] = ()) -> Tabl
     for column in columns:
         made.add_column(column, justify="right" if column in right else "left", overflow="fold")
     return made
+
+
+def safe(text: str) -> str:
+    """A text to be shown, not obeyed: markup is escaped, what cannot be printed is spelled out."""
+    printable = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
+    return printable.replace("[", "\\[")
 
 
 def print_json(value: object, stream: TextIO | None = None) -> None:

@@ -1,13 +1,22 @@
 """The one encoder, built from an `EncoderSpec`. It knows no family's name."""
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from unmask.errors import InvalidRequest, UnknownArchitecture
+from unmask.errors import InvalidRequest
 from unmask.model.heads import ClassPredictor, MaskedPredictor, PoolerLayer, build_head, pool
-from unmask.model.layers import AttentionPlan, Block, EmbeddingLayer, build_norm
+from unmask.model.layers import (
+    AttentionPlan,
+    Block,
+    ConvolutionLayer,
+    DistanceTable,
+    EmbeddingLayer,
+    Plan,
+    build_norm,
+)
 from unmask.model.spec import EncoderSpec, role_of
 from unmask.model.tap import Place, Tap
 from unmask.text.batch import PackedBatch, SequenceLayout
@@ -23,11 +32,12 @@ class Encoder(nn.Module):
 
     def __init__(self, spec: EncoderSpec, *, kernel: str | None = None) -> None:
         super().__init__()
-        if spec.convolution is not None:
-            raise UnknownArchitecture("a Convolution can be described but is not built")
         self.spec = spec
         self.kernel = kernel
         self.embedding = EmbeddingLayer(spec.embedding, spec.width)
+        distances = spec.distances
+        self.distances = DistanceTable(distances, spec.width) if distances else None
+        self.convolution = ConvolutionLayer(spec.convolution, spec.width) if spec.convolution else None
         used = spec.weights_of_layer
         self.layers = nn.ModuleList(
             Block(spec.layers[used.index(weights)], spec.width) for weights in range(max(used) + 1)
@@ -40,9 +50,9 @@ class Encoder(nn.Module):
     def initialise(self) -> None:
         """Fresh weights: normal with the spec's deviation, biases 0, norms 1 (Devlin et al. 2019)."""
         for module in self.modules():
-            if isinstance(module, nn.Linear | nn.Embedding):
+            if isinstance(module, nn.Linear | nn.Embedding | nn.Conv1d):
                 nn.init.normal_(module.weight, std=self.spec.init_std)
-            if isinstance(module, nn.Linear) and module.bias is not None:
+            if isinstance(module, nn.Linear | nn.Conv1d) and module.bias is not None:
                 nn.init.zeros_(module.bias)
 
     @property
@@ -72,15 +82,20 @@ class Encoder(nn.Module):
         """
         self._check(ids_T, layout)
         segments_T = torch.zeros_like(ids_T) if segments_T is None else segments_T
-        x_TD = self.embedding(ids_T, segments_T, layout)
+        embedded_TD = x_TD = self.embedding(ids_T, segments_T, layout)
         if tap is not None:
             tap(Place.EMBEDDED, 0, x_TD)
-        plans: dict[Any, AttentionPlan] = {}
+        table_PD = None if self.distances is None else self.distances()
+        plans: dict[Any, Plan] = {}
         for layer, weights in enumerate(self.spec.weights_of_layer):
             block = self.layers[weights]
             assert isinstance(block, Block)
             plan = block.attention.plan(layout, x_TD, self.kernel, plans)
+            if table_PD is not None and isinstance(plan, AttentionPlan):
+                plan = replace(plan, table_PD=table_PD)
             x_TD = block(x_TD, plan, layer, tap)
+            if layer == 0 and self.convolution is not None:
+                x_TD = self.convolution(embedded_TD, x_TD, layout)
             if tap is not None:
                 tap(Place.LAYER, layer, x_TD)
         hidden_TD: Tensor = self.final_norm(x_TD)
@@ -116,6 +131,9 @@ class Encoder(nn.Module):
                 state = self.pooler(x_TD, layout)
             case "first" | "mean" as mode:
                 state = pool(x_TD, layout, mode)
+            case "tokens_and_first":
+                lengths_S = torch.from_numpy(layout.lengths).to(x_TD.device)
+                state = x_TD + pool(x_TD, layout, "first").repeat_interleave(lengths_S, dim=0)
         return head(state)  # type: ignore[no-any-return]
 
     def _check(self, ids_T: Tensor, layout: SequenceLayout) -> None:

@@ -19,6 +19,10 @@ class Place(Enum):
     """Values, (T, H, K)."""
     MIXED = "mixed"
     """Values mixed by attention, before the output projection, (T, H, K)."""
+    DISTANCE_KEY = "distance_key"
+    """The table of distances as keys of a disentangled layer, (P, H, K)."""
+    DISTANCE_QUERY = "distance_query"
+    """The table of distances as queries of a disentangled layer, (P, H, K)."""
     LAYER = "layer"
     """A layer's output, (T, D)."""
 

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from unmask.errors import InvalidRequest, NonFiniteResult, UnknownArchitecture
 from unmask.model.encoder import Encoder
-from unmask.model.kernels import ScoreTerms, Tile, allowed
+from unmask.model.kernels import DistanceTerms, ScoreTerms, Sight, Tile, allowed
 from unmask.model.kernels import probabilities as tile_probabilities
-from unmask.model.spec import SoftmaxAttention
+from unmask.model.spec import Disentangled, SoftmaxAttention
 from unmask.model.tap import Place
 from unmask.text import Encoding, PackedBatch
 
@@ -67,7 +67,7 @@ class _Statistics:
     distance_LHN: NDArray[np.float64]
     received_LHN: NDArray[np.float64]
     relation_LHX: NDArray[np.float64]
-    keys_LN: NDArray[np.int64]
+    keys_LHN: NDArray[np.int64]
 
 
 class AttentionView:
@@ -86,12 +86,15 @@ class AttentionView:
             self._mixers.append(layer.mixer)
         self._queries: dict[int, Tensor] = {}
         self._keys: dict[int, Tensor] = {}
+        self._tables: dict[tuple[Place, int], Tensor] = {}
 
         def listen(place: Place, layer: int, tensor: Tensor) -> None:
             if place is Place.QUERY:
                 self._queries[layer] = tensor.cpu().clone()
             elif place is Place.KEY:
                 self._keys[layer] = tensor.cpu().clone()
+            elif place in (Place.DISTANCE_KEY, Place.DISTANCE_QUERY):
+                self._tables[place, layer] = tensor.cpu().clone()
 
         with torch.inference_mode():
             encoder.encode(PackedBatch.of_ids([encoding.ids], [encoding.segments]), tap=listen)
@@ -148,8 +151,8 @@ class AttentionView:
     @property
     def entropy_share(self) -> NDArray[np.float32]:
         """Entropy divided by the log of the keys allowed, (L, H, N); 0 where only one is allowed."""
-        most_LN = np.log(np.maximum(self._statistics.keys_LN, 2))
-        return (self._statistics.entropy_LHN / most_LN[:, None, :]).astype(np.float32)
+        most_LHN = np.log(np.maximum(self._statistics.keys_LHN, 2))
+        return (self._statistics.entropy_LHN / most_LHN).astype(np.float32)
 
     @property
     def distance(self) -> NDArray[np.float32]:
@@ -197,7 +200,7 @@ class AttentionView:
             np.zeros((layers, heads, length)),
             np.zeros((layers, heads, length)),
             np.zeros((layers, heads, len(RELATIONS))),
-            np.zeros((layers, length), dtype=np.int64),
+            np.full((layers, heads, length), length, dtype=np.int64),
         )
         special_N = torch.from_numpy(self.encoding.special)
         for layer, mixer in enumerate(self._mixers):
@@ -209,8 +212,9 @@ class AttentionView:
                 made.entropy_LHN[layer, some, rows] = torch.special.entr(p_HRN).sum(-1).numpy()
                 made.distance_LHN[layer, some, rows] = (p_HRN * distance_RN.abs()).sum(-1).numpy()
                 made.received_LHN[layer, some] += p_HRN.sum(-2).numpy() / length
-                seen_RN = allowed(tile, mixer.reach, p_HRN.device)
-                made.keys_LN[layer, rows] = length if seen_RN is None else seen_RN.sum(-1).numpy()
+                seen = allowed(tile, mixer.reach, p_HRN.device, Sight(length, mixer.heads))
+                if seen is not None:
+                    made.keys_LHN[layer, some, rows] = seen.sum(-1).numpy()
                 related = (
                     distance_RN == 0,
                     distance_RN == -1,
@@ -233,13 +237,21 @@ class AttentionView:
         """Complete rows of one head (or all), float64, shape (H, R, N)."""
         mixer = self._mixers[layer]
         q_RHK, k_NHK = self._queries[layer][start:end], self._keys[layer]
-        terms = ScoreTerms.of(mixer.position, mixer.heads)
+        terms = self._terms(layer)
         if head is not None:
             some = slice(head, head + 1)
             q_RHK, k_NHK, terms = q_RHK[:, some], k_NHK[:, some], terms.of_head(head)
         tile = Tile(start, end, 0, len(self))
-        p_HRN, _ = tile_probabilities(tile, q_RHK.double(), k_NHK.double(), mixer.reach, terms)
+        sight = Sight(len(self), mixer.heads, head=head)
+        p_HRN, _ = tile_probabilities(tile, q_RHK.double(), k_NHK.double(), mixer.reach, terms, sight=sight)
         return p_HRN
+
+    def _terms(self, layer: int) -> ScoreTerms:
+        mixer = self._mixers[layer]
+        if not isinstance(mixer.position, Disentangled):
+            return ScoreTerms.of(mixer.position, mixer.heads)
+        tables = (self._tables.get((place, layer)) for place in (Place.DISTANCE_KEY, Place.DISTANCE_QUERY))
+        return ScoreTerms(distances=DistanceTerms(mixer.position, *tables))
 
     def _check(self, layer: int, head: int) -> None:
         if not 0 <= layer < self.layer_count:

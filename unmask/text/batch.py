@@ -19,6 +19,9 @@ class SequenceLayout:
 
     offsets: NDArray[np.int64]
     """Shape (S + 1,), starting at 0, strictly rising: a sequence has at least one token."""
+    globals_T: NDArray[np.bool_] | None = None
+    """Which tokens see all of their sequence and are seen by all of it, in encoders that have such a
+    reach; None for none."""
 
     def __post_init__(self) -> None:
         offsets = self.offsets
@@ -26,11 +29,17 @@ class SequenceLayout:
             raise InvalidRequest(
                 f"offsets must start at 0 and rise by at least one token each, not {offsets.tolist()[:8]}"
             )
+        if self.globals_T is not None and self.globals_T.shape != (self.token_count,):
+            raise InvalidRequest(
+                f"{len(self.globals_T)} tokens are marked as global or not, and there are {self.token_count}"
+            )
 
     @classmethod
-    def of_lengths(cls, lengths: Sequence[int] | NDArray[np.int64]) -> "SequenceLayout":
+    def of_lengths(
+        cls, lengths: Sequence[int] | NDArray[np.int64], globals_T: NDArray[np.bool_] | None = None
+    ) -> "SequenceLayout":
         """The layout of sequences with these token counts, in this order."""
-        return cls(np.concatenate(([0], np.cumsum(lengths))).astype(np.int64))
+        return cls(np.concatenate(([0], np.cumsum(lengths))).astype(np.int64), globals_T)
 
     @property
     def sequence_count(self) -> int:
@@ -75,8 +84,16 @@ class PackedBatch:
         cls,
         ids: Sequence[Sequence[int] | NDArray[np.int64]],
         segments: Sequence[Sequence[int] | NDArray[np.int64]] | None = None,
+        global_tokens: Sequence[Sequence[int]] | None = None,
     ) -> "PackedBatch":
-        """Lay sequences of ids end to end, in the order given; segments are 0 where not given."""
+        """Lay sequences of ids end to end, in the order given.
+
+        Args:
+            ids: token ids of each sequence.
+            segments: token types of each; 0 where not given.
+            global_tokens: the places of each sequence's global tokens, counted from its beginning;
+                none where not given.
+        """
         if not len(ids):
             raise InvalidRequest("a batch needs at least one sequence, and none was given")
         ids_T = np.concatenate([np.asarray(one, dtype=np.int64) for one in ids])
@@ -86,4 +103,18 @@ class PackedBatch:
             segments_T = np.concatenate([np.asarray(one, dtype=np.int64) for one in segments])
         if segments_T.shape != ids_T.shape:
             raise InvalidRequest(f"{len(segments_T)} segments were given for {len(ids_T)} ids")
-        return cls(ids_T, segments_T, SequenceLayout.of_lengths([len(one) for one in ids]))
+        lengths = [len(one) for one in ids]
+        marks = None if global_tokens is None else _marks(lengths, global_tokens)
+        return cls(ids_T, segments_T, SequenceLayout.of_lengths(lengths, marks))
+
+
+def _marks(lengths: Sequence[int], places: Sequence[Sequence[int]]) -> NDArray[np.bool_]:
+    if len(places) != len(lengths):
+        raise InvalidRequest(f"global tokens are given for {len(places)} sequences of {len(lengths)}")
+    marks = [np.zeros(length, dtype=np.bool_) for length in lengths]
+    for mark, some in zip(marks, places, strict=True):
+        for place in some:
+            if not 0 <= place < len(mark):
+                raise InvalidRequest(f"global token {place} is not in a sequence of {len(mark)} tokens")
+            mark[place] = True
+    return np.concatenate(marks)

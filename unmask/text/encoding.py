@@ -15,8 +15,11 @@ class Encoding:
     """One text (or pair of texts) as tokens.
 
     Shapes: N tokens, special tokens included; every array is (N,) but ``spans``, which is (N, 2) and
-    counts characters (code points) of the caller's own string, the end not included. A special
-    token has the empty span (0, 0).
+    counts characters (code points) of the caller's own string, the end not included. A span has no
+    space at its ends unless it is all space; tokens that share a character (its bytes, or what it is
+    normalised to) all cover the whole of it. A special token has the empty span (0, 0), and a token
+    that stands for no character, such as the space that a tokenizer puts before the first word, an
+    empty span where it stands.
     """
 
     text: str
@@ -33,6 +36,9 @@ class Encoding:
     """The vocabulary's spelling of each token."""
     total_tokens: int
     """Tokens of the whole text, special tokens included, before any cut."""
+    words: NDArray[np.int64] | None = None
+    """Which of the caller's words a token is of, from 0, and -1 for a special token; None for text that
+    was not given as words."""
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -23,6 +23,12 @@ class Case:
     """Ids below it are special: a padding id among the tokens would mean something else to them."""
     inputs: dict[str, Any] = field(default_factory=dict)
     """More arguments of its forward pass."""
+    global_tokens: tuple[int, ...] = ()
+    """Places of global tokens in every text that reaches so far."""
+    training: bool = False
+    """Run theirs as in training, for what it does only there; settings must make dropout 0."""
+    logits: dict[str, str] | None = None
+    """Where it puts the logits of our heads; None: where its class usually does."""
 
     def __str__(self) -> str:
         return " ".join(part for part in (self.model, self.label, self.compat) if part)

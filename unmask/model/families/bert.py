@@ -16,6 +16,7 @@ from unmask.model.families.family import (
     architectures,
     classifies_tokens,
     present,
+    tying,
 )
 from unmask.model.spec import (
     Activation,
@@ -137,6 +138,7 @@ def write(encoder: EncoderSpec) -> Mapping[str, Any]:
         "position_embedding_type": "absolute",
         "type_vocab_size": embedding.segments,
         "vocab_size": embedding.vocabulary,
+        **tying(encoder),
     }
 
 
@@ -178,7 +180,7 @@ def feedforward_of(encoder: EncoderSpec) -> PlainFeedForward:
 
 _SELF = "encoder.layer.{l}.attention.self."
 
-ROWS = (
+ENCODER_ROWS = (
     Rename("embeddings.word_embeddings", "embedding.words"),
     Rename("embeddings.position_embeddings", "embedding.positions"),
     Rename("embeddings.token_type_embeddings", "embedding.segments"),
@@ -191,6 +193,11 @@ ROWS = (
     Rename("encoder.layer.{l}.output.LayerNorm", "layers.{l}.feedforward_norm"),
     Rename("pooler.dense", "pooler.dense"),
     Ignore("embeddings.position_ids", "a buffer of 0, 1, 2 ..., computed here"),
+)
+"""Names that the families after it kept."""
+
+ROWS = (
+    *ENCODER_ROWS,
     Rename("cls.predictions.transform.dense", "heads.masked.transform.dense"),
     Rename("cls.predictions.transform.LayerNorm", "heads.masked.transform.norm"),
     Rename("cls.predictions.bias", "heads.masked.bias"),

@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-from unmask.model.spec import EncoderSpec, Head, role_of
+from unmask.errors import UnknownArchitecture
+from unmask.model.spec import EncoderSpec, Head, MaskedLM, role_of
+from unmask.model.spec.compat import Compat
 from unmask.model.spec.rows import Row
 from unmask.settings import Settings
-
-Compat = Literal["published", "hf"]
-"""Whose outputs are meant where two differ: those of the authors' own code, or those of `transformers`."""
 
 Shapes = Mapping[str, tuple[int, ...]]
 """Shapes of a checkpoint's tensors by canonical name."""
@@ -52,15 +51,27 @@ class Family:
     """What stands before the encoder's tensors in checkpoints saved with a head."""
     rows: tuple[Row, ...]
     published: tuple[Published, ...]
+    marks: tuple[str, ...] = ()
+    """Keys of config.json that tell it from another family of the same ``model_type``."""
+    other_prefixes: tuple[str, ...] = ()
+    """What older checkpoints have in the place of ``prefix``; read, never written."""
+    beside: tuple[str, ...] = ("heads.",)
+    """How names of ours begin that stand beside the encoder in such checkpoints, without ``prefix``."""
     layer_name: Callable[[EncoderSpec, int], str] = number_of_layer
     """What ``{l}`` stands for in their names: where the set of weights of that number is kept."""
     differs: str = ""
     """What ``compat="hf"`` changes; empty where nothing does."""
 
+    @property
+    def prefixes(self) -> tuple[str, ...]:
+        """Everything that may stand before the encoder's tensors."""
+        return (self.prefix, *self.other_prefixes)
+
 
 CLASSES: Mapping[frozenset[str], str] = {
     frozenset(): "Model",
     frozenset({"masked"}): "ForMaskedLM",
+    frozenset({"enhanced"}): "ForMaskedLM",
     frozenset({"masked", "next_sentence"}): "ForPreTraining",
     frozenset({"masked", "sentence_order"}): "ForPreTraining",
     frozenset({"replaced"}): "ForPreTraining",
@@ -84,6 +95,39 @@ def classifies_tokens(config: Settings) -> bool:
     return isinstance(names, list) and any("TokenClassification" in str(name) for name in names)
 
 
+def refuse_choices(config: Settings) -> None:
+    """Refuse a head over several texts, whose tensors bear the names of one that decides tokens.
+
+    Raises:
+        UnknownArchitecture: the class it was saved from has such a head.
+    """
+    names = config.values.get("architectures")
+    for name in names if isinstance(names, list) else ():
+        if "MultipleChoice" in str(name):
+            raise UnknownArchitecture(f"{config.name} says it was saved from {name}, whose head is not built")
+
+
+def tying(spec: EncoderSpec) -> dict[str, Any]:
+    """What config.json says of a predictor of words: whether its matrix is the word embedding."""
+    masked = next((head for head in spec.heads if isinstance(head, MaskedLM)), None)
+    return {} if masked is None else {"tie_word_embeddings": masked.tied}
+
+
 def present(shapes: Shapes, *heads: tuple[str, Callable[[int], Head]]) -> tuple[Head, ...]:
     """The heads whose tensor is there; each is made from the first axis of that tensor (its classes)."""
     return tuple(make(shapes[name][0]) for name, make in heads if name in shapes)
+
+
+__all__ = [
+    "CLASSES",
+    "Compat",
+    "Family",
+    "Published",
+    "Shapes",
+    "architectures",
+    "classifies_tokens",
+    "number_of_layer",
+    "present",
+    "refuse_choices",
+    "tying",
+]

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from unmask.model.layers.parts import ACTIVATIONS, build_norm
-from unmask.model.spec import Classifier, EncoderSpec, Head, MaskedLM, Transform
+from unmask.model.spec import Classifier, EncoderSpec, Head, MaskedLM, ResidualTransform, Transform
 
 
 class TransformLayer(nn.Module):
@@ -20,6 +20,22 @@ class TransformLayer(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Shape (..., D) in, (..., width) out."""
         y: Tensor = self.norm(self.activation(self.dense(x)))
+        return y
+
+
+class ResidualTransformLayer(nn.Module):
+    """A feed-forward part with its residual and norm."""
+
+    def __init__(self, spec: ResidualTransform, width: int) -> None:
+        super().__init__()
+        self.inner = nn.Linear(width, spec.width)
+        self.activation = ACTIVATIONS[spec.activation]
+        self.outer = nn.Linear(spec.width, width)
+        self.norm = build_norm(spec.norm, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Shape (..., D) in and out."""
+        y: Tensor = self.norm(x + self.outer(self.activation(self.inner(x))))
         return y
 
 
@@ -51,11 +67,18 @@ class ClassPredictor(nn.Module):
         super().__init__()
         self.spec = spec
         transform = spec.transform
-        self.transform = TransformLayer(transform, width) if transform else None
-        self.out = nn.Linear(transform.width if transform else width, spec.classes, bias=spec.bias)
+        self.norm = build_norm(spec.input_norm, width)
+        self.transform: TransformLayer | ResidualTransformLayer | None = None
+        if isinstance(transform, ResidualTransform):
+            self.transform = ResidualTransformLayer(transform, width)
+        elif transform is not None:
+            self.transform = TransformLayer(transform, width)
+            width = transform.width
+        self.out = nn.Linear(width, spec.classes, bias=spec.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Shape (..., D) in, (..., C) out."""
+        x = self.norm(x)
         y: Tensor = self.out(x if self.transform is None else self.transform(x))
         return y
 

@@ -5,9 +5,11 @@ from functools import lru_cache
 from unmask.errors import KernelError
 from unmask.model.kernels.interface import Kernel, Need
 from unmask.model.kernels.reference import ReferenceKernel
+from unmask.model.kernels.rows import RowsKernel
 from unmask.model.kernels.sdpa import SdpaKernel
+from unmask.model.kernels.windows import WindowKernel
 
-KERNELS: tuple[Kernel, ...] = (SdpaKernel(), ReferenceKernel())
+KERNELS: tuple[Kernel, ...] = (SdpaKernel(), WindowKernel(), RowsKernel(), ReferenceKernel())
 """Every kernel, fastest first."""
 
 

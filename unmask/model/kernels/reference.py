@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from unmask.model.kernels.interface import Attended, Capability
-from unmask.model.kernels.tile import ScoreTerms, Tile, probabilities
-from unmask.model.spec import Alibi, NoPosition, Reach, Whole, Window
+from unmask.model.kernels.tile import ScoreTerms, Sight, Tile, probabilities
+from unmask.model.spec import Alibi, Blocks, Disentangled, NoPosition, Reach, Whole, Window, WindowAndGlobals
 from unmask.text.batch import SequenceLayout
 
 
@@ -17,8 +17,8 @@ class ReferenceKernel:
         computes="one tile a sequence, in float64",
         devices=frozenset({"cpu", "cuda"}),
         dtypes=frozenset({"float64", "float32", "bfloat16", "float16"}),
-        reaches=frozenset({Whole, Window}),
-        positions=frozenset({NoPosition, Alibi}),
+        reaches=frozenset({Whole, Window, WindowAndGlobals, Blocks}),
+        positions=frozenset({NoPosition, Alibi, Disentangled}),
         gradients=True,
         dropout=True,
         log_sum_exp=True,
@@ -45,7 +45,9 @@ class ReferenceKernel:
         for sequence in range(plan.sequence_count):
             rows = plan.rows(sequence)
             tile = Tile.whole(rows.stop - rows.start)
-            p_HRC, lse_HR = probabilities(tile, q_THK[rows].double(), k_THK[rows].double(), reach, terms)
+            sight = Sight.of(plan, sequence, q_THK.shape[1])
+            q_RHK, k_CHK = q_THK[rows].double(), k_THK[rows].double()
+            p_HRC, lse_HR = probabilities(tile, q_RHK, k_CHK, reach, terms, sight=sight)
             p_HRC = torch.nn.functional.dropout(p_HRC, dropout)
             mixed.append(torch.einsum("hrc,chk->rhk", p_HRC, v_THK[rows].double()))
             sums.append(lse_HR.T)

@@ -7,12 +7,27 @@ whole sequences, a fast kernel's test on its output, a picture of a head on the 
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from unmask.errors import KernelError
-from unmask.model.spec import Alibi, Disentangled, NoPosition, Reach, Rotary, Whole, Window
+from unmask.model.kernels.blocks import block_counts
+from unmask.model.kernels.distances import DistanceTerms
+from unmask.model.spec import (
+    Alibi,
+    Blocks,
+    Disentangled,
+    NoPosition,
+    Reach,
+    Rotary,
+    Whole,
+    Window,
+    WindowAndGlobals,
+)
 from unmask.model.spec.attention import AttentionPosition
+from unmask.text.batch import SequenceLayout
 
 
 @dataclass(frozen=True)
@@ -39,19 +54,42 @@ class Tile:
         return columns[None, :] - rows[:, None]
 
 
+@dataclass(frozen=True, eq=False)
+class Sight:
+    """What a reach may need to know of a sequence beyond the tile."""
+
+    length: int
+    """Its tokens."""
+    heads: int
+    """Heads of the layer."""
+    globals_N: NDArray[np.bool_] | None = None
+    """Which tokens are global; None for none."""
+    head: int | None = None
+    """The one head that is asked for; None for all."""
+
+    @classmethod
+    def of(cls, layout: SequenceLayout, sequence: int, heads: int) -> "Sight":
+        """Of one sequence of a batch, for all heads."""
+        rows = layout.rows(sequence)
+        globals_N = None if layout.globals_T is None else layout.globals_T[rows]
+        return cls(rows.stop - rows.start, heads, globals_N)
+
+
 @dataclass(frozen=True)
 class ScoreTerms:
     """What is added to the content's score of one layer, as tensors; nothing where all are None."""
 
     slopes_H: Tensor | None = None
     """ALiBi's slope of each head."""
+    distances: DistanceTerms | None = None
+    """Disentangled positions: the layer's projections of its table of distances."""
 
     @classmethod
     def of(cls, position: AttentionPosition, heads: int) -> "ScoreTerms":
         """The terms of a layer. Rotary positions turn queries and keys before, so they add nothing.
 
         Raises:
-            KernelError: no term is defined for this kind of position.
+            KernelError: the terms are made of the layer's weights, not of its spec alone.
         """
         match position:
             case NoPosition() | Rotary():
@@ -59,17 +97,21 @@ class ScoreTerms:
             case Alibi():
                 return cls(slopes_H=alibi_slopes(heads))
             case Disentangled():
-                raise KernelError("no tile function for scores with Disentangled positions")
+                raise KernelError("Disentangled terms are the layer's projections of its table; give those")
 
     def of_head(self, head: int) -> "ScoreTerms":
         """The terms of one head, H = 1."""
-        return ScoreTerms(None if self.slopes_H is None else self.slopes_H[head : head + 1])
+        return ScoreTerms(
+            None if self.slopes_H is None else self.slopes_H[head : head + 1],
+            None if self.distances is None else self.distances.of_head(head),
+        )
 
 
 def scores(tile: Tile, q_RHK: Tensor, k_CHK: Tensor, terms: ScoreTerms) -> Tensor:
     """Scores before the softmax, shape (H, R, C), in the dtype of the queries.
 
-    ``q k / sqrt(K)`` (Vaswani et al. 2017) plus the terms.
+    ``q k / sqrt(K)`` (Vaswani et al. 2017) plus the terms. Disentangled positions divide by
+    ``sqrt(K n)``, n being how many terms they and the content are.
 
     Args:
         tile: which queries and keys these are.
@@ -77,35 +119,87 @@ def scores(tile: Tile, q_RHK: Tensor, k_CHK: Tensor, terms: ScoreTerms) -> Tenso
         k_CHK: keys of the tile's columns.
         terms: what is added, for these H heads.
     """
-    s_HRC = torch.einsum("rhk,chk->hrc", q_RHK, k_CHK) / math.sqrt(q_RHK.shape[-1])
+    s_HRC, parts = torch.einsum("rhk,chk->hrc", q_RHK, k_CHK), 1
+    if terms.distances is not None:
+        parts = terms.distances.position.terms
+        s_HRC = terms.distances.add_to(s_HRC, q_RHK, k_CHK, tile.distance_RC(q_RHK.device))
+    s_HRC = s_HRC / math.sqrt(q_RHK.shape[-1] * parts)
     if terms.slopes_H is not None:
         slopes_H11 = terms.slopes_H.to(s_HRC)[:, None, None]
         s_HRC = s_HRC - slopes_H11 * tile.distance_RC(q_RHK.device).abs()
     return s_HRC
 
 
-def allowed(tile: Tile, reach: Reach, device: torch.device) -> Tensor | None:
-    """Which keys each query may see: bool (R, C), or None where the tile is wholly in reach."""
-    if isinstance(reach, Whole):
-        return None
-    if isinstance(reach, Window):
-        distance_RC = tile.distance_RC(device)
-        seen_RC = distance_RC.abs() <= reach.radius * reach.dilation
-        return seen_RC & (distance_RC % reach.dilation == 0)
-    raise KernelError(f"no tile function for the reach {type(reach).__name__}")
+def allowed(tile: Tile, reach: Reach, device: torch.device, sight: Sight | None = None) -> Tensor | None:
+    """Which keys each query may see: bool, or None where the tile is wholly in reach.
+
+    Shape (R, C), or (H, R, C) where heads differ, as the random blocks of `Blocks` do.
+
+    Args:
+        tile: which queries and keys these are.
+        reach: which keys a query may see.
+        device: where the answer is to be.
+        sight: what the reach needs to know of the sequence; None where it needs nothing.
+
+    Raises:
+        KernelError: the reach needs to know the sequence, and it was not given.
+    """
+    counts = key_counts(tile, reach, device, sight)
+    return None if counts is None else counts > 0
+
+
+def key_counts(tile: Tile, reach: Reach, device: torch.device, sight: Sight | None) -> Tensor | None:
+    """How often each query counts each key: bool where at most once, else int64. See `allowed`."""
+    match reach:
+        case Whole():
+            return None
+        case Window():
+            distance_RC = tile.distance_RC(device)
+            seen_RC = distance_RC.abs() <= reach.radius * reach.dilation
+            return seen_RC & (distance_RC % reach.dilation == 0)
+        case WindowAndGlobals():
+            near_RC = key_counts(tile, reach.window, device, None)
+            if sight is None or sight.globals_N is None or near_RC is None:
+                return near_RC
+            globals_N = torch.from_numpy(sight.globals_N).to(device)
+            rows_R = globals_N[tile.first_row : tile.end_row]
+            columns_C = globals_N[tile.first_column : tile.end_column]
+            return near_RC | rows_R[:, None] | columns_C[None, :]
+        case Blocks():
+            if sight is None:
+                raise KernelError("block-sparse attention depends on the sequence; give a Sight of it")
+            if sight.length <= reach.whole_up_to:
+                return None
+            blocks_R = np.arange(tile.first_row, tile.end_row) // reach.block
+            blocks_C = np.arange(tile.first_column, tile.end_column) // reach.block
+            counts = block_counts(reach, -(-sight.length // reach.block), sight.heads)
+            if not reach.heads_differ:
+                counts = counts[0]
+            elif sight.head is not None:
+                counts = counts[sight.head : sight.head + 1]
+            return torch.from_numpy(counts[..., blocks_R[:, None], blocks_C[None, :]]).to(device)
 
 
 def probabilities(
-    tile: Tile, q_RHK: Tensor, k_CHK: Tensor, reach: Reach, terms: ScoreTerms
+    tile: Tile,
+    q_RHK: Tensor,
+    k_CHK: Tensor,
+    reach: Reach,
+    terms: ScoreTerms,
+    *,
+    sight: Sight | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Softmax over the tile's columns (H, R, C), and its log-sum-exp (H, R).
 
-    Exact when the tile holds every column of the sequence that its rows may see.
+    Exact when the tile holds every column of the sequence that its rows may see. A key that is counted
+    n times has ln n added to its score, which gives it n shares.
     """
     s_HRC = scores(tile, q_RHK, k_CHK, terms)
-    seen_RC = allowed(tile, reach, q_RHK.device)
-    if seen_RC is not None:
-        s_HRC = s_HRC.masked_fill(~seen_RC, -math.inf)
+    counts = key_counts(tile, reach, q_RHK.device, sight)
+    if counts is not None and counts.dtype == torch.bool:
+        s_HRC = s_HRC.masked_fill(~counts, -math.inf)
+    elif counts is not None:
+        s_HRC = s_HRC + counts.to(s_HRC.dtype).log()
     lse_HR = torch.logsumexp(s_HRC, dim=-1)
     return torch.exp(s_HRC - lse_HR[..., None]), lse_HR
 

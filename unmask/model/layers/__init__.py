@@ -1,8 +1,11 @@
 """The bricks of the encoder, each built from its value in the spec."""
 
 from unmask.model.layers.attention import AttentionPlan, SoftmaxMixer
-from unmask.model.layers.block import Block
+from unmask.model.layers.block import Block, Plan
+from unmask.model.layers.convolution import ConvolutionLayer
+from unmask.model.layers.disentangled import DistanceTable
 from unmask.model.layers.embedding import EmbeddingLayer
+from unmask.model.layers.linear_attention import LinearMixer
 from unmask.model.layers.parts import ACTIVATIONS, build_feedforward, build_norm
 from unmask.model.layers.rotary import turn
 
@@ -10,7 +13,11 @@ __all__ = [
     "ACTIVATIONS",
     "AttentionPlan",
     "Block",
+    "ConvolutionLayer",
+    "DistanceTable",
     "EmbeddingLayer",
+    "LinearMixer",
+    "Plan",
     "SoftmaxMixer",
     "build_feedforward",
     "build_norm",

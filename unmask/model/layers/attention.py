@@ -7,9 +7,20 @@ import torch
 from torch import Tensor, nn
 
 from unmask.errors import UnknownArchitecture
-from unmask.model.kernels import Kernel, Need, ScoreTerms, choose
+from unmask.model.kernels import DistanceTerms, Kernel, Need, ScoreTerms, choose
+from unmask.model.layers.disentangled import DistanceProjections
+from unmask.model.layers.global_attention import GlobalAttention, GlobalRows
 from unmask.model.layers.rotary import turn
-from unmask.model.spec import NoPosition, Reach, Rotary, SoftmaxAttention
+from unmask.model.spec import (
+    Blocks,
+    Disentangled,
+    NoPosition,
+    Reach,
+    Rotary,
+    SoftmaxAttention,
+    Whole,
+    WindowAndGlobals,
+)
 from unmask.model.spec.attention import AttentionPosition
 from unmask.model.tap import Place, Tap
 from unmask.text.batch import SequenceLayout
@@ -23,39 +34,89 @@ class AttentionPlan:
     prepared: Any
     positions_T: Tensor | None
     """Positions of the tokens, for rotary layers."""
+    reach: Reach
+    """The layer's, or the plainer one that is equal to it on this batch."""
+    global_rows: GlobalRows | None = None
+    """Rows of global tokens, where they have projections of their own."""
+    table_PD: Tensor | None = None
+    """The table of distances, for disentangled layers."""
+
+
+def plainest(reach: Reach, layout: SequenceLayout) -> Reach:
+    """The plainest reach that sees the same in this batch, so that more kernels can run it."""
+    match reach:
+        case Blocks() if layout.lengths.max() <= reach.whole_up_to:
+            return Whole()
+        case WindowAndGlobals() if layout.globals_T is None or not layout.globals_T.any():
+            return reach.window
+        case _:
+            return reach
+
+
+def hear_distances(terms: DistanceTerms, layer: int, tap: Tap) -> None:
+    """Tell a tap the layer's projections of the table of distances."""
+    for place, table_PHK in (
+        (Place.DISTANCE_KEY, terms.keys_PHK),
+        (Place.DISTANCE_QUERY, terms.queries_PHK),
+    ):
+        if table_PHK is not None:
+            tap(place, layer, table_PHK)
 
 
 class SoftmaxMixer(nn.Module):
     """Multi-head attention over packed tokens (Vaswani et al. 2017); the kernel is chosen per batch.
 
-    Query, key and value projections are one matrix, their rows in that order.
+    Query, key and value projections are one matrix, their rows in that order. So is their bias where all
+    have one; where only some have, each is a tensor of its own.
     """
+
+    query_bias: Tensor | None
+    key_bias: Tensor | None
+    value_bias: Tensor | None
 
     def __init__(self, spec: SoftmaxAttention, width: int) -> None:
         super().__init__()
-        if not spec.query_bias == spec.key_bias == spec.value_bias:
-            raise UnknownArchitecture("biases on only some of query, key and value are not built")
         self.spec = spec
-        self.terms = ScoreTerms.of(spec.position, spec.heads)
+        self.terms, self.distances = ScoreTerms(), None
+        if isinstance(spec.position, Disentangled):
+            self.distances = DistanceProjections(spec, spec.position, width)
+        else:
+            self.terms = ScoreTerms.of(spec.position, spec.heads)
         inner = spec.heads * spec.head_width
-        self.qkv = nn.Linear(width, 3 * inner, bias=spec.query_bias)
+        biased = {"query_bias": spec.query_bias, "key_bias": spec.key_bias, "value_bias": spec.value_bias}
+        every = all(biased.values())
+        self.qkv = nn.Linear(width, 3 * inner, bias=every)
+        for name, has in biased.items():
+            own = nn.Parameter(torch.zeros(inner)) if has and not every else None
+            self.register_parameter(name, own)
         self.out = nn.Linear(inner, width, bias=spec.out_bias)
+        self.globals: GlobalAttention | None = None
+        if isinstance(spec.reach, WindowAndGlobals) and spec.reach.own_projections:
+            if not isinstance(spec.position, NoPosition):
+                raise UnknownArchitecture("own projections of global tokens are built without positions only")
+            self.globals = GlobalAttention(spec, width)
 
     def plan(
         self,
         layout: SequenceLayout,
         x_TD: Tensor,
         kernel: str | None,
-        made: dict[Any, AttentionPlan],
+        made: dict[Any, Any],
     ) -> AttentionPlan:
         """The plan of this layer, shared in ``made`` with every layer of equal reach and position."""
         spec = self.spec
-        key: tuple[Reach, AttentionPosition, bool] = (spec.reach, spec.position, spec.dropout > 0)
+        reach = plainest(spec.reach, layout)
+        key: tuple[Reach, AttentionPosition, bool, bool] = (
+            reach,
+            spec.position,
+            spec.dropout > 0,
+            self.globals is not None,
+        )
         if key not in made:
             need = Need(
                 device=x_TD.device.type,
                 dtype=str(x_TD.dtype).removeprefix("torch."),
-                reach=spec.reach,
+                reach=reach,
                 position=NoPosition() if isinstance(spec.position, Rotary) else spec.position,
                 gradients=torch.is_grad_enabled() and any(p.requires_grad for p in self.parameters()),
                 dropout=self.training and spec.dropout > 0,
@@ -64,14 +125,23 @@ class SoftmaxMixer(nn.Module):
             positions_T = None
             if isinstance(spec.position, Rotary):
                 positions_T = torch.from_numpy(layout.positions_T).to(x_TD.device)
-            prepared = chosen.plan(layout, spec.reach, x_TD.device)
-            made[key] = AttentionPlan(chosen, prepared, positions_T)
-        return made[key]
+            prepared = chosen.plan(layout, reach, x_TD.device)
+            global_rows = None if self.globals is None else GlobalRows.of(layout, x_TD.device)
+            made[key] = AttentionPlan(chosen, prepared, positions_T, reach, global_rows)
+        return made[key]  # type: ignore[no-any-return]
 
     def forward(self, x_TD: Tensor, plan: AttentionPlan, layer: int, tap: Tap | None) -> Tensor:
         """Shape (T, D) in and out."""
         spec = self.spec
-        q_THK, k_THK, v_THK = self.qkv(x_TD).unflatten(-1, (3, spec.heads, spec.head_width)).unbind(-3)
+        parts = self.qkv(x_TD).unflatten(-1, (3, spec.heads, spec.head_width)).unbind(-3)
+        q_THK, k_THK, v_THK = (
+            part if bias is None else part + bias.view(spec.heads, spec.head_width)
+            for part, bias in zip(parts, (self.query_bias, self.key_bias, self.value_bias), strict=True)
+        )
+        terms = self.terms
+        if self.distances is not None:
+            assert plan.table_PD is not None
+            terms = self.distances(plan.table_PD, self.qkv)
         if isinstance(spec.position, Rotary) and plan.positions_T is not None:
             q_THK = turn(q_THK, plan.positions_T, spec.position)
             k_THK = turn(k_THK, plan.positions_T, spec.position)
@@ -80,10 +150,12 @@ class SoftmaxMixer(nn.Module):
             k_THK,
             v_THK,
             plan.prepared,
-            reach=spec.reach,
-            terms=self.terms,
+            reach=plan.reach,
+            terms=terms,
             dropout=spec.dropout if self.training else 0.0,
         )
+        if self.globals is not None and plan.global_rows is not None:
+            o_THK = self.globals(x_TD, o_THK, plan.global_rows)
         if tap is not None:
             heard = (
                 (Place.QUERY, q_THK),
@@ -93,5 +165,7 @@ class SoftmaxMixer(nn.Module):
             )
             for place, tensor in heard:
                 tap(place, layer, tensor)
+            if terms.distances is not None:
+                hear_distances(terms.distances, layer, tap)
         y_TD: Tensor = self.out(o_THK.flatten(-2))
         return y_TD

@@ -2,11 +2,23 @@
 
 from torch import Tensor, nn
 
-from unmask.errors import UnknownArchitecture
 from unmask.model.layers.attention import AttentionPlan, SoftmaxMixer
+from unmask.model.layers.linear_attention import LinearMixer, LinearPlan
 from unmask.model.layers.parts import build_feedforward, build_norm
-from unmask.model.spec import Layer, SoftmaxAttention
+from unmask.model.spec import Layer, LinearAttention, Mixer, SoftmaxAttention
 from unmask.model.tap import Tap
+
+Plan = AttentionPlan | LinearPlan
+"""What a layer's mixer prepared for a batch, made once and shared by layers that need the same."""
+
+
+def build_mixer(spec: Mixer, width: int) -> SoftmaxMixer | LinearMixer:
+    """The mixer that ``spec`` describes."""
+    match spec:
+        case SoftmaxAttention():
+            return SoftmaxMixer(spec, width)
+        case LinearAttention():
+            return LinearMixer(spec, width)
 
 
 class Block(nn.Module):
@@ -22,18 +34,14 @@ class Block(nn.Module):
 
     def __init__(self, spec: Layer, width: int) -> None:
         super().__init__()
-        if not isinstance(spec.mixer, SoftmaxAttention):
-            raise UnknownArchitecture(
-                f"{type(spec.mixer).__name__} can be described but is not built; use SoftmaxAttention"
-            )
         self.norm_first = spec.norm_first
-        self.attention = SoftmaxMixer(spec.mixer, width)
+        self.attention = build_mixer(spec.mixer, width)
         self.attention_norm = build_norm(spec.norm if spec.attention_norm else None, width)
         self.feedforward = build_feedforward(spec.feedforward, width)
         self.feedforward_norm = build_norm(spec.norm, width)
         self.dropout = nn.Dropout(spec.dropout)
 
-    def forward(self, x_TD: Tensor, plan: AttentionPlan, layer: int, tap: Tap | None) -> Tensor:
+    def forward(self, x_TD: Tensor, plan: Plan, layer: int, tap: Tap | None) -> Tensor:
         """Shape (T, D) in and out."""
         if self.norm_first:
             x_TD = x_TD + self.dropout(self.attention(self.attention_norm(x_TD), plan, layer, tap))

@@ -35,11 +35,9 @@ class EmbeddingLayer(nn.Module):
         if self.positions is not None and self.spec.positions is not None and self.spec.positions.added:
             rows_T = torch.from_numpy(layout.positions_T).to(ids_T.device)
             x_TE = x_TE + self.positions(rows_T + self.spec.positions.offset)
-        if self.projection is None:
-            x_TD = self.norm(x_TE)
-        elif self.project_first:
-            x_TD = self.norm(self.projection(x_TE))
-        else:
-            x_TD = self.projection(self.norm(x_TE))
-        dropped_TD: Tensor = self.dropout(x_TD)
-        return dropped_TD
+        if self.projection is not None and self.project_first:
+            x_TE = self.projection(x_TE)
+        x: Tensor = self.dropout(self.norm(x_TE))
+        if self.projection is not None and not self.project_first:
+            x = self.projection(x)
+        return x

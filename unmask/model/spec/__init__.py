@@ -25,7 +25,16 @@ from unmask.model.spec.encoder import (
     Pooler,
     Projection,
 )
-from unmask.model.spec.heads import Classifier, Head, MaskedLM, Reads, Role, Transform, role_of
+from unmask.model.spec.heads import (
+    Classifier,
+    Head,
+    MaskedLM,
+    Reads,
+    ResidualTransform,
+    Role,
+    Transform,
+    role_of,
+)
 from unmask.model.spec.parts import (
     Activation,
     FeedForward,
@@ -65,6 +74,7 @@ __all__ = [
     "RMSNorm",
     "Reach",
     "Reads",
+    "ResidualTransform",
     "Role",
     "Rotary",
     "SoftmaxAttention",

@@ -7,7 +7,9 @@ publish a total window or a window with the query counted are translated once, o
 from dataclasses import dataclass
 from typing import Literal
 
+from unmask.errors import InvalidRequest
 from unmask.model.spec.check import require_at_least, require_positive, require_share
+from unmask.model.spec.parts import Norm
 
 # --- reach: which keys a query may see ---------------------------------------------------------------
 
@@ -31,10 +33,11 @@ class Window:
 
 @dataclass(frozen=True)
 class WindowAndGlobals:
-    """A window, and global tokens that see all and are seen by all (Longformer).
+    """A window, and global tokens that see all and are seen by all (Beltagy, Peters & Cohan 2020).
 
-    Which tokens are global is a property of the batch, not of the encoder. With ``own_projections``,
-    rows of global tokens use query, key and value projections of their own.
+    Which tokens are global is a property of the batch, not of the encoder; without any this is the
+    window. With ``own_projections``, rows of global tokens use query, key and value projections of
+    their own; what other rows see of a global token goes through the projections of all tokens.
     """
 
     window: Window
@@ -43,20 +46,35 @@ class WindowAndGlobals:
 
 @dataclass(frozen=True)
 class Blocks:
-    """Block-sparse attention (Zaheer et al. 2020): per block of queries, a window of blocks, random
-    blocks, and the first and last block, which also see all. Sequences of at most ``whole_up_to``
-    tokens use `Whole`.
+    """Block-sparse attention (Zaheer et al. 2020, the ITC variant), in blocks of ``block`` tokens.
+
+    The first and the last block see all and are seen by all; between them a block sees itself, its two
+    neighbours and ``random_blocks`` more. A key that these name several times is counted as often.
+    The last block may be shorter than the others. Short sequences, see `whole_up_to`, use `Whole`.
     """
 
     block: int
-    window_blocks: int = 3
     random_blocks: int = 3
-    whole_up_to: int = 0
+    seed: int | None = None
+    """Of numpy's legacy generator, which draws the random blocks of every head as the authors' code does.
+    None draws none: all of them are block 0, as `transformers` has it outside of training."""
+    plan_tokens: int = 4096
+    """Length of the plan that sequences of 1,024, 3,072 and 4,096 tokens use the beginning of."""
 
     def __post_init__(self) -> None:
         require_at_least("Blocks.block", self.block, 1)
-        require_at_least("Blocks.window_blocks", self.window_blocks, 1)
         require_at_least("Blocks.random_blocks", self.random_blocks, 0)
+        require_at_least("Blocks.plan_tokens", self.plan_tokens, self.block)
+
+    @property
+    def heads_differ(self) -> bool:
+        """Whether each head draws random blocks of its own."""
+        return self.seed is not None and self.random_blocks > 0
+
+    @property
+    def whole_up_to(self) -> int:
+        """Tokens of the longest sequence in which everything sees everything."""
+        return (5 + 2 * self.random_blocks) * self.block
 
 
 Reach = Whole | Window | WindowAndGlobals | Blocks
@@ -100,21 +118,48 @@ class Alibi:
 class Disentangled:
     """He et al. 2021 (DeBERTa): content-position terms from a table of distances shared by all layers.
 
-    Distances beyond ``max_distance`` count as it. ``buckets`` > 0 merges far distances on a
-    logarithmic scale (v2 and v3). ``shared_projections``: the table goes through the content's own
-    query and key projections. Every term is divided by sqrt(K * (1 + number of position terms)).
+    The table has a vector for every distance ``i - j`` of query i and key j from ``-span`` to
+    ``span - 1``; what is farther counts as the farthest. Content to position adds the query's product
+    with the distance as a key, position to content the key's with the distance as a query. Every term,
+    content's too, is divided by sqrt(K * (1 + number of position terms)).
     """
 
     max_distance: int
     buckets: int = 0
+    """Above 0, distances beyond half as many are merged on a logarithmic scale that reaches
+    ``max_distance - 1`` (He, Gao & Chen 2023), and the span is this instead of ``max_distance``."""
     content_to_position: bool = True
     position_to_content: bool = True
     shared_projections: bool = False
-    table_norm_eps: float | None = None
+    """The table goes through the content's own query and key projections."""
+    position_key_bias: bool = True
+    table_norm: Norm | None = None
+    """Of the table, once a forward pass."""
+    table_dropout: float = 0.0
+    """Share of the table dropped in training, anew in every layer."""
+    clamped: bool = False
+    """Distances are cut to ``max_distance - 1`` before they are merged, so the row of ``-span``, which no
+    text of the training reaches, is never read."""
 
     def __post_init__(self) -> None:
         require_at_least("Disentangled.max_distance", self.max_distance, 1)
         require_at_least("Disentangled.buckets", self.buckets, 0)
+        require_share("Disentangled.table_dropout", self.table_dropout)
+        if self.buckets and not 1 <= self.buckets // 2 < self.max_distance - 1:
+            raise InvalidRequest(
+                f"Disentangled.buckets is {self.buckets}; it must be at least 2, and half of it less than "
+                f"max_distance - 1, which is {self.max_distance - 1}"
+            )
+
+    @property
+    def span(self) -> int:
+        """Half the rows of the table."""
+        return self.buckets or self.max_distance
+
+    @property
+    def terms(self) -> int:
+        """How many terms a score has, content's included."""
+        return 1 + self.content_to_position + self.position_to_content
 
 
 AttentionPosition = NoPosition | Rotary | Alibi | Disentangled
@@ -145,21 +190,33 @@ class SoftmaxAttention:
 
 @dataclass(frozen=True)
 class LinearAttention:
-    """``phi(q) (phi(k) v) / (phi(q) sum phi(k))``, linear in tokens.
+    """``phi(q) sum(phi(k) v) / phi(q) sum(phi(k))``, linear in tokens; sums are over one sequence.
 
-    ``elu+1``: Katharopoulos et al. 2020. ``favor+``: Choromanski et al. 2021, with
-    ``random_features`` positive orthogonal features that approximate softmax.
+    ``elu+1``: Katharopoulos et al. 2020, ``phi(x) = elu(x) + 1``. ``favor+``: Choromanski et al. 2021,
+    with ``random_features`` positive orthogonal features whose products estimate
+    ``exp(q k / sqrt(K))``, so that the whole estimates softmax attention.
     """
 
     heads: int
     head_width: int
     feature_map: Literal["elu+1", "favor+"]
     random_features: int = 0
+    """How many there are for ``favor+``; 0 for ``elu+1``, which draws none."""
+    eps: float = 1e-6
+    """Added to the denominator (``elu+1``) or to every feature (``favor+``), as their authors' code does."""
     bias: bool = True
 
     def __post_init__(self) -> None:
         require_at_least("heads", self.heads, 1)
         require_at_least("head_width", self.head_width, 1)
+        drawn = self.feature_map == "favor+"
+        if drawn != (self.random_features > 0):
+            wanted = "at least 1" if drawn else "0"
+            raise InvalidRequest(
+                f"random_features is {self.random_features}; for {self.feature_map} it must be {wanted}"
+            )
+        if not self.eps >= 0:
+            raise InvalidRequest(f"eps is {self.eps}; it must be at least 0")
 
 
 Mixer = SoftmaxAttention | LinearAttention

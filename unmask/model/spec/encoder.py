@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from unmask.errors import InvalidRequest
-from unmask.model.spec.attention import Mixer
+from unmask.model.spec.attention import Disentangled, Mixer, SoftmaxAttention
 from unmask.model.spec.check import require_at_least, require_share
 from unmask.model.spec.heads import Head, role_of
 from unmask.model.spec.parts import Activation, FeedForward, Norm
@@ -82,11 +82,24 @@ class Layer:
 
 @dataclass(frozen=True)
 class Convolution:
-    """DeBERTa v2's convolution over the embedding's output, added after layer 0."""
+    """``norm(layer 0 + activation(conv(embedding)))``, the input of layer 1 (DeBERTa v2, the larger sizes).
+
+    Each token's neighbours at up to ``kernel // 2``; there is nothing beyond a sequence's ends.
+    """
 
     kernel: int
+    norm: Norm
     activation: Activation = "tanh"
     groups: int = 1
+    dropout: float = 0.0
+    """Share of the convolution's output dropped in training."""
+
+    def __post_init__(self) -> None:
+        require_at_least("Convolution.kernel", self.kernel, 1)
+        require_at_least("Convolution.groups", self.groups, 1)
+        require_share("Convolution.dropout", self.dropout)
+        if self.kernel % 2 == 0:
+            raise InvalidRequest(f"Convolution.kernel is {self.kernel}; it must be odd, to have a middle")
 
 
 @dataclass(frozen=True)
@@ -143,6 +156,18 @@ class EncoderSpec:
         for group in Counter(sharing):
             if len({layer for layer, uses in zip(self.layers, sharing, strict=True) if uses == group}) > 1:
                 raise InvalidRequest(f"layers that share weights {group} differ from one another")
+
+    @property
+    def distances(self) -> Disentangled | None:
+        """What its layers with disentangled positions, which share one table, agree on."""
+        found = {
+            layer.mixer.position
+            for layer in self.layers
+            if isinstance(layer.mixer, SoftmaxAttention) and isinstance(layer.mixer.position, Disentangled)
+        }
+        if len(found) > 1:
+            raise InvalidRequest("layers with disentangled positions share one table and must agree on it")
+        return next(iter(found), None)
 
     @property
     def weights_of_layer(self) -> tuple[int, ...]:

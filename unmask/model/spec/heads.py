@@ -11,8 +11,9 @@ Role = Literal["next_sentence", "sentence_order", "replaced", "sequence", "token
 two segments are in order (Lan et al. 2020), which tokens were replaced (Clark et al. 2020), the class of
 the text, the class of each token, or where an answer starts and ends."""
 
-Reads = Literal["pooler", "first", "mean", "tokens"]
-"""The state a classifier reads: the pooler's, the first token's, the mean of all, or every token's own."""
+Reads = Literal["pooler", "first", "mean", "tokens", "tokens_and_first"]
+"""The state a classifier reads: the pooler's, the first token's, the mean of all, every token's own, or
+the sum of every token's own and the first token's."""
 
 
 @dataclass(frozen=True)
@@ -29,15 +30,31 @@ class Transform:
 
 
 @dataclass(frozen=True)
+class ResidualTransform:
+    """A layer's feed-forward part once more: dense layer to ``width``, activation, dense layer back to the
+    encoder's width, added to the state, norm (BigBird's head for answers, Zaheer et al. 2020).
+    """
+
+    width: int
+    activation: Activation
+    norm: Norm
+
+    def __post_init__(self) -> None:
+        require_at_least("width of a head's transform", self.width, 1)
+
+
+@dataclass(frozen=True)
 class MaskedLM:
     """Logits over the vocabulary for each token: transform, then the word embedding as a matrix.
 
-    ``tied=False``: a matrix of its own. ``bias``: one number a word.
+    ``tied=False``: a matrix of its own. ``bias``: one number a word. ``enhanced``: trained on the states of
+    a decoder that knows absolute positions (He et al. 2021), which is not built; a head of its own role.
     """
 
     transform: Transform | None
     tied: bool = True
     bias: bool = True
+    enhanced: bool = False
 
 
 @dataclass(frozen=True)
@@ -47,8 +64,10 @@ class Classifier:
     role: Role
     classes: int
     reads: Reads
-    transform: Transform | None = None
+    transform: Transform | ResidualTransform | None = None
     bias: bool = True
+    input_norm: Norm | None = None
+    """Of the state, before the transform."""
 
     def __post_init__(self) -> None:
         require_at_least("classes", self.classes, 1)
@@ -58,5 +77,7 @@ Head = MaskedLM | Classifier
 
 
 def role_of(head: Head) -> str:
-    """The name of a head among those of an encoder; ``masked`` for a predictor of words."""
-    return "masked" if isinstance(head, MaskedLM) else head.role
+    """The name of a head among those of an encoder; ``masked`` (or ``enhanced``) for a predictor of words."""
+    if isinstance(head, MaskedLM):
+        return "enhanced" if head.enhanced else "masked"
+    return head.role

@@ -4,7 +4,10 @@ A row names a module (the part before ``.weight`` or ``.bias``) or a whole tenso
 the number of a layer's set of weights.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+
+from unmask.model.spec.encoder import EncoderSpec
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,16 @@ class Concat:
 
 
 @dataclass(frozen=True)
+class Reorder:
+    """One of theirs is one of ours with equal pieces of its first axis in another order."""
+
+    theirs: str
+    ours: str
+    order: Callable[[EncoderSpec], tuple[int, ...]]
+    """For each piece of ours, which piece of theirs it is."""
+
+
+@dataclass(frozen=True)
 class Ignore:
     """Theirs that have no place here (``*`` matches anything), and why."""
 
@@ -39,4 +52,4 @@ class Copy:
     ours: str
 
 
-Row = Rename | Concat | Copy | Ignore
+Row = Rename | Concat | Reorder | Copy | Ignore

@@ -111,8 +111,8 @@ def build(
         for ours, sources in made.sources.items()
     }
     for ours, row in made.reorders.items():
-        order = row.order(checkpoint.spec)
-        state[ours] = state[ours].unflatten(0, (len(order), -1))[list(order)].flatten(0, 1)
+        order, shape = row.order(checkpoint.spec), state[ours].shape
+        state[ours] = state[ours].reshape(len(order), -1, *shape[1:])[list(order)].reshape(shape)
     for ours, tensor in state.items():
         state[ours] = tensor.to(device=_device(device), dtype=DTYPES[dtype])
         if not torch.isfinite(state[ours]).all():

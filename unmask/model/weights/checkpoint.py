@@ -61,7 +61,7 @@ def read_checkpoint(source: Source, compat: Compat = "published") -> Checkpoint:
     tensors = stored_tensors(folder)
     shapes = {canonical(name, family.prefixes): tensor.shape for name, tensor in tensors.items()}
     spec = family.adapt(spec, shapes, config)
-    tokenizer = Tokenizer.from_files(_present(folder, TOKENIZER_FILES))
+    tokenizer = Tokenizer.from_files(_present(folder, TOKENIZER_FILES), config.maybe("model_type", str))
     if tokenizer.vocabulary_size > spec.embedding.vocabulary:
         raise CorruptCheckpoint(
             f"the tokenizer has {tokenizer.vocabulary_size} pieces and the model's vocabulary "

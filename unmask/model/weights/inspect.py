@@ -2,9 +2,14 @@
 
 from dataclasses import dataclass
 
-from unmask.model.spec import EmbeddingHead, EncoderSpec
+from unmask.model.spec import EmbeddingHead, EncoderSpec, MaskedLM
 from unmask.model.weights.build import claims, parameter_count
 from unmask.model.weights.checkpoint import Checkpoint
+
+ENHANCED = (
+    "the enhanced mask decoder is not run: its head reads the encoder's last states, "
+    "without absolute positions"
+)
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,12 @@ class Inspection:
     head: EmbeddingHead | None
     head_missing: str | None
     """Why there is no embedding head."""
+    trained_tokens: int | None
+    """The longest text of its training, where longer ones can be read."""
+    approximated: tuple[str, ...]
+    """What is read and computed otherwise than by its authors, a sentence each."""
+    compat_differs: str | None
+    """What ``compat="hf"`` changes for this family; None where nothing."""
     unread_config: tuple[str, ...]
     """Keys of config.json that nothing understands."""
     tensors: tuple[TensorFate, ...]
@@ -66,6 +77,14 @@ def inspect(checkpoint: Checkpoint) -> Inspection:
         tokenizer=checkpoint.tokenizer.description,
         head=head if isinstance(head, EmbeddingHead) else None,
         head_missing=head if isinstance(head, str) else None,
+        trained_tokens=checkpoint.trained_tokens,
+        approximated=_approximated(checkpoint.spec),
+        compat_differs=checkpoint.family.differs or None,
         unread_config=checkpoint.unread_config,
         tensors=fates,
     )
+
+
+def _approximated(spec: EncoderSpec) -> tuple[str, ...]:
+    enhanced = any(isinstance(head, MaskedLM) and head.enhanced for head in spec.heads)
+    return (ENHANCED,) if enhanced else ()

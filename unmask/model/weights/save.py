@@ -29,10 +29,10 @@ def their_tensors(encoder: Encoder, family: Family) -> dict[str, Tensor]:
         if move.reorder is not None:
             order = move.reorder.order(encoder.spec)
             back = sorted(range(len(order)), key=order.__getitem__)
-            tensor = tensor.unflatten(0, (len(order), -1))[back].flatten(0, 1)
+            tensor = tensor.reshape(len(order), -1, *tensor.shape[1:])[back].reshape(tensor.shape)
         parts = tensor.chunk(len(move.theirs))
         # Their classes keep the encoder under the model's name, beside the heads.
-        prefix = family.prefix if encoder.spec.heads and not move.ours.startswith("heads.") else ""
+        prefix = family.prefix if encoder.spec.heads and not move.ours.startswith(family.beside) else ""
         tensors |= {prefix + name: part.contiguous() for name, part in zip(move.theirs, parts, strict=True)}
     return tensors
 

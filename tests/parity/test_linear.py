@@ -1,0 +1,270 @@
+"""Linear attention and FAVOR+: the formulas, what the papers prove of them, both families' folders."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from tests.support import plain
+from tests.support.specs import SPECS, random_encoder
+from unmask.errors import InvalidRequest, UnknownArchitecture
+from unmask.model.families import FAMILIES
+from unmask.model.families import linear as linear_page
+from unmask.model.families import performer as performer_page
+from unmask.model.layers import LinearMixer
+from unmask.model.layers.linear_attention import log_features, orthogonal_rows
+from unmask.model.spec import Classifier, LinearAttention, MaskedLM, Transform
+from unmask.model.weights import Source, read_checkpoint
+from unmask.model.weights.build import build
+from unmask.model.weights.save import save, their_tensors
+from unmask.settings import Settings
+from unmask.text import PackedBatch, SequenceLayout
+
+SIZES = {"layers": 2, "width": 21, "heads": 3, "feedforward": 10, "vocabulary": 31, "positions": 40}
+PAGES = {
+    "linear": linear_page.spec(**SIZES, eps=1e-3),
+    "performer": performer_page.spec(**SIZES, random_features=5, eps=1e-3),
+    "performer, features by width": performer_page.spec(**SIZES),
+}
+TEXTS = [[7, 8, 9, 10, 11], [5], list(range(5, 30))]
+
+
+def family_named(name):
+    return next(family for family in FAMILIES if family.name == name)
+
+
+def heads_of(spec):
+    transform = Transform(spec.width, "gelu", spec.layers[0].norm)
+    return {
+        "none": (),
+        "masked": (MaskedLM(transform),),
+        "pretraining": (MaskedLM(transform), Classifier("next_sentence", 2, "pooler")),
+        "sequence": (Classifier("sequence", 4, "pooler"),),
+        "tokens": (Classifier("tokens", 6, "tokens"),),
+        "span": (Classifier("span", 2, "tokens"),),
+    }
+
+
+def write_folder(folder, spec):
+    """A checkpoint folder of ours, put together by hand; returns the encoder that is in it."""
+    encoder = random_encoder(spec, dtype=torch.float64)
+    family = family_named("linear" if spec.layers[0].mixer.feature_map == "elu+1" else "performer")
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(family.write(spec)))
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    (folder / "vocab.txt").write_text("\n".join([*words, *map(str, range(26))]) + "\n")
+    save_file(their_tensors(encoder, family), folder / "model.safetensors", metadata={"format": "pt"})
+    return encoder
+
+
+@pytest.mark.parametrize("head", ["none", "masked", "pretraining", "sequence", "tokens", "span"])
+@pytest.mark.parametrize("page", PAGES)
+def test_a_folder_is_read_and_written_the_same(page, head, tmp_path):
+    spec = replace(PAGES[page], heads=heads_of(PAGES[page])[head])
+    original = write_folder(tmp_path / "first", spec)
+    for source, target in (("first", "ours"), ("ours", "again")):
+        checkpoint = read_checkpoint(Source(tmp_path / source, source))
+        assert checkpoint.spec == spec
+        assert checkpoint.unread_config == ()
+        loaded = build(checkpoint, dtype="float64")
+        save(loaded, checkpoint, tmp_path / target)
+    ours, again = (
+        {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("ours", "again")
+    )
+    assert ours == again
+    assert loaded.state_dict().keys() == original.state_dict().keys()
+    for name, tensor in original.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], tensor), name
+    batch = PackedBatch.of_ids(TEXTS)
+    with torch.inference_mode():
+        states = [encoder.encode(batch) for encoder in (original, loaded)]
+        torch.testing.assert_close(*states, rtol=0, atol=1e-12)
+        for role in loaded.heads:
+            both = (encoder.logits(role, states[0], batch.layout) for encoder in (original, loaded))
+            torch.testing.assert_close(*both, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_loaded_folder_equals_the_formulas(page, tmp_path):
+    spec = PAGES[page]
+    encoder = write_folder(tmp_path / "folder", spec)
+    weights = {name: tensor.numpy() for name, tensor in encoder.state_dict().items()}
+    checkpoint = read_checkpoint(Source(tmp_path / "folder", "tiny"))
+    batch = PackedBatch.of_ids(TEXTS)
+    for dtype, tolerance in (("float64", 1e-10), ("float32", 1e-5)):
+        with torch.inference_mode():
+            states = build(checkpoint, dtype=dtype).encode(batch).double().numpy()
+        for sequence, ids in enumerate(TEXTS):
+            expected = plain.encode(spec, weights, ids, [0] * len(ids), None)[-1]
+            np.testing.assert_allclose(states[batch.layout.rows(sequence)], expected, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_settings_that_are_not_built_are_refused(page):
+    spec = PAGES[page]
+    family = family_named(page.split(",")[0])
+    written = family.write(spec)
+    assert family.read(Settings("config.json", written), "published") == spec
+    wrong = {"is_decoder": True, "feature_map": "relu", "attention_probs_dropout_prob": 0.1}
+    for key, value in wrong.items():
+        with pytest.raises(UnknownArchitecture, match=f"{key} is {value!r}; only"):
+            family.read(Settings("config.json", {**written, key: value}), "published")
+
+
+@pytest.mark.parametrize("name", ["linear", "performer"])
+def test_a_loud_neighbour_changes_nothing(name):
+    """Keys of huge norm beside a quiet text: their maximum must not reach what eps weighs in the other."""
+    torch.manual_seed(3)
+    spec = replace(SPECS[name].layers[0].mixer, eps=1e-2)
+    mixer = LinearMixer(spec, 12).double().eval()
+    quiet, loud = torch.randn(6, 12).double(), 40 * torch.randn(9, 12).double()
+
+    def mix(*texts):
+        layout = SequenceLayout.of_lengths([len(text) for text in texts])
+        x_TD = torch.cat(texts)
+        return mixer(x_TD, mixer.plan(layout, x_TD, None, {}), 0, None).split([len(text) for text in texts])
+
+    with torch.inference_mode():
+        alone = mix(quiet)[0]
+        torch.testing.assert_close(mix(loud, quiet)[1], alone, rtol=0, atol=1e-12)
+        torch.testing.assert_close(mix(quiet, loud, loud)[0], alone, rtol=0, atol=1e-12)
+        swapped = torch.cat([quiet[:1], loud[:5]])
+        assert not torch.allclose(mix(swapped)[0][0], alone[0], atol=1e-3)
+
+
+@pytest.mark.parametrize(("rows", "width"), [(3, 8), (8, 8), (21, 8), (5, 1)])
+def test_random_rows_are_orthogonal_in_blocks_with_gaussian_lengths(rows, width):
+    drawn = orthogonal_rows(rows, width, generator=torch.Generator().manual_seed(1))
+    assert drawn.shape == (rows, width)
+    directions = drawn / drawn.norm(dim=-1, keepdim=True)
+    for start in range(0, rows, width):
+        block = directions[start : start + width]
+        torch.testing.assert_close(block @ block.T, torch.eye(len(block)).double(), rtol=0, atol=1e-12)
+
+
+def test_each_random_row_is_a_standard_gaussian():
+    """Moments over draws, five standard errors wide: E w = 0, E w w^T = 1, E |w|^4 = K (K + 2)."""
+    width, draws = 4, 4000
+    generator = torch.Generator().manual_seed(2)
+    drawn = torch.stack([orthogonal_rows(3, width, generator=generator) for _ in range(draws)])
+    for row in drawn.unbind(1):
+        assert row.mean(0).abs().max() < 5 / math.sqrt(draws)
+        second = torch.einsum("ni,nj->ij", row, row) / draws
+        assert (second - torch.eye(width)).abs().max() < 5 * math.sqrt(2 / draws)
+        fourth = row.square().sum(-1).square()
+        assert abs(fourth.mean() - width * (width + 2)) < 5 * fourth.std() / math.sqrt(draws)
+
+
+def favor_estimate(q, k, rows):
+    """What the features say exp(q k / sqrt(K)) is, for every pair."""
+    log_q, log_k = (log_features(x[:, None], rows)[:, 0] for x in (q, k))
+    return (log_q[:, None] + log_k[None]).exp().mean(-1)
+
+
+def queries_and_keys(width, count=5):
+    generator = torch.Generator().manual_seed(4)
+    return torch.randn(2, count, width, generator=generator, dtype=torch.float64).unbind()
+
+
+def test_the_estimate_of_the_softmax_kernel_has_no_bias():
+    width, draws = 6, 3000
+    q, k = queries_and_keys(width)
+    exact = (q @ k.T / math.sqrt(width)).exp()
+    generator = torch.Generator().manual_seed(5)
+    made = torch.stack(
+        [favor_estimate(q, k, orthogonal_rows(width, width, generator=generator)) for _ in range(draws)]
+    )
+    error, standard_error = made.mean(0) - exact, made.std(0) / math.sqrt(draws)
+    assert (error.abs() < 5 * standard_error).all()
+    assert (standard_error < 0.2 * exact).all()  # or the test above would say nothing
+
+
+@pytest.mark.parametrize("features", [6, 24, 96])
+def test_the_error_of_the_estimate_is_within_the_bound_of_the_paper(features):
+    """Choromanski et al. 2021, lemma 2 and theorem 2: with independent features the mean squared error is
+    ``exp(|z|^2) SM^2 (1 - exp(-|z|^2)) / m`` with z = (q + k) / K^1/4; orthogonal ones do no worse.
+    """
+    width, draws = 6, 600
+    q, k = (0.6 * x for x in queries_and_keys(width))
+    exact = (q @ k.T / math.sqrt(width)).exp()
+    z2 = ((q[:, None] + k[None]) / width**0.25).square().sum(-1)
+    bound = z2.exp() * exact.square() * (1 - (-z2).exp()) / features
+    generator = torch.Generator().manual_seed(6)
+    squares = torch.stack(
+        [
+            (favor_estimate(q, k, orthogonal_rows(features, width, generator=generator)) - exact).square()
+            for _ in range(draws)
+        ]
+    )
+    noise = squares.std(0) / math.sqrt(draws)
+    assert (squares.mean(0) < bound + 5 * noise).all()
+    assert (squares.mean(0) > bound / 20).all()  # and the bound is of the right size
+
+
+def test_attention_converges_to_softmax_as_features_grow():
+    """The whole mixer against exact softmax attention: 16 times the features, a quarter of the error.
+
+    Asked for is half of it at each step, and less than 2 % of the exact outputs at 16,384 features.
+    """
+    width, heads = 12, 3
+    torch.manual_seed(7)
+    x_TD = torch.randn(9, width, dtype=torch.float64)
+    layout = SequenceLayout.of_lengths([5, 4])
+    errors = {}  # root mean square, as a share of that of the exact outputs
+    for features in (64, 1024, 16384):
+        spec = LinearAttention(heads, 4, "favor+", random_features=features, eps=0.0)
+        torch.manual_seed(8)
+        mixer = LinearMixer(spec, width).double()
+        found = []
+        for seed in range(4):
+            mixer.redraw(torch.Generator().manual_seed(seed))
+            with torch.inference_mode():
+                y_TD = mixer(x_TD, mixer.plan(layout, x_TD, None, {}), 0, None)
+                q, k, v = mixer.qkv(x_TD).unflatten(-1, (3, heads, 4)).unbind(-3)
+                parts = zip(*(tensor.transpose(0, 1).split([5, 4], 1) for tensor in (q, k, v)), strict=True)
+                exact = [torch.softmax(a @ b.mT / 2, -1) @ c for a, b, c in parts]
+                expected = mixer.out(torch.cat(exact, 1).transpose(0, 1).flatten(-2))
+            found.append((y_TD - expected).square().mean() / expected.square().mean())
+        errors[features] = float(torch.stack(found).mean().sqrt())
+    assert errors[1024] < errors[64] / 2
+    assert errors[16384] < errors[1024] / 2
+    assert errors[16384] < 0.02
+
+
+def test_features_are_drawn_again_in_training_only():
+    mixer = LinearMixer(LinearAttention(3, 4, "favor+", random_features=9), 12)
+    first = mixer.projection.clone()
+    mixer.redraw(torch.Generator().manual_seed(1))
+    second = mixer.projection.clone()
+    assert not torch.equal(first, second)
+    mixer.eval()
+    with pytest.raises(InvalidRequest, match="drawn in training only"):
+        mixer.redraw()
+    assert torch.equal(mixer.projection, second)
+    with pytest.raises(InvalidRequest, match="no random features"):
+        LinearMixer(LinearAttention(3, 4, "elu+1"), 12).redraw()
+
+
+@pytest.mark.parametrize("name", ["linear", "performer"])
+def test_features_of_half_precision_are_computed_in_float32(name):
+    encoder = random_encoder(SPECS[name])
+    batch = PackedBatch.of_ids(TEXTS)
+    with torch.inference_mode():
+        exact = encoder.encode(batch)
+        half = encoder.bfloat16().encode(batch)
+    assert half.dtype == torch.bfloat16
+    assert (half - exact).norm() < 0.05 * exact.norm()
+
+
+@pytest.mark.parametrize("name", ["linear", "performer"])
+def test_there_is_no_softmax_map_to_look_at(name):
+    from unmask.see import AttentionView
+    from unmask.text.encoding import Encoding
+
+    encoding = Encoding.__new__(Encoding)
+    with pytest.raises(UnknownArchitecture, match="LinearAttention has no softmax map to show"):
+        AttentionView(random_encoder(SPECS[name]), encoding)

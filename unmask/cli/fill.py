@@ -1,0 +1,46 @@
+"""``unmask fill``: the words behind a text's mask tokens."""
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from unmask.cli.input import STANDARD_INPUT, read_standard_input
+from unmask.cli.options import (
+    CompatOption,
+    DtypeOption,
+    JsonOption,
+    ModelOption,
+    RevisionOption,
+    TooLongOption,
+)
+from unmask.cli.output import console, print_json, safe, table
+
+
+def fill(
+    text: Annotated[str, Parameter(help="a text with mask tokens in it; - reads standard input")],
+    *,
+    model: ModelOption = "default",
+    revision: RevisionOption = None,
+    dtype: DtypeOption = "float32",
+    compat: CompatOption = "published",
+    top: Annotated[int, Parameter(help="how many words to show for each mask")] = 5,
+    too_long: TooLongOption = "error",
+    json: JsonOption = False,
+) -> None:
+    """Predict the words behind the mask tokens of a text, such as [MASK]."""
+    if text == STANDARD_INPUT:
+        text = read_standard_input()
+    from unmask.loaded import load
+
+    loaded = load(model, dtype=dtype, revision=revision, compat=compat)
+    filled = loaded.fill(text, top_k=top, too_long=too_long)
+    if json:
+        print_json({"model": loaded.name, "revision": loaded.revision, "text": text, "masks": filled})
+        return
+    for mask in filled:
+        before, after = text[max(0, mask.start - 40) : mask.start], text[mask.end : mask.end + 40]
+        console().print(f"{safe(before)}[bold]___[/bold]{safe(after)}")
+        shown = table(None, "probability", "word", "piece", right=("probability",))
+        for one in mask.predictions:
+            shown.add_row(f"{one.probability:.4f}", safe(one.text), safe(one.piece))
+        console().print(shown)

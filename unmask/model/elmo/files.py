@@ -1,0 +1,245 @@
+"""ELMo on disk: a folder of our own in safetensors, and the options.json and weights.hdf5 of the authors."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, fields
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from unmask.errors import CorruptCheckpoint, OutputError, TensorMismatch, UnknownArchitecture
+from unmask.files import read_bytes, whole_folder
+from unmask.model.elmo.network import Elmo, LayerMix
+from unmask.model.elmo.spec import ElmoSpec
+from unmask.optional import require
+from unmask.settings import Settings
+
+MODEL_TYPE = "unmask-elmo"
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+
+Array = NDArray[np.float32]
+
+
+def save_elmo(elmo: Elmo, folder: str | Path) -> None:
+    """Write config.json and model.safetensors; the folder appears whole or not at all.
+
+    Raises:
+        OutputError: the folder exists and is not empty, or cannot be written.
+    """
+    config = json.dumps({"model_type": MODEL_TYPE, **asdict(elmo.spec)}, indent=2, sort_keys=True) + "\n"
+    tensors = {name: tensor.contiguous() for name, tensor in elmo.state_dict().items()}
+    with whole_folder(Path(folder)) as partial_folder:
+        (partial_folder / CONFIG).write_text(config, encoding="utf-8")
+        try:
+            save_file(tensors, partial_folder / WEIGHTS, metadata={"format": "pt"})
+        except SafetensorError as error:
+            raise OutputError(f"cannot write {Path(folder) / WEIGHTS}: {error}") from None
+
+
+def load_elmo(folder: str | Path) -> Elmo:
+    """What `save_elmo` wrote, in evaluation mode.
+
+    Raises:
+        CheckpointError: what is wrong with the folder, in one sentence.
+    """
+    folder = Path(folder)
+    config = Settings.parse(read_bytes(folder / CONFIG, CorruptCheckpoint), CONFIG)
+    config.require("model_type", MODEL_TYPE)
+    config.require("activation", "relu", "tanh")
+    defaults = asdict(ElmoSpec())
+    values = {
+        field.name: config.take(field.name, defaults[field.name])
+        for field in fields(ElmoSpec)
+        if field.name != "filters"
+    }
+    spec = ElmoSpec(**values, filters=filters_of(config, "filters"))
+    refuse_unread(config)
+    try:
+        state = load_file(folder / WEIGHTS)
+    except (SafetensorError, OSError) as error:
+        raise CorruptCheckpoint(f"{folder / WEIGHTS} is damaged or incomplete: {error}") from None
+    return filled(spec, state, WEIGHTS)
+
+
+def read_published_elmo(options: str | Path, weights: str | Path) -> Elmo:
+    """The authors' two files (Peters et al. 2018), in evaluation mode; the mix of layers is the plain mean.
+
+    Raises:
+        MissingExtra: h5py is not installed.
+        CheckpointError: what is wrong with the files, in one sentence.
+    """
+    require("elmo")
+    import h5py  # type: ignore[import-untyped]
+
+    spec = published_spec(Settings.parse(read_bytes(Path(options), CorruptCheckpoint), Path(options).name))
+    stored: dict[str, Array] = {}
+
+    def collect(name: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset):
+            stored[name] = item[()]
+
+    try:
+        with h5py.File(weights, "r") as file:
+            file.visititems(collect)
+    except OSError as error:
+        raise CorruptCheckpoint(f"{weights} cannot be read as HDF5: {error}") from None
+    state: dict[str, Tensor] = {}
+    for theirs, ours in published_tensors(spec).items():
+        if theirs not in stored:
+            raise TensorMismatch(f"{weights} has no {theirs}, which options.json asks for")
+        try:
+            made = ours(stored.pop(theirs))
+        except ValueError as error:
+            raise TensorMismatch(f"{theirs} of {weights} has the wrong shape: {error}") from None
+        state |= {name: torch.tensor(array) for name, array in made.items()}
+    if stored:
+        raise TensorMismatch(
+            f"{weights} holds {', '.join(sorted(stored)[:3])}, which has no place in an ELMo"
+        )
+    state |= {f"mix.{name}": tensor for name, tensor in LayerMix(spec.layers + 1).state_dict().items()}
+    return filled(spec, state, str(weights))
+
+
+def published_spec(options: Settings) -> ElmoSpec:
+    """What options.json says. Keys outside its two sections are about training and change no output."""
+    options.require("bidirectional", True)
+    lstm, characters = (section(options, key) for key in ("lstm", "char_cnn"))
+    embedding = section(characters, "embedding")
+    lstm.require("use_skip_connections", True)
+    characters.require("activation", "relu", "tanh")
+    characters.take("n_characters", 0)  # 261 in training and 262 after it, for one row that masks
+    spec = ElmoSpec(
+        character_width=embedding.take("dim", 16),
+        word_characters=characters.take("max_characters_per_token", 50),
+        filters=filters_of(characters, "filters"),
+        activation=characters.take("activation", "relu"),
+        highways=characters.take("n_highway", 0),
+        width=lstm.take("projection_dim", 512),
+        cell_width=lstm.take("dim", 4096),
+        layers=lstm.take("n_layers", 2),
+        cell_clip=lstm.take("cell_clip", 3.0),
+        state_clip=lstm.take("proj_clip", 3.0),
+    )
+    for part in (lstm, characters, embedding):
+        refuse_unread(part)
+    return spec
+
+
+def published_tensors(spec: ElmoSpec) -> Mapping[str, Callable[[Array], Mapping[str, Array]]]:
+    """For each tensor of weights.hdf5, how it becomes one or more of ours. Theirs multiply from the right."""
+    table: dict[str, Callable[[Array], Mapping[str, Array]]] = {
+        "char_embed": partial(plain, "words.characters.weight"),
+        "CNN_proj/W_proj": partial(transposed, "words.projection.weight"),
+        "CNN_proj/b_proj": partial(plain, "words.projection.bias"),
+    }
+    for number in range(len(spec.filters)):
+        table[f"CNN/W_cnn_{number}"] = partial(convolution, f"words.filters.{number}.weight")
+        table[f"CNN/b_cnn_{number}"] = partial(plain, f"words.filters.{number}.bias")
+    for number in range(spec.highways):
+        for theirs, ours in (("transform", "transform"), ("carry", "gate")):
+            at = f"words.highways.{number}.{ours}"
+            table[f"CNN_high_{number}/W_{theirs}"] = partial(transposed, f"{at}.weight")
+            table[f"CNN_high_{number}/b_{theirs}"] = partial(plain, f"{at}.bias")
+    for direction, name in enumerate(("ahead", "back")):
+        for layer in range(spec.layers):
+            theirs = f"RNN_{direction}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
+            at = f"recurrent.{name}.{layer}"
+            table[f"{theirs}/W_0"] = partial(gate_matrices, at, spec.width)
+            table[f"{theirs}/B"] = partial(gate_biases, at)
+            table[f"{theirs}/W_P_0"] = partial(transposed, f"{at}.projection.weight")
+    return table
+
+
+def plain(name: str, theirs: Array) -> Mapping[str, Array]:
+    """As it is."""
+    return {name: theirs}
+
+
+def transposed(name: str, theirs: Array) -> Mapping[str, Array]:
+    """(in, out) to (out, in)."""
+    rows, columns = theirs.shape
+    return {name: theirs.reshape(rows, columns).T.copy()}
+
+
+def convolution(name: str, theirs: Array) -> Mapping[str, Array]:
+    """(1, width, in, out) to (out, in, width)."""
+    _, width, inner, outer = theirs.shape
+    return {name: theirs.reshape(width, inner, outer).transpose(2, 1, 0).copy()}
+
+
+def gate_matrices(at: str, width: int, theirs: Array) -> Mapping[str, Array]:
+    """Input above state, gates in the order input, new content, forget, output."""
+    rows_GD = forget_before_new(theirs.T)
+    return {f"{at}.inputs.weight": rows_GD[:, :width].copy(), f"{at}.state.weight": rows_GD[:, width:].copy()}
+
+
+def gate_biases(at: str, theirs: Array) -> Mapping[str, Array]:
+    """Likewise; their code adds 1 to the forget gate when it runs, ours keeps it in the bias."""
+    rows_G = forget_before_new(theirs).copy()
+    cell_width = len(rows_G) // 4
+    rows_G[cell_width : 2 * cell_width] += 1
+    return {f"{at}.state.bias": rows_G}
+
+
+def forget_before_new(theirs: Array) -> Array:
+    """Rows of the four gates in our order."""
+    admit, new, keep, show = np.split(theirs, 4)
+    return np.concatenate([admit, keep, new, show])
+
+
+def filled(spec: ElmoSpec, state: Mapping[str, Tensor], name: str) -> Elmo:
+    """The network with these weights, every one in its place and finite.
+
+    Raises:
+        TensorMismatch: one is missing, has no place or is of another shape.
+        CorruptCheckpoint: one holds a number that is not finite.
+    """
+    with torch.device("meta"):
+        elmo = Elmo(spec)
+    wanted = elmo.state_dict()
+    for ours in sorted(wanted.keys() ^ state.keys()):
+        raise TensorMismatch(
+            f"{name} {'lacks' if ours in wanted else 'holds'} {ours}; its config says otherwise"
+        )
+    for ours in wanted:
+        if state[ours].shape != wanted[ours].shape:
+            raise TensorMismatch(
+                f"{name} gives {ours} the shape {tuple(state[ours].shape)}, not {tuple(wanted[ours].shape)}"
+            )
+        if not torch.isfinite(state[ours]).all():
+            raise CorruptCheckpoint(f"{name}: the tensor {ours} holds a number that is not finite")
+    elmo.load_state_dict(dict(state), assign=True)
+    return elmo.eval()
+
+
+def filters_of(settings: Settings, key: str) -> tuple[tuple[int, int], ...]:
+    """Pairs of a width and a number.
+
+    Raises:
+        CorruptCheckpoint: the value is something else.
+    """
+    pairs: list[object] = settings.take(key, [])
+    filters = []
+    for pair in pairs:
+        if not isinstance(pair, list) or [type(number) for number in pair] != [int, int]:
+            raise settings.wrong(key, list)
+        filters.append((pair[0], pair[1]))
+    return tuple(filters)
+
+
+def section(settings: Settings, key: str) -> Settings:
+    """The settings within one key."""
+    return Settings(f"{settings.name}, {key}", settings.take(key, {}))
+
+
+def refuse_unread(settings: Settings) -> None:
+    """Raise `UnknownArchitecture` if there is a key that nothing has asked for."""
+    for key in sorted(settings.unread()):
+        raise UnknownArchitecture(f"{settings.name} says {key}, which is not built")

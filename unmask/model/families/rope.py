@@ -1,0 +1,30 @@
+"""Rotary positions as config.json writes them, for the families that have them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from unmask.model.spec import Rotary
+from unmask.settings import Settings
+
+
+def read_rope(values: Mapping[str, Any], theta: float, name: str = "rope_parameters") -> Rotary:
+    """The rotary positions in an object such as ``rope_parameters``; ``theta`` where it names none.
+
+    Of the ways to stretch positions only ``linear`` is built, which divides them by ``factor``.
+
+    Raises:
+        UnknownArchitecture: it asks for another way, or turns only some features of a head.
+    """
+    settings = Settings(f"config.json's {name}", values)
+    kind = "rope_type" if "rope_type" in values else "type"
+    settings.require(kind, "default", "linear")
+    settings.require("partial_rotary_factor", 1.0, None)
+    factor = settings.take("factor", 1.0) if values.get(kind) == "linear" else 1.0
+    return Rotary(settings.take("rope_theta", theta), scale=factor)
+
+
+def write_rope(rotary: Rotary) -> dict[str, Any]:
+    """The object that `read_rope` reads."""
+    if rotary.scale == 1.0:
+        return {"rope_theta": rotary.theta, "rope_type": "default"}
+    return {"factor": rotary.scale, "rope_theta": rotary.theta, "rope_type": "linear"}

@@ -1,0 +1,79 @@
+"""Which blocks a block of queries sees, and how often each is counted (Zaheer et al. 2020)."""
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.model.spec import Blocks
+
+PLANNED_LENGTHS = (1024, 3072, 4096)
+"""Tokens of sequences, counted in whole blocks, whose random blocks come from one plan for long texts."""
+
+FOCUS = 1024
+"""Tokens from the start of a sequence that this plan draws from."""
+
+
+@lru_cache(maxsize=64)
+def block_counts(reach: Blocks, blocks: int, heads: int) -> NDArray[np.int64]:
+    """How often each block of queries counts each block of keys, shape (H, blocks, blocks).
+
+    The windows and the two global blocks count once together; every random block counts once more,
+    also where the window holds it already or it was drawn twice.
+    """
+    number = np.arange(blocks)
+    ends = np.isin(number, (0, blocks - 1))
+    near = np.abs(number[:, None] - number[None, :]) <= 1
+    counts = np.repeat((near | ends[:, None] | ends[None, :])[None].astype(np.int64), heads, axis=0)
+    drawn = random_blocks(reach, blocks, heads)
+    rows = np.broadcast_to(number[None, 1:-1, None], drawn.shape)
+    head = np.broadcast_to(np.arange(heads)[:, None, None], drawn.shape)
+    np.add.at(counts, (head, rows, drawn), 1)
+    counts.flags.writeable = False
+    return counts
+
+
+def random_blocks(reach: Blocks, blocks: int, heads: int) -> NDArray[np.int64]:
+    """The random blocks of every block of queries but the first and the last, shape (H, blocks - 2, R).
+
+    Drawn as in the authors' code, so that a seed gives their blocks: one generator draws for all heads.
+    """
+    drawn = np.zeros((heads, blocks - 2, reach.random_blocks), dtype=np.int64)
+    if reach.seed is None:
+        return drawn
+    generator = np.random.RandomState(reach.seed)
+    if blocks * reach.block in PLANNED_LENGTHS:
+        for head in range(heads):
+            drawn[head] = _long_plan(reach, generator)[: blocks - 2]
+        return drawn
+    # Theirs draws for the last block too and throws that away, which no later draw of a layer notices.
+    for row in range(1, blocks - 1):
+        for head in range(heads):
+            drawn[head, row - 1] = _row(reach, row, generator)
+    return drawn
+
+
+def _row(reach: Blocks, row: int, generator: np.random.RandomState) -> NDArray[np.int64]:
+    end = 5 + 2 * reach.random_blocks
+    taken = {row - 1, row, row + 1, 0, end - 1}
+    if row == 1:
+        taken.add(end - 2)
+    if row == end - 2:
+        taken.add(1)
+    order = generator.permutation(np.arange(end))
+    return np.array([block for block in order if block not in taken][: reach.random_blocks], dtype=np.int64)
+
+
+def _long_plan(reach: Blocks, generator: np.random.RandomState) -> NDArray[np.int64]:
+    """One head's, for a text of ``plan_tokens``; rows of the last two blocks may repeat their window."""
+    blocks = reach.plan_tokens // reach.block
+    middle = np.arange(1, blocks - 1)
+    last = (FOCUS // reach.block if 2 * reach.block < FOCUS else blocks) - 1
+    plan = np.zeros((blocks - 2, reach.random_blocks), dtype=np.int64)
+    for row in range(1, blocks - 1):
+        if row > 2 and row in (blocks - 3, blocks - 2):
+            choice = middle[:last]
+        else:
+            choice = np.concatenate((middle[: max(0, min(row - 2, last))], middle[row + 1 : last]))
+        plan[row - 1] = generator.permutation(choice)[: reach.random_blocks]
+    return plan

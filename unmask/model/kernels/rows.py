@@ -1,0 +1,68 @@
+"""Every form of attention by its definition, a block of queries at a time, without N x N.
+
+What no faster kernel can do runs here: the tile functions on complete rows, in the precision of the
+inputs (float32 for half precision, in which a softmax would lose digits). Memory is linear in tokens in
+inference; where gradients are needed, torch keeps the probabilities of every block.
+"""
+
+import torch
+from torch import Tensor
+
+from unmask.model.kernels.interface import Attended, Capability
+from unmask.model.kernels.tile import ScoreTerms, Sight, Tile, probabilities
+from unmask.model.spec import Alibi, Blocks, Disentangled, NoPosition, Reach, Whole, Window, WindowAndGlobals
+from unmask.text.batch import SequenceLayout
+
+SCORES_AT_ONCE = 1 << 22
+"""Scores of one block over all heads: 16 MiB in float32, a few times of which are alive at once."""
+
+
+class RowsKernel:
+    """Blocks of complete rows, sequence by sequence."""
+
+    capability = Capability(
+        name="rows",
+        computes="the definitions, a block of queries at a time",
+        devices=frozenset({"cpu", "cuda"}),
+        dtypes=frozenset({"float64", "float32", "bfloat16", "float16"}),
+        reaches=frozenset({Whole, Window, WindowAndGlobals, Blocks}),
+        positions=frozenset({NoPosition, Alibi, Disentangled}),
+        gradients=True,
+        dropout=True,
+        log_sum_exp=True,
+    )
+
+    def plan(self, layout: SequenceLayout, reach: Reach, device: torch.device) -> SequenceLayout:
+        """The layout itself."""
+        return layout
+
+    def attend(
+        self,
+        q_THK: Tensor,
+        k_THK: Tensor,
+        v_THK: Tensor,
+        plan: SequenceLayout,
+        *,
+        reach: Reach,
+        terms: ScoreTerms,
+        dropout: float = 0.0,
+        log_sum_exp: bool = False,
+    ) -> Attended:
+        """Block by block: scores, mask, softmax, dropout of probabilities, mix."""
+        exact, heads = torch.promote_types(q_THK.dtype, torch.float32), q_THK.shape[1]
+        mixed, sums = [], []
+        for sequence in range(plan.sequence_count):
+            tokens = plan.rows(sequence)
+            length = tokens.stop - tokens.start
+            sight = Sight.of(plan, sequence, heads)
+            q_NHK, k_NHK, v_NHK = (x[tokens].to(exact) for x in (q_THK, k_THK, v_THK))
+            block = max(1, SCORES_AT_ONCE // (heads * length))
+            for first in range(0, length, block):
+                end = min(first + block, length)
+                tile = Tile(first, end, 0, length)
+                p_HRN, lse_HR = probabilities(tile, q_NHK[first:end], k_NHK, reach, terms, sight=sight)
+                p_HRN = torch.nn.functional.dropout(p_HRN, dropout)
+                mixed.append(torch.einsum("hrn,nhk->rhk", p_HRN, v_NHK))
+                sums.append(lse_HR.T)
+        lse_TH = torch.cat(sums).to(q_THK.dtype) if log_sum_exp else None
+        return Attended(torch.cat(mixed).to(q_THK.dtype), lse_TH)

@@ -1,0 +1,68 @@
+"""Disentangled positions: the table of distances that layers share, and each layer's projections of it."""
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from unmask.errors import UnknownArchitecture
+from unmask.model.kernels import DistanceTerms, ScoreTerms
+from unmask.model.layers.parts import build_norm
+from unmask.model.spec import Disentangled, SoftmaxAttention
+
+
+class DistanceTable(nn.Module):
+    """A vector for every distance from ``-span`` to ``span - 1`` (He et al. 2021), normalised (v2 and v3)."""
+
+    def __init__(self, position: Disentangled, width: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(2 * position.span, width)
+        self.norm = build_norm(position.table_norm, width)
+
+    def forward(self) -> Tensor:
+        """Shape (P, D); the same for every layer of a forward pass."""
+        table_PD: Tensor = self.norm(self.table.weight)
+        return table_PD
+
+
+class DistanceProjections(nn.Module):
+    """One layer's view of the table as keys and as queries, with projections of its own or of content."""
+
+    def __init__(self, spec: SoftmaxAttention, position: Disentangled, width: int) -> None:
+        super().__init__()
+        if position.shared_projections and not spec.query_bias == spec.key_bias == spec.value_bias:
+            raise UnknownArchitecture(
+                "projections shared with content are built with biases on all or none of them"
+            )
+        self.position = position
+        self.heads = spec.heads
+        self.inner = spec.heads * spec.head_width
+        own = not position.shared_projections
+        self.key = self.query = None
+        if own and position.content_to_position:
+            self.key = nn.Linear(width, self.inner, bias=position.position_key_bias)
+        if own and position.position_to_content:
+            self.query = nn.Linear(width, self.inner)
+        self.dropout = nn.Dropout(position.table_dropout)
+
+    def forward(self, table_PD: Tensor, content: nn.Linear) -> ScoreTerms:
+        """What this layer adds to scores.
+
+        Args:
+            table_PD: the table of distances.
+            content: the layer's projection of content to queries, keys and values.
+        """
+        position, table_PD = self.position, self.dropout(table_PD)
+        keys_PHK = queries_PHK = None
+        if position.content_to_position:
+            keys_PHK = self._project(table_PD, self.key, content, 1)
+        if position.position_to_content:
+            queries_PHK = self._project(table_PD, self.query, content, 0)
+        return ScoreTerms(distances=DistanceTerms(position, keys_PHK, queries_PHK))
+
+    def _project(self, table_PD: Tensor, own: nn.Linear | None, content: nn.Linear, part: int) -> Tensor:
+        if own is None:
+            rows = slice(part * self.inner, (part + 1) * self.inner)
+            bias = None if content.bias is None else content.bias[rows]
+            table = functional.linear(table_PD, content.weight[rows], bias)
+        else:
+            table = own(table_PD)
+        return table.view(len(table), self.heads, -1)

@@ -1,0 +1,206 @@
+"""From the files of a folder to a tokenizer: which of them counts, and whose rules it follows."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import tokenizers
+from tokenizers import AddedToken, normalizers, pre_tokenizers
+
+from unmask.errors import CorruptCheckpoint, UnknownArchitecture
+from unmask.settings import Settings
+from unmask.text.byte_pair import byte_pair, names_of
+from unmask.text.formats import set_format
+from unmask.text.sentence_piece import (
+    ALBERT,
+    BIG_BIRD,
+    CAMEMBERT,
+    DEBERTA_V2,
+    XLM_ROBERTA,
+    Layout,
+    sentence_piece,
+)
+from unmask.text.special import ANGLES, BRACKETS, add_tokens, known_roles, special_tokens
+from unmask.text.word_piece import word_piece
+
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "spiece.model",
+    "spm.model",
+    "sentencepiece.bpe.model",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+)
+"""The files of a checkpoint folder that belong to its tokenizer."""
+
+CLASS_OF = {
+    "albert": "Albert",
+    "big_bird": "BigBird",
+    "camembert": "Camembert",
+    "deberta": "Deberta",
+    "deberta-v2": "DebertaV2",
+    "longformer": "Longformer",
+    "roberta": "Roberta",
+    "xlm-roberta": "XLMRoberta",
+}
+"""config.json's ``model_type`` -> the beginning of the ``tokenizer_class`` it goes with."""
+
+BYTE_PAIR_NAMES = {"Roberta": ANGLES, "Longformer": ANGLES, "Deberta": BRACKETS}
+SENTENCE_PIECE_LAYOUTS: Mapping[str, Mapping[str, Layout]] = {
+    "spiece.model": {"Albert": ALBERT, "BigBird": BIG_BIRD},
+    "spm.model": {"DebertaV2": DEBERTA_V2},
+    "sentencepiece.bpe.model": {"XLMRoberta": XLM_ROBERTA, "Camembert": CAMEMBERT},
+}
+"""File -> whose tokenizers are kept in a file of that name -> how."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """A tokenizer and where it came from."""
+
+    engine: tokenizers.Tokenizer
+    files: Mapping[str, bytes]
+    """Those it was read from and, where it was not there, ``tokenizer.json``."""
+    source: str
+    """The file, and what decided how it was read."""
+    special_tokens: Mapping[str, str]
+
+
+def build(files: Mapping[str, bytes], model_type: str | None) -> Built:
+    """See `unmask.text.Tokenizer.from_files`."""
+    config, named, added = (
+        Settings.parse(files.get(name), name)
+        for name in ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+    )
+    if "tokenizer.json" in files:
+        try:
+            engine = tokenizers.Tokenizer.from_buffer(files["tokenizer.json"])
+        except Exception as error:  # the package raises plain Exception for every fault
+            raise CorruptCheckpoint(f"tokenizer.json holds no tokenizer: {error}") from None
+        engine.no_truncation()
+        engine.no_padding()
+        source = ", ".join(["tokenizer.json", *_overrides(engine, config)])
+        roles = known_roles(engine, (config, named))
+        kept = dict(files)
+    else:
+        family = _family(config, model_type)
+        engine, special, segments, source = _from_vocabulary(files, config, named, family)
+        roles = add_tokens(engine, special, added, config)
+        set_format(engine, roles, segments=segments)
+        kept = {**files, "tokenizer.json": engine.to_str().encode()}
+        if "tokenizer_config.json" not in files:
+            kept["tokenizer_config.json"] = _config_file(roles, segments=segments)
+    _untrimmed(engine)
+    return Built(engine, kept, source, roles)
+
+
+def _family(config: Settings, model_type: str | None) -> str | None:
+    """Whose rules the folder says its tokenizer follows, as in `CLASS_OF`; None where it does not say."""
+    name = config.maybe("tokenizer_class", str)
+    if name is None or name in ("PreTrainedTokenizerFast", "TokenizersBackend"):
+        return CLASS_OF.get(model_type or "")
+    return name.removesuffix("Fast").removesuffix("Tokenizer")
+
+
+def _from_vocabulary(
+    files: Mapping[str, bytes], config: Settings, named: Settings, family: str | None
+) -> tuple[tokenizers.Tokenizer, dict[str, AddedToken], bool, str]:
+    """An engine still without its special tokens; these; whether pairs are in two segments; the source."""
+    configs = (config, named)
+    if "vocab.txt" in files:
+        special = special_tokens(configs, BRACKETS)
+        return word_piece(files["vocab.txt"], config, special), special, True, "vocab.txt"
+    if "vocab.json" in files and "merges.txt" in files:
+        found = names_of(files["vocab.json"])
+        names = found if family is None else BYTE_PAIR_NAMES.get(family)
+        reason = "by its special tokens" if family is None else f"read as {family}'s"
+        if names is None:
+            raise _unknown("vocab.json with merges.txt", family, BYTE_PAIR_NAMES)
+        special = special_tokens(configs, names, mask_takes_space=True)
+        engine = byte_pair(files["vocab.json"], files["merges.txt"], config, special)
+        kind = "BERT's pairs" if names is BRACKETS else "RoBERTa's pairs"
+        return engine, special, names is BRACKETS, f"vocab.json and merges.txt, {kind} ({reason})"
+    for name, layouts in SENTENCE_PIECE_LAYOUTS.items():
+        if name in files:
+            if family is None and len(layouts) == 1:
+                (family,) = layouts
+            layout = layouts.get(family or "")
+            if layout is None:
+                raise _unknown(name, family, layouts)
+            special = special_tokens(configs, layout.special, mask_takes_space=layout.mask_takes_space)
+            engine = sentence_piece(files[name], name, config, layout)
+            return engine, special, layout.segments, f"{name}, read as {family}'s"
+    raise CorruptCheckpoint(
+        f"the folder holds neither tokenizer.json nor {', '.join(('vocab.txt', *SENTENCE_PIECE_LAYOUTS))} "
+        "nor vocab.json with merges.txt, so no text can be read"
+    )
+
+
+def _unknown(name: str, family: str | None, known: Mapping[str, Any]) -> UnknownArchitecture:
+    read = f"{name} can be read as that of {' or '.join(known)}"
+    if family is None:
+        return UnknownArchitecture(
+            f"{read}, and neither tokenizer_class in tokenizer_config.json nor model_type in config.json "
+            "says which"
+        )
+    return UnknownArchitecture(f"{read}, and the folder says that its tokenizer is {family}'s")
+
+
+def _overrides(engine: tokenizers.Tokenizer, config: Settings) -> list[str]:
+    """Let tokenizer_config.json have the last word where `transformers` lets it, and say so.
+
+    A folder's tokenizer.json may be older than the settings beside it. Those are BERT's normalisation and
+    the space that byte-level BPE puts before the first word; a folder of another ``tokenizer_class``, or
+    of none, means what its tokenizer.json says.
+    """
+    family = _family(config, None)
+    said = []
+    normalizer, splitter = engine.normalizer, engine.pre_tokenizer
+    if isinstance(normalizer, normalizers.BertNormalizer) and family is not None:
+        for key, setting in (
+            ("do_lower_case", "lowercase"),
+            ("strip_accents", "strip_accents"),
+            ("tokenize_chinese_chars", "handle_chinese_chars"),
+        ):
+            value = config.maybe(key, bool)
+            if value is not None and value != getattr(normalizer, setting):
+                setattr(normalizer, setting, value)
+                said.append(f"{key} {value} by tokenizer_config.json")
+    if isinstance(splitter, pre_tokenizers.ByteLevel) and family is not None:
+        value = config.maybe("add_prefix_space", bool)
+        if value is not None and value != splitter.add_prefix_space:
+            splitter.add_prefix_space = value
+            said.append(f"add_prefix_space {value} by tokenizer_config.json")
+    return said
+
+
+def _config_file(roles: Mapping[str, str], *, segments: bool) -> bytes:
+    """The tokenizer_config.json that makes others read the tokenizer.json beside it as it stands."""
+    inputs = ["input_ids", *(["token_type_ids"] if segments else []), "attention_mask"]
+    settings: dict[str, Any] = {f"{role}_token": token for role, token in roles.items()}
+    settings |= {"model_input_names": inputs, "tokenizer_class": "PreTrainedTokenizerFast"}
+    return (json.dumps(settings, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
+
+
+def _untrimmed(engine: tokenizers.Tokenizer) -> None:
+    """Make the engine report the spaces of byte-level tokens, so that spans are cut by one rule for all.
+
+    What it does by itself leaves a token of nothing but a space with an empty span.
+    """
+    if engine.post_processor is None:
+        return
+    state = json.loads(engine.post_processor.__getstate__())
+    steps = state.get("processors", [state])
+    if not any(step.get("trim_offsets") for step in steps):
+        return
+    for step in steps:
+        if "trim_offsets" in step:
+            step["trim_offsets"] = False
+    carrier = json.loads(tokenizers.Tokenizer(tokenizers.models.WordLevel({}, unk_token="")).to_str())
+    carrier["post_processor"] = state
+    engine.post_processor = tokenizers.Tokenizer.from_str(json.dumps(carrier)).post_processor

@@ -1,0 +1,165 @@
+"""SentencePiece models (Kudo & Richardson 2018): ALBERT, BigBird, DeBERTa v2 and v3, XLM-R, CamemBERT.
+
+The text is split by the `tokenizers` package, which knows the algorithm and gives character spans;
+the `sentencepiece` package only supplies the format of the file. What the model file says of itself
+(normalisation, spaces, byte fallback) is followed, and what is done before it is the family's.
+"""
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import tokenizers
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
+
+from unmask.errors import CorruptCheckpoint, UnknownArchitecture
+from unmask.optional import require
+from unmask.settings import Settings
+from unmask.text.special import ANGLES, BRACKETS
+
+SPACE = "▁"
+UNIGRAM = 1
+"""`TrainerSpec.ModelType` of the file's format."""
+ORDINARY, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 3, 4, 5, 6
+"""`SentencePiece.Type` of the file's format; 2 is the unknown piece."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a family turns the pieces of a SentencePiece model into its vocabulary."""
+
+    special: Mapping[str, str]
+    """The usual name of each role's token."""
+    first: tuple[str, ...] = ()
+    """Pieces that stand before those of the model."""
+    dropped: int = 0
+    """How many pieces at the beginning of the model they stand for."""
+    segments: bool = True
+    """Pairs are in two segments with one separator between them (BERT), not in one with two (RoBERTa)."""
+    mask_takes_space: bool = False
+    """The mask token owns the space before it."""
+    lowercase: bool = False
+    """Text is lower-cased where no config says otherwise."""
+    cleans: bool = False
+    """ALBERT's cleaning: quotes, accents, and no piece that ends in a digit and a comma."""
+
+
+ALBERT = Layout(
+    {**BRACKETS, "unk": "<unk>", "pad": "<pad>"}, mask_takes_space=True, lowercase=True, cleans=True
+)
+BIG_BIRD = Layout({**BRACKETS, "unk": "<unk>", "pad": "<pad>"}, mask_takes_space=True)
+DEBERTA_V2 = Layout(BRACKETS)
+# fairseq's dictionary begins with its own special tokens; the ids of all others move.
+XLM_ROBERTA = Layout(
+    ANGLES, ("<s>", "<pad>", "</s>", "<unk>"), dropped=3, segments=False, mask_takes_space=True
+)
+CAMEMBERT = Layout(
+    ANGLES,
+    ("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"),
+    dropped=1,
+    segments=False,
+    mask_takes_space=True,
+)
+
+
+def sentence_piece(content: bytes, name: str, config: Settings, layout: Layout) -> tokenizers.Tokenizer:
+    """The engine of a SentencePiece model, without its special tokens and pair format.
+
+    Args:
+        content: the file.
+        name: what errors call it.
+        config: tokenizer_config.json.
+        layout: the family's.
+
+    Raises:
+        CorruptCheckpoint: it is no SentencePiece model.
+        UnknownArchitecture: it is of a kind that none of the families uses.
+        MissingExtra: the packages that read the format are not installed.
+    """
+    proto = _read(content, name)
+    trainer, rules = proto.trainer_spec, proto.normalizer_spec
+    if trainer.treat_whitespace_as_suffix:
+        raise UnknownArchitecture(
+            f"{name} writes spaces at the end of words; only at their beginning is built"
+        )
+    config.require("sp_model_kwargs", {}, None)
+    pieces = [(piece, 0.0) for piece in layout.first]
+    pieces += _scored(proto, penalise_commas=layout.cleans)[layout.dropped :]
+    unknown = layout.first.index(layout.special["unk"]) if layout.first else int(trainer.unk_id)
+    if not 0 <= unknown < len(pieces):
+        raise CorruptCheckpoint(f"{name} has no piece for what it does not know")
+    if trainer.model_type != UNIGRAM:
+        raise UnknownArchitecture(f"{name} is no unigram model; only a unigram model is built")
+    model = models.Unigram(pieces, unk_id=unknown, byte_fallback=trainer.byte_fallback)
+    engine = tokenizers.Tokenizer(model)
+    engine.normalizer = normalizers.Sequence(_normalizers(rules, config, layout))
+    scheme = "always" if rules.add_dummy_prefix and config.take("add_prefix_space", True) else "never"
+    whole = not (rules.remove_extra_whitespaces and trainer.split_by_whitespace)
+    splits: list[Any] = [pre_tokenizers.WhitespaceSplit()] if layout.cleans else []
+    if config.maybe("split_by_punct", bool):
+        splits.append(pre_tokenizers.Punctuation(behavior="isolated"))
+    splits.append(pre_tokenizers.Metaspace(SPACE, prepend_scheme=scheme, split=not whole))
+    engine.pre_tokenizer = pre_tokenizers.Sequence(splits)
+    engine.decoder = decoders.Metaspace(SPACE, prepend_scheme=scheme)
+    # The model never reads a control token out of text by its pieces; as an added token it is the caller's.
+    kept = proto.pieces[layout.dropped :]
+    engine.add_special_tokens(
+        [AddedToken(piece.piece, special=True) for piece in kept if piece.type == CONTROL]
+    )
+    return engine
+
+
+def _read(content: bytes, name: str) -> Any:
+    require("sentencepiece")
+    # The format's module is generated and untyped.
+    proto = importlib.import_module("sentencepiece.sentencepiece_model_pb2").ModelProto()
+    error_type = importlib.import_module("google.protobuf.message").DecodeError
+    try:
+        proto.ParseFromString(content)
+    except error_type as error:
+        raise CorruptCheckpoint(f"{name} is no SentencePiece model: {error}") from None
+    if not proto.pieces:
+        raise CorruptCheckpoint(f"{name} is no SentencePiece model: it has no pieces")
+    return proto
+
+
+def _scored(proto: Any, *, penalise_commas: bool) -> list[tuple[str, float]]:
+    """Pieces and the scores that make the `tokenizers` package choose as SentencePiece does."""
+    highest = max(0.0, *(piece.score for piece in proto.pieces if piece.type == ORDINARY))
+    scored = []
+    for piece in proto.pieces:
+        text, score = piece.piece, piece.score
+        if piece.type == USER_DEFINED:
+            # SentencePiece's own score for a piece that its maker asked for; its highest is never below 0.
+            score = len(text.encode()) * highest - 0.1
+        elif piece.type in (UNUSED, BYTE):
+            score -= 100
+        if penalise_commas and len(text) > 1 and text[-1] == "," and text[-2].isdigit():
+            # ALBERT's authors take such pieces apart; with so low a score they are never chosen.
+            score -= 100
+        scored.append((text, score))
+    return scored
+
+
+def _normalizers(rules: Any, config: Settings, layout: Layout) -> list[Any]:
+    steps: list[Any] = []
+    if layout.cleans:
+        config.require("remove_space", True)
+        steps += [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
+        if not config.take("keep_accents", False):
+            steps += [normalizers.NFKD(), normalizers.StripAccents()]
+    if config.take("do_lower_case", layout.lowercase):
+        steps.append(normalizers.Lowercase())
+    if rules.precompiled_charsmap:
+        if "nfkc" in rules.name:
+            # NFKC of NFC is NFKC; the package applies the model's own table to letters with few marks only.
+            steps.append(normalizers.NFC())
+        steps.append(normalizers.Precompiled(rules.precompiled_charsmap))
+    if rules.remove_extra_whitespaces:
+        # SentencePiece means U+0020 alone; other white space it keeps as the characters they are.
+        steps += [
+            normalizers.Replace(Regex(" {2,}"), " "),
+            normalizers.Replace(Regex(r"\A +| +\z"), ""),
+        ]
+    return steps

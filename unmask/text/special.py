@@ -1,0 +1,112 @@
+"""The special tokens of a tokenizer: which token plays which role, and what its files say about it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tokenizers import AddedToken, Tokenizer
+
+from unmask.errors import CorruptCheckpoint
+from unmask.settings import Settings
+
+ROLES = ("unk", "cls", "sep", "pad", "mask")
+"""What a special token can be for."""
+
+BRACKETS: Mapping[str, str] = {role: f"[{role.upper()}]" for role in ROLES}
+"""BERT's names."""
+
+ANGLES: Mapping[str, str] = {"unk": "<unk>", "cls": "<s>", "sep": "</s>", "pad": "<pad>", "mask": "<mask>"}
+"""RoBERTa's names."""
+
+FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
+"""What a file may say about an added token beside its spelling."""
+
+
+def special_tokens(
+    configs: Sequence[Settings], usual: Mapping[str, str], *, mask_takes_space: bool = False
+) -> dict[str, AddedToken]:
+    """The token of each role, from the first of ``configs`` that names it, else the family's usual name.
+
+    A pad or mask token that is named null is left out. ``mask_takes_space`` says whether the usual mask
+    token owns the space before it, as that of RoBERTa does.
+    """
+    found = {}
+    for role in ROLES:
+        key = f"{role}_token"
+        config = next((config for config in configs if key in config.values), None)
+        value = usual[role] if config is None else config.values[key]
+        if value is None and role in ("pad", "mask"):
+            continue
+        flags: dict[str, bool] = {"lstrip": True} if role == "mask" and mask_takes_space else {}
+        if isinstance(value, dict):
+            flags = {flag: bool(value[flag]) for flag in FLAGS if flag in value}
+            value = value.get("content")
+        if not isinstance(value, str):
+            assert config is not None, "the usual names are strings"
+            raise config.wrong(key, str)
+        found[role] = AddedToken(value, special=True, **flags)
+    return found
+
+
+def add_tokens(
+    engine: Tokenizer, roles: Mapping[str, AddedToken], added: Settings, config: Settings
+) -> dict[str, str]:
+    """Make the special tokens known, append those that are in no vocabulary, and check the ids that are said.
+
+    Args:
+        engine: is changed in place.
+        roles: as `special_tokens` found them.
+        added: added_tokens.json, spelling -> id.
+        config: tokenizer_config.json, whose added_tokens_decoder is id -> spelling and flags.
+
+    Returns:
+        The spelling of each role's token.
+    """
+    said: dict[str, tuple[int, AddedToken]] = {}
+    for content, index in added.values.items():
+        if type(index) is not int:
+            raise added.wrong(content, int)
+        special = any(token.content == content for token in roles.values())
+        said[content] = index, AddedToken(content, special=special, normalized=not special)
+    for index, entry in (config.maybe("added_tokens_decoder", dict) or {}).items():
+        if not (isinstance(entry, dict) and isinstance(entry.get("content"), str) and index.isdecimal()):
+            raise CorruptCheckpoint(
+                f"{config.name} has an added token {index!r} without a spelling: {entry!r}"
+            )
+        said[entry["content"]] = int(index), _token(entry)
+    # A flag that is said of a role's token by its id is the published one.
+    tokens = {token.content: token for token in roles.values()}
+    tokens |= {content: token for content, (_, token) in said.items()}
+    last = max((index for index, _ in said.values()), default=0) + 1
+    for token in sorted(tokens.values(), key=lambda token: said.get(token.content, (last,))[0]):
+        engine.add_special_tokens([token]) if token.special else engine.add_tokens([token])
+    for content, (index, _) in said.items():
+        if engine.token_to_id(content) != index:
+            raise CorruptCheckpoint(
+                f"the tokenizer's files say that {content!r} has id {index}, and its vocabulary gives it "
+                f"{engine.token_to_id(content)}"
+            )
+    return {role: token.content for role, token in roles.items()}
+
+
+def known_roles(engine: Tokenizer, configs: Sequence[Settings]) -> dict[str, str]:
+    """The roles of a finished tokenizer: as its files name them, else by their usual names.
+
+    Only special tokens that the tokenizer has count; of the usual names those of BERT come first, since
+    BigBird's vocabulary has both.
+    """
+    special = {token.content for token in engine.get_added_tokens_decoder().values() if token.special}
+    found = {}
+    for role in ROLES:
+        key = f"{role}_token"
+        named = [config.values[key] for config in configs if key in config.values]
+        spelled = [value.get("content") if isinstance(value, dict) else value for value in named]
+        for name in (*spelled, BRACKETS[role], ANGLES[role]):
+            if name in special:
+                found[role] = name
+                break
+    return found
+
+
+def _token(entry: Mapping[str, Any]) -> AddedToken:
+    flags = {flag: bool(entry[flag]) for flag in FLAGS if flag in entry}
+    return AddedToken(entry["content"], special=bool(entry.get("special", False)), **flags)

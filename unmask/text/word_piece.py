@@ -1,0 +1,44 @@
+"""BERT's tokenizer from its vocabulary alone."""
+
+import tokenizers
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
+
+from unmask.errors import CorruptCheckpoint
+from unmask.settings import Settings
+
+
+def word_piece(content: bytes, config: Settings, special: dict[str, AddedToken]) -> tokenizers.Tokenizer:
+    """WordPiece from vocab.txt, one piece a line (Devlin et al. 2019); also DistilBERT, ELECTRA and others.
+
+    Where no config says whether to lower-case, the vocabulary does: an uncased one has no piece with
+    a capital letter other than the special tokens in brackets.
+    """
+    try:
+        lines = content.decode().removesuffix("\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise CorruptCheckpoint(f"vocab.txt is not UTF-8 text: {error}") from None
+    pieces = [line.removesuffix("\r") for line in lines]
+    vocabulary = {piece: index for index, piece in enumerate(pieces)}
+    names = {role: token.content for role, token in special.items()}
+    absent = [names[role] for role in ("unk", "cls", "sep") if names[role] not in vocabulary]
+    if absent:
+        raise CorruptCheckpoint(f"vocab.txt lacks {', '.join(absent)}, so it is no BERT vocabulary")
+    # BERT reads no text of its own as [PAD] or [MASK] where the vocabulary has none.
+    for role in ("pad", "mask"):
+        if names.get(role) not in vocabulary:
+            special.pop(role, None)
+    lowercase = config.maybe("do_lower_case", bool)
+    if lowercase is None:
+        lowercase = not any(piece != piece.lower() for piece in pieces if not piece.startswith("["))
+    engine = tokenizers.Tokenizer(
+        models.WordPiece(vocabulary, unk_token=names["unk"], max_input_chars_per_word=100)
+    )
+    engine.normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=config.take("tokenize_chinese_chars", True),
+        strip_accents=config.maybe("strip_accents", bool),
+        lowercase=lowercase,
+    )
+    engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    engine.decoder = decoders.WordPiece(prefix="##")
+    return engine
