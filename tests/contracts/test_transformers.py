@@ -15,6 +15,7 @@ import transformers
 from torch.overrides import TorchFunctionMode
 
 from tests.contracts.cases import Case, cases
+from unmask.model.spec import role_of
 from unmask.model.tap import Place
 from unmask.model.weights import Source, read_checkpoint
 from unmask.model.weights.build import build
@@ -176,3 +177,36 @@ def test_our_checkpoints_are_theirs(case, tmp_path):
     # Without the keys that were kept from theirs, what we write still says all of the spec.
     (tmp_path / "ours" / "config.json").write_text(json.dumps(dict(checkpoint.family.write(checkpoint.spec))))
     assert read_checkpoint(Source(tmp_path / "ours", "ours"), case.compat).spec == checkpoint.spec
+
+
+def test_no_text_sees_its_neighbours(case, tmp_path):
+    """Alone or beside others, a text of one token and one of the longest have the same states and logits."""
+    random_model(case).save_pretrained(tmp_path)
+    write_vocabulary(tmp_path, case.vocabulary)
+    encoder = build(read_checkpoint(Source(tmp_path, "tiny"), case.compat))
+    of_tokens = {role_of(h) for h in encoder.spec.heads if getattr(h, "reads", "tokens").startswith("tokens")}
+    longest = min(encoder.spec.max_tokens or 70, 120)
+    rng = np.random.default_rng(3)
+    texts = [rng.integers(case.first_id, case.vocabulary, length).tolist() for length in (1, longest, 7)]
+    others = [rng.integers(case.first_id, case.vocabulary, length).tolist() for length in (7, 2)]
+
+    def outputs(chosen):
+        marked = [places_of(case, len(text)) for text in chosen] if case.global_tokens else None
+        batch = PackedBatch.of_ids(chosen, None, marked)
+        with torch.inference_mode():
+            x_TD = encoder.encode(batch)
+            logits = {role: encoder.logits(role, x_TD, batch.layout) for role in encoder.heads}
+        each = []
+        for sequence in range(len(chosen)):
+            rows = batch.layout.rows(sequence)
+            mine = {role: v[rows] if role in of_tokens else v[sequence] for role, v in logits.items()}
+            each.append({"states": x_TD[rows], **mine})
+        return each
+
+    together = outputs([*texts, *others])
+    beside_others = outputs([*others, *reversed(texts)])[::-1]
+    for place, text in enumerate(texts):
+        (alone,) = outputs([text])
+        for name, values in alone.items():
+            torch.testing.assert_close(together[place][name], values, rtol=0, atol=1e-5)
+            torch.testing.assert_close(beside_others[place][name], values, rtol=0, atol=1e-5)
