@@ -6,7 +6,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
-from rich.pretty import Pretty
+from rich.pretty import pretty_repr
+from rich.text import Text
 
 from unmask.cli.options import CompatOption, JsonOption, RevisionOption
 from unmask.cli.output import console, print_json, table
@@ -62,7 +63,7 @@ def _show(inspection: "Inspection") -> None:
     parts = table(None, "", "")
     parts.show_header = False
     for name, part in _parts(inspection.spec):
-        parts.add_row(name, Pretty(part))
+        parts.add_row(name, Text(pretty_repr(part, max_width=90)))
     screen.print(parts)
     claimed = sum(tensor.ours is not None for tensor in inspection.tensors)
     ignored = len(inspection.tensors) - claimed
