@@ -24,7 +24,7 @@ from unmask.cli.options import (
 )
 from unmask.cli.output import print_json, progress
 from unmask.errors import EmptyText, InvalidRequest, InvalidText
-from unmask.model.spec import PoolingMode
+from unmask.model.spec import EmbeddingHead, PoolingMode
 from unmask.resume import ResumableFile
 from unmask.tasks import Progress
 from unmask.text import Blank, Encoding, Line, TooLong, read_lines
@@ -135,18 +135,11 @@ def embed(
             )
         resumed = target.rows_done if target else 0
         report = stack.enter_context(progress("embedding", len(lines)))
-        for first in range(resumed, len(lines), TEXTS_PER_PART):
-            part = lines[first : first + TEXTS_PER_PART]
-            encodings = _encode(loaded, part, too_long)
-            embeddings_SE = loaded.embed_encodings(
-                encodings,
-                head,
-                progress=partial(_forward, report, first, len(lines)),
-                name=partial(_name, part),
-            )
-            content = form.rows(part, encodings, embeddings_SE)
+        for content, count in _rows(
+            loaded, head, lines, begin=resumed, too_long=too_long, form=form, report=report
+        ):
             if target:
-                target.append(content, len(part))
+                target.append(content, count)
             else:
                 sys.stdout.buffer.write(content)
                 sys.stdout.buffer.flush()
@@ -164,6 +157,29 @@ def embed(
         ),
         json,
     )
+
+
+def _rows(
+    loaded: "Model",
+    head: EmbeddingHead,
+    lines: list[Line],
+    *,
+    begin: int,
+    too_long: TooLong,
+    form: RowFormat,
+    report: Progress,
+) -> Iterator[tuple[bytes, int]]:
+    """What is to be written, part by part from text ``begin`` on, and how many rows it is."""
+    for first in range(begin, len(lines), TEXTS_PER_PART):
+        part = lines[first : first + TEXTS_PER_PART]
+        encodings = _encode(loaded, part, too_long)
+        embeddings_SE = loaded.embed_encodings(
+            encodings,
+            head,
+            progress=partial(_forward, report, first, len(lines)),
+            name=partial(_name, part),
+        )
+        yield form.rows(part, encodings, embeddings_SE), len(part)
 
 
 def _name(lines: list[Line], index: int) -> str:
