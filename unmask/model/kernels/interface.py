@@ -70,7 +70,8 @@ class Kernel(Protocol):
     """Softmax attention within each sequence of a packed batch.
 
     Every kernel computes what `unmask.model.kernels.tile` defines; `reference` is its proof. A kernel
-    never casts, drops a mask or looks into another sequence; what it cannot do it says in its record.
+    gives back the dtype it was given, and never drops a mask or looks into another sequence. Where it
+    computes in a wider dtype it says so; what it cannot do its record says.
     """
 
     capability: Capability
