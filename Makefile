@@ -1,7 +1,7 @@
 # make explore   set up what it needs and open the explorer on the default model
 # make test      set up the rest and run the tests
 # make check     formatting, lint, types
-# make bench     speed beside sentence-transformers on the same weights
+# make bench     speed and memory beside other libraries on the same weights
 # make size      lines of code per folder
 # make web       rebuild the explorer's page from web/ (needs Node; the built page is committed)
 
@@ -17,7 +17,7 @@ explore: .venv/run.stamp
 	$(BIN)/unmask explore $(if $(TEXT),"$(TEXT)")
 
 test: .venv/dev.stamp
-	$(BIN)/pytest -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" -n auto --dist loadfile
 
 test-slow: .venv/dev.stamp
 	$(BIN)/pytest -m slow
@@ -33,7 +33,8 @@ format: .venv/dev.stamp
 	$(BIN)/ruff check --fix .
 
 bench: .venv/dev.stamp
-	$(BIN)/python benchmarks/embed_stsb.py --data $(DATA)
+	xz -dc $(DATA)/glue/STS-B/train.tsv.xz | cut -f 8 | tail -n +2 > .venv/bench.txt
+	$(BIN)/unmask bench peers --model default --threads 2 --texts .venv/bench.txt --count 300 --rounds 3 --no-memory
 
 size: .venv/run.stamp
 	$(BIN)/python scripts/size.py

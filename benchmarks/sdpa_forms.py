@@ -6,12 +6,15 @@ Shapes are those of all-MiniLM-L6-v2 (12 heads of 32) on real sentence lengths; 
 """
 
 import argparse
+import csv
+import lzma
 import statistics
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
-from embed_stsb import seconds, sentences
 from torch.nn.functional import scaled_dot_product_attention
 
 import unmask
@@ -21,6 +24,24 @@ from unmask.model.spec import Whole
 from unmask.text import SequenceLayout, passes
 
 HEADS, WIDTH = 12, 32
+
+
+def sentences(data: Path) -> list[str]:
+    """Every distinct sentence of STS-B, train, dev and test, in order of first appearance."""
+    found: dict[str, None] = {}
+    for part in ("train", "dev", "test"):
+        with lzma.open(data / "glue" / "STS-B" / f"{part}.tsv.xz", "rt", encoding="utf-8") as file:
+            for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE):
+                found[row["sentence1"]] = None
+                found[row["sentence2"]] = None
+    return list(found)
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """Wall time of one call."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
 
 
 def per_length(q, k, v, layout):

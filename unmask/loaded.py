@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -10,13 +11,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unmask.errors import BeyondTraining, InvalidRequest
+from unmask.errors import BeyondTraining, CorruptCheckpoint, InvalidRequest
 from unmask.model.encoder import Encoder
 from unmask.model.families import Compat
+from unmask.model.fast import QuantizedLinear, rewrite, why_not
 from unmask.model.spec import EmbeddingHead, EncoderSpec, PoolingMode
+from unmask.model.spec.global_tokens import GlobalTokens
 from unmask.model.tap import Place
 from unmask.model.weights import Checkpoint, find, read_checkpoint
-from unmask.model.weights.build import build
+from unmask.model.weights.build import build, parameter_count
 from unmask.model.weights.save import save
 from unmask.see import AttentionView
 from unmask.tasks import Progress
@@ -31,11 +34,57 @@ Layers = Literal["last", "all"]
 class Model:
     """A loaded encoder with its tokenizer. Made by `load`."""
 
-    def __init__(self, encoder: Encoder, checkpoint: Checkpoint) -> None:
-        self.encoder = encoder
-        """The plain `torch.nn.Module`, for training and for reading."""
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        *,
+        dtype: str = "float32",
+        device: str | None = None,
+        kernel: str | None = None,
+    ) -> None:
         self.checkpoint = checkpoint
         """What its folder says."""
+        plain_dtype = "float32" if dtype == "int8" else dtype
+        self._build = partial(build, checkpoint, dtype=plain_dtype, device=device, kernel=kernel)
+        self._files = _stamps(checkpoint)
+        refusal = why_not(dtype, device)
+        if dtype == "int8" and refusal is not None:
+            raise InvalidRequest(f"dtype is int8, and {refusal}; take float32 or bfloat16")
+        self._plain: Encoder | None = self._build() if refusal else None
+        self._rewritten = None if refusal else rewrite(self._build(), dtype)
+        self.device = str(self.runner.device)
+        """Where the weights are."""
+
+    @property
+    def runner(self) -> Encoder:
+        """The encoder that runs: rewritten for speed where this machine has a way, else the plain one.
+
+        It is for inference only, and some of its weights are in an order of their own.
+        """
+        running = self._rewritten or self._plain
+        assert running is not None
+        return running
+
+    @property
+    def encoder(self) -> Encoder:
+        """The plain `torch.nn.Module`, for training and for reading.
+
+        Where another one ran until now, this one is read from the checkpoint, takes its place and runs from
+        then on, so that whoever trains it gets the results of what was trained. For ``int8`` it is float32.
+
+        Raises:
+            CheckpointError: the checkpoint's files are not those that were loaded.
+        """
+        if self._plain is None:
+            self._plain, self._rewritten = self._read_again(), None
+        return self._plain
+
+    def _read_again(self) -> Encoder:
+        if _stamps(self.checkpoint) != self._files:
+            raise CorruptCheckpoint(
+                f"the weights of {self.name} have changed on disk since they were loaded; load them again"
+            )
+        return self._build()
 
     def __repr__(self) -> str:
         return (
@@ -56,7 +105,7 @@ class Model:
     @property
     def spec(self) -> EncoderSpec:
         """The encoder as a value."""
-        return self.encoder.spec
+        return self.checkpoint.spec
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -86,17 +135,14 @@ class Model:
     @property
     def parameter_count(self) -> int:
         """Trained numbers."""
-        return sum(parameter.numel() for parameter in self.encoder.parameters())
+        return parameter_count(self.spec)
 
     @property
     def dtype(self) -> str:
-        """The number format of the weights."""
-        return str(self.encoder.embedding.words.weight.dtype).removeprefix("torch.")
-
-    @property
-    def device(self) -> str:
-        """Where the weights are."""
-        return str(self.encoder.device)
+        """The number format it computes in; ``int8`` where linear layers do."""
+        if any(isinstance(module, QuantizedLinear) for module in self.runner.modules()):
+            return "int8"
+        return str(self.runner.embedding.words.weight.dtype).removeprefix("torch.")
 
     def encode(
         self,
@@ -135,6 +181,7 @@ class Model:
         pooling: PoolingMode | None = None,
         unit_length: bool | None = None,
         tokens_per_pass: int = TOKENS_PER_PASS,
+        global_tokens: GlobalTokens = "first",
         progress: Progress | None = None,
     ) -> NDArray[np.float32]:
         """Sentence embeddings, float32: (S, E) for a list of texts, (E,) for one string.
@@ -146,6 +193,7 @@ class Model:
             unit_length: whether to divide by the Euclidean length, likewise.
             tokens_per_pass: the most tokens that run together; changes speed and memory, and of the
                 embeddings the last bits alone.
+            global_tokens: which tokens are global where the encoder, as Longformer, has a use for such.
             progress: called with (texts done, texts in all).
 
         Raises:
@@ -155,7 +203,11 @@ class Model:
         head = self.embedding_head(pooling, unit_length)
         encodings = self.encode([texts] if isinstance(texts, str) else texts, too_long=too_long)
         embeddings_SE = self.embed_encodings(
-            encodings, head, tokens_per_pass=tokens_per_pass, progress=progress
+            encodings,
+            head,
+            tokens_per_pass=tokens_per_pass,
+            global_tokens=global_tokens,
+            progress=progress,
         )
         return embeddings_SE[0] if isinstance(texts, str) else embeddings_SE
 
@@ -165,6 +217,7 @@ class Model:
         head: EmbeddingHead,
         *,
         tokens_per_pass: int = TOKENS_PER_PASS,
+        global_tokens: GlobalTokens = "first",
         progress: Progress | None = None,
         name: Callable[[int], str] = numbered,
     ) -> NDArray[np.float32]:
@@ -173,10 +226,11 @@ class Model:
         ``name`` is how an error calls the text at an index.
         """
         return embed(
-            self.encoder,
+            self.runner,
             head,
             encodings,
             tokens_per_pass=tokens_per_pass,
+            global_tokens=global_tokens,
             progress=progress,
             name=name,
         )
@@ -214,6 +268,7 @@ class Model:
         segments: Sequence[Sequence[int] | NDArray[np.int64]] | None = None,
         *,
         layers: Layers = "last",
+        global_tokens: Sequence[Sequence[int]] | None = None,
     ) -> list[Tensor]:
         """Hidden states of sequences of token ids, which run packed as one pass.
 
@@ -222,11 +277,13 @@ class Model:
             segments: one list of segments a sequence; 0 everywhere where not given.
             layers: ``"last"`` gives a tensor (N, D) a sequence; ``"all"`` gives (L + 1, N, D), the
                 embedding's output first.
+            global_tokens: the places of each sequence's global tokens, where the encoder has a use for such;
+                none where not given, as in the classes of `transformers` without a head.
 
         Raises:
             InvalidRequest: no ids, an id or segment outside its table, or a sequence too long.
         """
-        batch = PackedBatch.of_ids(ids, segments)
+        batch = PackedBatch.of_ids(ids, segments, global_tokens)
         _check_range("token id", batch.ids_T, self.spec.embedding.vocabulary)
         _check_range("segment", batch.segments_T, max(1, self.spec.embedding.segments))
         states: list[Tensor] = []
@@ -236,27 +293,48 @@ class Model:
                 states.append(tensor)
 
         with torch.inference_mode():
-            x_TD = self.encoder.encode(batch, tap=listen if layers == "all" else None)
+            x_TD = self.runner.encode(batch, tap=listen if layers == "all" else None)
             kept = torch.stack([*states[:-1], x_TD]) if layers == "all" else x_TD
         return [kept[..., batch.layout.rows(s), :] for s in range(batch.layout.sequence_count)]
 
-    def fill(self, text: str, *, top_k: int = 5, too_long: TooLong = "error") -> tuple[FilledMask, ...]:
+    def fill(
+        self,
+        text: str,
+        *,
+        top_k: int = 5,
+        too_long: TooLong = "error",
+        global_tokens: GlobalTokens = "none",
+    ) -> tuple[FilledMask, ...]:
         """Predictions for every mask token of a text, such as [MASK]; see `unmask.tasks.fill.fill`."""
         (encoding,) = self.encode([text], too_long=too_long, name=lambda _: "the text")
-        return fill(self.encoder, self.tokenizer, encoding, top_k=top_k, name=self.name)
+        return fill(
+            self.runner, self.tokenizer, encoding, top_k=top_k, global_tokens=global_tokens, name=self.name
+        )
 
-    def attention(self, text: str, pair: str | None = None, *, too_long: TooLong = "error") -> AttentionView:
-        """Exact attention of one text (or pair), any rectangle of any head; no N x N is held."""
+    def attention(
+        self,
+        text: str,
+        pair: str | None = None,
+        *,
+        too_long: TooLong = "error",
+        global_tokens: GlobalTokens | None = None,
+    ) -> AttentionView:
+        """Exact attention of one text (or pair), any rectangle of any head; no N x N is held.
+
+        ``global_tokens``: which tokens are global, see `AttentionView`.
+        """
         encoding = self.tokenizer.encode(text, pair, max_tokens=self.max_tokens, too_long=too_long)
         self._warn_beyond_training([encoding])
-        return AttentionView(self.encoder, encoding)
+        return AttentionView(self.runner, encoding, global_tokens=global_tokens)
 
     def save(self, folder: str | Path, *, shard_bytes: int | None = None) -> None:
         """Write a checkpoint folder that `transformers` and `sentence-transformers` load too.
 
-        ``shard_bytes``: the most bytes of weights in one file; None writes a single one.
+        ``shard_bytes``: the most bytes of weights in one file; None writes a single one. A model that runs
+        in ``int8`` is written in float32, from the weights it was loaded from.
         """
-        save(self.encoder, self.checkpoint, folder, shard_bytes=shard_bytes)
+        plain = self._read_again() if self._plain is None else self._plain
+        save(plain, self.checkpoint, folder, shard_bytes=shard_bytes)
 
 
 def load(
@@ -273,7 +351,8 @@ def load(
     Args:
         source: ``"default"``, a checkpoint folder, or a hub id such as ``owner/model``.
         dtype: ``"float32"``, ``"bfloat16"``, ``"float16"`` or ``"float64"``; stored weights are
-            converted to it.
+            converted to it. ``"int8"`` runs linear layers on 8-bit integers, on a CPU; what that costs
+            in accuracy, ``unmask bench accuracy`` measures.
         device: as torch names it; None is the CPU.
         kernel: the attention kernel to use (see ``unmask kernels``); None takes the first that can.
         compat: whose outputs are meant where two differ: the authors' own code, or ``"hf"``,
@@ -285,8 +364,13 @@ def load(
         KernelError: there is no such kernel.
         MissingExtra: "default" is asked for and its package is not installed.
     """
-    checkpoint = read_checkpoint(find(source, revision), compat)
-    return Model(build(checkpoint, dtype=dtype, device=device, kernel=kernel), checkpoint)
+    return Model(read_checkpoint(find(source, revision), compat), dtype=dtype, device=device, kernel=kernel)
+
+
+def _stamps(checkpoint: Checkpoint) -> dict[Path, tuple[int, int]]:
+    """When each file of weights was last written, and its size."""
+    found = {path: path.stat() for path in {tensor.file for tensor in checkpoint.tensors.values()}}
+    return {path: (stat.st_mtime_ns, stat.st_size) for path, stat in found.items()}
 
 
 def _listed(texts: Sequence[str]) -> Sequence[str]:

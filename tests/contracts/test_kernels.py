@@ -1,6 +1,8 @@
 """Every registered kernel against the definition, on layouts that hypothesis draws."""
 
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -9,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support import plain
+from tests.support.kernels import CPU_KERNELS
 from unmask.errors import KernelError
 from unmask.model.kernels import (
-    KERNELS,
     DistanceTerms,
     Need,
     ScoreTerms,
@@ -27,7 +29,10 @@ from unmask.text import SequenceLayout
 REACHES = {
     Whole: [Whole()],
     Window: [Window(0), Window(3), Window(2, dilation=3), Window(200)],
-    WindowAndGlobals: [WindowAndGlobals(Window(0)), WindowAndGlobals(Window(2, dilation=2))],
+    WindowAndGlobals: [
+        WindowAndGlobals(Window(0), own_projections=False),
+        WindowAndGlobals(Window(2, dilation=2), own_projections=False),
+    ],
     Blocks: [Blocks(1), Blocks(2, 1, seed=3), Blocks(3, 2), Blocks(5, 3, seed=0)],
 }
 POSITIONS = {NoPosition: NoPosition(), Alibi: Alibi(), Disentangled: Disentangled(7, buckets=4)}
@@ -36,10 +41,10 @@ CASES = [
     pytest.param(
         kernel, reach, POSITIONS[position], id=f"{kernel.capability.name}-{reach}-{position.__name__}"
     )
-    for kernel in KERNELS
-    for kind in kernel.capability.reaches
+    for kernel in CPU_KERNELS
+    for kind in sorted(kernel.capability.reaches, key=lambda kind: kind.__name__)
     for reach in REACHES[kind]
-    for position in kernel.capability.positions
+    for position in sorted(kernel.capability.positions, key=lambda kind: kind.__name__)
 ]
 
 
@@ -123,14 +128,16 @@ def test_gradients_by_finite_differences(kernel, reach, position):
     )
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.capability.name)
+@pytest.mark.parametrize("kernel", CPU_KERNELS, ids=lambda kernel: kernel.capability.name)
 def test_dropout_keeps_the_mean_and_changes_single_results(kernel):
     torch.manual_seed(0)
     layout = SequenceLayout.of_lengths([40])
     q, k, v = torch.randn(3, 40, 2, 4)
     reach = Whole() if Whole in kernel.capability.reaches else Window(30)
     plan = kernel.plan(layout, reach, torch.device("cpu"))
-    run = lambda p: kernel.attend(q, k, v, plan, reach=reach, terms=ScoreTerms(), dropout=p).o_THK  # noqa: E731
+    position = NoPosition if NoPosition in kernel.capability.positions else Disentangled
+    terms = terms_of(POSITIONS[position], 2, 4)
+    run = lambda p: kernel.attend(q, k, v, plan, reach=reach, terms=terms, dropout=p).o_THK  # noqa: E731
     kept, dropped = run(0.0), torch.stack([run(0.5) for _ in range(400)])
     assert not torch.allclose(dropped[0], kept, atol=1e-3)
     torch.testing.assert_close(dropped.mean(0), kept, rtol=0, atol=0.2)
@@ -170,15 +177,22 @@ def test_window_drawn():
 
 
 def need(**changes):
-    fields = {"device": "cpu", "dtype": "float32", "reach": Whole(), "position": NoPosition()}
+    fields = {
+        "device": "cpu",
+        "dtype": "float32",
+        "reach": Whole(),
+        "position": NoPosition(),
+        "head_width": 64,
+        "longest": 100,
+    }
     return Need(**(fields | changes))
 
 
 def test_choose_takes_the_first_that_can():
-    assert choose(need()).capability.name == "sdpa"
-    assert choose(need(reach=Window(4))).capability.name == "windows"
-    assert choose(need(reach=Window(4), position=Alibi())).capability.name == "rows"
-    assert choose(need(log_sum_exp=True)).capability.name == "rows"
+    assert choose(need(longest=20)).capability.name == "sdpa"
+    assert choose(need(reach=Window(4))).capability.name == "tiled"
+    assert choose(need(reach=Window(4), position=Alibi())).capability.name == "tiled"
+    assert choose(need(log_sum_exp=True, longest=20)).capability.name == "tiled"
     assert choose(need(), "reference").capability.name == "reference"
 
 
@@ -191,7 +205,7 @@ def test_choose_takes_the_first_that_can():
         ({"device": "tpu"}, None, ["sdpa runs on cpu and cuda, not on tpu"]),
         ({"reach": Window(4)}, "sdpa", ["sdpa has no Window reach"]),
         ({"log_sum_exp": True}, "sdpa", ["sdpa gives no log-sum-exp"]),
-        ({}, "flash", ["there is no kernel 'flash'; there are sdpa, windows, rows, reference"]),
+        ({}, "flash", ["there is no kernel 'flash'; there are ", " sdpa, ", " reference"]),
     ],
 )
 def test_choose_refuses_with_every_reason(changes, name, reasons):
@@ -212,33 +226,20 @@ def test_sdpa_refuses_what_its_record_does_not_list():
         sdpa.attend(q, q, q, plan, reach=Whole(), terms=ScoreTerms.of(Alibi(), 1))
 
 
-@pytest.mark.parametrize("reach", [Window(70), Window(9, dilation=11), Window(1)])
-def test_windows_over_many_chunks(reach):
-    windows, reference = choose(need(reach=reach), "windows"), choose(need(), "reference")
-    layout = SequenceLayout.of_lengths([300, 1, 64, 130, 5])
-    q, k, v = torch.randn(3, 500, 2, 4, dtype=torch.float64)
-    mixed = []
-    for kernel in (windows, reference):
-        plan = kernel.plan(layout, reach, torch.device("cpu"))
-        mixed.append(kernel.attend(q, k, v, plan, reach=reach, terms=ScoreTerms()).o_THK)
-    torch.testing.assert_close(*mixed, rtol=0, atol=1e-12)
-
-
-def test_windows_hold_a_number_of_keys_for_each_query_that_texts_do_not_raise():
-    windows = choose(need(reach=Window(64)), "windows")
-    for length in (1_000, 8_000):
-        plan = windows.plan(SequenceLayout.of_lengths([length]), Window(64), torch.device("cpu"))
-        assert plan.seen_B1RC.numel() <= (length + 64) * 3 * 64
-
-
-def test_windows_that_hold_whole_texts_run_without_a_mask():
-    layout = SequenceLayout.of_lengths([5, 3, 5])
-    short, long = (
-        choose(need(reach=Window(radius))).plan(layout, Window(radius), torch.device("cpu"))
-        for radius in (4, 3)
-    )
-    assert sorted(short.shapes) == [(1, 3), (2, 5)]
-    assert long.seen_B1RC.any()
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({"longest": 31}, "sdpa"),
+        ({"longest": 32}, "tiled"),
+        ({"longest": 63, "dtype": "bfloat16"}, "sdpa"),
+        ({"longest": 64, "dtype": "bfloat16"}, "tiled"),
+        ({"longest": 4096, "gradients": True}, "sdpa"),
+        ({"longest": 4096, "dtype": "float64"}, "sdpa"),
+        ({"longest": 4096, "reach": Window(64), "gradients": True}, "tiled"),
+    ],
+)
+def test_choose_takes_what_pays_for_lengths_dtypes_and_gradients(changes, name):
+    assert choose(need(**changes)).capability.name == name
 
 
 def test_sdpa_moves_nothing_when_equal_lengths_adjoin():
@@ -265,3 +266,34 @@ def test_blocks_of_rows_are_exact_however_they_fall(reach, monkeypatch):
         found = kernel.attend(q, k, v, layout, reach=reach, terms=terms, log_sum_exp=True)
         torch.testing.assert_close(found.o_THK, expected.o_THK)
         torch.testing.assert_close(found.lse_TH, expected.lse_TH)
+
+
+PEAK_OF_ROWS = """
+import re, sys
+import torch
+from unmask.model.kernels import ScoreTerms, choose, Need
+from unmask.model.spec import Alibi, Window
+from unmask.text import SequenceLayout
+
+def high_water():
+    return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024
+
+def run(length):
+    q, k, v = torch.randn(3, length, 12, 16)
+    layout, reach, terms = SequenceLayout.of_lengths([length]), Window(64), ScoreTerms.of(Alibi(), 12)
+    kernel = choose(Need("cpu", "float32", reach, Alibi(), 16, length), "rows")
+    with torch.inference_mode():
+        kernel.attend(q, k, v, layout, reach=reach, terms=terms, log_sum_exp=True)
+
+run(64)
+before = high_water()
+run(4096)
+print(high_water() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the high-water mark of Linux")
+def test_rows_hold_blocks_and_not_the_square():
+    ran = subprocess.run([sys.executable, "-c", PEAK_OF_ROWS], capture_output=True, text=True, check=True)
+    # One square of scores of 12 heads would be 768 MiB; what a block leaves behind must be used again.
+    assert float(ran.stdout) < 300

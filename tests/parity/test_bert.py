@@ -5,8 +5,8 @@ import pytest
 import torch
 from transformers import AutoModel, BertConfig, BertModel
 
-from unmask.model.kernels import KERNELS
-from unmask.model.spec import Whole
+from tests.support.kernels import CPU_KERNELS
+from unmask.model.spec import NoPosition, Whole
 from unmask.model.weights import Source, read_checkpoint
 from unmask.model.weights.build import build
 from unmask.model.weights.save import save
@@ -71,7 +71,12 @@ def texts():
 
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize(
-    "kernel", [kernel.capability.name for kernel in KERNELS if Whole in kernel.capability.reaches]
+    "kernel",
+    [
+        kernel.capability.name
+        for kernel in CPU_KERNELS
+        if Whole in kernel.capability.reaches and NoPosition in kernel.capability.positions
+    ],
 )
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-10), ("float32", 1e-5)])
 def test_loaded_from_transformers(name, kernel, dtype, tolerance, texts, tmp_path):

@@ -7,7 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from safetensors.torch import save_file
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.support import plain
 from tests.support.specs import SPECS, random_encoder
@@ -134,6 +137,67 @@ def test_a_loud_neighbour_changes_nothing(name):
         torch.testing.assert_close(mix(quiet, loud, loud)[0], alone, rtol=0, atol=1e-12)
         swapped = torch.cat([quiet[:1], loud[:5]])
         assert not torch.allclose(mix(swapped)[0][0], alone[0], atol=1e-3)
+
+
+class Largest(TorchDispatchMode):
+    """Remembers how many numbers the largest tensor has that any operation gives."""
+
+    numbers = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor):
+            self.numbers = max(self.numbers, result.untyped_storage().nbytes() // result.element_size())
+        return result
+
+
+def small_mixer(name, **changes):
+    torch.manual_seed(9)
+    return LinearMixer(replace(SPECS[name].layers[0].mixer, **changes), 12).double()
+
+
+def mixed(mixer, x_TD, lengths):
+    return mixer(x_TD, mixer.plan(SequenceLayout.of_lengths(lengths), x_TD, None, {}), 0, None)
+
+
+@pytest.mark.parametrize("name", ["linear", "performer"])
+@settings(max_examples=20, deadline=None)
+@given(lengths=st.lists(st.sampled_from([1, 2, 3, 3, 5, 6, 7, 40]), min_size=1, max_size=9))
+def test_texts_of_any_lengths_together_are_each_as_alone(name, lengths):
+    mixer, x_TD = small_mixer(name, eps=1e-2), torch.randn(sum(lengths), 12).double()
+    with torch.inference_mode():
+        together = mixed(mixer, x_TD, lengths).split(lengths)
+        for text, found in zip(x_TD.split(lengths), together, strict=True):
+            torch.testing.assert_close(found, mixed(mixer, text, [len(text)]), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["linear", "performer"])
+def test_gradients_by_finite_differences(name):
+    """Short texts, whose map is made, and longer ones, whose sums are."""
+    # The largest exponent is taken as a constant, which is exact where eps is 0 and it cancels.
+    mixer, lengths = small_mixer(name, eps=0.0), [9, 2, 9, 1, 3]
+    x_TD = torch.randn(24, 12, dtype=torch.float64, requires_grad=True)
+    inputs = (x_TD, mixer.qkv.weight, mixer.qkv.bias, mixer.out.weight)
+    assert torch.autograd.gradcheck(lambda x, *_: mixed(mixer, x, lengths), inputs, fast_mode=True)
+
+
+@pytest.mark.parametrize("name", ["linear", "performer"])
+def test_no_tensor_grows_faster_than_the_text(name):
+    mixer, largest = small_mixer(name), {}
+    for length in (200, 1600):
+        x_TD = torch.randn(length, 12, dtype=torch.float64, requires_grad=True)
+        with Largest() as watch:
+            mixed(mixer, x_TD, [length]).sum().backward()
+        largest[length] = watch.numbers
+    assert largest[1600] == 8 * largest[200]
+
+
+def test_many_texts_run_as_few_as_they_have_lengths(monkeypatch):
+    mixer, calls = small_mixer("linear"), []
+    mix = LinearMixer._mix
+    monkeypatch.setattr(LinearMixer, "_mix", lambda self, x: calls.append(x.shape[:2]) or mix(self, x))
+    mixed(mixer, torch.randn(120, 12).double(), [3, 5, 4] * 10)
+    assert calls == [(10, 3), (10, 4), (10, 5)]
 
 
 @pytest.mark.parametrize(("rows", "width"), [(3, 8), (8, 8), (21, 8), (5, 1)])

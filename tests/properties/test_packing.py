@@ -6,14 +6,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.kernels import CPU_KERNELS
 from tests.support.specs import SPECS, VOCABULARY, global_tokens, random_encoder
 from unmask.errors import InvalidRequest, KernelError
 from unmask.model import heads
-from unmask.model.kernels import KERNELS
 from unmask.model.spec import Blocks, EmbeddingHead, Rotary, SoftmaxAttention, Whole
 from unmask.text import PackedBatch, SequenceLayout, passes
 
-KERNEL_NAMES = [kernel.capability.name for kernel in KERNELS]
+KERNEL_NAMES = [kernel.capability.name for kernel in CPU_KERNELS]
 ENCODERS = {name: random_encoder(spec) for name, spec in SPECS.items()}
 
 TEXT = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=40)
@@ -28,7 +28,7 @@ def states(encoder, texts):
 
 
 def can_run(kernel, spec, longest):
-    record = next(one.capability for one in KERNELS if one.capability.name == kernel)
+    record = next(one.capability for one in CPU_KERNELS if one.capability.name == kernel)
     return all(
         type(reach_among(layer.mixer.reach, longest)) in record.reaches
         and type(layer.mixer.position) in record.positions | {Rotary}

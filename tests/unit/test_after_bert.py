@@ -2,24 +2,26 @@
 and what their published code did otherwise."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from tests.support.specs import random_encoder
 from unmask.errors import TensorMismatch, UnknownArchitecture
-from unmask.model.families import FAMILIES, albert, family_of, roberta
-from unmask.model.spec import Classifier, MaskedLM
+from unmask.model.families import FAMILIES, albert, bert, family_of, nomicbert, roberta
+from unmask.model.spec import Classifier, MaskedLM, Transform
 from unmask.model.weights import Source, read_checkpoint
 from unmask.model.weights.build import build
-from unmask.model.weights.save import save
+from unmask.model.weights.save import their_tensors
 from unmask.settings import Settings
 
 SIZES = {"width": 6, "heads": 3, "feedforward": 5}
 
 
-def untied_roberta(folder, *, equal):
-    """A RoBERTa whose config says that its predictor of words has a matrix and a bias of its own."""
+def write_roberta(folder, *, tied):
+    """A small one of theirs, with its predictor of words; returns the tensors in its file."""
     import transformers
 
     config = transformers.RobertaConfig(
@@ -28,34 +30,50 @@ def untied_roberta(folder, *, equal):
         num_attention_heads=3,
         num_hidden_layers=1,
         intermediate_size=5,
-        tie_word_embeddings=False,
+        tie_word_embeddings=tied,
     )
     transformers.RobertaForMaskedLM(config).save_pretrained(folder)
     (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n")
-    tensors = load_file(folder / "model.safetensors")
-    if equal:
-        tensors["lm_head.decoder.weight"] = tensors["roberta.embeddings.word_embeddings.weight"].clone()
-        tensors["lm_head.decoder.bias"] = tensors["lm_head.bias"].clone()
-        save_file(tensors, folder / "model.safetensors")
-    return read_checkpoint(Source(folder, "tiny"))
+    return load_file(folder / "model.safetensors")
 
 
-def test_a_matrix_of_its_own_is_refused_where_their_class_has_a_bias_that_it_does_not_use(tmp_path):
+def test_a_matrix_of_its_own_is_refused_where_config_says_that_there_is_none(tmp_path):
+    tensors = write_roberta(tmp_path, tied=True)
+    tensors["lm_head.decoder.weight"] = tensors["roberta.embeddings.word_embeddings.weight"] + 1
+    save_file(tensors, tmp_path / "model.safetensors")
     with pytest.raises(TensorMismatch, match=r"lm_head.decoder.weight differs from roberta.embeddings.word"):
-        build(untied_roberta(tmp_path, equal=False))
+        build(read_checkpoint(Source(tmp_path, "tiny")))
 
 
-def test_equal_matrices_are_tied_and_saved_as_tied(tmp_path):
-    import transformers
+def test_the_bias_of_an_untied_matrix_is_the_one_that_is_added(tmp_path):
+    tensors = write_roberta(tmp_path, tied=False)
+    masked = lambda: build(read_checkpoint(Source(tmp_path, "tiny"))).heads["masked"]  # noqa: E731
+    x_MD, words_VE = torch.randn(4, 6), torch.full((13, 6), torch.nan)
+    before = masked()(x_MD, words_VE)
+    for name, change in (("lm_head.bias", 0), ("lm_head.decoder.bias", 7)):
+        tensors[name] = tensors[name] + 7
+        save_file(tensors, tmp_path / "model.safetensors")
+        torch.testing.assert_close(masked()(x_MD, words_VE), before + change)
+    assert torch.equal(masked().bias, tensors["lm_head.bias"])  # kept, to be saved again
 
-    (tmp_path / "theirs").mkdir()
-    checkpoint = untied_roberta(tmp_path / "theirs", equal=True)
-    save(build(checkpoint), checkpoint, tmp_path / "ours")
-    back = transformers.RobertaForMaskedLM.from_pretrained(tmp_path / "ours").eval()
-    theirs = transformers.RobertaForMaskedLM.from_pretrained(tmp_path / "theirs").eval()
-    ids = torch.tensor([[2, 9, 4, 11, 3]])
-    with torch.inference_mode():
-        torch.testing.assert_close(back(ids).logits, theirs(ids).logits, rtol=0, atol=0)
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "nomicbert"])
+def test_a_tied_bias_under_its_second_name_alone_is_read(name, tmp_path):
+    """As in NomicBERT's own files, whose predictor has no other."""
+    family = next(family for family in FAMILIES if family.name == name)
+    page = {"bert": bert, "roberta": roberta, "nomicbert": nomicbert}[name]
+    base = page.spec(**SIZES, layers=1, vocabulary=13)
+    masked = MaskedLM(Transform(6, "silu" if name == "nomicbert" else "gelu", base.layers[0].norm))
+    encoder = random_encoder(replace(base, pooler=None, heads=(masked,)))
+    tensors = their_tensors(encoder, family)
+    head = "lm_head" if name == "roberta" else "cls.predictions"
+    tensors[f"{head}.decoder.bias"] = tensors.pop(f"{head}.bias")
+    save_file(tensors, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(family.write(encoder.spec)))
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n")
+    loaded = build(read_checkpoint(Source(tmp_path, "tiny")))
+    for ours, tensor in encoder.state_dict().items():
+        assert torch.equal(loaded.state_dict()[ours], tensor), ours
 
 
 @pytest.mark.parametrize("name", ["roberta", "xlm_roberta", "camembert", "electra"])

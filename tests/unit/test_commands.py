@@ -22,7 +22,7 @@ from tests.support.tiny import (
     tiny_bert,
     write_checkpoint,
 )
-from unmask.cli.main import COMMANDS
+from unmask.cli.main import COMMANDS, GROUPS
 from unmask.model.families import DEFAULT_NAME, FAMILIES
 from unmask.model.kernels import KERNELS
 
@@ -161,7 +161,9 @@ def test_kernels():
     assert found["torch"] == torch.__version__
     assert ("cuda" in found["devices_here"]) == torch.cuda.is_available()
     for record, kernel in zip(found["kernels"], KERNELS, strict=True):
-        assert "cpu" in record["devices_here"]
+        here = kernel.capability.devices & set(found["devices_here"])
+        assert bool(record["devices_here"]) == (bool(here) and kernel.capability.unavailable() is None)
+        assert (record["why_not_here"] is None) == bool(record["devices_here"])
         assert set(record["devices_here"]) <= set(found["devices_here"])
         assert record["dtypes"] == sorted(kernel.capability.dtypes)
         assert record["reaches"] == sorted(reach.__name__ for reach in kernel.capability.reaches)
@@ -315,7 +317,8 @@ def test_help_lists_every_command(arguments):
     text = shown(*arguments)
     assert text.startswith("Usage: unmask")
     listed = [line.split()[1] for line in text.splitlines() if line.startswith("│ ") and line[2] != " "]
-    assert [name for name in listed if not name.startswith("-")] == [c.__name__ for c in COMMANDS]
+    groups = [name for group in GROUPS for name in group.name]
+    assert [name for name in listed if not name.startswith("-")] == [*(c.__name__ for c in COMMANDS), *groups]
 
 
 def test_version():

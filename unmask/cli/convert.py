@@ -51,11 +51,11 @@ def convert(
 def _rewrite(
     source: str, revision: str | None, dtype: Dtype | None, shard_megabytes: int | None, out: Path
 ) -> None:
-    from unmask.loaded import Model
     from unmask.model.weights import find, read_checkpoint
     from unmask.model.weights.build import build, stored_dtype
+    from unmask.model.weights.save import save
 
     checkpoint = read_checkpoint(find(source, revision))
     encoder = build(checkpoint, dtype=dtype or stored_dtype(checkpoint))
     shard_bytes = None if shard_megabytes is None else shard_megabytes * 1_000_000
-    Model(encoder, checkpoint).save(out, shard_bytes=shard_bytes)
+    save(encoder, checkpoint, out, shard_bytes=shard_bytes)

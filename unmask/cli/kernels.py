@@ -1,66 +1,203 @@
-"""``unmask kernels``: what each attention kernel can do, and which run on this machine."""
+"""``unmask kernels``: what each attention kernel can do, which run here, and which one a need would get."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from unmask.cli.options import JsonOption
+from cyclopts import Parameter
+
+from unmask.cli.options import Dtype, JsonOption
 from unmask.cli.output import console, plain, print_json, table
 
 if TYPE_CHECKING:
-    from unmask.model.kernels import Capability
+    from unmask.model.kernels import Capability, Need
+
+Reaches = Literal["whole", "window", "dilated", "globals", "blocks"]
+Positions = Literal["none", "rotary", "alibi", "disentangled"]
+FEATURES = ("gradients", "dropout", "log_sum_exp")
 
 
-def kernels(*, json: JsonOption = False) -> None:
-    """List the attention kernels, fastest first: what each can do, and where it runs here."""
+def kernels(
+    *,
+    device: Annotated[str | None, Parameter(help="show which kernel runs there, such as cpu or cuda")] = None,
+    dtype: Annotated[Dtype | None, Parameter(help="for inputs of this number format")] = None,
+    reach: Annotated[Reaches | None, Parameter(help="for attention that sees this much")] = None,
+    position: Annotated[Positions | None, Parameter(help="for scores with this term")] = None,
+    longest: Annotated[int | None, Parameter(help="for texts of up to so many tokens")] = None,
+    head_width: Annotated[int | None, Parameter(help="for heads of this width")] = None,
+    gradients: Annotated[bool, Parameter(negative="", help="for training")] = False,
+    dropout: Annotated[bool, Parameter(negative="", help="with dropout of probabilities")] = False,
+    log_sum_exp: Annotated[bool, Parameter(negative="", help="with the log-sum-exp of scores")] = False,
+    json: JsonOption = False,
+) -> None:
+    """List the attention kernels, fastest first: what each can do, and where it runs here.
+
+    With any option but --json: which one would run, and why the others would not. What is not said is a
+    CPU, float32, whole attention without position terms, 512 tokens, heads of width 64.
+    """
+    from unmask.errors import KernelError
+    from unmask.model.kernels import Need
+
+    asked = (device, dtype, reach, position, longest, head_width)
+    if all(one is None for one in asked) and not (gradients or dropout or log_sum_exp):
+        _list_all(json)
+        return
+    for name, number in (("--longest", longest), ("--head-width", head_width)):
+        if number is not None and number < 1:
+            raise KernelError(f"{name} is {number}; it must be at least 1")
+    need = Need(
+        device=device or "cpu",
+        dtype=dtype or "float32",
+        reach=_reach(reach or "whole"),
+        position=_position(position or "none"),
+        head_width=64 if head_width is None else head_width,
+        longest=512 if longest is None else longest,
+        gradients=gradients,
+        dropout=dropout,
+        log_sum_exp=log_sum_exp,
+    )
+    _show_choice(need, json)
+
+
+def _show_choice(need: "Need", json: bool) -> None:
+    from unmask.model.kernels import KERNELS, choose
+
+    chosen = choose(need).capability.name  # where none can, its error lists every refusal
+    verdicts = {
+        kernel.capability.name: kernel.capability.refusal(need) or _place(kernel.capability, need, chosen)
+        for kernel in KERNELS
+    }
+    if json:
+        print_json({"need": need, "chosen": chosen, "verdicts": verdicts})
+        return
+    shown = table(None, "kernel", "for this need")
+    for name, verdict in verdicts.items():
+        shown.add_row(name, verdict)
+    screen = console()
+    screen.print(shown)
+    import torch
+
+    if need.device == "cuda" and not torch.cuda.is_available():
+        screen.print("No GPU is here: this is what a machine with one and these packages would do.")
+
+
+def _place(record: "Capability", need: "Need", chosen: str) -> str:
+    """What becomes of a kernel that can."""
+    if record.name == chosen:
+        return "runs"
+    if not record.pays_for(need):
+        return f"can, and pays {_lengths(record)}"
+    return "can, and another comes first"
+
+
+def _reach(name: Reaches) -> Any:
+    from unmask.model import spec
+
+    window = spec.Window(64)
+    return {
+        "whole": spec.Whole(),
+        "window": window,
+        "dilated": spec.Window(64, dilation=2),
+        "globals": spec.WindowAndGlobals(window),
+        "blocks": spec.Blocks(64),
+    }[name]
+
+
+def _position(name: Positions) -> Any:
+    from unmask.model import spec
+
+    # Rotary positions turn queries and keys before a kernel sees them.
+    alibi, distances = spec.Alibi(), spec.Disentangled(512, buckets=256)
+    none = spec.NoPosition()
+    return {"none": none, "rotary": none, "alibi": alibi, "disentangled": distances}[name]
+
+
+def _list_all(json: bool) -> None:
     import torch
 
     from unmask.model.kernels import KERNELS
 
     devices = {"cpu"} | ({"cuda"} if torch.cuda.is_available() else set())
     records = [kernel.capability for kernel in KERNELS]
-    here = [sorted(record.devices & devices) for record in records]
     if json:
         print_json(
             {
                 "torch": torch.__version__,
                 "threads": torch.get_num_threads(),
                 "devices_here": sorted(devices),
-                "kernels": [
-                    _record(plain_record, usable) for plain_record, usable in zip(records, here, strict=True)
-                ],
+                "kernels": [_record(record, devices) for record in records],
             }
         )
         return
+    yes_or_no = (*FEATURES, "dilation")
     shown = table(
-        None,
-        "kernel",
-        "computes",
-        "runs here on",
-        "dtypes",
-        "reach",
-        "score terms",
-        "gradients",
-        "dropout",
-        "log-sum-exp",
-    )
-    for record, usable in zip(records, here, strict=True):
+        None, "kernel", "computes", "runs here on", "dtypes", "reach", "score terms",
+        *("log-sum-exp" if one == "log_sum_exp" else one for one in yes_or_no),
+        "pays", "head widths",
+    )  # fmt: skip
+    for record in records:
         shown.add_row(
             record.name,
             record.computes,
-            ", ".join(usable) or "nothing",
+            ", ".join(_usable(record, devices)) or f"nothing: {_why_not(record, devices)}",
             ", ".join(sorted(record.dtypes)),
             ", ".join(sorted(kind.__name__ for kind in record.reaches)),
             ", ".join(sorted(kind.__name__ for kind in record.positions)),
-            *("yes" if can else "no" for can in (record.gradients, record.dropout, record.log_sum_exp)),
+            *("yes" if getattr(record, one) else "no" for one in yes_or_no),
+            _lengths(record),
+            _widths(record),
         )
     screen = console()
     screen.print(shown)
     screen.print(
         f"torch {torch.__version__}, {torch.get_num_threads()} threads, "
-        f"devices here: {', '.join(sorted(devices))}. "
-        "The first that can do what a model needs is used; --kernel names another."
+        f"devices here: {', '.join(sorted(devices))}. The first that can do what a model needs, and pays for "
+        "its lengths, is used; --kernel names another. Try: unmask kernels --device cuda --dtype bfloat16"
     )
 
 
-def _record(record: "Capability", usable: list[str]) -> dict[str, object]:
+def _usable(record: "Capability", devices: set[str]) -> list[str]:
+    return [] if record.unavailable() else sorted(record.devices & devices)
+
+
+def _why_not(record: "Capability", devices: set[str]) -> str | None:
+    """Why it runs on nothing here; None where it does."""
+    if _usable(record, devices):
+        return None
+    return record.unavailable() or f"no {' or '.join(sorted(record.devices))} here"
+
+
+def _lengths(record: "Capability") -> str:
+    """For which longest texts it pays."""
+    lengths: dict[str, list[str]] = {}
+    for where, (first, last) in record.pays_instead.items():
+        lengths.setdefault(_range(first, last), []).append(where)
+    otherwise = "".join(f"; {words} with {', '.join(who)}" for words, who in lengths.items())
+    return _range(*record.pays) + otherwise
+
+
+def _range(first: int, last: int | None) -> str:
+    if last is None:
+        return "at any length" if first == 1 else f"from {first} tokens"
+    return f"up to {last} tokens" if first == 1 else f"from {first} to {last} tokens"
+
+
+def _widths(record: "Capability") -> str:
+    """Head widths, in short where they are all multiples of the first up to the last."""
+    if record.head_widths is None:
+        return "any"
+    widths = sorted(record.head_widths)
+    step = widths[0]
+    if len(widths) > 3 and widths == list(range(step, widths[-1] + 1, step)):
+        return f"multiples of {step} to {widths[-1]}"
+    return ", ".join(map(str, widths))
+
+
+def _record(record: "Capability", devices: set[str]) -> dict[str, object]:
     kinds = {name: sorted(k.__name__ for k in getattr(record, name)) for name in ("reaches", "positions")}
-    return {**plain(record), **kinds, "devices_here": usable}
+    widths = None if record.head_widths is None else sorted(record.head_widths)
+    return {
+        **plain(record),
+        **kinds,
+        "head_widths": widths,
+        "devices_here": _usable(record, devices),
+        "why_not_here": _why_not(record, devices),
+    }

@@ -8,6 +8,7 @@ from typing import NoReturn
 from cyclopts import App, CycloptsError
 
 import unmask
+from unmask.cli.bench import bench
 from unmask.cli.convert import convert
 from unmask.cli.embed import embed
 from unmask.cli.explore import explore
@@ -21,6 +22,8 @@ from unmask.errors import BeyondTraining, UnmaskError
 
 COMMANDS = (look, explore, fill, embed, inspect, convert, models, kernels)
 """Every command, in the order of the help text."""
+GROUPS = (bench,)
+"""Commands that have commands of their own; they come last."""
 
 app = App(
     name="unmask",
@@ -31,6 +34,8 @@ app = App(
 )
 for command in COMMANDS:
     app.command(command, sort_key=COMMANDS.index(command))
+for group in GROUPS:
+    app.command(group)
 
 
 def main() -> None:

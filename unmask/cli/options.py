@@ -16,7 +16,10 @@ ModelOption = Annotated[
 RevisionOption = Annotated[
     str | None, Parameter(name="--revision", help="a branch, tag or commit of the hub")
 ]
-DtypeOption = Annotated[Dtype, Parameter(name="--dtype", help="number format of the weights")]
+RunDtype = Literal["float32", "bfloat16", "int8", "float16", "float64"]
+DtypeOption = Annotated[
+    RunDtype, Parameter(name="--dtype", help="number format to compute in; int8: its linear layers alone")
+]
 CompatOption = Annotated[
     Compat,
     Parameter(name="--compat", help="where two differ: the authors' own outputs, or those of transformers"),

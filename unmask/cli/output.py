@@ -56,24 +56,27 @@ def plain(value: object) -> Any:
 
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Progress]:
-    """A bar on a terminal, a plain line every few seconds elsewhere; both on standard error."""
+    """A bar on a terminal, a plain line every few seconds elsewhere; both on standard error.
+
+    ``total`` is what the bar begins with; each report says how many there are.
+    """
     if sys.stderr.isatty():
         from rich.progress import Progress as Bars
 
         with Bars(console=Console(stderr=True), transient=True) as bars:
             task = bars.add_task(what, total=total)
-            yield lambda done, _: bars.update(task, completed=done)
+            yield lambda done, of: bars.update(task, completed=done, total=of)
         return
     start = last = time.monotonic()
 
-    def report(done: int, _: int) -> None:
+    def report(done: int, of: int) -> None:
         nonlocal last
         now = time.monotonic()
         if now - last >= 5 and done:
             last = now
-            left = (now - start) / done * (total - done)
+            left = (now - start) / done * (of - done)
             print(
-                f"{what}: {done:,} of {total:,}, about {left:.0f} s left",
+                f"{what}: {done:,} of {of:,}, about {left:.0f} s left",
                 file=sys.stderr,
                 flush=True,
             )

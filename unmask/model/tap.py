@@ -23,6 +23,10 @@ class Place(Enum):
     """The table of distances as keys of a disentangled layer, (P, H, K)."""
     DISTANCE_QUERY = "distance_query"
     """The table of distances as queries of a disentangled layer, (P, H, K)."""
+    GLOBAL_QUERY = "global_query"
+    """Queries of every token by the projection that global tokens attend through, (T, H, K)."""
+    GLOBAL_KEY = "global_key"
+    """Keys likewise, (T, H, K)."""
     LAYER = "layer"
     """A layer's output, (T, D)."""
 

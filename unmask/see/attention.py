@@ -17,9 +17,10 @@ from unmask.errors import InvalidRequest, NonFiniteResult, UnknownArchitecture
 from unmask.model.encoder import Encoder
 from unmask.model.kernels import DistanceTerms, ScoreTerms, Sight, Tile, allowed
 from unmask.model.kernels import probabilities as tile_probabilities
-from unmask.model.spec import Disentangled, SoftmaxAttention
+from unmask.model.spec import Disentangled, SoftmaxAttention, Whole
+from unmask.model.spec.global_tokens import GlobalTokens, pack, trained_global_tokens
 from unmask.model.tap import Place
-from unmask.text import Encoding, PackedBatch
+from unmask.text import Encoding
 
 ROWS_AT_ONCE = 64
 """Queries in one tile of a statistics pass: 64 x 8,192 keys x 12 heads in float64 are 50 MB."""
@@ -74,10 +75,14 @@ class AttentionView:
     """Exact attention probabilities of one text, every layer and head.
 
     Arrays are indexed layer, head, token (L, H, N). Statistics are computed in float64 on first use
-    and returned in float32.
+    and returned in float32. ``global_tokens`` says which tokens are global in an encoder that has a use for
+    such; None means what its head was trained with. Their rows are shown as the encoder computes them,
+    through projections of their own where it has those.
     """
 
-    def __init__(self, encoder: Encoder, encoding: Encoding) -> None:
+    def __init__(
+        self, encoder: Encoder, encoding: Encoding, *, global_tokens: GlobalTokens | None = None
+    ) -> None:
         self.encoding = encoding
         self._mixers: list[SoftmaxAttention] = []
         for layer in encoder.spec.layers:
@@ -87,6 +92,7 @@ class AttentionView:
         self._queries: dict[int, Tensor] = {}
         self._keys: dict[int, Tensor] = {}
         self._tables: dict[tuple[Place, int], Tensor] = {}
+        self._of_globals: dict[tuple[Place, int], Tensor] = {}
 
         def listen(place: Place, layer: int, tensor: Tensor) -> None:
             if place is Place.QUERY:
@@ -95,9 +101,16 @@ class AttentionView:
                 self._keys[layer] = tensor.cpu().clone()
             elif place in (Place.DISTANCE_KEY, Place.DISTANCE_QUERY):
                 self._tables[place, layer] = tensor.cpu().clone()
+            elif place in (Place.GLOBAL_QUERY, Place.GLOBAL_KEY):
+                self._of_globals[place, layer] = tensor.cpu().clone()
 
+        if global_tokens is None:
+            global_tokens = trained_global_tokens(encoder.spec, paired=encoding.pair is not None)
+        batch = pack(encoder.spec, [encoding], global_tokens)
+        self.globals_N: NDArray[np.bool_] | None = batch.layout.globals_T
+        """Which tokens were global in this run; None in an encoder that has no use for such."""
         with torch.inference_mode():
-            encoder.encode(PackedBatch.of_ids([encoding.ids], [encoding.segments]), tap=listen)
+            encoder.encode(batch, tap=listen)
 
     def __len__(self) -> int:
         """N, the number of tokens."""
@@ -212,7 +225,7 @@ class AttentionView:
                 made.entropy_LHN[layer, some, rows] = torch.special.entr(p_HRN).sum(-1).numpy()
                 made.distance_LHN[layer, some, rows] = (p_HRN * distance_RN.abs()).sum(-1).numpy()
                 made.received_LHN[layer, some] += p_HRN.sum(-2).numpy() / length
-                seen = allowed(tile, mixer.reach, p_HRN.device, Sight(length, mixer.heads))
+                seen = allowed(tile, mixer.reach, p_HRN.device, Sight(length, mixer.heads, self.globals_N))
                 if seen is not None:
                     made.keys_LHN[layer, some, rows] = seen.sum(-1).numpy()
                 related = (
@@ -242,9 +255,24 @@ class AttentionView:
             some = slice(head, head + 1)
             q_RHK, k_NHK, terms = q_RHK[:, some], k_NHK[:, some], terms.of_head(head)
         tile = Tile(start, end, 0, len(self))
-        sight = Sight(len(self), mixer.heads, head=head)
+        sight = Sight(len(self), mixer.heads, self.globals_N, head)
         p_HRN, _ = tile_probabilities(tile, q_RHK.double(), k_NHK.double(), mixer.reach, terms, sight=sight)
-        return p_HRN
+        if (Place.GLOBAL_QUERY, layer) not in self._of_globals or self.globals_N is None:
+            return p_HRN
+        globals_R = torch.from_numpy(self.globals_N[start:end])
+        if not globals_R.any():
+            return p_HRN
+        return torch.where(globals_R[:, None], self._global_rows(layer, tile, head), p_HRN)
+
+    def _global_rows(self, layer: int, tile: Tile, head: int | None) -> Tensor:
+        """As `_tile`, through the projections of global tokens, as if every row were one."""
+        some = slice(None) if head is None else slice(head, head + 1)
+        q_NHK, k_NHK = (
+            self._of_globals[place, layer][:, some].double()
+            for place in (Place.GLOBAL_QUERY, Place.GLOBAL_KEY)
+        )
+        q_RHK = q_NHK[tile.first_row : tile.end_row]
+        return tile_probabilities(tile, q_RHK, k_NHK, Whole(), ScoreTerms())[0]
 
     def _terms(self, layer: int) -> ScoreTerms:
         mixer = self._mixers[layer]

@@ -10,8 +10,9 @@ from unmask.errors import NonFiniteResult
 from unmask.model import heads
 from unmask.model.encoder import Encoder
 from unmask.model.spec import EmbeddingHead
+from unmask.model.spec.global_tokens import GlobalTokens, pack
 from unmask.tasks.progress import Progress
-from unmask.text import Encoding, PackedBatch, passes
+from unmask.text import Encoding, passes
 from unmask.text.tokenizer import numbered
 
 TOKENS_PER_PASS = 2048
@@ -24,13 +25,15 @@ def embed(
     encodings: Sequence[Encoding],
     *,
     tokens_per_pass: int = TOKENS_PER_PASS,
+    global_tokens: GlobalTokens = "first",
     progress: Progress | None = None,
     name: Callable[[int], str] = numbered,
 ) -> NDArray[np.float32]:
     """One embedding a text, shape (S, E), float32, in the order given.
 
     Texts run packed, sorted by their number of tokens, ``tokens_per_pass`` at a time; which texts
-    share a pass changes no embedding but for the last bits. ``name`` is how an error calls the text
+    share a pass changes no embedding but for the last bits. ``global_tokens`` says which tokens are global
+    in an encoder that has a use for such. ``name`` is how an error calls the text
     at an index.
 
     Raises:
@@ -41,9 +44,7 @@ def embed(
     lengths_S = np.array([len(encoding) for encoding in encodings], dtype=np.int64)
     done = 0
     for chosen in passes(lengths_S, tokens_per_pass):
-        batch = PackedBatch.of_ids(
-            [encodings[i].ids for i in chosen], [encodings[i].segments for i in chosen]
-        )
+        batch = pack(encoder.spec, [encodings[i] for i in chosen], global_tokens)
         with torch.inference_mode():
             e_SE = heads.embed(encoder.encode(batch), batch.layout, head)
         embeddings_SE[chosen] = e_SE.float().cpu().numpy()

@@ -6,7 +6,8 @@ import torch
 
 from unmask.errors import InvalidRequest, NonFiniteResult
 from unmask.model.encoder import Encoder
-from unmask.text import Encoding, PackedBatch, Tokenizer
+from unmask.model.spec.global_tokens import GlobalTokens, pack
+from unmask.text import Encoding, Tokenizer
 
 
 @dataclass(frozen=True)
@@ -36,10 +37,17 @@ class FilledMask:
 
 
 def fill(
-    encoder: Encoder, tokenizer: Tokenizer, encoding: Encoding, *, top_k: int = 5, name: str = "the model"
+    encoder: Encoder,
+    tokenizer: Tokenizer,
+    encoding: Encoding,
+    *,
+    top_k: int = 5,
+    global_tokens: GlobalTokens = "none",
+    name: str = "the model",
 ) -> tuple[FilledMask, ...]:
     """Predictions for every mask token of the text, each as if the others stayed masked.
 
+    ``global_tokens`` says which tokens are global in an encoder that has a use for such.
     Logits are computed for masked tokens alone; probabilities in float32 (float64 for a float64 model).
 
     Raises:
@@ -64,7 +72,7 @@ def fill(
             f"the text has no {tokenizer.engine.id_to_token(mask_id)}; "
             "write it where a word is to be predicted"
         )
-    batch = PackedBatch.of_ids([encoding.ids], [encoding.segments])
+    batch = pack(encoder.spec, [encoding], global_tokens)
     with torch.inference_mode():
         x_MD = encoder.encode(batch)[masked]
         logits_MV = encoder.logits("masked", x_MD, batch.layout)

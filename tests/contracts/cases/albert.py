@@ -29,6 +29,7 @@ CASES = [
     Case("AlbertForPreTraining", SMALL | {"num_labels": 2}),
     Case("AlbertForPreTraining", SMALL | UNEVEN | {"hidden_act": "gelu", "layer_norm_eps": 1e-5}, "groups"),
     Case("AlbertForMaskedLM", TINY | {"embedding_size": 11}, "E above D"),
+    Case("AlbertForMaskedLM", TINY | {"embedding_size": 11, "tie_word_embeddings": False}, "untied"),
     Case("AlbertForSequenceClassification", SMALL | {"num_labels": 4}),
     Case("AlbertForTokenClassification", SMALL | {"num_labels": 7, "num_hidden_groups": 2}, "2 groups"),
     Case("AlbertForQuestionAnswering", TINY),

@@ -10,6 +10,8 @@ CASES = [
     Case("BertModel", TINY | {"type_vocab_size": 1, "hidden_act": "relu"}, "one segment, relu"),
     Case("BertForPreTraining", SMALL | {"hidden_act": "gelu_new", "layer_norm_eps": 1e-5}, "gelu_new"),
     Case("BertForMaskedLM", TINY),
+    Case("BertForPreTraining", SMALL | {"tie_word_embeddings": False}, "untied"),
+    Case("BertForMaskedLM", TINY | {"tie_word_embeddings": False}, "untied"),
     Case("BertForNextSentencePrediction", SMALL),
     Case("BertForSequenceClassification", SMALL | {"num_labels": 4}),
     Case("BertForTokenClassification", SMALL | {"num_labels": 7}),

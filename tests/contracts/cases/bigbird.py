@@ -49,6 +49,7 @@ CASES = [
     Case("BigBirdModel", SMALL | {"attention_type": "original_full"}, "whole", lengths=LENGTHS),
     *both("BigBirdForPreTraining", SMALL),
     *both("BigBirdForMaskedLM", TINY),
+    Case("BigBirdForMaskedLM", TINY | {"tie_word_embeddings": False}, "untied", "hf", lengths=LENGTHS),
     *both("BigBirdForSequenceClassification", SMALL | {"num_labels": 4}),
     *both("BigBirdForTokenClassification", SMALL | {"num_labels": 7}),
     *both("BigBirdForQuestionAnswering", SMALL),

@@ -30,6 +30,7 @@ CASES = [
     Case(
         "LongformerForMaskedLM", TINY | {"hidden_act": "relu"}, "relu", lengths=LENGTHS, global_tokens=(3, 0)
     ),
+    Case("LongformerForMaskedLM", TINY | {"tie_word_embeddings": False}, "untied", lengths=LENGTHS),
     Case(
         "LongformerForSequenceClassification",
         SMALL | {"num_labels": 4},

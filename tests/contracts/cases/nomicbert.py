@@ -15,6 +15,7 @@ CASES = [
     ),
     Case("NomicBertForMaskedLM", SMALL | {"layer_norm_eps": 1e-3}),
     Case("NomicBertForMaskedLM", TINY | {"hidden_act": "gelu"}, "gelu"),
+    Case("NomicBertForMaskedLM", TINY | {"tie_word_embeddings": False}, "untied"),
     Case("NomicBertForSequenceClassification", SMALL | {"num_labels": 4}),
     Case("NomicBertForTokenClassification", SMALL | {"num_labels": 7}),
 ]

@@ -19,6 +19,7 @@ from unmask.model.families.family import (
     Shapes,
     architectures,
     classifies_tokens,
+    predictor,
     present,
     tying,
 )
@@ -135,7 +136,10 @@ def adapt(encoder: EncoderSpec, shapes: Shapes, config: Settings) -> EncoderSpec
         pooler=encoder.pooler if "pooler.weight" in shapes else None,
         heads=present(
             shapes,
-            ("predictions.dense.weight", lambda w: MaskedLM(Transform(w, activation, norm))),
+            (
+                "predictions.dense.weight",
+                lambda w: predictor(Transform(w, activation, norm), config, shapes, "predictions.decoder"),
+            ),
             ("sop_classifier.classifier.weight", lambda c: Classifier("sentence_order", c, "pooler")),
             (
                 "classifier.weight",
@@ -189,6 +193,7 @@ ROWS = (
     Rename("predictions.dense", "heads.masked.transform.dense"),
     Rename("predictions.LayerNorm", "heads.masked.transform.norm"),
     Rename("predictions.bias", "heads.masked.bias"),
+    Rename("predictions.decoder", "heads.masked.decoder"),
     Copy("predictions.decoder.weight", "embedding.words.weight"),
     Copy("predictions.decoder.bias", "heads.masked.bias"),
     Rename("sop_classifier.classifier", "heads.sentence_order.out"),

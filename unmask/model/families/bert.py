@@ -15,6 +15,7 @@ from unmask.model.families.family import (
     Shapes,
     architectures,
     classifies_tokens,
+    predictor,
     present,
     tying,
 )
@@ -152,7 +153,12 @@ def adapt(encoder: EncoderSpec, shapes: Shapes, config: Settings) -> EncoderSpec
         pooler=encoder.pooler if "pooler.dense.weight" in shapes else None,
         heads=present(
             shapes,
-            ("cls.predictions.transform.dense.weight", lambda w: MaskedLM(Transform(w, activation, norm))),
+            (
+                "cls.predictions.transform.dense.weight",
+                lambda w: predictor(
+                    Transform(w, activation, norm), config, shapes, "cls.predictions.decoder"
+                ),
+            ),
             ("cls.seq_relationship.weight", lambda c: Classifier("next_sentence", c, "pooler")),
             (
                 "classifier.weight",
@@ -201,6 +207,7 @@ ROWS = (
     Rename("cls.predictions.transform.dense", "heads.masked.transform.dense"),
     Rename("cls.predictions.transform.LayerNorm", "heads.masked.transform.norm"),
     Rename("cls.predictions.bias", "heads.masked.bias"),
+    Rename("cls.predictions.decoder", "heads.masked.decoder"),
     Copy("cls.predictions.decoder.weight", "embedding.words.weight"),
     Copy("cls.predictions.decoder.bias", "heads.masked.bias"),
     Rename("cls.seq_relationship", "heads.next_sentence.out"),

@@ -25,6 +25,7 @@ from unmask.model.families.family import (
     Published,
     Shapes,
     architectures,
+    predictor,
     present,
     refuse_choices,
     tying,
@@ -137,7 +138,12 @@ def adapt(encoder: EncoderSpec, shapes: Shapes, config: Settings) -> EncoderSpec
         pooler=encoder.pooler if "pooler.weight" in shapes else None,
         heads=present(
             shapes,
-            ("cls.predictions.transform.dense.weight", lambda w: MaskedLM(Transform(w, activation, norm))),
+            (
+                "cls.predictions.transform.dense.weight",
+                lambda w: predictor(
+                    Transform(w, activation, norm), config, shapes, "cls.predictions.decoder"
+                ),
+            ),
             ("cls.seq_relationship.weight", lambda c: Classifier("next_sentence", c, "pooler")),
             (
                 "classifier.out_proj.weight",
@@ -165,6 +171,7 @@ ROWS = (
     Rename("cls.predictions.transform.dense", "heads.masked.transform.dense"),
     Rename("cls.predictions.transform.LayerNorm", "heads.masked.transform.norm"),
     Rename("cls.predictions.bias", "heads.masked.bias"),
+    Rename("cls.predictions.decoder", "heads.masked.decoder"),
     Copy("cls.predictions.decoder.weight", "embedding.words.weight"),
     Copy("cls.predictions.decoder.bias", "heads.masked.bias"),
     Rename("cls.seq_relationship", "heads.next_sentence.out"),

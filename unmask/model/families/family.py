@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unmask.errors import UnknownArchitecture
-from unmask.model.spec import EncoderSpec, Head, MaskedLM, role_of
+from unmask.model.spec import EncoderSpec, Head, MaskedLM, Transform, role_of
 from unmask.model.spec.compat import Compat
 from unmask.model.spec.rows import Row
 from unmask.settings import Settings
@@ -113,6 +113,15 @@ def tying(spec: EncoderSpec) -> dict[str, Any]:
     return {} if masked is None else {"tie_word_embeddings": masked.tied}
 
 
+def predictor(transform: Transform, config: Settings, shapes: Shapes, decoder: str) -> MaskedLM:
+    """The predictor of words of a checkpoint whose own matrix, where it has one, is called ``decoder``.
+
+    Files of `transformers` hold two biases then: that of the matrix, which is added, and one that is not.
+    """
+    tied = config.take("tie_word_embeddings", True)
+    return MaskedLM(transform, tied, own_bias=not tied and f"{decoder}.bias" in shapes)
+
+
 def present(shapes: Shapes, *heads: tuple[str, Callable[[int], Head]]) -> tuple[Head, ...]:
     """The heads whose tensor is there; each is made from the first axis of that tensor (its classes)."""
     return tuple(make(shapes[name][0]) for name, make in heads if name in shapes)
@@ -127,6 +136,7 @@ __all__ = [
     "architectures",
     "classifies_tokens",
     "number_of_layer",
+    "predictor",
     "present",
     "refuse_choices",
     "tying",

@@ -1,7 +1,6 @@
 """Longformer (Beltagy, Peters & Cohan 2020): RoBERTa with a window a layer and global tokens.
 
-Which tokens are global is said with each batch. The authors make the first token global for classes of
-texts, the question's tokens for answers, and none for masked words and classes of tokens.
+Which tokens are global is said with each batch, by the task: see `unmask.model.spec.global_tokens`.
 
 ``attention_window`` in config.json is the whole window: a token sees half of it on each side, and itself.
 """

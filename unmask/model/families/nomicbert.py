@@ -17,7 +17,9 @@ from unmask.model.families.family import (
     Shapes,
     architectures,
     classifies_tokens,
+    predictor,
     present,
+    tying,
 )
 from unmask.model.families.rope import read_rope, write_rope
 from unmask.model.spec import (
@@ -62,7 +64,6 @@ _NOT_BUILT: dict[str, tuple[object, ...]] = {
     "scale_attn_weights": (True,),
     "scale_attn_by_inverse_layer_idx": (False,),
     "rope_scaling": (None,),
-    "tie_word_embeddings": (True,),
 }
 """Keys whose other values change outputs and are refused; the first value is that of an absent key."""
 
@@ -173,6 +174,7 @@ def write(encoder: EncoderSpec) -> Mapping[str, Any]:
         "rotary_emb_interleaved": rotary.interleaved,
         "type_vocab_size": encoder.embedding.segments,
         "vocab_size": encoder.embedding.vocabulary,
+        **tying(encoder),
     }
 
 
@@ -196,7 +198,8 @@ def adapt(encoder: EncoderSpec, shapes: Shapes, config: Settings) -> EncoderSpec
     """With the pooler and the head that a checkpoint has."""
     _, network, norm, _ = parts_of(encoder)
     transform = Transform(encoder.width, network.activation, norm)
-    return with_heads(encoder, shapes, config, "cls.predictions.transform.dense.weight", MaskedLM(transform))
+    masked = predictor(transform, config, shapes, "cls.predictions.decoder")
+    return with_heads(encoder, shapes, config, "cls.predictions.transform.dense.weight", masked)
 
 
 def with_heads(
@@ -237,6 +240,7 @@ ROWS = (
     Rename("cls.predictions.transform.dense", "heads.masked.transform.dense"),
     Rename("cls.predictions.transform.layer_norm", "heads.masked.transform.norm"),
     Rename("cls.predictions.bias", "heads.masked.bias"),
+    Rename("cls.predictions.decoder", "heads.masked.decoder"),
     Copy("cls.predictions.decoder.weight", "embedding.words.weight"),
     Copy("cls.predictions.decoder.bias", "heads.masked.bias"),
     Rename("classifier", "heads.sequence.out"),

@@ -20,6 +20,7 @@ from unmask.model.families.family import (
     Published,
     Shapes,
     architectures,
+    predictor,
     present,
     refuse_choices,
 )
@@ -69,7 +70,10 @@ def adapt(encoder: EncoderSpec, shapes: Shapes, config: Settings) -> EncoderSpec
         pooler=encoder.pooler if "pooler.dense.weight" in shapes else None,
         heads=present(
             shapes,
-            ("lm_head.dense.weight", lambda w: MaskedLM(Transform(w, "gelu", norm))),
+            (
+                "lm_head.dense.weight",
+                lambda w: predictor(Transform(w, "gelu", norm), config, shapes, "lm_head.decoder"),
+            ),
             (
                 "classifier.out_proj.weight",
                 lambda c: Classifier("sequence", c, "first", Transform(width, "tanh")),
@@ -97,6 +101,7 @@ ROWS = (
     Rename("lm_head.dense", "heads.masked.transform.dense"),
     Rename("lm_head.layer_norm", "heads.masked.transform.norm"),
     Rename("lm_head.bias", "heads.masked.bias"),
+    Rename("lm_head.decoder", "heads.masked.decoder"),
     Copy("lm_head.decoder.weight", "embedding.words.weight"),
     Copy("lm_head.decoder.bias", "heads.masked.bias"),
     Rename("classifier.dense", "heads.sequence.transform.dense"),

@@ -24,20 +24,25 @@ class PoolerLayer(nn.Module):
 def pool(x_TD: Tensor, layout: SequenceLayout, mode: PoolingMode) -> Tensor:
     """One vector a sequence, shape (S, D): see `PoolingMode`. Special tokens count like others.
 
-    Sums of half-precision states are accumulated in float32; the result has the states' dtype.
+    Half-precision states are pooled in float32; the result has the states' dtype.
     """
+    return _pool_exactly(x_TD, layout, mode).to(x_TD.dtype)
+
+
+def _pool_exactly(x_TD: Tensor, layout: SequenceLayout, mode: PoolingMode) -> Tensor:
+    """`pool` in float32, or in float64 for float64."""
+    exact = torch.promote_types(x_TD.dtype, torch.float32)
     if mode == "first":
-        return x_TD[torch.from_numpy(layout.offsets[:-1]).to(x_TD.device)]
+        return x_TD[torch.from_numpy(layout.offsets[:-1]).to(x_TD.device)].to(exact)
     lengths_S = torch.from_numpy(layout.lengths).to(x_TD.device)
     if mode == "max":
-        return torch.segment_reduce(x_TD, "max", lengths=lengths_S)
-    exact_TD = x_TD.to(torch.promote_types(x_TD.dtype, torch.float32))
-    sums_SD = torch.segment_reduce(exact_TD, "sum", lengths=lengths_S)
+        return torch.segment_reduce(x_TD.to(exact), "max", lengths=lengths_S)
+    sums_SD = torch.segment_reduce(x_TD.to(exact), "sum", lengths=lengths_S)
     counts_S1 = lengths_S[:, None].to(sums_SD.dtype)
-    return (sums_SD / (counts_S1 if mode == "mean" else counts_S1.sqrt())).to(x_TD.dtype)
+    return sums_SD / (counts_S1 if mode == "mean" else counts_S1.sqrt())
 
 
 def embed(x_TD: Tensor, layout: SequenceLayout, head: EmbeddingHead) -> Tensor:
-    """Sentence embeddings as the checkpoint defines them, shape (S, E)."""
-    e_SE = torch.cat([pool(x_TD, layout, mode) for mode in head.pooling], dim=-1)
+    """Sentence embeddings as the checkpoint defines them, shape (S, E), in float32 at least."""
+    e_SE = torch.cat([_pool_exactly(x_TD, layout, mode) for mode in head.pooling], dim=-1)
     return torch.nn.functional.normalize(e_SE, dim=-1) if head.unit_length else e_SE

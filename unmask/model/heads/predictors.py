@@ -44,20 +44,20 @@ class MaskedPredictor(nn.Module):
 
     def __init__(self, spec: MaskedLM, encoder: EncoderSpec) -> None:
         super().__init__()
+        self.spec = spec
         transform, words = spec.transform, encoder.embedding
         self.transform = TransformLayer(transform, encoder.width) if transform else None
-        self.decoder = (
-            None
-            if spec.tied
-            else nn.Linear(transform.width if transform else encoder.width, words.vocabulary, bias=False)
-        )
+        width = transform.width if transform else encoder.width
+        self.decoder = None if spec.tied else nn.Linear(width, words.vocabulary, bias=spec.own_bias)
         self.bias = nn.Parameter(torch.zeros(words.vocabulary)) if spec.bias else None
 
     def forward(self, x_MD: Tensor, words_VE: Tensor) -> Tensor:
         """Shape (M, D) in, (M, V) out; ``words_VE`` is the word embedding, used where weights are tied."""
         x_ME = x_MD if self.transform is None else self.transform(x_MD)
-        matrix_VE = words_VE if self.decoder is None else self.decoder.weight
-        return functional.linear(x_ME, matrix_VE, self.bias)
+        if self.decoder is None:
+            return functional.linear(x_ME, words_VE, self.bias)
+        own = self.spec.own_bias
+        return functional.linear(x_ME, self.decoder.weight, self.decoder.bias if own else self.bias)
 
 
 class ClassPredictor(nn.Module):

@@ -60,6 +60,19 @@ def table_rows(behind: Tensor, position: Disentangled) -> Tensor:
     return behind.clamp(-position.span, position.span - 1) + position.span
 
 
+def rows_and_ends(position: Disentangled, length: int) -> tuple[Tensor, int, int]:
+    """Rows of the table for the distances of a text of ``length`` tokens, and where they stop changing.
+
+    The rows are of distances ``1 - length`` to ``length - 1``, on the host. At and below the first distance
+    given back all read the first of them, at and above the second all read the last: rows never fall as
+    distances rise, so what is equal to an end is one run.
+    """
+    rows = table_rows(torch.arange(1 - length, length, device="cpu"), position)
+    least, greatest = int((rows == rows[0]).sum()) - length, length - int((rows == rows[-1]).sum())
+    # A table cut to distance 0 reads one row everywhere; its two runs are parted before that distance.
+    return rows, min(least, -1), max(greatest, 0)
+
+
 @lru_cache(maxsize=64)
 def log_buckets(count: int, buckets: int, max_distance: int) -> NDArray[np.int64]:
     """The bucket of each distance from 0 to ``count - 1`` (He, Gao & Chen 2023).

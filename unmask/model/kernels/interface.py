@@ -1,13 +1,16 @@
 """What a kernel is: a capability record, a plan made once a batch, and one function on packed tokens."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.util import find_spec
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from unmask.model.kernels.tile import ScoreTerms
-from unmask.model.spec import Reach
+from unmask.model.spec import Reach, Window
 from unmask.model.spec.attention import AttentionPosition
 from unmask.text.batch import SequenceLayout
 
@@ -21,6 +24,9 @@ class Need:
     reach: Reach
     position: AttentionPosition
     """What is added to scores; rotary positions count as none, for they act before the kernel."""
+    head_width: int
+    longest: int
+    """Tokens of the longest sequence."""
     gradients: bool = False
     dropout: bool = False
     log_sum_exp: bool = False
@@ -40,21 +46,56 @@ class Capability:
     gradients: bool
     dropout: bool
     log_sum_exp: bool
+    """Whether it gives the log-sum-exp; where it gives gradients too, that has one."""
+    head_widths: frozenset[int] | None = None
+    """Widths of a head it takes; None for any."""
+    pays: tuple[int, int | None] = (1, None)
+    """From and up to which longest sequence it is worth its place in the order, by measurement. Beyond
+    that it can, and does where no other can or where it is named."""
+    pays_instead: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
+    """The same for what measured otherwise: a device, ``gradients`` where they are asked for, or a dtype; the
+    first of them that is here, in this order."""
+    module: str | None = None
+    """A module that must be importable, such as triton."""
+    dilation: bool = True
+    """Whether windows, where it has them, may have gaps."""
+
+    def unavailable(self) -> str | None:
+        """Why it cannot run in this installation, whatever is asked; None if it can."""
+        if self.module is not None and not _importable(self.module):
+            return f"needs {self.module}, which is not installed"
+        return None
+
+    def pays_for(self, need: Need) -> bool:
+        """Whether the longest sequence is within the lengths it was measured to be good at."""
+        asked = (need.device, "gradients" if need.gradients else "", need.dtype)
+        first, last = next((self.pays_instead[one] for one in asked if one in self.pays_instead), self.pays)
+        return first <= need.longest and (last is None or need.longest <= last)
 
     def refusal(self, need: Need) -> str | None:
         """The one reason why this kernel cannot do it; None if it can."""
+        return next(self._refusals(need), None)
+
+    def _refusals(self, need: Need) -> Iterator[str]:
+        missing = self.unavailable()
+        if missing is not None:
+            yield missing
         if need.device not in self.devices:
-            return f"runs on {' and '.join(sorted(self.devices))}, not on {need.device}"
+            yield f"runs on {' and '.join(sorted(self.devices))}, not on {need.device}"
         if need.dtype not in self.dtypes:
-            return f"takes {', '.join(sorted(self.dtypes))}, not {need.dtype}"
+            yield f"takes {', '.join(sorted(self.dtypes))}, not {need.dtype}"
         if type(need.reach) not in self.reaches:
-            return f"has no {type(need.reach).__name__} reach"
+            yield f"has no {type(need.reach).__name__} reach"
+        elif isinstance(need.reach, Window) and need.reach.dilation > 1 and not self.dilation:
+            yield "has no windows with gaps"
         if type(need.position) not in self.positions:
-            return f"has no {type(need.position).__name__} term in its scores"
+            yield f"has no {type(need.position).__name__} term in its scores"
+        if self.head_widths is not None and need.head_width not in self.head_widths:
+            widths = ", ".join(map(str, sorted(self.head_widths)))
+            yield f"takes heads of width {widths}, not {need.head_width}"
         for feature in ("gradients", "dropout", "log_sum_exp"):
             if getattr(need, feature) and not getattr(self, feature):
-                return f"gives no {feature.replace('_', '-')}"
-        return None
+                yield f"gives no {feature.replace('_', '-')}"
 
 
 class Attended(NamedTuple):
@@ -93,5 +134,14 @@ class Kernel(Protocol):
     ) -> Attended:
         """Mix the values of each query's keys in ``reach``, scores being content plus ``terms``.
 
-        ``dropout`` is the share of probabilities dropped, already 0 in inference.
+        ``dropout`` is the share of probabilities dropped, already 0 in inference. Rows of global tokens
+        whose projections are their own are the layer's to make: a kernel may leave any numbers there.
         """
+
+
+@cache
+def _importable(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # the package that it is a part of is not there either
+        return False

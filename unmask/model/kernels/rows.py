@@ -5,6 +5,8 @@ inputs (float32 for half precision, in which a softmax would lose digits). Memor
 inference; where gradients are needed, torch keeps the probabilities of every block.
 """
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -49,20 +51,40 @@ class RowsKernel:
         log_sum_exp: bool = False,
     ) -> Attended:
         """Block by block: scores, mask, softmax, dropout of probabilities, mix."""
-        exact, heads = torch.promote_types(q_THK.dtype, torch.float32), q_THK.shape[1]
-        mixed, sums = [], []
-        for sequence in range(plan.sequence_count):
-            tokens = plan.rows(sequence)
-            length = tokens.stop - tokens.start
-            sight = Sight.of(plan, sequence, heads)
-            q_NHK, k_NHK, v_NHK = (x[tokens].to(exact) for x in (q_THK, k_THK, v_THK))
-            block = max(1, SCORES_AT_ONCE // (heads * length))
-            for first in range(0, length, block):
-                end = min(first + block, length)
-                tile = Tile(first, end, 0, length)
-                p_HRN, lse_HR = probabilities(tile, q_NHK[first:end], k_NHK, reach, terms, sight=sight)
-                p_HRN = torch.nn.functional.dropout(p_HRN, dropout)
-                mixed.append(torch.einsum("hrn,nhk->rhk", p_HRN, v_NHK))
-                sums.append(lse_HR.T)
-        lse_TH = torch.cat(sums).to(q_THK.dtype) if log_sum_exp else None
-        return Attended(torch.cat(mixed).to(q_THK.dtype), lse_TH)
+        blocks = _blocks(q_THK, k_THK, v_THK, plan, reach=reach, terms=terms, dropout=dropout)
+        if torch.is_grad_enabled():
+            _, mixed, sums = zip(*blocks, strict=True)
+            o_THK, lse_TH = torch.cat(mixed), torch.cat(sums)
+        else:
+            # Results kept between blocks as they come would leave holes that no next block fits into.
+            o_THK, lse_TH = torch.empty_like(q_THK), torch.empty_like(q_THK[..., 0])
+            for rows, o_RHK, lse_RH in blocks:
+                o_THK[rows], lse_TH[rows] = o_RHK, lse_RH
+        return Attended(o_THK.to(q_THK.dtype), lse_TH.to(q_THK.dtype) if log_sum_exp else None)
+
+
+def _blocks(
+    q_THK: Tensor,
+    k_THK: Tensor,
+    v_THK: Tensor,
+    layout: SequenceLayout,
+    *,
+    reach: Reach,
+    terms: ScoreTerms,
+    dropout: float,
+) -> Iterator[tuple[slice, Tensor, Tensor]]:
+    """Some rows of the batch at a time, in order: where they are, mixed values, log-sum-exp."""
+    exact, heads = torch.promote_types(q_THK.dtype, torch.float32), q_THK.shape[1]
+    for sequence in range(layout.sequence_count):
+        tokens = layout.rows(sequence)
+        length = tokens.stop - tokens.start
+        sight = Sight.of(layout, sequence, heads)
+        q_NHK, k_NHK, v_NHK = (x[tokens].to(exact) for x in (q_THK, k_THK, v_THK))
+        block = max(1, SCORES_AT_ONCE // (heads * length))
+        for first in range(0, length, block):
+            end = min(first + block, length)
+            tile = Tile(first, end, 0, length)
+            p_HRN, lse_HR = probabilities(tile, q_NHK[first:end], k_NHK, reach, terms, sight=sight)
+            p_HRN = torch.nn.functional.dropout(p_HRN, dropout)
+            o_RHK = torch.einsum("hrn,nhk->rhk", p_HRN, v_NHK)
+            yield slice(tokens.start + first, tokens.start + end), o_RHK, lse_HR.T

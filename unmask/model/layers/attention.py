@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from unmask.errors import UnknownArchitecture
 from unmask.model.kernels import DistanceTerms, Kernel, Need, ScoreTerms, choose
-from unmask.model.layers.disentangled import DistanceProjections
+from unmask.model.layers.disentangled import DistanceProjections, rows_read
 from unmask.model.layers.global_attention import GlobalAttention, GlobalRows
-from unmask.model.layers.rotary import turn
+from unmask.model.layers.rotary import Rotation, turn
 from unmask.model.spec import (
     Blocks,
     Disentangled,
@@ -32,14 +32,16 @@ class AttentionPlan:
 
     kernel: Kernel
     prepared: Any
-    positions_T: Tensor | None
-    """Positions of the tokens, for rotary layers."""
+    rotation: Rotation | None
+    """How far tokens turn, for rotary layers."""
     reach: Reach
     """The layer's, or the plainer one that is equal to it on this batch."""
     global_rows: GlobalRows | None = None
     """Rows of global tokens, where they have projections of their own."""
     table_PD: Tensor | None = None
     """The table of distances, for disentangled layers."""
+    rows_read: slice | None = None
+    """Those of its rows that texts of this batch can read."""
 
 
 def plainest(reach: Reach, layout: SequenceLayout) -> Reach:
@@ -106,9 +108,10 @@ class SoftmaxMixer(nn.Module):
         """The plan of this layer, shared in ``made`` with every layer of equal reach and position."""
         spec = self.spec
         reach = plainest(spec.reach, layout)
-        key: tuple[Reach, AttentionPosition, bool, bool] = (
+        key: tuple[Reach, AttentionPosition, int, bool, bool] = (
             reach,
             spec.position,
+            spec.head_width,
             spec.dropout > 0,
             self.globals is not None,
         )
@@ -118,33 +121,43 @@ class SoftmaxMixer(nn.Module):
                 dtype=str(x_TD.dtype).removeprefix("torch."),
                 reach=reach,
                 position=NoPosition() if isinstance(spec.position, Rotary) else spec.position,
+                head_width=spec.head_width,
+                longest=int(layout.lengths.max()),
                 gradients=torch.is_grad_enabled() and any(p.requires_grad for p in self.parameters()),
                 dropout=self.training and spec.dropout > 0,
             )
             chosen = choose(need, kernel)
-            positions_T = None
+            rotation = None
             if isinstance(spec.position, Rotary):
                 positions_T = torch.from_numpy(layout.positions_T).to(x_TD.device)
+                rotation = Rotation.of(positions_T, spec.position, spec.head_width, x_TD.dtype)
             prepared = chosen.plan(layout, reach, x_TD.device)
             global_rows = None if self.globals is None else GlobalRows.of(layout, x_TD.device)
-            made[key] = AttentionPlan(chosen, prepared, positions_T, reach, global_rows)
+            read = rows_read(spec.position, need.longest) if isinstance(spec.position, Disentangled) else None
+            made[key] = AttentionPlan(chosen, prepared, rotation, reach, global_rows, rows_read=read)
         return made[key]  # type: ignore[no-any-return]
 
-    def forward(self, x_TD: Tensor, plan: AttentionPlan, layer: int, tap: Tap | None) -> Tensor:
-        """Shape (T, D) in and out."""
+    def project(self, x_TD: Tensor, rotation: Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, (T, H, K) each, turned where positions are rotary; all of it by token."""
         spec = self.spec
         parts = self.qkv(x_TD).unflatten(-1, (3, spec.heads, spec.head_width)).unbind(-3)
         q_THK, k_THK, v_THK = (
             part if bias is None else part + bias.view(spec.heads, spec.head_width)
             for part, bias in zip(parts, (self.query_bias, self.key_bias, self.value_bias), strict=True)
         )
+        if isinstance(spec.position, Rotary) and rotation is not None:
+            q_THK = turn(q_THK, rotation, spec.position)
+            k_THK = turn(k_THK, rotation, spec.position)
+        return q_THK, k_THK, v_THK
+
+    def forward(self, x_TD: Tensor, plan: AttentionPlan, layer: int, tap: Tap | None) -> Tensor:
+        """Shape (T, D) in and out."""
+        spec = self.spec
+        q_THK, k_THK, v_THK = self.project(x_TD, plan.rotation)
         terms = self.terms
         if self.distances is not None:
             assert plan.table_PD is not None
-            terms = self.distances(plan.table_PD, self.qkv)
-        if isinstance(spec.position, Rotary) and plan.positions_T is not None:
-            q_THK = turn(q_THK, plan.positions_T, spec.position)
-            k_THK = turn(k_THK, plan.positions_T, spec.position)
+            terms = self.distances(plan.table_PD, self.qkv, plan.rows_read)
         o_THK, _ = plan.kernel.attend(
             q_THK,
             k_THK,
@@ -156,6 +169,8 @@ class SoftmaxMixer(nn.Module):
         )
         if self.globals is not None and plan.global_rows is not None:
             o_THK = self.globals(x_TD, o_THK, plan.global_rows)
+            if tap is not None:
+                self.globals.tell(x_TD, layer, tap)
         if tap is not None:
             heard = (
                 (Place.QUERY, q_THK),

@@ -43,10 +43,15 @@ class Block(nn.Module):
 
     def forward(self, x_TD: Tensor, plan: Plan, layer: int, tap: Tap | None) -> Tensor:
         """Shape (T, D) in and out."""
+        read_TD = self.attention_norm(x_TD) if self.norm_first else x_TD
+        return self.after_attention(x_TD, self.attention(read_TD, plan, layer, tap))
+
+    def after_attention(self, x_TD: Tensor, mixed_TD: Tensor) -> Tensor:
+        """The layer's output from its input and what attention made of it; all of it by token."""
+        x_TD = x_TD + self.dropout(mixed_TD)
         if self.norm_first:
-            x_TD = x_TD + self.dropout(self.attention(self.attention_norm(x_TD), plan, layer, tap))
             x_TD = x_TD + self.dropout(self.feedforward(self.feedforward_norm(x_TD)))
             return x_TD
-        x_TD = self.attention_norm(x_TD + self.dropout(self.attention(x_TD, plan, layer, tap)))
+        x_TD = self.attention_norm(x_TD)
         x_TD = self.feedforward_norm(x_TD + self.dropout(self.feedforward(x_TD)))
         return x_TD

@@ -1,12 +1,21 @@
 """Disentangled positions: the table of distances that layers share, and each layer's projections of it."""
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from unmask.errors import UnknownArchitecture
 from unmask.model.kernels import DistanceTerms, ScoreTerms
+from unmask.model.kernels.distances import table_rows
 from unmask.model.layers.parts import build_norm
 from unmask.model.spec import Disentangled, SoftmaxAttention
+
+
+def rows_read(position: Disentangled, longest: int) -> slice:
+    """Rows of the table that texts of up to ``longest`` tokens can read; few answers for all lengths."""
+    farthest = (1 << max(longest - 1, 63).bit_length()) - 1
+    first, last = table_rows(torch.tensor([-farthest, farthest], device="cpu"), position).tolist()
+    return slice(first, last + 1)
 
 
 class DistanceTable(nn.Module):
@@ -43,19 +52,28 @@ class DistanceProjections(nn.Module):
             self.query = nn.Linear(width, self.inner)
         self.dropout = nn.Dropout(position.table_dropout)
 
-    def forward(self, table_PD: Tensor, content: nn.Linear) -> ScoreTerms:
+    def forward(self, table_PD: Tensor, content: nn.Linear, read: slice | None = None) -> ScoreTerms:
         """What this layer adds to scores.
 
         Args:
             table_PD: the table of distances.
             content: the layer's projection of content to queries, keys and values.
+            read: the rows that texts of this batch can read, see `rows_read`; the others are not computed
+                and come as 0. None computes all.
         """
-        position, table_PD = self.position, self.dropout(table_PD)
+        position, rows = self.position, len(table_PD)
+        read = read or slice(0, rows)
+        table_PD = self.dropout(table_PD)[read]
         keys_PHK = queries_PHK = None
         if position.content_to_position:
             keys_PHK = self._project(table_PD, self.key, content, 1)
         if position.position_to_content:
             queries_PHK = self._project(table_PD, self.query, content, 0)
+        around = (0, 0, 0, 0, read.start, rows - read.stop)
+        keys_PHK, queries_PHK = (
+            table if table is None or len(table) == rows else functional.pad(table, around)
+            for table in (keys_PHK, queries_PHK)
+        )
         return ScoreTerms(distances=DistanceTerms(position, keys_PHK, queries_PHK))
 
     def _project(self, table_PD: Tensor, own: nn.Linear | None, content: nn.Linear, part: int) -> Tensor:

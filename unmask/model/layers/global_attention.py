@@ -1,62 +1,121 @@
 """Rows of global tokens with projections of their own (Beltagy, Peters & Cohan 2020)."""
 
+import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import dropout, linear, scaled_dot_product_attention
 
 from unmask.model.spec import SoftmaxAttention
+from unmask.model.tap import Place, Tap
 from unmask.text.batch import SequenceLayout
 
 
 @dataclass(frozen=True)
-class GlobalRows:
-    """Where a batch has global tokens: for each sequence that has any, its tokens and its global ones."""
+class GlobalGroup:
+    """Sequences of one batch that have equal lengths and equally many global tokens, B of each G."""
 
-    tokens: tuple[slice, ...]
-    globals_G: tuple[Tensor, ...]
-    """Places in the packed batch."""
+    tokens: slice | Tensor
+    """Places of their tokens in the packed batch, sequence by sequence; a slice where they adjoin."""
+    globals_BG: Tensor
+    """Places of their global tokens in the packed batch."""
+
+
+@dataclass(frozen=True)
+class GlobalRows:
+    """Where a batch has global tokens."""
+
+    groups: tuple[GlobalGroup, ...]
+    """Sequences without a global token are in none."""
 
     @classmethod
     def of(cls, layout: SequenceLayout, device: torch.device) -> "GlobalRows | None":
         """None where the batch has no global token."""
         if layout.globals_T is None or not layout.globals_T.any():
             return None
-        tokens, places = [], []
-        for sequence in range(layout.sequence_count):
-            rows = layout.rows(sequence)
-            found = np.flatnonzero(layout.globals_T[rows]) + rows.start
-            if len(found):
-                tokens.append(rows)
-                places.append(torch.from_numpy(found).to(device))
-        return cls(tuple(tokens), tuple(places))
+        alike: dict[tuple[int, int], list[int]] = {}
+        counts = np.add.reduceat(layout.globals_T.astype(np.int64), layout.offsets[:-1])
+        for sequence, shape in enumerate(zip(layout.lengths.tolist(), counts.tolist(), strict=True)):
+            if shape[1]:
+                alike.setdefault(shape, []).append(sequence)
+        groups = []
+        for sequences in alike.values():
+            rows = [layout.rows(sequence) for sequence in sequences]
+            tokens = np.concatenate([np.arange(each.start, each.stop) for each in rows])
+            places = torch.from_numpy(tokens[layout.globals_T[tokens]]).to(device)
+            adjoin = all(before.stop == after.start for before, after in pairwise(rows))
+            where = slice(rows[0].start, rows[-1].stop) if adjoin else torch.from_numpy(tokens).to(device)
+            groups.append(GlobalGroup(where, places.view(len(rows), -1)))
+        return cls(tuple(groups))
 
 
 class GlobalAttention(nn.Module):
     """Global tokens attend to all of their sequence through their own queries, keys and values.
 
-    Query, key and value projections are one matrix, their rows in that order.
+    Query, key and value projections are one matrix, their rows in that order. Queries are made of global
+    tokens alone. While a sequence has few of them, keys and values are not made at all: a score
+    ``q (W x)`` is ``(W^T q) x``, and a mix ``sum p (W x)`` is ``W (sum p x)``, so that what costs N products
+    with a matrix costs as many as there are global tokens and heads. All of it in the dtype of the states.
     """
 
     def __init__(self, spec: SoftmaxAttention, width: int) -> None:
         super().__init__()
         self.spec = spec
+        self.width = width
         self.qkv = nn.Linear(width, 3 * spec.heads * spec.head_width, bias=spec.query_bias)
 
     def forward(self, x_TD: Tensor, o_THK: Tensor, rows: GlobalRows) -> Tensor:
         """``o_THK`` with the rows of global tokens in place of what it has there."""
-        spec = self.spec
-        places, mixed = [], []
-        for tokens, globals_G in zip(rows.tokens, rows.globals_G, strict=True):
-            x_ND = x_TD[tokens]
-            q_NHK, k_NHK, v_NHK = self.qkv(x_ND).unflatten(-1, (3, spec.heads, spec.head_width)).unbind(-3)
-            q_1HGK, k_1HNK, v_1HNK = (
-                each.transpose(0, 1)[None] for each in (q_NHK[globals_G - tokens.start], k_NHK, v_NHK)
-            )
-            dropout = spec.dropout if self.training else 0.0
-            o_1HGK = scaled_dot_product_attention(q_1HGK, k_1HNK, v_1HNK, dropout_p=dropout)
-            places.append(globals_G)
-            mixed.append(o_1HGK[0].transpose(0, 1))
-        return o_THK.index_copy(0, torch.cat(places), torch.cat(mixed))
+        mixed = []
+        for group in rows.groups:
+            sequences, globals_each = group.globals_BG.shape
+            x_BND = x_TD[group.tokens].reshape(sequences, -1, self.width)
+            q_BGHK = self._project(x_TD[group.globals_BG], 0)
+            few = globals_each * self.spec.heads < self.width
+            o_BGHK = self._mix_states(q_BGHK, x_BND) if few else self._mix_values(q_BGHK, x_BND)
+            mixed.append(o_BGHK.flatten(0, 1))
+        places = torch.cat([group.globals_BG.flatten() for group in rows.groups])
+        return o_THK.index_copy(0, places, torch.cat(mixed))
+
+    def tell(self, x_TD: Tensor, layer: int, tap: Tap) -> None:
+        """Let a tap hear the queries and keys that global tokens attend through, of every token."""
+        for part, place in enumerate((Place.GLOBAL_QUERY, Place.GLOBAL_KEY)):
+            tap(place, layer, self._project(x_TD, part))
+
+    def _mix_states(self, q_BGHK: Tensor, x_BND: Tensor) -> Tensor:
+        """Without keys and values. A key's bias adds the same to all scores of a row: softmax drops it."""
+        sequences, globals_each, heads, head_width = q_BGHK.shape
+        (keys, _), (values, bias) = self._part(1), self._part(2)
+        keys_HKD, values_HKD = (matrix.view(heads, head_width, -1) for matrix in (keys, values))
+        asked_BGHD = torch.einsum("bghk,hkd->bghd", q_BGHK / math.sqrt(head_width), keys_HKD)
+        s_BMN = asked_BGHD.flatten(1, 2) @ x_BND.mT
+        p_BMN = dropout(s_BMN.softmax(-1), self._dropout)
+        mixed_BGHD = (p_BMN @ x_BND).view(sequences, globals_each, heads, -1)
+        o_BGHK = torch.einsum("bghd,hkd->bghk", mixed_BGHD, values_HKD)
+        if bias is not None:
+            kept_BGH1 = p_BMN.sum(-1).view(sequences, globals_each, heads, 1)  # 1 but for dropout
+            o_BGHK = o_BGHK + kept_BGH1 * bias.view(heads, head_width)
+        return o_BGHK
+
+    def _mix_values(self, q_BGHK: Tensor, x_BND: Tensor) -> Tensor:
+        """With a key and a value for every token."""
+        every = (q_BGHK, self._project(x_BND, 1), self._project(x_BND, 2))
+        q_BHGK, k_BHNK, v_BHNK = (x.transpose(1, 2) for x in every)
+        o_BHGK = scaled_dot_product_attention(q_BHGK, k_BHNK, v_BHNK, dropout_p=self._dropout)
+        return o_BHGK.transpose(1, 2)
+
+    @property
+    def _dropout(self) -> float:
+        return self.spec.dropout if self.training else 0.0
+
+    def _project(self, x: Tensor, part: int) -> Tensor:
+        """States (..., D) to queries (0), keys (1) or values (2), (..., H, K)."""
+        return linear(x, *self._part(part)).view(*x.shape[:-1], self.spec.heads, self.spec.head_width)
+
+    def _part(self, part: int) -> tuple[Tensor, Tensor | None]:
+        """Their matrix and bias."""
+        bias = self.qkv.bias
+        return self.qkv.weight.chunk(3)[part], None if bias is None else bias.chunk(3)[part]

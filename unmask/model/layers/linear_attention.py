@@ -1,5 +1,6 @@
 """The mixer whose cost is linear in tokens: sums of features instead of a map of scores."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,17 +8,21 @@ import torch
 from torch import Tensor, nn
 
 from unmask.errors import InvalidRequest
+from unmask.model.kernels.rectangles import Rectangles
 from unmask.model.spec import LinearAttention
 from unmask.model.tap import Place, Tap
 from unmask.text.batch import SequenceLayout
+
+ROWS_AT_ONCE = 4096
+"""Tokens times heads that run together, so that features stay in a core's cache, by measurement."""
 
 
 @dataclass(frozen=True)
 class LinearPlan:
     """What these layers need to know of a batch: no kernel of scores is involved."""
 
-    lengths: list[int]
-    """Tokens of each sequence."""
+    rectangles: Rectangles
+    """Its sequences by their lengths."""
 
 
 class LinearMixer(nn.Module):
@@ -27,7 +32,7 @@ class LinearMixer(nn.Module):
     ``favor+`` is a buffer, shared by the heads of a layer and saved with the checkpoint: outputs are
     the same each time. Whoever trains may draw a new one with `redraw`; nothing here does it by itself.
 
-    Sums run over one sequence at a time, so a sequence's result does not know its neighbours, to the bit.
+    Sequences of equal length run together, each with sums of its own, so that none knows its neighbours.
     """
 
     projection: Tensor | None
@@ -60,58 +65,71 @@ class LinearMixer(nn.Module):
     def plan(
         self, layout: SequenceLayout, x_TD: Tensor, kernel: str | None, made: dict[Any, Any]
     ) -> LinearPlan:
-        """The lengths of the sequences, shared in ``made`` by all such layers."""
+        """The sequences by their lengths, shared in ``made`` by all such layers."""
         if LinearPlan not in made:
-            made[LinearPlan] = LinearPlan(layout.lengths.tolist())
+            made[LinearPlan] = LinearPlan(Rectangles.of(layout, x_TD.device))
         return made[LinearPlan]  # type: ignore[no-any-return]
 
     def forward(self, x_TD: Tensor, plan: LinearPlan, layer: int, tap: Tap | None) -> Tensor:
         """Shape (T, D) in and out. Features and sums are computed in float32 at least."""
-        spec = self.spec
-        q_THK, k_THK, v_THK = self.qkv(x_TD).unflatten(-1, (3, spec.heads, spec.head_width)).unbind(-3)
-        exact = torch.promote_types(x_TD.dtype, torch.float32)
-        parts = (tensor.to(exact).split(plan.lengths) for tensor in (q_THK, k_THK, v_THK))
-        mixed = [self._mix(q_NHK, k_NHK, v_NHK) for q_NHK, k_NHK, v_NHK in zip(*parts, strict=True)]
-        o_THK = torch.cat(mixed).to(x_TD.dtype)
+        spec, rectangles = self.spec, plan.rectangles
+        # Sorted before they are projected, when there is least of them to move.
+        qkv_T3HK = self.qkv(rectangles.sort(x_TD)).unflatten(-1, (3, spec.heads, spec.head_width))
+        mixed = [o_THK for part in rectangles.split(qkv_T3HK) for o_THK in self._by_slabs(part)]
+        o_THK = mixed[0] if len(mixed) == 1 else torch.cat(mixed)
         if tap is not None:
-            heard = (
-                (Place.QUERY, q_THK),
-                (Place.KEY, k_THK),
-                (Place.VALUE, v_THK),
-                (Place.MIXED, o_THK),
-            )
-            for place, tensor in heard:
-                tap(place, layer, tensor)
-        y_TD: Tensor = self.out(o_THK.flatten(-2))
-        return y_TD
+            parts = zip((Place.QUERY, Place.KEY, Place.VALUE), qkv_T3HK.unbind(1), strict=True)
+            for place, tensor in (*parts, (Place.MIXED, o_THK)):
+                tap(place, layer, rectangles.restore(tensor))
+        return rectangles.restore(self.out(o_THK.flatten(-2)))
 
-    def _mix(self, q_NHK: Tensor, k_NHK: Tensor, v_NHK: Tensor) -> Tensor:
-        """One sequence, (N, H, K) in and out."""
-        eps = self.spec.eps
-        if self.projection is None:
-            q_NHM, k_NHM = (torch.nn.functional.elu(x) + 1 for x in (q_NHK, k_NHK))
-            added = eps
+    def _by_slabs(self, qkv_BN3HK: Tensor) -> Iterator[Tensor]:
+        """Sequences of equal length, (B, N, 3, H, K), some of them or of their heads at a time: (T, H, K)."""
+        length, every = qkv_BN3HK.shape[1], self.spec.heads
+        heads = min(every, max(1, ROWS_AT_ONCE // length))
+        for some in torch.split(qkv_BN3HK, max(1, ROWS_AT_ONCE // (length * heads))):
+            mixed = [self._mix(slab) for slab in torch.split(some, heads, dim=3)]
+            yield (mixed[0] if len(mixed) == 1 else torch.cat(mixed, dim=2)).flatten(0, 1)
+
+    def _mix(self, qkv_BN3HK: Tensor) -> Tensor:
+        """A slab of sequences of equal length, (B, N, 3, H, K) to (B, N, H, K)."""
+        dtype = qkv_BN3HK.dtype
+        qkv_3BHNK = qkv_BN3HK.to(torch.promote_types(dtype, torch.float32)).permute(2, 0, 3, 1, 4)
+        if len(qkv_BN3HK) > 1:  # else the products take them as they lie
+            qkv_3BHNK = qkv_3BHNK.contiguous()
+        q_BHNK, k_BHNK, v_BHNK = qkv_3BHNK.unbind()
+        q_BHNM, k_BHNM = self._features(q_BHNK, (-1,)), self._features(k_BHNK, (-1, -2))
+        added = self.spec.eps if self.projection is None else 0.0
+        (length, features), width = q_BHNM.shape[-2:], v_BHNK.shape[-1]
+        if length * (features + width) < 2 * features * width:
+            # Of a text so short that the map of its weights is less work than the sums.
+            p_BHNN = q_BHNM @ k_BHNM.mT
+            o_BHNK = p_BHNN @ v_BHNK / (p_BHNN.sum(-1, keepdim=True) + added)
         else:
-            rows_MK = self.projection.to(q_NHK.dtype)
-            q_NHM, k_NHM = log_features(q_NHK, rows_MK), log_features(k_NHK, rows_MK)
-            # Each maximum cancels but for eps. That of the keys is over their own sequence and head:
-            # over a whole batch it would let neighbours change what eps weighs.
-            q_NHM = (q_NHM - q_NHM.detach().amax(dim=-1, keepdim=True)).exp() + eps
-            k_NHM = (k_NHM - k_NHM.detach().amax(dim=(0, 2), keepdim=True)).exp() + eps
-            added = 0.0
-        sums_HMK = torch.einsum("nhm,nhk->hmk", k_NHM, v_NHK)
-        weights_NH1 = torch.einsum("nhm,hm->nh", q_NHM, k_NHM.sum(0))[..., None] + added
-        return torch.einsum("nhm,hmk->nhk", q_NHM, sums_HMK) / weights_NH1
+            o_BHNK = q_BHNM @ (k_BHNM.mT @ v_BHNK) / (q_BHNM @ k_BHNM.sum(-2)[..., None] + added)
+        return o_BHNK.transpose(1, 2).to(dtype)
+
+    def _features(self, x_BHNK: Tensor, peers: tuple[int, ...]) -> Tensor:
+        """Positive features, (B, H, N, M). Those of ``favor+`` are divided by their largest over the axes
+        ``peers``, which cancels but for eps. For keys that is over their own sequence and head: over a
+        whole batch it would let neighbours change what eps weighs.
+        """
+        if self.projection is None:
+            return torch.nn.functional.elu(x_BHNK) + 1
+        x_BHNM = log_features(x_BHNK, self.projection.to(x_BHNK.dtype))
+        return (x_BHNM - x_BHNM.detach().amax(dim=peers, keepdim=True)).exp() + self.spec.eps
 
 
-def log_features(x_NHK: Tensor, rows_MK: Tensor) -> Tensor:
-    """Logarithms of positive random features, (N, H, M): ``x w - |x|^2 / 2`` with x scaled by K^-1/4.
+def log_features(x: Tensor, rows_MK: Tensor) -> Tensor:
+    """Logarithms of positive random features, (..., K) to (..., M).
+
+    They are ``x w - |x|^2 / 2``, x scaled by K^-1/4.
 
     The mean over m of ``exp(log_features(q) + log_features(k))`` estimates ``exp(q k / sqrt(K))``
     without bias (Choromanski et al. 2021, lemma 1).
     """
-    x_NHK = x_NHK * x_NHK.shape[-1] ** -0.25
-    return x_NHK @ rows_MK.T - x_NHK.square().sum(-1, keepdim=True) / 2
+    x = x * x.shape[-1] ** -0.25
+    return x @ rows_MK.T - x.square().sum(-1, keepdim=True) / 2
 
 
 def orthogonal_rows(rows: int, width: int, *, generator: torch.Generator | None = None) -> Tensor:

@@ -41,6 +41,7 @@ class PlainNetwork(nn.Module):
 
     def __init__(self, spec: PlainFeedForward, width: int) -> None:
         super().__init__()
+        self.spec = spec
         self.inner = nn.Linear(width, spec.width, bias=spec.bias)
         self.outer = nn.Linear(spec.width, width, bias=spec.bias)
         self.activation = ACTIVATIONS[spec.activation]
@@ -56,6 +57,7 @@ class GatedNetwork(nn.Module):
 
     def __init__(self, spec: GatedFeedForward, width: int) -> None:
         super().__init__()
+        self.spec = spec
         self.inner = nn.Linear(width, 2 * spec.width, bias=spec.in_bias)
         self.outer = nn.Linear(spec.width, width, bias=spec.out_bias)
         self.activation = ACTIVATIONS[spec.activation]

@@ -1,27 +1,43 @@
 """Rotary positions: queries and keys turned by angles that grow with their position."""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 from unmask.model.spec import Rotary
 
 
-def turn(x_THK: Tensor, positions_T: Tensor, rotary: Rotary) -> Tensor:
-    """Turn each pair of features by ``position * theta ** (-2 i / width)`` (Su et al. 2021).
+class Rotation(NamedTuple):
+    """How far the tokens of a batch turn: the cosine and sine of each angle, (T, 1, width / 2)."""
 
-    Angles are computed in float64 and the rotation in float32 (float64 for float64 inputs), since
-    at position 8,000 a bfloat16 angle is off by whole turns; the result has the dtype of ``x_THK``.
-    """
-    width = rotary.width or x_THK.shape[-1]
-    exponents = torch.arange(0, width, 2, dtype=torch.float64, device=x_THK.device) / width
-    angles = (positions_T.double() / rotary.scale)[:, None] * rotary.theta**-exponents
-    exact = torch.promote_types(x_THK.dtype, torch.float32)
-    cosine, sine = (wave.to(exact)[:, None, :] for wave in (angles.cos(), angles.sin()))
-    turned, rest = x_THK[..., :width].to(exact), x_THK[..., width:]
+    cosine: Tensor
+    sine: Tensor
+
+    @classmethod
+    def of(cls, positions_T: Tensor, rotary: Rotary, head_width: int, dtype: torch.dtype) -> "Rotation":
+        """Angles ``position * theta ** (-2 i / width)`` (Su et al. 2021), made once a batch.
+
+        They are computed in float64 and kept in float32 (float64 for float64 inputs), since at position
+        8,000 a bfloat16 angle is off by whole turns.
+        """
+        width = rotary.width or head_width
+        exponents = torch.arange(0, width, 2, dtype=torch.float64, device=positions_T.device) / width
+        angles = (positions_T.double() / rotary.scale)[:, None] * rotary.theta**-exponents
+        exact = torch.promote_types(dtype, torch.float32)
+        return cls(*(wave.to(exact)[:, None, :] for wave in (angles.cos(), angles.sin())))
+
+
+def turn(x_THK: Tensor, rotation: Rotation, rotary: Rotary) -> Tensor:
+    """Turn each pair of features; computed in the dtype of ``rotation``, given back in that of ``x_THK``."""
+    cosine, sine = rotation
+    width = 2 * cosine.shape[-1]
+    turned, rest = x_THK[..., :width], x_THK[..., width:]
     if rotary.interleaved:
         a, b = turned[..., 0::2], turned[..., 1::2]
-        pairs = torch.stack((a * cosine - b * sine, b * cosine + a * sine), dim=-1).flatten(-2)
     else:
         a, b = turned.chunk(2, dim=-1)
-        pairs = torch.cat((a * cosine - b * sine, b * cosine + a * sine), dim=-1)
-    return torch.cat((pairs.to(x_THK.dtype), rest), dim=-1)
+    a, b = a * cosine - b * sine, b * cosine + a * sine
+    pairs = torch.stack((a, b), dim=-1).flatten(-2) if rotary.interleaved else torch.cat((a, b), dim=-1)
+    pairs = pairs.to(x_THK.dtype)
+    return torch.cat((pairs, rest), dim=-1) if rest.shape[-1] else pairs

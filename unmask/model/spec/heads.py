@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from unmask.errors import UnknownArchitecture
 from unmask.model.spec.check import require_at_least
 from unmask.model.spec.parts import Activation, Norm
 
@@ -47,14 +48,21 @@ class ResidualTransform:
 class MaskedLM:
     """Logits over the vocabulary for each token: transform, then the word embedding as a matrix.
 
-    ``tied=False``: a matrix of its own. ``bias``: one number a word. ``enhanced``: trained on the states of
-    a decoder that knows absolute positions (He et al. 2021), which is not built; a head of its own role.
+    ``tied=False``: a matrix of its own. ``bias``: one number a word. ``own_bias``: a matrix of its own has
+    a bias of its own too, which is the one added; the other is kept and saved again, as `transformers` has
+    it in most classes. ``enhanced``: trained on the states of a decoder that knows absolute positions (He
+    et al. 2021), which is not built; a head of its own role.
     """
 
     transform: Transform | None
     tied: bool = True
     bias: bool = True
     enhanced: bool = False
+    own_bias: bool = False
+
+    def __post_init__(self) -> None:
+        if self.own_bias and self.tied:
+            raise UnknownArchitecture("a predictor of words has a bias of its own matrix, and no such matrix")
 
 
 @dataclass(frozen=True)

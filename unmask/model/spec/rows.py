@@ -46,7 +46,10 @@ class Ignore:
 
 @dataclass(frozen=True)
 class Copy:
-    """A second name of theirs for one tensor of ours, checked to be equal to it and stored once."""
+    """A second name of theirs for one tensor of ours, checked to be equal to it and stored once.
+
+    A file that has the tensor under this name alone is read too.
+    """
 
     theirs: str
     ours: str

@@ -94,6 +94,8 @@ def claim(
 ) -> Claims:
     """Match our tensors with a checkpoint's; every tensor on both sides is accounted for.
 
+    Where a tensor is there under its second name alone (see `Copy`), that one is taken.
+
     Raises:
         TensorMismatch: one of ours is not in the checkpoint, a tensor of the checkpoint is neither
             claimed nor ignored, or two of them claim one place.
@@ -108,12 +110,18 @@ def claim(
     owner: dict[str, str] = {}
     reorders: dict[str, Reorder] = {}
     missing = []
-    for move in moves(rows, ours, layer_name):
+    every = moves(rows, ours, layer_name)
+    taken = {name for move in every for name in move.theirs}
+    spare = {row.ours: row.theirs for row in rows if isinstance(row, Copy) and row.theirs in in_file}
+    for move in every:
         if move.reorder is not None:
             reorders[move.ours] = move.reorder
-        missing += [name for name in move.theirs if name not in in_file]
-        owner.update(dict.fromkeys(move.theirs, move.ours))
-        sources[move.ours] = tuple(in_file.get(name, "") for name in move.theirs)
+        theirs, second_name = move.theirs, spare.get(move.ours)
+        if second_name is not None and second_name not in taken and not in_file.keys() & set(theirs):
+            theirs = (second_name,)
+        missing += [name for name in theirs if name not in in_file]
+        owner.update(dict.fromkeys(theirs, move.ours))
+        sources[move.ours] = tuple(in_file.get(name, "") for name in theirs)
     if missing:
         raise TensorMismatch(f"{_count(missing, 'is', 'are')} missing, {_some(missing)}")
     ignored = [row for row in rows if isinstance(row, Ignore)]

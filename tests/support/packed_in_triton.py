@@ -1,0 +1,141 @@
+"""Our packed Triton kernel against the definition; run as a program by Triton's interpreter, or on a GPU.
+
+Prints a line of JSON for each case: the largest errors of the mix, of the log-sum-exp and of the gradients.
+"""
+
+import json
+import sys
+from dataclasses import asdict, dataclass, field
+
+import torch
+
+from unmask.model.kernels import ScoreTerms
+from unmask.model.kernels.gpu.packed import TritonPackedKernel
+from unmask.model.kernels.gpu.triton_code import packed_launch
+from unmask.model.kernels.gpu.triton_code.packed_tiles import Tiles
+from unmask.model.kernels.reference import ReferenceKernel
+from unmask.model.spec import Alibi, NoPosition, Reach, Whole, Window
+from unmask.text import SequenceLayout
+
+
+@dataclass(frozen=True)
+class Case:
+    """One comparison."""
+
+    lengths: list[int]
+    reach: Reach = field(default_factory=Whole)
+    alibi: bool = False
+    heads: int = 2
+    width: int = 16
+    dtype: str = "float32"
+    grouped: bool = True
+    """False cuts short sequences into tiles too, as float32 does where groups do not fit."""
+    fused: bool = True
+    """Whether queries, keys and values are columns of one tensor, as the layers have them."""
+
+
+CASES = (
+    Case([1]),
+    Case([1, 15, 16, 17, 1]),
+    Case([15, 17, 33], heads=1, grouped=False),
+    Case([63, 1, 64, 2], Window(5), alibi=True),
+    Case([65, 63], heads=1, fused=False),
+    Case([127, 128], Window(20), heads=1),
+    Case([129, 3], Window(7), heads=1),
+    Case([129], Window(500), alibi=True, heads=1, width=32),
+    Case([64, 20], Window(2, dilation=3), heads=3, width=16),
+    Case([33, 17], Window(0), heads=1, grouped=False),
+    Case([140, 1], Window(9, dilation=4), alibi=True, heads=1, grouped=False),
+    Case([20, 9], width=80, heads=1),
+    Case([33], width=128, heads=1, alibi=True),
+    Case([64, 65, 1, 129], heads=1, width=64, dtype="float16"),
+    Case([70, 200], Window(64), alibi=True, heads=1, width=32, dtype="float16"),
+)
+
+
+def attend(kernel, case: Case, x_T3HK, device):
+    """The mix, the log-sum-exp and the gradient of all that goes in."""
+    layout = SequenceLayout.of_lengths(case.lengths)
+    x_T3HK = x_T3HK.detach().to(device, copy=True).requires_grad_()
+    parts = x_T3HK.unbind(1)
+    if not case.fused:
+        parts = [part.mT.contiguous().mT for part in parts]
+    o_THK, lse_TH = kernel.attend(
+        *parts,
+        kernel.plan(layout, case.reach, torch.device(device)),
+        reach=case.reach,
+        terms=ScoreTerms.of(Alibi() if case.alibi else NoPosition(), case.heads),
+        log_sum_exp=True,
+    )
+    draw = torch.Generator().manual_seed(1)
+    upward = [torch.randn(y.shape, generator=draw, dtype=torch.float64) for y in (o_THK, lse_TH)]
+    torch.autograd.backward([o_THK, lse_TH], [g.to(y) for g, y in zip(upward, (o_THK, lse_TH), strict=True)])
+    return [y.detach().double().cpu() for y in (o_THK, lse_TH, x_T3HK.grad)]
+
+
+def errors(case: Case, device: str) -> dict[str, float]:
+    """The largest differences to the definition in float64, of the same rounded inputs."""
+    dtype = getattr(torch, case.dtype)
+    shape = (sum(case.lengths), 3, case.heads, case.width)
+    x_T3HK = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dtype)
+    found = attend(TritonPackedKernel(), case, x_T3HK, device)
+    expected = attend(ReferenceKernel(), case, x_T3HK.double(), "cpu")
+    return {
+        name: float((one - other).abs().max())
+        for name, one, other in zip(("mix", "lse", "gradient"), found, expected, strict=True)
+    }
+
+
+def dropped(device: str) -> dict[str, float]:
+    """Dropout: values that name their tokens show which probabilities were kept; the gradients must agree."""
+    length, share = 16, 0.4
+    layout = SequenceLayout.of_lengths([length])
+    kernel, plan = TritonPackedKernel(), TritonPackedKernel().plan(layout, Whole(), torch.device(device))
+    draw = torch.Generator().manual_seed(0)
+    q, k, v, upward = torch.randn(4, length, 2, 16, generator=draw)
+    names = torch.eye(length)[:, None, :].expand(length, 2, length).contiguous()
+
+    def run(q, k, v, kernel=kernel):
+        torch.manual_seed(5)  # before every run, so that each drops the same
+        tensors = [x.to(device) for x in (q, k, v)]
+        return kernel.attend(*tensors, plan, reach=Whole(), terms=ScoreTerms(), dropout=share).o_THK
+
+    kept = run(q, k, names).cpu().permute(1, 0, 2) != 0
+    gradients = []
+    for by_definition in (False, True):
+        inputs = [x.clone().requires_grad_() for x in (q, k, v)]
+        if by_definition:
+            s = torch.einsum("rhk,chk->hrc", *(x.double() for x in inputs[:2])) / 4
+            p = s.softmax(-1) * kept / (1 - share)
+            o = torch.einsum("hrc,chk->rhk", p, inputs[2].double())
+        else:
+            o = run(*inputs)
+        o.backward(upward.to(o))
+        gradients.append(torch.stack([o.detach().cpu().double(), *(x.grad.double() for x in inputs)]))
+    return {
+        "dropped": float((~kept).double().mean()),
+        "heads_agree": float((kept[0] == kept[1]).double().mean()),
+        "gradient": float((gradients[0] - gradients[1]).abs().max()),
+    }
+
+
+def main(device: str) -> None:
+    """Every case, then dropout through groups and through tiles, then shapes that a GPU would be given."""
+    original, original_long = packed_launch.short_tiles, packed_launch.long_tiles
+    never, always = (lambda *_: None), (lambda size, *_: Tiles(size, size, 4, 1))
+    for case in CASES:
+        # An interpreter has registers enough: in float32 too it takes groups of 128 and tiles that are fewer.
+        shipped = device == "cuda" or case.dtype != "float32"
+        packed_launch.short_tiles = original if shipped else always
+        packed_launch.long_tiles = original_long if shipped else lambda *_: Tiles(32, 64, 4, 1)
+        if not case.grouped:
+            packed_launch.short_tiles = never
+        record = asdict(case) | {"reach": str(case.reach)}
+        print(json.dumps({"case": record, "errors": errors(case, device)}), flush=True)
+    for path, rule in (("groups", always), ("tiles", never)):
+        packed_launch.short_tiles = rule
+        print(json.dumps({"dropout": path, "errors": dropped(device)}), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,278 @@
+"""``unmask bench``: fair timing, honest counts, every protocol from the command line to its picture."""
+
+import itertools
+import json
+import math
+import mmap
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import spearmanr
+
+from tests.support.command import assert_one_sentence, run_here
+from unmask.errors import InvalidRequest, MissingExtra
+from unmask.measure.bench import peers as peers_protocol
+from unmask.measure.bench.kernels import _batches, _pairs
+from unmask.measure.bench.report import agreement
+from unmask.measure.memory import peak_extra_bytes
+from unmask.measure.subject import find_shape, invented_words, subject
+from unmask.measure.texts import invented_lines, mixed_lengths, of_lengths, spearman
+from unmask.measure.timing import Spread, interleaved, percentile, ratio
+from unmask.model.kernels import Tile, allowed
+from unmask.model.spec import Whole, Window
+
+SHAPE = ("--shape", "ettin-encoder-17m", "--layers", "1", "--threads", "1")
+
+
+def ran(*arguments):
+    """The report of a command as JSON; nothing went wrong."""
+    done = run_here("bench", *arguments, "--json")
+    assert done.code == 0, done.err
+    return json.loads(done.out, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+
+class Clock:
+    """Time that passes only while something works."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_works_take_turns_and_warm_up_is_not_timed():
+    clock, calls, costs = Clock(), [], itertools.count(1)
+
+    def work(name):
+        calls.append(name)
+        clock.now += next(costs)
+
+    times = interleaved({n: lambda n=n: work(n) for n in "abc"}, 2, warm_up=1, clock=clock)
+    assert calls == list("abcabcabc")
+    assert times == {"a": (4, 7), "b": (5, 8), "c": (6, 9)}
+
+
+def test_a_budget_ends_after_whole_rounds():
+    clock = Clock()
+    works = {name: lambda: setattr(clock, "now", clock.now + 2) for name in "ab"}
+    times = interleaved(works, 9, warm_up=0, clock=clock, budget_seconds=5)
+    assert times == {"a": (2, 2), "b": (2, 2)}
+    assert {n: len(t) for n, t in interleaved(works, 9, clock=clock, budget_seconds=0).items()} == {
+        "a": 1,
+        "b": 1,
+    }
+    with pytest.raises(InvalidRequest, match="at least 1"):
+        interleaved(works, 0)
+
+
+def test_ratios_are_taken_round_by_round():
+    times = {"slow": (2.0, 40.0, 9.0), "fast": (1.0, 10.0, 3.0)}
+    assert ratio(times, "slow", "fast") == Spread(3, 2, 4)
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.5, 50), (0.99, 99), (1, 100), (0.001, 1)])
+def test_percentile(share, expected):
+    assert percentile(list(range(100, 0, -1)), share) == expected
+
+
+def test_agreement_of_what_is_turned_and_moved():
+    reference = np.eye(2, dtype=np.float32)
+    found = np.array([[1, 1], [0, 3]], dtype=np.float32)
+    one = agreement(found, reference)
+    assert one.cosine_min == pytest.approx(math.sqrt(0.5))
+    assert one.cosine_mean == pytest.approx((1 + math.sqrt(0.5)) / 2)
+    assert one.largest_difference == 2
+
+
+def test_spearman_with_ties_is_scipys():
+    rng = np.random.default_rng(0)
+    left, right = rng.integers(0, 9, 60).astype(float), rng.normal(size=60)
+    assert spearman(left, right) == pytest.approx(spearmanr(left, right).statistic, abs=1e-12)
+
+
+def test_peak_memory_is_what_is_held_at_once():
+    # Maps of the system, not tensors: an allocator may keep what was freed, and that is held too.
+    def work():
+        for _ in range(3):
+            with mmap.mmap(-1, 16 << 20) as held:
+                for at in range(0, len(held), mmap.PAGESIZE):
+                    held[at] = 1
+
+    found = peak_extra_bytes(work, torch.device("cpu"))
+    # The system counts pages in lots, so a little may be missing.
+    assert found is None or 15 << 20 <= found < 24 << 20
+
+
+def test_mixed_lengths():
+    lengths = mixed_lengths(1000, 256, seed=0)
+    assert lengths.max() == 256
+    assert abs(np.median(lengths) - 28) <= 2
+    assert (mixed_lengths(1000, 256, seed=0) == lengths).all()
+
+
+def test_texts_have_about_the_lengths_asked_for(tiny_model):
+    wanted = [5, 19, 8, 12]
+    made = of_lengths(tiny_model.tokenizer, wanted, ["the river bank", "was muddy xyz"], "here")
+    assert made.tokens == tuple(len(tiny_model.tokenizer.encode(text)) for text in made.texts)
+    for found, length in zip(made.tokens, wanted, strict=True):
+        assert length - 2 <= found <= length
+    with pytest.raises(InvalidRequest, match="holds no word"):
+        of_lengths(tiny_model.tokenizer, wanted, [], "nothing")
+    assert all(line.strip() for line in invented_lines(tiny_model.tokenizer, 0, count=3))
+
+
+def test_pairs_in_reach_are_counted():
+    for reach in (Whole(), Window(3)):
+        (batch, *_) = _batches(40, "float32", 2, 4, device=torch.device("cpu"), seed=0, marks=False)
+        seen = allowed(Tile.whole(40), reach, torch.device("cpu"))
+        assert _pairs(batch, reach) == 2 * (1600 if seen is None else int(seen.sum()))
+
+
+def test_ragged_and_rectangular_hold_equal_tokens():
+    made = _batches(512, "float32", 1, 4, device=torch.device("cpu"), seed=0, marks=False)
+    by_name = {batch.name: batch.layout for batch in made}
+    assert {layout.token_count for layout in by_name.values()} == {512}
+    assert len(set(by_name["rectangular"].lengths.tolist())) == 1
+    assert len(set(by_name["ragged"].lengths.tolist())) == len(by_name["ragged"].lengths)
+
+
+def test_invented_words_are_distinct_and_padding_stands_where_it_belongs():
+    words = invented_words(20_000, 3)
+    assert len(set(words)) == 20_000
+    assert words[3] == "[PAD]"
+
+
+def test_shapes_are_found_in_any_case():
+    assert find_shape("MODERNBERT-Base")[1].name == "answerdotai/ModernBERT-base"
+
+
+def test_a_random_shape_is_the_same_every_time(tmp_path):
+    contents = []
+    for _ in range(2):
+        with subject(None, "ettin-encoder-17m", layers=1, seed=3) as chosen:
+            contents.append((chosen.folder / "model.safetensors").read_bytes())
+            assert chosen.record.random_weights
+            assert chosen.record.layers == 1
+        assert not chosen.folder.exists()
+    assert contents[0] == contents[1]
+
+
+def check_picture(path):
+    """Not blank: bars of the colour of ours, and text."""
+    from matplotlib.image import imread
+
+    pixels = imread(path)[..., :3]
+    blue = np.abs(pixels - np.array([0, 0x72, 0xB2]) / 255).max(-1) < 0.02
+    assert blue.mean() > 0.005
+    assert (pixels.max(-1) < 0.4).mean() > 0.002
+
+
+def test_speed(tmp_path):
+    picture = tmp_path / "speed.png"
+    found = ran("speed", *SHAPE, "--size", "short", "--samples", "2", "--rounds", "2", "--picture", picture)
+    assert [row["setting"] for row in found["rows"]] == ["fixed", "variable", "even"]
+    fixed, variable, even = found["rows"]
+    assert fixed["tokens"] == 1024
+    assert variable["tokens"] == even["tokens"]
+    for row in found["rows"]:
+        assert row["tokens_per_second"] == pytest.approx(row["tokens"] / row["seconds"]["median"])
+        assert row["seconds"]["lowest"] <= row["seconds"]["median"] <= row["seconds"]["highest"]
+    assert variable["time_per_token_to_even"]["median"] > 0
+    assert (found["measured"]["layers"], found["machine"]["threads"]) == (1, 1)
+    check_picture(picture)
+
+
+def test_kernels(tmp_path):
+    picture, output = tmp_path / "kernels.png", tmp_path / "kernels.json"
+    options = ("--lengths", "64", "--heads", "2", "--head-width", "8", "--reach", "window", "--radius", "4")
+    found = ran("kernels", *options, "--rounds", "1", "--threads", "1", "--picture", picture, "-o", output)
+    assert json.loads(output.read_text()) == found
+    by_kernel = {(row["kernel"], row["batch"]): row for row in found["rows"]}
+    assert ("tiled", "ragged") in by_kernel
+    for row in found["rows"]:
+        assert row["largest_error"] <= 1e-5
+        assert (row["times_as_fast_as_masked"] is None) == (row["batch"] != "one")
+        assert (row["time_per_token_to_rectangular"] is None) == (row["batch"] != "ragged")
+    assert found["peaks"][0]["gflop_per_second"] > 0
+    assert "has no Window reach" in {left["reason"] for left in found["left_out"] if left["name"] == "sdpa"}
+    check_picture(picture)
+
+
+def test_accuracy(tiny_folder, tmp_path):
+    picture, texts = tmp_path / "accuracy.png", tmp_path / "texts.txt"
+    texts.write_text("the river bank\nanother text was muddy\n")
+    found = ran("accuracy", "-m", tiny_folder, "--dtype", "bfloat16", "--texts", texts, "--picture", picture)
+    exact, narrow = found["rows"]
+    assert (exact["dtype"], exact["agreement"]["largest_difference"]) == ("float32", 0)
+    assert 0.99 < narrow["agreement"]["cosine_min"] < 1
+    assert found["texts"] == 2
+    check_picture(picture)
+
+
+def test_peers(tiny_folder, tmp_path):
+    pytest.importorskip("sentence_transformers")
+    picture = tmp_path / "peers.png"
+    found = ran(
+        "peers", "-m", tiny_folder, "--dtype", "float32", "--count", "6", "--lengths", "9", "--rounds", "2",
+        "--work", "mixed", "--work", "online", "--work", "query", "--work", "document", "--no-memory",
+        "--peer", "transformers sdpa", "--peer", "sentence-transformers", "--picture", picture,
+    )  # fmt: skip
+    names = [work["name"] for work in found["workloads"]]
+    assert names == ["mixed", "online", "query", "document 9"]
+    assert [work["baseline"] for work in found["workloads"]] == [
+        *["sentence-transformers"] * 3, "transformers sdpa",
+    ]  # fmt: skip
+    for row in found["timed"]:
+        assert row["agreement"]["largest_difference"] < 1e-5
+        assert row["rounds"] == 2
+        if (
+            row["engine"] in ("sentence-transformers", "transformers sdpa")
+            and row["workload"] == "document 9"
+        ):
+            assert row["times_as_fast"]["median"] == 1
+    left = [(one["name"], one["work"]) for one in found["left_out"]]
+    assert left == [("sentence-transformers", "document 9")]
+    check_picture(picture)
+
+
+def test_what_computes_something_else_is_not_timed(tiny_folder, monkeypatch):
+    from unmask.measure.peers.ours import OurEngine
+
+    pytest.importorskip("sentence_transformers")
+    right = OurEngine.embed
+    monkeypatch.setattr(OurEngine, "embed", lambda self, texts: right(self, texts)[::-1].copy())
+    found = ran("peers", "-m", tiny_folder, "--dtype", "float32", "--count", "9", "--work", "mixed",
+                "--rounds", "1", "--no-memory", "--peer", "sentence-transformers")  # fmt: skip
+    assert [row["engine"] for row in found["timed"]] == ["sentence-transformers"]
+    assert "its outputs differ" in found["left_out"][0]["reason"]
+
+
+def test_no_peers(monkeypatch):
+    monkeypatch.setattr("unmask.measure.peers.engine.find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=r"pip install .*transformers"):
+        peers_protocol._present((), None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (("speed", "--shape", "gpt-7"), ("no shape 'gpt-7'", "modernbert-base", "bert-large-uncased")),
+        (("speed", "--shape", "modernbert-base", "--layers", "99"), ("--layers is 99", "1 to 22")),
+        (("speed", "--shape", "modernbert-base", "--model", "x"), ("not both",)),
+        (("peers", "--lengths", "12,many"), ("--lengths is '12,many'",)),
+        (("kernels", "--picture", "x.gif"), (".png or .svg",)),
+        (("kernels", "-o", "/no/such/folder/x.json"), ("/no/such/folder is no folder",)),
+        (("kernels", "--threads", "0"), ("--threads is 0",)),
+        (("peers", "--peer", "abacus"), ("no peer 'abacus'", "onnxruntime")),
+    ],
+)
+def test_errors_are_one_sentence(arguments, parts, default_model):
+    assert_one_sentence(run_here("bench", *arguments), *parts)
+
+
+def test_a_picture_without_matplotlib_is_refused_before_the_work(monkeypatch):
+    monkeypatch.setattr("unmask.optional._found", lambda module: False)
+    done = run_here("bench", "kernels", "--picture", "x.png")
+    assert_one_sentence(done, "pip install matplotlib", "leave --picture out")

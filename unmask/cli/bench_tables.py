@@ -1,0 +1,122 @@
+"""The reports of ``unmask bench`` as tables for people."""
+
+from typing import TYPE_CHECKING, Any
+
+from unmask.cli.output import console, safe, table
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from unmask.measure.bench.report import LeftOut
+    from unmask.measure.timing import Spread
+
+
+def show(report: Any) -> None:
+    """One table, what was left out and why, and the machine."""
+    shown = {"speed": _speed, "peers": _peers, "kernels": _kernels, "accuracy": _accuracy}[report.protocol]
+    screen = console()
+    measured = getattr(report, "measured", None)
+    if measured is not None:
+        screen.print(safe(measured.title))
+    for work in getattr(report, "workloads", ()):
+        screen.print(safe(f"{work.name}: {work.what}; ratios to {work.baseline}"))
+    screen.print(shown(report))
+    for one in report.left_out:
+        screen.print(safe(_left_out(one)))
+    screen.print(safe(report.machine.line))
+
+
+def _left_out(one: "LeftOut") -> str:
+    work = f" on {one.work}" if one.work else ""
+    return f"left out: {one.name}{work}: {one.reason}"
+
+
+def _spread(spread: "Spread | None", unit: str = "x") -> str:
+    if spread is None:
+        return ""
+    return f"{spread.median:.2f} {unit} ({spread.lowest:.2f} to {spread.highest:.2f})"
+
+
+def _maybe(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
+
+
+def _speed(report: Any) -> "Table":
+    right = ("samples", "tokens", "tokens/s", "seconds", "largest batch", "time per token to even")
+    made = table(None, "dtype", "size", "setting", *right, right=right)
+    for row in report.rows:
+        made.add_row(
+            row.dtype,
+            row.size,
+            row.setting,
+            f"{row.samples:,}",
+            f"{row.tokens:,}",
+            f"{row.tokens_per_second:,.0f}",
+            _spread(row.seconds, "s"),
+            _maybe(row.batch_sequences, ",d"),
+            _spread(row.time_per_token_to_even),
+        )
+    return made
+
+
+def _peers(report: Any) -> "Table":
+    right = ("tokens/s", "p50 ms", "p99 ms", "times as fast", "peak MiB", "largest difference", "cosine min")
+    made = table(None, "workload", "engine", *right, right=right)
+    for row in report.timed:
+        made.add_row(
+            row.workload,
+            row.engine,
+            f"{row.tokens_per_second:,.0f}",
+            f"{row.call_p50_ms:.2f}",
+            f"{row.call_p99_ms:.2f}",
+            _spread(row.times_as_fast),
+            _maybe(row.peak_extra_mib, ",.0f"),
+            f"{row.agreement.largest_difference:.1e}",
+            f"{row.agreement.cosine_min:.6f}",
+        )
+    return made
+
+
+def _kernels(report: Any) -> "Table":
+    right = (
+        "tokens",
+        "ms",
+        "GFLOP/s",
+        "of the peak",
+        "error",
+        "peak MiB",
+        "to masked SDPA",
+        "to rectangular",
+    )
+    made = table(None, "kernel", "dtype", "batch", *right, right=right)
+    for row in report.rows:
+        made.add_row(
+            row.kernel,
+            row.dtype,
+            row.batch,
+            f"{row.tokens:,}",
+            f"{1e3 * row.seconds.median:,.2f}",
+            f"{row.gflop_per_second:,.0f}",
+            _maybe(row.share_of_peak, ".0%"),
+            f"{row.largest_error:.1e}",
+            _maybe(row.peak_extra_mib, ",.1f"),
+            _spread(row.times_as_fast_as_masked),
+            _spread(row.time_per_token_to_rectangular),
+        )
+    return made
+
+
+def _accuracy(report: Any) -> "Table":
+    right = ("cosine mean", "1st percentile", "min", "largest difference", "STS-B Spearman")
+    made = table(None, "dtype", *right, right=right)
+    for row in report.rows:
+        found = row.agreement
+        made.add_row(
+            row.dtype,
+            f"{found.cosine_mean:.6f}",
+            f"{found.cosine_percentile_1:.6f}",
+            f"{found.cosine_min:.6f}",
+            f"{found.largest_difference:.1e}",
+            _maybe(row.sts_b_spearman, ".4f"),
+        )
+    return made

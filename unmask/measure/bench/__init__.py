@@ -1,0 +1,1 @@
+"""One protocol a file: speed, peers, kernels, accuracy."""

@@ -1,0 +1,116 @@
+"""What a number format costs: embeddings in it beside those in float32, and what a task makes of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from unmask.errors import InvalidRequest, UnmaskError
+from unmask.loaded import Model, load
+from unmask.measure.bench.report import Agreement, LeftOut, agreement, sentence_of
+from unmask.measure.machine import Machine, this_machine
+from unmask.measure.subject import Measured, Subject
+from unmask.measure.texts import ScoredPairs, invented_lines, lines_of, spearman, sts_b
+from unmask.tasks.progress import Progress
+
+
+@dataclass(frozen=True)
+class AccuracyRow:
+    """One number format."""
+
+    dtype: str
+    agreement: Agreement
+    """Of its embeddings with those in float32."""
+    sts_b_spearman: float | None
+    """Rank correlation of cosines with the scores that people gave; None without the data."""
+
+
+@dataclass(frozen=True)
+class AccuracyReport:
+    """The result of `measure_accuracy`."""
+
+    protocol: str = field(default="accuracy", init=False)
+    measured: Measured
+    machine: Machine
+    texts: int
+    source: str
+    """Of the texts."""
+    rows: tuple[AccuracyRow, ...]
+    """float32 first: it is equal to itself, and its correlation is what others are held against."""
+    left_out: tuple[LeftOut, ...]
+    seed: int
+
+
+def measure_accuracy(
+    subject: Subject,
+    *,
+    dtypes: Sequence[str] = ("bfloat16", "float16", "int8"),
+    texts: Path | None = None,
+    count: int = 1000,
+    data: Path | None = None,
+    device: str = "cpu",
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> AccuracyReport:
+    """Embed the same texts in every number format.
+
+    Args:
+        subject: whose weights; random ones say little.
+        dtypes: number formats beside float32.
+        texts: a file of texts, one a line; None takes the sentences of STS-B where ``data`` is given, else
+            invents some.
+        count: the first so many texts.
+        data: the folder of data sets, for STS-B.
+        device: where.
+        seed: of invented texts.
+        progress: called with (formats done, formats in all).
+
+    Raises:
+        InvalidRequest: the data are not there, or no text is.
+    """
+    pairs = None if data is None else sts_b(data)
+    every = ["float32", *(dtype for dtype in dtypes if dtype != "float32")]
+    reference = load(subject.folder, device=device)
+    chosen, source = _texts(reference, texts, pairs, seed)
+    chosen = chosen[:count]
+    if not chosen:
+        raise InvalidRequest(f"{source} holds no text")
+    expected_SE = _embed(reference, subject, chosen)
+    rows: list[AccuracyRow] = []
+    left_out: list[LeftOut] = []
+    for number, dtype in enumerate(every, start=1):
+        try:
+            model = reference if dtype == "float32" else load(subject.folder, dtype=dtype, device=device)
+            found_SE = expected_SE if dtype == "float32" else _embed(model, subject, chosen)
+            score = None if pairs is None else _spearman(model, subject, pairs)
+            rows.append(AccuracyRow(dtype, agreement(found_SE, expected_SE), score))
+        except UnmaskError as error:
+            left_out.append(LeftOut(dtype, "", sentence_of(error)))
+        if progress is not None:
+            progress(number, len(every))
+    machine = this_machine(torch.device(device))
+    return AccuracyReport(subject.record, machine, len(chosen), source, tuple(rows), tuple(left_out), seed)
+
+
+def _texts(model: Model, path: Path | None, pairs: ScoredPairs | None, seed: int) -> tuple[list[str], str]:
+    if path is not None:
+        return lines_of(path), path.name
+    if pairs is not None:
+        return list(dict.fromkeys((*pairs.left, *pairs.right))), "STS-B"
+    return invented_lines(model.tokenizer, seed), "words of the vocabulary"
+
+
+def _embed(
+    model: Model, subject: Subject, texts: Sequence[str]
+) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    return model.embed_encodings(model.encode(texts, too_long="cut"), subject.head)
+
+
+def _spearman(model: Model, subject: Subject, pairs: ScoredPairs) -> float:
+    left_SE, right_SE = (
+        _embed(model, subject, side).astype(np.float64) for side in (pairs.left, pairs.right)
+    )
+    lengths = np.linalg.norm(left_SE, axis=1) * np.linalg.norm(right_SE, axis=1)
+    return spearman((left_SE * right_SE).sum(1) / lengths, np.array(pairs.scores))

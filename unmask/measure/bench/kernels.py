@@ -1,0 +1,363 @@
+"""Each attention kernel against the definition: error, time, memory, and its share of the machine's peak."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unmask.errors import InvalidRequest
+from unmask.measure.bench.report import MIB, LeftOut, sentence_of
+from unmask.measure.machine import Machine, peak_gflops, this_machine
+from unmask.measure.memory import peak_extra_bytes
+from unmask.measure.timing import Seconds, Spread, interleaved, ratio
+from unmask.model.kernels import (
+    KERNELS,
+    DistanceTerms,
+    Kernel,
+    Need,
+    ScoreTerms,
+    Sight,
+    Tile,
+    allowed,
+    probabilities,
+)
+from unmask.model.spec import Alibi, Blocks, Disentangled, NoPosition, Reach, Whole, Window, WindowAndGlobals
+from unmask.model.spec.attention import AttentionPosition
+from unmask.tasks.progress import Progress
+from unmask.text import SequenceLayout
+
+ReachName = Literal["whole", "window", "globals", "blocks"]
+PositionName = Literal["none", "alibi", "disentangled"]
+
+CHECKED_ROWS, ROWS_AT_ONCE = 512, 64
+"""Rows of a batch that are compared with the definition, evenly spaced; the definition is evaluated on that
+many at once, in float64."""
+GLOBAL_TOKENS = 4
+MASKED = "torch SDPA with a mask"
+"""What a window is timed beside: whole attention with every key out of reach masked."""
+REFERENCE_TOKENS = 1024
+"""The longest sequence that the reference kernel is timed on; it holds all scores of one in float64."""
+RAGGED_SEQUENCES = 8
+
+
+@dataclass(frozen=True)
+class KernelRow:
+    """One kernel on one batch."""
+
+    kernel: str
+    dtype: str
+    batch: str
+    """``one`` sequence of ``tokens``; ``rectangular``, `RAGGED_SEQUENCES` equal ones of as many in all;
+    ``ragged``, as many unequal ones."""
+    tokens: int
+    rounds: int
+    seconds: Spread
+    gflop_per_second: float
+    """Two products of each query with each key that it sees; other work is not counted."""
+    share_of_peak: float | None
+    largest_error: float
+    """Against the definition in float64 on the same inputs, over `CHECKED_ROWS` rows."""
+    peak_extra_mib: float | None
+    """Above its inputs, its output included."""
+    times_as_fast_as_masked: Spread | None
+    """For windows: as torch's SDPA with a mask, round by round."""
+    time_per_token_to_rectangular: Spread | None
+    """For the ragged batch, round by round."""
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The best rate of a matrix product that was measured here, in this run."""
+
+    dtype: str
+    gflop_per_second: float | None
+
+
+@dataclass(frozen=True)
+class KernelsReport:
+    """The result of `measure_kernels`."""
+
+    protocol: str = field(default="kernels", init=False)
+    machine: Machine
+    reach: str
+    position: str
+    heads: int
+    head_width: int
+    peaks: tuple[Peak, ...]
+    rows: tuple[KernelRow, ...]
+    left_out: tuple[LeftOut, ...]
+    seed: int
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Inputs of attention, and how they are called in the report."""
+
+    name: str
+    layout: SequenceLayout
+    qkv: tuple[Tensor, Tensor, Tensor]
+
+
+def reach_of(name: ReachName, radius: int) -> Reach:
+    """The reach that a name stands for; ``radius`` is the window's, or the width of a block."""
+    window = Window(radius)
+    reaches: dict[str, Callable[[], Reach]] = {
+        "whole": Whole,
+        "window": lambda: window,
+        "globals": lambda: WindowAndGlobals(window, own_projections=False),
+        "blocks": lambda: Blocks(radius),
+    }
+    return reaches[name]()
+
+
+def terms_of(
+    name: PositionName, heads: int, width: int, device: torch.device
+) -> tuple[AttentionPosition, ScoreTerms]:
+    """The position that a name stands for, and its terms; a table of distances is drawn at random."""
+    if name != "disentangled":
+        position = Alibi() if name == "alibi" else NoPosition()
+        return position, ScoreTerms.of(position, heads)
+    distances = Disentangled(512, buckets=256)
+    tables = (torch.randn(2 * distances.span, heads, width, device=device) for _ in range(2))
+    return distances, ScoreTerms(distances=DistanceTerms(distances, *tables))
+
+
+def measure_kernels(
+    *,
+    reach: ReachName = "whole",
+    position: PositionName = "none",
+    lengths: Sequence[int] = (512, 2048),
+    dtypes: Sequence[str] = ("float32",),
+    radius: int = 64,
+    heads: int = 12,
+    head_width: int = 64,
+    rounds: int = 3,
+    device: str = "cpu",
+    seed: int = 0,
+    budget_seconds: float | None = None,
+    progress: Progress | None = None,
+) -> KernelsReport:
+    """Every kernel that can, on one sequence of each length and on a rectangular and a ragged batch of it.
+
+    Args:
+        reach: which keys a query sees.
+        position: what is added to scores.
+        lengths: tokens of a batch.
+        dtypes: of inputs.
+        radius: of windows; the width of blocks.
+        heads: H.
+        head_width: K.
+        rounds: how often each is timed.
+        device: where.
+        seed: of inputs.
+        budget_seconds: of one length and number format; no further round begins beyond.
+        progress: called with (combinations of length and number format done, in all).
+
+    Raises:
+        InvalidRequest: a number below 1.
+    """
+    if min(*lengths, radius, heads, head_width, len(dtypes)) < 1:
+        raise InvalidRequest("lengths, radius, heads and head width must be at least 1")
+    torch.manual_seed(seed)
+    where = torch.device(device)
+    spec, (place, terms) = reach_of(reach, radius), terms_of(position, heads, head_width, where)
+    peaks = {dtype: peak_gflops(dtype, where) for dtype in dtypes}
+    rows: list[KernelRow] = []
+    left_out: list[LeftOut] = []
+    cases = [(dtype, length) for dtype in dtypes for length in lengths]
+    for done, (dtype, length) in enumerate(cases, start=1):
+        batches = _batches(
+            length, dtype, heads, head_width, device=where, seed=seed, marks=reach == "globals"
+        )
+        need = Need(str(where.type), dtype, spec, place, head_width, length)
+        rows += _case(
+            batches,
+            need,
+            terms,
+            peak=peaks[dtype],
+            rounds=rounds,
+            budget_seconds=budget_seconds,
+            left_out=left_out,
+        )
+        if progress is not None:
+            progress(done, len(cases))
+    listed = tuple(Peak(dtype, peak) for dtype, peak in peaks.items())
+    return KernelsReport(
+        this_machine(where), reach, position, heads, head_width, listed, tuple(rows), tuple(left_out), seed
+    )
+
+
+def _batches(
+    tokens: int, dtype: str, heads: int, width: int, *, device: torch.device, seed: int, marks: bool
+) -> list[_Batch]:
+    qkv = torch.randn(3, tokens, heads, width, device=device).to(getattr(torch, dtype)).unbind(0)
+    globals_T = np.arange(tokens) < GLOBAL_TOKENS if marks else None
+    layouts = {"one": [tokens]}
+    if tokens >= 4 * RAGGED_SEQUENCES:
+        mean = tokens // RAGGED_SEQUENCES
+        layouts["rectangular"] = [mean] * RAGGED_SEQUENCES
+        step = mean // RAGGED_SEQUENCES
+        # Lengths from about a half to one and a half of the mean, in no order, of the same sum.
+        ramp = [mean + step * (2 * i + 1 - RAGGED_SEQUENCES) // 2 for i in range(RAGGED_SEQUENCES)]
+        ramp[-1] += mean * RAGGED_SEQUENCES - sum(ramp)
+        layouts["ragged"] = np.random.default_rng(seed).permutation(ramp).tolist()
+    made = []
+    for name, lengths in layouts.items():
+        total = sum(lengths)
+        marked = None if globals_T is None else globals_T[:total]
+        q, k, v = (x[:total] for x in qkv)
+        made.append(_Batch(name, SequenceLayout.of_lengths(lengths, marked), (q, k, v)))
+    return made
+
+
+def _case(
+    batches: list[_Batch],
+    need: Need,
+    terms: ScoreTerms,
+    *,
+    peak: float | None,
+    rounds: int,
+    budget_seconds: float | None,
+    left_out: list[LeftOut],
+) -> list[KernelRow]:
+    work = f"{need.dtype}, {need.longest} tokens"
+    chosen = []
+    for kernel in KERNELS:
+        record = kernel.capability
+        reason = record.refusal(need)
+        if record.name == "reference" and need.longest > REFERENCE_TOKENS:
+            reason = f"holds all scores in float64; not timed above {REFERENCE_TOKENS} tokens"
+        if reason is None:
+            chosen.append(kernel)
+        else:
+            left_out.append(LeftOut(record.name, work, reason))
+    device = batches[0].qkv[0].device
+    errors, peaks, works = {}, {}, {}
+    for batch in batches:
+        expected = _definition(batch, need.reach, terms)
+        if isinstance(need.reach, Window) and batch.name == "one":
+            works[f"{MASKED} one"] = _masked(batch, need.reach)
+        for kernel in chosen:
+            name = f"{kernel.capability.name} {batch.name}"
+            run = _attend(kernel, batch, need.reach, terms)
+            try:
+                errors[name] = _largest_error(run(), *expected)
+                peaks[name] = peak_extra_bytes(run, device)
+                works[name] = _waited(run, device)
+            except Exception as error:  # one kernel that fails must not hide the others
+                left_out.append(LeftOut(kernel.capability.name, f"{work}, {batch.name}", sentence_of(error)))
+    with torch.inference_mode():
+        times = interleaved(works, rounds, warm_up=0, budget_seconds=budget_seconds)
+    return [
+        _row(name, batch, times, error=errors[name], peak_bytes=peaks[name], need=need, peak=peak)
+        for batch in batches
+        for name in errors
+        if name.endswith(f" {batch.name}")
+    ]
+
+
+def _attend(kernel: Kernel, batch: _Batch, reach: Reach, terms: ScoreTerms) -> Callable[[], Tensor]:
+    q_THK, k_THK, v_THK = batch.qkv
+    plan = kernel.plan(batch.layout, reach, q_THK.device)
+
+    def run() -> Tensor:
+        with torch.inference_mode():
+            return kernel.attend(q_THK, k_THK, v_THK, plan, reach=reach, terms=terms).o_THK
+
+    return run
+
+
+def _waited(run: Callable[[], Tensor], device: torch.device) -> Callable[[], None]:
+    def work() -> None:
+        run()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+    return work
+
+
+def _masked(batch: _Batch, reach: Window) -> Callable[[], None]:
+    q_HTK, k_HTK, v_HTK = (x_THK.transpose(0, 1)[None] for x_THK in batch.qkv)
+    seen = allowed(Tile.whole(batch.layout.token_count), reach, q_HTK.device)
+
+    def run() -> Tensor:
+        with torch.inference_mode():
+            return torch.nn.functional.scaled_dot_product_attention(q_HTK, k_HTK, v_HTK, attn_mask=seen)
+
+    return _waited(run, q_HTK.device)
+
+
+def _definition(batch: _Batch, reach: Reach, terms: ScoreTerms) -> tuple[Tensor, Tensor]:
+    """Places of rows (R,) over the whole batch and what they should be (R, H, K), in float64."""
+    layout, heads = batch.layout, batch.qkv[0].shape[1]
+    blocks = max(1, CHECKED_ROWS // ROWS_AT_ONCE // layout.sequence_count)
+    places, mixed = [], []
+    for sequence in range(layout.sequence_count):
+        rows = layout.rows(sequence)
+        q_NHK, k_NHK, v_NHK = (x_THK[rows].double() for x_THK in batch.qkv)
+        length = len(q_NHK)
+        sight = Sight.of(layout, sequence, heads)
+        for first in np.unique(np.linspace(0, max(0, length - ROWS_AT_ONCE), blocks).astype(int)).tolist():
+            end = min(first + ROWS_AT_ONCE, length)
+            tile = Tile(first, end, 0, length)
+            p_HRN, _ = probabilities(tile, q_NHK[first:end], k_NHK, reach, terms, sight=sight)
+            mixed.append(torch.einsum("hrn,nhk->rhk", p_HRN, v_NHK))
+            places.append(torch.arange(rows.start + first, rows.start + end, device=q_NHK.device))
+    return torch.cat(places), torch.cat(mixed)
+
+
+def _largest_error(found_THK: Tensor, places_R: Tensor, expected_RHK: Tensor) -> float:
+    return float((found_THK[places_R].double() - expected_RHK).abs().max())
+
+
+def _row(
+    name: str,
+    batch: _Batch,
+    times: Seconds,
+    *,
+    error: float,
+    peak_bytes: int | None,
+    need: Need,
+    peak: float | None,
+) -> KernelRow:
+    kernel, seconds = name.removesuffix(f" {batch.name}"), Spread.of(times[name])
+    width = batch.qkv[0].shape[2]
+    rate = 4 * width * _pairs(batch, need.reach) / seconds.median / 1e9
+    masked, even = f"{MASKED} one", f"{kernel} rectangular"
+    return KernelRow(
+        kernel=kernel,
+        dtype=need.dtype,
+        batch=batch.name,
+        tokens=batch.layout.token_count,
+        rounds=len(times[name]),
+        seconds=seconds,
+        gflop_per_second=rate,
+        share_of_peak=None if peak is None else rate / peak,
+        largest_error=error,
+        peak_extra_mib=None if peak_bytes is None else peak_bytes / MIB,
+        times_as_fast_as_masked=ratio(times, masked, name)
+        if masked in times and batch.name == "one"
+        else None,
+        time_per_token_to_rectangular=(
+            ratio(times, name, even) if batch.name == "ragged" and even in times else None
+        ),
+    )
+
+
+def _pairs(batch: _Batch, reach: Reach) -> int:
+    """Queries by keys in reach, over all heads; a key that is counted twice is one."""
+    heads, total, device = batch.qkv[0].shape[1], 0, batch.qkv[0].device
+    for sequence in range(batch.layout.sequence_count):
+        rows = batch.layout.rows(sequence)
+        length, sight = rows.stop - rows.start, Sight.of(batch.layout, sequence, heads)
+        for first in range(0, length, CHECKED_ROWS):
+            tile = Tile(first, min(first + CHECKED_ROWS, length), 0, length)
+            seen = allowed(tile, reach, device, sight)
+            if seen is None:
+                total += heads * (tile.end_row - first) * length
+            else:
+                total += int(seen.sum()) * (heads if seen.ndim == 2 or len(seen) == 1 else 1)
+    return total

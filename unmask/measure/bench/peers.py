@@ -1,0 +1,331 @@
+"""Ours beside whatever else is installed: the same weights, the same strings, one interleaved run."""
+
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from unmask.errors import InvalidRequest, MissingExtra
+from unmask.loaded import load
+from unmask.measure.alone import peak_alone
+from unmask.measure.bench import workloads
+from unmask.measure.bench.report import MIB, Agreement, LeftOut, agreement, sentence_of
+from unmask.measure.bench.workloads import Workload
+from unmask.measure.machine import Machine, this_machine
+from unmask.measure.peers import PEERS, Engine, Peer, Source, ours
+from unmask.measure.subject import Measured, Subject
+from unmask.measure.texts import invented_lines, lines_of
+from unmask.measure.timing import Spread, interleaved, percentile, ratio
+from unmask.tasks.progress import Progress
+
+BASELINES = {
+    "texts": ("sentence-transformers", "transformers sdpa", "transformers eager"),
+    "documents": ("transformers sdpa", "transformers eager"),
+}
+"""What ratios are taken to: the first that runs."""
+
+COSINE_LEAST = {"float32": 0.9999, "bfloat16": 0.98, "float16": 0.99, "int8": 0.85}
+"""An engine whose mean cosine with the baseline is lower computes something else and is not timed."""
+
+SCORES_ALIVE = 3
+"""How many tensors of tokens by tokens an engine holds at once that holds any."""
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One engine on one workload."""
+
+    engine: str
+    dtype: str
+    settings: str
+    workload: str
+    rounds: int
+    seconds: Spread
+    """Of a round."""
+    tokens_per_second: float
+    """By the median round; tokens are real ones, never padding."""
+    call_p50_ms: float
+    call_p99_ms: float
+    times_as_fast: Spread
+    """As the baseline, round by round; above 1 is faster."""
+    agreement: Agreement
+    """With the baseline."""
+    peak_extra_mib: float | None
+    """Above the process after loading, in a process of its own; None where not measured."""
+
+
+@dataclass(frozen=True)
+class WorkloadRecord:
+    """What was asked."""
+
+    name: str
+    what: str
+    tokens: int
+    baseline: str
+
+
+@dataclass(frozen=True)
+class PeersReport:
+    """The result of `measure_peers`."""
+
+    protocol: str = field(default="peers", init=False)
+    measured: Measured
+    machine: Machine
+    workloads: tuple[WorkloadRecord, ...]
+    timed: tuple[Timed, ...]
+    left_out: tuple[LeftOut, ...]
+    seed: int
+
+
+@dataclass
+class _Loaded:
+    """An engine that answered, and the seconds of each of its calls."""
+
+    peer: Peer
+    engine: Engine
+    call_seconds: list[float] = field(default_factory=list)
+
+    def work(self, workload: Workload) -> Callable[[], None]:
+        """One round: every call, each timed for itself."""
+        calls: list[Callable[[], NDArray[np.float32]]]
+        if workload.answers == "documents":
+            calls = [partial(self.engine.hidden, np.array(workload.ids, dtype=np.int64))]
+        else:
+            calls = [partial(self.engine.embed, texts) for texts in workload.texts]
+
+        def run() -> None:
+            for call in calls:
+                start = time.perf_counter()
+                call()
+                self.call_seconds.append(time.perf_counter() - start)
+
+        return run
+
+
+def measure_peers(
+    subject: Subject,
+    kinds: Sequence[str],
+    *,
+    dtypes: Sequence[str] = ("float32", "bfloat16", "int8"),
+    texts: Path | None = None,
+    count: int = 1000,
+    lengths: Sequence[int] = (512,),
+    rounds: int = 5,
+    against: str | None = None,
+    only: Sequence[str] = (),
+    memory: bool = True,
+    device: str = "cpu",
+    seed: int = 0,
+    budget_seconds: float | None = None,
+    progress: Progress | None = None,
+) -> PeersReport:
+    """Every engine on every workload of these kinds.
+
+    First all answer once, which is their warm-up, and are compared with the baseline; what differs by more
+    than its number format explains is left out. Then they take turns. Then each runs alone, for memory.
+
+    Args:
+        subject: whose weights.
+        kinds: of `workloads.KINDS`.
+        dtypes: number formats of ours.
+        texts: a file of texts, one a line; None invents some.
+        count: texts of the mixed workload.
+        lengths: tokens of documents.
+        rounds: how often each is timed.
+        against: the engine that ratios are taken to; None takes the first of `BASELINES` that runs.
+        only: names of others; none takes all.
+        memory: whether to measure it, in processes of their own.
+        device: where ours, transformers and sentence-transformers run.
+        seed: of texts and ids.
+        budget_seconds: of one workload; no further round begins beyond.
+        progress: called with (steps done, steps in all).
+
+    Raises:
+        MissingExtra: nothing to compare with is installed.
+        InvalidRequest: an unknown name, or nothing ran.
+    """
+    peers, left_out = _present(only, against)
+    every = [*(ours(dtype) for dtype in dtypes), *peers]
+    tokenizer = load(subject.folder).tokenizer
+    lines = invented_lines(tokenizer, seed) if texts is None else lines_of(texts)
+    works = workloads.make(
+        kinds,
+        tokenizer,
+        lines,
+        "words of the vocabulary" if texts is None else texts.name,
+        count=count,
+        lengths=lengths,
+        longest=subject.record.max_tokens,
+        seed=seed,
+    )
+    timed: list[Timed] = []
+    records: list[WorkloadRecord] = []
+    with ExitStack() as stack:
+        work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="unmask-bench-")))
+        source = Source(subject.folder, subject.head, subject.record.max_tokens, work, device)
+        engines = _load(every, source, left_out)
+        steps = _Steps(progress, len(works) * len(engines) * (1 + rounds + memory))
+        for workload in works:
+            taken = _taken(engines, workload, subject.record, left_out)
+            baseline, agreements = _agreed(taken, workload, against, left_out, steps)
+            records.append(WorkloadRecord(workload.name, workload.what, workload.tokens, baseline))
+            timed += _timed(
+                {name: engines[name] for name in agreements},
+                workload,
+                baseline,
+                agreements,
+                rounds=rounds,
+                source=source if memory else None,
+                budget_seconds=budget_seconds,
+                steps=steps,
+            )
+    machine = this_machine(torch.device(device))
+    return PeersReport(subject.record, machine, tuple(records), tuple(timed), tuple(left_out), seed)
+
+
+class _Steps:
+    """How far the whole is, over parts that each count for themselves."""
+
+    def __init__(self, progress: Progress | None, total: int) -> None:
+        self.progress, self.total, self.done = progress, total, 0
+
+    def __call__(self, done: int = 0, total: int = 0) -> None:
+        self.done += 1
+        if self.progress is not None:
+            self.progress(min(self.done, self.total), self.total)
+
+
+def _present(only: Sequence[str], against: str | None) -> tuple[list[Peer], list[LeftOut]]:
+    known = {peer.name: peer for peer in PEERS}
+    for name in (*only, *([against] if against is not None else ())):
+        if name not in known:
+            raise InvalidRequest(f"there is no peer {name!r}; there are {', '.join(known)}")
+    wanted = [peer for peer in PEERS if not only or peer.name in only or peer.name == against]
+    reasons = {peer: peer.unavailable() for peer in wanted}
+    if all(reasons.values()):
+        packages = sorted({package for peer in wanted for _, package in peer.modules})
+        raise MissingExtra(
+            f"nothing to compare with is installed: pip install {' '.join(packages)}, or one of them"
+        )
+    missing = [LeftOut(peer.name, "", reason) for peer, reason in reasons.items() if reason]
+    return [peer for peer, reason in reasons.items() if reason is None], missing
+
+
+def _load(every: Sequence[Peer], source: Source, left_out: list[LeftOut]) -> dict[str, _Loaded]:
+    engines: dict[str, _Loaded] = {}
+    for peer in every:
+        if source.device != "cpu" and peer.name.startswith(("onnx", "openvino")):
+            left_out.append(LeftOut(peer.name, "", f"runs on the CPU here, not on {source.device}"))
+            continue
+        try:
+            engines[peer.name] = _Loaded(peer, peer.load(source))
+        except Exception as error:  # other libraries fail in ways of their own; all are reported
+            left_out.append(LeftOut(peer.name, "", sentence_of(error)))
+    return engines
+
+
+def _taken(
+    engines: Mapping[str, _Loaded], workload: Workload, record: Measured, left_out: list[LeftOut]
+) -> dict[str, _Loaded]:
+    """The engines that can be asked for this workload; the others are said."""
+    taken = {}
+    for name, loaded in engines.items():
+        needed = SCORES_ALIVE * record.heads * len(workload.ids) ** 2 * 4
+        if workload.answers not in loaded.peer.answers:
+            left_out.append(LeftOut(name, workload.name, f"gives no answers to {workload.answers}"))
+        elif loaded.peer.holds_scores and (needed > _available_bytes() / 2):
+            left_out.append(
+                LeftOut(name, workload.name, f"would hold about {needed / 2**30:.0f} GiB of scores")
+            )
+        else:
+            taken[name] = loaded
+    return taken
+
+
+def _available_bytes() -> float:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return float("inf")
+    found = (line.split()[1] for line in lines if line.startswith("MemAvailable:"))
+    return float(next(found, "inf")) * 1024
+
+
+def _agreed(
+    taken: Mapping[str, _Loaded],
+    workload: Workload,
+    against: str | None,
+    left_out: list[LeftOut],
+    steps: _Steps,
+) -> tuple[str, dict[str, Agreement]]:
+    """The baseline, and every engine whose outputs are its, as far as its number format goes."""
+    outputs: dict[str, NDArray[np.float32]] = {}
+    for name, loaded in taken.items():
+        try:
+            outputs[name] = workload.run(loaded.engine)
+        except Exception as error:  # see _load
+            left_out.append(LeftOut(name, workload.name, sentence_of(error)))
+        steps()
+    others = [name for name in outputs if not taken[name].peer.ours]
+    preferred = [against] if against is not None else [*BASELINES[workload.answers], *others]
+    baseline = next((name for name in preferred if name in outputs), None)
+    if baseline is None:
+        reasons = "; ".join(f"{one.name}: {one.reason}" for one in left_out)
+        raise InvalidRequest(f"no peer ran {workload.name}, so there is nothing to compare with ({reasons})")
+    agreements = {}
+    for name, found in outputs.items():
+        one, least = agreement(found, outputs[baseline]), COSINE_LEAST[taken[name].peer.dtype]
+        if one.cosine_mean >= least:
+            agreements[name] = one
+        else:
+            reason = f"its outputs differ from those of {baseline}: mean cosine {one.cosine_mean:.4f}"
+            left_out.append(LeftOut(name, workload.name, reason))
+    return baseline, agreements
+
+
+def _timed(
+    engines: Mapping[str, _Loaded],
+    workload: Workload,
+    baseline: str,
+    agreements: Mapping[str, Agreement],
+    *,
+    rounds: int,
+    source: Source | None,
+    budget_seconds: float | None,
+    steps: _Steps,
+) -> list[Timed]:
+    for loaded in engines.values():
+        loaded.call_seconds.clear()
+    turns = {name: loaded.work(workload) for name, loaded in engines.items()}
+    times = interleaved(turns, rounds, warm_up=0, budget_seconds=budget_seconds, progress=steps)
+    made = []
+    for name, loaded in engines.items():
+        peak = None
+        if source is not None:
+            peak = peak_alone(name, source, workload, torch.get_num_threads())
+            steps()
+        seconds = Spread.of(times[name])
+        made.append(
+            Timed(
+                engine=name,
+                dtype=loaded.peer.dtype,
+                settings=loaded.peer.settings,
+                workload=workload.name,
+                rounds=len(times[name]),
+                seconds=seconds,
+                tokens_per_second=workload.tokens / seconds.median,
+                call_p50_ms=1e3 * percentile(loaded.call_seconds, 0.5),
+                call_p99_ms=1e3 * percentile(loaded.call_seconds, 0.99),
+                times_as_fast=ratio(times, baseline, name),
+                agreement=agreements[name],
+                peak_extra_mib=None if peak is None else peak / MIB,
+            )
+        )
+    return made

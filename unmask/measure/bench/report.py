@@ -1,0 +1,48 @@
+"""What the reports of all protocols share."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+MIB = 2**20
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Something that was not measured, and why: nothing is missing in silence."""
+
+    name: str
+    work: str
+    """Of what; empty for everything."""
+    reason: str
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How near outputs come to a reference."""
+
+    largest_difference: float
+    cosine_min: float
+    """Over rows: embeddings of texts, or states of tokens."""
+    cosine_percentile_1: float
+    cosine_mean: float
+
+
+def agreement(found: NDArray[np.float32], reference: NDArray[np.float32]) -> Agreement:
+    """Of rows (S, E) with those they should be equal to, in float64."""
+    left, right = found.astype(np.float64), reference.astype(np.float64)
+    lengths = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
+    cosines = (left * right).sum(1) / np.maximum(lengths, np.finfo(np.float64).tiny)
+    return Agreement(
+        largest_difference=float(np.abs(left - right).max()),
+        cosine_min=float(cosines.min()),
+        cosine_percentile_1=float(np.percentile(cosines, 1)),
+        cosine_mean=float(cosines.mean()),
+    )
+
+
+def sentence_of(error: BaseException) -> str:
+    """The first line of an error of any library, and what kind it is where it says nothing."""
+    text = " ".join(str(error).split())
+    return text if len(text) <= 300 else f"{text[:297]}..." if text else type(error).__name__

@@ -1,0 +1,163 @@
+"""What figures were measured on: the machine, the versions, the commit, and its arithmetic peak."""
+
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import torch
+
+import unmask
+
+PACKAGES = (
+    "torch",
+    "triton",
+    "numpy",
+    "tokenizers",
+    "transformers",
+    "sentence-transformers",
+    "onnxruntime",
+    "openvino",
+)
+"""Whose versions can change a figure; those that are not installed are left out."""
+
+PEAK_SHAPES = {"cpu": ((512, 768, 3072), (2048, 768, 768)), "cuda": ((8192, 8192, 8192),)}
+"""Rows, inner width and columns of the products that a peak is taken from."""
+PEAK_CALLS = 12
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where and with what a run was made."""
+
+    processor: str
+    cores: int
+    """Logical ones that this process may use."""
+    threads: int
+    """Of torch."""
+    memory_gib: float | None
+    accelerator: str | None
+    system: str
+    python: str
+    versions: Mapping[str, str]
+    unmask: str
+    commit: str | None
+    """Of the checkout that the package runs from, followed by ``+`` where it was changed since; None for an
+    installed package."""
+    date_utc: str
+
+    @property
+    def line(self) -> str:
+        """All that a picture needs to say."""
+        names = ("torch", "transformers", "sentence-transformers", "onnxruntime", "openvino")
+        versions = ", ".join(f"{name} {self.versions[name]}" for name in names if name in self.versions)
+        where = self.accelerator or f"{self.processor}, {self.threads} threads"
+        commit = f" ({self.commit[:10]}{'+' * self.commit.endswith('+')})" if self.commit else ""
+        return f"{where} · unmask {self.unmask}{commit}, {versions} · {self.date_utc[:10]}"
+
+
+def this_machine(device: torch.device) -> Machine:
+    """The record of now and here."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return Machine(
+        processor=_processor(),
+        cores=cores,
+        threads=torch.get_num_threads(),
+        memory_gib=_memory_gib(),
+        accelerator=torch.cuda.get_device_name(device) if device.type == "cuda" else None,
+        system=platform.platform(),
+        python=sys.version.split()[0],
+        versions={name: found for name in PACKAGES if (found := _version(name)) is not None},
+        unmask=unmask.__version__,
+        commit=_commit(),
+        date_utc=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def peak_gflops(dtype: str, device: torch.device) -> float | None:
+    """The best rate of a matrix product in billions of operations a second; None where torch has none.
+
+    A multiplication and an addition are two operations. ``dtype`` can be ``int8``. Of each product the
+    quickest of several calls counts, by torch's own way and on the CPU by oneDNN with weights packed
+    beforehand too: a peak is what nothing exceeds.
+    """
+    best = None
+    for rows, inner, columns in PEAK_SHAPES[device.type]:
+        for product in _products(dtype, device, rows, inner, columns):
+            try:
+                seconds = min(_seconds(product, device) for _ in range(PEAK_CALLS))
+            except RuntimeError:  # this build or device has no such product
+                continue
+            best = max(best or 0.0, 2 * rows * inner * columns / seconds / 1e9)
+    return best
+
+
+def _products(
+    dtype: str, device: torch.device, rows: int, inner: int, columns: int
+) -> list[Callable[[], object]]:
+    if dtype == "int8":
+        a, b = (
+            torch.randint(-99, 99, shape, dtype=torch.int8, device=device)
+            for shape in ((rows, inner), (inner, columns))
+        )
+        return [lambda: torch._int_mm(a, b)]
+    kind = getattr(torch, dtype)
+    x, w = (torch.randn(shape, device=device).to(kind) for shape in ((rows, inner), (columns, inner)))
+    plain: list[Callable[[], object]] = [lambda: torch.nn.functional.linear(x, w)]
+    if device.type == "cpu" and dtype in ("float32", "bfloat16") and torch._C._has_mkldnn:
+        packed = torch.ops.mkldnn._reorder_linear_weight(w, rows)
+        plain.append(lambda: torch.ops.mkldnn._linear_pointwise(x, packed, None, "none", [], "none"))
+    return plain
+
+
+def _seconds(work: Callable[[], object], device: torch.device) -> float:
+    start = time.perf_counter()
+    work()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - start
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.processor() or platform.machine())
+
+
+def _memory_gib() -> float | None:
+    try:
+        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
+    except (ValueError, OSError, AttributeError):
+        return None
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    root = Path(unmask.__file__).parents[1]
+    if not (root / ".git").exists():
+        return None
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", "-C", root, *arguments], capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    try:
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", "unmask")
+        return git("rev-parse", "HEAD") + ("+" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None

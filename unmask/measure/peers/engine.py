@@ -1,0 +1,126 @@
+"""What every engine can be asked, ours and others alike."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from unmask.model.spec import EmbeddingHead
+
+Answers = Literal["texts", "documents"]
+"""Embeddings of strings; last hidden states of ids."""
+
+TEXTS_PER_BATCH = 32
+"""What `sentence-transformers` takes by default, and what other engines are given too."""
+
+
+class Engine(Protocol):
+    """A model loaded into one library."""
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Embeddings (S, E) of texts in the order given; longer ones than the model reads are cut."""
+
+    def hidden(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Last hidden states (N, D) of one sequence of ids."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """What an engine is loaded from."""
+
+    folder: Path
+    """The checkpoint: the same weights for all."""
+    head: EmbeddingHead
+    max_tokens: int | None
+    work: Path
+    """A folder for files that a library must have converted first."""
+    device: str
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One way of running the model: a library and its settings."""
+
+    name: str
+    dtype: str
+    """What it computes products in, so how near its outputs should come."""
+    settings: str
+    """How it is used, for people."""
+    load: Callable[[Source], Engine]
+    modules: tuple[tuple[str, str], ...] = ()
+    """What must be importable, and the name that pip knows it by."""
+    answers: tuple[Answers, ...] = ("texts", "documents")
+    holds_scores: bool = False
+    """Whether it holds every score of a layer at once, tokens by tokens for each head."""
+    ours: bool = False
+
+    def unavailable(self) -> str | None:
+        """Why it cannot be loaded here; None if it can."""
+        missing = [package for module, package in self.modules if find_spec(module) is None]
+        return f"not installed: pip install {' '.join(missing)}" if missing else None
+
+
+Run = Callable[[dict[str, Tensor]], Tensor]
+"""Padded inputs (B, N) by name to last hidden states (B, N, D)."""
+
+
+class PaddedEngine:
+    """Texts as rectangles, the way libraries without packed batches run them.
+
+    Sorted by their number of tokens, which is the best a caller can do, ``TEXTS_PER_BATCH`` a batch.
+
+    Args:
+        tokenizer: of `transformers`.
+        names: the inputs that ``run`` takes.
+        run: the model.
+        source: for pooling and the limit of tokens.
+    """
+
+    def __init__(self, tokenizer: Any, names: Sequence[str], run: Run, source: Source) -> None:
+        self.tokenizer, self.names, self.run, self.source = tokenizer, tuple(names), run, source
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """See `Engine`."""
+        head, limit = self.source.head, self.source.max_tokens
+        encoded = self.tokenizer(list(texts), truncation=limit is not None, max_length=limit)
+        lengths = [len(ids) for ids in encoded["input_ids"]]
+        order = sorted(range(len(texts)), key=lambda index: -lengths[index])
+        parts = []
+        for first in range(0, len(order), TEXTS_PER_BATCH):
+            chosen = order[first : first + TEXTS_PER_BATCH]
+            rows = {name: [values[index] for index in chosen] for name, values in encoded.items()}
+            inputs = dict(self.tokenizer.pad(rows, return_tensors="pt"))
+            x_BND = self.run({name: inputs[name] for name in self.names})
+            parts.append(pooled(x_BND, inputs["attention_mask"].to(x_BND.device), head))
+        embeddings_SE = torch.cat(parts).float().cpu().numpy()
+        return np.asarray(embeddings_SE[np.argsort(order)])
+
+    def hidden(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        """See `Engine`."""
+        ids_1N = torch.from_numpy(ids)[None]
+        every = {
+            "input_ids": ids_1N,
+            "attention_mask": torch.ones_like(ids_1N),
+            "token_type_ids": torch.zeros_like(ids_1N),
+        }
+        return self.run({name: every[name] for name in self.names})[0].float().cpu().numpy()
+
+
+def pooled(x_BND: Tensor, mask_BN: Tensor, head: EmbeddingHead) -> Tensor:
+    """Embeddings (B, E) of padded states, as the checkpoint defines them."""
+    seen_BN1 = mask_BN[..., None].to(x_BND.dtype)
+    sums_BD, counts_B1 = (x_BND * seen_BN1).sum(1), seen_BN1.sum(1)
+    made = {
+        "mean": lambda: sums_BD / counts_B1,
+        "mean_sqrt": lambda: sums_BD / counts_B1.sqrt(),
+        "first": lambda: x_BND[:, 0],
+        "max": lambda: x_BND.masked_fill(seen_BN1 == 0, -torch.inf).amax(1),
+    }
+    e_BE = torch.cat([made[mode]() for mode in head.pooling], dim=-1)
+    return torch.nn.functional.normalize(e_BE, dim=-1) if head.unit_length else e_BE

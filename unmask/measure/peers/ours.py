@@ -1,0 +1,34 @@
+"""`unmask` itself, as `unmask.load` gives it."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.loaded import Model, load
+from unmask.measure.peers.engine import Peer, Source
+
+
+class OurEngine:
+    """A loaded model behind the questions of `Engine`."""
+
+    def __init__(self, model: Model, source: Source) -> None:
+        self.model, self.head = model, source.head
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """See `Engine`."""
+        encodings = self.model.encode(texts, too_long="cut")
+        return self.model.embed_encodings(encodings, self.head, global_tokens="none")  # as others do
+
+    def hidden(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        """See `Engine`."""
+        return self.model.hidden_ids([ids])[0].float().cpu().numpy()
+
+
+def ours(dtype: str) -> Peer:
+    """The entry of one number format."""
+
+    def start(source: Source) -> OurEngine:
+        return OurEngine(load(source.folder, dtype=dtype, device=source.device), source)
+
+    return Peer(f"unmask {dtype}", dtype, "unmask.load, packed", start, ours=True)

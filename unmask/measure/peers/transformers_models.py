@@ -1,0 +1,58 @@
+"""`transformers`, with each of its ways to attend that need nothing else, and in bfloat16."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from unmask.measure.peers.engine import PaddedEngine, Peer, Source
+
+MODULES = (("transformers", "transformers"),)
+
+
+def quiet_load(source: Source, **options: Any) -> tuple[Any, Any, tuple[str, ...]]:
+    """A model without heads, its tokenizer, and the inputs that the model takes of what that gives."""
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(source.folder)
+    model = transformers.AutoModel.from_pretrained(source.folder, **options).eval()
+    taken = inspect.signature(model.forward).parameters
+    given = tokenizer("a text").keys()
+    return model, tokenizer, tuple(name for name in given if name in taken)
+
+
+def start(attention: str, dtype: str) -> Callable[[Source], PaddedEngine]:
+    """How an engine with this attention and number format is loaded."""
+
+    def load(source: Source) -> PaddedEngine:
+        import torch
+
+        model, tokenizer, names = quiet_load(
+            source, attn_implementation=attention, dtype=getattr(torch, dtype)
+        )
+        model = model.to(source.device)
+
+        def run(inputs: dict[str, Any]) -> Any:
+            with torch.inference_mode():
+                return model(**{key: x.to(source.device) for key, x in inputs.items()}).last_hidden_state
+
+        return PaddedEngine(tokenizer, names, run, source)
+
+    return load
+
+
+SORTED = "texts sorted by tokens, 32 a batch"
+
+TRANSFORMERS = (
+    Peer(
+        "transformers eager",
+        "float32",
+        f"eager attention; {SORTED}",
+        start("eager", "float32"),
+        MODULES,
+        holds_scores=True,
+    ),
+    Peer("transformers sdpa", "float32", f"SDPA; {SORTED}", start("sdpa", "float32"), MODULES),
+    Peer("transformers bfloat16", "bfloat16", f"SDPA; {SORTED}", start("sdpa", "bfloat16"), MODULES),
+)

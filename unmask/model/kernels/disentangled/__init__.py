@@ -1,0 +1,1 @@
+"""Disentangled attention by strips of rows, in plain torch."""

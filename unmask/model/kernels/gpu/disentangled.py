@@ -1,0 +1,92 @@
+"""Disentangled attention on a GPU by Triton: extra memory linear in tokens, far tiles at plain speed.
+
+Position terms come from bands (`unmask.model.kernels.gpu.bands`), made by matrix products for as
+many heads at a time as `BYTES_AT_ONCE` allows. With ``TRITON_INTERPRET=1`` in the environment before triton
+is first imported, the kernel runs on a CPU, slowly, for tests.
+"""
+
+import os
+
+import torch
+from torch import Tensor
+
+from unmask.errors import KernelError
+from unmask.model.kernels.gpu.triton_code.disentangled_launch import Attention, Tiles
+from unmask.model.kernels.interface import Attended, Capability
+from unmask.model.kernels.tile import ScoreTerms
+from unmask.model.spec import Disentangled, Reach, Whole
+from unmask.text.batch import SequenceLayout
+
+
+class TritonDisentangledKernel:
+    """Flash attention with disentangled position terms, forward and backward.
+
+    Products of 16-bit inputs accumulate in float32, softmax is in float32; bands, probabilities and their
+    gradients are rounded to the dtype of the inputs before they enter a product.
+    """
+
+    capability = Capability(
+        name="triton-disentangled",
+        computes="Triton tiles with position terms from bands",
+        devices=frozenset({"cuda"}),
+        dtypes=frozenset({"float32", "bfloat16", "float16"}),
+        reaches=frozenset({Whole}),
+        positions=frozenset({Disentangled}),
+        gradients=True,
+        dropout=True,
+        log_sum_exp=True,
+        head_widths=frozenset({32, 64, 128}),
+        module="triton",
+    )
+
+    def plan(self, layout: SequenceLayout, reach: Reach, device: torch.device) -> Tiles:
+        """The tiles, made when first launched with."""
+        return Tiles(layout, device)
+
+    def attend(
+        self,
+        q_THK: Tensor,
+        k_THK: Tensor,
+        v_THK: Tensor,
+        plan: Tiles,
+        *,
+        reach: Reach,
+        terms: ScoreTerms,
+        dropout: float = 0.0,
+        log_sum_exp: bool = False,
+    ) -> Attended:
+        """All tiles of some heads at a time; see `Kernel.attend`."""
+        refused = self._refusal(q_THK, reach, terms)
+        if refused is not None:
+            raise KernelError(f"the triton-disentangled kernel {refused}")
+        distances = terms.distances
+        assert distances is not None
+        keys_PHK, queries_PHK = (
+            None if table is None else table.to(q_THK)
+            for table in (distances.keys_PHK, distances.queries_PHK)
+        )
+        # Columns of one head must lie side by side.
+        q_THK, k_THK, v_THK = (x if x.stride(-1) == 1 else x.contiguous() for x in (q_THK, k_THK, v_THK))
+        o_THK, lse_HT = Attention.apply(  # type: ignore[no-untyped-call]
+            q_THK, k_THK, v_THK, keys_PHK, queries_PHK, distances.position, plan, dropout
+        )
+        return Attended(o_THK, lse_HT.T.to(o_THK.dtype) if log_sum_exp else None)
+
+    def _refusal(self, q_THK: Tensor, reach: Reach, terms: ScoreTerms) -> str | None:
+        """Why it cannot run this; None if it can."""
+        can = self.capability
+        if can.unavailable() is not None:
+            return can.unavailable()
+        listed = (
+            isinstance(reach, Whole)
+            and terms.distances is not None
+            and terms.slopes_H is None
+            and str(q_THK.dtype).removeprefix("torch.") in can.dtypes
+            and can.head_widths is not None
+            and q_THK.shape[-1] in can.head_widths
+        )
+        if not listed:
+            return "was called for something its record does not list"
+        if q_THK.device.type not in can.devices and os.environ.get("TRITON_INTERPRET") != "1":
+            return f"runs on cuda, not on {q_THK.device.type} unless Triton interprets"
+        return None

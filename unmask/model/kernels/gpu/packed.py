@@ -1,0 +1,186 @@
+"""Our own attention over packed sequences for GPUs, in Triton.
+
+Short sequences share tiles: one program holds a few whole ones, mixes them under a mask, and in the backward
+writes all three gradients at once. Long ones are cut into tiles with a running softmax (Dao et al. 2022);
+windows visit the tiles within their band. Every gradient has one writer, so results repeat bit by bit. The
+log-sum-exp comes with its gradient.
+
+Products accumulate in float32, as does the softmax. In half precision probabilities and gradients of scores
+are rounded to the inputs' dtype before they meet the values, the queries and the keys: in float16 within
+4e-3 of the definition for inputs of deviation 1. float32 is multiplied exactly, outside of the tensor cores.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from unmask.errors import KernelError
+from unmask.model.kernels.gpu.triton_code.packed_tiles import GROUPS, TILE
+from unmask.model.kernels.interface import Attended, Capability
+from unmask.model.kernels.tile import ScoreTerms
+from unmask.model.spec import Alibi, NoPosition, Reach, Whole, Window
+from unmask.text.batch import SequenceLayout
+
+PER_LN = 1 / np.log(2)
+"""Scores are exponentiated to base 2."""
+
+ALIGNED = 4
+"""int32 numbers of 16 bytes, at whose multiples tables begin: Triton compiles again for others."""
+
+
+@dataclass(frozen=True, eq=False)
+class PackedTables:
+    """Which program takes which tokens: int32 tables beside the tokens, the longest sequences first."""
+
+    owner_T: Tensor
+    """The first token of each token's sequence."""
+    groups: Tensor
+    """First token and end of groups of neighbouring short sequences, (G, 2)."""
+    tiles: Tensor
+    """Of every sequence: its first token, its length, the first row of a tile, (I, 3)."""
+    long_tiles: int
+    """How many of them are of sequences in no group."""
+    size: int
+    """Tokens that a group may have."""
+    reach: Reach
+    span: int
+    """Tokens that a window reaches on each side; -1 where every sequence is in reach of itself."""
+    dilation: int
+
+
+class TritonPackedKernel:
+    """Two programs forward, three backward, whatever the batch holds."""
+
+    capability = Capability(
+        name="triton",
+        computes="tiles with a running softmax, several short texts to a tile, in Triton",
+        devices=frozenset({"cuda"}),
+        dtypes=frozenset({"float32", "bfloat16", "float16"}),
+        reaches=frozenset({Whole, Window}),
+        positions=frozenset({NoPosition, Alibi}),
+        gradients=True,
+        dropout=True,
+        log_sum_exp=True,
+        head_widths=frozenset({16, 32, 64, 80, 96, 128}),
+        module="triton",
+    )
+
+    def plan(self, layout: SequenceLayout, reach: Reach, device: torch.device) -> PackedTables:
+        """Groups and tiles, copied to the device at once."""
+        missing = self.capability.unavailable()
+        if missing is not None:
+            raise KernelError(f"the triton kernel {missing}")
+        span, dilation = _span(reach, int(layout.lengths.max()))
+        size = _group_size(layout)
+        tables = (
+            np.repeat(layout.offsets[:-1], layout.lengths),
+            group(layout, size),
+            cut(layout),
+        )
+        owner_T, groups, tiles = _copy(tables, device)
+        long_tiles = int((-(-layout.lengths[layout.lengths > size] // TILE)).sum())
+        return PackedTables(
+            owner_T, groups.view(-1, 2), tiles.view(-1, 3), long_tiles, size, reach, span, dilation
+        )
+
+    def attend(
+        self,
+        q_THK: Tensor,
+        k_THK: Tensor,
+        v_THK: Tensor,
+        plan: PackedTables,
+        *,
+        reach: Reach,
+        terms: ScoreTerms,
+        dropout: float = 0.0,
+        log_sum_exp: bool = False,
+    ) -> Attended:
+        """All sequences at once; see `Kernel.attend`. ALiBi's slopes get no gradient."""
+        self._check(q_THK, plan, reach, terms)
+        from unmask.model.kernels.gpu.triton_code.packed_launch import INTERPRETED, packed_attention
+
+        if q_THK.device.type != "cuda" and not INTERPRETED:
+            raise KernelError(f"the triton kernel runs on cuda, not on {q_THK.device.type}")
+        slopes_H = seed = None
+        if terms.slopes_H is not None:
+            slopes_H = (terms.slopes_H * PER_LN).to(q_THK.device, torch.float32)
+        if dropout > 0:
+            seed = torch.randint(2**62, (1,), device=q_THK.device)
+        o_THK, lse_HT = packed_attention(
+            q_THK,
+            k_THK,
+            v_THK,
+            slopes_H,
+            seed,
+            plan.owner_T,
+            plan.groups,
+            plan.tiles,
+            plan.long_tiles,
+            plan.size,
+            plan.span,
+            plan.dilation,
+            float(dropout),
+        )
+        return Attended(o_THK, lse_HT.mT.to(q_THK.dtype) if log_sum_exp else None)
+
+    def _check(self, q_THK: Tensor, plan: PackedTables, reach: Reach, terms: ScoreTerms) -> None:
+        known = self.capability
+        width, dtype = q_THK.shape[-1], str(q_THK.dtype).removeprefix("torch.")
+        if terms.distances is not None or width not in (known.head_widths or ()) or dtype not in known.dtypes:
+            raise KernelError("the triton kernel was called for something its record does not list")
+        if plan.reach != reach:
+            raise KernelError(f"the triton kernel was called for {reach} with a plan for {plan.reach}")
+
+
+def _span(reach: Reach, longest: int) -> tuple[int, int]:
+    """How far and how densely a query sees; a window that holds every text is none."""
+    match reach:
+        case Whole():
+            return -1, 1
+        case Window(radius=radius, dilation=dilation):
+            whole = dilation == 1 and radius >= longest - 1
+            return (-1, 1) if whole else (min(radius * dilation, longest), dilation)
+        case _:
+            raise KernelError(f"the triton kernel has no {type(reach).__name__} reach")
+
+
+def _group_size(layout: SequenceLayout) -> int:
+    """The smaller size where it holds all that the larger one would."""
+    short = layout.lengths[layout.lengths <= GROUPS[-1]]
+    return next(size for size in GROUPS if not short.size or short.max() <= size)
+
+
+def group(layout: SequenceLayout, size: int) -> NDArray[np.int64]:
+    """Neighbouring sequences that fit into ``size`` tokens together: first token and end, (G, 2)."""
+    groups: list[list[int]] = []
+    for start, end in zip(layout.offsets[:-1].tolist(), layout.offsets[1:].tolist(), strict=True):
+        if end - start > size:
+            continue
+        if groups and groups[-1][1] == start and end - groups[-1][0] <= size:
+            groups[-1][1] = end
+        else:
+            groups.append([start, end])
+    return np.array(groups, dtype=np.int64).reshape(-1, 2)
+
+
+def cut(layout: SequenceLayout) -> NDArray[np.int64]:
+    """Tiles of every sequence, the longest sequence first, so that none begins last: (I, 3)."""
+    order = np.argsort(-layout.lengths, kind="stable")
+    count = -(-layout.lengths[order] // TILE)
+    sequence = np.repeat(order, count)
+    first = (np.arange(len(sequence)) - np.repeat(np.cumsum(count) - count, count)) * TILE
+    return np.stack((layout.offsets[sequence], layout.lengths[sequence], first), axis=1)
+
+
+def _copy(tables: tuple[NDArray[np.int64], ...], device: torch.device) -> list[Tensor]:
+    """All tables in one transfer, flat."""
+    padded = [np.pad(table.ravel(), (0, -table.size % ALIGNED)) for table in tables]
+    together = torch.from_numpy(np.concatenate(padded).astype(np.int32)).to(device)
+    ends = np.cumsum([table.size for table in padded])
+    return [
+        together[end - len(whole) :][: table.size]
+        for end, whole, table in zip(ends.tolist(), padded, tables, strict=True)
+    ]

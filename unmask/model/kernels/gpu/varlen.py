@@ -1,0 +1,113 @@
+"""Torch's own attention over packed sequences: FlashAttention 2 behind `varlen_attn` (Dao 2023).
+
+It takes the packed batch as it is, so a batch costs what its tokens cost, and a window costs what it holds.
+Its products accumulate in float32; probabilities are rounded to the inputs' half precision before they meet
+the values. Its backward ignores a gradient of the log-sum-exp, so none is given here.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unmask.errors import KernelError
+from unmask.model.kernels.interface import Attended, Capability
+from unmask.model.kernels.tile import ScoreTerms
+from unmask.model.spec import NoPosition, Reach, Whole, Window
+from unmask.text.batch import SequenceLayout
+
+UNBOUNDED = (-1, -1)
+"""The window of whole attention, as torch writes it."""
+
+
+@dataclass(frozen=True)
+class Offsets:
+    """A packed batch as the kernel reads it."""
+
+    offsets: Tensor
+    """Where each sequence begins, and the end, int32, shape (S + 1,), beside the tokens."""
+    longest: int
+    """Tokens of the longest sequence; on the host, so that nothing waits for the device."""
+    window: tuple[int, int]
+    """Keys seen before and after a query."""
+
+
+class VarlenKernel:
+    """One call of `torch.nn.attention.varlen.varlen_attn` for the whole batch."""
+
+    capability = Capability(
+        name="varlen",
+        computes="torch varlen_attn (FlashAttention 2)",
+        devices=frozenset({"cuda"}),
+        dtypes=frozenset({"bfloat16", "float16"}),
+        reaches=frozenset({Whole, Window}),
+        positions=frozenset({NoPosition}),
+        gradients=True,
+        dropout=False,
+        log_sum_exp=False,
+        head_widths=frozenset(range(8, 257, 8)),
+        pays=(129, None),
+        module="torch.nn.attention.varlen",
+        dilation=False,
+    )
+
+    def plan(self, layout: SequenceLayout, reach: Reach, device: torch.device) -> Offsets:
+        """Offsets on the device."""
+        offsets = torch.from_numpy(layout.offsets.astype(np.int32)).to(device)
+        return Offsets(offsets, int(layout.lengths.max()), window_of(reach))
+
+    def attend(
+        self,
+        q_THK: Tensor,
+        k_THK: Tensor,
+        v_THK: Tensor,
+        plan: Offsets,
+        *,
+        reach: Reach,
+        terms: ScoreTerms,
+        dropout: float = 0.0,
+        log_sum_exp: bool = False,
+    ) -> Attended:
+        """All sequences at once; see `Kernel.attend`."""
+        listed = (
+            q_THK.device.type in self.capability.devices
+            and str(q_THK.dtype).removeprefix("torch.") in self.capability.dtypes
+        )
+        if dropout or log_sum_exp or terms != ScoreTerms() or not listed:
+            raise KernelError("the varlen kernel was called for something its record does not list")
+        if plan.window != window_of(reach):
+            raise KernelError("the varlen kernel was called with the plan of another reach")
+        from torch.nn.attention.varlen import varlen_attn
+
+        # Arguments up to window_size have the same names and meaning from torch 2.11 on; later ones differ.
+        o_THK = varlen_attn(
+            q_THK,
+            k_THK,
+            v_THK,
+            plan.offsets,
+            plan.offsets,
+            plan.longest,
+            plan.longest,
+            window_size=plan.window,
+        )
+        assert isinstance(o_THK, Tensor)
+        return Attended(o_THK, None)
+
+
+def window_of(reach: Reach) -> tuple[int, int]:
+    """Keys before and after a query.
+
+    Raises:
+        KernelError: the reach is not whole, nor a window without gaps.
+    """
+    match reach:
+        case Whole():
+            return UNBOUNDED
+        case Window(radius=radius, dilation=1):
+            return (radius, radius)
+        case _:
+            raise KernelError(
+                f"the varlen kernel was called for {reach}, and its record lists none but whole attention "
+                "and windows without gaps"
+            )

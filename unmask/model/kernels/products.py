@@ -1,0 +1,60 @@
+"""Products of one matrix with many through oneDNN, which is faster than torch's own on CPU.
+
+oneDNN wants the matrix that stays as it lays out weights. Laying it out pays for itself when it meets many
+rows; below, the plain one is faster.
+"""
+
+from functools import cache
+
+import torch
+from torch import Tensor
+
+LAID_OUT_FROM = 4096
+"""Rows of the matrix that stays, by measurement."""
+
+
+@cache
+def onednn_takes(dtype: torch.dtype) -> bool:
+    """Whether this torch and processor have the operations for matrices of this dtype."""
+    names = ("_linear_pointwise", "_reorder_linear_weight")
+    available = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    if not available or not all(hasattr(torch.ops.mkldnn, name) for name in names):
+        return False
+    if dtype == torch.bfloat16:
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return dtype == torch.float32
+
+
+class Staying:
+    """A matrix (N, K) that rows of K are multiplied with: ``x w^T``."""
+
+    def __init__(self, w_NK: Tensor, rows: int, *, lay_out: bool) -> None:
+        w_NK = w_NK.contiguous()
+        self.w = torch.ops.mkldnn._reorder_linear_weight(w_NK, rows) if lay_out else w_NK
+
+    def times(self, x_MK: Tensor, bias_N: Tensor | None = None) -> Tensor:
+        """Shape (M, N), plus ``bias_N``."""
+        y_MN: Tensor = torch.ops.mkldnn._linear_pointwise(x_MK, self.w, bias_N, "none", [], "none")
+        return y_MN
+
+
+def once(x_MK: Tensor, y_NK: Tensor) -> Tensor:
+    """A product (M, N) of two matrices that meet no other."""
+    return Staying(y_NK, len(x_MK), lay_out=False).times(x_MK.contiguous())
+
+
+class SharedKeys:
+    """Keys and values of one head that ``rows`` queries at a time meet."""
+
+    def __init__(self, k_CK: Tensor, v_CK: Tensor, rows: int) -> None:
+        lay_out = len(k_CK) >= LAID_OUT_FROM
+        self._keys = Staying(k_CK, rows, lay_out=lay_out)
+        self._values = Staying(v_CK.T, rows, lay_out=lay_out)
+
+    def scores(self, q_11RK: Tensor) -> Tensor:
+        """Shape (1, 1, R, C)."""
+        return self._keys.times(q_11RK[0, 0])[None, None]
+
+    def mix(self, p_11RC: Tensor) -> Tensor:
+        """Shape (1, 1, R, K)."""
+        return self._values.times(p_11RC[0, 0])[None, None]

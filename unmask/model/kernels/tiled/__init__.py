@@ -1,0 +1,1 @@
+"""Softmax attention by blocks of complete rows."""
