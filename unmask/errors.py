@@ -99,3 +99,7 @@ class OutputError(UnmaskError):
 
 class NonFiniteResult(UnmaskError):
     """A computation gave infinity or not-a-number, which never leaves as a result."""
+
+
+class ProcessLost(UnmaskError):
+    """Another process of a run that several share is gone, or was never found."""

@@ -64,13 +64,13 @@ class Process:
 
 
 class Parent:
-    """The process that imports once and forks for each command."""
+    """The process that imports once and forks for each command; ``also`` is a module that it imports too."""
 
-    def __init__(self):
+    def __init__(self, also="unmask"):
         theirs, self._requests = os.pipe()
         self._answers, theirs_too = os.pipe()
         self._process = subprocess.Popen(
-            [sys.executable, "-c", PARENT, str(theirs), str(theirs_too)],
+            [sys.executable, "-c", f"import {also}\n{PARENT}", str(theirs), str(theirs_too)],
             env=environment(),
             pass_fds=(theirs, theirs_too),
         )

@@ -11,6 +11,7 @@ import unmask
 from unmask.cli.bench import bench
 from unmask.cli.convert import convert
 from unmask.cli.embed import embed
+from unmask.cli.evaluate import evaluate
 from unmask.cli.explore import explore
 from unmask.cli.fill import fill
 from unmask.cli.input import STANDARD_INPUT
@@ -18,11 +19,12 @@ from unmask.cli.inspect import inspect
 from unmask.cli.kernels import kernels
 from unmask.cli.look import look
 from unmask.cli.models import models
+from unmask.cli.pretrain import pretrain
 from unmask.errors import BeyondTraining, UnmaskError
 
-COMMANDS = (look, explore, fill, embed, inspect, convert, models, kernels)
+COMMANDS = (look, explore, fill, embed, pretrain, inspect, convert, models, kernels)
 """Every command, in the order of the help text."""
-GROUPS = (bench,)
+GROUPS = (bench, evaluate)
 """Commands that have commands of their own; they come last."""
 
 app = App(
@@ -54,8 +56,8 @@ def main() -> None:
         _stop(1, str(error))
     except CycloptsError as error:
         _stop(2, f"{' '.join(str(error).split())} (see: unmask --help)")
-    except KeyboardInterrupt:
-        _stop(130, "stopped")
+    except KeyboardInterrupt as stop:
+        _stop(130, str(stop) or "stopped")
     except BrokenPipeError:
         # The reader, head for instance, has had enough; nothing more can be written there.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -65,3 +65,5 @@ def models(*, json: JsonOption = False) -> None:
         )
         shown.add_row(row.name, row.family, *map(str, sizes), row.licence, row.paper, row.here or "")
     console().print(shown)
+    others = ", ".join(family.name for family in FAMILIES if not family.published)
+    console().print(f"Built too, without a published checkpoint in common use: {others}")

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 
 from unmask.errors import InvalidRequest
 from unmask.model.encoder import Encoder
-from unmask.model.families import FAMILIES, Family, Published
+from unmask.model.families import Family, find_shape
 from unmask.model.spec import EmbeddingHead, EncoderSpec
 from unmask.model.weights import Source, find, read_checkpoint
 from unmask.model.weights.build import parameter_count
@@ -92,21 +92,6 @@ def subject(
         folder = Path(place) / published.name.rpartition("/")[2]
         write_random(folder, family, spec, seed)
         yield _described(folder, published.name, None, random_weights=True)
-
-
-def find_shape(name: str) -> tuple[Family, Published]:
-    """The published checkpoint whose hub id ends in ``name``.
-
-    Raises:
-        InvalidRequest: there is none; the sentence lists all.
-    """
-    known = {
-        one.name.rpartition("/")[2].lower(): (family, one) for family in FAMILIES for one in family.published
-    }
-    wanted = name.rpartition("/")[2].lower()
-    if wanted not in known:
-        raise InvalidRequest(f"there is no shape {name!r}; there are {', '.join(known)}")
-    return known[wanted]
 
 
 def shortened(spec: EncoderSpec, layers: int | None) -> EncoderSpec:

@@ -14,8 +14,10 @@ from unmask.model.layers import (
     ConvolutionLayer,
     DistanceTable,
     EmbeddingLayer,
+    Initialisation,
     Plan,
     build_norm,
+    initialise,
 )
 from unmask.model.spec import EncoderSpec, role_of
 from unmask.model.tap import Place, Tap
@@ -47,13 +49,9 @@ class Encoder(nn.Module):
         self.heads = nn.ModuleDict({role_of(head): build_head(head, spec) for head in spec.heads})
         self.initialise()
 
-    def initialise(self) -> None:
-        """Fresh weights: normal with the spec's deviation, biases 0, norms 1 (Devlin et al. 2019)."""
-        for module in self.modules():
-            if isinstance(module, nn.Linear | nn.Embedding | nn.Conv1d):
-                nn.init.normal_(module.weight, std=self.spec.init_std)
-            if isinstance(module, nn.Linear | nn.Conv1d) and module.bias is not None:
-                nn.init.zeros_(module.bias)
+    def initialise(self, how: Initialisation = "normal") -> None:
+        """Draw fresh weights with the spec's deviation, see `Initialisation`."""
+        initialise(self, self.spec.init_std, len(self.spec.layers), how)
 
     @property
     def device(self) -> torch.device:
@@ -66,6 +64,7 @@ class Encoder(nn.Module):
         layout: SequenceLayout,
         segments_T: Tensor | None = None,
         *,
+        layers: int | None = None,
         tap: Tap | None = None,
     ) -> Tensor:
         """Hidden states of the last layer, shape (T, D).
@@ -74,6 +73,7 @@ class Encoder(nn.Module):
             ids_T: token ids of all sequences, end to end.
             layout: where each sequence begins.
             segments_T: token types; None means 0 everywhere.
+            layers: stop after so many, before the final norm; None runs all.
             tap: hears tensors on their way, see `Place`.
 
         Raises:
@@ -87,19 +87,35 @@ class Encoder(nn.Module):
             tap(Place.EMBEDDED, 0, x_TD)
         table_PD = None if self.distances is None else self.distances()
         plans: dict[Any, Plan] = {}
-        for layer, weights in enumerate(self.spec.weights_of_layer):
-            block = self.layers[weights]
-            assert isinstance(block, Block)
-            plan = block.attention.plan(layout, x_TD, self.kernel, plans)
-            if table_PD is not None and isinstance(plan, AttentionPlan):
-                plan = replace(plan, table_PD=table_PD)
-            x_TD = block(x_TD, plan, layer, tap)
+        for layer in range(len(self.spec.layers))[:layers]:
+            block = self.block(layer)
+            x_TD = block(x_TD, self.plan(block, layout, x_TD, table_PD, plans), layer, tap)
             if layer == 0 and self.convolution is not None:
                 x_TD = self.convolution(embedded_TD, x_TD, layout)
             if tap is not None:
                 tap(Place.LAYER, layer, x_TD)
-        hidden_TD: Tensor = self.final_norm(x_TD)
+        hidden_TD: Tensor = x_TD if layers is not None else self.final_norm(x_TD)
         return hidden_TD
+
+    def block(self, layer: int) -> Block:
+        """The layer of that number, which may be another one too where weights are shared."""
+        block = self.layers[self.spec.weights_of_layer[layer]]
+        assert isinstance(block, Block)
+        return block
+
+    def plan(
+        self,
+        block: Block,
+        layout: SequenceLayout,
+        x_TD: Tensor,
+        table_PD: Tensor | None,
+        made: dict[Any, Plan],
+    ) -> Plan:
+        """What the block's mixer needs for this batch; shared in ``made`` by layers that need the same."""
+        plan = block.attention.plan(layout, x_TD, self.kernel, made)
+        if table_PD is not None and isinstance(plan, AttentionPlan):
+            plan = replace(plan, table_PD=table_PD)
+        return plan
 
     def encode(self, batch: PackedBatch, *, tap: Tap | None = None) -> Tensor:
         """`forward` for a batch that is still on the host."""

@@ -2,12 +2,15 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from unmask.errors import InvalidRequest, NonFiniteResult
+from unmask.model.decoder import decode, why_no_decoder
 from unmask.model.encoder import Encoder
 from unmask.model.spec.global_tokens import GlobalTokens, pack
-from unmask.text import Encoding, Tokenizer
+from unmask.text import Encoding, PackedBatch, Tokenizer
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,7 @@ def fill(
     """Predictions for every mask token of the text, each as if the others stayed masked.
 
     ``global_tokens`` says which tokens are global in an encoder that has a use for such.
+    A DeBERTa whose predictor was trained on an enhanced mask decoder predicts through it.
     Logits are computed for masked tokens alone; probabilities in float32 (float64 for a float64 model).
 
     Raises:
@@ -55,7 +59,8 @@ def fill(
             text none of them; or ``top_k`` is out of range.
         NonFiniteResult: a probability is not finite.
     """
-    if "masked" not in encoder.heads:
+    role = next((role for role in ("masked", "enhanced") if role in encoder.heads), None)
+    if role is None:
         has = ", ".join(encoder.heads) or "none"
         raise InvalidRequest(
             f"{name} cannot predict masked words: its checkpoint holds no masked-LM head (heads: {has}); "
@@ -74,8 +79,7 @@ def fill(
         )
     batch = pack(encoder.spec, [encoding], global_tokens)
     with torch.inference_mode():
-        x_MD = encoder.encode(batch)[masked]
-        logits_MV = encoder.logits("masked", x_MD, batch.layout)
+        logits_MV = encoder.logits(role, _states(encoder, role, batch, masked), batch.layout)
         exact = torch.promote_types(logits_MV.dtype, torch.float32)
         best = logits_MV.to(exact).softmax(-1).topk(top_k)
     if not torch.isfinite(best.values).all():
@@ -92,6 +96,17 @@ def fill(
         )
         for token, ids, probabilities in zip(masked, best.indices.tolist(), best.values.tolist(), strict=True)
     )
+
+
+def _states(encoder: Encoder, role: str, batch: PackedBatch, masked: list[int]) -> Tensor:
+    """What the head of that role reads, for masked tokens."""
+    if role == "masked" or why_no_decoder(encoder.spec) is not None:
+        return encoder.encode(batch)[masked]
+    ids_T, segments_T, selected_M = (
+        torch.from_numpy(array).to(encoder.device)
+        for array in (batch.ids_T, batch.segments_T, np.array(masked))
+    )
+    return decode(encoder, ids_T, batch.layout, segments_T, selected_M=selected_M)
 
 
 def _spellings(tokenizer: Tokenizer, id: int) -> tuple[str, str]:

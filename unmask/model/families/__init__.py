@@ -1,8 +1,9 @@
 """One page of values per family. Adding one: its page, and one line here. Free of torch."""
 
 from collections.abc import Mapping
+from typing import Any
 
-from unmask.errors import UnknownArchitecture
+from unmask.errors import InvalidRequest, UnknownArchitecture
 from unmask.model.families.albert import ALBERT
 from unmask.model.families.bert import BERT
 from unmask.model.families.bigbird import BIGBIRD
@@ -16,6 +17,7 @@ from unmask.model.families.linear import LINEAR
 from unmask.model.families.longformer import LONGFORMER
 from unmask.model.families.modernbert import MODERNBERT
 from unmask.model.families.mosaicbert import MOSAICBERT
+from unmask.model.families.native import NATIVE
 from unmask.model.families.neobert import NEOBERT
 from unmask.model.families.nomicbert import NOMICBERT
 from unmask.model.families.performer import PERFORMER
@@ -40,6 +42,7 @@ FAMILIES: tuple[Family, ...] = (
     NEOBERT,
     PERFORMER,
     LINEAR,
+    NATIVE,
 )
 """Every family, oldest first."""
 
@@ -69,4 +72,42 @@ def family_of(config: Mapping[str, object]) -> Family:
     )
 
 
-__all__ = ["DEFAULT_NAME", "DEFAULT_PACKAGE", "FAMILIES", "Compat", "Family", "Published", "family_of"]
+def find_shape(name: str) -> tuple[Family, Published]:
+    """The published checkpoint whose hub id ends in ``name``, in any case, and its family.
+
+    Raises:
+        InvalidRequest: there is none; the sentence lists all.
+    """
+    known = {
+        one.name.rpartition("/")[2].lower(): (family, one) for family in FAMILIES for one in family.published
+    }
+    wanted = name.rpartition("/")[2].lower()
+    if wanted not in known:
+        raise InvalidRequest(f"there is no shape {name!r}; there are {', '.join(known)}")
+    return known[wanted]
+
+
+def published_config(name: str) -> dict[str, Any]:
+    """The config.json keys of a published checkpoint, with the heads of its pretraining where they are known.
+
+    Where they are not, ``architectures`` names the encoder alone. Its vocabulary and padding id are those of
+    its own tokenizer; `unmask.model.weights.fresh.fitted` changes them to another's.
+
+    Raises:
+        InvalidRequest: see `find_shape`.
+    """
+    family, published = find_shape(name)
+    return dict(family.write(published.pretraining or published.spec))
+
+
+__all__ = [
+    "DEFAULT_NAME",
+    "DEFAULT_PACKAGE",
+    "FAMILIES",
+    "Compat",
+    "Family",
+    "Published",
+    "family_of",
+    "find_shape",
+    "published_config",
+]

@@ -2,9 +2,10 @@
 
 Post-norm layers with exact GELU. Query, key and value are one projection, those of a head side by side,
 with biases on queries and values only. Each layer projects the shared table of distances by matrices of
-its own. Checkpoints were trained with an enhanced mask decoder, which knows absolute positions: its
-tables and its head (``lm_predictions``) are kept and saved again. Without that decoder, which is not
-built, the head reads the last hidden states, as `transformers` has it with ``legacy=False``.
+its own. Checkpoints were trained with an enhanced mask decoder, which knows absolute positions
+(`unmask.model.decoder`). Its head (``lm_predictions``) goes with a table of positions, which the embedding
+does not add; where a checkpoint has none, the head reads the last hidden states, as `transformers` has it
+with ``legacy=False``.
 """
 
 from collections.abc import Mapping
@@ -263,7 +264,7 @@ def adapt(encoder: EncoderSpec, shapes: Shapes, config: Settings) -> EncoderSpec
 
 
 def pretraining(encoder: EncoderSpec) -> EncoderSpec:
-    """With a predictor of masked words, as `transformers` counts it; the decoder under it is not built."""
+    """With a predictor of masked words, as `transformers` counts it: without a decoder's positions."""
     return replace(
         encoder, heads=(MaskedLM(Transform(encoder.embedding.width, "gelu", encoder.layers[0].norm)),)
     )

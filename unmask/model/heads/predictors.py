@@ -53,11 +53,15 @@ class MaskedPredictor(nn.Module):
 
     def forward(self, x_MD: Tensor, words_VE: Tensor) -> Tensor:
         """Shape (M, D) in, (M, V) out; ``words_VE`` is the word embedding, used where weights are tied."""
+        return functional.linear(*self.factors(x_MD, words_VE))
+
+    def factors(self, x_MD: Tensor, words_VE: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """What logits are a product of: states (M, E), a vector a word (V, E), and a bias (V,) or None."""
         x_ME = x_MD if self.transform is None else self.transform(x_MD)
         if self.decoder is None:
-            return functional.linear(x_ME, words_VE, self.bias)
+            return x_ME, words_VE, self.bias
         own = self.spec.own_bias
-        return functional.linear(x_ME, self.decoder.weight, self.decoder.bias if own else self.bias)
+        return x_ME, self.decoder.weight, self.decoder.bias if own else self.bias
 
 
 class ClassPredictor(nn.Module):

@@ -3,6 +3,7 @@
 from functools import lru_cache
 
 from unmask.errors import KernelError
+from unmask.model.kernels.binned import BinnedKernel
 from unmask.model.kernels.disentangled.kernel import DisentangledKernel
 from unmask.model.kernels.gpu.disentangled import TritonDisentangledKernel
 from unmask.model.kernels.gpu.flex import FlexKernel
@@ -12,6 +13,7 @@ from unmask.model.kernels.interface import Kernel, Need
 from unmask.model.kernels.reference import ReferenceKernel
 from unmask.model.kernels.rows import RowsKernel
 from unmask.model.kernels.sdpa import SdpaKernel
+from unmask.model.kernels.sdpa_masked import MaskedSdpaKernel
 from unmask.model.kernels.tiled.kernel import TiledKernel
 
 GPU_KERNELS: tuple[Kernel, ...] = (
@@ -25,7 +27,9 @@ mask, torch 2.11's SDPA has given NaN as gradients of sequences of 128 n + 64 to
 
 KERNELS: tuple[Kernel, ...] = (
     *GPU_KERNELS,
+    BinnedKernel(),
     SdpaKernel(),
+    MaskedSdpaKernel(),
     TiledKernel(),
     DisentangledKernel(),
     RowsKernel(),

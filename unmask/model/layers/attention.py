@@ -150,23 +150,29 @@ class SoftmaxMixer(nn.Module):
             k_THK = turn(k_THK, rotation, spec.position)
         return q_THK, k_THK, v_THK
 
+    def terms_of(self, plan: AttentionPlan) -> ScoreTerms:
+        """What this layer adds to scores in a batch."""
+        if self.distances is None:
+            return self.terms
+        assert plan.table_PD is not None
+        terms: ScoreTerms = self.distances(plan.table_PD, self.qkv, plan.rows_read)
+        return terms
+
+    def mix(
+        self, q_THK: Tensor, k_THK: Tensor, v_THK: Tensor, plan: AttentionPlan, terms: ScoreTerms
+    ) -> Tensor:
+        """Values mixed by attention, (T, H, K), before the output projection."""
+        dropout = self.spec.dropout if self.training else 0.0
+        o_THK, _ = plan.kernel.attend(
+            q_THK, k_THK, v_THK, plan.prepared, reach=plan.reach, terms=terms, dropout=dropout
+        )
+        return o_THK
+
     def forward(self, x_TD: Tensor, plan: AttentionPlan, layer: int, tap: Tap | None) -> Tensor:
         """Shape (T, D) in and out."""
-        spec = self.spec
         q_THK, k_THK, v_THK = self.project(x_TD, plan.rotation)
-        terms = self.terms
-        if self.distances is not None:
-            assert plan.table_PD is not None
-            terms = self.distances(plan.table_PD, self.qkv, plan.rows_read)
-        o_THK, _ = plan.kernel.attend(
-            q_THK,
-            k_THK,
-            v_THK,
-            plan.prepared,
-            reach=plan.reach,
-            terms=terms,
-            dropout=spec.dropout if self.training else 0.0,
-        )
+        terms = self.terms_of(plan)
+        o_THK = self.mix(q_THK, k_THK, v_THK, plan, terms)
         if self.globals is not None and plan.global_rows is not None:
             o_THK = self.globals(x_TD, o_THK, plan.global_rows)
             if tap is not None:

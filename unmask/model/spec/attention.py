@@ -186,6 +186,13 @@ class SoftmaxAttention:
         require_at_least("heads", self.heads, 1)
         require_at_least("head_width", self.head_width, 1)
         require_share("attention dropout", self.dropout)
+        if isinstance(self.position, Rotary):
+            turned = self.head_width if self.position.width is None else self.position.width
+            if turned % 2 or not 2 <= turned <= self.head_width:
+                raise InvalidRequest(
+                    f"rotary positions turn {turned} of {self.head_width} features of a head; "
+                    "they turn pairs, so it must be an even number up to all of them"
+                )
 
 
 @dataclass(frozen=True)

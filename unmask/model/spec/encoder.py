@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from unmask.errors import InvalidRequest
 from unmask.model.spec.attention import Disentangled, Mixer, SoftmaxAttention
 from unmask.model.spec.check import require_at_least, require_share
-from unmask.model.spec.heads import Head, role_of
+from unmask.model.spec.heads import Head, MaskedLM, role_of
 from unmask.model.spec.parts import Activation, FeedForward, Norm
 
 
@@ -137,6 +137,10 @@ class EncoderSpec:
             raise InvalidRequest(
                 f"the embedding is {self.embedding.width} wide and the encoder {self.width}; add a projection"
             )
+        if self.convolution is not None and self.width % self.convolution.groups:
+            raise InvalidRequest(
+                f"the convolution has {self.convolution.groups} groups; they must divide width {self.width}"
+            )
         self._check_heads()
         if self.sharing is not None:
             self._check_sharing(self.sharing)
@@ -147,6 +151,14 @@ class EncoderSpec:
             raise InvalidRequest(f"an encoder has at most one head of each role, not {roles}")
         if self.pooler is None and any(getattr(head, "reads", None) == "pooler" for head in self.heads):
             raise InvalidRequest("a head reads the pooler, and the encoder has none")
+        for head in self.heads:
+            if isinstance(head, MaskedLM) and head.tied:
+                width = self.width if head.transform is None else head.transform.width
+                if width != self.embedding.width:
+                    raise InvalidRequest(
+                        f"a predictor of words makes states of width {width} and shares its matrix with the "
+                        f"embedding, which is {self.embedding.width} wide; make them equal, or untie them"
+                    )
 
     def _check_sharing(self, sharing: tuple[int, ...]) -> None:
         if len(sharing) != len(self.layers):

@@ -51,7 +51,7 @@ class MaskedLM:
     ``tied=False``: a matrix of its own. ``bias``: one number a word. ``own_bias``: a matrix of its own has
     a bias of its own too, which is the one added; the other is kept and saved again, as `transformers` has
     it in most classes. ``enhanced``: trained on the states of a decoder that knows absolute positions (He
-    et al. 2021), which is not built; a head of its own role.
+    et al. 2021, `unmask.model.decoder`); a head of its own role.
     """
 
     transform: Transform | None

@@ -55,4 +55,9 @@ class Copy:
     ours: str
 
 
-Row = Rename | Concat | Reorder | Copy | Ignore
+@dataclass(frozen=True)
+class Same:
+    """Every tensor of ours under its own name, where no other row names it."""
+
+
+Row = Rename | Concat | Reorder | Copy | Ignore | Same

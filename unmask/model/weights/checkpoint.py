@@ -83,13 +83,13 @@ def read_checkpoint(source: Source, compat: Compat = "published") -> Checkpoint:
         tensors=tensors,
         tokenizer=tokenizer,
         head=read_head(sentence_files, open_file),
-        max_tokens=_max_tokens(spec, sentence_files, tokenizer),
-        trained_tokens=_trained_tokens(spec, tokenizer),
+        max_tokens=max_tokens(spec, sentence_files, tokenizer),
+        trained_tokens=trained_tokens(spec, tokenizer),
         sentence_files=sentence_files,
     )
 
 
-def _max_tokens(spec: EncoderSpec, sentence_files: Mapping[str, bytes], tokenizer: Tokenizer) -> int | None:
+def max_tokens(spec: EncoderSpec, sentence_files: Mapping[str, bytes], tokenizer: Tokenizer) -> int | None:
     """The smallest of what positions, sentence_bert_config.json and tokenizer_config.json allow.
 
     Where positions set no limit, the tokenizer's is that of the training, and longer texts can be read.
@@ -100,7 +100,8 @@ def _max_tokens(spec: EncoderSpec, sentence_files: Mapping[str, bytes], tokenize
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-def _trained_tokens(spec: EncoderSpec, tokenizer: Tokenizer) -> int | None:
+def trained_tokens(spec: EncoderSpec, tokenizer: Tokenizer) -> int | None:
+    """The longest text of its training, where positions set no limit to longer ones."""
     if spec.max_tokens is not None:
         return None
     return spec.trained_tokens or _limit(tokenizer.files, "tokenizer_config.json", "model_max_length")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from unmask.errors import TensorMismatch
-from unmask.model.spec.rows import Concat, Copy, Ignore, Rename, Reorder, Row
+from unmask.model.spec.rows import Concat, Copy, Ignore, Rename, Reorder, Row, Same
 
 OLD_SUFFIXES = {".gamma": ".weight", ".beta": ".bias"}
 """Names that norms had in the first checkpoints, before they were called weight and bias."""
@@ -28,7 +28,9 @@ def moves(rows: Iterable[Row], ours: Iterable[str], layer_name: Callable[[int], 
     Raises:
         TensorMismatch: no row names one of ours, so the family's table is incomplete.
     """
+    rows = tuple(rows)
     patterns = [(_pattern(row.ours), row) for row in rows if isinstance(row, Rename | Concat | Reorder)]
+    own = any(isinstance(row, Same) for row in rows)
     found = []
     for name in ours:
         for pattern, row in patterns:
@@ -41,7 +43,9 @@ def moves(rows: Iterable[Row], ours: Iterable[str], layer_name: Callable[[int], 
                 found.append(Move(name, names, row if isinstance(row, Reorder) else None))
                 break
         else:
-            raise TensorMismatch(f"the family's table has no row for our tensor {name}")
+            if not own:
+                raise TensorMismatch(f"the family's table has no row for our tensor {name}")
+            found.append(Move(name, (name,)))
     return found
 
 

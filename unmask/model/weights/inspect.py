@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 
+from unmask.model.decoder import why_no_decoder
 from unmask.model.spec import EmbeddingHead, EncoderSpec, MaskedLM
 from unmask.model.weights.build import claims, parameter_count
 from unmask.model.weights.checkpoint import Checkpoint
 
 ENHANCED = (
-    "the enhanced mask decoder is not run: its head reads the encoder's last states, "
+    "the enhanced mask decoder is not run, because {reason}: its head reads the encoder's last states, "
     "without absolute positions"
 )
 
@@ -87,4 +88,5 @@ def inspect(checkpoint: Checkpoint) -> Inspection:
 
 def _approximated(spec: EncoderSpec) -> tuple[str, ...]:
     enhanced = any(isinstance(head, MaskedLM) and head.enhanced for head in spec.heads)
-    return (ENHANCED,) if enhanced else ()
+    reason = why_no_decoder(spec)
+    return (ENHANCED.format(reason=reason),) if enhanced and reason else ()

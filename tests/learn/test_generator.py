@@ -1,0 +1,92 @@
+"""The two encoders of replaced-token detection as specs: sizes, heads, what published ones have."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tests.learn.test_replaced import HALF, example, run
+from tests.learn.toy import vocabulary
+from tests.support.specs import ALIBI_SHARED, POST_NORM, ROTARY_WINDOWS, SPECS, random_encoder
+from unmask.learn.objectives.generator import discriminator_spec, generator_spec, with_detector
+from unmask.learn.objectives.replaced import DEBERTA_V3, ReplacedSpec, ReplacedTokenDetection
+from unmask.model.encoder import Encoder
+from unmask.model.families import deberta_v2, electra
+from unmask.model.spec import Classifier, LayerNorm, MaskedLM, Transform
+
+
+def test_generators_are_the_published_ones():
+    base, large = electra.discriminator(electra.BASE), electra.discriminator(electra.LARGE)
+    assert generator_spec(base, width_share=1 / 3) == electra.generator(electra.BASE_GENERATOR)
+    assert generator_spec(large) == electra.generator(electra.LARGE_GENERATOR)
+    small = generator_spec(electra.discriminator(electra.SMALL))
+    assert (small.width, small.layers[0].mixer.heads, small.layers[0].feedforward.width) == (64, 1, 256)
+    assert small.embedding.width == 128
+
+
+def test_generator_of_deberta_v3_has_half_its_layers():
+    base = deberta_v2.spec(layers=12, width=768, heads=12, feedforward=3072)
+    made = generator_spec(base, width_share=DEBERTA_V3.width_share, layers_share=DEBERTA_V3.layers_share)
+    assert made.layers == base.layers[:6]
+    assert (made.width, made.embedding) == (768, base.embedding)
+    head = discriminator_spec(base).heads[0]
+    assert (head.reads, head.input_norm) == ("tokens_and_first", LayerNorm(1e-7))
+    assert head.transform == Transform(768, "gelu")
+    assert DEBERTA_V3.masking.instead == "mask"
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_every_design_has_a_smaller_one(name):
+    spec = SPECS[name]
+    for width_share, layers_share in ((0.3, 0.3), (0.5, 1.0), (1.0, 0.5)):
+        made = generator_spec(spec, width_share=width_share, layers_share=layers_share)
+        assert len(made.layers) == max(1, math.floor(len(spec.layers) * layers_share + 0.5))
+        for small, large in zip(made.layers, spec.layers, strict=False):
+            assert small.mixer.head_width == large.mixer.head_width
+            assert small.mixer.heads * large.mixer.head_width == made.width
+        assert abs(made.width - spec.width * width_share) <= spec.layers[0].mixer.head_width
+        objective_of = ReplacedTokenDetection(
+            Encoder(spec), vocabulary(), ReplacedSpec(width_share=width_share, layers_share=layers_share)
+        )
+        outcome = run(objective_of, example(objective_of))
+        outcome.loss.backward()
+        assert torch.isfinite(outcome.loss)
+
+
+def test_shared_layers_keep_their_groups():
+    assert generator_spec(ALIBI_SHARED, layers_share=0.75).sharing == (0, 0, 1)
+    turned = replace(ALIBI_SHARED, sharing=(1, 1, 0, 0))
+    assert generator_spec(turned, layers_share=0.5).sharing == (0, 0)
+
+
+def test_a_layer_without_a_norm_of_its_input_gets_it_normalised():
+    """Layer 0 of ModernBERT reads the embedding as it comes."""
+    made = generator_spec(ROTARY_WINDOWS, width_share=0.5)
+    assert made.embedding.projection.before_norm
+    assert not generator_spec(POST_NORM, width_share=0.5).embedding.projection.before_norm
+
+
+def test_a_narrow_table_where_none_is_shared():
+    made = ReplacedTokenDetection(Encoder(POST_NORM), vocabulary(), replace(HALF, sharing="none"))
+    assert made.generator.spec.embedding.width == made.generator.spec.width == 16
+    assert made.generator.spec.embedding.projection is None
+
+
+def test_a_head_of_its_own_is_kept_and_others_go():
+    own = Classifier("replaced", 1, "tokens", Transform(7, "tanh"))
+    spec = replace(
+        POST_NORM, heads=(MaskedLM(Transform(24, "relu")), own, Classifier("sequence", 3, "pooler"))
+    )
+    assert discriminator_spec(spec).heads == (own,)
+    assert generator_spec(spec).heads == (MaskedLM(Transform(24, "relu")),)
+    encoder = random_encoder(spec)
+    made = with_detector(encoder)
+    kept = made.state_dict()
+    assert all(torch.equal(encoder.state_dict()[name], tensor) for name, tensor in kept.items())
+    assert not made.training
+    assert with_detector(made) is made
+    other = replace(POST_NORM, heads=(replace(own, reads="first"),))
+    assert discriminator_spec(other).heads == (Classifier("replaced", 1, "tokens", Transform(24, "gelu")),)
+    fresh = with_detector(random_encoder(other))
+    assert not fresh.heads["replaced"].out.bias.any()

@@ -1,0 +1,226 @@
+"""``unmask evaluate``: minimal pairs, masked words of held-out text, parts of speech."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import App, Parameter
+
+from unmask.cli.options import DtypeOption, JsonOption, ModelOption, RevisionOption
+from unmask.cli.output import console, plain, print_json, progress, safe, table
+from unmask.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
+    from unmask.measure.probes.blimp import BlimpResult, Share
+    from unmask.measure.probes.perplexity import PerplexityResult
+    from unmask.measure.probes.tagging import TaggingResult
+
+evaluate = App(
+    name="evaluate",
+    help="What an encoder knows: minimal pairs, masked words, parts of speech.",
+    sort_key=1001,
+)
+
+DataOption = Annotated[Path, Parameter(name="--data", help="the folder of the data, or a file of it")]
+DeviceOption = Annotated[str, Parameter(name="--device", help="as torch names it")]
+OutOption = Annotated[
+    Path | None, Parameter(name=["--out", "-o"], help="write the result as JSON to this file")
+]
+ScoreOption = Annotated[
+    Literal["original", "within_word"],
+    Parameter(name="--score", help="mask one token at a time, or the later ones of its word too"),
+]
+
+
+@evaluate.command
+def blimp(
+    *,
+    model: ModelOption,
+    data: DataOption,
+    revision: RevisionOption = None,
+    dtype: DtypeOption = "float32",
+    device: DeviceOption = "cpu",
+    score: ScoreOption = "original",
+    limit: Annotated[int | None, Parameter(help="the first so many pairs of every paradigm")] = None,
+    json: JsonOption = False,
+    out: OutOption = None,
+) -> None:
+    """Minimal pairs: how often the grammatical sentence is the likelier (pseudo-log-likelihood)."""
+    _check(out)
+    from unmask.loaded import load
+    from unmask.measure.probes.blimp import measure_blimp, read_blimp
+
+    pairs = read_blimp(data, limit)
+    loaded = load(model, dtype=dtype, device=device, revision=revision)
+    with progress("Scoring tokens", 0) as report:
+        result = measure_blimp(loaded, pairs, score=score, progress=report)
+    if not _finished(result, out, json):
+        _show_blimp(result)
+
+
+@evaluate.command
+def perplexity(
+    *,
+    model: ModelOption,
+    data: DataOption,
+    revision: RevisionOption = None,
+    dtype: DtypeOption = "float32",
+    device: DeviceOption = "cpu",
+    measure: Annotated[
+        Literal["masked", "pseudo"], Parameter(help="15 percent masked at once, or each token in turn")
+    ] = "masked",
+    score: ScoreOption = "original",
+    tokens: Annotated[int | None, Parameter(help="of a window, special ones included; none: 128")] = None,
+    limit: Annotated[int | None, Parameter(help="the first so many windows")] = None,
+    seed: Annotated[int, Parameter(help="of the masks that are drawn")] = 0,
+    json: JsonOption = False,
+    out: OutOption = None,
+) -> None:
+    """Masked words of running text: loss, perplexity, accuracy, nats per character and byte."""
+    _check(out)
+    from unmask.loaded import load
+    from unmask.measure.probes.perplexity import measure_perplexity
+    from unmask.measure.probes.scoring import check_masked
+    from unmask.measure.probes.windows import documents, text_file, windows
+
+    path = text_file(data)
+    loaded = load(model, dtype=dtype, device=device, revision=revision)
+    check_masked(loaded)
+    cut = windows(loaded, documents(path), tokens=tokens, limit=limit)
+    with progress("Asking", 0) as report:
+        result = measure_perplexity(
+            loaded, cut, source=path.name, measure=measure, score=score, seed=seed, progress=report
+        )
+    if not _finished(result, out, json):
+        _show_perplexity(result)
+
+
+@evaluate.command
+def tagging(
+    *,
+    model: ModelOption,
+    data: DataOption,
+    revision: RevisionOption = None,
+    dtype: DtypeOption = "float32",
+    device: DeviceOption = "cpu",
+    layer: Annotated[int | None, Parameter(help="0 for the embedding to the last; none: all")] = None,
+    limit: Annotated[int | None, Parameter(help="the first so many sentences of each part")] = None,
+    json: JsonOption = False,
+    out: OutOption = None,
+) -> None:
+    """Parts of speech read off frozen hidden states by a linear probe, layer by layer."""
+    _check(out)
+    from unmask.loaded import load
+    from unmask.measure.probes.conllu import read_treebank
+    from unmask.measure.probes.tagging import measure_tagging
+
+    treebank = read_treebank(data, limit)
+    loaded = load(model, dtype=dtype, device=device, revision=revision)
+    with progress("Reading sentences", 0) as report:
+        result = measure_tagging(loaded, treebank, layer=layer, progress=report)
+    if not _finished(result, out, json):
+        _show_tagging(result)
+
+
+def _check(out: Path | None) -> None:
+    """Refuse at once what could not be written at the end."""
+    if out is not None and not out.parent.is_dir():
+        raise InvalidRequest(f"cannot write {out}: {out.parent} is no folder")
+
+
+def _finished(result: object, out: Path | None, json: bool) -> bool:
+    """Write the result where that is asked for; whether JSON was printed, so that no table is wanted."""
+    if out is not None:
+        from json import dumps
+
+        from unmask.files import whole_file
+
+        with whole_file(out) as partial:
+            partial.write_text(dumps(plain(result), indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    if json:
+        print_json(result)
+    return json
+
+
+def _show_blimp(result: "BlimpResult") -> None:
+    screen = console()
+    for title, shares in (
+        ("paradigm", result.paradigms),
+        ("phenomenon", result.terms),
+        ("field", result.fields),
+    ):
+        screen.print(_shares(title, shares))
+        screen.print()
+    screen.print(_shares("all", [result.overall]))
+    part = "" if result.complete else "; not the whole of BLiMP"
+    screen.print(
+        safe(
+            f"{result.model}, {result.dtype}, score {result.score}: accuracy {result.accuracy:.4f}, "
+            f"{result.sentences_per_second:,.0f} sentences/s{part}"
+        )
+    )
+
+
+def _shares(title: str, shares: "Sequence[Share]") -> "Table":
+    right = ("pairs", "accuracy", "95 % interval", "ties (wrong)")
+    made = table(None, title, *right, right=right)
+    for one in shares:
+        made.add_row(
+            safe(one.name),
+            f"{one.pairs:,}",
+            f"{one.accuracy:.4f}",
+            f"{one.low:.4f} to {one.high:.4f}",
+            f"{one.ties:,}",
+        )
+    return made
+
+
+def _show_perplexity(result: "PerplexityResult") -> None:
+    how = f"seed {result.seed}" if result.score is None else f"score {result.score}"
+    screen = console()
+    screen.print(safe(f"{result.model}, {result.dtype}, on {result.source}: {result.measure}, {how}"))
+    made = table(None, "figure", "value", right=("value",))
+    for name, value in (
+        ("windows", f"{result.windows:,}"),
+        ("tokens", f"{result.tokens:,}"),
+        ("tokens asked for", f"{result.scored:,}"),
+        ("loss, nats per token", f"{result.loss:.4f}"),
+        ("perplexity", f"{result.perplexity:,.3f}"),
+        ("accuracy", f"{result.accuracy:.4f}"),
+        ("nats per character", f"{result.nats_per_character:.4f}"),
+        ("nats per byte", f"{result.nats_per_byte:.4f}"),
+        ("unigram loss (add-one, counts of this text)", f"{result.unigram_loss:.4f}"),
+        ("unigram accuracy (commonest token)", f"{result.unigram_accuracy:.4f}"),
+    ):
+        made.add_row(name, value)
+    screen.print(made)
+
+
+def _show_tagging(result: "TaggingResult") -> None:
+    screen = console()
+    right = ("dev", "test", "penalty")
+    made = table(None, "layer", *right, right=right)
+    for one in result.layers:
+        best = " (best on dev)" if one.layer == result.best_layer else ""
+        made.add_row(
+            f"{one.layer}{best}",
+            f"{one.dev_accuracy:.4f}",
+            f"{one.test_accuracy:.4f}",
+            f"{one.strength:g}",
+        )
+    screen.print(made)
+    counts = ", ".join(f"{part} {count:,}" for part, count in result.words.items())
+    screen.print(
+        safe(
+            f"{result.model}, {result.dtype}: accuracy {result.accuracy:.4f} at layer {result.best_layer}; "
+            f"the commonest tag of each word form {result.baseline_accuracy:.4f} (words: {counts})"
+        )
+    )
+    if result.split_sentences or result.words_without_token:
+        screen.print(
+            f"{result.split_sentences:,} sentences were longer than the model reads and read in parts; "
+            f"{result.words_without_token:,} words have no token"
+        )

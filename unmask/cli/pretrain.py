@@ -1,0 +1,83 @@
+"""``unmask pretrain``: the run of a file, started or gone on with."""
+
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from unmask.cli.options import JsonOption
+from unmask.cli.output import console, plain, print_json, safe
+
+SECONDS_BETWEEN_LINES = 10.0
+
+
+class Teller:
+    """Says on standard error what a run does: a line that renews itself on a terminal, else plain lines."""
+
+    def __init__(self) -> None:
+        self._live = sys.stderr.isatty()
+        self._last = -SECONDS_BETWEEN_LINES
+        self._open = False
+
+    def say(self, sentence: str) -> None:
+        """A line of its own."""
+        self._print(sentence, end="\n")
+
+    def step(self, figures: Mapping[str, float]) -> None:
+        """Where the run is; elsewhere than on a terminal at most every ten seconds."""
+        now, last = time.monotonic(), figures["step"] == figures["steps"]
+        if not self._live and now - self._last < SECONDS_BETWEEN_LINES and not last:
+            return
+        self._last = now
+        terms = ", ".join(f"{name} {value:.3f}" for name, value in figures.items() if "/" in name)
+        line = (
+            f"step {figures['step']:,.0f} of {figures['steps']:,.0f}: {terms}, "
+            f"{figures['tokens_per_second']:,.0f} tokens/s, {figures['peak_share']:.0%} of peak, "
+            f"{figures['memory_bytes'] / 2**30:.1f} GiB, {_duration(figures['seconds_left'])} left"
+        )
+        self._print(line, end="" if self._live else "\n")
+
+    def close(self) -> None:
+        """End a line that renews itself."""
+        if self._open:
+            print(file=sys.stderr, flush=True)
+            self._open = False
+
+    def _print(self, line: str, end: str) -> None:
+        print(f"\r\x1b[K{line}" if self._live else line, end=end, file=sys.stderr, flush=True)
+        self._open = end == ""
+
+
+def pretrain(
+    run: Annotated[Path, Parameter(help="the TOML file that describes the run; see docs/pretrain.md")],
+    *,
+    json: JsonOption = False,
+) -> None:
+    """Pretrain an encoder as a run file says, or go on with a run that was stopped.
+
+    Under torchrun every process takes its part: torchrun --nproc-per-node=2 -m unmask pretrain run.toml
+    """
+    from unmask.learn.pretrain import pretrain as start
+
+    teller = Teller()
+    try:
+        result = start(run, watcher=teller)
+    finally:
+        teller.close()
+    if json:
+        print_json({**plain(result), "folder": str(result.folder)})
+        return
+    console().print(
+        f"{safe(str(result.folder))}: {result.steps:,} steps, {result.tokens:,} tokens, "
+        f"micro-batches {result.fill_ratio:.2%} full"
+    )
+    for name, value in result.held_out.items():
+        console().print(f"held out {name}: {value:.4f}")
+
+
+def _duration(seconds: float) -> str:
+    minutes, hours = int(seconds // 60), int(seconds // 3600)
+    return f"{hours} h {minutes % 60:02d} min" if hours else f"{minutes} min {int(seconds % 60):02d} s"

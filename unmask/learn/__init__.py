@@ -1,0 +1,1 @@
+"""Pretraining: objectives for any encoder, data streams, optimisers, and a loop that resumes exactly."""

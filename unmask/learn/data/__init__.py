@@ -1,0 +1,21 @@
+"""Text to tokens on disk to micro-batches of whole pieces."""
+
+from unmask.learn.data.prepare import prepare
+from unmask.learn.data.shards import ShardSet
+from unmask.learn.data.sources import SourceSpec, documents, texts
+from unmask.learn.data.stream import Stream, held_out
+from unmask.learn.data.train_tokenizer import sample, train_tokenizer
+from unmask.learn.data.writing import write_shards
+
+__all__ = [
+    "ShardSet",
+    "SourceSpec",
+    "Stream",
+    "documents",
+    "held_out",
+    "prepare",
+    "sample",
+    "texts",
+    "train_tokenizer",
+    "write_shards",
+]

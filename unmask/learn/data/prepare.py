@@ -1,0 +1,112 @@
+"""Sources made into shards once, and found again by what they were made of."""
+
+import fcntl
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from unmask.errors import InvalidRequest
+from unmask.files import unwritable
+from unmask.learn.data.shards import MANIFEST, VERSION, ShardSet, fingerprint_of
+from unmask.learn.data.sources import SourceSpec, documents, input_files
+from unmask.learn.data.writing import write_shards
+from unmask.text import Tokenizer
+
+Announce = Callable[[SourceSpec, int, int], None]
+"""Called with the source that is being made, and its documents and tokens so far."""
+
+
+def prepare(
+    sources: Sequence[SourceSpec],
+    tokenizer: Tokenizer,
+    folder: Path,
+    base: Path = Path(),
+    progress: Announce | None = None,
+    *,
+    verify: bool = True,
+) -> list[ShardSet]:
+    """The shards of each source: those that are there, else made now.
+
+    A source lies in ``folder/NAME-FINGERPRINT``, where the fingerprint is of its settings, the tokenizer
+    and the contents of its files, so that nothing stale is ever read. What an interrupted process left is
+    removed and made anew. A second process waits for the first.
+
+    Args:
+        sources: with different names.
+        tokenizer: makes the ids.
+        folder: is made if it is not there.
+        base: the folder that the paths of the sources are relative to.
+        progress: told after every batch of a source that is being made.
+        verify: compare finished shards with their checksums.
+
+    Raises:
+        InvalidRequest: two sources of one name, a file that is not there, shards that are damaged.
+        OutputError: the disk is full or read-only.
+    """
+    names = [spec.name for spec in sources]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InvalidRequest(f"two sources are called {twice[0]!r}; give each its own name")
+    return [_prepared(spec, tokenizer, folder, base, progress, verify=verify) for spec in sources]
+
+
+def _prepared(
+    spec: SourceSpec,
+    tokenizer: Tokenizer,
+    folder: Path,
+    base: Path,
+    progress: Announce | None,
+    *,
+    verify: bool,
+) -> ShardSet:
+    inputs = [_identity(path) for path in input_files(spec, base)]
+    made_of = {
+        "version": VERSION,
+        "source": spec.settings(),
+        "tokenizer": fingerprint_of(tokenizer),
+        "inputs": inputs,
+    }
+    fingerprint = hashlib.sha256(json.dumps(made_of, sort_keys=True, default=str).encode()).hexdigest()
+    target = folder / f"{spec.name}-{fingerprint[:16]}"
+    if not (target / MANIFEST).exists():
+        with _alone(folder, target.name):
+            if not (target / MANIFEST).exists():
+                for left in folder.glob(f".{target.name}.*.partial"):
+                    shutil.rmtree(left)
+                write_shards(
+                    documents(spec, base),
+                    tokenizer,
+                    spec,
+                    target,
+                    None if progress is None else lambda done, tokens: progress(spec, done, tokens),
+                    notes={"fingerprint": fingerprint, "inputs": inputs},
+                )
+    return ShardSet.open(target, verify=verify)
+
+
+@contextmanager
+def _alone(folder: Path, name: str) -> Iterator[None]:
+    """Whoever comes second waits; a killed process holds nothing."""
+    path = folder / f".{name}.lock"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with path.open("w") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)
+            yield
+    except OSError as error:
+        raise unwritable(path, error) from None
+
+
+def _identity(path: Path) -> dict[str, Any]:
+    """Name, size and SHA-256 of a file, or of all files below a folder."""
+    size, digest = 0, hashlib.sha256()
+    for each in sorted(path.rglob("*")) if path.is_dir() else [path]:
+        if each.is_file():
+            size += each.stat().st_size
+            with each.open("rb") as stream:
+                digest.update(hashlib.file_digest(stream, "sha256").digest())
+    return {"name": path.name, "bytes": size, "sha256": digest.hexdigest()}

@@ -1,0 +1,258 @@
+"""Sources to micro-batches: shuffled, mixed by weight, packed; the same on any number of processes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.errors import InvalidRequest
+from unmask.learn.data.mixture import Drawn, Given, draw, shares
+from unmask.learn.data.order import key_of, permute, permute_each
+from unmask.learn.data.packing import pack
+from unmask.learn.data.shards import ShardSet
+from unmask.learn.objectives.interface import Piece
+
+STATE_VERSION = 1
+
+
+@dataclass(frozen=True, eq=False)
+class _Pool:
+    """Pieces that are packed at once, and where things stood before them."""
+
+    before: tuple[Given, ...]
+    carried_before: Drawn
+    after: list[Given]
+    carried_after: Drawn
+    bins: list[tuple[Drawn, NDArray[np.int64]]]
+    """And which pieces of their sources these are."""
+
+
+class Stream:
+    """An endless sequence of micro-batches of whole pieces.
+
+    Each source is gone through again and again, every time in another order, and each of its pieces comes
+    once an epoch. Pieces are drawn by weight into a pool, packed, and the full bins of the pool come in a
+    shuffled order; what fits into no bin is the first of the next pool. All of it follows from the seed.
+
+    Args:
+        sets: the pieces of each source and its weight: its share of the tokens, relative to the others.
+        seed: decides the orders.
+        micro_tokens: the most tokens of a micro-batch, special tokens included.
+        extra_tokens: special tokens that the objective adds to a piece.
+        pool_bins: micro-batches of a pool.
+
+    Raises:
+        InvalidRequest: a piece does not fit into a micro-batch, sets of one name or of different tokenizers,
+            or a number out of its range.
+    """
+
+    def __init__(
+        self,
+        sets: Sequence[tuple[ShardSet, float]],
+        *,
+        seed: int,
+        micro_tokens: int,
+        extra_tokens: int,
+        pool_bins: int = 64,
+    ) -> None:
+        self._sets = [each for each, _ in sets]
+        self._share_S = shares([weight for _, weight in sets])
+        self._seed, self._capacity, self._extra = seed, micro_tokens, extra_tokens
+        self._pool_bins = pool_bins
+        if pool_bins < 1:
+            raise InvalidRequest(f"pool_bins is {pool_bins}; it must be at least 1")
+        check_sets(self._sets, micro_tokens, extra_tokens)
+        self._means = [each.token_count / each.count for each in self._sets]
+        self._first_document = np.cumsum([0, *(each.document_count for each in self._sets)]).tolist()
+        nothing = Drawn(*(np.zeros(0, dtype=np.int64) for _ in range(3)))
+        self._bins = self._tokens = self._given = 0
+        self._pool = self._make_pool([Given() for _ in self._sets], nothing)
+
+    def next(self, count: int, *, rank: int = 0, world: int = 1) -> list[list[Piece]]:
+        """The next ``count`` micro-batches, of which those numbered rank, rank + world, ... are returned.
+
+        The others are counted and not read. Numbers begin at 0 in each call.
+        """
+        if not 0 <= rank < world:
+            raise InvalidRequest(f"rank is {rank} of a world of {world}; it must be from 0 to {world - 1}")
+        found = []
+        for number in range(count):
+            if self._given == len(self._pool.bins):
+                self._pool = self._make_pool(self._pool.after, self._pool.carried_after)
+                self._given = 0
+            bin_, numbers = self._pool.bins[self._given]
+            self._given += 1
+            self._bins += 1
+            self._tokens += int(bin_.lengths.sum()) + self._extra * len(bin_.lengths)
+            if number % world == rank:
+                found.append(self._read(bin_, numbers))
+        return found
+
+    def state(self) -> dict[str, Any]:
+        """Where the stream stands, as a few numbers that JSON can hold."""
+        return {
+            "version": STATE_VERSION,
+            "settings": self._settings(),
+            "sources": [[given.pieces, given.tokens] for given in self._pool.before],
+            "carried": [
+                [int(source), int(position)]
+                for source, position in zip(
+                    self._pool.carried_before.sources, self._pool.carried_before.positions, strict=True
+                )
+            ],
+            "given": self._given,
+            "bins": self._bins,
+            "tokens": self._tokens,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on where a stream of the same sources and settings stood when it told its `state`.
+
+        Raises:
+            InvalidRequest: the state is of other sources or settings.
+        """
+        if state.get("version") != STATE_VERSION:
+            raise InvalidRequest(
+                f"the state of the data is of version {state.get('version')}, and this program reads "
+                f"{STATE_VERSION}; begin anew"
+            )
+        for name, value in self._settings().items():
+            if state["settings"].get(name) != value:
+                raise InvalidRequest(
+                    f"the state of the data was written with {name} {state['settings'].get(name)!r}, and now "
+                    f"it is {value!r}; continue with the same, or begin anew"
+                )
+        carried = np.array(state["carried"], dtype=np.int64).reshape(-1, 2)
+        lengths = np.zeros(len(carried), dtype=np.int64)
+        for source in range(len(self._sets)):
+            of_it = carried[:, 0] == source
+            lengths[of_it] = self._sets[source].lengths[self._pieces(source, carried[of_it, 1])]
+        given = [Given(pieces, tokens) for pieces, tokens in state["sources"]]
+        self._pool = self._make_pool(given, Drawn(carried[:, 0], carried[:, 1], lengths))
+        self._given, self._bins, self._tokens = state["given"], state["bins"], state["tokens"]
+
+    @property
+    def fill_ratio(self) -> float:
+        """Tokens, special ones included, by the room of the micro-batches so far; 1 before the first."""
+        return self._tokens / (self._bins * self._capacity) if self._bins else 1.0
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the micro-batches so far, special ones included."""
+        return self._tokens
+
+    @property
+    def epochs(self) -> dict[str, float]:
+        """How often each source has been gone through, pools counted when they are done."""
+        return {
+            each.name: given.pieces / each.count
+            for each, given in zip(self._sets, self._pool.before, strict=True)
+        }
+
+    def _settings(self) -> dict[str, Any]:
+        return {
+            "seed": self._seed,
+            "micro_tokens": self._capacity,
+            "extra_tokens": self._extra,
+            "pool_bins": self._pool_bins,
+            "weights": self._share_S.tolist(),
+            "sets": [[each.name, each.digest] for each in self._sets],
+        }
+
+    def _pieces(self, source: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Which pieces of a source are at these positions of its endless sequence."""
+        each = self._sets[source]
+        epochs, which = np.unique(positions // each.count, return_inverse=True)
+        keys = [key_of("order", self._seed, each.name, epoch) for epoch in epochs.tolist()]
+        return permute_each(positions % each.count, each.count, keys, which)
+
+    def _lengths(self, source: int, start: int, count: int) -> NDArray[np.int64]:
+        return self._sets[source].lengths[self._pieces(source, start + np.arange(count))]
+
+    def _make_pool(self, given: Sequence[Given], carried: Drawn) -> _Pool:
+        kept = int(carried.lengths.sum()) + self._extra * len(carried.lengths)
+        wanted = self._pool_bins * self._capacity - kept
+        new, after = draw(
+            self._lengths,
+            given,
+            share_S=self._share_S,
+            mean_S=self._means,
+            cost=max(1, wanted),
+            extra=self._extra,
+        )
+        pool = Drawn(
+            *(
+                np.concatenate([getattr(part, name) for part in (carried, new)])
+                for name in ("sources", "positions", "lengths")
+            )
+        )
+        bins, left = pack(
+            pool.lengths + self._extra, self._capacity, self._pool_bins, waited=len(carried.lengths)
+        )
+        key = key_of("bins", self._seed, *(each.pieces for each in given))
+        order = permute(np.arange(len(bins)), len(bins), key)
+        numbers = np.empty_like(pool.positions)
+        for source in range(len(self._sets)):
+            of_it = pool.sources == source
+            numbers[of_it] = self._pieces(source, pool.positions[of_it])
+        shuffled = [(_some(pool, bins[i]), numbers[bins[i]]) for i in order]
+        return _Pool(tuple(given), carried, after, _some(pool, left), shuffled)
+
+    def _read(self, bin_: Drawn, numbers: NDArray[np.int64]) -> list[Piece]:
+        found: dict[int, Piece] = {}
+        for source in np.unique(bin_.sources).tolist():
+            places = np.flatnonzero(bin_.sources == source)
+            some = read_pieces(self._sets[source], numbers[places], self._first_document[source])
+            found.update(zip(places.tolist(), some, strict=True))
+        return [found[place] for place in range(len(found))]
+
+
+def _some(drawn: Drawn, which: NDArray[np.int64]) -> Drawn:
+    return Drawn(drawn.sources[which], drawn.positions[which], drawn.lengths[which])
+
+
+def read_pieces(shards: ShardSet, numbers: NDArray[np.int64], first_document: int = 0) -> list[Piece]:
+    """Pieces of a set, their documents counted from ``first_document``."""
+    documents = (first_document + shards.documents[numbers]).tolist()
+    return [Piece(ids, document) for ids, document in zip(shards.read(numbers), documents, strict=True)]
+
+
+def check_sets(sets: Sequence[ShardSet], micro_tokens: int, extra_tokens: int) -> None:
+    """Raise `InvalidRequest` unless every piece fits, and the sets have one tokenizer and their own names."""
+    for each in sets:
+        longest = int(each.lengths.max())
+        if longest + extra_tokens > micro_tokens:
+            raise InvalidRequest(
+                f"source {each.name} has a piece of {longest} tokens, to which {extra_tokens} special ones "
+                f"are added, and a micro-batch holds {micro_tokens}; raise micro_tokens or lower max_tokens "
+                "of the source"
+            )
+    names = [each.name for each in sets]
+    if len(set(names)) < len(names):
+        raise InvalidRequest(f"the sources are called {', '.join(names)}; give each its own name")
+    if len({each.manifest["tokenizer"] for each in sets}) > 1:
+        raise InvalidRequest(
+            f"the sources {', '.join(names)} were made with different tokenizers; make them anew with one"
+        )
+
+
+def held_out(
+    shards: ShardSet, *, micro_tokens: int, extra_tokens: int, tokens: int | None = None
+) -> list[list[Piece]]:
+    """Micro-batches to evaluate on, the same ones in the same order every time.
+
+    Args:
+        shards: held-out pieces.
+        micro_tokens: the most tokens of a micro-batch, special tokens included.
+        extra_tokens: special tokens that the objective adds to a piece.
+        tokens: about how many tokens, special ones included, are wanted; None for all pieces.
+    """
+    check_sets([shards], micro_tokens, extra_tokens)
+    order = permute(np.arange(shards.count), shards.count, key_of("held out"))
+    costs = shards.lengths[order] + extra_tokens
+    if tokens is not None:
+        order = order[: int(np.searchsorted(np.cumsum(costs), tokens)) + 1]
+    bins, _ = pack(shards.lengths[order] + extra_tokens, micro_tokens)
+    return [read_pieces(shards, order[some]) for some in bins]

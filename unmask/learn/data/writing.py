@@ -1,0 +1,164 @@
+"""Documents tokenised, cut, and written as shards."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.errors import InvalidRequest
+from unmask.files import whole_folder
+from unmask.learn.data.cutting import Cutter, Marks, units
+from unmask.learn.data.shards import MANIFEST, VERSION, ShardSet, fingerprint_of
+from unmask.learn.data.sources import SourceSpec
+from unmask.learn.vocabulary import Vocabulary
+from unmask.text import Tokenizer
+
+FILE_BYTES = 256 * 2**20
+"""About how large a file of ids may grow."""
+BATCH_CHARACTERS = 2**20
+"""About how much text is tokenised at once."""
+
+Progress = Callable[[int, int], None]
+"""Called with the documents and tokens so far."""
+
+
+def write_shards(
+    documents: Iterable[str],
+    tokenizer: Tokenizer,
+    spec: SourceSpec,
+    folder: Path,
+    progress: Progress | None = None,
+    *,
+    notes: Mapping[str, Any] | None = None,
+    file_bytes: int = FILE_BYTES,
+) -> ShardSet:
+    """Tokenise and cut documents, and write their pieces to a new folder, which appears whole or not at all.
+
+    Args:
+        documents: in the order in which they are numbered; see `unmask.learn.data.sources.documents`.
+        tokenizer: makes the ids; special tokens are left to the objective.
+        spec: how documents are cut.
+        folder: does not exist yet, or is empty.
+        progress: told after every batch.
+        notes: kept in the manifest, such as what identifies the inputs.
+        file_bytes: how large a file of ids may grow.
+
+    Raises:
+        OutputError: the disk is full or read-only, or the folder exists.
+        InvalidRequest: the documents give no piece at all.
+    """
+    vocabulary = Vocabulary.of(tokenizer)
+    cutter = Cutter(Marks.of(tokenizer, vocabulary), spec.max_tokens, spec.min_tokens)
+    dtype = np.dtype("<u2" if vocabulary.size <= 2**16 else "<u4")
+    count = tokens = 0
+    with whole_folder(folder) as partial:
+        writer = _Writer(partial, dtype, file_bytes)
+        for batch in _batches(documents):
+            for pieces in tokenised(batch, tokenizer, cutter, spec):
+                writer.add(pieces, count)
+                count += 1
+                tokens += sum(map(len, pieces))
+            writer.flush()
+            if progress is not None:
+                progress(count, tokens)
+        files = writer.close()
+        if not tokens:
+            raise InvalidRequest(
+                f"source {spec.name} gave {count} documents and not one piece of them; see its files, field, "
+                "where and min_tokens"
+            )
+        manifest = {
+            "version": VERSION,
+            "source": {**spec.settings(), "files": list(spec.files)},
+            "tokenizer": fingerprint_of(tokenizer),
+            "vocabulary_size": vocabulary.size,
+            "dtype": dtype.str,
+            "counts": {"documents": count, "pieces": writer.pieces, "tokens": tokens} | asdict(cutter.losses),
+            "files": files,
+            **(notes or {}),
+        }
+        (partial / MANIFEST).write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    return ShardSet.open(folder, verify=False)
+
+
+def tokenised(
+    documents: list[str], tokenizer: Tokenizer, cutter: Cutter, spec: SourceSpec
+) -> Iterator[list[NDArray[np.int64]]]:
+    """The pieces of each document."""
+    parts = [units(document, spec.pieces) for document in documents]
+    texts = [text for document in parts for text, _ in document]
+    encodings = iter(tokenizer.engine.encode_batch_fast(texts, add_special_tokens=False))
+    for document in parts:
+        yield cutter.pieces(
+            [(np.array(next(encodings).ids, dtype=np.int64), begins) for _, begins in document]
+        )
+
+
+def _batches(documents: Iterable[str]) -> Iterator[list[str]]:
+    batch: list[str] = []
+    size = 0
+    for document in documents:
+        batch.append(document)
+        size += len(document) + 1
+        if size >= BATCH_CHARACTERS:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+class _Writer:
+    """Appends pieces to files of ids, hashing them on the way."""
+
+    def __init__(self, folder: Path, dtype: np.dtype[Any], file_bytes: int) -> None:
+        self.pieces = 0
+        self._folder, self._dtype, self._file_bytes = folder, dtype, file_bytes
+        self._files: dict[str, dict[str, Any]] = {}
+        self._name: str | None = None
+        self._hash = hashlib.sha256()
+        self._waiting: list[NDArray[np.int64]] = []
+        self._lengths: list[NDArray[np.uint32]] = []
+        self._documents: list[int] = []
+
+    def add(self, pieces: list[NDArray[np.int64]], document: int) -> None:
+        self._waiting += pieces
+        self._documents += [document] * len(pieces)
+
+    def flush(self) -> None:
+        """Write what waits; pieces of a batch share a file."""
+        if not self._waiting:
+            return
+        if self._name is None:
+            self._name = f"ids-{len(self._files):05d}.bin"
+            self._files[self._name] = {"bytes": 0, "pieces": 0}
+            self._hash = hashlib.sha256()
+        data = np.concatenate(self._waiting).astype(self._dtype).tobytes()
+        with (self._folder / self._name).open("ab") as stream:
+            stream.write(data)
+        self._hash.update(data)
+        entry = self._files[self._name]
+        entry["bytes"] += len(data)
+        entry["pieces"] += len(self._waiting)
+        entry["sha256"] = self._hash.hexdigest()
+        self.pieces += len(self._waiting)
+        self._lengths.append(np.array([len(ids) for ids in self._waiting], dtype=np.uint32))
+        self._waiting = []
+        if entry["bytes"] >= self._file_bytes:
+            self._name = None
+
+    def close(self) -> dict[str, dict[str, Any]]:
+        """Write the tables too; what the manifest says of each file."""
+        tables = {
+            "lengths.npy": np.concatenate([np.zeros(0, dtype=np.uint32), *self._lengths]),
+            "documents.npy": np.array(self._documents, dtype=np.int64),
+        }
+        for name, table in tables.items():
+            np.save(self._folder / name, table)
+            data = (self._folder / name).read_bytes()
+            self._files[name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        return self._files

@@ -1,0 +1,1 @@
+"""What an encoder learns from text: one small module an objective, for any encoder."""

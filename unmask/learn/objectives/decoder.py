@@ -1,0 +1,59 @@
+"""Masked language modelling through the enhanced mask decoder (He et al. 2021)."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+
+from unmask.errors import InvalidRequest
+from unmask.learn.objectives.interface import Objective, Outcome, Piece
+from unmask.learn.objectives.masked import MaskedExample, masked_example, words_loss, wrap
+from unmask.learn.objectives.masking import MaskingSpec
+from unmask.learn.vocabulary import Vocabulary
+from unmask.model.decoder import decode, why_no_decoder
+from unmask.model.encoder import Encoder
+
+
+class EnhancedMaskedLanguageModel(Objective[MaskedExample]):
+    """Predict hidden tokens from states that know absolute positions: mean cross-entropy, in nats.
+
+    The encoder's last layer runs in the decoder alone, on queries of the chosen tokens; see
+    `unmask.model.decoder`. Term: ``masked`` (``masked/loss``, ``masked/accuracy``).
+
+    Raises:
+        InvalidRequest: the encoder has no decoder; its head must be ``MaskedLM(enhanced=True)`` and its
+            positions ``LearnedPositions(added=False)``.
+    """
+
+    def __init__(self, encoder: Encoder, vocabulary: Vocabulary, masking: MaskingSpec) -> None:
+        super().__init__()
+        reason = why_no_decoder(encoder.spec)
+        if reason is not None:
+            raise InvalidRequest(
+                f"the encoder cannot learn through an enhanced mask decoder, because {reason}; "
+                "give it a head MaskedLM(enhanced=True) and LearnedPositions(added=False)"
+            )
+        self.encoder = encoder
+        self.vocabulary = vocabulary
+        self.masking = masking
+
+    def prepare(self, pieces: Sequence[Piece], draw: np.random.Generator, progress: float) -> MaskedExample:
+        """[CLS] piece [SEP] for each piece, with tokens hidden."""
+        return masked_example(wrap(pieces, self.vocabulary), self.vocabulary, self.masking, draw, progress)
+
+    def forward(self, example: MaskedExample, totals: Mapping[str, int]) -> Outcome:
+        """The sum over chosen tokens, divided by their number in the global batch."""
+        batch = example.batch
+        ids_T, segments_T, chosen_M = (
+            torch.from_numpy(array).to(self.encoder.device)
+            for array in (batch.ids_T, batch.segments_T, example.chosen_M)
+        )
+        x_MD = decode(self.encoder, ids_T, batch.layout, segments_T, selected_M=chosen_M)
+        loss, right = words_loss(self.encoder, "enhanced", x_MD, example.targets_M)
+        return Outcome(
+            loss / totals["masked"], {"masked/loss": loss.detach(), "masked/accuracy": right.detach()}
+        )
+
+    def encoders(self) -> Mapping[str, Encoder]:
+        """The one encoder."""
+        return {"": self.encoder}

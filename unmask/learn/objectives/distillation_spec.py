@@ -1,0 +1,143 @@
+"""What a student learns from its teacher, as a value, and which of it two encoders can be compared by."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from unmask.errors import InvalidRequest
+from unmask.learn.objectives.masking import MaskingSpec
+from unmask.model.spec import EncoderSpec, SoftmaxAttention, WindowAndGlobals
+from unmask.model.spec.check import require_positive
+
+Related = Literal["queries", "keys", "values"]
+
+LayerPairs = tuple[tuple[int, int], ...]
+"""Of the student and of the teacher, from 0; negative numbers count from the last."""
+
+
+@dataclass(frozen=True)
+class DistillationSpec:
+    """What the student learns and how much each weighs; a weight of 0 leaves its term out.
+
+    Without ``words`` and ``masked`` no token is hidden, as in MiniLM.
+    """
+
+    words: float = 5.0
+    """Of the divergence from the teacher's predictions of words."""
+    masked: float = 2.0
+    """Of masked language modelling."""
+    cosine: float = 1.0
+    """Of the cosine between states of paired layers; a linear map stands between where widths differ."""
+    attention: float = 0.0
+    """Of the divergence from the teacher's attention, head by head."""
+    relations: float = 0.0
+    """Of the divergence from the teacher's relations between tokens."""
+    temperature: float = 2.0
+    """Of the predictions of words."""
+    tokens: Literal["chosen", "all"] = "chosen"
+    """Whose predictions are compared: those of hidden tokens, or all as DistilBERT's code does."""
+    related: tuple[Related, ...] = ("values",)
+    relation_heads: int | None = None
+    """Heads for relations; None for the encoders' own, which must be as many."""
+    state_layers: LayerPairs = ((-1, -1),)
+    """The last layer's state is the encoder's output, after its final norm."""
+    attention_layers: LayerPairs = ((-1, -1),)
+    """For attention and relations."""
+    masking: MaskingSpec = field(default_factory=MaskingSpec)
+
+    def __post_init__(self) -> None:
+        require_positive("temperature", self.temperature)
+        for term in TERMS:
+            if not getattr(self, term) >= 0:
+                raise InvalidRequest(f"the weight {term} is {getattr(self, term)}; it must be at least 0")
+        if not self.terms:
+            raise InvalidRequest(f"every term has weight 0; give one of {', '.join(TERMS)} more")
+        if self.tokens not in ("chosen", "all"):
+            raise InvalidRequest(f"tokens is {self.tokens!r}; it can be chosen, all")
+        if not self.related or not set(self.related) <= {"queries", "keys", "values"}:
+            raise InvalidRequest(f"related is {self.related}; it can hold queries, keys, values")
+        if not self.state_layers or not self.attention_layers:
+            raise InvalidRequest("a list of layer pairs is empty; give a term the weight 0 to leave it out")
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """Those with a weight."""
+        return tuple(term for term in TERMS if getattr(self, term))
+
+    @property
+    def hides(self) -> bool:
+        """Whether tokens are hidden."""
+        return self.words > 0 or self.masked > 0
+
+
+@dataclass(frozen=True)
+class TeacherChoice:
+    """The teacher of a run file."""
+
+    teacher: str
+    """A checkpoint: a folder, a hub id, or "default"."""
+    inherit: tuple[int, ...] | None = None
+    """For each of the student's layers, the teacher's whose weights it begins with; None: fresh ones."""
+
+
+TERMS = ("words", "masked", "cosine", "attention", "relations")
+
+MINILM = DistillationSpec(words=0.0, masked=0.0, cosine=0.0, attention=1.0, relations=1.0)
+"""Attention and relations of values of the last layers (Wang et al. 2020)."""
+
+MINILM_V2 = DistillationSpec(
+    words=0.0,
+    masked=0.0,
+    cosine=0.0,
+    relations=1.0,
+    related=("queries", "keys", "values"),
+    relation_heads=48,
+)
+"""Relations of queries, keys and values (Wang et al. 2021), whose mean is taken. The authors take 48 heads
+for a width of 768, and a layer before the last of large teachers."""
+
+
+def resolve(pairs: LayerPairs, student: EncoderSpec, teacher: EncoderSpec) -> LayerPairs:
+    """Pairs of layers by number from 0.
+
+    Raises:
+        InvalidRequest: there is no such layer.
+    """
+    for pair in pairs:
+        for layer, spec, who in zip(pair, (student, teacher), ("student", "teacher"), strict=True):
+            depth = len(spec.layers)
+            if not -depth <= layer < depth:
+                raise InvalidRequest(
+                    f"a pair names layer {layer} of the {who}, which has layers 0 to {depth - 1}"
+                )
+    return tuple((mine % len(student.layers), its % len(teacher.layers)) for mine, its in pairs)
+
+
+def relation_heads(
+    student: EncoderSpec, teacher: EncoderSpec, mine: int, its: int, spec: DistillationSpec
+) -> int:
+    """How many heads the relations of a pair of layers have.
+
+    Raises:
+        InvalidRequest: their attention cannot be compared as the spec asks.
+    """
+    ours, theirs = student.layers[mine].mixer, teacher.layers[its].mixer
+    pair = f"layer {mine} of the student and {its} of the teacher"
+    if not isinstance(ours, SoftmaxAttention) or not isinstance(theirs, SoftmaxAttention):
+        raise InvalidRequest(f"{pair} cannot be compared by attention: both must be softmax attention")
+    if spec.attention and (ours.heads != theirs.heads or ours.reach != theirs.reach):
+        raise InvalidRequest(
+            f"{pair} have {ours.heads} and {theirs.heads} heads of reach {ours.reach} and {theirs.reach}; "
+            "attention is compared head by head and key by key, so take relations instead"
+        )
+    if spec.attention and isinstance(ours.reach, WindowAndGlobals) and ours.reach.own_projections:
+        raise InvalidRequest(f"{pair} have projections of global tokens, whose attention is not compared")
+    heads = spec.relation_heads or ours.heads
+    widths = [mixer.heads * mixer.head_width for mixer in (ours, theirs)]
+    if spec.relations and (
+        (spec.relation_heads is None and ours.heads != theirs.heads) or any(width % heads for width in widths)
+    ):
+        raise InvalidRequest(
+            f"{pair} have {ours.heads} and {theirs.heads} heads, {widths[0]} and {widths[1]} features in "
+            "all; give relation_heads, a number that divides both"
+        )
+    return heads

@@ -1,0 +1,115 @@
+"""Masked language modelling (Devlin et al. 2019)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from unmask.errors import InvalidRequest
+from unmask.learn.objectives.interface import Example, Objective, Outcome, Piece
+from unmask.learn.objectives.masking import MaskingSpec, hide
+from unmask.learn.objectives.prediction import selected_cross_entropy
+from unmask.learn.vocabulary import Vocabulary
+from unmask.model.encoder import Encoder
+from unmask.model.heads import MaskedPredictor
+from unmask.text.batch import PackedBatch
+
+
+@dataclass(frozen=True, eq=False)
+class MaskedExample(Example):
+    """Texts with tokens hidden, and what they were."""
+
+    batch: PackedBatch
+    """With the chosen tokens hidden."""
+    chosen_M: NDArray[np.int64]
+    """Their places in the batch."""
+    targets_M: NDArray[np.int64]
+    """Their ids."""
+
+
+class MaskedLanguageModel(Objective[MaskedExample]):
+    """Predict hidden tokens from the rest: mean cross-entropy over the chosen ones, in nats.
+
+    Term: ``masked`` (``masked/loss``, ``masked/accuracy``).
+    """
+
+    def __init__(self, encoder: Encoder, vocabulary: Vocabulary, masking: MaskingSpec) -> None:
+        super().__init__()
+        require_masked_head(encoder)
+        self.encoder = encoder
+        self.vocabulary = vocabulary
+        self.masking = masking
+
+    def prepare(self, pieces: Sequence[Piece], draw: np.random.Generator, progress: float) -> MaskedExample:
+        """[CLS] piece [SEP] for each piece, with tokens hidden."""
+        return masked_example(wrap(pieces, self.vocabulary), self.vocabulary, self.masking, draw, progress)
+
+    def forward(self, example: MaskedExample, totals: Mapping[str, int]) -> Outcome:
+        """The sum over chosen tokens, divided by their number in the global batch."""
+        x_TD = self.encoder.encode(example.batch)
+        loss, right = masked_loss(self.encoder, x_TD, example)
+        return Outcome(
+            loss / totals["masked"], {"masked/loss": loss.detach(), "masked/accuracy": right.detach()}
+        )
+
+    def encoders(self) -> Mapping[str, Encoder]:
+        """The one encoder."""
+        return {"": self.encoder}
+
+
+def wrap(pieces: Sequence[Piece], vocabulary: Vocabulary) -> PackedBatch:
+    """[CLS] piece [SEP] for each piece, packed."""
+    return PackedBatch.of_ids(
+        [np.concatenate(([vocabulary.cls_id], piece.ids, [vocabulary.sep_id])) for piece in pieces]
+    )
+
+
+def masked_example(
+    batch: PackedBatch,
+    vocabulary: Vocabulary,
+    masking: MaskingSpec,
+    draw: np.random.Generator,
+    progress: float,
+) -> MaskedExample:
+    """The batch with tokens hidden; see `hide`."""
+    hidden_T, chosen_M = hide(batch.ids_T, batch.layout, masking, vocabulary, draw, progress)
+    return MaskedExample(
+        counts={"masked": len(chosen_M)},
+        tokens=len(hidden_T),
+        sequences=batch.layout.sequence_count,
+        batch=PackedBatch(hidden_T, batch.segments_T, batch.layout),
+        chosen_M=chosen_M,
+        targets_M=batch.ids_T[chosen_M],
+    )
+
+
+def masked_loss(encoder: Encoder, x_TD: Tensor, example: MaskedExample) -> tuple[Tensor, Tensor]:
+    """Sum of cross-entropies over the chosen tokens, and how many were predicted right.
+
+    Logits are made for the chosen tokens alone.
+    """
+    chosen_M = torch.from_numpy(example.chosen_M).to(x_TD.device)
+    return words_loss(encoder, "masked", x_TD[chosen_M], example.targets_M)
+
+
+def words_loss(
+    encoder: Encoder, role: str, x_MD: Tensor, targets_M: NDArray[np.int64]
+) -> tuple[Tensor, Tensor]:
+    """As `masked_loss`, by the head of that role from states of the chosen tokens, shape (M, D)."""
+    head = encoder.heads[role]
+    assert isinstance(head, MaskedPredictor)
+    state_ME, matrix_VE, bias_V = head.factors(x_MD, encoder.embedding.words.weight)
+    return selected_cross_entropy(state_ME, matrix_VE, bias_V, torch.from_numpy(targets_M).to(x_MD.device))
+
+
+def require_masked_head(encoder: Encoder) -> None:
+    """Refuse an encoder that cannot predict words."""
+    if "masked" not in encoder.heads:
+        has = ", ".join(encoder.heads) or "none"
+        raise InvalidRequest(
+            f"the encoder has no head that predicts masked words (heads: {has}); "
+            'name a class with one in its config, such as "architectures": ["ModernBertForMaskedLM"]'
+        )

@@ -1,0 +1,177 @@
+"""Which tokens are hidden from the encoder, and what stands in their place."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.errors import InvalidRequest
+from unmask.learn.vocabulary import Vocabulary
+from unmask.text.batch import SequenceLayout
+
+Unit = Literal["token", "word", "ngram"]
+"""What is hidden at once: a piece; all pieces of a word; one to ``longest`` words in a row."""
+
+Instead = Literal["bert", "mask", "electra"]
+
+INSTEAD: dict[Instead, tuple[float, float]] = {
+    "bert": (0.8, 0.1),
+    "mask": (1.0, 0.0),
+    "electra": (0.85, 0.0),
+}
+"""Of the chosen tokens, the share that becomes the mask token and the share that becomes a random piece; the
+rest stays. As BERT has it (Devlin et al. 2019); NeoBERT and DeBERTa v3; the code of ELECTRA (Clark et al. 2020)."""
+
+
+@dataclass(frozen=True)
+class MaskingSpec:
+    """How tokens are chosen and hidden."""
+
+    rate: float = 0.15
+    """Share of a text's tokens that is chosen."""
+    final_rate: float | None = None
+    """The rate goes linearly from ``rate`` to this over the run (Ankner et al. 2023); None keeps it."""
+    instead: Instead = "bert"
+    unit: Unit = "token"
+    longest: int = 3
+    """Words in the longest n-gram; a run of n has a probability in proportion to 1 / n (Lan et al. 2020)."""
+    copies: int = 0
+    """Static masking: every piece of text has this many fixed masks (10 in BERT's data), one of which is
+    drawn. 0 draws a new one every time (Liu et al. 2019)."""
+
+    def __post_init__(self) -> None:
+        for name, rate in (("rate", self.rate), ("final_rate", self.final_rate)):
+            if rate is not None and not 0 < rate < 1:
+                raise InvalidRequest(f"masking {name} is {rate}; it must lie between 0 and 1")
+        if self.instead not in INSTEAD:
+            raise InvalidRequest(f"masking instead is {self.instead!r}; it can be {', '.join(INSTEAD)}")
+        if self.unit not in ("token", "word", "ngram"):
+            raise InvalidRequest(f"masking unit is {self.unit!r}; it can be token, word, ngram")
+        if self.longest < 1 or self.copies < 0:
+            raise InvalidRequest(
+                f"masking longest is {self.longest} and copies {self.copies}; at least 1 and 0 are needed"
+            )
+
+    def rate_at(self, progress: float) -> float:
+        """The share chosen when ``progress`` of the run, 0 to 1, is done."""
+        last = self.rate if self.final_rate is None else self.final_rate
+        return self.rate + (last - self.rate) * progress
+
+
+def hide(
+    ids_T: NDArray[np.int64],
+    layout: SequenceLayout,
+    spec: MaskingSpec,
+    vocabulary: Vocabulary,
+    draw: np.random.Generator,
+    progress: float = 0.0,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Choose tokens and hide them.
+
+    In a text of n tokens that may be chosen, ``rate * n`` are, rounded up or down at random so that the
+    rate is right on average however short texts are; at least one token of the batch is. Special tokens are
+    never chosen.
+
+    Args:
+        ids_T: token ids of all sequences, special tokens included.
+        layout: where each begins.
+        spec: how.
+        vocabulary: which ids are special, and which continue a word.
+        draw: decides all that is random; with ``spec.copies`` only which copy.
+        progress: share of the run that is done.
+
+    Returns:
+        What the encoder reads, shape (T,), and the chosen places in rising order, shape (M,).
+    """
+    rate = spec.rate_at(progress)
+    if not spec.copies:
+        chosen_M = choose(ids_T, layout, spec, rate, vocabulary, draw)
+        return _put(ids_T, chosen_M, spec, vocabulary, draw), chosen_M
+    hidden_T, chosen = ids_T.copy(), []
+    for sequence in range(layout.sequence_count):
+        rows = layout.rows(sequence)
+        own_N = ids_T[rows]
+        copy = int(draw.integers(spec.copies))
+        fixed = np.random.default_rng([copy, *own_N.tolist()])
+        own_M = choose(own_N, SequenceLayout.of_lengths([len(own_N)]), spec, rate, vocabulary, fixed)
+        hidden_T[rows] = _put(own_N, own_M, spec, vocabulary, fixed)
+        chosen.append(own_M + rows.start)
+    return hidden_T, np.concatenate(chosen)
+
+
+def choose(
+    ids_T: NDArray[np.int64],
+    layout: SequenceLayout,
+    spec: MaskingSpec,
+    rate: float,
+    vocabulary: Vocabulary,
+    draw: np.random.Generator,
+) -> NDArray[np.int64]:
+    """The places to hide, in rising order; see `hide`."""
+    free_T = ~vocabulary.special_V[ids_T]
+    if not free_T.any():
+        raise InvalidRequest("a batch holds special tokens alone, and none of them can be masked")
+    places_N = np.flatnonzero(free_T)
+    sequence_N = layout.sequence_of_T[places_N]
+    unit_N = _units(ids_T, layout, spec, vocabulary, draw)[places_N]
+    wanted_S = np.floor(
+        rate * np.bincount(sequence_N, minlength=layout.sequence_count) + draw.random(layout.sequence_count)
+    )
+    # Units in random order within their sequence; one is taken while at least half of it is still wanted.
+    unit_U, first_U, size_U = np.unique(unit_N, return_index=True, return_counts=True)
+    sequence_U = sequence_N[first_U]
+    order_U = np.lexsort((draw.random(len(unit_U)), sequence_U))
+    size, sequence = size_U[order_U], sequence_U[order_U]
+    before = np.cumsum(size) - size
+    starts = np.flatnonzero(np.concatenate(([True], sequence[1:] != sequence[:-1])))
+    before -= np.repeat(before[starts], np.diff(np.append(starts, len(size))))
+    taken_U = np.zeros(len(unit_U), dtype=np.bool_)
+    taken_U[order_U] = before + size / 2 <= wanted_S[sequence]
+    if not taken_U.any():
+        taken_U[order_U[0]] = True
+    return places_N[taken_U[np.searchsorted(unit_U, unit_N)]]
+
+
+def _units(
+    ids_T: NDArray[np.int64],
+    layout: SequenceLayout,
+    spec: MaskingSpec,
+    vocabulary: Vocabulary,
+    draw: np.random.Generator,
+) -> NDArray[np.int64]:
+    """A number for each token, equal for tokens that are hidden together."""
+    if spec.unit == "token":
+        return np.arange(len(ids_T))
+    begins_T = ~vocabulary.continues_V[ids_T] | vocabulary.special_V[ids_T]
+    begins_T[layout.offsets[:-1]] = True
+    after_special = np.concatenate(([False], vocabulary.special_V[ids_T][:-1]))
+    begins_T |= after_special
+    word_T = np.cumsum(begins_T) - 1
+    if spec.unit == "word":
+        return word_T
+    # Words are laid into runs whose lengths are drawn; a run ends early where its text does.
+    words = int(word_T[-1]) + 1
+    weights = 1 / np.arange(1, spec.longest + 1)
+    lengths = draw.choice(np.arange(1, spec.longest + 1), size=words, p=weights / weights.sum())
+    run_of_word = np.repeat(np.arange(words), lengths)[:words]
+    fixed_W = (vocabulary.special_V[ids_T] | after_special)[np.flatnonzero(begins_T)]
+    changes = np.concatenate(([True], run_of_word[1:] != run_of_word[:-1]))
+    run: NDArray[np.int64] = np.cumsum(changes | fixed_W) - 1
+    return run[word_T]
+
+
+def _put(
+    ids_T: NDArray[np.int64],
+    chosen_M: NDArray[np.int64],
+    spec: MaskingSpec,
+    vocabulary: Vocabulary,
+    draw: np.random.Generator,
+) -> NDArray[np.int64]:
+    masked, random = INSTEAD[spec.instead]
+    hidden_T, fate_M = ids_T.copy(), draw.random(len(chosen_M))
+    hidden_T[chosen_M[fate_M < masked]] = vocabulary.mask_id
+    drawn = chosen_M[(fate_M >= masked) & (fate_M < masked + random)]
+    words = np.flatnonzero(~vocabulary.special_V)
+    hidden_T[drawn] = words[draw.integers(len(words), size=len(drawn))]
+    return hidden_T

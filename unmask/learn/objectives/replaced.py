@@ -1,0 +1,262 @@
+"""Replaced-token detection (Clark, Luong, Le & Manning 2020; He, Gao & Chen 2023).
+
+A small encoder, the generator, predicts masked words. Words drawn from its predictions stand in the text
+where tokens were masked, and the encoder that is kept, the discriminator, says of every token whether it
+was replaced. Both are trained at once; no gradient passes through the draw.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from unmask.errors import InvalidRequest
+from unmask.learn.objectives.generator import generator_spec, with_detector
+from unmask.learn.objectives.interface import Objective, Outcome, Piece
+from unmask.learn.objectives.masked import MaskedExample, masked_example, wrap
+from unmask.learn.objectives.masking import MaskingSpec
+from unmask.learn.objectives.prediction import LOGITS_AT_ONCE, selected_cross_entropy
+from unmask.learn.objectives.sharing import Sharing, export, share
+from unmask.learn.vocabulary import Vocabulary
+from unmask.model.decoder import decode, why_no_decoder
+from unmask.model.encoder import Encoder
+from unmask.model.heads import MaskedPredictor
+from unmask.model.spec.check import require_positive
+
+
+@dataclass(frozen=True)
+class ReplacedSpec:
+    """How tokens are replaced and what the encoders share. Defaults are those of ELECTRA's code."""
+
+    width_share: float = 0.25
+    """Width of the generator; 1/3 for ELECTRA's base size, 1 for DeBERTa v3."""
+    layers_share: float = 1.0
+    """Its layers; 1/2 for DeBERTa v3."""
+    sharing: Sharing = "tied"
+    """``gradient_disentangled`` for DeBERTa v3; see `unmask.learn.objectives.sharing`."""
+    weight: float = 50.0
+    """What the discriminator's loss is multiplied by; DeBERTa v3's code has 10 unless told."""
+    temperature: float = 1.0
+    """Logits are divided by it before words are drawn; the generator's own loss knows none."""
+    disallow_correct: bool = False
+    """The right word is never drawn."""
+    masking: MaskingSpec = field(default_factory=lambda: MaskingSpec(instead="electra"))
+    """All chosen tokens are replaced, those too that the generator saw; DeBERTa v3 masks all of them."""
+
+    def __post_init__(self) -> None:
+        require_positive("temperature", self.temperature)
+        if not self.weight >= 0:
+            raise InvalidRequest(f"weight is {self.weight}; it must be at least 0")
+
+
+DEBERTA_V3 = ReplacedSpec(
+    width_share=1.0,
+    layers_share=0.5,
+    sharing="gradient_disentangled",
+    masking=MaskingSpec(instead="mask"),
+)
+"""As He, Gao & Chen 2023 write it."""
+
+
+@dataclass(frozen=True, eq=False)
+class ReplacedExample(MaskedExample):
+    """Texts with tokens hidden, what they were, and a number for each that decides what replaces it."""
+
+    draws_M: NDArray[np.float64]
+    """Uniform on 0 to 1."""
+
+
+class ReplacedTokenDetection(Objective[ReplacedExample]):
+    """Masked language modelling of a generator plus ``weight`` times detection of what it replaced.
+
+    Terms: ``masked``, a mean over chosen tokens (``masked/loss``, ``masked/accuracy``), and ``replaced``, a
+    mean over all tokens, special ones too: ``replaced/loss``, ``replaced/accuracy``, and the shares of
+    tokens that are replaced (``replaced/true``), said to be (``replaced/said``) and both
+    (``replaced/found``). Precision is found / said, recall found / true.
+
+    A chosen token for which the very same word is drawn counts as not replaced.
+
+    Args:
+        discriminator: the encoder that is kept. Without a head for replaced tokens it is given one, in a
+            copy, and loses its other heads; see `discriminator_spec`.
+        vocabulary: special tokens.
+        spec: the rest.
+        generator: instead of a fresh one of the spec's shares, see `generator_spec`.
+
+    Raises:
+        InvalidRequest: the generator predicts no words, or the tables to be shared differ in shape.
+    """
+
+    def __init__(
+        self,
+        discriminator: Encoder,
+        vocabulary: Vocabulary,
+        spec: ReplacedSpec | None = None,
+        generator: Encoder | None = None,
+    ) -> None:
+        super().__init__()
+        self.spec = spec = spec or ReplacedSpec()
+        if generator is None:
+            generator = _fresh_generator(discriminator, spec)
+        self.role = _role(generator)
+        self.discriminator = with_detector(discriminator)
+        self.generator = generator
+        self.vocabulary = vocabulary
+        self.shared = share(self.discriminator, generator, spec.sharing)
+
+    def prepare(self, pieces: Sequence[Piece], draw: np.random.Generator, progress: float) -> ReplacedExample:
+        """[CLS] piece [SEP] for each piece, with tokens hidden."""
+        masked = masked_example(
+            wrap(pieces, self.vocabulary), self.vocabulary, self.spec.masking, draw, progress
+        )
+        return ReplacedExample(
+            counts={**masked.counts, "replaced": masked.tokens},
+            tokens=masked.tokens,
+            sequences=masked.sequences,
+            batch=masked.batch,
+            chosen_M=masked.chosen_M,
+            targets_M=masked.targets_M,
+            draws_M=draw.random(len(masked.chosen_M)),
+        )
+
+    def forward(self, example: ReplacedExample, totals: Mapping[str, int]) -> Outcome:
+        """Both sums, each divided by its number in the global batch, the second multiplied by the weight."""
+        masked, right, words_M = self.propose(example)
+        detected, sums = self.detect(example, words_M)
+        loss = masked / totals["masked"] + self.spec.weight * detected / totals["replaced"]
+        return Outcome(loss, {"masked/loss": masked.detach(), "masked/accuracy": right.detach(), **sums})
+
+    def propose(self, example: ReplacedExample) -> tuple[Tensor, Tensor, Tensor]:
+        """The generator's part: its sum of cross-entropies, how many are right, and words drawn, (M,)."""
+        encoder, batch = self.generator, example.batch
+        ids_T, segments_T, chosen_M, targets_M, draws_M = _on(
+            encoder.device,
+            *(batch.ids_T, batch.segments_T, example.chosen_M, example.targets_M, example.draws_M),
+        )
+        if self.role == "enhanced":
+            x_MD = decode(encoder, ids_T, batch.layout, segments_T, selected_M=chosen_M)
+        else:
+            x_MD = encoder(ids_T, batch.layout, segments_T)[chosen_M]
+        head = encoder.heads[self.role]
+        assert isinstance(head, MaskedPredictor)
+        state_ME, matrix_VE, bias_V = head.factors(x_MD, encoder.embedding.words.weight)
+        loss, right = selected_cross_entropy(state_ME, matrix_VE, bias_V, targets_M)
+        words_M = draw_words(
+            state_ME,
+            matrix_VE,
+            bias_V,
+            draws_M,
+            temperature=self.spec.temperature,
+            never_M=targets_M if self.spec.disallow_correct else None,
+        )
+        return loss, right, words_M
+
+    def detect(self, example: ReplacedExample, words_M: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """The discriminator's part: its sum of binary cross-entropies, in nats, and what to report."""
+        encoder, batch = self.discriminator, example.batch
+        ids_T, segments_T, chosen_M, targets_M = _on(
+            words_M.device, batch.ids_T, batch.segments_T, example.chosen_M, example.targets_M
+        )
+        # Chosen tokens that were left or drawn at random are replaced too.
+        ids_T = ids_T.index_copy(0, chosen_M, words_M)
+        truth_T = torch.zeros_like(ids_T, dtype=torch.bool).index_copy(0, chosen_M, words_M != targets_M)
+        x_TD = encoder(ids_T, batch.layout, segments_T)
+        logits_T = encoder.logits("replaced", x_TD, batch.layout).squeeze(-1)
+        logits_T = logits_T.to(torch.promote_types(logits_T.dtype, torch.float32))
+        loss = functional.binary_cross_entropy_with_logits(
+            logits_T, truth_T.to(logits_T.dtype), reduction="sum"
+        )
+        said_T = logits_T > 0
+        return loss, {
+            "replaced/loss": loss.detach(),
+            "replaced/accuracy": (said_T == truth_T).sum(),
+            "replaced/true": truth_T.sum(),
+            "replaced/said": said_T.sum(),
+            "replaced/found": (said_T & truth_T).sum(),
+        }
+
+    def encoders(self) -> Mapping[str, Encoder]:
+        """The discriminator, with tables of its own where it reads the generator's, and the generator."""
+        return {"": export(self.discriminator), "generator": self.generator}
+
+
+@torch.no_grad()
+def draw_words(
+    state_ME: Tensor,
+    words_VE: Tensor,
+    bias_V: Tensor | None,
+    draws_M: Tensor,
+    *,
+    temperature: float = 1.0,
+    never_M: Tensor | None = None,
+) -> Tensor:
+    """One word a row, drawn from ``softmax((state words^T + bias) / temperature)``; ids of shape (M,).
+
+    By inversion: the first word at which the cumulative probability exceeds the row's draw. It needs one
+    number a row, made on the host, where Gumbel noise (as ELECTRA's code has it) needs one a word; so words
+    do not depend on a device's random numbers. Sums are in float32 or better.
+
+    Args:
+        state_ME: states that predict.
+        words_VE: a vector a word.
+        bias_V: a number a word, or None.
+        draws_M: uniform numbers, at least 0 and below 1.
+        temperature: below 1 sharpens.
+        never_M: a word a row that is not to be drawn; None rules out none.
+    """
+    kind = state_ME.device.type
+    if torch.is_autocast_enabled(kind):  # the type of the loss's products
+        state_ME = state_ME.to(torch.get_autocast_dtype(kind))
+    exact = torch.promote_types(state_ME.dtype, torch.float32)
+    matrix_VE = words_VE.to(state_ME.dtype)
+    # A draw that rounds to 1 would lie beyond the last word.
+    draws_M = draws_M.to(exact).clamp(max=1 - torch.finfo(exact).eps / 2)
+    step = max(1, LOGITS_AT_ONCE * (1 if kind == "cpu" else 64) // len(words_VE))
+    drawn = []
+    for first in range(0, len(state_ME), step):
+        rows = slice(first, first + step)
+        with torch.autocast(kind, enabled=False):
+            logits_RV = functional.linear(state_ME[rows], matrix_VE).to(exact)
+        if bias_V is not None:
+            logits_RV += bias_V
+        if never_M is not None:
+            logits_RV.scatter_(1, never_M[rows, None], -torch.inf)
+        logits_RV -= logits_RV.amax(-1, keepdim=True)
+        sums_RV = (logits_RV / temperature).exp_().cumsum(-1)
+        wanted_R1 = draws_M[rows, None] * sums_RV[:, -1:]
+        drawn.append(torch.searchsorted(sums_RV, wanted_R1, right=True).squeeze(-1))
+    return torch.cat(drawn)
+
+
+def _on(device: torch.device, *arrays: NDArray[Any]) -> Iterator[Tensor]:
+    return (torch.from_numpy(array).to(device) for array in arrays)
+
+
+def _fresh_generator(discriminator: Encoder, spec: ReplacedSpec) -> Encoder:
+    smaller = generator_spec(discriminator.spec, width_share=spec.width_share, layers_share=spec.layers_share)
+    if spec.sharing == "none" and smaller.width < smaller.embedding.width:
+        # A table of its own need not be wider than the rest.
+        smaller = generator_spec(
+            discriminator.spec,
+            width_share=spec.width_share,
+            layers_share=spec.layers_share,
+            embedding_width=smaller.width,
+        )
+    made = Encoder(smaller, kernel=discriminator.kernel)
+    return made.to(device=discriminator.device, dtype=discriminator.embedding.words.weight.dtype)
+
+
+def _role(generator: Encoder) -> str:
+    if why_no_decoder(generator.spec) is None:
+        return "enhanced"
+    if "masked" not in generator.heads:
+        has = ", ".join(generator.heads) or "none"
+        raise InvalidRequest(
+            f"the generator has no head that predicts masked words (heads: {has}); give its spec a MaskedLM"
+        )
+    return "masked"

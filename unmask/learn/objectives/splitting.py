@@ -1,0 +1,156 @@
+"""Pieces of text split into two segments, and segments exchanged between documents or swapped.
+
+A piece is split after the end of a sentence, any of them with equal chance, or between any two words where
+no sentence ends inside it. A word is never split.
+
+Exchanged segments must not be told from others by their length or by how they begin. So pieces of different
+documents are made partners first; partners are split where their second parts are nearest in length; and
+only then is it drawn whether the two exchange them. BERT instead draws a second segment for each first one
+and cuts it; here no text is read twice in a micro-batch, and its number of tokens stays the same.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.learn.objectives.interface import Piece
+from unmask.learn.vocabulary import Vocabulary
+
+PLACES_COMPARED = 64
+"""Of the places where a partner may be split, as many drawn ones are compared at most."""
+
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Segments:
+    """Two segments for each piece, in the order of pieces."""
+
+    firsts: list[Ids]
+    seconds: list[Ids]
+    """Empty where a piece cannot be split."""
+    labels_S: NDArray[np.int64]
+    """1 where the second does not follow the first."""
+    alone: int
+    """Pieces that could be split and found no partner."""
+    cut_tokens: int
+    """Tokens left out because a pair was too long."""
+
+
+def places(ids_N: Ids, vocabulary: Vocabulary) -> NDArray[np.int64]:
+    """Where a piece may be split, in rising order: at least 1, the first token of the second segment.
+
+    After every end of a sentence inside the piece; where there is none, between every two words.
+    """
+    between = np.flatnonzero(~vocabulary.continues_V[ids_N[1:]]) + 1
+    if vocabulary.ends_V is None:
+        return between
+    ends = between[vocabulary.ends_V[ids_N[between - 1]]]
+    # Of an ellipsis or "?!" the last mark ends the sentence.
+    ends = ends[~vocabulary.ends_V[ids_N[ends]]]
+    return ends if len(ends) else between
+
+
+def swap(
+    pieces: Sequence[Piece], vocabulary: Vocabulary, draw: np.random.Generator, *, share: float = 0.5
+) -> Segments:
+    """Each piece split in two, which change places with probability ``share`` (label 1)."""
+    firsts, seconds = [], []
+    labels_S = np.zeros(len(pieces), dtype=np.int64)
+    for number, piece in enumerate(pieces):
+        found = places(piece.ids, vocabulary)
+        first, second = _split(piece.ids, _drawn_place(found, len(piece.ids), draw))
+        if len(second) and draw.random() < share:
+            first, second = second, first
+            labels_S[number] = 1
+        firsts.append(first)
+        seconds.append(second)
+    return Segments(firsts, seconds, labels_S, alone=0, cut_tokens=0)
+
+
+def exchange(
+    pieces: Sequence[Piece],
+    vocabulary: Vocabulary,
+    draw: np.random.Generator,
+    *,
+    share: float = 0.5,
+    longest: int | None = None,
+) -> Segments:
+    """Each piece split in two; with probability ``share`` partners exchange their second parts (label 1).
+
+    Args:
+        pieces: those that find no partner of another document stay as they are (label 0).
+        vocabulary: where words begin and sentences end.
+        draw: decides everything that is random.
+        share: of the pairs of partners, those that exchange.
+        longest: tokens of the longest pair of segments; an exchanged part that makes one longer loses its
+            end. None for no limit.
+    """
+    found = [places(piece.ids, vocabulary) for piece in pieces]
+    free = [number for number, some in enumerate(found) if len(some)]
+    partners = pair_up([pieces[number].document for number in free], draw)
+    at = {number: _drawn_place(found[number], len(pieces[number].ids), draw) for number in free}
+    exchanged: list[tuple[int, int]] = []
+    for left, right in ((free[a], free[b]) for a, b in partners):
+        lengths = len(pieces[left].ids), len(pieces[right].ids)
+        at[left], at[right] = _like_places(found[left], found[right], lengths, draw)
+        if draw.random() < share:
+            exchanged.append((left, right))
+    parts = [_split(piece.ids, at.get(number, len(piece.ids))) for number, piece in enumerate(pieces)]
+    firsts, seconds = [first for first, _ in parts], [second for _, second in parts]
+    labels_S = np.zeros(len(pieces), dtype=np.int64)
+    cut_tokens = 0
+    for left, right in exchanged:
+        seconds[left], seconds[right] = seconds[right], seconds[left]
+        for number in (left, right):
+            labels_S[number] = 1
+            room = len(seconds[number]) if longest is None else max(1, longest - len(firsts[number]))
+            cut_tokens += max(0, len(seconds[number]) - room)
+            seconds[number] = seconds[number][:room]
+    return Segments(firsts, seconds, labels_S, len(free) - 2 * len(partners), cut_tokens)
+
+
+def pair_up(documents: Sequence[int], draw: np.random.Generator) -> list[tuple[int, int]]:
+    """Partners of different documents, at random and as many as there can be, as pairs of numbers.
+
+    Sorted by document, everyone's partner is half the number away, and no document reaches that far once
+    the one with most has lost what nobody is left for.
+    """
+    order = draw.permutation(len(documents))
+    values, group, sizes = np.unique(
+        np.asarray(documents, dtype=np.int64)[order], return_inverse=True, return_counts=True
+    )
+    if len(values) < 2:
+        return []
+    largest = int(sizes.argmax())
+    surplus = max(2 * int(sizes[largest]) - len(documents), len(documents) % 2)
+    ranks = draw.permutation(len(values))[group]
+    sorted_N = np.argsort(ranks, kind="stable")
+    kept = order[sorted_N[~np.isin(sorted_N, np.flatnonzero(group == largest)[:surplus])]]
+    half = len(kept) // 2
+    return list(zip(kept[:half].tolist(), kept[half:].tolist(), strict=True))
+
+
+def _drawn_place(found: NDArray[np.int64], length: int, draw: np.random.Generator) -> int:
+    """One of the places; ``length``, the piece's end, where there is none."""
+    return int(found[draw.integers(len(found))]) if len(found) else length
+
+
+def _like_places(
+    left: NDArray[np.int64], right: NDArray[np.int64], lengths: tuple[int, int], draw: np.random.Generator
+) -> tuple[int, int]:
+    """A place in each of two pieces such that what follows is nearest in length; ties are drawn."""
+    left, right = (
+        some if len(some) <= PLACES_COMPARED else draw.choice(some, PLACES_COMPARED, replace=False)
+        for some in (left, right)
+    )
+    apart_LR = np.abs((lengths[0] - left)[:, None] - (lengths[1] - right)[None, :])
+    best = np.flatnonzero(apart_LR == apart_LR.min())
+    row, column = divmod(int(best[draw.integers(len(best))]), len(right))
+    return int(left[row]), int(right[column])
+
+
+def _split(ids_N: Ids, place: int) -> tuple[Ids, Ids]:
+    return ids_N[:place], ids_N[place:]

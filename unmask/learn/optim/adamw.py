@@ -1,0 +1,106 @@
+"""AdamW and StableAdamW as functions of lists of tensors; all update in place."""
+
+import torch
+from torch import Tensor
+
+from unmask.learn.optim.spread import gathered
+
+
+def adamw(
+    values: list[Tensor],
+    gradients: list[Tensor],
+    firsts: list[Tensor],
+    seconds: list[Tensor],
+    *,
+    step: int,
+    rate: float,
+    betas: tuple[float, float],
+    eps: float,
+    decay: float,
+) -> None:
+    """One step of AdamW (Loshchilov and Hutter 2019), in one fused kernel.
+
+    ``m = b1 m + (1 - b1) g``, ``v = b2 v + (1 - b2) g^2``, then with ``M = m / (1 - b1^step)`` and
+    ``V = v / (1 - b2^step)``: ``p = (1 - decay) p - rate M / (sqrt(V) + eps)``.
+
+    Args:
+        values: p, all of one device and dtype, as are the next three.
+        gradients: g, laid out in memory as their values are.
+        firsts: m.
+        seconds: v.
+        step: the number of this step, from 1.
+        rate: the learning rate of this step.
+        betas: b1 and b2.
+        eps: see above.
+        decay: the share of p that is taken off.
+    """
+    # A filled tensor on the device rather than a copy to it, so that nothing waits.
+    count = torch.full((), float(step), dtype=torch.float32, device=values[0].device)
+    torch._fused_adamw_(
+        values,
+        gradients,
+        firsts,
+        seconds,
+        [],
+        [count] * len(values),
+        lr=rate,
+        beta1=betas[0],
+        beta2=betas[1],
+        weight_decay=decay / rate if rate > 0 else 0.0,
+        eps=eps,
+        amsgrad=False,
+        maximize=False,
+    )
+
+
+def stable_adamw(
+    values: list[Tensor],
+    gradients: list[Tensor],
+    firsts: list[Tensor],
+    seconds: list[Tensor],
+    *,
+    step: int,
+    rate: float,
+    betas: tuple[float, float],
+    eps: float,
+    decay: float,
+) -> None:
+    """One step of StableAdamW (Wortsman et al. 2023, algorithm 2): AdamW with Adafactor's update clipping.
+
+    With ``r = max(1, sqrt(mean(g^2 / max(V, eps^2))))`` for each tensor alone, rate and decay of that tensor
+    are divided by r: where gradients are suddenly larger than V remembers, the step is shorter. Arguments as
+    those of `adamw`, but that no layout in memory is asked for. The paper's moments with changing betas are
+    equal to M and V.
+    """
+    if values[0].device.type == "cpu" and len(values) > 1:
+        # One tensor at a time stays in the processor's cache from one operation to the next.
+        for value, gradient, first, second in zip(values, gradients, firsts, seconds, strict=True):
+            stable_adamw(
+                [value],
+                [gradient],
+                [first],
+                [second],
+                step=step,
+                rate=rate,
+                betas=betas,
+                eps=eps,
+                decay=decay,
+            )
+        return
+    b1, b2 = betas
+    torch._foreach_lerp_(firsts, gradients, 1 - b1)
+    torch._foreach_mul_(seconds, b2)
+    torch._foreach_addcmul_(seconds, gradients, gradients, 1 - b2)
+    roots = torch._foreach_sqrt(seconds)
+    torch._foreach_mul_(roots, (1 - b2**step) ** -0.5)
+    ratios = torch._foreach_div(gradients, torch._foreach_clamp_min(roots, eps))
+    sizes = [value.numel() ** -0.5 for value in values]
+    norms = [gathered(norm) for norm in torch._foreach_norm(ratios)]
+    shorter = torch._foreach_clamp_min(torch._foreach_mul(norms, sizes), 1.0)
+    torch._foreach_add_(roots, eps)
+    updates = torch._foreach_div(firsts, roots)
+    torch._foreach_mul_(updates, rate / (1 - b1**step))
+    if decay:
+        torch._foreach_add_(updates, values, alpha=decay)
+    torch._foreach_div_(updates, shorter)
+    torch._foreach_sub_(values, updates)

@@ -1,0 +1,232 @@
+"""An optimiser for a module from its spec."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from unmask.errors import InvalidRequest
+from unmask.learn.optim.adamw import adamw, stable_adamw
+from unmask.learn.optim.clip import clip_gradients
+from unmask.learn.optim.groups import Placed, place_parameters
+from unmask.learn.optim.muon import muon
+from unmask.learn.optim.spec import OptimiserSpec
+from unmask.learn.optim.spread import is_spread
+
+
+def build_optimiser(module: nn.Module, spec: OptimiserSpec) -> "Optimiser":
+    """The optimiser that ``spec`` describes, for every parameter of ``module`` that requires a gradient.
+
+    Raises:
+        InvalidRequest: there is no such parameter.
+    """
+    return Optimiser(place_parameters(module), spec)
+
+
+class Optimiser(torch.optim.Optimizer):
+    """AdamW, StableAdamW or Muon over groups of parameters, each with its rate and decay.
+
+    What it keeps for a parameter: ``step``, a float32 scalar on the host; ``first`` and ``second`` moments,
+    or Muon's ``momentum``; and for a parameter of 16 bits ``master``, the float32 value that steps add up in
+    and that the parameter is a rounded copy of. Moments are float32 too (float64 for float64 parameters).
+
+    A loaded state brings those and the schedule's factor. Rates, decay and other numbers remain those of the
+    spec this optimiser was built from, so that a run may go on with others.
+
+    Args:
+        placed: parameters and how they are to be moved.
+        spec: which optimiser.
+    """
+
+    def __init__(self, placed: Iterable[Placed], spec: OptimiserSpec) -> None:
+        self.spec = spec
+        placed = list(placed)
+        self._parts = {one.parameter: one.parts for one in placed}
+        super().__init__(list(_groups(placed, spec)), {})
+
+    def set_learning_rate(self, factor: float) -> None:
+        """From now on every group's learning rate is its highest times ``factor``."""
+        for group in self.param_groups:
+            group["factor"] = factor
+            group["lr"] = group["base_lr"] * factor
+
+    def clip(self) -> float:
+        """`clip_gradients` with the spec's limit: the norm of all gradients before; waits for the device."""
+        return float(clip_gradients(self._parts, self.spec.clip))
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Move every parameter that has a gradient; the others, and what is kept for them, stay.
+
+        Raises:
+            InvalidRequest: a closure is given, or a gradient is sparse.
+        """
+        if closure is not None:
+            raise InvalidRequest("the optimiser takes no closure; compute gradients first, then call step()")
+        for group in self.param_groups:
+            batches: dict[tuple[Any, ...], list[nn.Parameter]] = {}
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
+                if parameter.grad.is_sparse:
+                    raise InvalidRequest("a gradient is sparse; use embeddings with sparse=False")
+                state = self._kept(parameter, group["kind"])
+                state["step"] += 1
+                key = (parameter.device, parameter.dtype, is_spread(parameter), int(state["step"]))
+                batches.setdefault(key, []).append(parameter)
+            for (*_, count), parameters in batches.items():
+                self._move(parameters, group, count)
+
+    def _kept(self, parameter: nn.Parameter, kind: str) -> dict[str, Any]:
+        state: dict[str, Any] = self.state[parameter]
+        if not state:
+            dtype = _wide(parameter)
+            state["step"] = torch.zeros((), dtype=torch.float32)
+            for name in _moments(kind):
+                state[name] = torch.zeros_like(parameter, dtype=dtype)
+            if parameter.dtype != dtype:
+                state["master"] = parameter.detach().to(dtype)
+        return state
+
+    def _move(self, parameters: list[nn.Parameter], group: dict[str, Any], count: int) -> None:
+        states = [self.state[parameter] for parameter in parameters]
+        masters = [state["master"] for state in states if "master" in state]
+        values: list[Tensor] = masters or [parameter.detach() for parameter in parameters]
+        gradients = [
+            _laid_out(parameter.grad, value) for parameter, value in zip(parameters, values, strict=True)
+        ]
+        rate = float(group["lr"])
+        # The share of a weight that decay takes off; the schedule's factor is in it either way.
+        decay = group["weight_decay"] * (rate / group["base_lr"] if group["decoupled"] else rate)
+        if group["kind"] == "muon":
+            muon(
+                values,
+                gradients,
+                [state["momentum"] for state in states],
+                [self._parts[parameter] for parameter in parameters],
+                rate=rate,
+                decay=decay,
+                momentum=group["momentum"],
+                nesterov=group["nesterov"],
+                iterations=group["iterations"],
+            )
+        else:
+            update = adamw if group["kind"] == "adamw" else stable_adamw
+            update(
+                values,
+                gradients,
+                [state["first"] for state in states],
+                [state["second"] for state in states],
+                step=count,
+                rate=rate,
+                decay=decay,
+                betas=group["betas"],
+                eps=group["eps"],
+            )
+        if masters:
+            torch._foreach_copy_(list[Tensor](parameters), masters)
+
+    @torch.no_grad()
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take over a state; its tensors are copied.
+
+        Raises:
+            InvalidRequest: it belongs to other parameters or another kind of optimiser: groups, their number,
+                shapes or what is kept differ. Nothing is taken over then.
+        """
+        saved = state_dict["param_groups"]
+        described = [(group["name"], len(group["params"])) for group in saved]
+        expected = [(group["name"], len(group["params"])) for group in self.param_groups]
+        if described != expected:
+            raise InvalidRequest(
+                f"the state has groups of parameters {described} and this optimiser {expected}; "
+                "build it from the spec and the module of the run that saved it"
+            )
+        states: dict[Tensor, dict[str, Tensor]] = {}
+        for group, theirs in zip(self.param_groups, saved, strict=True):
+            for parameter, index in zip(group["params"], theirs["params"], strict=True):
+                if index in state_dict["state"]:
+                    states[parameter] = _copied(parameter, group["kind"], state_dict["state"][index])
+        for group, theirs in zip(self.param_groups, saved, strict=True):
+            group["factor"] = theirs["factor"]
+            group["lr"] = group["base_lr"] * group["factor"]
+        self.state.clear()
+        self.state.update(states)
+
+
+def _moments(kind: str) -> tuple[str, ...]:
+    return ("momentum",) if kind == "muon" else ("first", "second")
+
+
+def _wide(parameter: nn.Parameter) -> torch.dtype:
+    """What moments and sums of steps are kept in."""
+    return torch.promote_types(parameter.dtype, torch.float32)
+
+
+def _copied(parameter: nn.Parameter, kind: str, kept: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A state's own tensors. A master is made or left out where the parameter's dtype is another now."""
+    names = {"step", *_moments(kind)}
+    if kept.keys() - {"master"} != names:
+        raise InvalidRequest(
+            f"the state keeps {', '.join(sorted(kept))} for a parameter and {kind} keeps "
+            f"{', '.join(sorted(names))}; load it into the kind of optimiser that saved it"
+        )
+    copied = {}
+    for name, tensor in kept.items():
+        if name == "step":
+            copied[name] = tensor.detach().to("cpu", torch.float32, copy=True)
+            continue
+        if tensor.shape != parameter.shape:
+            raise InvalidRequest(
+                f"the state's {name} has shape {tuple(tensor.shape)} and its parameter "
+                f"{tuple(parameter.shape)}; load the state of the same module"
+            )
+        copied[name] = tensor.detach().to(parameter.device, _wide(parameter), copy=True)
+    if parameter.dtype == _wide(parameter):
+        copied.pop("master", None)
+    elif "master" not in copied:
+        copied["master"] = parameter.detach().to(_wide(parameter))
+    return copied
+
+
+def _laid_out(gradient: Tensor | None, value: Tensor) -> Tensor:
+    """A gradient in the dtype and the memory layout of its value."""
+    assert gradient is not None
+    if gradient.dtype == value.dtype and gradient.stride() == value.stride():
+        return gradient
+    return torch.empty_like(value).copy_(gradient)
+
+
+def _groups(placed: list[Placed], spec: OptimiserSpec) -> Iterable[dict[str, Any]]:
+    """The groups of a spec that have members: ``muon``, ``decayed``, ``plain``, in this order."""
+    with_muon = spec.kind == "muon"
+    kind = spec.rest if spec.kind == "muon" else spec.kind
+    moments = {"betas": spec.betas, "eps": spec.eps}
+    muon_rate = spec.learning_rate if spec.muon_learning_rate is None else spec.muon_learning_rate
+    muon_decay = spec.weight_decay if spec.muon_weight_decay is None else spec.muon_weight_decay
+    turning = {
+        "momentum": spec.muon_momentum,
+        "nesterov": spec.muon_nesterov,
+        "iterations": spec.muon_iterations,
+    }
+    matrices = [one for one in placed if with_muon and one.parts]
+    others = [one for one in placed if not (with_muon and one.parts)]
+    decayed, plain = [one for one in others if one.decays], [one for one in others if not one.decays]
+    for name, members, how, rate, decay, own in (
+        ("muon", matrices, "muon", muon_rate, muon_decay, turning),
+        ("decayed", decayed, kind, spec.learning_rate, spec.weight_decay, moments),
+        ("plain", plain, kind, spec.learning_rate, 0.0, moments),
+    ):
+        if members:
+            yield {
+                "params": [one.parameter for one in members],
+                "name": name,
+                "kind": how,
+                "lr": rate,
+                "base_lr": rate,
+                "factor": 1.0,
+                "weight_decay": decay,
+                "decoupled": spec.decoupled,
+                **own,
+            }

@@ -1,0 +1,76 @@
+"""Which parameters decay, and which are matrices that Muon moves."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from torch import nn
+
+from unmask.errors import InvalidRequest
+from unmask.model.heads import PoolerLayer
+from unmask.model.heads.predictors import ResidualTransformLayer, TransformLayer
+from unmask.model.layers import Block
+from unmask.model.layers.attention import SoftmaxMixer
+from unmask.model.layers.global_attention import GlobalAttention
+from unmask.model.layers.linear_attention import LinearMixer
+from unmask.model.layers.parts import GatedNetwork
+
+HIDDEN = (Block, TransformLayer, ResidualTransformLayer, PoolerLayer)
+"""Modules whose linear layers map hidden states to hidden states; embeddings and outputs lie outside."""
+
+STACKED: tuple[tuple[type[nn.Module], str, int], ...] = (
+    (SoftmaxMixer, "qkv", 3),
+    (LinearMixer, "qkv", 3),
+    (GlobalAttention, "qkv", 3),
+    (GatedNetwork, "inner", 2),
+)
+"""Linear layers that are several of equal size, one below the other: module, name, how many."""
+
+NORMS = (nn.LayerNorm, nn.RMSNorm)
+
+
+@dataclass(frozen=True, eq=False)
+class Placed:
+    """A parameter and how it is to be moved."""
+
+    name: str
+    parameter: nn.Parameter
+    decays: bool
+    """Weights of two axes or more, embeddings among them, but no norm and no bias."""
+    parts: int
+    """0 if Muon has no business with it; else how many matrices are stacked along its first axis."""
+
+
+def place_parameters(module: nn.Module) -> list[Placed]:
+    """Every trained parameter once, in the order of `nn.Module.named_parameters`.
+
+    A parameter of two modules, such as a tied output, is a matrix of Muon's only if it is one in both.
+
+    Raises:
+        InvalidRequest: nothing is to be trained.
+    """
+    found: dict[nn.Parameter, Placed] = {}
+    for name, parameter, decays, parts in _walk(module, "", hidden=False, stacked={}):
+        if not parameter.requires_grad:
+            continue
+        first = found.get(parameter, Placed(name, parameter, decays, parts))
+        found[parameter] = replace(first, decays=first.decays and decays, parts=min(first.parts, parts))
+    if not found:
+        raise InvalidRequest(
+            "the module has no parameter that requires a gradient, so nothing can be trained"
+        )
+    return list(found.values())
+
+
+def _walk(
+    module: nn.Module, prefix: str, *, hidden: bool, stacked: dict[nn.Module, int]
+) -> Iterator[tuple[str, nn.Parameter, bool, int]]:
+    hidden = hidden or isinstance(module, HIDDEN)
+    for kind, child, parts in STACKED:
+        if isinstance(module, kind):
+            stacked = stacked | {getattr(module, child): parts}
+    for name, parameter in module.named_parameters(recurse=False):
+        decays = parameter.ndim >= 2 and not name.endswith("bias") and not isinstance(module, NORMS)
+        matrix = hidden and name == "weight" and isinstance(module, nn.Linear)
+        yield prefix + name, parameter, decays, stacked.get(module, 1) if matrix else 0
+    for name, child_module in module.named_children():
+        yield from _walk(child_module, f"{prefix}{name}.", hidden=hidden, stacked=stacked)

@@ -1,0 +1,159 @@
+"""How the learning rate and other numbers change over a run, as functions of the step."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from unmask.errors import InvalidRequest
+
+Kind = Literal["constant", "linear", "cosine", "inverse_sqrt", "wsd"]
+Shape = Literal["linear", "cosine", "one_minus_sqrt"]
+
+WARMUP_SHARE = 0.02
+DECAY_SHARE = 0.4
+
+
+@dataclass(frozen=True)
+class ScheduleSpec:
+    """A warm-up and what comes after it.
+
+    Raises:
+        InvalidRequest: a number outside its range, both steps and a share, or a decay that has no meaning.
+    """
+
+    kind: Kind = "wsd"
+    """After the warm-up: ``constant``; ``linear`` or ``cosine`` down to the end of the run; ``inverse_sqrt``
+    (Vaswani et al. 2017); or ``wsd``, constant and then a decay (warm-up, stable, decay)."""
+    warmup_steps: int | None = None
+    """Steps in which the factor rises in equal parts to 1; the last of them has 1. 0 for none."""
+    warmup_share: float | None = None
+    """The same as a share of the run, instead. With neither it is 0.02."""
+    decay_steps: int | None = None
+    """For ``wsd``, over how many steps at the end the factor falls."""
+    decay_share: float | None = None
+    """The same as a share of the run, instead. With neither it is 0.4."""
+    decay_shape: Shape = "linear"
+    """For ``wsd``; ``one_minus_sqrt`` is ``1 - sqrt(progress)`` (Haegele et al. 2024)."""
+    floor: float = 0.0
+    """What the factor falls to at the end of the run."""
+
+    def __post_init__(self) -> None:
+        for name, value, allowed in (
+            ("kind", self.kind, get_args(Kind)),
+            ("decay_shape", self.decay_shape, get_args(Shape)),
+        ):
+            if value not in allowed:
+                raise InvalidRequest(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
+        for part in ("warmup", "decay"):
+            steps, share = getattr(self, f"{part}_steps"), getattr(self, f"{part}_share")
+            if steps is not None and share is not None:
+                raise InvalidRequest(f"{part}_steps is {steps} and {part}_share {share}; give one of the two")
+            if steps is not None and steps < 0:
+                raise InvalidRequest(f"{part}_steps must be at least 0, not {steps}")
+            if share is not None and not 0 <= share <= 1:
+                raise InvalidRequest(f"{part}_share must be from 0 to 1, not {share}")
+        if not 0 <= self.floor <= 1:
+            raise InvalidRequest(f"floor must be between 0 and 1, not {self.floor}")
+        if self.kind != "wsd" and not (self.decay_steps is None and self.decay_share is None):
+            raise InvalidRequest(
+                f"only kind wsd has a decay of its own length, not {self.kind}; leave it out"
+            )
+
+    def lengths(self, steps: float) -> tuple[float, float]:
+        """The steps of warm-up and of decay in a run of ``steps``; not always whole numbers.
+
+        Raises:
+            InvalidRequest: together they are longer than the run.
+        """
+        warmup = _length(self.warmup_steps, self.warmup_share, WARMUP_SHARE, steps)
+        decay = _length(self.decay_steps, self.decay_share, DECAY_SHARE, steps) if self.kind == "wsd" else 0.0
+        if warmup + decay > steps * (1 + 1e-9):
+            raise InvalidRequest(
+                f"warm-up and decay take {warmup + decay:g} steps of a run of {steps:g}; shorten them"
+            )
+        return warmup, decay
+
+
+def _length(given: float | None, share: float | None, otherwise: float, steps: float) -> float:
+    if given is not None:
+        return given
+    return (otherwise if share is None else share) * steps
+
+
+def factor(spec: ScheduleSpec, step: float, steps: float) -> float:
+    """What the learning rate is multiplied by at a step.
+
+    Args:
+        spec: the schedule.
+        step: steps taken before this one, from 0 to ``steps``.
+        steps: the length of the run.
+
+    Returns:
+        ``(step + 1) / warm-up`` in the warm-up. A decay begins at 1, with the first step after the warm-up
+        or, for ``wsd``, with the first of the last ``decay`` steps, and would reach ``floor`` at the step
+        ``steps``, which no run takes: no step is lost to a factor of 0.
+
+    Raises:
+        InvalidRequest: the step is not in the run, or warm-up and decay are longer than it.
+    """
+    if not 0 <= step <= steps:
+        raise InvalidRequest(f"step {step} is not between 0 and the {steps} steps of the run")
+    warmup, decay = spec.lengths(steps)
+    if step + 1 <= warmup:
+        return (step + 1) / warmup
+    match spec.kind:
+        case "constant":
+            return 1.0
+        case "inverse_sqrt":
+            return max(spec.floor, math.sqrt(max(warmup, 1.0) / (step + 1)))
+        case "linear" | "cosine":
+            return _fall(spec.kind, (step - warmup) / max(steps - warmup, 1.0), spec.floor)
+        case "wsd":
+            progress = (step - (steps - decay)) / decay if decay else 0.0
+            return _fall(spec.decay_shape, progress, spec.floor)
+
+
+def _fall(shape: Shape, progress: float, floor: float) -> float:
+    """From 1 at progress 0 and before, to ``floor`` at 1."""
+    progress = min(max(progress, 0.0), 1.0)
+    match shape:
+        case "linear":
+            left = 1 - progress
+        case "cosine":
+            left = (1 + math.cos(math.pi * progress)) / 2
+        case "one_minus_sqrt":
+            left = 1 - math.sqrt(progress)
+    return floor + (1 - floor) * left
+
+
+@dataclass(frozen=True)
+class Ramp:
+    """A number that goes in a straight line from ``start`` to ``end``, such as a batch size or a mask rate.
+
+    Raises:
+        InvalidRequest: the share is not between 0 and 1, or a number is not finite.
+    """
+
+    start: float
+    end: float
+    share: float = 1.0
+    """Over this share of the run; from there on it is ``end``."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.share <= 1:
+            raise InvalidRequest(f"a ramp's share of the run must be between 0 and 1, not {self.share}")
+        if not (math.isfinite(self.start) and math.isfinite(self.end)):
+            raise InvalidRequest(f"a ramp must go between finite numbers, not {self.start} and {self.end}")
+
+
+def ramp_value(ramp: Ramp, progress: float) -> float:
+    """The number at a share of the run, 0 to 1.
+
+    Raises:
+        InvalidRequest: progress is not between 0 and 1.
+    """
+    if not 0 <= progress <= 1:
+        raise InvalidRequest(f"progress must be between 0 and 1, not {progress}")
+    if progress >= ramp.share:
+        return ramp.end
+    return ramp.start + (ramp.end - ramp.start) * progress / ramp.share

@@ -1,0 +1,8 @@
+"""A pretraining run: what its file says, its loop, its checkpoints and its log."""
+
+from unmask.learn.pretrain.report import Silent, Watcher
+from unmask.learn.pretrain.run import Result, pretrain
+from unmask.learn.pretrain.settings import RunSettings, read_run
+from unmask.learn.pretrain.stopping import Stopped
+
+__all__ = ["Result", "RunSettings", "Silent", "Stopped", "Watcher", "pretrain", "read_run"]

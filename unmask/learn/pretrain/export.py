@@ -1,0 +1,168 @@
+"""The trained model as a checkpoint folder beside the run's checkpoints."""
+
+import itertools
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import unmask
+from unmask.errors import InvalidRequest, OutputError
+from unmask.files import read_bytes, unwritable
+from unmask.learn.pretrain.checkpoint import settle
+from unmask.learn.pretrain.loop import Loop
+from unmask.model.weights import Checkpoint
+from unmask.model.weights.build import DTYPES
+from unmask.model.weights.save import save
+
+RECORD = "training.json"
+"""Which run the model is of, and how far it was trained."""
+
+
+def write_model(loop: Loop, checkpoint: Checkpoint, folder: Path, *, shard_bytes: int | None = None) -> None:
+    """The encoders as checkpoint folders, with averaged weights where the run keeps any."""
+    averages = loop.averages
+    with averages.swap() if averages else nullcontext():
+        _write(loop, checkpoint, folder, shard_bytes)
+
+
+def export(
+    loop: Loop, checkpoint: Checkpoint, folder: Path, base: Path, held_out: Mapping[str, float]
+) -> None:
+    """Put the model of a finished run in its place, whole, unless it is there already.
+
+    Args:
+        loop: at its last step.
+        checkpoint: what is saved.
+        folder: where the model goes; that of an earlier end of the same run is replaced.
+        base: the folder that the path of the card is relative to.
+        held_out: last figures, for the record.
+
+    Raises:
+        InvalidRequest: the card cannot be read.
+        OutputError: the disk is full or read-only.
+    """
+    settings = loop.settings
+    record = {
+        "run": settings.name,
+        "steps": loop.step,
+        "tokens": loop.tokens,
+        "export_dtype": settings.export_dtype,
+        "held_out": dict(held_out),
+        "unmask": unmask.__version__,
+    }
+    if _record(folder) == record:
+        return
+    check_place(folder, settings.name)
+    work = folder.with_name(f".{folder.name}.new")
+    try:
+        shutil.rmtree(work, ignore_errors=True)  # of a process that was killed
+        made, old = work / folder.name, work / "old"
+        made.mkdir(parents=True)
+        with shipped_weights(loop):
+            _write(loop, checkpoint, made, settings.export_shard_bytes)
+        if settings.card is not None:
+            (made / "README.md").write_bytes(read_card(settings.card, base))
+        (made / RECORD).write_text(json.dumps(record, indent=1) + "\n")
+        settle(made)
+        if folder.exists():
+            os.rename(folder, old)
+        try:
+            os.rename(made, folder)
+        except OSError:
+            os.rename(old, folder)
+            raise
+    except OSError as error:
+        raise unwritable(folder, error) from None
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def check_place(folder: Path, name: str) -> None:
+    """Refuse to put the model of a run over anything but an earlier one of it.
+
+    Raises:
+        OutputError: the folder holds something else.
+    """
+    if folder.exists() and any(folder.iterdir()) and _record(folder).get("run") != name:
+        raise OutputError(
+            f"{folder}, where the model of the run goes, holds something else; move that away, or name "
+            "another folder with out"
+        )
+
+
+def read_card(card: str, base: Path) -> bytes:
+    """The text that goes beside the model.
+
+    Raises:
+        InvalidRequest: it cannot be read.
+    """
+    return read_bytes(base / card, lambda why: InvalidRequest(f"{why}, which card names"))
+
+
+@contextmanager
+def shipped_weights(loop: Loop) -> Iterator[None]:
+    """Within it the objective holds the weights that are exported, in the dtype in which they are.
+
+    Averages where the run keeps any; else, where weights are wanted in float32 and are trained in bfloat16,
+    their masters. Afterwards it holds its own again, bit by bit.
+    """
+    objective, dtype = loop.objective, loop.settings.export_dtype
+    if dtype is None:
+        with loop.averages.swap() if loop.averages else nullcontext():
+            yield
+        return
+    own = {name: tensor.detach().clone() for name, tensor in _tensors(loop)}
+    values = _values(loop)
+    try:
+        objective.to(DTYPES[dtype])
+        _assign(loop, values)
+        yield
+    finally:
+        # The optimiser knows parameters by identity, so they stay the same objects.
+        for name, parameter in objective.named_parameters():
+            parameter.data = own[name]
+        for name, _ in list(objective.named_buffers()):
+            owner, _, leaf = name.rpartition(".")
+            setattr(objective.get_submodule(owner), leaf, own[name])
+
+
+def _values(loop: Loop) -> dict[str, Tensor]:
+    if loop.averages is not None:
+        return dict(loop.averages.averages)
+    state = loop.optimiser.state
+    return {
+        name: state[one]["master"]
+        for name, one in loop.objective.named_parameters()
+        if "master" in state.get(one, {})
+    }
+
+
+@torch.no_grad()
+def _assign(loop: Loop, values: Mapping[str, Tensor]) -> None:
+    for name, tensor in _tensors(loop):
+        if name in values:
+            tensor.copy_(values[name])
+
+
+def _tensors(loop: Loop) -> Iterator[tuple[str, Tensor]]:
+    return itertools.chain(loop.objective.named_parameters(), loop.objective.named_buffers())
+
+
+def _write(loop: Loop, checkpoint: Checkpoint, folder: Path, shard_bytes: int | None) -> None:
+    for name, encoder in loop.objective.encoders().items():
+        save(encoder, checkpoint, folder / name if name else folder, shard_bytes=shard_bytes)
+
+
+def _record(folder: Path) -> dict[str, Any]:
+    try:
+        found = json.loads((folder / RECORD).read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

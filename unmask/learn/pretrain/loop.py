@@ -1,0 +1,283 @@
+"""The training loop: global batches out of micro-batches, the same whatever process computes which."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from unmask.errors import NonFiniteResult
+from unmask.learn.data import Stream
+from unmask.learn.objectives.interface import Example, Objective, Piece
+from unmask.learn.optim import Ema, Optimiser, clip_gradients, factor
+from unmask.learn.pretrain.distributed import sum_gradients
+from unmask.learn.pretrain.flops import Work
+from unmask.learn.pretrain.ranks import Ranks
+from unmask.learn.pretrain.settings import Precision, RunSettings
+
+MASK_STREAM, TORCH_STREAM, EVALUATION_STREAM = 1, 2, 3
+"""Told apart in seeds, so that masks and dropout draw from streams of their own."""
+
+ASIDE = ("tokens", "sequences", "flops")
+"""Counted beside the terms of a loss."""
+
+
+@dataclass
+class Tally:
+    """Sums since the last line of the log."""
+
+    sums: dict[str, float] = field(default_factory=dict)
+    counts: dict[str, float] = field(default_factory=dict)
+    """Of each term; and `ASIDE`."""
+    steps: int = 0
+    seconds: float = 0.0
+    """Before ``began``: a run that is gone on with has spent some in another process."""
+    began: float = field(default_factory=time.perf_counter)
+
+    def add(self, sums: Mapping[str, float], counts: Mapping[str, float]) -> None:
+        """One global batch."""
+        for own, new in ((self.sums, sums), (self.counts, counts)):
+            for name, value in new.items():
+                own[name] = own.get(name, 0.0) + value
+        self.steps += 1
+
+    def means(self) -> dict[str, float]:
+        """``term/figure`` divided by the count of ``term``; a term that nothing counted for is left out."""
+        counts = {name: self.counts[name.split("/")[0]] for name in self.sums}
+        return {name: value / counts[name] for name, value in self.sums.items() if counts[name]}
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since it began, in all processes."""
+        return self.seconds + time.perf_counter() - self.began
+
+    def state(self) -> dict[str, Any]:
+        """As JSON holds it."""
+        return {"sums": self.sums, "counts": self.counts, "steps": self.steps, "seconds": self.elapsed}
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """What happens within takes no time."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.began += time.perf_counter() - start
+
+
+@dataclass(frozen=True, eq=False)
+class Ready:
+    """The examples of a step, made ahead of it or not, and where the stream stands after them."""
+
+    count: int
+    """Micro-batches of all ranks."""
+    numbers: range
+    """Of this rank's, in the order of the run."""
+    examples: Sequence[Example]
+    flops: float
+    stream: dict[str, Any] | None
+    """None where nothing is made ahead: then the stream itself can be asked."""
+    fill_ratio: float
+
+
+class Loop:
+    """One run's steps. The state is that of its parts and three numbers.
+
+    Args:
+        settings: of the run.
+        objective: on its device.
+        stream: of micro-batches, at the place where the run is.
+        optimiser: of the objective's parameters.
+        averages: of the objective's parameters, or None.
+        ranks: the processes of the run.
+        ahead: make the examples of the next step in a thread while this one is computed. It pays where the
+            device is not the CPU; what is computed is the same.
+    """
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        objective: Objective[Any],
+        stream: Stream,
+        *,
+        optimiser: Optimiser,
+        averages: Ema | None,
+        ranks: Ranks,
+        ahead: bool = False,
+    ) -> None:
+        self.settings = settings
+        self.objective = objective
+        self.stream = stream
+        self.optimiser = optimiser
+        self.averages = averages
+        self.ranks = ranks
+        self.work = Work(objective)
+        self.step = 0
+        """Steps done."""
+        self.micro_batches = 0
+        """Micro-batches done, over all ranks."""
+        self.tokens = 0
+        """Tokens done, over all ranks."""
+        self._worker = ThreadPoolExecutor(1) if ahead else None
+        self._next: Future[Ready] | None = None
+        self._last: Ready | None = None
+
+    @property
+    def stream_state(self) -> dict[str, Any]:
+        """Where the data stand after the steps done, whatever was made ahead of them."""
+        last = self._last.stream if self._last is not None else None
+        return last if last is not None else self.stream.state()
+
+    @property
+    def fill_ratio(self) -> float:
+        """Tokens by the room of the micro-batches of the steps done."""
+        return self._last.fill_ratio if self._last is not None else self.stream.fill_ratio
+
+    def one_step(self, tally: Tally) -> float:
+        """Take a step; the gradient's norm before clipping.
+
+        Raises:
+            NonFiniteResult: the loss or the gradient is not finite; the weights are those before the step.
+        """
+        settings = self.settings
+        ready = self._ready()
+        counts = self._totals(ready)
+        sums = self._gradients(ready.examples, ready.numbers, counts)
+        if not all(map(np.isfinite, sums.values())):
+            wrong = ", ".join(name for name, value in sums.items() if not np.isfinite(value))
+            raise NonFiniteResult(f"{wrong} of step {self.step + 1} is not finite")
+        self.optimiser.set_learning_rate(factor(settings.schedule, self.step, settings.steps))
+        norm = float(clip_gradients(self.objective.parameters(), settings.optimiser.clip))
+        if not np.isfinite(norm):
+            raise NonFiniteResult(f"the gradient of step {self.step + 1} is not finite")
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+        if self.averages is not None:
+            self.averages.update()
+        tally.add(sums, counts)
+        self.step += 1
+        self.micro_batches += ready.count
+        self.tokens += int(counts["tokens"])
+        return float(norm)
+
+    def close(self) -> None:
+        """Let go of the thread that makes examples ahead."""
+        if self._worker is not None:
+            self._worker.shutdown(cancel_futures=True)
+
+    def _ready(self) -> Ready:
+        """The examples of this step; those of the next are begun."""
+        made = self._make(self.step, self.micro_batches) if self._next is None else self._next.result()
+        self._last, self._next = made, None
+        if self._worker is not None and self.step + 1 < self.settings.steps:
+            self._next = self._worker.submit(self._make, self.step + 1, self.micro_batches + made.count)
+        return made
+
+    def _make(self, step: int, first: int) -> Ready:
+        """This rank's examples of a step whose first micro-batch has the number ``first``."""
+        settings, rank, world = self.settings, self.ranks.rank, self.ranks.world
+        count = settings.batch.micro_batches(step, settings.steps)
+        pieces = self.stream.next(count, rank=rank, world=world)
+        numbers = range(first + rank, first + count, world)
+        examples = [
+            self.objective.prepare(some, generator(settings.seed, MASK_STREAM, number), step / settings.steps)
+            for some, number in zip(pieces, numbers, strict=True)
+        ]
+        flops = sum(self._flops(some, example) for some, example in zip(pieces, examples, strict=True))
+        state = self.stream.state() if self._worker is not None else None
+        return Ready(count, numbers, examples, flops, state, self.stream.fill_ratio)
+
+    def _flops(self, pieces: Sequence[Piece], example: Example) -> float:
+        lengths = np.array([len(piece.ids) + self.objective.extra_tokens for piece in pieces])
+        return self.work.of(lengths, max(example.counts.get(term, 0) for term in ("masked", "words")))
+
+    def _totals(self, ready: Ready) -> dict[str, float]:
+        """Counts of the whole global batch."""
+        own: dict[str, float] = {"tokens": 0.0, "sequences": 0.0, "flops": ready.flops}
+        for example in ready.examples:
+            own["tokens"] += example.tokens
+            own["sequences"] += example.sequences
+            for term, count in example.counts.items():
+                own[term] = own.get(term, 0.0) + count
+        return self.ranks.sums(own)
+
+    def _gradients(
+        self, examples: Sequence[Example], numbers: Sequence[int], counts: Mapping[str, float]
+    ) -> dict[str, float]:
+        """Add up the gradients of this rank's examples; the sums of figures over all ranks."""
+        totals = {term: int(count) for term, count in counts.items() if term not in ASIDE}
+        figures: dict[str, Any] = {}
+        for example, number in zip(examples, numbers, strict=True):
+            # Dropout depends on the micro-batch alone: neither resuming nor the number of ranks moves it.
+            torch.manual_seed(torch_seed(self.settings.seed, number))
+            with precision_context(self.settings.precision, self.ranks.device):
+                outcome = self.objective(example, totals)
+            outcome.loss.backward()
+            for name, value in outcome.sums.items():
+                figures[name] = figures.get(name, 0) + value
+        sum_gradients(self.objective.parameters(), self.ranks)
+        return self.ranks.sums({name: float(value) for name, value in figures.items()})
+
+    @torch.no_grad()
+    def evaluate(self, micro_batches: Sequence[Sequence[Piece]]) -> dict[str, float]:
+        """Figures on held-out text, whose masks are the same every time; of all ranks, which share the work.
+
+        Torch's generator and the mode of every module are afterwards as they were.
+        """
+        tally, ranks = Tally(), self.ranks
+        averaged = self.settings.evaluation.averaged and self.averages is not None
+        cuda = [self.ranks.device] if self.ranks.device.type == "cuda" else []
+        with (
+            _evaluating(self.objective),
+            torch.random.fork_rng(devices=cuda),
+            self.averages.swap() if averaged and self.averages else nullcontext(),
+        ):
+            # All ranks compute equally many, as spread weights need it; what is too many does not count.
+            for number in range(ranks.rank, -(-len(micro_batches) // ranks.world) * ranks.world, ranks.world):
+                counts = number < len(micro_batches)
+                pieces = micro_batches[number if counts else -1]
+                draw = generator(self.settings.seed, EVALUATION_STREAM, number)
+                example = self.objective.prepare(pieces, draw, 1.0)
+                torch.manual_seed(torch_seed(self.settings.seed, number))
+                with precision_context(self.settings.precision, self.ranks.device):
+                    outcome = self.objective(example, example.counts)
+                tally.add(
+                    {name: counts * float(value) for name, value in outcome.sums.items()},
+                    {term: counts * count for term, count in example.counts.items()},
+                )
+        tally.sums, tally.counts = ranks.sums(tally.sums), ranks.sums(tally.counts)
+        return tally.means()
+
+
+@contextmanager
+def _evaluating(module: nn.Module) -> Iterator[None]:
+    """In evaluation mode; afterwards each part in its own, as a teacher is never in training mode."""
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, mode in modes:
+            part.training = mode
+
+
+def generator(seed: int, stream: int, number: int) -> np.random.Generator:
+    """Draws that depend on the run's seed, their purpose and a number alone."""
+    return np.random.Generator(np.random.PCG64DXSM([seed, stream, number]))
+
+
+def torch_seed(seed: int, number: int) -> int:
+    """The seed of torch's generator for a micro-batch."""
+    return int(np.random.SeedSequence([seed, TORCH_STREAM, number]).generate_state(1, np.uint64)[0] >> 1)
+
+
+def precision_context(precision: Precision, device: torch.device) -> AbstractContextManager[Any]:
+    """What the forward pass runs under."""
+    if precision == "autocast":
+        return torch.autocast(device.type, torch.bfloat16)
+    return nullcontext()

@@ -1,0 +1,139 @@
+"""Checkpoints of a run whose weights are spread over processes, read again by any number of them.
+
+Each process writes its shares into a file of its own in the checkpoint's folder ``shards``
+(`torch.distributed.checkpoint`, in the safetensors format, so that no file of a run can carry code). All else
+is as in one process: the first one writes it, and the manifest over all files last.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from unmask.errors import CorruptCheckpoint, OutputError
+from unmask.files import unwritable
+from unmask.learn.optim.spread import is_spread, spread_like
+from unmask.learn.pretrain.checkpoint import SHARDS, Snapshot, load_snapshot, newest, place_of, save_snapshot
+from unmask.learn.pretrain.loop import Loop
+from unmask.learn.pretrain.ranks import Ranks
+
+
+def save_sharded(snapshot: Snapshot, folder: Path, ranks: Ranks, also: Callable[[Path], None]) -> Path:
+    """As `save_snapshot`, by all processes together, each of which calls it.
+
+    Args:
+        snapshot: with the shares of this process.
+        folder: of all checkpoints; all processes see it.
+        ranks: the processes of the run.
+        also: writes further files into the new folder; called in all processes.
+
+    Raises:
+        OutputError: the disk is full or read-only. Older checkpoints stay as they were.
+    """
+    shares = {name: one for name, one in snapshot.tensors.items() if is_spread(one)}
+    rest = {name: one for name, one in snapshot.tensors.items() if name not in shares}
+    place = place_of(snapshot.step, folder)
+
+    def together(new: Path) -> None:
+        ranks.wait()  # the folder is there
+        with _failing(lambda why: OutputError(f"cannot write {new / SHARDS}: {why}"), new):
+            _write(shares, new / SHARDS)
+        also(new)
+
+    if ranks.first:
+        save_snapshot(replace(snapshot, tensors=rest), folder, also=together)
+    else:
+        together(place)
+    ranks.wait()  # the manifest is there
+    return place
+
+
+def newest_for_all(folder: Path, ranks: Ranks, say: Callable[[str], None]) -> Snapshot | None:
+    """`newest`, chosen and verified by the first process and read by all.
+
+    Raises:
+        CorruptCheckpoint: there are finished checkpoints and none of them verifies.
+    """
+    if ranks.world == 1:
+        return newest(folder, say)
+    found = newest(folder, say) if ranks.first else None
+    step = ranks.of_first(-1 if found is None else found.step)
+    if ranks.first or step < 0:
+        return found
+    return load_snapshot(place_of(step, folder), check=False)
+
+
+def placed(snapshot: Snapshot, loop: Loop) -> Snapshot:
+    """The snapshot with its tensors as the loop holds its own: whole, or this process's shares.
+
+    Only what is needed of shares on the disk is read. What the loop has no place for stays whole.
+
+    Raises:
+        CorruptCheckpoint: a tensor has another shape than the loop's, or cannot be read.
+    """
+    here = _held(loop)
+    if snapshot.shards is None and not any(map(is_spread, here.values())):
+        return snapshot
+    tensors = {
+        name: spread_like(one, here[name]) if name in here and is_spread(here[name]) else one
+        for name, one in snapshot.tensors.items()
+    }
+    if snapshot.shards is not None:
+        tensors |= _read(snapshot.shards, here)
+    return replace(snapshot, tensors=tensors, shards=None)
+
+
+def _held(loop: Loop) -> dict[str, Tensor]:
+    """What the loop holds under each name of a snapshot; for an optimiser's moments, their parameter."""
+    held = {f"objective.{name}": one for name, one in loop.objective.state_dict().items()}
+    if loop.averages is not None:
+        held |= {f"averages.{name}": one for name, one in loop.averages.averages.items()}
+    numbered = [one for group in loop.optimiser.param_groups for one in group["params"]]
+    for number, one in enumerate(numbered):
+        kinds = ("first", "second", "momentum", "master")
+        held |= {f"optimiser.{number}.{kind}": one.detach() for kind in kinds}
+    return held
+
+
+def _write(shares: Mapping[str, Tensor], folder: Path) -> None:
+    from torch.distributed import checkpoint
+
+    writer = checkpoint.HuggingFaceStorageWriter(str(folder), save_distributed=True)
+    checkpoint.save(dict(shares), storage_writer=writer)
+
+
+def _read(folder: Path, here: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    from torch.distributed import checkpoint
+
+    with _failing(lambda why: CorruptCheckpoint(f"{folder} cannot be read: {why}"), folder):
+        reader = checkpoint.HuggingFaceStorageReader(str(folder))
+        tensors: dict[str, Tensor] = {}
+        for name, stored in reader.read_metadata().state_dict_metadata.items():
+            assert isinstance(stored, checkpoint.metadata.TensorStorageMetadata)
+            like = here.get(name)
+            if like is None or like.shape != stored.size:
+                # Whole, so that whoever it is for says what is wrong with it.
+                tensors[name] = torch.empty(stored.size, dtype=stored.properties.dtype)
+            else:
+                tensors[name] = torch.empty_like(like, dtype=stored.properties.dtype)
+        checkpoint.load(tensors, storage_reader=reader, no_dist=True)
+    return tensors
+
+
+@contextmanager
+def _failing(error: Callable[[str], Exception], path: Path) -> Iterator[None]:
+    """Faults of torch's checkpoints as one sentence; some of them gather those of all processes."""
+    from torch.distributed.checkpoint.api import CheckpointException
+
+    try:
+        yield
+    except CheckpointException as fault:
+        first = next((one for one, _ in fault.failures.values()), fault)
+        if isinstance(first, OSError) and not path.exists():
+            raise unwritable(path, first) from None
+        raise error(str(first).strip().splitlines()[0] if str(first).strip() else repr(first)) from None
+    except (OSError, RuntimeError, ValueError, KeyError) as fault:
+        raise error(str(fault).splitlines()[0]) from None

@@ -1,0 +1,168 @@
+"""What a run begins with: its tokenizer, its encoder, and where its file's paths lead."""
+
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from unmask.errors import CheckpointNotFound, InvalidRequest
+from unmask.files import read_bytes, whole_folder
+from unmask.learn.data import sample, train_tokenizer
+from unmask.learn.pretrain.settings import Device, RunSettings
+from unmask.model.encoder import Encoder
+from unmask.model.families import published_config
+from unmask.model.weights import Checkpoint, Source, find, read_checkpoint
+from unmask.model.weights.build import build
+from unmask.model.weights.fresh import fitted, fresh, new_encoder
+from unmask.text import Tokenizer
+from unmask.text.tokenizer import TOKENIZER_FILES
+
+Say = Callable[[str], None]
+
+
+def choose_device(wanted: Device, local: int = 0) -> torch.device:
+    """The device of a process.
+
+    Args:
+        wanted: by the run file.
+        local: the process's number among those of its machine; each has a CUDA device of its own.
+
+    Raises:
+        InvalidRequest: cuda is wanted and not there, or there are fewer devices than processes.
+    """
+    there = torch.cuda.is_available()
+    if wanted == "cuda" and not there:
+        raise InvalidRequest("device is cuda, and torch finds no CUDA device here; use cpu or auto")
+    if not there or wanted == "cpu":
+        return torch.device("cpu")
+    if local >= torch.cuda.device_count():
+        raise InvalidRequest(
+            f"process {local + 1} of this machine has no CUDA device, of which there are "
+            f"{torch.cuda.device_count()}; start fewer processes, or set device to cpu"
+        )
+    return torch.device("cuda", local)
+
+
+def run_tokenizer(settings: RunSettings, base: Path, out: Path, say: Say) -> Tokenizer:
+    """The tokenizer of the checkpoint to start from, of a folder, or trained once and kept in ``out``.
+
+    Raises:
+        InvalidRequest: the folder holds none, or it cannot be trained as asked.
+        OutputError: a new one cannot be written.
+    """
+    wanted = settings.tokenizer
+    if settings.model.start_from is not None:
+        return read_checkpoint(source(settings.model.start_from, base)).tokenizer
+    if wanted.folder is not None:
+        folder = base / wanted.folder
+    else:
+        assert wanted.train is not None
+        folder = out / "tokenizer"
+        if not (folder / "tokenizer.json").is_file():
+            say(f"training a tokenizer of {wanted.vocabulary:,} pieces")
+            texts = sample(settings.data.sources, base, wanted.sample_bytes)
+            files = train_tokenizer(texts, wanted.train, wanted.vocabulary, lowercase=wanted.lowercase)
+            for left in out.glob(".tokenizer.*.partial"):
+                shutil.rmtree(left, ignore_errors=True)  # of a process that was killed
+            with whole_folder(folder) as partial:
+                for name, content in files.items():
+                    (partial / name).write_bytes(content)
+    found = {
+        name: read_bytes(folder / name, InvalidRequest)
+        for name in TOKENIZER_FILES
+        if (folder / name).is_file()
+    }
+    if not found:
+        raise InvalidRequest(
+            f"tokenizer.folder names {folder}, which holds none of {', '.join(TOKENIZER_FILES)}"
+        )
+    return Tokenizer.from_files(found)
+
+
+def run_encoder(
+    settings: RunSettings, base: Path, tokenizer: Tokenizer, say: Say, *, weights: bool = True
+) -> tuple[Checkpoint, Encoder]:
+    """What is saved in the end, and the encoder in it with the weights that the run begins with.
+
+    Args:
+        settings: of the run.
+        base: the folder of the run file.
+        tokenizer: see `run_tokenizer`.
+        say: hears what of another checkpoint is not taken over.
+        weights: False leaves out reading the weights of another checkpoint, where a run is gone on with.
+
+    Raises:
+        InvalidRequest: config, tokenizer and checkpoint do not belong together.
+        CheckpointError: the checkpoint cannot be used, or the config names what is not built.
+    """
+    model = settings.model
+    begun = None
+    if model.start_from is not None:
+        begun = read_checkpoint(source(model.start_from, base))
+        if begun.unread_config:
+            say(f"of {begun.source.folder}'s config.json, {_listed(begun.unread_config)} mean nothing here")
+        config = {key: value for key, value in begun.config.items() if key not in begun.unread_config}
+        config |= model.config
+    else:
+        shape = {} if model.shape is None else published_config(model.shape)
+        config = fitted({**shape, **model.config}, tokenizer)
+    checkpoint = fresh(config, tokenizer.files, name=settings.name)
+    torch.manual_seed(settings.seed)
+    encoder = new_encoder(checkpoint, model.initialisation, kernel=model.kernel)
+    if begun is not None and weights:
+        take_over(encoder, build(begun), str(begun.source.folder), say)
+    return checkpoint, encoder
+
+
+def take_over(encoder: Encoder, other: Encoder, name: str, say: Say) -> None:
+    """Give an encoder the weights of another one, called ``name``; ``say`` hears of tensors in one alone.
+
+    Raises:
+        InvalidRequest: a tensor has another shape.
+    """
+    ours, theirs = encoder.state_dict(), other.state_dict()
+    for tensor in ours.keys() & theirs.keys():
+        if ours[tensor].shape != theirs[tensor].shape:
+            raise InvalidRequest(
+                f"model.config makes {tensor} of shape {list(ours[tensor].shape)}, and in {name} it has "
+                f"{list(theirs[tensor].shape)}; leave sizes as they are there"
+            )
+    fresh_ones = [tensor for tensor in ours if tensor not in theirs]
+    if fresh_ones:
+        say(f"{name} has no {_listed(fresh_ones)}; the run begins with fresh weights there")
+    left = [tensor for tensor in theirs if tensor not in ours]
+    if left:
+        say(f"{_listed(left)} of {name} have no place in this run's encoder and are left out")
+    encoder.load_state_dict({tensor: theirs.get(tensor, ours[tensor]) for tensor in ours})
+
+
+def run_objective(settings: RunSettings, base: Path) -> dict[str, Any]:
+    """The objective's table, with the path of a teacher from the run file's folder on."""
+    table = dict(settings.objective)
+    teacher = table.get("teacher")
+    if isinstance(teacher, str) and (base / teacher).is_dir():
+        table["teacher"] = str((base / teacher).resolve())
+    return table
+
+
+def source(name: str, base: Path) -> Source:
+    """A checkpoint that a run file names: a folder as the file sees it, or a hub id.
+
+    Raises:
+        CheckpointNotFound: there is no such folder, or only one as the current folder sees it.
+    """
+    folder = base / name
+    if folder.is_dir():
+        return Source(folder, folder.resolve().name)
+    if Path(name).is_dir():
+        raise CheckpointNotFound(
+            f"{folder} is no folder; a path in a run file begins at the file's folder, not at {Path.cwd()}"
+        )
+    return find(name)
+
+
+def _listed(names: Mapping[str, Any] | list[str] | tuple[str, ...]) -> str:
+    some = list(names)
+    return ", ".join(some[:3]) + (f" and {len(some) - 3} more" if len(some) > 3 else "")

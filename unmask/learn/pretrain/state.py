@@ -1,0 +1,146 @@
+"""A loop as a snapshot and back, and which settings a run may be gone on with."""
+
+import dataclasses
+import json
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from unmask.errors import CorruptCheckpoint, InvalidRequest
+from unmask.learn.pretrain.checkpoint import Snapshot, flattened
+from unmask.learn.pretrain.loop import Loop, Tally
+from unmask.learn.pretrain.settings import RunSettings
+from unmask.learn.table import read_table
+
+FREE = frozenset(
+    {
+        "steps",
+        "evaluation",
+        "checkpoints",
+        "log",
+        "device",
+        "distributed",
+        "compile",
+        "out",
+        "card",
+        "export_dtype",
+        "export_shard_bytes",
+        "data.cache",
+        "data.held_out",
+    }
+)
+"""Settings that a run may be gone on with after they were changed: none of them decides what a step that is
+done already has computed. All others do."""
+
+
+def take(loop: Loop, tally: Tally, settings: RunSettings) -> Snapshot:
+    """Everything that decides how the run goes on."""
+    optimiser = loop.optimiser.state_dict()
+    moments, rest = flattened(optimiser["state"], "optimiser.")
+    tensors = {f"objective.{name}": one for name, one in loop.objective.state_dict().items()}
+    averages = {} if loop.averages is None else loop.averages.state_dict()
+    means = {f"averages.{name}": one for name, one in averages.items() if isinstance(one, Tensor)}
+    return Snapshot(
+        loop.step,
+        {**tensors, **moments, **means},
+        {
+            "micro_batches": loop.micro_batches,
+            "tokens": loop.tokens,
+            "stream": loop.stream_state,
+            "optimiser": {"rest": rest, "param_groups": optimiser["param_groups"]},
+            "averages": {name: one for name, one in averages.items() if not isinstance(one, Tensor)},
+            "tally": tally.state(),
+            "settings": _plain(settings),
+        },
+    )
+
+
+def put_back(snapshot: Snapshot, loop: Loop) -> Tally:
+    """Bring a loop to where the snapshot was taken; the sums since the last line of the log.
+
+    Raises:
+        CorruptCheckpoint: it is not of such a loop.
+        InvalidRequest: it is of other data.
+    """
+    state = snapshot.state
+    try:
+        loop.objective.load_state_dict(_below(snapshot.tensors, "objective."))
+        kept: dict[int, dict[str, Any]] = {}
+        for name, tensor in _below(snapshot.tensors, "optimiser.").items():
+            index, key = name.split(".", 1)
+            kept.setdefault(int(index), {})[key] = tensor
+        for index, values in state["optimiser"]["rest"].items():
+            kept.setdefault(int(index), {}).update(values)
+        loop.optimiser.load_state_dict({"state": kept, "param_groups": state["optimiser"]["param_groups"]})
+        if loop.averages is not None:
+            loop.averages.load_state_dict({**_below(snapshot.tensors, "averages."), **state["averages"]})
+        loop.stream.restore(state["stream"])
+        loop.step, loop.tokens, loop.micro_batches = snapshot.step, state["tokens"], state["micro_batches"]
+    except (RuntimeError, KeyError, ValueError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise CorruptCheckpoint(
+            f"the checkpoint of step {snapshot.step} is of another model than the run file's: {reason}"
+        ) from None
+    return Tally(**state["tally"], began=time.perf_counter()) if "tally" in state else Tally()
+
+
+def refuse_changes(settings: RunSettings, stored: Mapping[str, Any], out: Path) -> None:
+    """Refuse to go on with a run whose file says now what would have given another run.
+
+    Args:
+        settings: of now.
+        stored: of the checkpoint; what it does not name was as it is by default.
+        out: the run's folder.
+
+    Raises:
+        InvalidRequest: naming every key.
+    """
+    try:
+        before = _decisive(read_table(RunSettings, {"steps": settings.steps, **stored}, ""))
+    except InvalidRequest as error:
+        raise InvalidRequest(
+            f"the run in {out} was begun by another version of this program ({error}); "
+            "go on with that version, or name another folder with out"
+        ) from None
+    now = _decisive(settings)
+    changed = sorted(key for key in now.keys() | before.keys() if now.get(key) != before.get(key))
+    if changed:
+        what = ", ".join(f"{key} was {before.get(key)!r} and is {now.get(key)!r}" for key in changed[:4])
+        more = f" and {len(changed) - 4} more" if len(changed) > 4 else ""
+        raise InvalidRequest(
+            f"the run in {out} was begun with other settings: {what}{more}; "
+            "restore the run file, or name another folder with out"
+        )
+
+
+def _decisive(settings: RunSettings) -> dict[str, Any]:
+    """The settings that are not free, by the keys that lead to them."""
+    return {
+        key: value
+        for key, value in _flat(_plain(settings), "")
+        if not any(key == free or key.startswith((f"{free}.", f"{free}[")) for free in FREE)
+    }
+
+
+def _plain(settings: RunSettings) -> dict[str, Any]:
+    """As JSON holds them; a date, which TOML has and JSON has not, as text."""
+    table: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(settings), default=str))
+    return table
+
+
+def _flat(value: Any, key: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping) and value:
+        for name, one in value.items():
+            yield from _flat(one, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, list) and any(isinstance(one, Mapping) for one in value):
+        for number, one in enumerate(value):
+            yield from _flat(one, f"{key}[{number}]")
+    else:
+        yield key, value
+
+
+def _below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): one for name, one in tensors.items() if name.startswith(prefix)}

@@ -1,0 +1,87 @@
+"""What an objective must know of a tokenizer: its special tokens, and which pieces continue a word."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import tokenizers
+from numpy.typing import NDArray
+
+from unmask.errors import InvalidRequest
+from unmask.text import Tokenizer
+
+_SENTENCE_ENDS = (".", "!", "?", "…", "。", "！", "？")
+_CLOSERS = "\"'”’»)]"
+
+
+@dataclass(frozen=True, eq=False)
+class Vocabulary:
+    """Ids of a tokenizer by their part in training."""
+
+    size: int
+    """Ids, special ones included."""
+    cls_id: int
+    """Begins every sequence."""
+    sep_id: int
+    """Ends every sequence and stands between the two segments of a pair."""
+    mask_id: int
+    special_V: NDArray[np.bool_]
+    """True for added tokens such as [CLS], which are never masked, replaced or predicted."""
+    continues_V: NDArray[np.bool_]
+    """True for a piece that continues the word of the piece before it."""
+    ends_V: NDArray[np.bool_] | None = None
+    """True for a piece that ends a sentence, such as a full stop; None where that is not known."""
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer) -> "Vocabulary":
+        """Read it off a tokenizer.
+
+        Raises:
+            InvalidRequest: it has no token that begins a sequence, ends one, or masks.
+        """
+        roles = tokenizer.special_tokens
+        ids = {role: tokenizer.token_to_id(roles[role]) for role in ("cls", "sep", "mask") if role in roles}
+        missing = [role for role in ("cls", "sep", "mask") if ids.get(role) is None]
+        if missing:
+            raise InvalidRequest(
+                f"the tokenizer has no {' and no '.join(missing)} token; pretraining needs all three"
+            )
+        size = tokenizer.vocabulary_size
+        special_V = np.zeros(size, dtype=np.bool_)
+        special_V[
+            [id for id, token in tokenizer.engine.get_added_tokens_decoder().items() if token.special]
+        ] = 1
+        return cls(
+            size=size,
+            cls_id=_id(ids["cls"]),
+            sep_id=_id(ids["sep"]),
+            mask_id=_id(ids["mask"]),
+            special_V=special_V,
+            continues_V=_continues(tokenizer.engine, special_V),
+            ends_V=_ends(tokenizer.engine, special_V),
+        )
+
+
+def _id(found: int | None) -> int:
+    assert found is not None
+    return found
+
+
+def _continues(engine: tokenizers.Tokenizer, special_V: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """WordPiece marks what continues a word; byte-level BPE and SentencePiece what begins one."""
+    pieces = [engine.id_to_token(id) or "" for id in range(len(special_V))]
+    prefix = getattr(engine.model, "continuing_subword_prefix", None)
+    if prefix and type(engine.model).__name__ == "WordPiece":
+        continues = np.array([piece.startswith(prefix) for piece in pieces])
+    else:
+        # A piece without a letter or digit, such as a comma, is a word of its own.
+        continues = np.array(
+            [not piece.startswith(("Ġ", "▁")) and any(map(str.isalnum, piece)) for piece in pieces]
+        )
+    return continues & ~special_V
+
+
+def _ends(engine: tokenizers.Tokenizer, special_V: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Full stops, question and exclamation marks, with closing quotes or brackets after them or without."""
+    spelled = (engine.decode([id], skip_special_tokens=False) for id in range(len(special_V)))
+    bare = (piece.strip().rstrip(_CLOSERS) for piece in spelled)
+    return np.array([piece.endswith(_SENTENCE_ENDS) for piece in bare], dtype=np.bool_) & ~special_V

@@ -1,0 +1,1 @@
+"""Designs of small encoders as a controlled experiment: one change at a time, all else equal."""

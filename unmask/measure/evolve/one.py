@@ -1,0 +1,67 @@
+"""One run in a process of its own: ``python -m unmask.measure.evolve.one FOLDER DESIGN SEED``.
+
+Alone, so that the peak of its memory is its own.
+"""
+
+import os
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+
+from unmask.errors import UnmaskError
+from unmask.files import whole_file
+from unmask.learn.pretrain import Result, pretrain
+from unmask.measure.evolve.budget import body_parameters
+from unmask.measure.evolve.designs import variant
+from unmask.measure.evolve.figures import FIGURES, Figures, measure, write_figures
+from unmask.measure.evolve.plan import read_plan, run_table, toml
+from unmask.measure.memory import peak_extra_bytes
+
+RUN_FILE = "run.toml"
+
+
+def folder_of(out: Path, design: str, seed: int) -> Path:
+    """Where a run lies."""
+    return out / "runs" / f"{design}-{seed}"
+
+
+def train(out: Path, design: str, seed: int) -> tuple[Result, int | None, float]:
+    """Train or go on; the result, the peak of memory in bytes, and seconds."""
+    folder = folder_of(out, design, seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    with whole_file(folder / RUN_FILE) as partial:
+        partial.write_text(toml(run_table(read_plan(out), design, seed)))
+    results: list[Result] = []
+    start = time.perf_counter()
+    peak = peak_extra_bytes(lambda: results.append(pretrain(folder / RUN_FILE)), torch.device("cpu"))
+    return results[0], peak, time.perf_counter() - start
+
+
+def main() -> None:
+    """Train, measure, and write the figures; exit 1 with a sentence where that cannot be done."""
+    out, design, seed = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "0")) or torch.get_num_threads())
+    try:
+        plan = read_plan(out)
+        result, peak, seconds = train(out, design, seed)
+        figures = Figures(
+            design=design,
+            seed=seed,
+            parameters=body_parameters(variant(design, plan.sizes).encoder),
+            tokens=result.tokens,
+            train_seconds=seconds,
+            peak_bytes=peak,
+            **asdict(measure(result.folder, plan)),
+        )
+        with whole_file(folder_of(out, design, seed) / FIGURES) as partial:
+            write_figures(figures, partial)
+    except UnmaskError as error:
+        print(str(error), file=sys.stderr)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

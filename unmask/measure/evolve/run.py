@@ -1,0 +1,83 @@
+"""The runs of an experiment one after another; those that are finished are not done again."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from unmask.errors import InvalidRequest, UnmaskError
+from unmask.learn.data import prepare, sample, train_tokenizer
+from unmask.measure.evolve.designs import DESIGNS, by_name
+from unmask.measure.evolve.figures import FIGURES, Figures, read_figures
+from unmask.measure.evolve.one import folder_of
+from unmask.measure.evolve.plan import Plan, sources, write_plan
+from unmask.measure.evolve.statistics import MOST_SEEDS
+from unmask.text import Tokenizer
+from unmask.text.tokenizer import TOKENIZER_FILES
+
+Say = Callable[[str], None]
+
+
+def evolve(
+    plan: Plan, out: Path, designs: Sequence[str] | None = None, seeds: int = 3, say: Say | None = None
+) -> list[Figures]:
+    """Train and measure designs, seed by seed: all with the first seed, then all with the second.
+
+    What a stopped call has finished counts, and the run that it was in is gone on with at its checkpoint.
+
+    Args:
+        plan: what runs have in common; that of an experiment already in ``out`` must be the same.
+        out: folder of the experiment.
+        designs: names; None for all.
+        seeds: runs of each design. A seed decides weights, masks and the order of the text; masks and order
+            are the same for every design that masks alike.
+        say: told about every run.
+
+    Raises:
+        InvalidRequest: no such design, ``seeds`` out of range, or another plan in that folder.
+        UnmaskError: what a run ended with.
+    """
+    names = [one.name for one in DESIGNS] if designs is None else list(dict.fromkeys(designs))
+    for name in names:
+        by_name(name)
+    if not 1 <= seeds <= MOST_SEEDS:
+        raise InvalidRequest(f"seeds is {seeds}; it can be 1 to {MOST_SEEDS}")
+    say = say or (lambda _: None)
+    write_plan(plan, out)
+    prepare_text(plan, out, say)
+    every = [(seed, name) for seed in range(1, seeds + 1) for name in names]
+    made = []
+    for number, (seed, name) in enumerate(every, start=1):
+        path = folder_of(out, name, seed) / FIGURES
+        found = read_figures(path)
+        if found is None:
+            say(f"{number} of {len(every)}: {name}, seed {seed}")
+            found = _run(out, name, seed)
+        made.append(found)
+    return made
+
+
+def prepare_text(plan: Plan, out: Path, say: Say) -> None:
+    """The tokenizer and the tokens that all runs share, unless they are there."""
+    specs, folder = sources(plan), out / "tokenizer"
+    if not (folder / "tokenizer.json").is_file():
+        say(f"training a tokenizer of {plan.sizes.vocabulary:,} pieces")
+        text = sample(specs[-1:], out, plan.training.tokenizer_bytes)
+        files = train_tokenizer(text, "bpe", plan.sizes.vocabulary)
+        folder.mkdir(parents=True, exist_ok=True)
+        # tokenizer.json last, since it says that the others are there.
+        for name in sorted(files, key="tokenizer.json".__eq__):
+            (folder / name).write_bytes(files[name])
+    found = {name: (folder / name).read_bytes() for name in TOKENIZER_FILES if (folder / name).is_file()}
+    say("tokenising")
+    prepare(specs, Tokenizer.from_files(found), out / "data", out)
+
+
+def _run(out: Path, design: str, seed: int) -> Figures:
+    command = [sys.executable, "-m", "unmask.measure.evolve.one", str(out), design, str(seed)]
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+    found = read_figures(folder_of(out, design, seed) / FIGURES)
+    if done.returncode or found is None:
+        last = (done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"])[-1]
+        raise UnmaskError(f"the run of {design} with seed {seed} ended: {last}")
+    return found

@@ -1,0 +1,98 @@
+"""Sentences with parts of speech from CoNLL-U files, the form of Universal Dependencies."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from unmask.errors import InvalidRequest, InvalidText
+from unmask.measure.probes.files import files_in, opened, plain_name
+from unmask.text import Line, read_lines
+
+COLUMNS = 10
+PARTS = ("train", "dev", "test")
+
+
+@dataclass(frozen=True)
+class TaggedSentence:
+    """Syntactic words in their order and the universal part of speech (UPOS) of each."""
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+
+
+def read_treebank(folder: Path, limit: int | None = None) -> dict[str, list[TaggedSentence]]:
+    """The train, dev and test part of a treebank: the files named ``*train.conllu`` and so on, or ``.xz``.
+
+    Args:
+        folder: of an official release.
+        limit: the first so many sentences of each part.
+
+    Raises:
+        InvalidRequest: the folder has no such file or two for one part, a part is empty, or ``limit`` is
+            below 1.
+        InvalidText: a file cannot be read, or is no CoNLL-U.
+    """
+    if limit is not None and limit < 1:
+        raise InvalidRequest(f"limit is {limit}; it must be at least 1 (--limit)")
+    files = files_in(folder, [".conllu"])
+    return {part: _part(folder, files, part, limit) for part in PARTS}
+
+
+def _part(folder: Path, files: list[Path], part: str, limit: int | None) -> list[TaggedSentence]:
+    found = [path for path in files if plain_name(path).endswith(f"{part}.conllu")]
+    if len(found) != 1:
+        names = ", ".join(path.name for path in found) or "none"
+        raise InvalidRequest(f"{folder} must hold one file *{part}.conllu (or .conllu.xz); it has: {names}")
+    sentences: list[TaggedSentence] = []
+    for sentence in read_conllu(found[0]):
+        sentences.append(sentence)
+        if len(sentences) == limit:
+            break
+    if not sentences:
+        raise InvalidRequest(f"{found[0]} holds no sentence; name another folder (--data)")
+    return sentences
+
+
+def read_conllu(path: Path) -> Iterator[TaggedSentence]:
+    """The sentences of one file.
+
+    A multiword token (``3-4``, "don't") is passed over, since the words that it is written for follow with
+    tags of their own ("do", "n't"); so is an empty node (``8.1``), which stands for nothing in the text.
+
+    Raises:
+        InvalidText: the file cannot be read; or a line has not ten columns, not the next number, no form or
+            no part of speech.
+    """
+    words: list[str] = []
+    tags: list[str] = []
+    with opened(path) as stream:
+        # A blank line ends a sentence, and lines without text are left out, so their numbers tell.
+        last = 0
+        for line in read_lines(stream, str(path), blank="skip"):
+            if line.number > last + 1 and words:
+                yield TaggedSentence(tuple(words), tuple(tags))
+                words, tags = [], []
+            last = line.number
+            if line.text.startswith("#"):
+                continue
+            word = _word(line, len(words) + 1)
+            if word is not None:
+                words.append(word[0])
+                tags.append(word[1])
+    if words:
+        yield TaggedSentence(tuple(words), tuple(tags))
+
+
+def _word(line: Line, expected: int) -> tuple[str, str] | None:
+    """Form and tag of a word; None for what is no word."""
+    columns = line.text.split("\t")
+    if len(columns) != COLUMNS:
+        raise InvalidText(f"{line} has {len(columns)} columns; CoNLL-U has {COLUMNS}, divided by tabs")
+    number, form, tag = columns[0], columns[1], columns[3]
+    if "-" in number or "." in number:
+        return None
+    if number != str(expected):
+        raise InvalidText(f"{line} is word {number!r} where word {expected} should be")
+    if not form.strip() or tag in ("", "_"):
+        raise InvalidText(f"{line} has no {'part of speech' if form.strip() else 'form'}")
+    return form, tag

@@ -1,0 +1,51 @@
+"""Files of evaluation data: found in a folder, plain or packed with xz, read line by line."""
+
+import lzma
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from unmask.errors import InvalidRequest, InvalidText
+
+PACKED = ".xz"
+
+
+def plain_name(path: Path) -> str:
+    """The file's name without the ending of its packing."""
+    return path.name.removesuffix(PACKED)
+
+
+def files_in(folder: Path, endings: Sequence[str]) -> list[Path]:
+    """Files of a folder whose names end so, packed or not, by name; the path itself where it is a file.
+
+    Raises:
+        InvalidRequest: there is no such folder or file, or no such file in the folder.
+    """
+    if folder.is_file():
+        return [folder]
+    if not folder.is_dir():
+        raise InvalidRequest(f"{folder} is neither a folder nor a file; name where the data are (--data)")
+    found = sorted(path for path in folder.iterdir() if plain_name(path).endswith(tuple(endings)))
+    if not found:
+        wanted = " or ".join(f"*{ending}" for ending in endings)
+        raise InvalidRequest(f"{folder} holds no file {wanted} (packed with xz or not); name another folder")
+    return found
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """The bytes of a file, unpacked where its name ends with ``.xz``.
+
+    Raises:
+        InvalidText: it cannot be read or unpacked.
+    """
+    try:
+        # lzma's file is read as any binary stream is, and does not say so to the type checker.
+        packed = path.name.endswith(PACKED)
+        with cast(BinaryIO, lzma.open(path)) if packed else path.open("rb") as stream:
+            yield stream
+    except OSError as error:
+        raise InvalidText(f"cannot read {path}: {error.strerror or error}") from None
+    except (EOFError, lzma.LZMAError) as error:
+        raise InvalidText(f"cannot unpack {path}: {error}") from None

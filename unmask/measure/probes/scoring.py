@@ -1,0 +1,201 @@
+"""Log probabilities of masked words, and the pseudo-log-likelihood that they add up to."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from unmask.errors import InvalidRequest, NonFiniteResult
+from unmask.learn.vocabulary import Vocabulary
+from unmask.loaded import Model
+from unmask.tasks.progress import Progress
+from unmask.text import PackedBatch, passes
+
+TOKENS_PER_PASS = 2048
+"""Enough for products at full speed, few enough for activations to stay in cache."""
+PASSES_AT_ONCE = 64
+"""How many passes' worth of masked copies are held at a time."""
+
+Score = Literal["original", "within_word"]
+"""``original``: one token masked at a time (Salazar et al. 2020). ``within_word``: later tokens of its word
+are masked too, so that a rare word is not guessed from its own end (Kauf & Ivanova 2023)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sentence:
+    """A sequence of ids as the model reads it, and which of them are scored."""
+
+    ids_N: NDArray[np.int64]
+    """Special tokens included."""
+    scored_N: NDArray[np.bool_]
+    """Not the special tokens around the text; an unknown token counts as any other."""
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """A sequence with masks in it, and the words to look up behind them."""
+
+    ids_N: NDArray[np.int64]
+    places_M: NDArray[np.int64]
+    targets_M: NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """What the model makes of the words asked for, one entry each."""
+
+    log_p_M: NDArray[np.float64]
+    """Natural logarithm of the probability over the whole vocabulary."""
+    first_M: NDArray[np.bool_]
+    """Whether no other word is likelier."""
+
+    @property
+    def total(self) -> float:
+        """The sum of log p: of a sentence its pseudo-log-likelihood, in nats."""
+        return float(self.log_p_M.sum())
+
+
+def check_masked(model: Model) -> int:
+    """The id of the mask token.
+
+    Raises:
+        InvalidRequest: the checkpoint has no masked-LM head, or its tokenizer no mask token.
+    """
+    if "masked" not in model.runner.heads:
+        has = ", ".join(model.runner.heads) or "none"
+        raise InvalidRequest(
+            f"{model.name} cannot predict masked words: its checkpoint holds no masked-LM head "
+            f"(heads: {has}); take a checkpoint that was saved with one"
+        )
+    if model.tokenizer.mask_id is None:
+        raise InvalidRequest(f"the tokenizer of {model.name} has no mask token, so no word can be asked for")
+    return model.tokenizer.mask_id
+
+
+def answers(
+    model: Model, questions: Sequence[Question], tokens_per_pass: int = TOKENS_PER_PASS
+) -> list[Answer]:
+    """The log probability of every word asked for, in the order of the questions.
+
+    Sequences run packed, alike in length side by side; logits are made for the places asked alone, and
+    the softmax over them is taken in float32 (float64 for a float64 model).
+
+    Raises:
+        NonFiniteResult: a log probability is not finite.
+    """
+    lengths_S = np.array([len(one.ids_N) for one in questions], dtype=np.int64)
+    found: list[Answer | None] = [None] * len(questions)
+    for chosen in passes(lengths_S, tokens_per_pass):
+        some = [questions[index] for index in chosen]
+        log_p_M, first_M = _run(model, some)
+        ends = np.cumsum([len(one.targets_M) for one in some])[:-1]
+        for index, log_p, first in zip(chosen, np.split(log_p_M, ends), np.split(first_M, ends), strict=True):
+            found[index] = Answer(log_p, first)
+    return [one for one in found if one is not None]
+
+
+def _run(model: Model, some: Sequence[Question]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    batch = PackedBatch.of_ids([one.ids_N for one in some])
+    encoder = model.runner
+    rows_M = np.concatenate(
+        [one.places_M + start for one, start in zip(some, batch.layout.offsets[:-1], strict=True)]
+    )
+    targets_M = np.concatenate([one.targets_M for one in some])
+    with torch.inference_mode():
+        rows, targets = (torch.from_numpy(array).to(encoder.device) for array in (rows_M, targets_M))
+        logits_MV = encoder.logits("masked", encoder.encode(batch)[rows], batch.layout)
+        logits_MV = logits_MV.to(torch.promote_types(logits_MV.dtype, torch.float32))
+        asked_M = logits_MV.gather(1, targets[:, None])[:, 0]
+        log_p_M = (asked_M - logits_MV.logsumexp(-1)).double().cpu().numpy()
+        first_M = (asked_M >= logits_MV.amax(-1)).cpu().numpy()
+    if not np.isfinite(log_p_M).all():
+        raise NonFiniteResult("the log probability of a word is not finite; try a wider dtype")
+    return log_p_M, first_M
+
+
+def pseudo_log_likelihoods(
+    model: Model,
+    sentences: Sequence[Sentence],
+    *,
+    score: Score = "original",
+    tokens_per_pass: int = TOKENS_PER_PASS,
+    progress: Progress | None = None,
+) -> list[Answer]:
+    """Each scored token of each sentence, asked for where it is masked and the others are there.
+
+    The sum over a sentence (`Answer.total`) is its pseudo-log-likelihood (Salazar et al. 2020, equation 1).
+    It is a sum, not a mean, of exact conditionals, and takes one masked copy of the sentence per token.
+    Sentences of the same ids are run once, so that their sums are equal to the bit.
+
+    Args:
+        model: with a masked-LM head.
+        sentences: what to score.
+        score: see `Score`. Which token continues a word is told by the vocabulary, as in
+            `unmask.learn.vocabulary`: contractions are one word there for byte-level vocabularies, where
+            Kauf & Ivanova follow the tokenizer's own splitting.
+        tokens_per_pass: the most tokens that run together.
+        progress: called with (tokens scored, tokens to score).
+
+    Raises:
+        InvalidRequest: no masked-LM head, or no mask token.
+        NonFiniteResult: a log probability is not finite.
+    """
+    mask_id = check_masked(model)
+    continues_V = Vocabulary.of(model.tokenizer).continues_V if score == "within_word" else None
+    first_of: dict[bytes, int] = {}
+    same_as = [first_of.setdefault(_key(one), index) for index, one in enumerate(sentences)]
+    # Longest first, as `passes` has it; equal lengths in the order given, so that pairs stay neighbours.
+    order = sorted(first_of.values(), key=lambda index: -len(sentences[index].ids_N))
+    found: dict[int, Answer] = {}
+    done, total = 0, sum(int(sentences[index].scored_N.sum()) for index in order)
+    for part in _parts(order, sentences, tokens_per_pass * PASSES_AT_ONCE):
+        copies = [list(_copies(sentences[index], mask_id, continues_V)) for index in part]
+        given = iter(answers(model, [copy for some in copies for copy in some], tokens_per_pass))
+        for index, some in zip(part, copies, strict=True):
+            found[index] = _joined([next(given) for _ in some])
+            done += len(some)
+        if progress is not None:
+            progress(done, total)
+    return [found[index] for index in same_as]
+
+
+def _key(sentence: Sentence) -> bytes:
+    return sentence.ids_N.tobytes() + sentence.scored_N.tobytes()
+
+
+def _parts(order: Sequence[int], sentences: Sequence[Sentence], budget: int) -> Iterator[list[int]]:
+    """Sentences whose copies hold about ``budget`` tokens together."""
+    part: list[int] = []
+    tokens = 0
+    for index in order:
+        part.append(index)
+        tokens += len(sentences[index].ids_N) * int(sentences[index].scored_N.sum())
+        if tokens >= budget:
+            yield part
+            part, tokens = [], 0
+    if part:
+        yield part
+
+
+def _copies(sentence: Sentence, mask_id: int, continues_V: NDArray[np.bool_] | None) -> Iterator[Question]:
+    """For every scored token the sentence with it masked, and its id asked for."""
+    ids_N = sentence.ids_N
+    for place in np.flatnonzero(sentence.scored_N):
+        copy_N = ids_N.copy()
+        end = place + 1
+        if continues_V is not None:
+            while end < len(ids_N) and sentence.scored_N[end] and continues_V[ids_N[end]]:
+                end += 1
+        copy_N[place:end] = mask_id
+        yield Question(copy_N, np.array([place]), ids_N[place : place + 1])
+
+
+def _joined(parts: Sequence[Answer]) -> Answer:
+    if not parts:
+        return Answer(np.zeros(0), np.zeros(0, dtype=np.bool_))
+    return Answer(
+        np.concatenate([one.log_p_M for one in parts]), np.concatenate([one.first_M for one in parts])
+    )

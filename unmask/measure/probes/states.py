@@ -1,0 +1,125 @@
+"""Hidden states of words: sentences that are split into words already, run packed, layer by layer."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from unmask.errors import NonFiniteResult, TextTooLong
+from unmask.loaded import Model
+from unmask.model.tap import Place
+from unmask.text import Encoding, PackedBatch, passes
+
+TOKENS_PER_PASS = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class ReadWords:
+    """Words as the model reads them, sentence by sentence."""
+
+    encodings: tuple[Encoding, ...]
+    firsts: tuple[NDArray[np.int64], ...]
+    """Of each encoding, the place of each word's first token; -1 for a word that has none."""
+    split: int
+    """Sentences longer than the model reads, which became several encodings of whole words."""
+
+    @cached_property
+    def count(self) -> int:
+        """M, the number of words."""
+        return sum(map(len, self.firsts))
+
+    @cached_property
+    def missing(self) -> int:
+        """Words without a token."""
+        return sum(int((places < 0).sum()) for places in self.firsts)
+
+
+def read_words(model: Model, sentences: Sequence[Sequence[str]], name: Callable[[int], str]) -> ReadWords:
+    """Tokens of sentences given as words; ``name`` is how an error calls the sentence at an index.
+
+    Raises:
+        TextError: a word is blank or no Unicode text, or no word of a sentence gives a token.
+    """
+    encodings: list[Encoding] = []
+    firsts: list[NDArray[np.int64]] = []
+    split = 0
+    for index, words in enumerate(sentences):
+        parts = list(_parts(model, words, name(index)))
+        split += len(parts) > 1
+        encodings += [encoding for encoding, _ in parts]
+        firsts += [_first_tokens(encoding, count) for encoding, count in parts]
+    return ReadWords(tuple(encodings), tuple(firsts), split)
+
+
+def _parts(model: Model, words: Sequence[str], name: str) -> Iterator[tuple[Encoding, int]]:
+    """A sentence, halved between words as often as it takes to be read; each with its number of words."""
+    encode, longest = model.tokenizer.encode_words, model.max_tokens
+    try:
+        yield encode(words, max_tokens=longest, name=name), len(words)
+    except TextTooLong:
+        if len(words) == 1:
+            # Of a word longer than all that the model reads, the first token is enough.
+            yield encode(words, max_tokens=longest, too_long="cut", name=name), 1
+            return
+        middle = len(words) // 2
+        yield from _parts(model, words[:middle], name)
+        yield from _parts(model, words[middle:], name)
+
+
+def _first_tokens(encoding: Encoding, count: int) -> NDArray[np.int64]:
+    assert encoding.words is not None
+    firsts = np.full(count, -1, dtype=np.int64)
+    tokens = np.flatnonzero(encoding.words >= 0)[::-1]
+    firsts[encoding.words[tokens]] = tokens  # from the end, so that the first of each word stays
+    return firsts
+
+
+def word_states(
+    model: Model, words: ReadWords, layers: Sequence[int], advance: Callable[[int], None] = lambda _: None
+) -> Tensor:
+    """The state of each word's first token, float32 of shape (layers, M, D); zeros where it has none.
+
+    Args:
+        model: whose encoder runs.
+        words: see `read_words`.
+        layers: 0 for the embedding's output, to L, which has the encoder's final norm.
+        advance: told how many more encodings were read.
+
+    Raises:
+        NonFiniteResult: a state is not finite.
+    """
+    states_LMD = torch.zeros(len(layers), words.count, model.width)
+    starts = np.cumsum([0, *map(len, words.firsts)])
+    lengths = np.array([len(one) for one in words.encodings], dtype=np.int64)
+    for chosen in passes(lengths, TOKENS_PER_PASS):
+        some = [words.encodings[index] for index in chosen]
+        batch = PackedBatch.of_ids([one.ids for one in some], [one.segments for one in some])
+        asked, rows = [], []
+        for index, offset in zip(chosen, batch.layout.offsets[:-1], strict=True):
+            has = words.firsts[index] >= 0
+            asked.append(words.firsts[index][has] + offset)
+            rows.append(starts[index] + np.flatnonzero(has))
+        places, into = (torch.from_numpy(np.concatenate(one)) for one in (asked, rows))
+        for number, state_TD in enumerate(_run(model, batch, layers)):
+            states_LMD[number, into] = state_TD[places.to(state_TD.device)].float().cpu()
+        advance(len(chosen))
+    if not torch.isfinite(states_LMD).all():
+        raise NonFiniteResult("a hidden state is not finite; try a wider dtype")
+    return states_LMD
+
+
+def _run(model: Model, batch: PackedBatch, layers: Sequence[int]) -> list[Tensor]:
+    states: list[Tensor] = []
+
+    def listen(place: Place, layer: int, tensor: Tensor) -> None:
+        if place in (Place.EMBEDDED, Place.LAYER):
+            states.append(tensor)
+
+    with torch.inference_mode():
+        last_TD = model.runner.encode(batch, tap=listen)
+    states[-1] = last_TD
+    return [states[layer] for layer in layers]

@@ -1,0 +1,188 @@
+"""Parts of speech read off frozen hidden states by a linear probe, layer by layer."""
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from unmask.errors import InvalidRequest
+from unmask.loaded import Model
+from unmask.measure.probes.conllu import PARTS, TaggedSentence
+from unmask.measure.probes.regression import fit
+from unmask.measure.probes.states import ReadWords, read_words, word_states
+from unmask.tasks.progress import Progress
+
+FEATURE_BYTES = 2**31
+"""States that are held at a time; more layers than fit are read in several runs of the encoder."""
+
+
+@dataclass(frozen=True)
+class LayerScore:
+    """One layer's probe."""
+
+    layer: int
+    """0 is the embedding's output; the last has the encoder's final norm."""
+    dev_accuracy: float
+    test_accuracy: float
+    strength: float
+    """Of the penalty, chosen on dev."""
+
+
+@dataclass(frozen=True)
+class TaggingResult:
+    """The result of `measure_tagging`; accuracies are shares of words."""
+
+    probe: str = field(default="tagging", init=False)
+    model: str
+    revision: str | None
+    dtype: str
+    accuracy: float
+    """On test, of the layer that is best on dev."""
+    best_layer: int
+    layers: tuple[LayerScore, ...]
+    baseline_accuracy: float
+    """On test, of giving every word form its commonest tag in train, and others the commonest of all."""
+    tags: tuple[str, ...]
+    """Of the training part."""
+    sentences: Mapping[str, int]
+    """Of train, dev and test."""
+    words: Mapping[str, int]
+    split_sentences: int
+    """Longer than the model reads, and therefore read in parts of whole words."""
+    words_without_token: int
+    """Such as lone control characters; the probe sees zeros for them."""
+    seconds: float
+
+
+def measure_tagging(
+    model: Model,
+    treebank: Mapping[str, Sequence[TaggedSentence]],
+    *,
+    layer: int | None = None,
+    progress: Progress | None = None,
+) -> TaggingResult:
+    """How much of a word's part of speech a linear map finds in the hidden states.
+
+    A word is the state of its first token (as Devlin et al. 2019 tag words). The encoder is not trained. The
+    probe is logistic regression (see `unmask.measure.probes.regression`), its penalty chosen on dev. A tag
+    that train does not have is never given, and counts as wrong.
+
+    Args:
+        model: any encoder.
+        treebank: ``train``, ``dev`` and ``test``, each with at least one sentence.
+        layer: 0 for the embedding's output to L; None for all.
+        progress: called with (sentences read, sentences to read) while the encoder runs.
+
+    Raises:
+        InvalidRequest: no such layer, or an empty part.
+        TextError: a sentence gives no token.
+        NonFiniteResult: a hidden state is not finite.
+    """
+    chosen = _layers(model, layer)
+    for part in PARTS:
+        if not treebank.get(part):
+            raise InvalidRequest(f"the treebank's {part} part is empty; give at least one sentence")
+    start = time.perf_counter()
+    tags = sorted({tag for sentence in treebank["train"] for tag in sentence.tags})
+    read = {part: _read(model, part, treebank[part]) for part in PARTS}
+    classes = {part: _classes(treebank[part], tags) for part in PARTS}
+    at_once = max(1, FEATURE_BYTES // (4 * model.width * sum(read[part].count for part in PARTS)))
+    groups = [chosen[first : first + at_once] for first in range(0, len(chosen), at_once)]
+    advance = _counter(progress, len(groups) * sum(len(read[part].encodings) for part in PARTS))
+    scores: list[LayerScore] = []
+    for group in groups:
+        scores += _scores(model, read, classes, group, advance)
+    best = max(scores, key=lambda score: score.dev_accuracy)
+    return TaggingResult(
+        model=model.name,
+        revision=model.revision,
+        dtype=model.dtype,
+        accuracy=best.test_accuracy,
+        best_layer=best.layer,
+        layers=tuple(scores),
+        baseline_accuracy=commonest_tags(treebank["train"], treebank["test"]),
+        tags=tuple(tags),
+        sentences={part: len(treebank[part]) for part in PARTS},
+        words={part: read[part].count for part in PARTS},
+        split_sentences=sum(read[part].split for part in PARTS),
+        words_without_token=sum(read[part].missing for part in PARTS),
+        seconds=time.perf_counter() - start,
+    )
+
+
+def commonest_tags(train: Sequence[TaggedSentence], test: Sequence[TaggedSentence]) -> float:
+    """Accuracy on ``test`` of each word form's commonest tag in ``train``; unseen forms get the commonest.
+
+    Of tags equally common the first in the alphabet counts. Forms are compared as they are written.
+    """
+    of_form: dict[str, Counter[str]] = defaultdict(Counter)
+    overall: Counter[str] = Counter()
+    for sentence in train:
+        overall.update(sentence.tags)
+        for word, tag in zip(sentence.words, sentence.tags, strict=True):
+            of_form[word][tag] += 1
+    best = {word: _commonest(counts) for word, counts in of_form.items()}
+    otherwise = _commonest(overall)
+    right = [
+        best.get(word, otherwise) == tag
+        for sentence in test
+        for word, tag in zip(sentence.words, sentence.tags, strict=True)
+    ]
+    return sum(right) / len(right)
+
+
+def _commonest(counts: Counter[str]) -> str:
+    return min(counts, key=lambda tag: (-counts[tag], tag))
+
+
+def _layers(model: Model, layer: int | None) -> list[int]:
+    if layer is not None and not 0 <= layer <= model.layer_count:
+        raise InvalidRequest(
+            f"layer is {layer}; it can be 0 (the embedding) to {model.layer_count} (--layer)"
+        )
+    return list(range(model.layer_count + 1)) if layer is None else [layer]
+
+
+def _read(model: Model, part: str, sentences: Sequence[TaggedSentence]) -> ReadWords:
+    words = [sentence.words for sentence in sentences]
+    return read_words(model, words, lambda index: f"sentence {index + 1} of {part}")
+
+
+def _classes(sentences: Sequence[TaggedSentence], tags: Sequence[str]) -> Tensor:
+    """The number of each word's tag; -1, which no probe gives, for one that train does not have."""
+    number = {tag: index for index, tag in enumerate(tags)}
+    return torch.tensor([number.get(tag, -1) for sentence in sentences for tag in sentence.tags])
+
+
+def _counter(progress: Progress | None, total: int) -> Callable[[int], None]:
+    done = 0
+
+    def advance(more: int) -> None:
+        nonlocal done
+        done += more
+        if progress is not None:
+            progress(done, total)
+
+    return advance
+
+
+def _scores(
+    model: Model,
+    read: Mapping[str, ReadWords],
+    classes: Mapping[str, Tensor],
+    layers: Sequence[int],
+    advance: Callable[[int], None],
+) -> list[LayerScore]:
+    """Of these layers, from one run of the encoder."""
+    train_LMD, dev_LMD, test_LMD = (word_states(model, read[part], layers, advance) for part in PARTS)
+    train_M, dev_M, test_M = (classes[part] for part in PARTS)
+    count = int(train_M.max()) + 1
+    scores = []
+    for layer, train_MD, dev_MD, test_MD in zip(layers, train_LMD, dev_LMD, test_LMD, strict=True):
+        probe = fit(train_MD, train_M, dev_MD, dev_M, class_count=count)
+        on_dev, on_test = probe.accuracy(dev_MD, dev_M), probe.accuracy(test_MD, test_M)
+        scores.append(LayerScore(layer, on_dev, on_test, probe.strength))
+    return scores

@@ -1,0 +1,121 @@
+"""The enhanced mask decoder (He et al. 2021): masked words predicted from states that know positions.
+
+An encoder whose positions are distances alone cannot tell the first word of a text from the last. Its
+authors give absolute positions to the predictor of masked words only. With h the states before the last
+layer and p the table of absolute positions, the last layer runs twice with the weights it has: keys and
+values come from h both times, queries from h + p first and then from what the first pass gave. Distances
+enter its scores as always.
+
+A query sees keys and values, never another query, so the decoder computes the queries that are asked for.
+The kernel attends with all of the batch's queries, those not asked for being 0.
+"""
+
+import torch
+from torch import Tensor
+
+from unmask.errors import InvalidRequest
+from unmask.model.encoder import Encoder
+from unmask.model.layers import AttentionPlan, Block, SoftmaxMixer
+from unmask.model.layers.rotary import Rotation
+from unmask.model.spec import EncoderSpec, MaskedLM, SoftmaxAttention, WindowAndGlobals
+from unmask.text.batch import SequenceLayout
+
+PASSES = 2
+"""How often the last layer runs, as its authors trained it."""
+
+
+def why_no_decoder(spec: EncoderSpec) -> str | None:
+    """Why an encoder has no enhanced mask decoder, as the end of "... because"; None if it has one."""
+    positions, mixer = spec.embedding.positions, spec.layers[-1].mixer
+    if not any(isinstance(head, MaskedLM) and head.enhanced for head in spec.heads):
+        return "it has no head of the role enhanced"
+    if positions is None or positions.added:
+        return "it keeps no table of absolute positions apart from its embedding"
+    if spec.embedding.width != spec.width:
+        return f"its positions are {spec.embedding.width} wide and its states {spec.width}"
+    if not isinstance(mixer, SoftmaxAttention):
+        return f"its last layer mixes by {type(mixer).__name__}, which has no queries apart from keys"
+    if isinstance(mixer.reach, WindowAndGlobals) and mixer.reach.own_projections:
+        return "global tokens of its last layer have projections of their own"
+    return None
+
+
+def decode(
+    encoder: Encoder,
+    ids_T: Tensor,
+    layout: SequenceLayout,
+    segments_T: Tensor | None = None,
+    *,
+    selected_M: Tensor | None = None,
+) -> Tensor:
+    """States for the head ``enhanced``, shape (M, D).
+
+    The encoder runs up to its last layer and the decoder from there, instead of that layer. Queries, the
+    output projection and the feed-forward network are computed for selected tokens alone.
+
+    Args:
+        encoder: one for which `why_no_decoder` knows no reason.
+        ids_T: token ids of all sequences, end to end.
+        layout: where each sequence begins.
+        segments_T: token types; None means 0 everywhere.
+        selected_M: the tokens whose states are asked for, each once; None for all in order.
+
+    Raises:
+        InvalidRequest: there is no decoder, or a sequence is longer than its table of positions.
+    """
+    reason = why_no_decoder(encoder.spec)
+    if reason is not None:
+        raise InvalidRequest(f"the encoder has no enhanced mask decoder, because {reason}")
+    last = len(encoder.spec.layers) - 1
+    x_TD = encoder(ids_T, layout, segments_T, layers=last)
+    if selected_M is None:
+        selected_M = torch.arange(layout.token_count, device=x_TD.device)
+    block = encoder.block(last)
+    table_PD = None if encoder.distances is None else encoder.distances()
+    plan = encoder.plan(block, layout, x_TD, table_PD, {})
+    assert isinstance(plan, AttentionPlan)
+    positions_MD = _positions(encoder, layout, selected_M)
+    states_MD = run_again(block, x_TD, x_TD[selected_M] + positions_MD, plan, selected_M)
+    decoded_MD: Tensor = encoder.final_norm(states_MD)
+    return decoded_MD
+
+
+def run_again(
+    block: Block, x_TD: Tensor, query_MD: Tensor, plan: AttentionPlan, selected_M: Tensor
+) -> Tensor:
+    """A layer run `PASSES` times: keys and values of ``x_TD``, queries of what the pass before gave.
+
+    Shape (M, D) in, of the selected tokens, and out.
+    """
+    mixer = block.attention
+    assert isinstance(mixer, SoftmaxMixer)
+
+    def read(x: Tensor) -> Tensor:
+        normed: Tensor = block.attention_norm(x) if block.norm_first else x
+        return normed
+
+    _, k_THK, v_THK = mixer.project(read(x_TD), plan.rotation)
+    terms = mixer.terms_of(plan)
+    turned = plan.rotation and Rotation(*(wave[selected_M] for wave in plan.rotation))
+    for _ in range(PASSES):
+        q_MHK, _, _ = mixer.project(read(query_MD), turned)
+        q_THK = torch.zeros_like(k_THK).index_copy(0, selected_M, q_MHK)
+        o_THK = mixer.mix(q_THK, k_THK, v_THK, plan, terms)
+        query_MD = block.after_attention(query_MD, mixer.out(o_THK[selected_M].flatten(-2)))
+    return query_MD
+
+
+def _positions(encoder: Encoder, layout: SequenceLayout, selected_M: Tensor) -> Tensor:
+    """The absolute position of each selected token as a vector, shape (M, D)."""
+    table, spec = encoder.embedding.positions, encoder.spec.embedding.positions
+    assert table is not None
+    assert spec is not None
+    longest, limit = int(layout.lengths.max()), spec.rows - spec.offset
+    if longest > limit:
+        raise InvalidRequest(
+            f"a sequence has {longest} tokens and the enhanced mask decoder knows {limit} positions; "
+            "give it shorter texts"
+        )
+    rows_T = torch.from_numpy(layout.positions_T).to(selected_M.device) + spec.offset
+    vectors_MD: Tensor = table(rows_T[selected_M])
+    return vectors_MD

@@ -1,0 +1,196 @@
+"""Attention of many short texts as few square blocks, for training on a CPU.
+
+Texts are put into bins of R tokens, R being the longest text's length rounded up. All bins and heads then run
+as one product for scores and one for values, and a mask hides the texts of a bin from one another. Most scores
+of a bin are computed and thrown away, which costs less than a call for each distinct length.
+"""
+
+import math
+from bisect import bisect_left, insort
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from unmask.errors import KernelError
+from unmask.model.kernels.interface import Attended, Capability
+from unmask.model.kernels.tile import ScoreTerms, Tile, allowed
+from unmask.model.spec import Alibi, NoPosition, Reach, Whole, Window
+from unmask.text.batch import SequenceLayout
+
+SMALLEST_BIN, STEP = 64, 32
+"""Tokens of a bin, at least, and what its size is a multiple of."""
+
+
+@dataclass(frozen=True, eq=False)
+class Bins:
+    """Which token stands where in B bins of R places."""
+
+    size: int
+    """R."""
+    count: int
+    """B."""
+    token_P: Tensor
+    """The token of each of the B R places; 0 on empty ones, whose numbers nobody reads."""
+    place_T: Tensor
+    """The place of each token."""
+    sequence_BR: Tensor
+    """The sequence of each place; -1 on empty ones, which see one another, so that no row is without keys."""
+    reach: Reach
+    masks: dict[torch.dtype, Tensor] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, layout: SequenceLayout, reach: Reach, device: torch.device) -> "Bins":
+        """Bins of a batch."""
+        lengths = layout.lengths
+        size = max(SMALLEST_BIN, -(-int(lengths.max()) // STEP) * STEP)
+        first_S, count = fill(lengths, size)
+        place_T = np.repeat(first_S, lengths) + layout.positions_T
+        token_P = np.zeros(count * size, dtype=np.int64)
+        token_P[place_T] = np.arange(layout.token_count)
+        sequence_P = np.full(count * size, -1)
+        sequence_P[place_T] = layout.sequence_of_T
+        token, place, sequence = (torch.from_numpy(x).to(device) for x in (token_P, place_T, sequence_P))
+        return cls(size, count, token, place, sequence.view(count, size), reach)
+
+    def mask(self, dtype: torch.dtype) -> Tensor:
+        """What scores are given, 0 or minus infinity, (B, R, R); made once a batch."""
+        if dtype not in self.masks:
+            seen_BRR = self.sequence_BR[:, :, None] == self.sequence_BR[:, None, :]
+            near_RR = allowed(Tile.whole(self.size), self.reach, seen_BRR.device)
+            if near_RR is not None:
+                seen_BRR &= near_RR
+            zero = torch.zeros(seen_BRR.shape, dtype=dtype, device=seen_BRR.device)
+            self.masks[dtype] = zero.masked_fill_(~seen_BRR, -math.inf)
+        return self.masks[dtype]
+
+    def spread(self, x_THK: Tensor) -> Tensor:
+        """Tokens in their places, the bins of one head after those of another: (H B, R, K)."""
+        x_HPK = x_THK.transpose(0, 1).index_select(1, self.token_P)
+        return x_HPK.view(-1, self.size, x_THK.shape[-1])
+
+    def gather(self, x_LRK: Tensor, heads: int) -> Tensor:
+        """The inverse of `spread`."""
+        x_HPK = x_LRK.view(heads, self.count * self.size, -1)
+        return x_HPK.index_select(1, self.place_T).transpose(0, 1).contiguous()
+
+
+def fill(lengths: NDArray[np.int64], size: int) -> tuple[NDArray[np.int64], int]:
+    """The first place of each sequence, and how many bins of ``size`` places there are.
+
+    The longest sequence goes first, each into the fullest bin that has room for it.
+    """
+    first_S = np.zeros(len(lengths), dtype=np.int64)
+    room: list[tuple[int, int]] = []  # free places of a bin and its number, ascending
+    count = 0
+    for sequence in np.argsort(-lengths, kind="stable").tolist():
+        length = int(lengths[sequence])
+        found = bisect_left(room, (length, 0))
+        if found == len(room):
+            free, number, count = size, count, count + 1
+        else:
+            free, number = room.pop(found)
+        first_S[sequence] = (number + 1) * size - free
+        if free > length:
+            insort(room, (free - length, number))
+    return first_S, count
+
+
+class BinnedKernel:
+    """Texts of a batch in bins; see the module.
+
+    Computes in the dtype it is given: in bfloat16 products have sums in float32, and scores, probabilities
+    and their gradients are rounded to bfloat16 between them. Probabilities are kept for the backward pass,
+    R numbers a token and head.
+    """
+
+    capability = Capability(
+        name="binned",
+        computes="short texts side by side in square blocks, probabilities kept for the backward pass",
+        devices=frozenset({"cpu"}),
+        dtypes=frozenset({"float64", "float32", "bfloat16"}),
+        reaches=frozenset({Whole, Window}),
+        positions=frozenset({NoPosition, Alibi}),
+        gradients=True,
+        dropout=True,
+        log_sum_exp=False,
+        # In float32 SDPA is as fast; with longer texts too much is thrown away.
+        pays=(1, 0),
+        pays_instead={"gradients bfloat16": (1, 256)},
+    )
+
+    def plan(self, layout: SequenceLayout, reach: Reach, device: torch.device) -> Bins:
+        """Where each token goes; the mask is made when the first layer tells its dtype."""
+        return Bins.of(layout, reach, device)
+
+    def attend(
+        self,
+        q_THK: Tensor,
+        k_THK: Tensor,
+        v_THK: Tensor,
+        plan: Bins,
+        *,
+        reach: Reach,
+        terms: ScoreTerms,
+        dropout: float = 0.0,
+        log_sum_exp: bool = False,
+    ) -> Attended:
+        """All bins at once; see `Kernel.attend`."""
+        if log_sum_exp or terms.distances is not None or plan.reach != reach:
+            raise KernelError(
+                "the binned kernel was called for something its record or its plan does not list"
+            )
+        o_THK: Tensor = _Binned.apply(q_THK, k_THK, v_THK, plan, terms.slopes_H, dropout)  # type: ignore[no-untyped-call]
+        return Attended(o_THK, None)
+
+
+class _Binned(torch.autograd.Function):
+    """Attention within bins."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, q_THK: Tensor, k_THK: Tensor, v_THK: Tensor, plan: Bins, slopes_H: Tensor | None, dropout: float
+    ) -> Tensor:
+        heads, width = q_THK.shape[1:]
+        q_LRK, k_LRK, v_LRK = plan.spread(q_THK * width**-0.5), plan.spread(k_THK), plan.spread(v_THK)
+        s_LRR = torch.bmm(q_LRK, k_LRK.mT)
+        s_HBRR = s_LRR.view(heads, plan.count, plan.size, plan.size)
+        if slopes_H is not None:  # the places of a bin are as far apart as its tokens
+            far_RR = Tile.whole(plan.size).distance_RC(s_LRR.device).abs()
+            s_HBRR -= (slopes_H[:, None, None] * far_RR).to(s_LRR)[:, None]
+        s_HBRR += plan.mask(s_LRR.dtype)
+        p_LRR = torch.softmax(s_LRR, -1)
+        kept_LRR = None
+        if dropout:
+            kept_LRR = torch.empty_like(p_LRR, dtype=torch.bool).bernoulli_(1 - dropout)
+        o_LRK = torch.bmm(_dropped(p_LRR, kept_LRR, dropout), v_LRK)
+        ctx.save_for_backward(q_LRK, k_LRK, v_LRK, p_LRR, kept_LRR)
+        ctx.plan, ctx.dropout = plan, dropout
+        return plan.gather(o_LRK, heads)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, do_THK: Tensor) -> tuple[Tensor | None, ...]:
+        q_LRK, k_LRK, v_LRK, p_LRR, kept_LRR = ctx.saved_tensors
+        plan, dropout = ctx.plan, ctx.dropout
+        do_LRK = plan.spread(do_THK)
+        dv_LRK = torch.bmm(_dropped(p_LRR, kept_LRR, dropout).mT, do_LRK)
+        dp_LRR = _dropped(torch.bmm(do_LRK, v_LRK.mT), kept_LRR, dropout)
+        ds_LRR = _SOFTMAX_BACKWARD(dp_LRR, p_LRR, -1, p_LRR.dtype)
+        dq_LRK, dk_LRK = torch.bmm(ds_LRR, k_LRK), torch.bmm(ds_LRR.mT, q_LRK)
+        dq_THK, dk_THK, dv_THK = (plan.gather(x_LRK, do_THK.shape[1]) for x_LRK in (dq_LRK, dk_LRK, dv_LRK))
+        return dq_THK.mul_(do_THK.shape[-1] ** -0.5), dk_THK, dv_THK, None, None, None
+
+
+_SOFTMAX_BACKWARD: Callable[..., Tensor] = torch.ops.aten._softmax_backward_data.default
+
+
+def _dropped(p_LRR: Tensor, kept_LRR: Tensor | None, dropout: float) -> Tensor:
+    """What dropout leaves, divided by the share it keeps."""
+    if kept_LRR is None:
+        return p_LRR
+    return p_LRR * kept_LRR * (1 / (1 - dropout) if dropout < 1 else 0.0)
