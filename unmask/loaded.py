@@ -349,7 +349,7 @@ def load(
     """Load an encoder for inference.
 
     Args:
-        source: ``"default"``, a checkpoint folder, or a hub id such as ``owner/model``.
+        source: ``"default"``, ``"unmask-mini"``, a checkpoint folder, or a hub id such as ``owner/model``.
         dtype: ``"float32"``, ``"bfloat16"``, ``"float16"`` or ``"float64"``; stored weights are
             converted to it. ``"int8"`` runs linear layers on 8-bit integers, on a CPU; what that costs
             in accuracy, ``unmask bench accuracy`` measures.

@@ -34,6 +34,11 @@ EXTRAS: dict[str, Extra] = {
         "a SentencePiece model (ALBERT, BigBird, DeBERTa v2 and v3, XLM-R, CamemBERT)",
         "put the checkpoint's tokenizer.json beside it",
     ),
+    "tensorboard": Extra(
+        {"tensorboard": "tensorboard"},
+        "writing figures of a run for TensorBoard",
+        "leave log.tensorboard out",
+    ),
     "train": Extra(
         {"pyarrow": "pyarrow"},
         "training on Parquet files and saved data sets",

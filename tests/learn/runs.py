@@ -5,14 +5,14 @@ import json
 import random
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import load_file
 
 from unmask.learn.data.train_tokenizer import train_tokenizer
 
-WORDS = (
-    "the river bank was muddy and a boat went down with many small stones that nobody saw in winter"
-).split()
+SENTENCE = "the river bank was muddy and a boat went down with many small stones that nobody saw in winter"
+WORDS = SENTENCE.split()
 
 RUN = {
     "name": "tiny",
@@ -77,12 +77,18 @@ def write_texts(folder: Path) -> None:
         (folder / "tokenizer" / name).write_bytes(content)
 
 
+class Instead(dict):
+    """A table that is not merged into the one that is there."""
+
+
 def changed(table: dict, **changes) -> dict:
     """A copy with keys replaced; a dict is merged into the one that is there, None takes a key away."""
     made = copy.deepcopy(table)
     for key, value in changes.items():
         if value is None:
             made.pop(key, None)
+        elif isinstance(value, Instead):
+            made[key] = dict(value)
         elif isinstance(value, dict) and isinstance(made.get(key), dict):
             made[key] = changed(made[key], **value)
         else:
@@ -134,3 +140,44 @@ def same_tensors(one: dict, other: dict) -> None:
         assert torch.equal(tensor.reshape(-1).view(torch.uint8), other[name].reshape(-1).view(torch.uint8)), (
             name
         )
+
+
+def same_run(one: Path, other: Path) -> None:
+    """Two folders of runs: log and everything of the newest checkpoint."""
+    assert lines(one) == lines(other)
+    same_tensors(last_tensors(one), last_tensors(other))
+
+
+class Heard:
+    """A watcher that remembers."""
+
+    def __init__(self):
+        self.sentences, self.figures = [], []
+
+    def say(self, sentence):
+        self.sentences.append(sentence)
+
+    def step(self, figures):
+        self.figures.append(dict(figures))
+
+
+class Ended(Exception):
+    """As good as a kill: nothing in the program catches it."""
+
+
+def ended(path: Path, monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
+    """A run that ends, in an exception of its own, just before the step after so many."""
+    from unmask.learn.pretrain import pretrain
+    from unmask.learn.pretrain.loop import Loop
+
+    one_step = Loop.one_step
+
+    def ending(self, tally):
+        if self.step == steps:
+            raise Ended
+        return one_step(self, tally)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Loop, "one_step", ending)
+        with pytest.raises(Ended):
+            pretrain(path)

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.places import shared
+from tests.support.places import REPOSITORY, shared
 from tests.support.tiny import VOCABULARY
 from unmask.errors import InvalidRequest, InvalidText, OutputError
 from unmask.learn.data import ShardSet, SourceSpec, Stream, documents, held_out, prepare, texts, write_shards
@@ -448,7 +448,7 @@ def test_a_kill_leaves_no_half_source(tmp_path):
     with subprocess.Popen(
         [sys.executable, "-c", KILLED, str(tmp_path)],
         stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": "."},
+        cwd=REPOSITORY,
     ) as process:
         assert process.stdout.readline() == b"going\n"
         process.send_signal(signal.SIGKILL)
@@ -487,6 +487,22 @@ def test_orders_differ_and_look_drawn():
     which = np.arange(1000) % 5
     mixed = permute_each(places, count, [key_of("order", seed) for seed in range(5)], which)
     assert np.array_equal(mixed, found[which, places])
+
+
+def test_an_order_is_the_same_in_every_version():
+    """Runs that were stopped go on with another version of the program: these numbers may not change."""
+    key = key_of("order", 5, "one", 0)
+    assert key == 13835633327176538330
+    assert permute(np.arange(12), 12, key).tolist() == [4, 5, 0, 10, 8, 2, 11, 9, 6, 1, 3, 7]
+    assert permute(np.array([0, 1, 999_999]), 10**6, 1).tolist() == [726769, 738773, 873612]
+    costs = np.array([9, 7, 30, 12, 5, 22, 18, 3, 41, 16, 8, 11, 25, 6, 14, 2, 33, 10, 4, 20])
+    made, left = pack(costs, 100, 3, 2)
+    assert [some.tolist() for some in made] == [
+        [0, 1, 8, 16, 17],
+        [2, 12, 5, 19, 7],
+        [6, 9, 14, 3, 11, 10, 13, 4, 18, 15],
+    ]
+    assert not len(left)
 
 
 # --- mixing -----------------------------------------------------------------------------------------------

@@ -82,7 +82,7 @@ class Parent:
         os.write(self._requests, json.dumps(request).encode() + b"\n")
         answer = b""
         while not answer.endswith(b"\n"):
-            ready, _, _ = select.select([self._answers], [], [], 60)
+            ready, _, _ = select.select([self._answers], [], [], 120)
             part = os.read(self._answers, 64) if ready else b""
             assert part, "no answer from the process that starts commands"
             answer += part

@@ -57,6 +57,7 @@ def test_commands_and_their_options():
             "inputs", "output", "model", "revision", "dtype", "compat", "kernel", "too_long", "blank",
             "field", "pooling", "unit_length", "overwrite", "restart", "json",
         ],
+        "pretrain": ["run", "json"],
         "inspect": ["checkpoint", "revision", "compat", "json"],
         "convert": ["source", "out", "revision", "dtype", "shard_megabytes", "json"],
         "models": ["json"],

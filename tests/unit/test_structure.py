@@ -29,7 +29,7 @@ MODEL_FLOORS = (
     {"layers"},
     {"heads"},
     {"encoder", "elmo"},
-    {"fast", "compiled", "decoder"},
+    {"fast", "compiled", "trained_linear", "decoder"},
     {"weights"},
 )
 

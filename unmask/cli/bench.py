@@ -224,6 +224,58 @@ def accuracy(
     _finish(made, output, picture, json)
 
 
+@bench.command
+def training(
+    *,
+    model: ModelChoice = None,
+    shape: ShapeOption = None,
+    layers: LayersOption = None,
+    revision: RevisionOption = None,
+    tokenizer: Annotated[
+        Path | None, Parameter(help="a folder whose tokenizer a shape gets; none invents words")
+    ] = None,
+    precision: Annotated[
+        list[Literal["float32", "autocast", "bfloat16"]] | None,
+        Parameter(negative="", help="of the step; may be repeated"),
+    ] = None,
+    texts: TextsOption = None,
+    sequences: Annotated[int, Parameter(help="texts of a step")] = 8,
+    steps: Annotated[
+        int, Parameter(help="of a round; Trainer groups texts by length from 8 on, within a quarter of them")
+    ] = 16,
+    longest: Annotated[int, Parameter(help="tokens of a text, at most; longer ones are cut")] = 512,
+    compile: Annotated[bool, Parameter(help="run ours with compiled layers")] = False,
+    rounds: RoundsOption = 3,
+    seconds: SecondsOption = 120,
+    threads: ThreadsOption = None,
+    seed: SeedOption = 0,
+    output: OutputOption = None,
+    json: JsonOption = False,
+) -> None:
+    """A training step of ours beside transformers with its Trainer: same weights, texts and precision."""
+    with (
+        _prepared(output, None, threads),
+        _subject(model, shape, layers, seed, revision, pretraining=True, tokenizer=tokenizer) as chosen,
+    ):
+        from unmask.measure.bench.training import measure_training
+
+        with progress("Training", 0) as report:
+            made = measure_training(
+                chosen,
+                precisions=precision or ["float32", "autocast"],
+                texts=texts,
+                sequences=sequences,
+                steps=steps,
+                longest=longest,
+                compiled=compile,
+                rounds=rounds,
+                seed=seed,
+                budget_seconds=seconds,
+                progress=report,
+            )
+    _finish(made, output, None, json)
+
+
 @contextmanager
 def _prepared(output: Path | None, picture: Path | None, threads: int | None) -> Iterator[None]:
     """Refuse at once what could not be written at the end; torch's threads are put back after."""
@@ -248,12 +300,27 @@ def _prepared(output: Path | None, picture: Path | None, threads: int | None) ->
 
 @contextmanager
 def _subject(
-    model: str | None, shape: str | None, layers: int | None, seed: int, revision: str | None
+    model: str | None,
+    shape: str | None,
+    layers: int | None,
+    seed: int,
+    revision: str | None,
+    *,
+    pretraining: bool = False,
+    tokenizer: Path | None = None,
 ) -> Iterator["Subject"]:
     from unmask.measure.subject import subject
 
     name = "default" if model is None and shape is None else model
-    with subject(name, shape, layers=layers, seed=seed, revision=revision) as chosen:
+    with subject(
+        name,
+        shape,
+        layers=layers,
+        seed=seed,
+        revision=revision,
+        pretraining=pretraining,
+        tokenizer=tokenizer,
+    ) as chosen:
         yield chosen
 
 

@@ -13,13 +13,22 @@ if TYPE_CHECKING:
 
 def show(report: Any) -> None:
     """One table, what was left out and why, and the machine."""
-    shown = {"speed": _speed, "peers": _peers, "kernels": _kernels, "accuracy": _accuracy}[report.protocol]
+    tables = {
+        "speed": _speed,
+        "peers": _peers,
+        "kernels": _kernels,
+        "accuracy": _accuracy,
+        "training": _training,
+    }
+    shown = tables[report.protocol]
     screen = console()
     measured = getattr(report, "measured", None)
     if measured is not None:
         screen.print(safe(measured.title))
     for work in getattr(report, "workloads", ()):
         screen.print(safe(f"{work.name}: {work.what}; ratios to {work.baseline}"))
+    if report.protocol == "training":
+        screen.print(safe(_texts(report)))
     screen.print(shown(report))
     for one in report.left_out:
         screen.print(safe(_left_out(one)))
@@ -118,5 +127,29 @@ def _accuracy(report: Any) -> "Table":
             f"{found.cosine_min:.6f}",
             f"{found.largest_difference:.1e}",
             _maybe(row.sts_b_spearman, ".4f"),
+        )
+    return made
+
+
+def _texts(report: Any) -> str:
+    lengths = ", ".join(f"{name} {value:.0f}" for name, value in report.lengths.items())
+    return (
+        f"{report.texts}; tokens of a text: {lengths}; {report.sequences} texts a step; "
+        f"loss of one batch before: ours {report.loss_ours:.4f}, theirs {report.loss_theirs:.4f}"
+    )
+
+
+def _training(report: Any) -> "Table":
+    right = ("tokens/s", "seconds a step", "padding", "to trainer", "to grouped")
+    made = table(None, "precision", "engine", *right, right=right)
+    for row in report.rows:
+        made.add_row(
+            row.precision,
+            row.engine,
+            f"{row.tokens_per_second:,.0f}",
+            _spread(row.seconds_per_step, "s"),
+            f"{row.padding:.0%}",
+            _spread(row.to_trainer),
+            _spread(row.to_grouped),
         )
     return made

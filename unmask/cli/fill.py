@@ -19,7 +19,7 @@ from unmask.cli.output import console, print_json, safe, table
 def fill(
     text: Annotated[str, Parameter(help="a text with mask tokens in it; - reads standard input")],
     *,
-    model: ModelOption = "default",
+    model: ModelOption = "unmask-mini",
     revision: RevisionOption = None,
     dtype: DtypeOption = "float32",
     compat: CompatOption = "published",

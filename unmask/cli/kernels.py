@@ -175,6 +175,8 @@ def _lengths(record: "Capability") -> str:
 
 
 def _range(first: int, last: int | None) -> str:
+    if last is not None and last < first:
+        return "at no length"
     if last is None:
         return "at any length" if first == 1 else f"from {first} tokens"
     return f"up to {last} tokens" if first == 1 else f"from {first} to {last} tokens"

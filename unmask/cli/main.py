@@ -12,6 +12,7 @@ from unmask.cli.bench import bench
 from unmask.cli.convert import convert
 from unmask.cli.embed import embed
 from unmask.cli.evaluate import evaluate
+from unmask.cli.evolve import evolve
 from unmask.cli.explore import explore
 from unmask.cli.fill import fill
 from unmask.cli.input import STANDARD_INPUT
@@ -24,7 +25,7 @@ from unmask.errors import BeyondTraining, UnmaskError
 
 COMMANDS = (look, explore, fill, embed, pretrain, inspect, convert, models, kernels)
 """Every command, in the order of the help text."""
-GROUPS = (bench, evaluate)
+GROUPS = (bench, evaluate, evolve)
 """Commands that have commands of their own; they come last."""
 
 app = App(

@@ -11,7 +11,10 @@ Dtype = Literal["float32", "bfloat16", "float16", "float64"]
 
 ModelOption = Annotated[
     str,
-    Parameter(name=["--model", "-m"], help="a checkpoint folder, a hub id such as owner/model, or default"),
+    Parameter(
+        name=["--model", "-m"],
+        help="a checkpoint folder, a hub id such as owner/model, unmask-mini, or default",
+    ),
 ]
 RevisionOption = Annotated[
     str | None, Parameter(name="--revision", help="a branch, tag or commit of the hub")

@@ -60,13 +60,17 @@ def pretrain(
 
     Under torchrun every process takes its part: torchrun --nproc-per-node=2 -m unmask pretrain run.toml
     """
+    from unmask.learn.pretrain import joined
     from unmask.learn.pretrain import pretrain as start
 
     teller = Teller()
     try:
-        result = start(run, watcher=teller)
+        with joined() as ranks:
+            result = start(run, ranks=ranks, watcher=teller)
     finally:
         teller.close()
+    if not ranks.first:
+        return
     if json:
         print_json({**plain(result), "folder": str(result.folder)})
         return

@@ -67,17 +67,23 @@ def _id(found: int | None) -> int:
 
 
 def _continues(engine: tokenizers.Tokenizer, special_V: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """WordPiece marks what continues a word; byte-level BPE and SentencePiece what begins one."""
+    """WordPiece marks what continues a word; byte-level BPE and SentencePiece what begins one.
+
+    Where what begins a word is marked, an unmarked piece continues one if it holds a letter or a digit, or
+    a part of a character, which may be a letter's; a comma or a line break is a word of its own.
+    """
     pieces = [engine.id_to_token(id) or "" for id in range(len(special_V))]
     prefix = getattr(engine.model, "continuing_subword_prefix", None)
     if prefix and type(engine.model).__name__ == "WordPiece":
-        continues = np.array([piece.startswith(prefix) for piece in pieces])
-    else:
-        # A piece without a letter or digit, such as a comma, is a word of its own.
-        continues = np.array(
-            [not piece.startswith(("Ġ", "▁")) and any(map(str.isalnum, piece)) for piece in pieces]
-        )
-    return continues & ~special_V
+        return np.array([piece.startswith(prefix) for piece in pieces]) & ~special_V
+    # A decoder may take the first piece's space away, so another piece goes before.
+    texts = [engine.decoder.decode(["a", piece])[1:] if engine.decoder else piece for piece in pieces]
+    marked = [
+        piece.startswith(("\u0120", "\u2581")) or text[:1].isspace()
+        for piece, text in zip(pieces, texts, strict=True)
+    ]
+    inside = [any(c.isalnum() or c == "\ufffd" for c in text) for text in texts]
+    return np.array(inside) & ~np.array(marked) & ~special_V
 
 
 def _ends(engine: tokenizers.Tokenizer, special_V: NDArray[np.bool_]) -> NDArray[np.bool_]:

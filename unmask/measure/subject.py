@@ -21,9 +21,11 @@ from unmask.model.spec import EmbeddingHead, EncoderSpec
 from unmask.model.weights import Source, find, read_checkpoint
 from unmask.model.weights.build import parameter_count
 from unmask.model.weights.embedding_head import to_json, write_head
-from unmask.model.weights.save import their_tensors
+from unmask.model.weights.fresh import fitted, fresh, new_encoder
+from unmask.model.weights.save import save, their_tensors
 from unmask.model.weights.tensors import WEIGHTS
 from unmask.text import Tokenizer
+from unmask.text.tokenizer import TOKENIZER_FILES
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 SYLLABLES = tuple(a + b for a in "bcdfghjklmnprstvwxyz" for b in "aeiou")
@@ -63,7 +65,14 @@ class Subject:
 
 @contextmanager
 def subject(
-    model: str | None, shape: str | None, *, layers: int | None, seed: int, revision: str | None = None
+    model: str | None,
+    shape: str | None,
+    *,
+    layers: int | None,
+    seed: int,
+    revision: str | None = None,
+    pretraining: bool = False,
+    tokenizer: Path | None = None,
 ) -> Iterator[Subject]:
     """The subject of that name; the folder of a ``shape`` is removed when the block ends.
 
@@ -73,9 +82,11 @@ def subject(
         layers: how many of the first layers a shape keeps; None keeps all.
         seed: of the random weights.
         revision: of the hub, for ``model``.
+        pretraining: give a shape the heads it was pretrained with.
+        tokenizer: a folder whose tokenizer and vocabulary a shape gets instead of invented words.
 
     Raises:
-        InvalidRequest: both or neither are named, or there is no such shape.
+        InvalidRequest: both or neither are named, there is no such shape, or a model is to change its tokenizer.
         CheckpointError: the model cannot be found or read.
     """
     if (model is None) == (shape is None):
@@ -83,14 +94,20 @@ def subject(
     if shape is None:
         if layers is not None:
             raise InvalidRequest("--layers shortens a shape; a model's own weights are measured whole")
+        if tokenizer is not None:
+            raise InvalidRequest("--tokenizer is for a shape; a model has its own")
         source = find(str(model), revision)
         yield _described(source.folder, source.name, source.revision, random_weights=False)
         return
     family, published = find_shape(shape)
-    spec = shortened(published.spec, layers)
+    whole = published.pretraining if pretraining and published.pretraining else published.spec
+    spec = shortened(whole, layers)
     with tempfile.TemporaryDirectory(prefix="unmask-bench-") as place:
         folder = Path(place) / published.name.rpartition("/")[2]
-        write_random(folder, family, spec, seed)
+        if tokenizer is None:
+            write_random(folder, family, spec, seed)
+        else:
+            write_fresh(folder, family, spec, tokenizer, seed)
         yield _described(folder, published.name, None, random_weights=True)
 
 
@@ -126,6 +143,18 @@ def write_random(folder: Path, family: Family, spec: EncoderSpec, seed: int) -> 
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     save_file(their_tensors(encoder, family), folder / WEIGHTS, metadata={"format": "pt"})
+
+
+def write_fresh(folder: Path, family: Family, spec: EncoderSpec, tokenizer: Path, seed: int) -> None:
+    """A checkpoint folder of fresh weights, with a tokenizer of another folder and its vocabulary."""
+    files = {
+        name: (tokenizer / name).read_bytes() for name in TOKENIZER_FILES if (tokenizer / name).is_file()
+    }
+    if not files:
+        raise InvalidRequest(f"there is no tokenizer in {tokenizer}")
+    config = fitted(dict(family.write(spec)), Tokenizer.from_files(files))
+    checkpoint = fresh(config, files)
+    save(new_encoder(checkpoint, seed=seed), checkpoint, folder)
 
 
 def invented_words(size: int, padding_id: int) -> list[str]:

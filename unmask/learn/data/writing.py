@@ -82,7 +82,11 @@ def write_shards(
             "files": files,
             **(notes or {}),
         }
-        (partial / MANIFEST).write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", "utf-8")
+        (partial / MANIFEST).write_text(
+            # TOML has dates, which a condition of a source may be, and JSON has not.
+            json.dumps(manifest, indent=2, ensure_ascii=False, default=str) + "\n",
+            "utf-8",
+        )
     return ShardSet.open(folder, verify=False)
 
 

@@ -157,8 +157,9 @@ def _units(
     run_of_word = np.repeat(np.arange(words), lengths)[:words]
     fixed_W = (vocabulary.special_V[ids_T] | after_special)[np.flatnonzero(begins_T)]
     changes = np.concatenate(([True], run_of_word[1:] != run_of_word[:-1]))
-    run: NDArray[np.int64] = np.cumsum(changes | fixed_W) - 1
-    return run[word_T]
+    run_W = np.cumsum(changes | fixed_W) - 1
+    run_T: NDArray[np.int64] = run_W[word_T]
+    return run_T
 
 
 def _put(

@@ -5,7 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn import functional
+
+from unmask.model.kernels.products import linear, outer
 
 LOGITS_AT_ONCE = 1 << 21
 """Numbers: what fits a core's share of the cache in float32. On a GPU the products decide, see `_rows`."""
@@ -64,7 +65,7 @@ class _CrossEntropy(torch.autograd.Function):
         for first in range(0, len(x_ME), step):
             rows = slice(first, first + step)
             x_RE, target_R1 = x_ME[rows], targets_M[rows, None]
-            logits_RV = functional.linear(x_RE, matrix_VE).to(exact)
+            logits_RV = linear(x_RE, matrix_VE).to(exact)
             if bias is not None:
                 logits_RV += bias
             word_R1 = logits_RV.argmax(-1, keepdim=True)
@@ -78,9 +79,9 @@ class _CrossEntropy(torch.autograd.Function):
                 dbias_V += p_RV.sum(0)
             g_RV = p_RV.to(x_ME.dtype)
             if dx_ME is not None:
-                dx_ME[rows] = g_RV @ matrix_VE
+                dx_ME[rows] = linear(g_RV, matrix_VE.t())
             if dwords_VE is not None:
-                dwords_VE += g_RV.t() @ x_RE
+                dwords_VE += outer(g_RV, x_RE)
         ctx.save_for_backward(
             dx_ME,
             None if dwords_VE is None else dwords_VE.to(words_VE.dtype),
@@ -90,7 +91,7 @@ class _CrossEntropy(torch.autograd.Function):
         return loss, right
 
     @staticmethod
-    @once_differentiable  # type: ignore[misc]
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         made = ctx.saved_tensors
         return *(None if one is None else one * grad.to(one.dtype) for one in made), None

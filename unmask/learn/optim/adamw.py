@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from unmask.learn.optim.spread import gathered
+from unmask.learn.optim.spread import gathered, held
 
 
 def adamw(
@@ -37,10 +37,10 @@ def adamw(
     # A filled tensor on the device rather than a copy to it, so that nothing waits.
     count = torch.full((), float(step), dtype=torch.float32, device=values[0].device)
     torch._fused_adamw_(
-        values,
-        gradients,
-        firsts,
-        seconds,
+        held(values),
+        held(gradients),
+        held(firsts),
+        held(seconds),
         [],
         [count] * len(values),
         lr=rate,

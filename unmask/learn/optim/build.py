@@ -12,7 +12,7 @@ from unmask.learn.optim.clip import clip_gradients
 from unmask.learn.optim.groups import Placed, place_parameters
 from unmask.learn.optim.muon import muon
 from unmask.learn.optim.spec import OptimiserSpec
-from unmask.learn.optim.spread import is_spread
+from unmask.learn.optim.spread import held, is_spread
 
 
 def build_optimiser(module: nn.Module, spec: OptimiserSpec) -> "Optimiser":
@@ -125,7 +125,7 @@ class Optimiser(torch.optim.Optimizer):
                 eps=group["eps"],
             )
         if masters:
-            torch._foreach_copy_(list[Tensor](parameters), masters)
+            torch._foreach_copy_(held(parameters), held(masters))
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:

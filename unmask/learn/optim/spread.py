@@ -3,6 +3,8 @@
 The import takes more than half a second, and a tensor can only be one if it has happened.
 """
 
+from collections.abc import Iterable
+
 from torch import Tensor
 
 
@@ -14,6 +16,14 @@ def is_spread(tensor: Tensor) -> bool:
 def gathered(tensor: Tensor) -> Tensor:
     """All of it, on every process; a plain tensor as it is."""
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+def held(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """What this process holds of each, in the same memory; a plain tensor is held whole.
+
+    For what is done number by number: operations on lists know less of spread tensors than of their parts.
+    """
+    return [one.to_local() if hasattr(one, "to_local") else one for one in tensors]
 
 
 def spread_like(whole: Tensor, other: Tensor) -> Tensor:

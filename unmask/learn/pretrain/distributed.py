@@ -133,7 +133,9 @@ def sum_gradients(parameters: Iterable[nn.Parameter], ranks: Ranks) -> None:
         wide = torch.promote_types(parts[0].dtype, torch.float32)
         flat = torch.cat([part.reshape(-1).to(wide) for part in parts])
         distributed.all_reduce(flat)
-        for one, part, total in zip(bucket, parts, flat.split([one.numel() for one in bucket]), strict=True):
+        for one, part, total in zip(
+            bucket, parts, torch.split(flat, [one.numel() for one in bucket]), strict=True
+        ):
             one.grad = part.copy_(total.view_as(part))
 
 

@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,9 @@ import unmask
 from unmask.errors import InvalidRequest, OutputError
 from unmask.files import read_bytes, unwritable
 from unmask.learn.pretrain.checkpoint import settle
+from unmask.learn.pretrain.distributed import is_sharded, whole
 from unmask.learn.pretrain.loop import Loop
+from unmask.learn.pretrain.settings import ExportDtype
 from unmask.model.weights import Checkpoint
 from unmask.model.weights.build import DTYPES
 from unmask.model.weights.save import save
@@ -26,10 +28,13 @@ RECORD = "training.json"
 
 
 def write_model(loop: Loop, checkpoint: Checkpoint, folder: Path, *, shard_bytes: int | None = None) -> None:
-    """The encoders as checkpoint folders, with averaged weights where the run keeps any."""
-    averages = loop.averages
-    with averages.swap() if averages else nullcontext():
-        _write(loop, checkpoint, folder, shard_bytes)
+    """The encoders as checkpoint folders, with averaged weights where the run keeps any.
+
+    Where weights are spread over processes, all of them call it, and `export` too.
+    """
+    with _whole_weights(loop, None) if is_sharded(loop.objective) else _averaged(loop):
+        if loop.ranks.first:
+            _write(loop, checkpoint, folder, shard_bytes)
 
 
 def export(
@@ -48,6 +53,13 @@ def export(
         InvalidRequest: the card cannot be read.
         OutputError: the disk is full or read-only.
     """
+    with shipped_weights(loop):
+        if loop.ranks.first:
+            _put(loop, checkpoint, folder, base, held_out)
+
+
+def _put(loop: Loop, checkpoint: Checkpoint, folder: Path, base: Path, held_out: Mapping[str, float]) -> None:
+    """`export`, with the objective holding what is exported."""
     settings = loop.settings
     record = {
         "run": settings.name,
@@ -65,8 +77,7 @@ def export(
         shutil.rmtree(work, ignore_errors=True)  # of a process that was killed
         made, old = work / folder.name, work / "old"
         made.mkdir(parents=True)
-        with shipped_weights(loop):
-            _write(loop, checkpoint, made, settings.export_shard_bytes)
+        _write(loop, checkpoint, made, settings.export_shard_bytes)
         if settings.card is not None:
             (made / "README.md").write_bytes(read_card(settings.card, base))
         (made / RECORD).write_text(json.dumps(record, indent=1) + "\n")
@@ -114,8 +125,8 @@ def shipped_weights(loop: Loop) -> Iterator[None]:
     their masters. Afterwards it holds its own again, bit by bit.
     """
     objective, dtype = loop.objective, loop.settings.export_dtype
-    if dtype is None:
-        with loop.averages.swap() if loop.averages else nullcontext():
+    if dtype is None or is_sharded(objective):
+        with _whole_weights(loop, dtype) if is_sharded(objective) else _averaged(loop):
             yield
         return
     own = {name: tensor.detach().clone() for name, tensor in _tensors(loop)}
@@ -131,6 +142,16 @@ def shipped_weights(loop: Loop) -> Iterator[None]:
         for name, _ in list(objective.named_buffers()):
             owner, _, leaf = name.rpartition(".")
             setattr(objective.get_submodule(owner), leaf, own[name])
+
+
+def _averaged(loop: Loop) -> AbstractContextManager[None]:
+    return loop.averages.swap() if loop.averages else nullcontext()
+
+
+def _whole_weights(loop: Loop, dtype: ExportDtype | None) -> AbstractContextManager[None]:
+    """`shipped_weights` of an objective that is spread over processes."""
+    values = _values(loop) if loop.averages or dtype else {}
+    return whole(loop.objective, loop.ranks, values, None if dtype is None else DTYPES[dtype])
 
 
 def _values(loop: Loop) -> dict[str, Tensor]:

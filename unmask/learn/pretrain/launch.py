@@ -6,12 +6,16 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import torch
 from torch import distributed
 
 from unmask.errors import InvalidRequest, ProcessLost, UnmaskError
 from unmask.learn.pretrain.ranks import Ranks
+
+if TYPE_CHECKING:
+    from torch.distributed.distributed_c10d import Store
 
 NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 """What torchrun tells a process, in its environment."""
@@ -64,7 +68,7 @@ def joined() -> Iterator[Ranks]:
         if isinstance(error, distributed.DistError) or _CONNECTION.search(str(error)):
             raise ProcessLost(
                 "another process of the run ended without a word; the same command goes on from the newest "
-                f"checkpoint ({str(error).splitlines()[0]})"
+                f"checkpoint ({first_line(error)})"
             ) from None
         raise
     # After an error the group is left as it is: taking it down would wait for processes that are gone.
@@ -89,22 +93,31 @@ def _numbers(environment: Mapping[str, str]) -> Ranks:
     return Ranks(rank, world, local=local)
 
 
-def _meet(ranks: Ranks) -> distributed.Store:
+def _meet(ranks: Ranks) -> "Store":
     """Find the other processes; the store that all of them reach."""
+    from torch.distributed.rendezvous import rendezvous
+
     try:
-        store, _, _ = next(distributed.rendezvous("env://", ranks.rank, ranks.world))
+        store: Store
+        store, _, _ = next(rendezvous("env://", ranks.rank, ranks.world))
         backend = "gloo"
         if torch.cuda.is_available() and ranks.local < torch.cuda.device_count():
             torch.cuda.set_device(ranks.local)
             backend = "cpu:gloo,cuda:nccl"
         distributed.init_process_group(backend, store=store, rank=ranks.rank, world_size=ranks.world)
     except (RuntimeError, ValueError, OSError) as error:
-        raise ProcessLost(f"the processes of the run do not find one another: {error}") from None
+        raise ProcessLost(f"the processes of the run do not find one another: {first_line(error)}") from None
     return store
 
 
-def _speaks(store: distributed.Store, rank: int) -> bool:
+def first_line(error: BaseException) -> str:
+    """The first line that says something."""
+    text = getattr(error, "strerror", None) or str(error)
+    return next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+
+
+def _speaks(store: "Store", rank: int) -> bool:
     """Whether this process is the first to end the run. A store that is gone says that another was."""
     with contextlib.suppress(RuntimeError, OSError):
-        return store.compare_set(SPOKEN, "", str(rank)) == str(rank).encode()
+        return bool(store.compare_set(SPOKEN, "", str(rank)) == str(rank).encode())
     return False

@@ -1,7 +1,7 @@
 """The processes that share a run, and sums over them; one process alone needs no torchrun."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import torch
@@ -20,10 +20,10 @@ class Ranks:
 
     rank: int = 0
     world: int = 1
-    device: torch.device = torch.device("cpu")
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     local: int = 0
     """Its number among the run's processes on this machine, which is that of its CUDA device."""
-    waiting: distributed.ProcessGroup | None = None
+    waiting: "distributed.ProcessGroup | None" = None
     """Those of the run, for waits that may take hours; None takes the default group and its time limit."""
 
     @property
@@ -53,7 +53,7 @@ class Ranks:
         self.of_first(0)
 
     def first_alone(self, work: Callable[[], Made]) -> Made:
-        """Do something in the first process and then in the others, which find what it has left on the disk."""
+        """Do something in the first process, then in the others, which find what it has left on the disk."""
         if not self.first:
             self.wait()
         made = work()

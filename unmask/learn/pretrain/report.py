@@ -113,8 +113,10 @@ def _board(folder: Path, step: int) -> Any:
     require("tensorboard")
     from torch.utils.tensorboard import SummaryWriter
 
+    writer: Any = SummaryWriter
+
     try:
-        return SummaryWriter(str(folder), purge_step=step + 1)  # type: ignore[no-untyped-call]
+        return writer(str(folder), purge_step=step + 1)
     except OSError as error:
         raise unwritable(folder, error) from None
 
@@ -128,7 +130,8 @@ def plan(settings: RunSettings, sets: list[ShardSet], loop: Loop, parameters: in
     tokens = " to ".join(f"{n:,}" for n in sizes)
     return [
         f"{settings.name}: {parameters:,} parameters, {steps:,} steps of {tokens} "
-        f"tokens, {room:,} in all, in {settings.precision} on {loop.ranks.device.type}",
+        f"tokens, {room:,} in all, in {settings.precision} on {loop.ranks.device.type}"
+        + (f", {loop.ranks.world} processes" if loop.ranks.world > 1 else ""),
         "text: "
         + ", ".join(
             f"{one.name} {one.token_count:,} tokens ({share:.0%} of the batch, {epochs:.2f} epochs)"

@@ -32,6 +32,7 @@ from unmask.learn.pretrain.stopping import Stopped, heard
 from unmask.learn.vocabulary import Vocabulary
 from unmask.model.compiled import compile_blocks
 from unmask.model.encoder import Encoder
+from unmask.model.trained_linear import train_with_onednn
 
 
 @dataclass(frozen=True)
@@ -146,6 +147,8 @@ class Run:
         for sentence in plan(settings, sets, self.loop, sum(one.numel() for one in encoder.parameters())):
             watcher.say(sentence)
         self.tally = self._go_on(found)
+        if self.ranks.device.type == "cpu":
+            train_with_onednn(objective)
         if settings.compile:
             for part in objective.modules():
                 if isinstance(part, Encoder):

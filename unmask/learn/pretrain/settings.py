@@ -13,10 +13,8 @@ from unmask.learn.table import read_table
 from unmask.model.layers import Initialisation
 
 Precision = Literal["float32", "autocast", "bfloat16"]
-"""All in float32; products in bfloat16 by torch's autocast; weights in bfloat16 with float32 masters."""
 
 Device = Literal["auto", "cpu", "cuda"]
-"""``auto``: a CUDA device where torch finds one, else the CPU."""
 
 ExportDtype = Literal["float32", "bfloat16"]
 
@@ -52,6 +50,7 @@ class TokenizerSettings:
     folder: str | None = None
     """Of a checkpoint or of tokenizer files alone, beside the run file unless absolute."""
     train: Literal["wordpiece", "bpe", "unigram"] | None = None
+    """What kind is trained; it is kept in the run's folder."""
     vocabulary: int = 8192
     """Pieces of a trained one, special ones included."""
     lowercase: bool = False
@@ -207,7 +206,10 @@ class RunSettings:
     log: LogSettings = field(default_factory=LogSettings)
     distributed: DistributedSettings = field(default_factory=DistributedSettings)
     precision: Precision = "float32"
+    """``autocast``: products in bfloat16, weights in float32; ``bfloat16``: weights too, with float32 masters
+    in the optimiser."""
     device: Device = "auto"
+    """``auto``: a CUDA device where torch finds one, else the CPU."""
     compile: bool = False
     """Compile what layers do token by token: minutes at the beginning, faster steps."""
     seed: int = 0

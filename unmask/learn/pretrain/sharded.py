@@ -5,6 +5,7 @@ Each process writes its shares into a file of its own in the checkpoint's folder
 is as in one process: the first one writes it, and the manifest over all files last.
 """
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,9 +15,9 @@ import torch
 from torch import Tensor
 
 from unmask.errors import CorruptCheckpoint, OutputError
-from unmask.files import unwritable
 from unmask.learn.optim.spread import is_spread, spread_like
 from unmask.learn.pretrain.checkpoint import SHARDS, Snapshot, load_snapshot, newest, place_of, save_snapshot
+from unmask.learn.pretrain.launch import first_line
 from unmask.learn.pretrain.loop import Loop
 from unmask.learn.pretrain.ranks import Ranks
 
@@ -39,7 +40,7 @@ def save_sharded(snapshot: Snapshot, folder: Path, ranks: Ranks, also: Callable[
 
     def together(new: Path) -> None:
         ranks.wait()  # the folder is there
-        with _failing(lambda why: OutputError(f"cannot write {new / SHARDS}: {why}"), new):
+        with _failing(lambda why: OutputError(f"cannot write {new / SHARDS}: {why}")):
             _write(shares, new / SHARDS)
         also(new)
 
@@ -99,32 +100,37 @@ def _held(loop: Loop) -> dict[str, Tensor]:
 
 
 def _write(shares: Mapping[str, Tensor], folder: Path) -> None:
-    from torch.distributed import checkpoint
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
+    from torch.distributed.checkpoint.state_dict_saver import save
 
-    writer = checkpoint.HuggingFaceStorageWriter(str(folder), save_distributed=True)
-    checkpoint.save(dict(shares), storage_writer=writer)
+    writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
+    save(dict(shares), storage_writer=writer)
 
 
 def _read(folder: Path, here: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    from torch.distributed import checkpoint
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+    from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+    from torch.distributed.checkpoint.state_dict_loader import load
 
-    with _failing(lambda why: CorruptCheckpoint(f"{folder} cannot be read: {why}"), folder):
-        reader = checkpoint.HuggingFaceStorageReader(str(folder))
+    with _failing(lambda why: CorruptCheckpoint(f"{folder} cannot be read: {why}")):
+        reader = HuggingFaceStorageReader(str(folder))
         tensors: dict[str, Tensor] = {}
         for name, stored in reader.read_metadata().state_dict_metadata.items():
-            assert isinstance(stored, checkpoint.metadata.TensorStorageMetadata)
+            assert isinstance(stored, TensorStorageMetadata)
             like = here.get(name)
             if like is None or like.shape != stored.size:
                 # Whole, so that whoever it is for says what is wrong with it.
                 tensors[name] = torch.empty(stored.size, dtype=stored.properties.dtype)
             else:
                 tensors[name] = torch.empty_like(like, dtype=stored.properties.dtype)
-        checkpoint.load(tensors, storage_reader=reader, no_dist=True)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "torch.distributed is disabled")  # each process reads alone
+            load(tensors, storage_reader=reader, no_dist=True)
     return tensors
 
 
 @contextmanager
-def _failing(error: Callable[[str], Exception], path: Path) -> Iterator[None]:
+def _failing(error: Callable[[str], Exception]) -> Iterator[None]:
     """Faults of torch's checkpoints as one sentence; some of them gather those of all processes."""
     from torch.distributed.checkpoint.api import CheckpointException
 
@@ -132,8 +138,6 @@ def _failing(error: Callable[[str], Exception], path: Path) -> Iterator[None]:
         yield
     except CheckpointException as fault:
         first = next((one for one, _ in fault.failures.values()), fault)
-        if isinstance(first, OSError) and not path.exists():
-            raise unwritable(path, first) from None
-        raise error(str(first).strip().splitlines()[0] if str(first).strip() else repr(first)) from None
+        raise error(first_line(first)) from None
     except (OSError, RuntimeError, ValueError, KeyError) as fault:
-        raise error(str(fault).splitlines()[0]) from None
+        raise error(first_line(fault)) from None

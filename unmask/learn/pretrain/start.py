@@ -7,12 +7,13 @@ from typing import Any
 
 import torch
 
-from unmask.errors import CheckpointNotFound, InvalidRequest
+from unmask.errors import CheckpointNotFound, InvalidRequest, UnmaskError
 from unmask.files import read_bytes, whole_folder
 from unmask.learn.data import sample, train_tokenizer
 from unmask.learn.pretrain.settings import Device, RunSettings
 from unmask.model.encoder import Encoder
 from unmask.model.families import published_config
+from unmask.model.spec.config import WITHOUT_EFFECT
 from unmask.model.weights import Checkpoint, Source, find, read_checkpoint
 from unmask.model.weights.build import build
 from unmask.model.weights.fresh import fitted, fresh, new_encoder
@@ -103,17 +104,40 @@ def run_encoder(
         begun = read_checkpoint(source(model.start_from, base))
         if begun.unread_config:
             say(f"of {begun.source.folder}'s config.json, {_listed(begun.unread_config)} mean nothing here")
-        config = {key: value for key, value in begun.config.items() if key not in begun.unread_config}
-        config |= model.config
+        there = {key: value for key, value in begun.config.items() if key not in begun.unread_config}
+        config = {**there, **model.config}
     else:
-        shape = {} if model.shape is None else published_config(model.shape)
-        config = fitted({**shape, **model.config}, tokenizer)
+        there = {} if model.shape is None else published_config(model.shape)
+        config = fitted({**there, **model.config}, tokenizer)
     checkpoint = fresh(config, tokenizer.files, name=settings.name)
+    if there:
+        _refuse_idle(model.config, there, config, checkpoint)
     torch.manual_seed(settings.seed)
     encoder = new_encoder(checkpoint, model.initialisation, kernel=model.kernel)
     if begun is not None and weights:
         take_over(encoder, build(begun), str(begun.source.folder), say)
     return checkpoint, encoder
+
+
+def _refuse_idle(
+    own: Mapping[str, Any], there: Mapping[str, Any], config: Mapping[str, Any], checkpoint: Checkpoint
+) -> None:
+    """Refuse a key of ``model.config`` that another key of the config it stands on overrules."""
+    for key in own.keys() - set(WITHOUT_EFFECT):
+        if key in there and there[key] == own[key]:
+            continue
+        without = {name: value for name, value in config.items() if name != key}
+        if key in there:
+            without[key] = there[key]
+        try:
+            other = fresh(without, checkpoint.tokenizer.files).spec
+        except UnmaskError:
+            continue  # it cannot be done without
+        if other == checkpoint.spec:
+            raise InvalidRequest(
+                f"model.config's {key} changes nothing of the encoder that it is given for: another key "
+                "decides there, or the value is the same; name that key, or leave it out"
+            )
 
 
 def take_over(encoder: Encoder, other: Encoder, name: str, say: Say) -> None:

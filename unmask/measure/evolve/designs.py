@@ -36,14 +36,14 @@ BUCKETS_SHARE = 4
 class Sizes:
     """How large the designs are. Those of the first one; others keep its number of parameters."""
 
-    width: int = 128
+    width: int = 64
     layers: int = 4
     heads: int = 4
-    feedforward: int = 512
-    vocabulary: int = 4096
-    tokens: int = 128
+    feedforward: int = 256
+    vocabulary: int = 2048
+    tokens: int = 64
     """Of the longest text, special ones included."""
-    radius: int = 16
+    radius: int = 8
     """Of windows; small beside ``tokens``, or they would see nearly all."""
 
     def __post_init__(self) -> None:
@@ -228,7 +228,7 @@ DESIGNS = (
         lambda parent, sizes: parent,
     ),
     Design("mask-30", "bert", "30 % of tokens chosen, not 15 %", "Wettig et al. 2023", _mask_more),
-    Design("pre-norm", "mask-30", "norms before attention and feed-forward", "Xiong et al. 2020", _norm_first),
+    Design("pre-norm", "mask-30", "norms before each part, not after", "Xiong et al. 2020", _norm_first),
     Design(
         "disentangled",
         "pre-norm",
@@ -254,9 +254,7 @@ DESIGNS = (
         _shared,
         equal=False,
     ),
-    Design(
-        "linear", "pre-norm", "attention by feature maps, elu + 1", "Katharopoulos et al. 2020", _linear
-    ),
+    Design("linear", "pre-norm", "attention by feature maps, elu + 1", "Katharopoulos et al. 2020", _linear),
     Design(
         "replaced-token",
         "bert",

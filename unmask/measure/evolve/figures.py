@@ -141,5 +141,3 @@ def original_scores(model: Model, texts: Sequence[str]) -> NDArray[np.float64]:
             kept_N = ~encodings[index].special
             scores_S[index] = original_T[batch.layout.rows(place)][kept_N].mean()
     return scores_S
-
-

@@ -40,24 +40,29 @@ def train(out: Path, design: str, seed: int) -> tuple[Result, int | None, float]
     return results[0], peak, time.perf_counter() - start
 
 
+def finish(out: Path, design: str, seed: int) -> Figures:
+    """Train or go on, measure, and write the figures."""
+    plan = read_plan(out)
+    result, peak, seconds = train(out, design, seed)
+    figures = Figures(
+        design=design,
+        seed=seed,
+        parameters=body_parameters(variant(design, plan.sizes).encoder),
+        tokens=result.tokens,
+        train_seconds=seconds,
+        peak_bytes=peak,
+        **asdict(measure(result.folder, plan)),
+    )
+    with whole_file(folder_of(out, design, seed) / FIGURES) as partial:
+        write_figures(figures, partial)
+    return figures
+
+
 def main() -> None:
-    """Train, measure, and write the figures; exit 1 with a sentence where that cannot be done."""
-    out, design, seed = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    """`finish` what the arguments name; exit 1 with a sentence where that cannot be done."""
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "0")) or torch.get_num_threads())
     try:
-        plan = read_plan(out)
-        result, peak, seconds = train(out, design, seed)
-        figures = Figures(
-            design=design,
-            seed=seed,
-            parameters=body_parameters(variant(design, plan.sizes).encoder),
-            tokens=result.tokens,
-            train_seconds=seconds,
-            peak_bytes=peak,
-            **asdict(measure(result.folder, plan)),
-        )
-        with whole_file(folder_of(out, design, seed) / FIGURES) as partial:
-            write_figures(figures, partial)
+        finish(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
     except UnmaskError as error:
         print(str(error), file=sys.stderr)
         sys.exit(1)

@@ -8,6 +8,7 @@ from typing import Any
 
 from unmask.errors import InvalidRequest
 from unmask.learn.data import SourceSpec
+from unmask.learn.data.sources import Pieces
 from unmask.learn.table import read_table
 from unmask.measure.evolve.designs import Sizes, variant
 from unmask.model.families.native import to_config
@@ -16,6 +17,10 @@ from unmask.model.spec.check import require_at_least
 PLAN = "plan.json"
 SPECIAL = 2
 """Tokens around every text."""
+TEXT = "text"
+"""Folder of the text that is trained on."""
+HALVES: tuple[tuple[str, Pieces, int], ...] = (("sentences", "sentence", 5), ("paragraphs", "paragraph", 14))
+"""Sources of a run: name, what a document is cut into, tokens below which pieces are joined."""
 RESUMABLE = 10
 """Checkpoints in a run."""
 
@@ -38,11 +43,11 @@ class Data:
 class Effort:
     """How much of each thing is measured."""
 
-    windows: int = 300
+    windows: int = 600
     """Of held-out text, `Sizes.tokens` each."""
     pairs: int = 20
     """Of each BLiMP paradigm."""
-    sentences: int = 800
+    sentences: int = 600
     """Of each part of the treebank."""
 
     def __post_init__(self) -> None:
@@ -56,18 +61,16 @@ class Training:
 
     tokens: int = 600_000
     """Of a run, special ones included."""
-    batch_tokens: int = 1024
-    """Of a step."""
+    batch_tokens: int = 512
+    """Of a step. Small, since so short a run gains more from steps than from large batches."""
     learning_rate: float = 3e-3
     """Of AdamW, for embeddings, norms, biases and heads."""
     muon_learning_rate: float = 5e-3
     """Of Muon, for the matrices of layers."""
     weight_decay: float = 0.05
-    tokenizer_bytes: int = 10_000_000
-    """Of text, that the tokenizer is trained on."""
 
     def __post_init__(self) -> None:
-        for name in ("tokens", "batch_tokens", "tokenizer_bytes"):
+        for name in ("tokens", "batch_tokens"):
             require_at_least(name, getattr(self, name), 1)
         if self.tokens < RESUMABLE * self.batch_tokens:
             raise InvalidRequest(
@@ -134,12 +137,15 @@ def _changed(before: Any, now: Any, key: str = "") -> list[str]:
 
 
 def sources(plan: Plan) -> list[SourceSpec]:
-    """Half of the tokens sentence by sentence, half in paragraphs: short texts are what minimal pairs are."""
+    """Half of the tokens sentence by sentence, half in paragraphs: short texts are what minimal pairs are.
+
+    Their files are two halves of a sample of the plan's text, see `unmask.measure.evolve.text`, so that
+    nothing is read in both forms.
+    """
     most = plan.sizes.tokens - SPECIAL
-    files = tuple(str(Path(file).absolute()) for file in plan.data.text)
     return [
-        SourceSpec("sentences", files, pieces="sentence", max_tokens=most, min_tokens=min(5, most)),
-        SourceSpec("paragraphs", files, pieces="paragraph", max_tokens=most, min_tokens=min(20, most)),
+        SourceSpec(name, (f"{TEXT}/{name}.jsonl",), pieces=pieces, max_tokens=most, min_tokens=least)
+        for name, pieces, least in HALVES
     ]
 
 
@@ -173,7 +179,7 @@ def run_table(plan: Plan, design: str, seed: int) -> dict[str, Any]:
 def _source_table(source: SourceSpec) -> dict[str, Any]:
     return {
         "name": source.name,
-        "files": list(source.files),
+        "files": [f"../../{file}" for file in source.files],
         "pieces": source.pieces,
         "max_tokens": source.max_tokens,
         "min_tokens": source.min_tokens,

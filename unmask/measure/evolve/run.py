@@ -6,14 +6,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from unmask.errors import InvalidRequest, UnmaskError
-from unmask.learn.data import prepare, sample, train_tokenizer
 from unmask.measure.evolve.designs import DESIGNS, by_name
 from unmask.measure.evolve.figures import FIGURES, Figures, read_figures
 from unmask.measure.evolve.one import folder_of
-from unmask.measure.evolve.plan import Plan, sources, write_plan
+from unmask.measure.evolve.plan import Plan, write_plan
 from unmask.measure.evolve.statistics import MOST_SEEDS
-from unmask.text import Tokenizer
-from unmask.text.tokenizer import TOKENIZER_FILES
+from unmask.measure.evolve.text import prepare_text
 
 Say = Callable[[str], None]
 
@@ -43,6 +41,7 @@ def evolve(
     if not 1 <= seeds <= MOST_SEEDS:
         raise InvalidRequest(f"seeds is {seeds}; it can be 1 to {MOST_SEEDS}")
     say = say or (lambda _: None)
+    _check_data(plan)
     write_plan(plan, out)
     prepare_text(plan, out, say)
     every = [(seed, name) for seed in range(1, seeds + 1) for name in names]
@@ -52,28 +51,24 @@ def evolve(
         found = read_figures(path)
         if found is None:
             say(f"{number} of {len(every)}: {name}, seed {seed}")
-            found = _run(out, name, seed)
+            found = in_own_process(out, name, seed)
         made.append(found)
     return made
 
 
-def prepare_text(plan: Plan, out: Path, say: Say) -> None:
-    """The tokenizer and the tokens that all runs share, unless they are there."""
-    specs, folder = sources(plan), out / "tokenizer"
-    if not (folder / "tokenizer.json").is_file():
-        say(f"training a tokenizer of {plan.sizes.vocabulary:,} pieces")
-        text = sample(specs[-1:], out, plan.training.tokenizer_bytes)
-        files = train_tokenizer(text, "bpe", plan.sizes.vocabulary)
-        folder.mkdir(parents=True, exist_ok=True)
-        # tokenizer.json last, since it says that the others are there.
-        for name in sorted(files, key="tokenizer.json".__eq__):
-            (folder / name).write_bytes(files[name])
-    found = {name: (folder / name).read_bytes() for name in TOKENIZER_FILES if (folder / name).is_file()}
-    say("tokenising")
-    prepare(specs, Tokenizer.from_files(found), out / "data", out)
+def _check_data(plan: Plan) -> None:
+    """Refuse now what could not be measured after training."""
+    data = plan.data
+    for path, is_there in (
+        (data.held_out, Path.is_file),
+        *((folder, Path.is_dir) for folder in (data.blimp, data.treebank) if folder is not None),
+    ):
+        if not is_there(Path(path)):
+            raise InvalidRequest(f"{path} is not there; name where held-out text and probes are (--data)")
 
 
-def _run(out: Path, design: str, seed: int) -> Figures:
+def in_own_process(out: Path, design: str, seed: int) -> Figures:
+    """Train and measure a run in a process of its own."""
     command = [sys.executable, "-m", "unmask.measure.evolve.one", str(out), design, str(seed)]
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
     found = read_figures(folder_of(out, design, seed) / FIGURES)

@@ -11,16 +11,17 @@ import numpy as np
 import torch
 
 from unmask.files import whole_file
-from unmask.learn.data import Stream, prepare
+from unmask.learn.data import Stream
 from unmask.learn.objectives.build import build_objective
 from unmask.learn.objectives.interface import Objective, Piece
 from unmask.learn.optim import OptimiserSpec, build_optimiser, clip_gradients
 from unmask.learn.table import read_table
 from unmask.learn.vocabulary import Vocabulary
-from unmask.measure.evolve.plan import Plan, run_table, sources
+from unmask.measure.evolve.plan import SPECIAL, Plan, run_table
+from unmask.measure.evolve.text import read_text
 from unmask.model.weights.fresh import fitted, fresh, new_encoder
+from unmask.tasks.progress import Progress
 from unmask.text import Tokenizer
-from unmask.text.tokenizer import TOKENIZER_FILES
 
 SPEED = "speed.json"
 WARM_UP = 2
@@ -55,19 +56,20 @@ class Speeds:
 
 
 def measure_speed(
-    plan: Plan, out: Path, designs: Sequence[str], *, rounds: int = 30, say: Callable[[str], None]
+    plan: Plan, out: Path, designs: Sequence[str], *, rounds: int = 30, progress: Progress | None = None
 ) -> Speeds:
     """Training steps of fresh encoders on the same text, a step of each design in turn.
 
     A step is masking, forward and backward pass, clipping and the optimiser's step.
     """
-    tokenizer = _tokenizer(out)
-    sets = prepare(sources(plan), tokenizer, out / "data", out)
-    stream = Stream([(one, 1.0) for one in sets], seed=0, micro_tokens=plan.training.batch_tokens, extra_tokens=2)
+    tokenizer, sets = read_text(plan, out)
+    stream = Stream(
+        [(one, 1.0) for one in sets], seed=0, micro_tokens=plan.training.batch_tokens, extra_tokens=2
+    )
     batches = stream.next(rounds + WARM_UP)
     steps = {name: _stepper(plan, name, tokenizer) for name in designs}
     seconds: dict[str, list[float]] = {name: [] for name in designs}
-    tokens = [sum(len(piece.ids) + 2 for piece in pieces) for pieces in batches]
+    tokens = [sum(len(piece.ids) + SPECIAL for piece in pieces) for pieces in batches]
     for number, pieces in enumerate(batches):
         # Another one goes first each time, so that none always follows the same.
         turn = number % len(designs)
@@ -75,7 +77,8 @@ def measure_speed(
             start = time.process_time()
             steps[name](pieces, number)
             seconds[name].append((time.process_time() - start) / tokens[number])
-        say(f"speed: round {number + 1} of {len(batches)}")
+        if progress is not None:
+            progress(number + 1, len(batches))
     made = tuple(_speed(name, seconds[name][WARM_UP:]) for name in designs)
     return Speeds(torch.get_num_threads(), made)
 
@@ -95,13 +98,6 @@ def read_speeds(out: Path) -> Speeds | None:
 def _speed(name: str, seconds_per_token: Sequence[float]) -> Speed:
     low, middle, high = np.quantile(seconds_per_token, [0.25, 0.5, 0.75])
     return Speed(name, float(1 / middle), float(1 / high), float(1 / low), len(seconds_per_token))
-
-
-def _tokenizer(out: Path) -> Tokenizer:
-    folder = out / "tokenizer"
-    return Tokenizer.from_files(
-        {name: (folder / name).read_bytes() for name in TOKENIZER_FILES if (folder / name).is_file()}
-    )
 
 
 def _stepper(plan: Plan, design: str, tokenizer: Tokenizer) -> Callable[[Sequence[Piece], int], None]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -106,9 +107,8 @@ def _cut(model: Model, lines: Sequence[str], size: int) -> Iterator[Window]:
     """Windows of one document; ``held`` is what no window has yet: ids, characters, bytes in its rows."""
     held = np.zeros((3, 0), dtype=np.int64)
     for start in range(0, len(lines), LINES_AT_ONCE):
-        encodings = model.tokenizer.encode_batch(
-            lines[start : start + LINES_AT_ONCE], name=lambda i, start=start: f"text line {start + i + 1}"
-        )
+        some = lines[start : start + LINES_AT_ONCE]
+        encodings = model.tokenizer.encode_batch(some, name=partial(_line, some))
         before, after = _around(encodings[0])
         room = size - len(before) - len(after)
         if room < 1:
@@ -121,6 +121,10 @@ def _cut(model: Model, lines: Sequence[str], size: int) -> Iterator[Window]:
         for begin in range(0, whole, room):
             yield _window(held[:, begin : min(begin + room, whole)], before, after)
         held = held[:, whole:]
+
+
+def _line(lines: Sequence[str], index: int) -> str:
+    return f"the line {lines[index][:40]!r}"
 
 
 def _around(encoding: Encoding) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -153,7 +153,13 @@ class _Binned(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, q_THK: Tensor, k_THK: Tensor, v_THK: Tensor, plan: Bins, slopes_H: Tensor | None, dropout: float
+        ctx: Any,
+        q_THK: Tensor,
+        k_THK: Tensor,
+        v_THK: Tensor,
+        plan: Bins,
+        slopes_H: Tensor | None,
+        dropout: float,
     ) -> Tensor:
         heads, width = q_THK.shape[1:]
         q_LRK, k_LRK, v_LRK = plan.spread(q_THK * width**-0.5), plan.spread(k_THK), plan.spread(v_THK)

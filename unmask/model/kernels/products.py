@@ -8,9 +8,13 @@ from functools import cache
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 LAID_OUT_FROM = 4096
 """Rows of the matrix that stays, by measurement."""
+
+ROWS_AT_ONCE = 1024
+"""Rows of an outer product that are summed at a time, by measurement."""
 
 
 @cache
@@ -58,3 +62,28 @@ class SharedKeys:
     def mix(self, p_11RC: Tensor) -> Tensor:
         """Shape (1, 1, R, K)."""
         return self._values.times(p_11RC[0, 0])[None, None]
+
+
+def takes(x: Tensor) -> bool:
+    """Whether `linear` and `outer` give the tensor to oneDNN: float32 on a CPU, where torch's own are slow."""
+    return x.dtype == torch.float32 and x.device.type == "cpu" and onednn_takes(torch.float32)
+
+
+def linear(x_MK: Tensor, w_NK: Tensor) -> Tensor:
+    """``x w^T``, (M, N), without gradients of its own; `functional.linear` where that is as fast."""
+    if not takes(x_MK) or not len(x_MK):
+        return functional.linear(x_MK, w_NK)
+    y_MN: Tensor = torch.ops.mkldnn._linear_pointwise(x_MK, w_NK, None, "none", [], "none")
+    return y_MN
+
+
+def outer(g_MN: Tensor, x_MK: Tensor) -> Tensor:
+    """``g^T x``, (N, K), which is the gradient of a weight, without gradients of its own."""
+    if not takes(x_MK) or not len(x_MK):
+        return g_MN.t() @ x_MK
+    total_NK: Tensor | None = None
+    for g_RN, x_RK in zip(g_MN.split(ROWS_AT_ONCE), x_MK.split(ROWS_AT_ONCE), strict=True):
+        some_NK = torch.ops.mkldnn._linear_pointwise(g_RN.t(), x_RK.t(), None, "none", [], "none")
+        total_NK = some_NK if total_NK is None else total_NK.add_(some_NK)
+    assert total_NK is not None
+    return total_NK

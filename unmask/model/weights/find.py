@@ -1,8 +1,9 @@
-"""Find a checkpoint by name: a folder, the installed default, or a hub."""
+"""Find a checkpoint by name: a folder, one that is shipped or installed, or a hub."""
 
 from importlib.util import find_spec
 from pathlib import Path
 
+import unmask
 from unmask.errors import CheckpointNotFound, InvalidRequest
 from unmask.model.families import DEFAULT_NAME, DEFAULT_PACKAGE
 from unmask.model.weights.hub import download
@@ -12,9 +13,12 @@ from unmask.optional import require
 DEFAULT = "default"
 """The name of the model that comes with an installed package."""
 
+SHIPPED = {"unmask-mini": Path(unmask.__file__).parent / "shipped" / "unmask-mini"}
+"""Checkpoints inside this package by name; what they are, the README.md in their folders says."""
+
 
 def find(name: str | Path, revision: str | None = None) -> Source:
-    """The checkpoint of that name: "default", a folder, or a hub id such as ``owner/model``.
+    """The checkpoint of that name: "default", one of `SHIPPED`, a folder, or a hub id such as ``owner/model``.
 
     A folder wins over a hub id of the same name. Only a name that is not written like a path
     is asked of the hub.
@@ -27,15 +31,18 @@ def find(name: str | Path, revision: str | None = None) -> Source:
     """
     text = str(name)
     path = Path(name).expanduser()
-    if text != DEFAULT and not path.is_dir():
+    if text not in (DEFAULT, *SHIPPED) and not path.is_dir():
         if _is_hub_id(text):
             return download(text, revision)
         what = "is a file, not a folder" if path.exists() else "is no folder"
         raise CheckpointNotFound(
-            f"{text} {what}; name a checkpoint folder, a hub id such as owner/model, or 'default'"
+            f"{text} {what}; name a checkpoint folder, a hub id such as owner/model, "
+            f"{', '.join(map(repr, SHIPPED))} or 'default'"
         )
     if revision is not None:
         raise InvalidRequest(f"revision {revision!r} was given, and {text} is not on a hub")
+    if text in SHIPPED:
+        return Source(SHIPPED[text], text)
     return _default() if text == DEFAULT else Source(path, path.resolve().name)
 
 

@@ -1,0 +1,31 @@
+"""Places where tiny runs can be made."""
+
+import shutil
+
+import pytest
+
+from tests.learn.runs import EVERYTHING, write_run, write_texts
+
+
+@pytest.fixture
+def quick_peak(monkeypatch):
+    """The machine's peak is not measured."""
+    monkeypatch.setattr("unmask.learn.pretrain.report.peak_flops", lambda *_: 1e12)
+
+
+@pytest.fixture(scope="session")
+def run_texts(tmp_path_factory):
+    """Texts, tokenizer, shards, and two finished runs, ``plain`` and ``everything``; to be copied."""
+    from unmask.learn.pretrain import pretrain
+
+    folder = tmp_path_factory.mktemp("texts")
+    write_texts(folder)
+    pretrain(write_run(folder, out="plain"))
+    pretrain(write_run(folder, **EVERYTHING, out="everything"))
+    return folder
+
+
+@pytest.fixture
+def place(run_texts, tmp_path, quick_peak):
+    """A folder with texts and two finished runs, where others may be made."""
+    return shutil.copytree(run_texts, tmp_path / "place")

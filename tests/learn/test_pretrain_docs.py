@@ -1,0 +1,142 @@
+"""docs/pretrain.md: its list of keys is made from the settings, and its examples are read as they stand.
+
+python -m tests.learn.test_pretrain_docs     write the list anew
+"""
+
+import ast
+import dataclasses
+import inspect
+import re
+import tomllib
+from typing import Literal, Union, get_args, get_origin, get_type_hints
+
+from tests.support.places import REPOSITORY
+from unmask.learn.data.sources import SourceSpec
+from unmask.learn.objectives.build import TeacherChoice
+from unmask.learn.objectives.distillation import DistillationSpec
+from unmask.learn.objectives.masking import MaskingSpec
+from unmask.learn.objectives.replaced import ReplacedSpec
+from unmask.learn.objectives.segments import SegmentSpec
+from unmask.learn.optim import OptimiserSpec, ScheduleSpec
+from unmask.learn.pretrain import settings
+from unmask.learn.pretrain.events import EventLog
+from unmask.learn.pretrain.settings import RunSettings
+from unmask.learn.pretrain.state import FREE
+from unmask.learn.table import read_table
+
+PAGE = REPOSITORY / "docs" / "pretrain.md"
+BEGIN, END = "<!-- keys: written by tests/learn/test_pretrain_docs.py -->", "<!-- end of keys -->"
+
+TABLES = {
+    "the outermost keys": RunSettings,
+    "[model]": settings.ModelSettings,
+    "[tokenizer]": settings.TokenizerSettings,
+    "[data]": settings.DataSettings,
+    "[[data.sources]] and [[data.held_out]]": SourceSpec,
+    "[batch]": settings.BatchSettings,
+    "[optimiser]": OptimiserSpec,
+    "[schedule]": ScheduleSpec,
+    "[averaging]": settings.AveragingSettings,
+    "[evaluation]": settings.EvaluationSettings,
+    "[checkpoints]": settings.CheckpointSettings,
+    "[log]": settings.LogSettings,
+    "[distributed]": settings.DistributedSettings,
+    '[objective] with kind = "masked", and the table masking of others': MaskingSpec,
+    '[objective] with kind = "segments"': SegmentSpec,
+    '[objective] with kind = "replaced"': ReplacedSpec,
+    '[objective] with kind = "distillation"': TeacherChoice,
+    "and": DistillationSpec,
+}
+
+
+def said_of(kind):
+    """Field -> the string that stands behind it in the source."""
+    (body,) = ast.parse(inspect.getsource(kind)).body
+    found = {}
+    for field, after in zip(body.body, body.body[1:], strict=False):
+        text = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+        if isinstance(field, ast.AnnAssign) and text:
+            found[field.target.id] = " ".join(after.value.value.split()).replace("``", "`")
+    return found
+
+
+def choices(kind):
+    """The values of a literal, also of one that may be left out."""
+    if get_origin(kind) is Literal:
+        return get_args(kind)
+    if get_origin(kind) is Union or type(kind).__name__ == "UnionType":
+        return tuple(one for part in get_args(kind) for one in choices(part))
+    return ()
+
+
+def default_of(field):
+    if field.default is dataclasses.MISSING:
+        return "" if field.default_factory is not dataclasses.MISSING else "needed"
+    if field.default is None:
+        return ""
+    value = field.default
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else str(list(value) if isinstance(value, tuple) else value)
+
+
+def keys():
+    """The list, as the page holds it."""
+    lines = []
+    for title, kind in TABLES.items():
+        lines += [f"**{title}**", ""]
+        said, hints = said_of(kind), get_type_hints(kind)
+        for field in dataclasses.fields(kind):
+            default = default_of(field)
+            some = ", ".join(f"`{one}`" for one in choices(hints[field.name]))
+            parts = [part for part in (f"one of {some}" if some else "", said.get(field.name, "")) if part]
+            shown = f" ({default})" if default else ""
+            lines.append(f"- `{field.name}`{shown}" + (f": {'. '.join(parts)}" if parts else ""))
+        lines.append("")
+    return "\n".join(lines)
+
+
+def test_the_list_of_keys_is_that_of_the_settings():
+    written = PAGE.read_text().partition(BEGIN)[2].partition(END)[0]
+    assert written.strip() == keys().strip(), "run python -m tests.learn.test_pretrain_docs"
+
+
+def test_every_settings_class_is_listed():
+    listed = set(TABLES.values())
+    for kind in (RunSettings, settings.DataSettings):
+        for hint in get_type_hints(kind).values():
+            for one in (hint, *get_args(hint)):
+                if dataclasses.is_dataclass(one):
+                    assert one in listed, one
+
+
+def test_examples_are_run_files():
+    examples = re.findall(r"```toml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert len(examples) >= 2
+    for example in examples:
+        read_table(RunSettings, tomllib.loads(example), "")
+
+
+def test_what_may_be_changed_is_said():
+    free = PAGE.read_text().partition("may be changed")[2].partition("\n\n")[0]
+    assert set(re.findall(r"`([\w.]+)`", free)) == FREE
+
+
+def test_figures_of_the_log_are_explained(tmp_path, monkeypatch, place):
+    from tests.learn.runs import write_run
+    from unmask.learn.pretrain import pretrain
+
+    seen = set()
+    write = EventLog.write
+    monkeypatch.setattr(
+        EventLog, "write", lambda self, kind, step, **f: (seen.update(f), write(self, kind, step, **f))
+    )
+    pretrain(write_run(place, steps=1))
+    text = PAGE.read_text()
+    assert {name for name in seen if "/" not in name and f"`{name}`" not in text} == set()
+
+
+if __name__ == "__main__":
+    page = PAGE.read_text()
+    before, _, rest = page.partition(BEGIN)
+    PAGE.write_text(f"{before}{BEGIN}\n\n{keys()}\n{END}{rest.partition(END)[2]}")

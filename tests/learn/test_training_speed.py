@@ -1,0 +1,214 @@
+"""What training on a CPU runs through: products of oneDNN, texts in bins, SDPA with masks; and its benchmark."""
+
+import copy
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from tests.support.command import assert_one_sentence, run_here
+from tests.support.specs import SPECS, VOCABULARY, random_encoder
+from unmask.model.compiled import compile_blocks
+from unmask.model.kernels import Need, ScoreTerms, choose, products
+from unmask.model.kernels.binned import BinnedKernel, Bins, fill
+from unmask.model.kernels.products import linear, outer
+from unmask.model.kernels.sdpa_masked import MaskedSdpaKernel
+from unmask.model.spec import Alibi, Disentangled, NoPosition, Whole, Window
+from unmask.model.trained_linear import TrainedLinear, train_with_onednn
+from unmask.text import PackedBatch, SequenceLayout
+
+CPU = torch.device("cpu")
+
+
+def need(**changes):
+    fields = {
+        "device": "cpu",
+        "dtype": "bfloat16",
+        "reach": Whole(),
+        "position": NoPosition(),
+        "head_width": 64,
+    }
+    return Need(**(fields | {"longest": 100, "gradients": True} | changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({}, "binned"),
+        ({"longest": 256, "reach": Window(64), "position": Alibi()}, "binned"),
+        ({"longest": 257}, "sdpa-masked"),
+        ({"longest": 513}, "sdpa"),
+        ({"longest": 513, "reach": Window(64)}, "tiled"),
+        ({"dtype": "float32"}, "sdpa"),
+        ({"dtype": "float32", "reach": Window(64)}, "sdpa-masked"),
+        ({"dtype": "float32", "longest": 512, "position": Alibi()}, "sdpa-masked"),
+        ({"dtype": "float32", "longest": 513, "position": Alibi()}, "tiled"),
+        ({"gradients": False}, "tiled"),
+        ({"gradients": False, "dtype": "float32", "longest": 20}, "sdpa"),
+        ({"gradients": False, "reach": Window(64)}, "tiled"),
+    ],
+)
+def test_training_chooses_by_dtype_and_length(changes, name):
+    assert choose(need(**changes)).capability.name == name
+
+
+@pytest.mark.parametrize("kernel", [BinnedKernel(), MaskedSdpaKernel()], ids=lambda k: k.capability.name)
+@pytest.mark.parametrize("position", [NoPosition(), Alibi()])
+@pytest.mark.parametrize("reach", [Whole(), Window(9)])
+def test_bfloat16_gradients_are_as_near_as_those_of_sdpa(kernel, reach, position):
+    """Against float64 on the same rounded inputs, no farther than twice what torch's bfloat16 SDPA is."""
+    generator = torch.Generator().manual_seed(0)
+    layout = SequenceLayout.of_lengths([40, 7, 64, 33, 1, 90])
+    q, k, v, do = torch.randn(4, layout.token_count, 4, 64, generator=generator).bfloat16()
+
+    def run(one, dtype, reach, position):
+        tensors = [x.to(dtype).requires_grad_() for x in (q, k, v)]
+        plan = one.plan(layout, reach, CPU)
+        o_THK, _ = one.attend(*tensors, plan, reach=reach, terms=ScoreTerms.of(position, 4))
+        assert o_THK.dtype == dtype
+        return [o_THK.detach(), *torch.autograd.grad(o_THK, tensors, do.to(dtype))]
+
+    def errors(one, reach, position):
+        exact = run(choose(need(), "reference"), torch.float64, reach, position)
+        found = run(one, torch.bfloat16, reach, position)
+        return [float((a.double() - b).norm() / b.norm()) for a, b in zip(found, exact, strict=True)]
+
+    bound = errors(choose(need(longest=513), "sdpa"), Whole(), NoPosition())
+    assert all(a <= 2 * b for a, b in zip(errors(kernel, reach, position), bound, strict=True))
+
+
+def test_bins_hold_every_token_once_and_no_bin_more_than_fits():
+    rng = np.random.default_rng(0)
+    for size in (64, 128):
+        lengths = rng.integers(1, size + 1, 300)
+        first_S, count = fill(lengths, size)
+        places = np.concatenate([np.arange(f, f + n) for f, n in zip(first_S, lengths, strict=True)])
+        assert len(np.unique(places)) == lengths.sum()
+        assert (first_S // size == (first_S + lengths - 1) // size).all()
+        assert places.max() < count * size
+        # Best fit in falling order needs at most 11/9 of the fewest bins, and one more (Johnson 1973).
+        assert count <= 11 / 9 * np.ceil(lengths.sum() / size) + 4
+    assert Bins.of(SequenceLayout.of_lengths([5, 97]), Whole(), CPU).size == 128
+
+
+def test_dropout_of_bins_has_the_gradient_of_what_it_kept():
+    """Finite differences under one seed, so that the same probabilities are dropped each time."""
+    kernel, layout = BinnedKernel(), SequenceLayout.of_lengths([3, 1, 4])
+    plan = kernel.plan(layout, Whole(), CPU)
+    tensors = [torch.randn(8, 2, 3, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+
+    def attend(q, k, v):
+        torch.manual_seed(7)
+        return kernel.attend(q, k, v, plan, reach=Whole(), terms=ScoreTerms(), dropout=0.4).o_THK
+
+    assert torch.autograd.gradcheck(attend, tensors)
+    torch.manual_seed(0)
+    assert (kernel.attend(*tensors, plan, reach=Whole(), terms=ScoreTerms(), dropout=1.0).o_THK == 0).all()
+
+
+@pytest.mark.parametrize("kernel", [BinnedKernel(), MaskedSdpaKernel()], ids=lambda k: k.capability.name)
+def test_kernels_refuse_what_their_records_do_not_list(kernel):
+    from unmask.errors import KernelError
+
+    q = torch.randn(2, 1, 4)
+    plan = kernel.plan(SequenceLayout.of_lengths([2]), Whole(), CPU)
+    with pytest.raises(KernelError):
+        kernel.attend(q, q, q, plan, reach=Whole(), terms=ScoreTerms(), log_sum_exp=True)
+    assert "Disentangled" in kernel.capability.refusal(need(position=Disentangled(8)))
+
+
+@pytest.mark.parametrize(("rows", "inner", "outer_width"), [(1, 1, 1), (7, 5, 3), (1500, 33, 20)])
+def test_products_are_those_of_float64(rows, inner, outer_width, monkeypatch):
+    x, w = torch.randn(rows, inner), torch.randn(outer_width, inner)
+    g = torch.randn(rows, outer_width)
+    for takes in (True, False):
+        if not takes:
+            monkeypatch.setattr(products, "onednn_takes", lambda dtype: False)
+        y, dw, dx = linear(x, w), outer(g, x), linear(g, w.t())
+        for found, exact in ((y, x.double() @ w.double().T), (dw, g.double().T @ x.double())):
+            torch.testing.assert_close(found.double(), exact, rtol=0, atol=2e-4)
+        torch.testing.assert_close(dx.double(), g.double() @ w.double(), rtol=0, atol=2e-4)
+    assert linear(torch.randn(0, inner), w).shape == (0, outer_width)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_trained_linear_is_the_plain_one_and_so_are_its_gradients(bias):
+    torch.manual_seed(0)
+    plain = torch.nn.Linear(24, 40, bias=bias)
+    trained = copy.deepcopy(plain)
+    assert train_with_onednn(trained) == 1
+    assert type(trained) is TrainedLinear
+    x = torch.randn(3, 50, 24)
+    results = []
+    for layer in (plain, trained):
+        inputs = x.clone().requires_grad_()
+        y = layer(inputs)
+        y.square().sum().backward()
+        results.append([y.detach(), inputs.grad, *(p.grad for p in layer.parameters())])
+    for expected, found in zip(*results, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-4)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(trained(x), functional.linear(x, trained.weight, trained.bias))
+    assert torch.equal(trained.double()(x.double()), plain.double()(x.double()))
+    assert trained.state_dict().keys() == plain.state_dict().keys()
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
+def test_an_encoder_with_trained_linears_compiles_without_gaps_and_agrees():
+    ids = [torch.randint(0, VOCABULARY, (n,)).tolist() for n in (9, 4)]
+    found = []
+    for how in ("plain", "trained", "compiled"):
+        encoder = random_encoder(SPECS["rotary-windows"])
+        encoder.train()
+        if how != "plain":
+            assert train_with_onednn(encoder) > 0
+        if how == "compiled":
+            torch._dynamo.reset()
+            compile_blocks(encoder, backend="aot_eager")
+        torch.manual_seed(0)
+        y = encoder.encode(PackedBatch.of_ids(ids))
+        (y * torch.linspace(-1, 1, y.numel()).view(y.shape)).sum().backward()
+        grads = {n: p.grad for n, p in encoder.named_parameters() if p.grad is not None}
+        found.append((y.detach(), grads))
+    for y, grads in found[1:]:
+        torch.testing.assert_close(y, found[0][0], rtol=0, atol=1e-5)
+        assert grads.keys() == found[0][1].keys()
+        for key, grad in grads.items():
+            torch.testing.assert_close(grad, found[0][1][key], rtol=1e-4, atol=1e-4)
+
+
+def test_the_benchmark_trains_both_and_counts_padding():
+    pytest.importorskip("accelerate")
+    done = run_here(
+        "bench", "training", "--shape", "ettin-encoder-17m", "--layers", "1", "--threads", "1",
+        "--sequences", "4", "--steps", "2", "--rounds", "1", "--longest", "24", "--json",
+        "--precision", "float32", "--precision", "bfloat16",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    report = json.loads(done.out)
+    rows = {(row["engine"], row["precision"]): row for row in report["rows"]}
+    assert list(rows) == [
+        ("unmask", "float32"),
+        ("trainer", "float32"),
+        ("trainer grouped", "float32"),
+        ("unmask", "bfloat16"),
+    ]
+    ours, theirs = rows["unmask", "float32"], rows["trainer", "float32"]
+    assert ours["padding"] == 0 < theirs["padding"] < 1
+    assert ours["to_trainer"]["median"] == pytest.approx(
+        theirs["seconds_per_step"]["median"] / ours["seconds_per_step"]["median"]
+    )
+    assert report["loss_ours"] == pytest.approx(report["loss_theirs"], rel=1e-5)
+    assert report["lengths"]["p100"] <= 24
+    assert [one["name"] for one in report["left_out"]] == ["trainer"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--sequences", "0"), ("--tokenizer", "/nowhere"), ("--model", "x", "--tokenizer", "/nowhere")],
+)
+def test_the_benchmark_refuses_in_one_sentence(arguments):
+    shape = () if "--model" in arguments else ("--shape", "ettin-encoder-17m", "--layers", "1")
+    assert_one_sentence(run_here("bench", "training", *shape, *arguments))

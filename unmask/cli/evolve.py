@@ -1,0 +1,225 @@
+"""``unmask evolve``: designs of small encoders trained alike, one change at a time."""
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import App, Parameter
+
+from unmask.cli.options import JsonOption
+from unmask.cli.output import console, print_json, progress, safe, table
+from unmask.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from unmask.measure.evolve.plan import Data, Plan
+    from unmask.measure.evolve.report import Report
+
+evolve = App(
+    name="evolve",
+    help="Designs from BERT on, trained alike with one change at a time, and what each change brings.",
+    sort_key=1002,
+)
+
+FolderOption = Annotated[
+    Path, Parameter(name="--out", help="folder of the experiment; gone on with if there")
+]
+DesignsOption = Annotated[
+    str | None, Parameter(name="--designs", help="names with commas; all without (see --list)")
+]
+OUT = Path("runs/evolve")
+
+
+@evolve.default
+def run(
+    *,
+    designs: DesignsOption = None,
+    seeds: Annotated[int, Parameter(help="runs of each design")] = 3,
+    out: FolderOption = OUT,
+    data: Annotated[
+        Path | None, Parameter(help="a folder with text, and with blimp and ud_ewt if it has them")
+    ] = None,
+    text: Annotated[
+        str, Parameter(help="below --data: files to train on")
+    ] = "gutenberg_books/books-0*.jsonl.xz",
+    held_out: Annotated[
+        str, Parameter(help="below --data: a file to evaluate on")
+    ] = "gutenberg_books/books-valid.jsonl.xz",
+    tokens: Annotated[int | None, Parameter(help="that each run is trained on")] = None,
+    batch_tokens: Annotated[int | None, Parameter(help="of a step")] = None,
+    width: Annotated[int | None, Parameter(help="of the encoders")] = None,
+    layers: Annotated[int | None, Parameter(help="of the encoders")] = None,
+    heads: Annotated[int | None, Parameter(help="of each layer")] = None,
+    vocabulary: Annotated[int | None, Parameter(help="pieces of the tokenizer")] = None,
+    pairs: Annotated[int | None, Parameter(help="of each BLiMP paradigm")] = None,
+    listed: Annotated[
+        bool, Parameter(name="--list", negative="", help="show the designs, and train none")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Train every design with every seed and measure it; a stopped experiment is gone on with.
+
+    An experiment keeps the settings that it was begun with; they need not be given again.
+    """
+    if listed:
+        _list(json)
+        return
+    from unmask.measure.evolve.report import make_report
+    from unmask.measure.evolve.run import evolve as start
+
+    sizes = {"width": width, "layers": layers, "heads": heads, "vocabulary": vocabulary}
+    training = {"tokens": tokens, "batch_tokens": batch_tokens}
+    found = None if data is None else _data(data, text, held_out)
+    plan = _plan(out, found, sizes, training, {"pairs": pairs})
+    names = None if designs is None else designs.split(",")
+    start(plan, out, names, seeds, _say)
+    _show(make_report(out), json)
+
+
+@evolve.command
+def speed(
+    *,
+    out: FolderOption = OUT,
+    designs: DesignsOption = None,
+    rounds: Annotated[int, Parameter(help="steps of each design")] = 30,
+    json: JsonOption = False,
+) -> None:
+    """Time training steps of all designs in turn; the report of an experiment shows it."""
+    from unmask.measure.evolve.designs import DESIGNS, by_name
+    from unmask.measure.evolve.plan import read_plan
+    from unmask.measure.evolve.speed import measure_speed, write_speeds
+
+    names = [one.name for one in DESIGNS] if designs is None else designs.split(",")
+    for name in names:
+        by_name(name)
+    with progress("Timing", 0) as report:
+        made = measure_speed(read_plan(out), out, names, rounds=rounds, progress=report)
+    write_speeds(made, out)
+    if json:
+        print_json(made)
+        return
+    shown = table(None, "design", "tokens/s", "quartiles", right=("tokens/s", "quartiles"))
+    for one in made.designs:
+        quartiles = f"{one.lowest:,.0f} to {one.highest:,.0f}"
+        shown.add_row(one.design, f"{one.tokens_per_second:,.0f}", quartiles)
+    console().print(shown)
+
+
+@evolve.command
+def report(
+    *,
+    out: FolderOption = OUT,
+    page: Annotated[Path | None, Parameter(help="write it as Markdown to this file")] = None,
+    picture: Annotated[Path | None, Parameter(help="draw it to this file, .png or .svg")] = None,
+    json: JsonOption = False,
+) -> None:
+    """What the finished runs say together: a table, a page, a picture."""
+    from unmask.measure.evolve.report import make_report
+
+    made = make_report(out)
+    if picture is not None:
+        from unmask.measure.evolve.picture import draw
+
+        draw(made, picture)
+    if page is not None:
+        from unmask.files import whole_file
+        from unmask.measure.evolve.page import page as written
+
+        shown = None if picture is None else os.path.relpath(picture, page.parent)
+        with whole_file(page) as partial:
+            partial.write_text(written(made, shown), encoding="utf-8")
+    _show(made, json)
+
+
+def _plan(
+    out: Path,
+    data: "Data | None",
+    sizes: dict[str, int | None],
+    training: dict[str, int | None],
+    effort: dict[str, int | None],
+) -> "Plan":
+    """What the options say; the rest as in the experiment that is there, or by default."""
+    from dataclasses import replace
+
+    from unmask.measure.evolve.plan import PLAN, Plan, read_plan
+
+    if (out / PLAN).is_file():
+        before = read_plan(out)
+    elif data is None:
+        raise InvalidRequest("--data is not given; name the folder of text, and of blimp and ud_ewt if there")
+    else:
+        before = Plan(data)
+    if data is not None:
+        before = replace(before, data=data)
+    # The feed-forward of the first design is four times as wide as the encoder, as BERT's is.
+    if sizes["width"] is not None:
+        sizes = {**sizes, "feedforward": 4 * sizes["width"]}
+    return replace(
+        before,
+        sizes=replace(before.sizes, **_given(sizes)),
+        training=replace(before.training, **_given(training)),
+        effort=replace(before.effort, **_given(effort)),
+    )
+
+
+def _given(options: dict[str, int | None]) -> dict[str, int]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _data(folder: Path, text: str, held_out: str) -> "Data":
+    from unmask.measure.evolve.plan import Data
+
+    def beside(name: str) -> str | None:
+        return str((folder / name).absolute()) if (folder / name).is_dir() else None
+
+    return Data(
+        text=(str(folder.absolute() / text),),
+        held_out=str((folder / held_out).absolute()),
+        blimp=beside("blimp"),
+        treebank=beside("ud_ewt"),
+    )
+
+
+def _list(json: bool) -> None:
+    from unmask.measure.evolve.designs import DESIGNS
+
+    if json:
+        keys = ("name", "parent", "change", "source")
+        print_json([{key: getattr(one, key) for key in keys} for one in DESIGNS])
+        return
+    shown = table(None, "design", "from", "change", "after")
+    for one in DESIGNS:
+        shown.add_row(one.name, one.parent or "", safe(one.change), one.source)
+    console().print(shown)
+
+
+def _show(report: "Report", json: bool) -> None:
+    from unmask.measure.evolve.report import MEASURES, describe, findings, shown
+
+    if json:
+        print_json(report)
+        return
+    titles = [one.title for one in MEASURES]
+    made = table(None, "design", "from", "n", *titles, "tokens/s", right=("n", *titles, "tokens/s"))
+    noted = False
+    for row in report.rows:
+        cells = []
+        for measure in MEASURES:
+            outcome = row.outcome(measure.name)
+            cell = "" if outcome is None else shown(measure, outcome.mean)
+            other = outcome is not None and outcome.note is not None
+            noted |= other
+            cells.append(f"({cell})" if other else cell)
+        rate = "" if row.speed is None else f"{row.speed.tokens_per_second:,.0f}"
+        made.add_row(row.design, row.parent or "", str(len(row.seeds)), *cells, rate)
+    screen = console()
+    screen.print(made)
+    screen.print(safe(describe(report)))
+    if noted:
+        screen.print("In brackets: sentences compared by another score than the others'.")
+    for line in findings(report):
+        screen.print(safe(line))
+
+
+def _say(sentence: str) -> None:
+    print(sentence, file=sys.stderr, flush=True)

@@ -1,0 +1,348 @@
+"""Training steps of ours beside `transformers` with its `Trainer`: the same weights, texts and precision.
+
+Texts of many lengths, ``sequences`` a step. Ours lays them end to end; Trainer pads a batch to its longest text.
+Both mask, run forward and backward, clip and move every weight; a round is every text once, in turn.
+"""
+
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from unmask.errors import InvalidRequest, MissingExtra
+from unmask.learn.objectives.interface import Piece
+from unmask.learn.objectives.masked import MaskedExample, MaskedLanguageModel
+from unmask.learn.objectives.masking import MaskingSpec
+from unmask.learn.optim import OptimiserSpec, build_optimiser
+from unmask.learn.pretrain.loop import precision_context
+from unmask.learn.vocabulary import Vocabulary
+from unmask.measure.bench.report import LeftOut
+from unmask.measure.machine import Machine, this_machine
+from unmask.measure.peers.trainer import NOT_PREDICTED, TrainerRun, unavailable
+from unmask.measure.subject import Measured, Subject
+from unmask.measure.texts import invented_lines, lines_of, mixed_lengths, of_lengths
+from unmask.measure.timing import Seconds, Spread, ratio
+from unmask.model.compiled import compile_blocks
+from unmask.model.trained_linear import train_with_onednn
+from unmask.model.weights import Source, read_checkpoint
+from unmask.model.weights.build import build
+from unmask.tasks.progress import Progress
+from unmask.text import Tokenizer
+
+TrainingPrecision = Literal["float32", "autocast", "bfloat16"]
+"""As `unmask.learn.pretrain.settings.Precision`; Trainer has the first two."""
+
+MASKED = 0.15
+LEARNING_RATE, DECAY, BETAS, EPS, CLIP = 1e-4, 0.01, (0.9, 0.98), 1e-6, 1.0
+LOSS_APART = 1e-3
+"""Losses on one masked batch in float32 that differ by a larger share are of different models."""
+
+
+@dataclass(frozen=True)
+class TrainingRow:
+    """One engine in one precision."""
+
+    engine: str
+    precision: str
+    rounds: int
+    seconds_per_step: Spread
+    tokens_per_second: float
+    """By the median round; tokens are real ones, never padding."""
+    padding: float
+    """Share of what the encoder is given that is padding."""
+    to_trainer: Spread | None
+    """How many times as fast as Trainer in the same precision, round by round."""
+    to_grouped: Spread | None
+    """The same to Trainer with texts of like length in a batch."""
+
+
+@dataclass(frozen=True)
+class TrainingReport:
+    """The result of `measure_training`."""
+
+    protocol: str = field(default="training", init=False)
+    measured: Measured
+    machine: Machine
+    texts: str
+    lengths: Mapping[str, float]
+    """Tokens of a text: mean, and percentiles by name such as ``p50``."""
+    sequences: int
+    """Of a step."""
+    steps: int
+    """Of a round."""
+    loss_ours: float
+    """On one masked batch, before any step, in float32 without dropout."""
+    loss_theirs: float
+    rows: tuple[TrainingRow, ...]
+    left_out: tuple[LeftOut, ...]
+    seed: int
+
+
+def measure_training(
+    subject: Subject,
+    *,
+    precisions: Sequence[TrainingPrecision] = ("float32", "autocast"),
+    texts: Path | None = None,
+    sequences: int = 8,
+    steps: int = 16,
+    longest: int = 512,
+    compiled: bool = False,
+    rounds: int = 3,
+    seed: int = 0,
+    budget_seconds: float | None = None,
+    progress: Progress | None = None,
+) -> TrainingReport:
+    """Every precision of ours, of Trainer, and of Trainer with texts grouped by length, in turn.
+
+    Args:
+        subject: whose weights; it must predict masked words.
+        precisions: of the training step.
+        texts: a file of texts, one a line, of which as many as are needed are drawn; None invents some.
+        sequences: texts of a step.
+        steps: of a round.
+        longest: tokens of a text, at most; longer ones are cut.
+        compiled: whether ours runs with compiled layers; Trainer runs as it does by default.
+        rounds: how often all are timed, after one round that is not.
+        seed: of texts, order and masks.
+        budget_seconds: no further round begins beyond.
+        progress: called with (rounds done, rounds in all).
+
+    Raises:
+        MissingExtra: `transformers` or `accelerate` is not installed.
+        InvalidRequest: a number is below 1, no head predicts masked words, or the losses of the two differ.
+    """
+    reason = unavailable()
+    if reason is not None:
+        raise MissingExtra(f"there is nothing to compare with: {reason}")
+    numbers = {"sequences": sequences, "steps": steps, "rounds": rounds}
+    for name, number in numbers.items():
+        if number < 1:
+            raise InvalidRequest(f"{name} is {number}; it must be at least 1")
+    tokenizer = read_checkpoint(Source(subject.folder, "", None)).tokenizer
+    limit = subject.record.max_tokens
+    longest = longest if limit is None else min(longest, limit)
+    ids, source = _ids(tokenizer, texts, sequences * steps, longest, seed)
+    engines: dict[tuple[str, str], Callable[[], float]] = {}
+    trainers: dict[tuple[str, str], TrainerRun] = {}
+    with ExitStack() as stack:
+        work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="unmask-bench-")))
+        for precision in precisions:
+            name = "unmask compiled" if compiled else "unmask"
+            ours = OurRun(subject.folder, tokenizer, ids, sequences, precision, compiled=compiled, seed=seed)
+            engines[name, precision] = ours.round
+            for grouped in (False, True) if precision != "bfloat16" else ():
+                run = _trainer(subject.folder, work, ids, sequences, tokenizer, precision, grouped, seed)
+                key = (f"trainer{' grouped' if grouped else ''}", precision)
+                trainers[key], engines[key] = run, run.round
+        losses = _losses(subject.folder, work, tokenizer, ids[:sequences], seed)
+        times = _in_turn(engines, rounds, budget_seconds, progress)
+        lengths = np.array([len(one) for one in ids])
+        cells = {key: run.cells / (1 + len(times[" ".join(key)])) for key, run in trainers.items()}
+        rows = tuple(_row(key, times, steps, int(lengths.sum()), cells) for key in engines)
+    left_out = [LeftOut("trainer", "bfloat16", "it keeps its weights in float32")] * (
+        "bfloat16" in precisions
+    )
+    return TrainingReport(
+        measured=subject.record,
+        machine=this_machine(torch.device("cpu")),
+        texts=f"{len(ids):,} texts, {lengths.sum():,} tokens, from {source}",
+        lengths={"mean": float(lengths.mean())}
+        | {f"p{p}": float(np.percentile(lengths, p)) for p in (10, 50, 90, 100)},
+        sequences=sequences,
+        steps=steps,
+        loss_ours=losses[0],
+        loss_theirs=losses[1],
+        rows=rows,
+        left_out=tuple(left_out),
+        seed=seed,
+    )
+
+
+class OurRun:
+    """One model of ours in training, as `unmask pretrain` takes its steps."""
+
+    def __init__(
+        self,
+        folder: Path,
+        tokenizer: Tokenizer,
+        ids: Sequence[NDArray[np.int64]],
+        sequences: int,
+        precision: TrainingPrecision,
+        *,
+        compiled: bool = False,
+        seed: int = 0,
+    ) -> None:
+        encoder = build(read_checkpoint(Source(folder, "", None)))
+        encoder.requires_grad_(True)
+        self.objective = MaskedLanguageModel(encoder, Vocabulary.of(tokenizer), MaskingSpec(rate=MASKED))
+        if precision == "bfloat16":
+            self.objective.to(torch.bfloat16)
+        self.objective.train()
+        train_with_onednn(self.objective)
+        if compiled:
+            compile_blocks(encoder)
+        spec = OptimiserSpec(learning_rate=LEARNING_RATE, weight_decay=DECAY, betas=BETAS, eps=EPS, clip=CLIP)
+        self.optimiser = build_optimiser(self.objective, spec)
+        self.pieces = [Piece(one[1:-1], number) for number, one in enumerate(ids)]
+        self.sequences, self.precision = sequences, precision
+        self.draw = np.random.default_rng(seed)
+
+    def example(self, numbers: Sequence[int]) -> MaskedExample:
+        """These texts, masked; shortest first, so that those of a length stand together."""
+        ordered = sorted(numbers, key=lambda number: len(self.pieces[number].ids))
+        return self.objective.prepare([self.pieces[number] for number in ordered], self.draw, 0.0)
+
+    def step(self, numbers: Sequence[int]) -> None:
+        """Move the weights once."""
+        example = self.example(numbers)
+        with precision_context(self.precision, torch.device("cpu")):
+            outcome = self.objective(example, example.counts)
+        outcome.loss.backward()
+        self.optimiser.clip()
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+
+    def round(self) -> float:
+        """Train on every text once, in random order; the seconds."""
+        start = time.perf_counter()
+        order = self.draw.permutation(len(self.pieces)).tolist()
+        for first in range(0, len(order), self.sequences):
+            self.step(order[first : first + self.sequences])
+        return time.perf_counter() - start
+
+
+def _ids(
+    tokenizer: Tokenizer, texts: Path | None, count: int, longest: int, seed: int
+) -> tuple[list[NDArray[np.int64]], str]:
+    if texts is None:
+        made = of_lengths(
+            tokenizer,
+            mixed_lengths(count, longest, seed),
+            invented_lines(tokenizer, seed),
+            "words of the vocabulary",
+        )
+        chosen, source = list(made.texts), made.source
+    else:
+        lines = lines_of(texts)
+        if len(lines) < count:
+            raise InvalidRequest(
+                f"{texts} holds {len(lines)} texts and {count} are needed; lower --sequences or --steps"
+            )
+        order = np.random.default_rng(seed).choice(len(lines), count, replace=False)
+        chosen, source = [lines[number] for number in order], texts.name
+    encodings = tokenizer.encode_batch(chosen, max_tokens=longest, too_long="cut")
+    return [np.asarray(one.ids, dtype=np.int64) for one in encodings], source
+
+
+def _trainer(
+    folder: Path,
+    work: Path,
+    ids: Sequence[NDArray[np.int64]],
+    sequences: int,
+    tokenizer: Tokenizer,
+    precision: str,
+    grouped: bool,
+    seed: int,
+) -> TrainerRun:
+    optimiser: dict[str, Any] = {
+        "learning_rate": LEARNING_RATE,
+        "weight_decay": DECAY,
+        "adam_beta1": BETAS[0],
+        "adam_beta2": BETAS[1],
+        "adam_epsilon": EPS,
+        "max_grad_norm": CLIP,
+    }
+    return TrainerRun(
+        folder,
+        work,
+        ids,
+        sequences=sequences,
+        autocast=precision == "autocast",
+        grouped=grouped,
+        roles=tokenizer.special_tokens,
+        masked=MASKED,
+        optimiser=optimiser,
+        seed=seed,
+    )
+
+
+def _losses(
+    folder: Path, work: Path, tokenizer: Tokenizer, ids: Sequence[NDArray[np.int64]], seed: int
+) -> tuple[float, float]:
+    """Of ours and of theirs on one masked batch; an error where they are not the same model."""
+    ours = OurRun(folder, tokenizer, ids, len(ids), "float32", seed=seed)
+    theirs = _trainer(folder, work, ids, len(ids), tokenizer, "float32", False, seed)
+    example = ours.example(range(len(ids)))
+    layout = example.batch.layout
+    targets_T = np.full(example.tokens, NOT_PREDICTED)
+    targets_T[example.chosen_M] = example.targets_M
+    rows = [layout.rows(number) for number in range(layout.sequence_count)]
+    their_loss = theirs.loss([example.batch.ids_T[row] for row in rows], [targets_T[row] for row in rows])
+    ours.objective.eval()
+    with torch.no_grad():
+        our_loss = float(ours.objective(example, example.counts).loss)
+    if not abs(our_loss - their_loss) <= LOSS_APART * abs(their_loss):
+        raise InvalidRequest(
+            f"the loss of one batch is {our_loss:.6f} here and {their_loss:.6f} in transformers; "
+            "they are not the same model, so their times are not compared"
+        )
+    return our_loss, their_loss
+
+
+def _in_turn(
+    engines: Mapping[tuple[str, str], Callable[[], float]],
+    rounds: int,
+    budget_seconds: float | None,
+    progress: Progress | None,
+) -> Seconds:
+    """One round of each after another, of which each tells its seconds; the first is not kept."""
+    times: dict[str, list[float]] = {" ".join(key): [] for key in engines}
+    spent, done, total = 0.0, 0, (1 + rounds) * len(engines)
+    for number in range(1 + rounds):
+        if number > 1 and budget_seconds is not None and spent >= budget_seconds:
+            break
+        for key, run in engines.items():
+            seconds = run()
+            if number:
+                times[" ".join(key)].append(seconds)
+                spent += seconds
+            done += 1
+            if progress is not None:
+                progress(done, total)
+    return {name: tuple(each) for name, each in times.items()}
+
+
+def _row(
+    key: tuple[str, str],
+    times: Seconds,
+    steps: int,
+    tokens: int,
+    cells: Mapping[tuple[str, str], float],
+) -> TrainingRow:
+    engine, precision = key
+    name = " ".join(key)
+    spread = Spread.of(times[name])
+    ours = engine.startswith("unmask")
+    to = {
+        which: ratio(times, f"{which} {precision}", name)
+        if ours and f"{which} {precision}" in times
+        else None
+        for which in ("trainer", "trainer grouped")
+    }
+    return TrainingRow(
+        engine=engine,
+        precision=precision,
+        rounds=len(times[name]),
+        seconds_per_step=Spread(*(value / steps for value in (spread.median, spread.lowest, spread.highest))),
+        tokens_per_second=tokens / spread.median,
+        padding=1 - tokens / cells[key] if key in cells else 0.0,
+        to_trainer=to["trainer"],
+        to_grouped=to["trainer grouped"],
+    )

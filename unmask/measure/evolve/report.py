@@ -1,0 +1,188 @@
+"""What the runs of an experiment say together: means with intervals, and differences to the parent."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from unmask.errors import InvalidRequest
+from unmask.measure.evolve.designs import DESIGNS, Design, variant
+from unmask.measure.evolve.figures import FIGURES, MASKED, Figures, read_figures
+from unmask.measure.evolve.plan import Plan, read_plan
+from unmask.measure.evolve.speed import Speed, read_speeds
+from unmask.measure.evolve.statistics import Mean, mean_of, paired
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A figure of a run that designs are compared by."""
+
+    name: str
+    title: str
+    of: Callable[[Figures], float | None]
+    form: str
+    """As `format` has it."""
+    lower: bool = False
+    """Whether less is better."""
+
+    def shown(self, value: float) -> str:
+        """The value for people."""
+        return format(value, self.form)
+
+
+def _mebibytes(one: Figures) -> float | None:
+    return None if one.peak_bytes is None else one.peak_bytes / 2**20
+
+
+MEASURES = (
+    Measure("masked_loss", "masked loss, nats", lambda one: one.masked_loss, ".3f", lower=True),
+    Measure("blimp", "BLiMP accuracy", lambda one: one.blimp, ".3f"),
+    Measure("tagging", "tagging accuracy", lambda one: one.tagging, ".3f"),
+    Measure("memory", "peak memory, MiB", _mebibytes, ".0f", lower=True),
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One measure of one design."""
+
+    measure: str
+    mean: Mean
+    against_parent: Mean | None
+    """Over seeds that both were run with; None without a parent, or where the two are no like figures."""
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One design."""
+
+    design: str
+    parent: str | None
+    change: str
+    source: str
+    parameters: int
+    feedforward: int
+    """Width that makes parameters equal."""
+    seeds: tuple[int, ...]
+    outcomes: tuple[Outcome, ...]
+    speed: Speed | None
+
+    def outcome(self, measure: str) -> Outcome | None:
+        """Of that measure, or None."""
+        return next((one for one in self.outcomes if one.measure == measure), None)
+
+
+@dataclass(frozen=True)
+class Report:
+    """An experiment as far as it is done."""
+
+    plan: Plan
+    rows: tuple[Row, ...]
+    tokens: int
+    """That each run was trained on."""
+    threads: int | None
+    """When speed was measured."""
+    unigram_loss: float | None
+    tagging_baseline: float | None
+
+
+def make_report(out: Path) -> Report:
+    """From the finished runs in an experiment's folder.
+
+    Raises:
+        InvalidRequest: there is no experiment, or none of its runs is finished.
+    """
+    plan, speeds = read_plan(out), read_speeds(out)
+    found = [read_figures(path) for path in sorted((out / "runs").glob(f"*/{FIGURES}"))]
+    runs = [one for one in found if one is not None]
+    if not runs:
+        raise InvalidRequest(f"no run in {out} is finished; go on with unmask evolve --out {out}")
+    of_design = {one.design: one for one in (speeds.designs if speeds else ())}
+    rows = tuple(
+        _row(design, runs, plan, of_design.get(design.name))
+        for design in DESIGNS
+        if any(one.design == design.name for one in runs)
+    )
+    return Report(
+        plan=plan,
+        rows=rows,
+        tokens=round(sum(one.tokens for one in runs) / len(runs)),
+        threads=speeds.threads if speeds else None,
+        unigram_loss=_first(one.unigram_loss for one in runs),
+        tagging_baseline=_first(one.tagging_baseline for one in runs),
+    )
+
+
+def _first(values: Iterable[float | None]) -> float | None:
+    return next((value for value in values if value is not None), None)
+
+
+def _row(design: Design, runs: Sequence[Figures], plan: Plan, speed: Speed | None) -> Row:
+    own = [one for one in runs if one.design == design.name]
+    above = [one for one in runs if one.design == design.parent]
+    outcomes = [_outcome(measure, own, above) for measure in MEASURES]
+    return Row(
+        design=design.name,
+        parent=design.parent,
+        change=design.change,
+        source=design.source,
+        parameters=own[0].parameters,
+        feedforward=variant(design.name, plan.sizes).encoder.layers[0].feedforward.width,
+        seeds=tuple(sorted(one.seed for one in own)),
+        outcomes=tuple(one for one in outcomes if one is not None),
+        speed=speed,
+    )
+
+
+def _outcome(measure: Measure, own: Sequence[Figures], above: Sequence[Figures]) -> Outcome | None:
+    ours, theirs = (
+        {one.seed: value for one in runs if (value := measure.of(one)) is not None} for runs in (own, above)
+    )
+    mean = mean_of(list(ours.values()))
+    if mean is None:
+        return None
+    note = own[0].blimp_score if measure.name == "blimp" and own[0].blimp_score != MASKED else None
+    alike = note is None or all(one.blimp_score == note for one in above)
+    return Outcome(measure.name, mean, paired(ours, theirs) if alike else None, note)
+
+
+def describe(report: Report) -> str:
+    """What is equal in all runs, in a sentence or two."""
+    plan = report.plan
+    sizes, training = plan.sizes, plan.training
+    return (
+        f"Width {sizes.width}, {sizes.layers} layers, {sizes.heads} heads, {sizes.vocabulary:,} pieces, "
+        f"texts of at most {sizes.tokens} tokens; {training.steps:,} steps of {training.batch_tokens:,} "
+        f"tokens, {report.tokens:,} tokens in all, none of them twice."
+    )
+
+
+def findings(report: Report) -> list[str]:
+    """Every difference between a design and its parent whose 95 % interval leaves out zero, as a sentence."""
+    made = []
+    for row in report.rows:
+        for measure in MEASURES:
+            outcome = row.outcome(measure.name)
+            if outcome is None or outcome.against_parent is None or not outcome.against_parent.clear:
+                continue
+            gap = outcome.against_parent
+            assert gap.half is not None
+            better = (gap.mean < 0) == measure.lower
+            made.append(
+                f"{row.design} against {row.parent}: {measure.title} {signed(measure, gap.mean)} "
+                f"± {measure.shown(gap.half)}, {'better' if better else 'worse'}"
+            )
+    return made
+
+
+def signed(measure: Measure, value: float) -> str:
+    """A difference with its sign."""
+    return format(value, f"+{measure.form}")
+
+
+def shown(measure: Measure, mean: Mean | None, *, difference: bool = False) -> str:
+    """A mean with its interval, for people; empty where there is none."""
+    if mean is None:
+        return ""
+    number = signed(measure, mean.mean) if difference else measure.shown(mean.mean)
+    return number if mean.half is None else f"{number} ± {measure.shown(mean.half)}"
