@@ -47,8 +47,9 @@ def test_only_chosen_tokens_change_and_special_ones_are_never_chosen(
 ):
     ids_T, layout = packed(lengths, seed)
     spec = MaskingSpec(rate=rate, unit=unit, instead=instead, copies=copies)
-    hidden_T, chosen_M = hide(ids_T, layout, spec, VOCABULARY, np.random.default_rng(seed))
-    assert (np.diff(chosen_M) > 0).all() and len(chosen_M)
+    hidden_T, chosen_M = hide(ids_T, layout, spec, VOCABULARY, draw=np.random.default_rng(seed))
+    assert len(chosen_M)
+    assert (np.diff(chosen_M) > 0).all()
     assert not SPECIAL[ids_T[chosen_M]].any()
     kept = np.ones(len(ids_T), dtype=bool)
     kept[chosen_M] = False
@@ -65,7 +66,10 @@ def test_the_rate_is_right_on_average_however_short_texts_are(unit, lengths):
     ids_T, layout = packed(lengths)
     spec = MaskingSpec(rate=0.3, unit=unit)
     draw = np.random.default_rng(1)
-    shares = [len(choose(ids_T, layout, spec, 0.3, VOCABULARY, draw)) / sum(lengths) for _ in range(40)]
+    shares = [
+        len(choose(ids_T, layout, spec, rate=0.3, vocabulary=VOCABULARY, draw=draw)) / sum(lengths)
+        for _ in range(40)
+    ]
     # A unit of several tokens is taken whole, which in texts of three tokens leaves the rate only near.
     assert np.mean(shares) == pytest.approx(0.3, abs=0.01 if unit == "token" or lengths[0] > 3 else 0.08)
 
@@ -74,7 +78,7 @@ def test_the_rate_is_right_on_average_however_short_texts_are(unit, lengths):
 def test_shares_of_what_stands_instead(instead):
     ids_T, layout = packed([500] * 20)
     hidden_T, chosen_M = hide(
-        ids_T, layout, MaskingSpec(rate=0.5, instead=instead), VOCABULARY, np.random.default_rng(0)
+        ids_T, layout, MaskingSpec(rate=0.5, instead=instead), VOCABULARY, draw=np.random.default_rng(0)
     )
     masked, random = INSTEAD[instead]
     placed = hidden_T[chosen_M]
@@ -86,7 +90,14 @@ def test_shares_of_what_stands_instead(instead):
 
 def test_words_are_hidden_whole():
     ids_T, layout = packed([60] * 10)
-    chosen_M = choose(ids_T, layout, MaskingSpec(unit="word"), 0.3, VOCABULARY, np.random.default_rng(0))
+    chosen_M = choose(
+        ids_T,
+        layout,
+        MaskingSpec(unit="word"),
+        rate=0.3,
+        vocabulary=VOCABULARY,
+        draw=np.random.default_rng(0),
+    )
     chosen = np.zeros(len(ids_T), dtype=bool)
     chosen[chosen_M] = True
     inside = VOCABULARY.continues_V[ids_T] & ~SPECIAL[np.roll(ids_T, 1)]
@@ -99,7 +110,9 @@ def test_runs_of_words_have_the_published_lengths():
     no_continuation = Vocabulary(SIZE, 2, 3, 4, SPECIAL, np.zeros(SIZE, dtype=bool))
     ids_T, layout = packed([20_000])
     spec = MaskingSpec(unit="ngram", longest=3)
-    chosen_M = choose(ids_T, layout, spec, 0.02, no_continuation, np.random.default_rng(0))
+    chosen_M = choose(
+        ids_T, layout, spec, rate=0.02, vocabulary=no_continuation, draw=np.random.default_rng(0)
+    )
     runs = np.split(chosen_M, np.flatnonzero(np.diff(chosen_M) > 1) + 1)
     share = np.bincount([min(len(run), 4) for run in runs], minlength=5)[1:4] / len(runs)
     assert share == pytest.approx(np.array([6, 3, 2]) / 11, abs=0.1)
@@ -109,13 +122,13 @@ def test_static_masks_are_a_few_and_follow_the_text():
     ids_T, layout = packed([30])
     spec = MaskingSpec(rate=0.3, copies=4)
     seen = {
-        tuple(hide(ids_T, layout, spec, VOCABULARY, np.random.default_rng(seed))[0].tolist())
+        tuple(hide(ids_T, layout, spec, VOCABULARY, draw=np.random.default_rng(seed))[0].tolist())
         for seed in range(60)
     }
     assert len(seen) == 4
     spec = MaskingSpec(rate=0.3)
     fresh = {
-        tuple(hide(ids_T, layout, spec, VOCABULARY, np.random.default_rng(seed))[0].tolist())
+        tuple(hide(ids_T, layout, spec, VOCABULARY, draw=np.random.default_rng(seed))[0].tolist())
         for seed in range(60)
     }
     assert len(fresh) > 50
@@ -142,7 +155,7 @@ def test_special_tokens_alone_are_refused():
             SequenceLayout.of_lengths([2]),
             MaskingSpec(),
             VOCABULARY,
-            np.random.default_rng(0),
+            draw=np.random.default_rng(0),
         )
 
 

@@ -1,4 +1,4 @@
-"""What training on a CPU runs through: products of oneDNN, texts in bins, SDPA with masks; and its benchmark."""
+"""What training on a CPU runs through, oneDNN's products and texts in bins, and its benchmark."""
 
 import copy
 import json
@@ -10,8 +10,9 @@ from torch.nn import functional
 
 from tests.support.command import assert_one_sentence, run_here
 from tests.support.specs import SPECS, VOCABULARY, random_encoder
+from tests.support.tiny import VOCABULARY as WORDS
 from unmask.model.compiled import compile_blocks
-from unmask.model.kernels import Need, ScoreTerms, choose, products
+from unmask.model.kernels import KERNELS, Need, ScoreTerms, choose, products
 from unmask.model.kernels.binned import BinnedKernel, Bins, fill
 from unmask.model.kernels.products import linear, outer
 from unmask.model.kernels.sdpa_masked import MaskedSdpaKernel
@@ -155,6 +156,34 @@ def test_a_trained_linear_is_the_plain_one_and_so_are_its_gradients(bias):
     assert trained.state_dict().keys() == plain.state_dict().keys()
 
 
+@pytest.mark.filterwarnings("ignore:Mismatch dtype between input and weight:UserWarning")  # torch's RMSNorm
+@pytest.mark.parametrize("name", SPECS)
+def test_under_autocast_kernels_get_bfloat16_and_compute_as_they_say(name, monkeypatch):
+    """The gradient of an encoder's weights comes as near to float32's as products in bfloat16 allow."""
+    ids, given = [torch.randint(5, VOCABULARY, (n,)).tolist() for n in (9, 4, 9)], []
+    for kernel in KERNELS:
+
+        def attend(*tensors, kernel=kernel, own=kernel.attend, **options):
+            given.append((kernel.capability.name, {x.dtype for x in tensors[:3]}))
+            assert not torch.is_autocast_enabled("cpu")
+            return own(*tensors, **options)
+
+        monkeypatch.setattr(kernel, "attend", attend)
+    gradients = []
+    for autocast in (False, True):
+        encoder, before = random_encoder(SPECS[name]), len(given)
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            y_TD = encoder.encode(PackedBatch.of_ids(ids))
+        (y_TD.float() * torch.linspace(-1, 1, y_TD.numel()).view(y_TD.shape)).sum().backward()
+        flat = [p.grad.flatten() for p in encoder.parameters() if p.grad is not None]
+        gradients.append(torch.cat(flat))
+        for kernel_name, dtypes in given[before:]:
+            assert dtypes == {torch.bfloat16 if autocast else torch.float32}
+            assert (kernel_name == "binned") <= autocast
+    exact, found = gradients
+    assert (found - exact).norm() < 0.1 * exact.norm()
+
+
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
 def test_an_encoder_with_trained_linears_compiles_without_gaps_and_agrees():
     ids = [torch.randint(0, VOCABULARY, (n,)).tolist() for n in (9, 4)]
@@ -179,10 +208,12 @@ def test_an_encoder_with_trained_linears_compiles_without_gaps_and_agrees():
             torch.testing.assert_close(grad, found[0][1][key], rtol=1e-4, atol=1e-4)
 
 
-def test_the_benchmark_trains_both_and_counts_padding():
+def test_the_benchmark_trains_both_and_counts_padding(tmp_path):
     pytest.importorskip("accelerate")
+    (tmp_path / "vocab.txt").write_text("\n".join(WORDS) + "\n")
     done = run_here(
         "bench", "training", "--shape", "ettin-encoder-17m", "--layers", "1", "--threads", "1",
+        "--tokenizer", str(tmp_path),
         "--sequences", "4", "--steps", "2", "--rounds", "1", "--longest", "24", "--json",
         "--precision", "float32", "--precision", "bfloat16",
     )  # fmt: skip

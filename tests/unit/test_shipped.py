@@ -26,7 +26,8 @@ def test_files_are_small_and_hold_bfloat16(name):
 @pytest.mark.parametrize("name", sorted(SHIPPED))
 def test_the_card_says_what_a_user_must_know(name):
     card = (SHIPPED[name] / "README.md").read_text()
-    for part in ("## Data", "## Training", "## Scores", "## Limits", "CC BY 4.0", "public domain", "recipes/"):
+    wanted = ("## Data", "## Training", "## Scores", "## Limits", "CC BY 4.0", "public domain", "recipes/")
+    for part in wanted:
         assert part in card
     tokens = re.search(r"\*\*([\d,]+)\*\* tokens", card)
     assert tokens is not None

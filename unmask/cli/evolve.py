@@ -113,7 +113,10 @@ def report(
     picture: Annotated[Path | None, Parameter(help="draw it to this file, .png or .svg")] = None,
     json: JsonOption = False,
 ) -> None:
-    """What the finished runs say together: a table, a page, a picture."""
+    """What the finished runs say together: a table, a page, a picture.
+
+    A file notes.md in the experiment's folder becomes a part of the page.
+    """
     from unmask.measure.evolve.report import make_report
 
     made = make_report(out)
@@ -126,8 +129,10 @@ def report(
         from unmask.measure.evolve.page import page as written
 
         shown = None if picture is None else os.path.relpath(picture, page.parent)
+        noted = out / "notes.md"
+        notes = noted.read_text(encoding="utf-8") if noted.is_file() else ""
         with whole_file(page) as partial:
-            partial.write_text(written(made, shown), encoding="utf-8")
+            partial.write_text(written(made, shown, notes), encoding="utf-8")
     _show(made, json)
 
 

@@ -75,7 +75,7 @@ def _continues(engine: tokenizers.Tokenizer, special_V: NDArray[np.bool_]) -> ND
     pieces = [engine.id_to_token(id) or "" for id in range(len(special_V))]
     prefix = getattr(engine.model, "continuing_subword_prefix", None)
     if prefix and type(engine.model).__name__ == "WordPiece":
-        return np.array([piece.startswith(prefix) for piece in pieces]) & ~special_V
+        return np.array([piece.startswith(prefix) for piece in pieces], dtype=np.bool_) & ~special_V
     # A decoder may take the first piece's space away, so another piece goes before.
     texts = [engine.decoder.decode(["a", piece])[1:] if engine.decoder else piece for piece in pieces]
     marked = [
@@ -83,7 +83,7 @@ def _continues(engine: tokenizers.Tokenizer, special_V: NDArray[np.bool_]) -> ND
         for piece, text in zip(pieces, texts, strict=True)
     ]
     inside = [any(c.isalnum() or c == "\ufffd" for c in text) for text in texts]
-    return np.array(inside) & ~np.array(marked) & ~special_V
+    return np.array(inside, dtype=np.bool_) & ~np.array(marked, dtype=np.bool_) & ~special_V
 
 
 def _ends(engine: tokenizers.Tokenizer, special_V: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -86,7 +86,8 @@ def subject(
         tokenizer: a folder whose tokenizer and vocabulary a shape gets instead of invented words.
 
     Raises:
-        InvalidRequest: both or neither are named, there is no such shape, or a model is to change its tokenizer.
+        InvalidRequest: both or neither are named, there is no such shape, or a model is given
+            another tokenizer.
         CheckpointError: the model cannot be found or read.
     """
     if (model is None) == (shape is None):
@@ -152,8 +153,8 @@ def write_fresh(folder: Path, family: Family, spec: EncoderSpec, tokenizer: Path
     }
     if not files:
         raise InvalidRequest(f"there is no tokenizer in {tokenizer}")
-    config = fitted(dict(family.write(spec)), Tokenizer.from_files(files))
-    checkpoint = fresh(config, files)
+    built = Tokenizer.from_files(files)
+    checkpoint = fresh(fitted(dict(family.write(spec)), built), built.files)
     save(new_encoder(checkpoint, seed=seed), checkpoint, folder)
 
 

@@ -75,7 +75,7 @@ def masked_example(
     progress: float,
 ) -> MaskedExample:
     """The batch with tokens hidden; see `hide`."""
-    hidden_T, chosen_M = hide(batch.ids_T, batch.layout, masking, vocabulary, draw, progress)
+    hidden_T, chosen_M = hide(batch.ids_T, batch.layout, masking, vocabulary, draw=draw, progress=progress)
     return MaskedExample(
         counts={"masked": len(chosen_M)},
         tokens=len(hidden_T),

@@ -21,7 +21,7 @@ INSTEAD: dict[Instead, tuple[float, float]] = {
     "electra": (0.85, 0.0),
 }
 """Of the chosen tokens, the share that becomes the mask token and the share that becomes a random piece; the
-rest stays. As BERT has it (Devlin et al. 2019); NeoBERT and DeBERTa v3; the code of ELECTRA (Clark et al. 2020)."""
+rest stays. As in BERT (Devlin et al. 2019); NeoBERT and DeBERTa v3; ELECTRA's code (Clark et al. 2020)."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,7 @@ def hide(
     layout: SequenceLayout,
     spec: MaskingSpec,
     vocabulary: Vocabulary,
+    *,
     draw: np.random.Generator,
     progress: float = 0.0,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -86,7 +87,7 @@ def hide(
     """
     rate = spec.rate_at(progress)
     if not spec.copies:
-        chosen_M = choose(ids_T, layout, spec, rate, vocabulary, draw)
+        chosen_M = choose(ids_T, layout, spec, rate=rate, vocabulary=vocabulary, draw=draw)
         return _put(ids_T, chosen_M, spec, vocabulary, draw), chosen_M
     hidden_T, chosen = ids_T.copy(), []
     for sequence in range(layout.sequence_count):
@@ -94,7 +95,8 @@ def hide(
         own_N = ids_T[rows]
         copy = int(draw.integers(spec.copies))
         fixed = np.random.default_rng([copy, *own_N.tolist()])
-        own_M = choose(own_N, SequenceLayout.of_lengths([len(own_N)]), spec, rate, vocabulary, fixed)
+        alone = SequenceLayout.of_lengths([len(own_N)])
+        own_M = choose(own_N, alone, spec, rate=rate, vocabulary=vocabulary, draw=fixed)
         hidden_T[rows] = _put(own_N, own_M, spec, vocabulary, fixed)
         chosen.append(own_M + rows.start)
     return hidden_T, np.concatenate(chosen)
@@ -104,6 +106,7 @@ def choose(
     ids_T: NDArray[np.int64],
     layout: SequenceLayout,
     spec: MaskingSpec,
+    *,
     rate: float,
     vocabulary: Vocabulary,
     draw: np.random.Generator,

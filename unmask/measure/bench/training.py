@@ -1,46 +1,41 @@
 """Training steps of ours beside `transformers` with its `Trainer`: the same weights, texts and precision.
 
-Texts of many lengths, ``sequences`` a step. Ours lays them end to end; Trainer pads a batch to its longest text.
-Both mask, run forward and backward, clip and move every weight; a round is every text once, in turn.
+Texts of many lengths, ``sequences`` a step. Ours lays them end to end; Trainer pads a batch to its longest
+text. Both mask, run forward and backward, clip and move every weight; a round is every text once, in turn.
 """
 
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest, MissingExtra
-from unmask.learn.objectives.interface import Piece
-from unmask.learn.objectives.masked import MaskedExample, MaskedLanguageModel
-from unmask.learn.objectives.masking import MaskingSpec
-from unmask.learn.optim import OptimiserSpec, build_optimiser
-from unmask.learn.pretrain.loop import precision_context
-from unmask.learn.vocabulary import Vocabulary
 from unmask.measure.bench.report import LeftOut
 from unmask.measure.machine import Machine, this_machine
+from unmask.measure.peers.our_training import (
+    BETAS,
+    CLIP,
+    DECAY,
+    EPS,
+    LEARNING_RATE,
+    MASKED,
+    OurRun,
+    TrainingPrecision,
+)
 from unmask.measure.peers.trainer import NOT_PREDICTED, TrainerRun, unavailable
 from unmask.measure.subject import Measured, Subject
 from unmask.measure.texts import invented_lines, lines_of, mixed_lengths, of_lengths
 from unmask.measure.timing import Seconds, Spread, ratio
-from unmask.model.compiled import compile_blocks
-from unmask.model.trained_linear import train_with_onednn
 from unmask.model.weights import Source, read_checkpoint
-from unmask.model.weights.build import build
 from unmask.tasks.progress import Progress
 from unmask.text import Tokenizer
 
-TrainingPrecision = Literal["float32", "autocast", "bfloat16"]
-"""As `unmask.learn.pretrain.settings.Precision`; Trainer has the first two."""
-
-MASKED = 0.15
-LEARNING_RATE, DECAY, BETAS, EPS, CLIP = 1e-4, 0.01, (0.9, 0.98), 1e-6, 1.0
 LOSS_APART = 1e-3
 """Losses on one masked batch in float32 that differ by a larger share are of different models."""
 
@@ -121,8 +116,7 @@ def measure_training(
     reason = unavailable()
     if reason is not None:
         raise MissingExtra(f"there is nothing to compare with: {reason}")
-    numbers = {"sequences": sequences, "steps": steps, "rounds": rounds}
-    for name, number in numbers.items():
+    for name, number in (("sequences", sequences), ("steps", steps), ("rounds", rounds)):
         if number < 1:
             raise InvalidRequest(f"{name} is {number}; it must be at least 1")
     tokenizer = read_checkpoint(Source(subject.folder, "", None)).tokenizer
@@ -138,7 +132,16 @@ def measure_training(
             ours = OurRun(subject.folder, tokenizer, ids, sequences, precision, compiled=compiled, seed=seed)
             engines[name, precision] = ours.round
             for grouped in (False, True) if precision != "bfloat16" else ():
-                run = _trainer(subject.folder, work, ids, sequences, tokenizer, precision, grouped, seed)
+                run = _trainer(
+                    subject.folder,
+                    work,
+                    ids,
+                    tokenizer,
+                    sequences=sequences,
+                    precision=precision,
+                    grouped=grouped,
+                    seed=seed,
+                )
                 key = (f"trainer{' grouped' if grouped else ''}", precision)
                 trainers[key], engines[key] = run, run.round
         losses = _losses(subject.folder, work, tokenizer, ids[:sequences], seed)
@@ -146,9 +149,7 @@ def measure_training(
         lengths = np.array([len(one) for one in ids])
         cells = {key: run.cells / (1 + len(times[" ".join(key)])) for key, run in trainers.items()}
         rows = tuple(_row(key, times, steps, int(lengths.sum()), cells) for key in engines)
-    left_out = [LeftOut("trainer", "bfloat16", "it keeps its weights in float32")] * (
-        "bfloat16" in precisions
-    )
+    why = LeftOut("trainer", "bfloat16", "it keeps its weights in float32")
     return TrainingReport(
         measured=subject.record,
         machine=this_machine(torch.device("cpu")),
@@ -160,62 +161,9 @@ def measure_training(
         loss_ours=losses[0],
         loss_theirs=losses[1],
         rows=rows,
-        left_out=tuple(left_out),
+        left_out=(why,) if "bfloat16" in precisions else (),
         seed=seed,
     )
-
-
-class OurRun:
-    """One model of ours in training, as `unmask pretrain` takes its steps."""
-
-    def __init__(
-        self,
-        folder: Path,
-        tokenizer: Tokenizer,
-        ids: Sequence[NDArray[np.int64]],
-        sequences: int,
-        precision: TrainingPrecision,
-        *,
-        compiled: bool = False,
-        seed: int = 0,
-    ) -> None:
-        encoder = build(read_checkpoint(Source(folder, "", None)))
-        encoder.requires_grad_(True)
-        self.objective = MaskedLanguageModel(encoder, Vocabulary.of(tokenizer), MaskingSpec(rate=MASKED))
-        if precision == "bfloat16":
-            self.objective.to(torch.bfloat16)
-        self.objective.train()
-        train_with_onednn(self.objective)
-        if compiled:
-            compile_blocks(encoder)
-        spec = OptimiserSpec(learning_rate=LEARNING_RATE, weight_decay=DECAY, betas=BETAS, eps=EPS, clip=CLIP)
-        self.optimiser = build_optimiser(self.objective, spec)
-        self.pieces = [Piece(one[1:-1], number) for number, one in enumerate(ids)]
-        self.sequences, self.precision = sequences, precision
-        self.draw = np.random.default_rng(seed)
-
-    def example(self, numbers: Sequence[int]) -> MaskedExample:
-        """These texts, masked; shortest first, so that those of a length stand together."""
-        ordered = sorted(numbers, key=lambda number: len(self.pieces[number].ids))
-        return self.objective.prepare([self.pieces[number] for number in ordered], self.draw, 0.0)
-
-    def step(self, numbers: Sequence[int]) -> None:
-        """Move the weights once."""
-        example = self.example(numbers)
-        with precision_context(self.precision, torch.device("cpu")):
-            outcome = self.objective(example, example.counts)
-        outcome.loss.backward()
-        self.optimiser.clip()
-        self.optimiser.step()
-        self.optimiser.zero_grad(set_to_none=True)
-
-    def round(self) -> float:
-        """Train on every text once, in random order; the seconds."""
-        start = time.perf_counter()
-        order = self.draw.permutation(len(self.pieces)).tolist()
-        for first in range(0, len(order), self.sequences):
-            self.step(order[first : first + self.sequences])
-        return time.perf_counter() - start
 
 
 def _ids(
@@ -245,8 +193,9 @@ def _trainer(
     folder: Path,
     work: Path,
     ids: Sequence[NDArray[np.int64]],
-    sequences: int,
     tokenizer: Tokenizer,
+    *,
+    sequences: int,
     precision: str,
     grouped: bool,
     seed: int,
@@ -278,7 +227,9 @@ def _losses(
 ) -> tuple[float, float]:
     """Of ours and of theirs on one masked batch; an error where they are not the same model."""
     ours = OurRun(folder, tokenizer, ids, len(ids), "float32", seed=seed)
-    theirs = _trainer(folder, work, ids, len(ids), tokenizer, "float32", False, seed)
+    theirs = _trainer(
+        folder, work, ids, tokenizer, sequences=len(ids), precision="float32", grouped=False, seed=seed
+    )
     example = ours.example(range(len(ids)))
     layout = example.batch.layout
     targets_T = np.full(example.tokens, NOT_PREDICTED)

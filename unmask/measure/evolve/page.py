@@ -1,5 +1,7 @@
 """A report as a page of Markdown."""
 
+import re
+import textwrap
 from collections.abc import Iterable, Iterator
 
 from unmask.measure.evolve.figures import DETECTED
@@ -13,6 +15,9 @@ Here one thing changes at a time. Every design is trained on the same text in th
 tokenizer, the same number of steps and the same optimiser, and feed-forward networks are made wider or
 narrower until all have the same number of parameters, to within 1 %. What differs between a design and its
 parent is the one thing that the table names.
+
+Positions come first among the changes: in so short a training, learned ones keep an encoder near what the
+frequencies of words alone foretell, and what is changed beside them does not show.
 """
 
 METHOD = """## What is measured
@@ -52,17 +57,22 @@ LIMITS = """## What this does not show
 """
 
 
-def page(report: Report, picture: str | None) -> str:
+WIDTH = 118
+"""Of the page's lines, those of tables and headings apart."""
+
+
+def page(report: Report, picture: str | None, notes: str = "") -> str:
     """The whole page.
 
     Args:
         report: of an experiment, finished or not.
         picture: where the page finds its picture; None for none.
+        notes: Markdown of whoever made the experiment, put behind the figures.
     """
-    return "\n".join(_parts(report, picture))
+    return "\n".join(map(_wrapped, _parts(report, picture, notes)))
 
 
-def _parts(report: Report, picture: str | None) -> Iterator[str]:
+def _parts(report: Report, picture: str | None, notes: str) -> Iterator[str]:
     effort = report.plan.effort
     threads = "" if report.threads is None else f", {report.threads} thread{'s' * (report.threads > 1)}"
     yield HEAD
@@ -98,8 +108,27 @@ def _parts(report: Report, picture: str | None) -> Iterator[str]:
         (_differences(row, report) for row in report.rows if row.parent),
     )
     yield _said(findings(report))
+    if notes:
+        yield f"{notes.strip()}\n"
     yield METHOD.format(pairs=effort.pairs, sentences=effort.sentences, threads=threads)
     yield LIMITS.format(detected=DETECTED)
+
+
+def _wrapped(part: str) -> str:
+    """Its paragraphs and items in lines of equal width."""
+    if part.startswith(("|", "!")):
+        return part
+    paragraphs = [re.split(r"\n(?=- )", one) for one in part.rstrip("\n").split("\n\n")]
+    end = "\n" if part.endswith("\n") else ""
+    return "\n\n".join("\n".join(map(_filled, items)) for items in paragraphs) + end
+
+
+def _filled(text: str) -> str:
+    inner = "  " if text.startswith("- ") else ""
+    plain = " ".join(text.split())
+    return textwrap.fill(
+        plain, WIDTH, subsequent_indent=inner, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
@@ -137,7 +166,8 @@ def _differences(row: Row, report: Report) -> list[str]:
 def _baselines(report: Report) -> str:
     said = []
     if report.unigram_loss is not None:
-        said.append(f"guessing masked words by their frequency alone has a loss of {report.unigram_loss:.3f}")
+        loss = f"{report.unigram_loss:.3f}"
+        said.append(f"guessing masked words by nothing but their frequency in that text has a loss of {loss}")
     if report.tagging_baseline is not None:
         said.append(f"giving each word its commonest tag is right {report.tagging_baseline:.3f} of the time")
     brackets = any(outcome.note for row in report.rows for outcome in row.outcomes)

@@ -47,7 +47,8 @@ class Bigram:
     @property
     def trust_V(self) -> NDArray[np.float64]:
         """How much counts after a token count beside the frequency: n / (n + kinds), 0 where n is 0."""
-        return self.totals_V / np.maximum(1, self.totals_V + self.kinds_V)
+        trust_V: NDArray[np.float64] = self.totals_V / np.maximum(1, self.totals_V + self.kinds_V)
+        return trust_V
 
     def pair_p(self, left_M: NDArray[np.int64], right_M: NDArray[np.int64]) -> NDArray[np.float64]:
         """p(right | left) of pairs."""
@@ -56,7 +57,8 @@ class Bigram:
         seen_M = np.where(self.pairs_B[found_M] == keys_M, self.counts_B[found_M], 0)
         trust_M = self.trust_V[left_M]
         share_M = seen_M / np.maximum(1, self.totals_V[left_M])
-        return np.asarray(trust_M * share_M + (1 - trust_M) * self.frequency_V[right_M])
+        p_M: NDArray[np.float64] = trust_M * share_M + (1 - trust_M) * self.frequency_V[right_M]
+        return p_M
 
     def after(self, left_M: NDArray[np.int64]) -> NDArray[np.float64]:
         """p(w | left) of every token w, shape (M, V)."""

@@ -1,8 +1,8 @@
 """Attention of many short texts as few square blocks, for training on a CPU.
 
-Texts are put into bins of R tokens, R being the longest text's length rounded up. All bins and heads then run
-as one product for scores and one for values, and a mask hides the texts of a bin from one another. Most scores
-of a bin are computed and thrown away, which costs less than a call for each distinct length.
+Texts are put into bins of R tokens, R being the longest text's length rounded up. All bins and heads then
+run as one product for scores and one for values, and a mask hides the texts of a bin from one another. Many
+scores of a bin are computed and thrown away, which costs less than a call for each distinct length.
 """
 
 import math
@@ -144,23 +144,26 @@ class BinnedKernel:
             raise KernelError(
                 "the binned kernel was called for something its record or its plan does not list"
             )
-        o_THK: Tensor = _Binned.apply(q_THK, k_THK, v_THK, plan, terms.slopes_H, dropout)  # type: ignore[no-untyped-call]
+        work = _Work(plan, terms.slopes_H, dropout)
+        o_THK: Tensor = _Binned.apply(q_THK, k_THK, v_THK, work)  # type: ignore[no-untyped-call]
         return Attended(o_THK, None)
+
+
+@dataclass(frozen=True, eq=False)
+class _Work:
+    """What a pass needs besides queries, keys and values."""
+
+    plan: Bins
+    slopes_H: Tensor | None
+    dropout: float
 
 
 class _Binned(torch.autograd.Function):
     """Attention within bins."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        q_THK: Tensor,
-        k_THK: Tensor,
-        v_THK: Tensor,
-        plan: Bins,
-        slopes_H: Tensor | None,
-        dropout: float,
-    ) -> Tensor:
+    def forward(ctx: Any, q_THK: Tensor, k_THK: Tensor, v_THK: Tensor, work: "_Work") -> Tensor:
+        plan, slopes_H, dropout = work.plan, work.slopes_H, work.dropout
         heads, width = q_THK.shape[1:]
         q_LRK, k_LRK, v_LRK = plan.spread(q_THK * width**-0.5), plan.spread(k_THK), plan.spread(v_THK)
         s_LRR = torch.bmm(q_LRK, k_LRK.mT)
@@ -175,21 +178,21 @@ class _Binned(torch.autograd.Function):
             kept_LRR = torch.empty_like(p_LRR, dtype=torch.bool).bernoulli_(1 - dropout)
         o_LRK = torch.bmm(_dropped(p_LRR, kept_LRR, dropout), v_LRK)
         ctx.save_for_backward(q_LRK, k_LRK, v_LRK, p_LRR, kept_LRR)
-        ctx.plan, ctx.dropout = plan, dropout
+        ctx.work = work
         return plan.gather(o_LRK, heads)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, do_THK: Tensor) -> tuple[Tensor | None, ...]:
         q_LRK, k_LRK, v_LRK, p_LRR, kept_LRR = ctx.saved_tensors
-        plan, dropout = ctx.plan, ctx.dropout
+        plan, dropout = ctx.work.plan, ctx.work.dropout
         do_LRK = plan.spread(do_THK)
         dv_LRK = torch.bmm(_dropped(p_LRR, kept_LRR, dropout).mT, do_LRK)
         dp_LRR = _dropped(torch.bmm(do_LRK, v_LRK.mT), kept_LRR, dropout)
         ds_LRR = _SOFTMAX_BACKWARD(dp_LRR, p_LRR, -1, p_LRR.dtype)
         dq_LRK, dk_LRK = torch.bmm(ds_LRR, k_LRK), torch.bmm(ds_LRR.mT, q_LRK)
         dq_THK, dk_THK, dv_THK = (plan.gather(x_LRK, do_THK.shape[1]) for x_LRK in (dq_LRK, dk_LRK, dv_LRK))
-        return dq_THK.mul_(do_THK.shape[-1] ** -0.5), dk_THK, dv_THK, None, None, None
+        return dq_THK.mul_(do_THK.shape[-1] ** -0.5), dk_THK, dv_THK, None
 
 
 _SOFTMAX_BACKWARD: Callable[..., Tensor] = torch.ops.aten._softmax_backward_data.default

@@ -53,8 +53,8 @@ class Capability:
     """From and up to which longest sequence it is worth its place in the order, by measurement. Beyond
     that it can, and does where no other can or where it is named."""
     pays_instead: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
-    """The same for what measured otherwise: a device; where gradients are asked for, ``gradients bfloat16`` (or
-    another dtype) or ``gradients``; or a dtype. The first of them that is here, in this order."""
+    """The same for what measured otherwise: a device; where gradients are asked for, ``gradients bfloat16``
+    (or another dtype) or ``gradients``; or a dtype. The first of them that is here, in this order."""
     module: str | None = None
     """A module that must be importable, such as triton."""
     dilation: bool = True

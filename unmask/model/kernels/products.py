@@ -65,7 +65,7 @@ class SharedKeys:
 
 
 def takes(x: Tensor) -> bool:
-    """Whether `linear` and `outer` give the tensor to oneDNN: float32 on a CPU, where torch's own are slow."""
+    """Whether `linear` and `outer` give the tensor to oneDNN: float32 on a CPU."""
     return x.dtype == torch.float32 and x.device.type == "cpu" and onednn_takes(torch.float32)
 
 
@@ -82,7 +82,7 @@ def outer(g_MN: Tensor, x_MK: Tensor) -> Tensor:
     if not takes(x_MK) or not len(x_MK):
         return g_MN.t() @ x_MK
     total_NK: Tensor | None = None
-    for g_RN, x_RK in zip(g_MN.split(ROWS_AT_ONCE), x_MK.split(ROWS_AT_ONCE), strict=True):
+    for g_RN, x_RK in zip(torch.split(g_MN, ROWS_AT_ONCE), torch.split(x_MK, ROWS_AT_ONCE), strict=True):
         some_NK = torch.ops.mkldnn._linear_pointwise(g_RN.t(), x_RK.t(), None, "none", [], "none")
         total_NK = some_NK if total_NK is None else total_NK.add_(some_NK)
     assert total_NK is not None

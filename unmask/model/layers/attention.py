@@ -1,5 +1,6 @@
 """The softmax mixer: projections around whichever kernel attends."""
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,6 +54,14 @@ def plainest(reach: Reach, layout: SequenceLayout) -> Reach:
             return reach.window
         case _:
             return reach
+
+
+def attended_dtype(x: Tensor) -> torch.dtype:
+    """What a layer that is given ``x`` projects it to: its own dtype, or that of autocast where it is on."""
+    kind = x.device.type
+    if x.dtype == torch.float64 or not torch.is_autocast_enabled(kind):
+        return x.dtype
+    return torch.get_autocast_dtype(kind)
 
 
 def hear_distances(terms: DistanceTerms, layer: int, tap: Tap) -> None:
@@ -118,7 +127,7 @@ class SoftmaxMixer(nn.Module):
         if key not in made:
             need = Need(
                 device=x_TD.device.type,
-                dtype=str(x_TD.dtype).removeprefix("torch."),
+                dtype=str(attended_dtype(x_TD)).removeprefix("torch."),
                 reach=reach,
                 position=NoPosition() if isinstance(spec.position, Rotary) else spec.position,
                 head_width=spec.head_width,
@@ -163,9 +172,14 @@ class SoftmaxMixer(nn.Module):
     ) -> Tensor:
         """Values mixed by attention, (T, H, K), before the output projection."""
         dropout = self.spec.dropout if self.training else 0.0
-        o_THK, _ = plan.kernel.attend(
-            q_THK, k_THK, v_THK, plan.prepared, reach=plan.reach, terms=terms, dropout=dropout
-        )
+        kind, dtype = q_THK.device.type, attended_dtype(q_THK)
+        # A kernel says itself what it computes in; autocast would change single products of it.
+        apart = torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
+        q_THK, k_THK, v_THK = q_THK.to(dtype), k_THK.to(dtype), v_THK.to(dtype)
+        with apart:
+            o_THK, _ = plan.kernel.attend(
+                q_THK, k_THK, v_THK, plan.prepared, reach=plan.reach, terms=terms, dropout=dropout
+            )
         return o_THK
 
     def forward(self, x_TD: Tensor, plan: AttentionPlan, layer: int, tap: Tap | None) -> Tensor:

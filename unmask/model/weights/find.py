@@ -18,7 +18,7 @@ SHIPPED = {"unmask-mini": Path(unmask.__file__).parent / "shipped" / "unmask-min
 
 
 def find(name: str | Path, revision: str | None = None) -> Source:
-    """The checkpoint of that name: "default", one of `SHIPPED`, a folder, or a hub id such as ``owner/model``.
+    """The checkpoint of that name: "default", one of `SHIPPED`, a folder, or a hub id like ``owner/model``.
 
     A folder wins over a hub id of the same name. Only a name that is not written like a path
     is asked of the hub.

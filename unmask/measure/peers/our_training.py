@@ -1,0 +1,81 @@
+"""Training steps of `unmask` itself, as `unmask pretrain` takes them."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from unmask.learn.objectives.interface import Piece
+from unmask.learn.objectives.masked import MaskedExample, MaskedLanguageModel
+from unmask.learn.objectives.masking import MaskingSpec
+from unmask.learn.optim import OptimiserSpec, build_optimiser
+from unmask.learn.pretrain.loop import precision_context
+from unmask.learn.vocabulary import Vocabulary
+from unmask.model.compiled import compile_blocks
+from unmask.model.trained_linear import train_with_onednn
+from unmask.model.weights import Source, read_checkpoint
+from unmask.model.weights.build import build
+from unmask.text import Tokenizer
+
+TrainingPrecision = Literal["float32", "autocast", "bfloat16"]
+"""As `unmask.learn.pretrain.settings.Precision`; Trainer has the first two."""
+
+MASKED = 0.15
+LEARNING_RATE, DECAY, BETAS, EPS, CLIP = 1e-4, 0.01, (0.9, 0.98), 1e-6, 1.0
+
+
+class OurRun:
+    """One model of ours in training, as `unmask pretrain` takes its steps."""
+
+    def __init__(
+        self,
+        folder: Path,
+        tokenizer: Tokenizer,
+        ids: Sequence[NDArray[np.int64]],
+        sequences: int,
+        precision: TrainingPrecision,
+        *,
+        compiled: bool = False,
+        seed: int = 0,
+    ) -> None:
+        encoder = build(read_checkpoint(Source(folder, "", None)))
+        encoder.requires_grad_(True)
+        self.objective = MaskedLanguageModel(encoder, Vocabulary.of(tokenizer), MaskingSpec(rate=MASKED))
+        if precision == "bfloat16":
+            self.objective.to(torch.bfloat16)
+        self.objective.train()
+        train_with_onednn(self.objective)
+        if compiled:
+            compile_blocks(encoder)
+        spec = OptimiserSpec(learning_rate=LEARNING_RATE, weight_decay=DECAY, betas=BETAS, eps=EPS, clip=CLIP)
+        self.optimiser = build_optimiser(self.objective, spec)
+        self.pieces = [Piece(one[1:-1], number) for number, one in enumerate(ids)]
+        self.sequences, self.precision = sequences, precision
+        self.draw = np.random.default_rng(seed)
+
+    def example(self, numbers: Sequence[int]) -> MaskedExample:
+        """These texts, masked; shortest first, so that those of a length stand together."""
+        ordered = sorted(numbers, key=lambda number: len(self.pieces[number].ids))
+        return self.objective.prepare([self.pieces[number] for number in ordered], self.draw, 0.0)
+
+    def step(self, numbers: Sequence[int]) -> None:
+        """Move the weights once."""
+        example = self.example(numbers)
+        with precision_context(self.precision, torch.device("cpu")):
+            outcome = self.objective(example, example.counts)
+        outcome.loss.backward()
+        self.optimiser.clip()
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+
+    def round(self) -> float:
+        """Train on every text once, in random order; the seconds."""
+        start = time.perf_counter()
+        order = self.draw.permutation(len(self.pieces)).tolist()
+        for first in range(0, len(order), self.sequences):
+            self.step(order[first : first + self.sequences])
+        return time.perf_counter() - start
