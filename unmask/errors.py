@@ -17,6 +17,7 @@ UnmaskError
   MissingExtra              an optional package is not installed
   OutputError               a result could not be written
   NonFiniteResult           a computation gave infinity or not-a-number
+  ProcessLost               another process of a run has ended
 """
 
 

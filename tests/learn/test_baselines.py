@@ -11,7 +11,7 @@ from tests.learn.toy import CLS, SEP, SPECIAL, vocabulary
 from unmask.errors import InvalidRequest
 from unmask.measure.probes.baselines import best_threshold, count, f1, foretell, suspicion
 
-SIZE = 23
+SIZE, UNKNOWN = 23, 1
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def plain(texts):
         for left, right in itertools.pairwise(line):
             pairs[left, right] += 1
             kinds.setdefault(left, set()).add(right)
-    words = [SEP, *range(SPECIAL, SIZE)]
+    words = [word for word in range(SIZE) if word != CLS]
     total = sum(ones[word] + 1 for word in words)
     after = Counter()
     for (left, _), number in pairs.items():
@@ -97,6 +97,15 @@ def test_words_are_foretold_as_by_hand(texts, bigram, sight):
     loss, accuracy = foretell(bigram, ids_T, places_M, sight)
     assert loss == pytest.approx(np.mean(losses), rel=1e-12)
     assert accuracy == right / len(places_M)
+
+
+def test_unknown_words_are_neighbours_like_others(bigram):
+    ids_T = np.array([CLS, 7, UNKNOWN, 8, SEP])
+    for sight in ("left", "both"):
+        assert np.isfinite(foretell(bigram, ids_T, np.array([1, 3]), sight)[0])
+        np.testing.assert_array_equal(
+            np.isfinite(suspicion(bigram, ids_T, sight)), [False, True] * 2 + [False]
+        )
 
 
 def test_more_neighbours_foretell_more(texts, bigram):

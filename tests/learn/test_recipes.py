@@ -250,4 +250,4 @@ def test_the_phases_of_modernbert_follow_one_another(place):
     assert limits == [128, 512, 512]
     # Each phase begins where the one before it ended: two steps are small beside what is drawn at random.
     for before, after in itertools.pairwise(words):
-        assert 0 < (after - before).std() < 0.1 * before.std()
+        assert 0 < (after - before).std() < 0.5 * before.std()

@@ -28,9 +28,9 @@ class Bigram:
     """Counts of tokens and pairs in texts that begin with [CLS] and end with [SEP]; see `count`."""
 
     frequency_V: NDArray[np.float64]
-    """Of each token, with one added to its count. Sums to 1; [CLS] and others that no text has inside: 0."""
+    """Of each token, with one added to its count. Sums to 1; [CLS], which follows nothing: 0."""
     special_V: NDArray[np.bool_]
-    """Never masked, replaced or foretold; [SEP] is counted all the same, as a right neighbour."""
+    """Never masked, replaced or foretold; counted all the same, since words have them as neighbours."""
     pairs_B: NDArray[np.int64]
     """``left * V + right`` of each pair that occurs, rising."""
     counts_B: NDArray[np.int64]
@@ -85,9 +85,8 @@ def count(pieces: Iterable[NDArray[np.int64]], vocabulary: Vocabulary) -> Bigram
     # The pair [SEP] [CLS] is no text's.
     follows_T = ids_T[1:] != vocabulary.cls_id
     pairs_B, counts_B = np.unique((ids_T[:-1] * size + ids_T[1:])[follows_T], return_counts=True)
-    foretold_V = ~vocabulary.special_V
-    foretold_V[vocabulary.sep_id] = True
-    counts_V = np.where(foretold_V, np.bincount(ids_T, minlength=size) + 1.0, 0.0)
+    counts_V = np.bincount(ids_T, minlength=size) + 1.0
+    counts_V[vocabulary.cls_id] = 0.0
     return Bigram(
         frequency_V=counts_V / counts_V.sum(),
         special_V=vocabulary.special_V,
