@@ -47,14 +47,13 @@ def plain(texts):
         for left, right in itertools.pairwise(line):
             pairs[left, right] += 1
             kinds.setdefault(left, set()).add(right)
-    words = [word for word in range(SIZE) if word != CLS]
-    total = sum(ones[word] + 1 for word in words)
+    total = sum(ones[word] + 1 for word in range(SIZE))  # [CLS] begins texts, so it is not among `ones`
     after = Counter()
     for (left, _), number in pairs.items():
         after[left] += number
 
     def p_one(word):
-        return (ones[word] + 1) / total if word in words else 0.0
+        return (ones[word] + 1) / total
 
     def p_pair(left, right):
         n, k = after[left], len(kinds.get(left, ()))

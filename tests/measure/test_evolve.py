@@ -5,6 +5,7 @@ import json
 import lzma
 import math
 import re
+import shutil
 import tomllib
 
 import numpy as np
@@ -16,6 +17,7 @@ from unmask.errors import InvalidRequest, UnmaskError
 from unmask.learn.pretrain import read_run
 from unmask.learn.pretrain.events import read_events
 from unmask.measure.evolve.budget import TOLERANCE, body_parameters, fitted, with_feedforward
+from unmask.measure.evolve.cost import Costs, measure_cost, peak_of_steps, read_costs, write_costs
 from unmask.measure.evolve.designs import DESIGNS, Sizes, by_name, first, variant
 from unmask.measure.evolve.figures import (
     DETECTED,
@@ -30,7 +32,6 @@ from unmask.measure.evolve.page import page
 from unmask.measure.evolve.plan import Data, Effort, Plan, Training, read_plan, run_table, toml, write_plan
 from unmask.measure.evolve.report import findings, make_report
 from unmask.measure.evolve.run import evolve, in_own_process
-from unmask.measure.evolve.speed import Speeds, measure_speed, read_speeds, write_speeds
 from unmask.measure.evolve.statistics import MOST_SEEDS, T_975, mean_of, paired
 from unmask.model.encoder import Encoder
 from unmask.model.families.native import to_config
@@ -332,7 +333,7 @@ def test_picture_of_made_up_runs(experiment):
 
     draw(make_report(experiment), experiment / "picture.svg")
     content = (experiment / "picture.svg").read_text()
-    assert content.count('<g id="axes_') == 4
+    assert content.count('<g id="axes_') == 3
     with pytest.raises(InvalidRequest, match=r"ends in .png or .svg"):
         draw(make_report(experiment), experiment / "picture.pdf")
 
@@ -454,16 +455,33 @@ def test_the_same_seed_reads_the_same_text(finished):
     assert ends[0] == ends[1]
 
 
-def test_speed_of_designs_in_turn(finished, plan):
+def test_cost_of_designs_in_turn(finished, plan, monkeypatch):
     out = finished[0]
     heard = []
-    made = measure_speed(plan, out, ["bert", "linear"], rounds=3, progress=lambda *at: heard.append(at))
+    peaks = iter([7, 5, 900, None, 3, 4])
+    monkeypatch.setattr("unmask.measure.evolve.cost._peak_alone", lambda out, design: next(peaks))
+    made = measure_cost(plan, out, ["bert", "linear"], rounds=3, progress=lambda *at: heard.append(at))
     assert [one.design for one in made.designs] == ["bert", "linear"]
+    assert [one.peak_bytes for one in made.designs] == [7, 3]
     assert all(0 < one.lowest <= one.tokens_per_second <= one.highest for one in made.designs)
-    assert heard[-1] == (5, 5)
-    write_speeds(made, out)
-    assert isinstance(read_speeds(out), Speeds)
-    assert make_report(out).rows[0].speed == made.designs[0]
+    assert heard[-1] == (11, 11)
+    write_costs(made, out)
+    assert isinstance(read_costs(out), Costs)
+    assert make_report(out).rows[0].cost == made.designs[0]
+
+
+def test_memory_grows_with_the_encoder(finished, plan, tmp_path):
+    """Weights, gradients and a moment are in it, so the peak rises by more than three times the weights."""
+    large = dataclasses.replace(plan, sizes=dataclasses.replace(TINY, width=256, feedforward=1024))
+    peaks = {}
+    for name, one in (("small", plan), ("large", large)):
+        folder = tmp_path / name
+        shutil.copytree(finished[0], folder, ignore=shutil.ignore_patterns("runs", "plan.json"))
+        write_plan(one, folder)
+        peaks[name] = peak_of_steps(folder, "bert")
+    if peaks["small"] is None:
+        pytest.skip("this system tells no peak of memory")
+    assert peaks["large"] - peaks["small"] > 3 * 4 * body_parameters(first(large.sizes).encoder)
 
 
 def test_original_scores_against_one_sentence_at_a_time(finished):

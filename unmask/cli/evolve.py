@@ -77,31 +77,33 @@ def run(
 
 
 @evolve.command
-def speed(
+def cost(
     *,
     out: FolderOption = OUT,
     designs: DesignsOption = None,
     rounds: Annotated[int, Parameter(help="steps of each design")] = 30,
     json: JsonOption = False,
 ) -> None:
-    """Time training steps of all designs in turn; the report of an experiment shows it."""
+    """Time and memory of training steps, the designs in turn; the report of an experiment shows them."""
+    from unmask.measure.evolve.cost import measure_cost, write_costs
     from unmask.measure.evolve.designs import DESIGNS, by_name
+    from unmask.measure.evolve.page import mebibytes
     from unmask.measure.evolve.plan import read_plan
-    from unmask.measure.evolve.speed import measure_speed, write_speeds
 
     names = [one.name for one in DESIGNS] if designs is None else designs.split(",")
     for name in names:
         by_name(name)
     with progress("Timing", 0) as report:
-        made = measure_speed(read_plan(out), out, names, rounds=rounds, progress=report)
-    write_speeds(made, out)
+        made = measure_cost(read_plan(out), out, names, rounds=rounds, progress=report)
+    write_costs(made, out)
     if json:
         print_json(made)
         return
-    shown = table(None, "design", "tokens/s", "quartiles", right=("tokens/s", "quartiles"))
+    right = ("tokens/s", "quartiles", "memory, MiB")
+    shown = table(None, "design", *right, right=right)
     for one in made.designs:
         quartiles = f"{one.lowest:,.0f} to {one.highest:,.0f}"
-        shown.add_row(one.design, f"{one.tokens_per_second:,.0f}", quartiles)
+        shown.add_row(one.design, f"{one.tokens_per_second:,.0f}", quartiles, mebibytes(one))
     console().print(shown)
 
 
@@ -199,13 +201,15 @@ def _list(json: bool) -> None:
 
 
 def _show(report: "Report", json: bool) -> None:
+    from unmask.measure.evolve.page import mebibytes
     from unmask.measure.evolve.report import MEASURES, describe, findings, shown
 
     if json:
         print_json(report)
         return
     titles = [one.title for one in MEASURES]
-    made = table(None, "design", "from", "n", *titles, "tokens/s", right=("n", *titles, "tokens/s"))
+    right = ("n", *titles, "tokens/s", "memory, MiB")
+    made = table(None, "design", "from", *right, right=right)
     noted = False
     for row in report.rows:
         cells = []
@@ -215,8 +219,10 @@ def _show(report: "Report", json: bool) -> None:
             other = outcome is not None and outcome.note is not None
             noted |= other
             cells.append(f"({cell})" if other else cell)
-        rate = "" if row.speed is None else f"{row.speed.tokens_per_second:,.0f}"
-        made.add_row(row.design, row.parent or "", str(len(row.seeds)), *cells, rate)
+        rate, memory = "", ""
+        if row.cost is not None:
+            rate, memory = f"{row.cost.tokens_per_second:,.0f}", mebibytes(row.cost)
+        made.add_row(row.design, row.parent or "", str(len(row.seeds)), *cells, rate, memory)
     screen = console()
     screen.print(made)
     screen.print(safe(describe(report)))

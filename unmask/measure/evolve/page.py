@@ -4,6 +4,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator
 
+from unmask.measure.evolve.cost import Cost
 from unmask.measure.evolve.figures import DETECTED
 from unmask.measure.evolve.report import MEASURES, Report, Row, describe, findings, shown
 from unmask.measure.evolve.statistics import Mean
@@ -31,9 +32,8 @@ METHOD = """## What is measured
   is best on dev; the first {sentences} sentences of each part.
 - **Speed**: training steps of all designs in turn in one process, in tokens a second of processor
   time{threads}.
-- **Memory**: what training held at most above what the process held before, each run in a process of its
-  own. Intermediate results and the libraries' own code and caches are in it, which is most of it at this
-  size.
+- **Memory**: the most that an encoder with its optimiser and its first steps held at once, each design in
+  processes of its own: weights, gradients, moments and intermediate results.
 
 Means are over seeds, with 95 % intervals by Student's t. A seed decides fresh weights, masks and the order
 of text, so two designs with the same seed read the same text; differences to the parent are taken seed by
@@ -79,7 +79,7 @@ def _parts(report: Report, picture: str | None, notes: str) -> Iterator[str]:
     counts = sorted({len(row.seeds) for row in report.rows})
     runs = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
     yield f"{describe(report)} Runs of each design: {runs}.\n"
-    yield "Made by `unmask evolve` and `unmask evolve speed`; `unmask evolve report` writes this page.\n"
+    yield "Made by `unmask evolve` and `unmask evolve cost`; `unmask evolve report` writes this page.\n"
     if picture is not None:
         yield f"![Every design's measures, with their intervals]({picture})\n"
     yield "## The designs\n"
@@ -99,12 +99,14 @@ def _parts(report: Report, picture: str | None, notes: str) -> Iterator[str]:
         ),
     )
     yield "## Results\n"
-    yield from _table(("design", *(one.title for one in MEASURES), "tokens/s"), map(_results, report.rows))
+    yield from _table(
+        ("design", *(one.title for one in MEASURES), "tokens/s", "memory, MiB"), map(_results, report.rows)
+    )
     yield _baselines(report)
     yield "## Against the parent\n"
     yield "Mean difference over the same seeds; intervals that leave out zero are bold.\n"
     yield from _table(
-        ("design", "parent", *(one.title for one in MEASURES), "speed"),
+        ("design", "parent", *(one.title for one in MEASURES), "speed", "memory"),
         (_differences(row, report) for row in report.rows if row.parent),
     )
     yield _said(findings(report))
@@ -146,7 +148,9 @@ def _results(row: Row) -> list[str]:
         outcome = row.outcome(measure.name)
         cell = "" if outcome is None else shown(measure, outcome.mean)
         cells.append(f"({cell})" if outcome is not None and outcome.note else cell)
-    return [*cells, "" if row.speed is None else f"{row.speed.tokens_per_second:,.0f}"]
+    if row.cost is None:
+        return [*cells, "", ""]
+    return [*cells, f"{row.cost.tokens_per_second:,.0f}", mebibytes(row.cost)]
 
 
 def _differences(row: Row, report: Report) -> list[str]:
@@ -157,10 +161,21 @@ def _differences(row: Row, report: Report) -> list[str]:
         cell = shown(measure, gap, difference=True)
         cells.append(f"**{cell}**" if gap is not None and gap.clear else cell)
     above = next((one for one in report.rows if one.design == row.parent), None)
-    ratio = ""
-    if row.speed is not None and above is not None and above.speed is not None:
-        ratio = f"{row.speed.tokens_per_second / above.speed.tokens_per_second:.2f} x"
-    return [*cells, ratio]
+    return [*cells, *_ratios(row.cost, above.cost if above is not None else None)]
+
+
+def _ratios(ours: Cost | None, theirs: Cost | None) -> tuple[str, str]:
+    if ours is None or theirs is None:
+        return "", ""
+    speed = f"{ours.tokens_per_second / theirs.tokens_per_second:.2f} x"
+    if ours.peak_bytes is None or theirs.peak_bytes is None:
+        return speed, ""
+    return speed, f"{ours.peak_bytes / theirs.peak_bytes:.2f} x"
+
+
+def mebibytes(cost: Cost) -> str:
+    """Peak memory for people; empty where it is not known."""
+    return "" if cost.peak_bytes is None else f"{cost.peak_bytes / 2**20:.0f}"
 
 
 def _baselines(report: Report) -> str:

@@ -25,23 +25,29 @@ def draw(report: Report, path: Path) -> None:
     if not report.rows:
         raise InvalidRequest("no design was measured yet, so there is nothing to draw")
     measures = [one for one in MEASURES if any(row.outcome(one.name) for row in report.rows)]
-    speed = any(row.speed for row in report.rows)
+    speed = any(row.cost for row in report.rows)
+    memory = any(row.cost is not None and row.cost.peak_bytes is not None for row in report.rows)
     figure = Figure(figsize=(WIDTH_INCHES, ROW_INCHES * len(report.rows) + 1.5), layout="constrained")
-    axes = figure.subplots(1, len(measures) + speed, sharey=True, squeeze=False)[0]
-    for axis, measure in zip(axes, measures, strict=False):
+    axes = list(figure.subplots(1, len(measures) + speed + memory, sharey=True, squeeze=False)[0])
+    _names(axes[0], report)
+    for measure in measures:
+        axis = axes.pop(0)
         for place, row in enumerate(report.rows):
             outcome = row.outcome(measure.name)
             if outcome is not None:
                 spread = outcome.mean.half or 0.0
                 _dot(axis, place, outcome.mean.mean, (spread, spread), like=outcome.note is None)
         _dress(axis, f"{measure.title}\n{'less' if measure.lower else 'more'} is better")
-    if speed:
-        for place, row in enumerate(report.rows):
-            if row.speed is not None:
-                middle = row.speed.tokens_per_second
-                _dot(axes[-1], place, middle, (middle - row.speed.lowest, row.speed.highest - middle))
-        _dress(axes[-1], "training, tokens/s\nmore is better")
-    _names(axes[0], report)
+    for place, row in enumerate(report.rows):
+        if row.cost is not None:
+            middle = row.cost.tokens_per_second
+            _dot(axes[0], place, middle, (middle - row.cost.lowest, row.cost.highest - middle))
+            if row.cost.peak_bytes is not None:
+                _dot(axes[1], place, row.cost.peak_bytes / 2**20, (0.0, 0.0))
+    for axis, title in zip(
+        axes, ("training, tokens/s\nmore is better", "peak memory, MiB\nless is better"), strict=False
+    ):
+        _dress(axis, title)
     figure.suptitle("One change at a time", x=0.01, ha="left", fontsize=11, fontweight="bold", color=LINE)
     seeds = max(len(row.seeds) for row in report.rows)
     note = (

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unmask.errors import InvalidRequest
+from unmask.measure.evolve.cost import Cost, read_costs
 from unmask.measure.evolve.designs import DESIGNS, Design, variant
 from unmask.measure.evolve.figures import FIGURES, MASKED, Figures, read_figures
 from unmask.measure.evolve.plan import Plan, read_plan
-from unmask.measure.evolve.speed import Speed, read_speeds
 from unmask.measure.evolve.statistics import Mean, mean_of, paired
 
 
@@ -29,15 +29,10 @@ class Measure:
         return format(value, self.form)
 
 
-def _mebibytes(one: Figures) -> float | None:
-    return None if one.peak_bytes is None else one.peak_bytes / 2**20
-
-
 MEASURES = (
     Measure("masked_loss", "masked loss, nats", lambda one: one.masked_loss, ".3f", lower=True),
     Measure("blimp", "BLiMP accuracy", lambda one: one.blimp, ".3f"),
     Measure("tagging", "tagging accuracy", lambda one: one.tagging, ".3f"),
-    Measure("memory", "peak memory, MiB", _mebibytes, ".0f", lower=True),
 )
 
 
@@ -65,7 +60,7 @@ class Row:
     """Width that makes parameters equal."""
     seeds: tuple[int, ...]
     outcomes: tuple[Outcome, ...]
-    speed: Speed | None
+    cost: Cost | None
 
     def outcome(self, measure: str) -> Outcome | None:
         """Of that measure, or None."""
@@ -81,7 +76,7 @@ class Report:
     tokens: int
     """That each run was trained on."""
     threads: int | None
-    """When speed was measured."""
+    """When costs were measured."""
     unigram_loss: float | None
     tagging_baseline: float | None
 
@@ -92,12 +87,12 @@ def make_report(out: Path) -> Report:
     Raises:
         InvalidRequest: there is no experiment, or none of its runs is finished.
     """
-    plan, speeds = read_plan(out), read_speeds(out)
+    plan, costs = read_plan(out), read_costs(out)
     found = [read_figures(path) for path in sorted((out / "runs").glob(f"*/{FIGURES}"))]
     runs = [one for one in found if one is not None]
     if not runs:
         raise InvalidRequest(f"no run in {out} is finished; go on with unmask evolve --out {out}")
-    of_design = {one.design: one for one in (speeds.designs if speeds else ())}
+    of_design = {one.design: one for one in (costs.designs if costs else ())}
     rows = tuple(
         _row(design, runs, plan, of_design.get(design.name))
         for design in DESIGNS
@@ -107,7 +102,7 @@ def make_report(out: Path) -> Report:
         plan=plan,
         rows=rows,
         tokens=round(sum(one.tokens for one in runs) / len(runs)),
-        threads=speeds.threads if speeds else None,
+        threads=costs.threads if costs else None,
         unigram_loss=_first(one.unigram_loss for one in runs),
         tagging_baseline=_first(one.tagging_baseline for one in runs),
     )
@@ -117,7 +112,7 @@ def _first(values: Iterable[float | None]) -> float | None:
     return next((value for value in values if value is not None), None)
 
 
-def _row(design: Design, runs: Sequence[Figures], plan: Plan, speed: Speed | None) -> Row:
+def _row(design: Design, runs: Sequence[Figures], plan: Plan, cost: Cost | None) -> Row:
     own = [one for one in runs if one.design == design.name]
     above = [one for one in runs if one.design == design.parent]
     outcomes = [_outcome(measure, own, above) for measure in MEASURES]
@@ -130,7 +125,7 @@ def _row(design: Design, runs: Sequence[Figures], plan: Plan, speed: Speed | Non
         feedforward=variant(design.name, plan.sizes).encoder.layers[0].feedforward.width,
         seeds=tuple(sorted(one.seed for one in own)),
         outcomes=tuple(one for one in outcomes if one is not None),
-        speed=speed,
+        cost=cost,
     )
 
 

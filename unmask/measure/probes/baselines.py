@@ -28,7 +28,7 @@ class Bigram:
     """Counts of tokens and pairs in texts that begin with [CLS] and end with [SEP]; see `count`."""
 
     frequency_V: NDArray[np.float64]
-    """Of each token, with one added to its count. Sums to 1; [CLS], which follows nothing: 0."""
+    """Of each token, with one added to its count; that of [CLS], which follows nothing, is 0. Sums to 1."""
     special_V: NDArray[np.bool_]
     """Never masked, replaced or foretold; counted all the same, since words have them as neighbours."""
     pairs_B: NDArray[np.int64]
@@ -86,7 +86,8 @@ def count(pieces: Iterable[NDArray[np.int64]], vocabulary: Vocabulary) -> Bigram
     follows_T = ids_T[1:] != vocabulary.cls_id
     pairs_B, counts_B = np.unique((ids_T[:-1] * size + ids_T[1:])[follows_T], return_counts=True)
     counts_V = np.bincount(ids_T, minlength=size) + 1.0
-    counts_V[vocabulary.cls_id] = 0.0
+    # It follows nothing, unless a generator puts it there.
+    counts_V[vocabulary.cls_id] = 1.0
     return Bigram(
         frequency_V=counts_V / counts_V.sum(),
         special_V=vocabulary.special_V,
