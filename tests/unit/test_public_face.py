@@ -1,9 +1,9 @@
 """What users rely on, frozen: names, error tree, commands and their options, and how quickly it starts."""
 
 import inspect
+import resource
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -74,10 +74,16 @@ def test_commands_and_their_options():
     ids=["import", "help"],
 )
 def test_quick_to_start(arguments, limit_seconds):
+    """By processor time, which on an idle machine is the time on the clock: tests share theirs."""
+
+    def spent() -> float:
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return used.ru_utime + used.ru_stime
+
     def run() -> float:
-        start = time.perf_counter()
+        before = spent()
         subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
-        return time.perf_counter() - start
+        return spent() - before
 
     assert min(run() for _ in range(5)) < limit_seconds
 
