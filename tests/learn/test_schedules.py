@@ -1,4 +1,4 @@
-"""Schedules and ramps at their corners, and the average of weights recomputed."""
+"""Schedules at their corners, and the average of weights recomputed."""
 
 import copy
 import math
@@ -10,8 +10,7 @@ import torch
 from torch import nn
 
 from unmask.errors import InvalidRequest
-from unmask.learn.optim import Ema, Ramp, ScheduleSpec, factor, ramp_value
-from unmask.learn.table import read_table
+from unmask.learn.optim import Ema, ScheduleSpec, factor
 
 KINDS = ("constant", "linear", "cosine", "inverse_sqrt", "wsd")
 
@@ -96,20 +95,6 @@ def test_steps_outside_a_run_and_runs_that_are_too_short():
             factor(ScheduleSpec("constant"), step, 10)
     with pytest.raises(InvalidRequest, match="11 steps of a run of 10"):
         factor(ScheduleSpec("wsd", warmup_steps=6, decay_steps=5), 0, 10)
-
-
-def test_ramps():
-    ramp = Ramp(0.3, 0.15, 0.5)
-    assert [ramp_value(ramp, progress) for progress in (0, 0.25, 0.5, 1)] == pytest.approx(
-        [0.3, 0.225, 0.15, 0.15]
-    )
-    assert ramp_value(Ramp(1, 8, 0), 0) == 8
-    assert read_table(Ramp, {"start": 128, "end": 512, "share": 0.2}, "batch") == Ramp(128, 512, 0.2)
-    for bad in ({"share": 1.2}, {"end": math.inf}):
-        with pytest.raises(InvalidRequest):
-            Ramp(**{"start": 0.0, "end": 1.0} | bad)
-    with pytest.raises(InvalidRequest, match="progress"):
-        ramp_value(ramp, 1.01)
 
 
 # --- the average of weights -----------------------------------------------------------------------------

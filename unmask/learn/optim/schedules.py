@@ -1,4 +1,4 @@
-"""How the learning rate and other numbers change over a run, as functions of the step."""
+"""How the learning rate changes over a run, as a function of the step."""
 
 import math
 from dataclasses import dataclass
@@ -124,36 +124,3 @@ def _fall(shape: Shape, progress: float, floor: float) -> float:
         case "one_minus_sqrt":
             left = 1 - math.sqrt(progress)
     return floor + (1 - floor) * left
-
-
-@dataclass(frozen=True)
-class Ramp:
-    """A number that goes in a straight line from ``start`` to ``end``, such as a batch size or a mask rate.
-
-    Raises:
-        InvalidRequest: the share is not between 0 and 1, or a number is not finite.
-    """
-
-    start: float
-    end: float
-    share: float = 1.0
-    """Over this share of the run; from there on it is ``end``."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.share <= 1:
-            raise InvalidRequest(f"a ramp's share of the run must be between 0 and 1, not {self.share}")
-        if not (math.isfinite(self.start) and math.isfinite(self.end)):
-            raise InvalidRequest(f"a ramp must go between finite numbers, not {self.start} and {self.end}")
-
-
-def ramp_value(ramp: Ramp, progress: float) -> float:
-    """The number at a share of the run, 0 to 1.
-
-    Raises:
-        InvalidRequest: progress is not between 0 and 1.
-    """
-    if not 0 <= progress <= 1:
-        raise InvalidRequest(f"progress must be between 0 and 1, not {progress}")
-    if progress >= ramp.share:
-        return ramp.end
-    return ramp.start + (ramp.end - ramp.start) * progress / ramp.share
