@@ -1,0 +1,163 @@
+"""``unmask geometry``: the shape of the cloud of token vectors at every depth, and CKA of two models."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from unmask.cli.geometry_tables import CkaReport, GeometryReport, show, show_cka
+from unmask.cli.input import STANDARD_INPUT, read_standard_input
+from unmask.cli.options import CompatOption, DtypeOption, JsonOption, ModelOption, RevisionOption
+from unmask.cli.output import print_json, progress
+from unmask.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from unmask.loaded import Model
+    from unmask.see.geometry import ReadTexts
+
+MOST = 4096
+
+
+def geometry(
+    text: Annotated[str | None, Parameter(help="running text; - reads standard input")] = None,
+    *,
+    file: Annotated[Path | None, Parameter(help="read this file of text instead, plain or .xz")] = None,
+    model: ModelOption = "default",
+    model_b: Annotated[str | None, Parameter(help="compare layers with this model's (CKA)")] = None,
+    revision: RevisionOption = None,
+    dtype: DtypeOption = "float32",
+    compat: CompatOption = "published",
+    points: Annotated[int, Parameter(help="the most tokens measured (words, with --model-b)")] = MOST,
+    special: Annotated[bool, Parameter(negative="", help="measure special tokens too")] = False,
+    random: Annotated[bool, Parameter(help="measure the design with random weights too")] = True,
+    seed: Annotated[int, Parameter(help="of samples, shuffles and random weights")] = 0,
+    json: JsonOption = False,
+) -> None:
+    """Measure the geometry of hidden states: intrinsic dimension, spread, anisotropy, collapse.
+
+    Every number comes with its interval, the points it stands on, and what shuffled states and random
+    weights give. With --model-b: how alike the layers of two models are.
+    """
+    if not 1 <= points <= MOST:
+        raise InvalidRequest(f"points is {points}; 1 to {MOST} are measured (--points)")
+    words, left = _words(text, file, points)
+    from unmask.loaded import load
+
+    loaded = load(model, dtype=dtype, revision=revision, compat=compat)
+    if model_b is not None:
+        other = load(model_b, dtype=dtype, compat=compat)
+        _compare((loaded, other), words, left, points, seed=seed, json=json)
+        return
+    from unmask.see.geometry import geometry as measure
+    from unmask.see.geometry import random_twin, read_texts
+
+    with progress("Measuring layers", 0) as report:
+        read, used = _read((loaded,), words, points)
+        mask = None if special else read[0].special_T
+        layers = measure(
+            read[0].states, special_N=mask, points=points, seed=seed, watch=lambda _, i, of: report(i, of)
+        )
+        twin = None
+        if random:
+            twin_states = read_texts(random_twin(loaded.runner, seed), read[0].encodings).states
+            twin = measure(twin_states, special_N=mask, points=points, seed=seed, shuffled=False)
+    left += len(words) - used
+    found = GeometryReport(loaded.name, loaded.revision, used, left, special, seed, layers, twin)
+    if json:
+        print_json(found)
+    else:
+        show(found)
+
+
+def _words(text: str | None, file: Path | None, points: int) -> tuple[list[str], int]:
+    """Words to read, enough for so many points, and how many more there are."""
+    if (text is None) == (file is None):
+        raise InvalidRequest("give the text or --file FILE, one of them")
+    if file is None:
+        assert text is not None
+        every = (read_standard_input() if text == STANDARD_INPUT else text).split()
+    else:
+        every = list(_file_words(file))
+    if not every:
+        raise InvalidRequest("the text has no words; give one with words in it")
+    return every[:points], len(every[points:])
+
+
+def _file_words(file: Path) -> Iterator[str]:
+    from unmask.measure.probes.files import opened
+    from unmask.text import read_lines
+
+    with opened(file) as stream:
+        for line in read_lines(stream, str(file), blank="skip"):
+            yield from line.text.split()
+
+
+def _read(models: "tuple[Model, ...]", words: list[str], points: int) -> "tuple[list[ReadTexts], int]":
+    """The beginning of the text as each model reads it, in the same stretches: enough for ``points``."""
+    from unmask.see.geometry import read_texts, stretches
+
+    def tokens(model: "Model", stretch: str) -> int:
+        return len(model.tokenizer.encode(stretch))
+
+    def fits(stretch: str) -> bool:
+        limits = ((m, limit) for m in models for limit in (m.max_tokens, m.checkpoint.trained_tokens))
+        return all(limit is None or tokens(m, stretch) <= limit for m, limit in limits)
+
+    chosen, count = [], 0
+    for stretch in stretches(" ".join(words), fits):
+        if count >= points:
+            break
+        chosen.append(stretch)
+        count += tokens(models[0], stretch) if len(models) == 1 else len(stretch.split())
+    read = [read_texts(model.runner, model.encode(chosen)) for model in models]
+    return read, sum(len(stretch.split()) for stretch in chosen)
+
+
+def _compare(
+    models: "tuple[Model, Model]", words: list[str], left: int, points: int, *, seed: int, json: bool
+) -> None:
+    from unmask.see.geometry import cka
+    from unmask.see.geometry.cka import MOST_ROWS
+
+    a, b = models
+    points = min(points, MOST_ROWS)
+    with progress("Comparing layers", 0) as report:
+        read, used = _read(models, words, points)
+        states_a, states_b = _aligned(*read)
+        made = cka(states_a, states_b, points=points, seed=seed, watch=lambda _, i, of: report(i, of))
+    found = CkaReport(
+        models=(a.name, b.name),
+        revisions=(a.revision, b.revision),
+        n=made.n,
+        words=used,
+        words_left=left + len(words) - used,
+        seed=seed,
+        debiased=made.debiased.tolist(),
+        low=made.low.tolist(),
+        high=made.high.tolist(),
+        biased=made.biased.tolist(),
+        shuffled=made.shuffled.tolist(),
+        shuffled_biased=made.shuffled_biased.tolist(),
+    )
+    if json:
+        print_json(found)
+    else:
+        show_cka(found)
+
+
+def _aligned(a: "ReadTexts", b: "ReadTexts") -> tuple[list[object], list[object]]:
+    """Mean vectors of the words that both models have tokens for."""
+    rows_a, rows_b = [], []
+    for number, encoding in enumerate(a.encodings):
+        place = 0
+        for word in encoding.text.split():
+            start = encoding.text.index(word, place)
+            place = start + len(word)
+            both = [read.tokens_of((number, start, place)) for read in (a, b)]
+            if all(map(len, both)):
+                rows_a.append(both[0])
+                rows_b.append(both[1])
+    if not rows_a:
+        raise InvalidRequest("no word of the text has tokens of both models; give another text")
+    return list(a.mean_states(rows_a)), list(b.mean_states(rows_b))

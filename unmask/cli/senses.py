@@ -1,0 +1,105 @@
+"""``unmask senses``: whether, and from which layer on, an encoder keeps the senses of a word apart."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from unmask.cli.options import CompatOption, DtypeOption, JsonOption, ModelOption, RevisionOption
+from unmask.cli.output import console, print_json, progress, safe, table
+
+if TYPE_CHECKING:
+    from unmask.see.geometry import SenseLayer, SenseReport
+
+
+def senses(
+    word: Annotated[str, Parameter(help="the word, such as bank; see the help for those shipped")] = "bank",
+    *,
+    file: Annotated[
+        Path | None,
+        Parameter(help='sense, tab, sentence on every line; or JSON lines with "sense" and "sentence"'),
+    ] = None,
+    model: ModelOption = "default",
+    revision: RevisionOption = None,
+    dtype: DtypeOption = "float32",
+    compat: CompatOption = "published",
+    shuffle: Annotated[
+        Literal["none", "within", "across"],
+        Parameter(help="shuffle all other words first, within each sentence or across them"),
+    ] = "none",
+    random: Annotated[bool, Parameter(help="measure the design with random weights too")] = True,
+    permutations: Annotated[int, Parameter(help="how often senses are dealt out at random")] = 999,
+    seed: Annotated[int, Parameter(help="of shuffles, deals and random weights")] = 0,
+    json: JsonOption = False,
+) -> None:
+    """Compare the vectors of one word across sentences, layer by layer: are its senses apart?
+
+    Shipped are sentences of bank, bat, spring, crane and bark; other words need a --file.
+    """
+    from unmask.loaded import load
+    from unmask.see.geometry import read_sense_file, shipped_senses
+    from unmask.see.geometry import senses as measure
+
+    given = shipped_senses(word) if file is None else read_sense_file(file, word)
+    if shuffle != "none":
+        given = given.dealt(shuffle, seed)
+    loaded = load(model, dtype=dtype, revision=revision, compat=compat)
+    with progress("Reading sentences", 0) as report:
+        found = measure(
+            loaded.runner,
+            loaded.tokenizer,
+            given,
+            max_tokens=loaded.max_tokens,
+            random=random,
+            permutations=permutations,
+            seed=seed,
+            watch=lambda _, done, of: report(done, of),
+        )
+    if json:
+        print_json({"model": loaded.name, "revision": loaded.revision, "report": found})
+    else:
+        _show(loaded.name, found)
+
+
+def _show(model: str, found: "SenseReport") -> None:
+    counts = ", ".join(f"{n} of {safe(s)}" for s, n in zip(found.senses, found.counts, strict=True))
+    changed = {
+        "none": "",
+        "within": "; words shuffled within sentences",
+        "across": "; words shuffled across sentences",
+    }
+    screen = console()
+    screen.print(f"[bold]{safe(found.word)}[/bold] in {safe(model)}: {counts}{changed[found.control]}")
+    right = ("layer", "within", "across", "margin", "by chance", "p", "right", "by chance ", "silhouette")
+    columns = (*right, "random weights: margin", "right ") if found.random else right
+    rows = table(None, *columns, right=columns)
+    for number, one in enumerate(found.layers):
+        twin = () if found.random is None else _twin(found.random[number])
+        rows.add_row(*_row(one), *twin)
+    screen.print(rows)
+    screen.print(
+        "within, across: mean cosine of two occurrences in one sense, in two; margin: their difference; "
+        f"right: how often the nearest sense is the true one; by chance: 19 of 20 among "
+        f"{found.permutations} random deals of the senses give no more"
+    )
+
+
+def _row(one: "SenseLayer") -> tuple[str, ...]:
+    margin, right = one.margin, one.accuracy
+    null = one.accuracy_null
+    return (
+        str(one.layer),
+        f"{one.within:.3f}",
+        f"{one.across:.3f}",
+        f"{margin.value:.3f} \\[{margin.low:.3f}, {margin.high:.3f}]",
+        f"{one.margin_null.high:.3f}",
+        f"{one.margin_null.p:.3f}",
+        "-" if right.value is None else f"{right.value:.2f} \\[{right.low:.2f}, {right.high:.2f}]",
+        "-" if null is None else f"{null.high:.2f}",
+        "-" if one.silhouette is None else f"{one.silhouette:.2f}",
+    )
+
+
+def _twin(one: "SenseLayer") -> tuple[str, str]:
+    right = one.accuracy.value
+    return f"{one.margin.value:.3f}", "-" if right is None else f"{right:.2f}"
