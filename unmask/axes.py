@@ -5,7 +5,7 @@ Every module that handles tensors uses these letters and no others.
 
 AXES: dict[str, str] = {
     "T": "tokens of a packed batch, all sequences end to end",
-    "S": "sequences of a batch",
+    "S": "sequences of a batch; in a map of a head, cells along its side",
     "N": "tokens of one sequence",
     "D": "width of the hidden states",
     "E": "width of the embeddings",
@@ -17,5 +17,7 @@ AXES: dict[str, str] = {
     "R": "rows of a tile of attention (queries)",
     "L": "layers",
     "M": "selected tokens",
-    "B": "sequences of equal length, run together",
+    "B": "sequences of equal length, run together; in a profile, bins of distance",
+    "X": "classes of keys",
+    "O": "distances from query to key, with their sign",
 }

@@ -18,6 +18,7 @@ UnmaskError
   OutputError               a result could not be written
   NonFiniteResult           a computation gave infinity or not-a-number
   ProcessLost               another process of a run has ended
+  Cancelled                 whoever asked for it wants it no more
 """
 
 
@@ -104,3 +105,7 @@ class NonFiniteResult(UnmaskError):
 
 class ProcessLost(UnmaskError):
     """Another process of a run that several share is gone, or was never found."""
+
+
+class Cancelled(UnmaskError):
+    """Work that was stopped because whoever asked for it wants it no more."""

@@ -21,7 +21,7 @@ from unmask.model.tap import Place
 from unmask.model.weights import Checkpoint, find, read_checkpoint
 from unmask.model.weights.build import build, parameter_count
 from unmask.model.weights.save import save
-from unmask.see import AttentionView
+from unmask.see import AttentionView, Watch
 from unmask.tasks import Progress
 from unmask.tasks.embed import TOKENS_PER_PASS, embed
 from unmask.tasks.fill import FilledMask, fill
@@ -78,6 +78,17 @@ class Model:
         if self._plain is None:
             self._plain, self._rewritten = self._read_again(), None
         return self._plain
+
+    def plain(self) -> Encoder:
+        """A plain `torch.nn.Module` that gives gradients, beside the one that runs.
+
+        `encoder` without taking its place: where another one runs, this is read from the checkpoint at each
+        call and belongs to the caller, as much memory again. For ``int8`` it is float32.
+
+        Raises:
+            CheckpointError: the checkpoint's files are not those that were loaded.
+        """
+        return self._read_again() if self._plain is None else self._plain
 
     def _read_again(self) -> Encoder:
         if _stamps(self.checkpoint) != self._files:
@@ -318,14 +329,16 @@ class Model:
         *,
         too_long: TooLong = "error",
         global_tokens: GlobalTokens | None = None,
+        watch: Watch | None = None,
     ) -> AttentionView:
         """Exact attention of one text (or pair), any rectangle of any head; no N x N is held.
 
-        ``global_tokens``: which tokens are global, see `AttentionView`.
+        ``global_tokens``: which tokens are global, see `AttentionView`. ``watch``: called after each layer,
+        see `unmask.see.Watch`.
         """
         encoding = self.tokenizer.encode(text, pair, max_tokens=self.max_tokens, too_long=too_long)
         self._warn_beyond_training([encoding])
-        return AttentionView(self.runner, encoding, global_tokens=global_tokens)
+        return AttentionView(self.runner, encoding, global_tokens=global_tokens, watch=watch)
 
     def save(self, folder: str | Path, *, shard_bytes: int | None = None) -> None:
         """Write a checkpoint folder that `transformers` and `sentence-transformers` load too.
@@ -333,8 +346,7 @@ class Model:
         ``shard_bytes``: the most bytes of weights in one file; None writes a single one. A model that runs
         in ``int8`` is written in float32, from the weights it was loaded from.
         """
-        plain = self._read_again() if self._plain is None else self._plain
-        save(plain, self.checkpoint, folder, shard_bytes=shard_bytes)
+        save(self.plain(), self.checkpoint, folder, shard_bytes=shard_bytes)
 
 
 def load(
@@ -349,7 +361,8 @@ def load(
     """Load an encoder for inference.
 
     Args:
-        source: ``"default"``, ``"unmask-mini"``, a checkpoint folder, or a hub id such as ``owner/model``.
+        source: ``"default"``, ``"unmask-mini"``, a checkpoint folder, or a hub id such as ``owner/model``;
+            ``"design/alibi"`` and its like are tiny ones that each show one mechanism.
         dtype: ``"float32"``, ``"bfloat16"``, ``"float16"`` or ``"float64"``; stored weights are
             converted to it. ``"int8"`` runs linear layers on 8-bit integers, on a CPU; what that costs
             in accuracy, ``unmask bench accuracy`` measures.

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.support import plain
+from tests.support import dense, plain
 from tests.support.specs import SPECS, random_encoder
 from unmask.errors import InvalidRequest, UnknownArchitecture
 from unmask.model.families import FAMILIES
@@ -21,6 +21,7 @@ from unmask.model.families import performer as performer_page
 from unmask.model.layers import LinearMixer
 from unmask.model.layers.linear_attention import log_features, orthogonal_rows
 from unmask.model.spec import Classifier, LinearAttention, MaskedLM, Transform
+from unmask.model.tap import Place
 from unmask.model.weights import Source, read_checkpoint
 from unmask.model.weights.build import build
 from unmask.model.weights.save import save, their_tensors
@@ -325,10 +326,15 @@ def test_features_of_half_precision_are_computed_in_float32(name):
 
 
 @pytest.mark.parametrize("name", ["linear", "performer"])
-def test_there_is_no_softmax_map_to_look_at(name):
+def test_the_weights_that_are_shown_mix_the_values_that_came_out(name):
     from unmask.see import AttentionView
-    from unmask.text.encoding import Encoding
 
-    encoding = Encoding.__new__(Encoding)
-    with pytest.raises(UnknownArchitecture, match="LinearAttention has no softmax map to show"):
-        AttentionView(random_encoder(SPECS[name]), encoding)
+    encoder, encoding = random_encoder(SPECS[name], dtype=torch.float64), dense.random_text(17)
+    view, heard = AttentionView(encoder, encoding), {}
+    with torch.inference_mode():
+        encoder.encode(view.recording.batch, tap=lambda place, layer, x: heard.update({(place, layer): x}))
+    for layer in range(view.layer_count):
+        assert view.kind(layer) == "kernel"
+        for head in range(3):
+            mixed = view.probabilities(layer, head) @ heard[Place.VALUE, layer][:, head].numpy()
+            np.testing.assert_allclose(mixed, heard[Place.MIXED, layer][:, head].numpy(), rtol=0, atol=1e-5)

@@ -10,6 +10,9 @@ A query sees keys and values, never another query, so the decoder computes the q
 The kernel attends with all of the batch's queries, those not asked for being 0.
 """
 
+from collections.abc import Sequence
+
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,7 +21,8 @@ from unmask.model.encoder import Encoder
 from unmask.model.layers import AttentionPlan, Block, SoftmaxMixer
 from unmask.model.layers.rotary import Rotation
 from unmask.model.spec import EncoderSpec, MaskedLM, SoftmaxAttention, WindowAndGlobals
-from unmask.text.batch import SequenceLayout
+from unmask.model.tap import Place, Tap
+from unmask.text.batch import PackedBatch, SequenceLayout
 
 PASSES = 2
 """How often the last layer runs, as its authors trained it."""
@@ -66,26 +70,77 @@ def decode(
     reason = why_no_decoder(encoder.spec)
     if reason is not None:
         raise InvalidRequest(f"the encoder has no enhanced mask decoder, because {reason}")
-    last = len(encoder.spec.layers) - 1
-    x_TD = encoder(ids_T, layout, segments_T, layers=last)
+    x_TD = encoder(ids_T, layout, segments_T, layers=len(encoder.spec.layers) - 1)
     if selected_M is None:
         selected_M = torch.arange(layout.token_count, device=x_TD.device)
-    block = encoder.block(last)
+    return decode_states(encoder, x_TD, layout, selected_M)
+
+
+def decode_states(
+    encoder: Encoder,
+    x_TD: Tensor,
+    layout: SequenceLayout,
+    selected_M: Tensor,
+    *,
+    tap: Tap | None = None,
+) -> Tensor:
+    """`decode` from the states before the last layer, (T, D), of an encoder that has a decoder.
+
+    ``tap`` hears queries and mixed values of the selected tokens, (M, H, K), once a pass.
+    """
+    block = encoder.block(len(encoder.spec.layers) - 1)
     table_PD = None if encoder.distances is None else encoder.distances()
     plan = encoder.plan(block, layout, x_TD, table_PD, {})
     assert isinstance(plan, AttentionPlan)
     positions_MD = _positions(encoder, layout, selected_M)
-    states_MD = run_again(block, x_TD, x_TD[selected_M] + positions_MD, plan, selected_M)
+    states_MD = run_again(block, x_TD, x_TD[selected_M] + positions_MD, plan, selected_M, tap)
     decoded_MD: Tensor = encoder.final_norm(states_MD)
     return decoded_MD
 
 
-def run_again(
-    block: Block, x_TD: Tensor, query_MD: Tensor, plan: AttentionPlan, selected_M: Tensor
+def word_role(encoder: Encoder, name: str = "the model") -> str:
+    """The role of the head that predicts words: ``masked`` where there is one, else ``enhanced``.
+
+    Raises:
+        InvalidRequest: the encoder has neither.
+    """
+    role = next((role for role in ("masked", "enhanced") if role in encoder.heads), None)
+    if role is None:
+        has = ", ".join(encoder.heads) or "none"
+        raise InvalidRequest(
+            f"{name} cannot predict masked words: its checkpoint holds no masked-LM head (heads: {has}); "
+            "take a checkpoint that was saved with one"
+        )
+    return role
+
+
+def predicts_by_decoder(encoder: Encoder, role: str) -> bool:
+    """Whether the head of that role reads what the decoder makes, rather than the last hidden states."""
+    return role == "enhanced" and why_no_decoder(encoder.spec) is None
+
+
+def word_states(encoder: Encoder, role: str, batch: PackedBatch, tokens: Sequence[int]) -> Tensor:
+    """What the head of that role reads for some tokens of a batch, (M, D)."""
+    if not predicts_by_decoder(encoder, role):
+        return encoder.encode(batch)[list(tokens)]
+    ids_T, segments_T, selected_M = (
+        torch.from_numpy(array).to(encoder.device)
+        for array in (batch.ids_T, batch.segments_T, np.array(tokens))
+    )
+    return decode(encoder, ids_T, batch.layout, segments_T, selected_M=selected_M)
+
+
+def run_again(  # noqa: PLR0917
+    block: Block,
+    x_TD: Tensor,
+    query_MD: Tensor,
+    plan: AttentionPlan,
+    selected_M: Tensor,
+    tap: Tap | None = None,
 ) -> Tensor:
     """A layer run `PASSES` times: keys and values of ``x_TD``, queries of what the pass before gave.
 
-    Shape (M, D) in, of the selected tokens, and out.
+    Shape (M, D) in, of the selected tokens, and out. ``tap`` hears the passes as layers 0, 1 ...
     """
     mixer = block.attention
     assert isinstance(mixer, SoftmaxMixer)
@@ -97,11 +152,14 @@ def run_again(
     _, k_THK, v_THK = mixer.project(read(x_TD), plan.rotation)
     terms = mixer.terms_of(plan)
     turned = plan.rotation and Rotation(*(wave[selected_M] for wave in plan.rotation))
-    for _ in range(PASSES):
+    for number in range(PASSES):
         q_MHK, _, _ = mixer.project(read(query_MD), turned)
         q_THK = torch.zeros_like(k_THK).index_copy(0, selected_M, q_MHK)
-        o_THK = mixer.mix(q_THK, k_THK, v_THK, plan, terms)
-        query_MD = block.after_attention(query_MD, mixer.out(o_THK[selected_M].flatten(-2)))
+        o_MHK = mixer.mix(q_THK, k_THK, v_THK, plan, terms)[selected_M]
+        if tap is not None:
+            tap(Place.QUERY, number, q_MHK)
+            tap(Place.MIXED, number, o_MHK)
+        query_MD = block.after_attention(query_MD, mixer.out(o_MHK.flatten(-2)))
     return query_MD
 
 

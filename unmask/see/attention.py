@@ -1,31 +1,29 @@
-"""Exact attention of one text, evaluated on just the rectangle that is asked for.
+"""Exact attention of one text: any rectangle and statistics of every head; nothing holds N x N."""
 
-Queries and keys of every layer are kept, N x H x K each; probabilities are recomputed from them by
-the tile functions that define attention. Nothing holds N x N.
-"""
-
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from unmask.errors import InvalidRequest, NonFiniteResult, UnknownArchitecture
+from unmask.errors import InvalidRequest
 from unmask.model.encoder import Encoder
-from unmask.model.kernels import DistanceTerms, ScoreTerms, Sight, Tile, allowed
-from unmask.model.kernels import probabilities as tile_probabilities
-from unmask.model.spec import Disentangled, SoftmaxAttention, Whole
-from unmask.model.spec.global_tokens import GlobalTokens, pack, trained_global_tokens
-from unmask.model.tap import Place
+from unmask.model.kernels import Tile
+from unmask.model.spec.global_tokens import GlobalTokens
+from unmask.see.atlas import MAPS, TOP_K, Atlas
+from unmask.see.layer_atlas import CLASSES, LayerAtlas
+from unmask.see.recording import Kind, Recording
+from unmask.see.rectangles import probabilities, score_parts
+from unmask.see.rows import LayerRows
+from unmask.see.strongest import filled, strongest
+from unmask.see.watch import Watch
 from unmask.text import Encoding
 
-ROWS_AT_ONCE = 64
-"""Queries in one tile of a statistics pass: 64 x 8,192 keys x 12 heads in float64 are 50 MB."""
+Weight = Literal["raw", "norm"]
+"""Attention itself, or weighted by the norms of what keys give, see `LayerAtlas`."""
 
-RELATIONS = ("self", "previous", "next", "first", "special")
+RELATIONS = CLASSES[:5]
 """How a key can stand to a query: the same token, the one before, the one after, the sequence's first
 token, or a special token other than the first. A key may stand in several: to itself, the first token is
 both self and first."""
@@ -33,7 +31,7 @@ both self and first."""
 
 @dataclass(frozen=True)
 class TopEdges:
-    """The strongest keys of every query of one head, strongest first."""
+    """The strongest keys of every query of one head, strongest first, of equal ones the first in the text."""
 
     keys: NDArray[np.int64]
     """Shape (N, k)."""
@@ -62,124 +60,167 @@ class HeadSummary:
     relation_mass: float
 
 
-@dataclass(frozen=True)
-class _Statistics:
-    entropy_LHN: NDArray[np.float64]
-    distance_LHN: NDArray[np.float64]
-    received_LHN: NDArray[np.float64]
-    relation_LHX: NDArray[np.float64]
-    keys_LHN: NDArray[np.int64]
-
-
 class AttentionView:
-    """Exact attention probabilities of one text, every layer and head.
+    """Exact attention of one text, every layer and head.
 
-    Arrays are indexed layer, head, token (L, H, N). Statistics are computed in float64 on first use
-    and returned in float32. ``global_tokens`` says which tokens are global in an encoder that has a use for
-    such; None means what its head was trained with. Their rows are shown as the encoder computes them,
-    through projections of their own where it has those.
+    Arrays are indexed layer, head, token (L, H, N), with 0 for heads that a layer does not have. Statistics
+    come from the `Atlas`, which is measured on first use, in the encoder's dtype but float32 at least, and
+    added up in float64. Of linear attention the numbers are the weights that it implies, see `kind`.
+
+    Args:
+        encoder: what reads the text.
+        encoding: the text.
+        global_tokens: which tokens are global in an encoder that has a use for such; None means what its
+            head was trained with. Their rows are shown as the encoder computes them, through projections of
+            their own where it has those.
+        watch: called after each layer of the forward pass.
     """
 
     def __init__(
-        self, encoder: Encoder, encoding: Encoding, *, global_tokens: GlobalTokens | None = None
+        self,
+        encoder: Encoder,
+        encoding: Encoding,
+        *,
+        global_tokens: GlobalTokens | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self.encoding = encoding
-        self._mixers: list[SoftmaxAttention] = []
-        for layer in encoder.spec.layers:
-            if not isinstance(layer.mixer, SoftmaxAttention):
-                raise UnknownArchitecture(f"{type(layer.mixer).__name__} has no softmax map to show")
-            self._mixers.append(layer.mixer)
-        self._queries: dict[int, Tensor] = {}
-        self._keys: dict[int, Tensor] = {}
-        self._tables: dict[tuple[Place, int], Tensor] = {}
-        self._of_globals: dict[tuple[Place, int], Tensor] = {}
-
-        def listen(place: Place, layer: int, tensor: Tensor) -> None:
-            if place is Place.QUERY:
-                self._queries[layer] = tensor.cpu().clone()
-            elif place is Place.KEY:
-                self._keys[layer] = tensor.cpu().clone()
-            elif place in (Place.DISTANCE_KEY, Place.DISTANCE_QUERY):
-                self._tables[place, layer] = tensor.cpu().clone()
-            elif place in (Place.GLOBAL_QUERY, Place.GLOBAL_KEY):
-                self._of_globals[place, layer] = tensor.cpu().clone()
-
-        if global_tokens is None:
-            global_tokens = trained_global_tokens(encoder.spec, paired=encoding.pair is not None)
-        batch = pack(encoder.spec, [encoding], global_tokens)
-        self.globals_N: NDArray[np.bool_] | None = batch.layout.globals_T
-        """Which tokens were global in this run; None in an encoder that has no use for such."""
-        with torch.inference_mode():
-            encoder.encode(batch, tap=listen)
+        self.recording = Recording.of(encoder, encoding, global_tokens=global_tokens, watch=watch)
+        """The text's states, which everything here is computed from."""
+        self._atlases: dict[tuple[int, int], Atlas] = {}
+        self._rows: LayerRows | None = None
 
     def __len__(self) -> int:
         """N, the number of tokens."""
         return len(self.encoding)
 
     @property
+    def globals_N(self) -> NDArray[np.bool_] | None:
+        """Which tokens were global in this run; None in an encoder that has no use for such."""
+        return self.recording.globals_N
+
+    @property
     def layer_count(self) -> int:
         """L."""
-        return len(self._mixers)
+        return self.recording.layer_count
 
     @property
     def head_count(self) -> int:
         """H of the layer with most heads."""
-        return max(mixer.heads for mixer in self._mixers)
+        return max(self.recording.heads(layer) for layer in range(self.layer_count))
+
+    def kind(self, layer: int) -> Kind:
+        """What the numbers of a layer are: ``"softmax"`` probabilities, or ``"kernel"`` weights.
+
+        Linear attention has no softmax; it mixes values by ``phi(q_i) phi(k_j)``, which is shown divided by
+        its sum over keys, so that rows sum to 1 (the encoder itself may add its eps to that sum).
+        """
+        return self.recording.kind(layer)
+
+    def open_atlas(self, *, top_k: int = TOP_K, maps: int = MAPS) -> Atlas:
+        """The atlas of these sizes as far as it is measured, if at all; see `Atlas.measure`."""
+        return self._atlases.setdefault((top_k, maps), Atlas(self.recording, top_k=top_k, maps=maps))
+
+    def atlas(self, watch: Watch | None = None, *, top_k: int = TOP_K, maps: int = MAPS) -> Atlas:
+        """What every head does, all layers measured; kept, and gone on with where it was stopped before.
+
+        Raises:
+            Cancelled: ``watch`` said so; the layers that are done stay.
+            NonFiniteResult: a number is infinite or not a number.
+        """
+        found = self.open_atlas(top_k=top_k, maps=maps)
+        if not found.ready:
+            found.measure(watch)
+        return found
 
     def probabilities(
-        self, layer: int, head: int, rows: slice = slice(None), columns: slice = slice(None)
+        self,
+        layer: int,
+        head: int,
+        rows: slice = slice(None),
+        columns: slice = slice(None),
+        *,
+        weight: Weight = "raw",
     ) -> NDArray[np.float32]:
         """Attention of queries ``rows`` to keys ``columns``, shape (R, C), float32.
 
-        Each row is a softmax over all keys of the text, of which the columns asked for are returned.
+        Each row is a softmax over all keys of the text, of which the columns asked for are returned; with
+        ``weight="norm"`` a row is its keys' shares in ``sum_j p_ij n_j``. Where the layer is measured
+        already, only the queries and keys of the rectangle are computed; else complete rows are.
 
         Raises:
-            InvalidRequest: no such layer or head, or a slice with a step.
+            InvalidRequest: no such layer, head or weight, or a slice with a step.
         """
         self._check(layer, head)
-        first_row, end_row = _bounds(rows, len(self))
-        first_column, end_column = _bounds(columns, len(self))
-        blocks = [np.empty((0, end_column - first_column), dtype=np.float32)]
-        for start in range(first_row, end_row, ROWS_AT_ONCE):
-            p_HRN = self._tile(layer, start, min(start + ROWS_AT_ONCE, end_row), head)
-            blocks.append(p_HRN[0, :, first_column:end_column].float().numpy())
-        return np.concatenate(blocks)
+        if weight not in ("raw", "norm"):
+            raise InvalidRequest(f"weight is {weight!r}; it can be raw or norm")
+        tile = self._tile(rows, columns)
+        if tile.first_row == tile.end_row or tile.first_column == tile.end_column:
+            shape = (tile.end_row - tile.first_row, tile.end_column - tile.first_column)
+            return np.zeros(shape, dtype=np.float32)
+        measured = self._measured(layer)
+        if measured is not None and self.kind(layer) == "softmax":
+            return probabilities(self.recording, measured, layer, head, tile, weighted=weight == "norm")
+        return self._from_rows(layer, head, tile, weight)
 
-    def top_edges(self, layer: int, head: int, k: int = 8) -> TopEdges:
+    def score_parts(
+        self, layer: int, head: int, rows: slice = slice(None), columns: slice = slice(None)
+    ) -> dict[str, NDArray[np.float64]]:
+        """The terms that the scores of a rectangle are sums of, (R, C) each.
+
+        ``content``, and ``content_position`` and ``position_content`` (DeBERTa) or ``bias`` (ALiBi). What may
+        not be seen is not left out.
+
+        Raises:
+            InvalidRequest: no such layer or head, a slice with a step, or linear attention: no scores.
+        """
+        self._check(layer, head)
+        if self.kind(layer) != "softmax":
+            raise InvalidRequest(f"layer {layer} is linear attention, which has no scores to take apart")
+        return score_parts(self.recording, layer, head, self._tile(rows, columns))
+
+    def top_edges(self, layer: int, head: int, k: int = TOP_K) -> TopEdges:
         """The ``k`` strongest keys of every query (all of them where there are fewer)."""
         if k < 1:
             raise InvalidRequest(f"k is {k}; it must be at least 1")
         self._check(layer, head)
-        found = [p_HRN[0].topk(min(k, len(self)), dim=-1) for _, p_HRN in self._row_blocks(layer, head)]
-        return TopEdges(
-            torch.cat([part.indices for part in found]).numpy(),
-            torch.cat([part.values for part in found]).float().numpy(),
-        )
+        k = min(k, len(self))
+        measured = self._measured(layer)
+        if measured is not None and k <= measured.edges_HNk.shape[-1]:
+            keys, values = measured.edges_keys_HNk[head, :, :k], measured.edges_HNk[head, :, :k]
+            return TopEdges(keys.astype(np.int64), values.copy())
+        found = []
+        for block in self._layer_rows(layer).blocks(head):
+            below_HRC = block.p_HRC.log().clamp_(min=-2e29)
+            keys_HRk = strongest(below_HRC, below_HRC, 1, k)
+            values_HRk = block.p_HRC.gather(-1, keys_HRk.clamp_min(0)).masked_fill_(keys_HRk < 0, 0)
+            keys_HRk = torch.where(keys_HRk < 0, keys_HRk, keys_HRk + block.first_column)
+            found.append((filled(keys_HRk, len(self))[0].cpu(), values_HRk[0].float().cpu()))
+        return TopEdges(*(torch.cat(parts).numpy() for parts in zip(*found, strict=True)))
 
     @property
     def entropy(self) -> NDArray[np.float32]:
         """Entropy of each query's attention in nats, (L, H, N)."""
-        return self._statistics.entropy_LHN.astype(np.float32)
+        return self._stacked("entropy_HN")
 
     @property
     def entropy_share(self) -> NDArray[np.float32]:
         """Entropy divided by the log of the keys allowed, (L, H, N); 0 where only one is allowed."""
-        most_LHN = np.log(np.maximum(self._statistics.keys_LHN, 2))
-        return (self._statistics.entropy_LHN / most_LHN).astype(np.float32)
+        return self._stacked("entropy_share_HN")
 
     @property
     def distance(self) -> NDArray[np.float32]:
         """Mean distance from each query to its keys in tokens, (L, H, N)."""
-        return self._statistics.distance_LHN.astype(np.float32)
+        return self._stacked("distance_HN")
 
     @property
     def received(self) -> NDArray[np.float32]:
         """Mean attention each key receives from all queries, (L, H, N); an even spread gives 1/N.
 
         This is the sink score of Gu et al. 2025 adapted to attention in both directions: theirs is
-        causal and averages over the queries from the key on.
+        causal and averages over the queries from the key on, see `LayerAtlas.causal_HN`.
         """
-        return self._statistics.received_LHN.astype(np.float32)
+        return self._stacked("received_HN")
 
     @property
     def sink_mass(self) -> NDArray[np.float32]:
@@ -188,103 +229,63 @@ class AttentionView:
 
     def summaries(self) -> list[HeadSummary]:
         """One `HeadSummary` per head, layer by layer."""
-        statistics, share = self._statistics, self.entropy_share
-        return [
-            HeadSummary(
-                layer=layer,
-                head=head,
-                entropy_nats=float(statistics.entropy_LHN[layer, head].mean()),
-                entropy_share=float(share[layer, head].mean()),
-                distance_tokens=float(statistics.distance_LHN[layer, head].mean()),
-                sink_token=int(statistics.received_LHN[layer, head].argmax()),
-                sink_mass=float(statistics.received_LHN[layer, head].max()),
-                relation=RELATIONS[int(statistics.relation_LHX[layer, head].argmax())],
-                relation_mass=float(statistics.relation_LHX[layer, head].max()),
-            )
-            for layer in range(self.layer_count)
-            for head in range(self._mixers[layer].heads)
-        ]
-
-    @cached_property
-    def _statistics(self) -> _Statistics:
-        layers, heads, length = self.layer_count, self.head_count, len(self)
-        made = _Statistics(
-            np.zeros((layers, heads, length)),
-            np.zeros((layers, heads, length)),
-            np.zeros((layers, heads, length)),
-            np.zeros((layers, heads, len(RELATIONS))),
-            np.full((layers, heads, length), length, dtype=np.int64),
-        )
-        special_N = torch.from_numpy(self.encoding.special)
-        for layer, mixer in enumerate(self._mixers):
-            some = slice(0, mixer.heads)
-            for start, p_HRN in self._row_blocks(layer):
-                rows = slice(start, start + p_HRN.shape[1])
-                tile = Tile(rows.start, rows.stop, 0, length)
-                distance_RN = tile.distance_RC(p_HRN.device)
-                made.entropy_LHN[layer, some, rows] = torch.special.entr(p_HRN).sum(-1).numpy()
-                made.distance_LHN[layer, some, rows] = (p_HRN * distance_RN.abs()).sum(-1).numpy()
-                made.received_LHN[layer, some] += p_HRN.sum(-2).numpy() / length
-                seen = allowed(tile, mixer.reach, p_HRN.device, Sight(length, mixer.heads, self.globals_N))
-                if seen is not None:
-                    made.keys_LHN[layer, some, rows] = seen.sum(-1).numpy()
-                related = (
-                    distance_RN == 0,
-                    distance_RN == -1,
-                    distance_RN == 1,
-                    torch.arange(length) == 0,
-                    special_N & (torch.arange(length) > 0),
+        found = []
+        for number, layer in enumerate(self.atlas().layers):
+            assert layer is not None
+            for head in range(layer.heads):
+                relations = layer.classes_HX[head, : len(RELATIONS)]
+                summary = HeadSummary(
+                    layer=number,
+                    head=head,
+                    entropy_nats=float(layer.entropy_HN[head].mean(dtype=np.float64)),
+                    entropy_share=float(layer.entropy_share_HN[head].mean(dtype=np.float64)),
+                    distance_tokens=float(layer.distance_HN[head].mean(dtype=np.float64)),
+                    sink_token=int(layer.received_HN[head].argmax()),
+                    sink_mass=float(layer.received_HN[head].max()),
+                    relation=RELATIONS[int(relations.argmax())],
+                    relation_mass=float(relations.max()),
                 )
-                for x, mask in enumerate(related):
-                    mass_H = (p_HRN * mask).sum((-1, -2)) / length
-                    made.relation_LHX[layer, some, x] += mass_H.numpy()
-        if not np.isfinite(made.entropy_LHN).all():
-            raise NonFiniteResult("attention of this text is not finite; try dtype='float32'")
-        return made
+                found.append(summary)
+        return found
 
-    def _row_blocks(self, layer: int, head: int | None = None) -> Iterator[tuple[int, Tensor]]:
-        for start in range(0, len(self), ROWS_AT_ONCE):
-            yield start, self._tile(layer, start, min(start + ROWS_AT_ONCE, len(self)), head)
+    def _measured(self, layer: int) -> LayerAtlas | None:
+        every = (found.layers[layer] for found in self._atlases.values())
+        return next((one for one in every if one is not None), None)
 
-    def _tile(self, layer: int, start: int, end: int, head: int | None) -> Tensor:
-        """Complete rows of one head (or all), float64, shape (H, R, N)."""
-        mixer = self._mixers[layer]
-        q_RHK, k_NHK = self._queries[layer][start:end], self._keys[layer]
-        terms = self._terms(layer)
-        if head is not None:
-            some = slice(head, head + 1)
-            q_RHK, k_NHK, terms = q_RHK[:, some], k_NHK[:, some], terms.of_head(head)
-        tile = Tile(start, end, 0, len(self))
-        sight = Sight(len(self), mixer.heads, self.globals_N, head)
-        p_HRN, _ = tile_probabilities(tile, q_RHK.double(), k_NHK.double(), mixer.reach, terms, sight=sight)
-        if (Place.GLOBAL_QUERY, layer) not in self._of_globals or self.globals_N is None:
-            return p_HRN
-        globals_R = torch.from_numpy(self.globals_N[start:end])
-        if not globals_R.any():
-            return p_HRN
-        return torch.where(globals_R[:, None], self._global_rows(layer, tile, head), p_HRN)
+    def _layer_rows(self, layer: int) -> LayerRows:
+        """Kept for the last layer asked for, since rectangles of one layer are often asked for in a row."""
+        if self._rows is None or self._rows.layer != layer:
+            self._rows = None
+            self._rows = LayerRows(self.recording, layer, exact=True)
+        return self._rows
 
-    def _global_rows(self, layer: int, tile: Tile, head: int | None) -> Tensor:
-        """As `_tile`, through the projections of global tokens, as if every row were one."""
-        some = slice(None) if head is None else slice(head, head + 1)
-        q_NHK, k_NHK = (
-            self._of_globals[place, layer][:, some].double()
-            for place in (Place.GLOBAL_QUERY, Place.GLOBAL_KEY)
+    def _from_rows(self, layer: int, head: int, tile: Tile, weight: Weight) -> NDArray[np.float32]:
+        found = np.zeros(
+            (tile.end_row - tile.first_row, tile.end_column - tile.first_column), dtype=np.float32
         )
-        q_RHK = q_NHK[tile.first_row : tile.end_row]
-        return tile_probabilities(tile, q_RHK, k_NHK, Whole(), ScoreTerms())[0]
+        rows = slice(tile.first_row, tile.end_row)
+        for block in self._layer_rows(layer).blocks(head, rows):
+            p_RC = (block.p_HRC if weight == "raw" else block.weighted_HRC)[0].float().cpu().numpy()
+            first = max(tile.first_column, block.first_column)
+            end = max(first, min(tile.end_column, block.end_column))
+            into = slice(first - tile.first_column, end - tile.first_column)
+            part = slice(first - block.first_column, end - block.first_column)
+            found[block.first_row - rows.start : block.end_row - rows.start, into] = p_RC[:, part]
+        return found
 
-    def _terms(self, layer: int) -> ScoreTerms:
-        mixer = self._mixers[layer]
-        if not isinstance(mixer.position, Disentangled):
-            return ScoreTerms.of(mixer.position, mixer.heads)
-        tables = (self._tables.get((place, layer)) for place in (Place.DISTANCE_KEY, Place.DISTANCE_QUERY))
-        return ScoreTerms(distances=DistanceTerms(mixer.position, *tables))
+    def _stacked(self, name: str) -> NDArray[np.float32]:
+        layers = [layer for layer in self.atlas().layers if layer is not None]
+        found = np.zeros((len(layers), self.head_count, len(self)), dtype=np.float32)
+        for number, layer in enumerate(layers):
+            found[number, : layer.heads] = getattr(layer, name)
+        return found
+
+    def _tile(self, rows: slice, columns: slice) -> Tile:
+        return Tile(*_bounds(rows, len(self)), *_bounds(columns, len(self)))
 
     def _check(self, layer: int, head: int) -> None:
-        if not 0 <= layer < self.layer_count:
-            raise InvalidRequest(f"layer is {layer}; this encoder has layers 0 to {self.layer_count - 1}")
-        heads = self._mixers[layer].heads
+        self.recording.block(layer)
+        heads = self.recording.heads(layer)
         if not 0 <= head < heads:
             raise InvalidRequest(f"head is {head}; layer {layer} has heads 0 to {heads - 1}")
 

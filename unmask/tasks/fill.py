@@ -2,15 +2,14 @@
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from unmask.errors import InvalidRequest, NonFiniteResult
-from unmask.model.decoder import decode, why_no_decoder
+from unmask.model.decoder import word_role, word_states
 from unmask.model.encoder import Encoder
 from unmask.model.spec.global_tokens import GlobalTokens, pack
-from unmask.text import Encoding, PackedBatch, Tokenizer
+from unmask.text import Encoding, Tokenizer
+from unmask.text.masking import spellings
 
 
 @dataclass(frozen=True)
@@ -59,13 +58,7 @@ def fill(
             text none of them; or ``top_k`` is out of range.
         NonFiniteResult: a probability is not finite.
     """
-    role = next((role for role in ("masked", "enhanced") if role in encoder.heads), None)
-    if role is None:
-        has = ", ".join(encoder.heads) or "none"
-        raise InvalidRequest(
-            f"{name} cannot predict masked words: its checkpoint holds no masked-LM head (heads: {has}); "
-            "take a checkpoint that was saved with one"
-        )
+    role = word_role(encoder, name)
     mask_id = tokenizer.mask_id
     if mask_id is None:
         raise InvalidRequest(f"the tokenizer of {name} has no mask token, so no word can be asked for")
@@ -79,7 +72,7 @@ def fill(
         )
     batch = pack(encoder.spec, [encoding], global_tokens)
     with torch.inference_mode():
-        logits_MV = encoder.logits(role, _states(encoder, role, batch, masked), batch.layout)
+        logits_MV = encoder.logits(role, word_states(encoder, role, batch, masked), batch.layout)
         exact = torch.promote_types(logits_MV.dtype, torch.float32)
         best = logits_MV.to(exact).softmax(-1).topk(top_k)
     if not torch.isfinite(best.values).all():
@@ -90,28 +83,9 @@ def fill(
             start=int(encoding.spans[token, 0]),
             end=int(encoding.spans[token, 1]),
             predictions=tuple(
-                Prediction(*_spellings(tokenizer, id), id, probability)
+                Prediction(*spellings(tokenizer, id), id, probability)
                 for id, probability in zip(ids, probabilities, strict=True)
             ),
         )
         for token, ids, probabilities in zip(masked, best.indices.tolist(), best.values.tolist(), strict=True)
     )
-
-
-def _states(encoder: Encoder, role: str, batch: PackedBatch, masked: list[int]) -> Tensor:
-    """What the head of that role reads, for masked tokens."""
-    if role == "masked" or why_no_decoder(encoder.spec) is not None:
-        return encoder.encode(batch)[masked]
-    ids_T, segments_T, selected_M = (
-        torch.from_numpy(array).to(encoder.device)
-        for array in (batch.ids_T, batch.segments_T, np.array(masked))
-    )
-    return decode(encoder, ids_T, batch.layout, segments_T, selected_M=selected_M)
-
-
-def _spellings(tokenizer: Tokenizer, id: int) -> tuple[str, str]:
-    """A piece as the vocabulary spells it, and as it reads; an id without a piece is shown as a number."""
-    piece: str | None = tokenizer.engine.id_to_token(id)
-    if piece is None:
-        return f"<{id}>", f"<{id}>"
-    return piece, tokenizer.engine.decode([id], skip_special_tokens=False)

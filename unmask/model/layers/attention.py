@@ -132,7 +132,8 @@ class SoftmaxMixer(nn.Module):
                 position=NoPosition() if isinstance(spec.position, Rotary) else spec.position,
                 head_width=spec.head_width,
                 longest=int(layout.lengths.max()),
-                gradients=torch.is_grad_enabled() and any(p.requires_grad for p in self.parameters()),
+                gradients=torch.is_grad_enabled()
+                and (x_TD.requires_grad or any(p.requires_grad for p in self.parameters())),
                 dropout=self.training and spec.dropout > 0,
             )
             chosen = choose(need, kernel)

@@ -73,7 +73,7 @@ class GlobalAttention(nn.Module):
         for group in rows.groups:
             sequences, globals_each = group.globals_BG.shape
             x_BND = x_TD[group.tokens].reshape(sequences, -1, self.width)
-            q_BGHK = self._project(x_TD[group.globals_BG], 0)
+            q_BGHK = self.project(x_TD[group.globals_BG], 0)
             few = globals_each * self.spec.heads < self.width
             o_BGHK = self._mix_states(q_BGHK, x_BND) if few else self._mix_values(q_BGHK, x_BND)
             mixed.append(o_BGHK.flatten(0, 1))
@@ -83,7 +83,7 @@ class GlobalAttention(nn.Module):
     def tell(self, x_TD: Tensor, layer: int, tap: Tap) -> None:
         """Let a tap hear the queries and keys that global tokens attend through, of every token."""
         for part, place in enumerate((Place.GLOBAL_QUERY, Place.GLOBAL_KEY)):
-            tap(place, layer, self._project(x_TD, part))
+            tap(place, layer, self.project(x_TD, part))
 
     def _mix_states(self, q_BGHK: Tensor, x_BND: Tensor) -> Tensor:
         """Without keys and values. A key's bias adds the same to all scores of a row: softmax drops it."""
@@ -102,7 +102,7 @@ class GlobalAttention(nn.Module):
 
     def _mix_values(self, q_BGHK: Tensor, x_BND: Tensor) -> Tensor:
         """With a key and a value for every token."""
-        every = (q_BGHK, self._project(x_BND, 1), self._project(x_BND, 2))
+        every = (q_BGHK, self.project(x_BND, 1), self.project(x_BND, 2))
         q_BHGK, k_BHNK, v_BHNK = (x.transpose(1, 2) for x in every)
         o_BHGK = scaled_dot_product_attention(q_BHGK, k_BHNK, v_BHNK, dropout_p=self._dropout)
         return o_BHGK.transpose(1, 2)
@@ -111,7 +111,7 @@ class GlobalAttention(nn.Module):
     def _dropout(self) -> float:
         return self.spec.dropout if self.training else 0.0
 
-    def _project(self, x: Tensor, part: int) -> Tensor:
+    def project(self, x: Tensor, part: int) -> Tensor:
         """States (..., D) to queries (0), keys (1) or values (2), (..., H, K)."""
         return linear(x, *self._part(part)).view(*x.shape[:-1], self.spec.heads, self.spec.head_width)
 

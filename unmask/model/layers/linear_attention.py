@@ -109,6 +109,16 @@ class LinearMixer(nn.Module):
             o_BHNK = q_BHNM @ (k_BHNM.mT @ v_BHNK) / (q_BHNM @ k_BHNM.sum(-2)[..., None] + added)
         return o_BHNK.transpose(1, 2).to(dtype)
 
+    def features(self, q_HNK: Tensor, k_HNK: Tensor) -> tuple[Tensor, Tensor]:
+        """Positive features of the queries and keys of one sequence, (H, N, M) each.
+
+        The weight of key j for query i is ``phi(q_i) phi(k_j)`` divided by the sum over all keys. They are in
+        float32 at least.
+        """
+        exact = torch.promote_types(q_HNK.dtype, torch.float32)
+        q_BHNK, k_BHNK = q_HNK.to(exact)[None], k_HNK.to(exact)[None]
+        return self._features(q_BHNK, (-1,))[0], self._features(k_BHNK, (-1, -2))[0]
+
     def _features(self, x_BHNK: Tensor, peers: tuple[int, ...]) -> Tensor:
         """Positive features, (B, H, N, M). Those of ``favor+`` are divided by their largest over the axes
         ``peers``, which cancels but for eps. For keys that is over their own sequence and head: over a

@@ -13,7 +13,13 @@ from unmask.optional import require
 DEFAULT = "default"
 """The name of the model that comes with an installed package."""
 
-SHIPPED = {"unmask-mini": Path(unmask.__file__).parent / "shipped" / "unmask-mini"}
+DESIGNS = ("alibi", "disentangled", "learned", "linear", "local-global", "unordered", "windows")
+"""Tiny encoders that each show one mechanism, loaded as "design/alibi" and so on."""
+
+_INSIDE = Path(unmask.__file__).parent / "shipped"
+SHIPPED = {"unmask-mini": _INSIDE / "unmask-mini"} | {
+    f"design/{name}": _INSIDE / "designs" / name for name in DESIGNS
+}
 """Checkpoints inside this package by name; what they are, the README.md in their folders says."""
 
 

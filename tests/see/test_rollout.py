@@ -1,0 +1,68 @@
+"""Rollout of one token equals the row of the whole product, in every kind of encoder."""
+
+import numpy as np
+import pytest
+
+from tests.support import dense
+from tests.support.heads import recorded
+from tests.support.specs import SPECS
+from unmask.errors import Cancelled, InvalidRequest
+from unmask.see import rollout as module
+from unmask.see.rollout import rollout
+
+
+def fuse(p, norms, fusion):
+    if fusion == "norm":
+        return (p * norms).sum(0) / (p * norms).sum((0, 2))[:, None]
+    return {"mean": p.mean, "max": p.max, "min": p.min}[fusion](axis=0)
+
+
+def dense_levels(recording, fusion):
+    """The product from each level to the last, (L + 1, N, N), as the authors' code makes it."""
+    maps = dense.maps(recording.encoder, recording.encoding, recording.globals_N)
+    levels = [np.eye(len(recording))]
+    for p, norms, _ in reversed(maps):
+        step = fuse(p, norms, fusion) + np.eye(len(recording))
+        levels.insert(0, levels[0] @ (step / step.sum(-1, keepdims=True)))
+    return np.stack(levels)
+
+
+@pytest.mark.parametrize("fusion", ["mean", "max", "min", "norm"])
+@pytest.mark.parametrize("name", SPECS)
+def test_a_row_is_that_of_the_whole_product(name, fusion, monkeypatch):
+    monkeypatch.setattr(module, "CELLS_AT_ONCE", 200)  # several blocks of rows
+    recording = recorded(name)
+    levels = dense_levels(recording, fusion)
+    for token in (0, 4, 11, 22):
+        found = rollout(recording, token, fusion=fusion).values
+        np.testing.assert_allclose(found, levels[:, token], rtol=1e-6, atol=1e-12)
+        np.testing.assert_allclose(found.sum(-1), 1, rtol=1e-12)
+    everywhere = rollout(recording, fusion=fusion).values
+    np.testing.assert_allclose(everywhere, levels.mean(1), rtol=1e-6, atol=1e-12)
+
+
+def test_two_hundred_tokens():
+    recording = recorded("rotary-windows", 200)
+    levels = dense_levels(recording, "mean")
+    np.testing.assert_allclose(rollout(recording, 100).values, levels[:, 100], rtol=1e-6, atol=1e-12)
+    assert (rollout(recording, 100).values[0, :90] == 0).all()  # two windows of radius 2 below
+
+
+def test_what_is_asked_must_be_there():
+    recording = recorded("post-norm", 5)
+    with pytest.raises(InvalidRequest, match="tokens 0 to 4"):
+        rollout(recording, 5)
+    with pytest.raises(InvalidRequest, match="mean, max, min, norm"):
+        rollout(recording, 0, fusion="sum")
+
+
+def test_it_stops_when_told_to():
+    told = []
+
+    def watch(what, done, total):
+        told.append((what, done, total))
+        raise Cancelled("enough")
+
+    with pytest.raises(Cancelled):
+        rollout(recorded("post-norm", 5), 0, watch=watch)
+    assert told == [("rollout", 1, 3)]

@@ -1,0 +1,75 @@
+"""Several pieces of work at once, each on one core from its beginning to its end.
+
+The pieces are made of very many small operations. Were each of these split over the cores, all cores would
+wait for the slowest after each; on a machine that does something else besides, that is most of the time.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
+from typing import TypeVar
+
+import torch
+
+T = TypeVar("T")
+Tick = Callable[[int], None]
+"""Hears how much was done since it was last called."""
+
+
+class _Stopped(Exception):
+    """Raised in a worker's ``tick`` when its results are wanted no more."""
+
+
+def together(works: Sequence[Callable[[Tick], T]], tick: Tick, workers: int) -> list[T]:
+    """What each of ``works`` returns, in their order.
+
+    Args:
+        works: each is given a ``tick`` to call now and then, which is where it may be stopped.
+        tick: called in this thread with what all of them tell; an exception out of it stops them all.
+        workers: how many at once; 1 runs them in this thread, one after another.
+    """
+    workers = min(workers, len(works))
+    if workers <= 1:
+        return [work(tick) for work in works]
+    threads, started = torch.get_num_threads(), threading.Barrier(workers + 1)
+    told: SimpleQueue[int | None] = SimpleQueue()
+    stopping = threading.Event()
+
+    def begin() -> None:
+        # Of this thread alone, but it is also what threads yet to come would have: see below.
+        torch.set_num_threads(1)
+        started.wait()
+
+    def tell(amount: int) -> None:
+        if stopping.is_set():
+            raise _Stopped
+        told.put(amount)
+
+    def run(work: Callable[[Tick], T]) -> T:
+        try:
+            with torch.no_grad():
+                return work(tell)
+        finally:
+            told.put(None)
+
+    with ThreadPoolExecutor(workers, initializer=begin) as pool:
+        futures = [pool.submit(run, work) for work in works]
+        started.wait()
+        torch.set_num_threads(threads)
+        try:
+            left = len(works)
+            while left:
+                amount = told.get()
+                if amount is None:
+                    left -= 1
+                    if any(future.done() and future.exception() for future in futures):
+                        break
+                else:
+                    tick(amount)
+        except BaseException:
+            stopping.set()
+            pool.shutdown(cancel_futures=True)
+            raise
+        stopping.set()
+        return [future.result() for future in futures]
