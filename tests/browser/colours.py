@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-LOG_FLOOR = 1e-4
+FLOOR = 1e-6
 
 
 def palette(tone):
@@ -36,14 +36,25 @@ def palette(tone):
     return np.floor(255 * np.clip(shown, 0, 1) + 0.5).astype(int)
 
 
-def code(scale, probability):
-    """Which of the 256 colours a probability has."""
+def tile_codes(probability):
+    """The codes that a tile may have for a probability: one, or two where it lies between them."""
+    if probability < FLOOR:
+        return {0}
+    exact = 255 + 254 * math.log(probability) / -math.log(FLOOR)
+    return {min(255, max(1, math.floor(exact + 0.5 + slack))) for slack in (-0.002, 0.002)}
+
+
+def colour_indexes(scale, probability):
+    """Which of the 256 colours the cell of a probability may have."""
+    return {_index(scale, code) for code in tile_codes(probability)}
+
+
+def _index(scale, code):
+    probability = math.exp(math.log(FLOOR) * (255 - code) / 254) if code else 0.0
     if scale == "linear":
         place = probability
     elif scale == "sqrt":
         place = math.sqrt(probability)
-    elif probability <= LOG_FLOOR:
-        place = 0.0
     else:
-        place = 1 - math.log10(probability) / math.log10(LOG_FLOOR)
+        place = 1 - math.log(probability) / math.log(FLOOR) if probability > FLOOR else 0.0
     return math.floor(255 * min(1, place) + 0.5)

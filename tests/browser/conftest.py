@@ -35,12 +35,12 @@ class Running:
 
 
 @contextmanager
-def running(model, **options):
+def running(model, *, port=0, **options):
     """Serve a model's explorer from a thread."""
     uvicorn = pytest.importorskip("uvicorn", reason="the explorer extra is not installed")
     from unmask.explorer import make_app
 
-    listening = socket.create_server(("127.0.0.1", 0))
+    listening = socket.create_server(("127.0.0.1", port))
     port = listening.getsockname()[1]
     app = make_app(model, TOKEN, port=port, **options)
     server = uvicorn.Server(

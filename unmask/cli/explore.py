@@ -1,47 +1,84 @@
 """``unmask explore``: the explorer's page in the browser."""
 
-from typing import Annotated
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from unmask.cli.options import CompatOption, DtypeOption, JsonOption, ModelOption, RevisionOption
+from unmask.cli.options import CompatOption, DtypeOption, JsonOption, RevisionOption
 from unmask.cli.output import print_json
+from unmask.errors import InvalidRequest, UnmaskError
+
+if TYPE_CHECKING:
+    from unmask.loaded import Model
+
+MODELS = ("default", "unmask-mini")
+"""What is opened where no model is named: sentence embeddings, and one that predicts masked words."""
 
 
 def explore(
     text: Annotated[str | None, Parameter(help="the text to begin with")] = None,
     *,
-    model: ModelOption = "default",
+    model: Annotated[
+        list[str] | None,
+        Parameter(
+            name=["--model", "-m"],
+            negative="",
+            help="a checkpoint folder, a hub id such as owner/model, unmask-mini, or default; may be "
+            "repeated, and texts are compared between two (none: default and unmask-mini)",
+        ),
+    ] = None,
     revision: RevisionOption = None,
     dtype: DtypeOption = "float32",
     compat: CompatOption = "published",
     port: Annotated[int, Parameter(help="port on 127.0.0.1; 0 takes a free one")] = 0,
     browser: Annotated[bool, Parameter(help="open the page in the browser")] = True,
+    memory: Annotated[float, Parameter(help="GB that the texts in memory may hold together")] = 2.0,
     json: JsonOption = False,
 ) -> None:
-    """Open a local page that shows where an encoder looks while it reads your text.
+    """Open a local page that shows where encoders look while they read your text.
 
-    The page is served to this machine alone, behind a token that is new at each start.
+    The page is served to this machine alone, behind a token that is new at each start. Models are loaded
+    while it is already there.
     """
     from unmask.explorer import serve
-    from unmask.loaded import load
     from unmask.optional import require
 
     require("explorer")
+    names = list(dict.fromkeys(model or MODELS))
+    if revision is not None and len(names) != 1:
+        raise InvalidRequest(
+            f"revision {revision!r} was given for {len(names)} models; name one --model with it"
+        )
+    if not 0 < memory < 1e6:
+        raise InvalidRequest(f"memory is {memory:g} GB; it must be more than 0")
 
     def ready(url: str) -> None:
         if json:
             print_json({"url": url})
         else:
             print(f"The explorer is at {url}\nStop it with Ctrl+C.")
-        import sys
-
         sys.stdout.flush()
 
     serve(
-        load(model, dtype=dtype, revision=revision, compat=compat),
+        [(name, partial(_load, name, dtype=dtype, revision=revision, compat=compat)) for name in names],
         port=port,
         text=text,
         open_browser=browser,
         on_ready=ready,
+        held_bytes=int(memory * 1e9),
     )
+
+
+def _load(name: str, **options: str | None) -> "Model":
+    """Load a model in the background; what is wrong with it is said here too, not on the page alone."""
+    from unmask.loaded import load
+
+    loading: Callable[..., Model] = load
+    try:
+        return loading(name, **options)
+    except UnmaskError as error:
+        print(f"unmask: {name}: {error}", file=sys.stderr)
+        raise

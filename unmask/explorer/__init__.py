@@ -1,10 +1,25 @@
 """The explorer: a page on this machine that shows where a model's attention goes.
 
-`serve` runs it; `make_app` is the same application without a socket, for tests and other servers.
-Needs the ``explorer`` extra (starlette, uvicorn), imported when either is first called.
+`serve` runs it; `make_app` is the same application without a socket, for tests and other servers; `Api` is
+what both stand on, a function from requests to answers that needs no server at all.
+`serve` and `make_app` need the ``explorer`` extra (starlette, uvicorn), imported when either is first called.
 """
 
-from unmask.explorer.interface import ExplorableModel, ExplorableView
+from typing import TYPE_CHECKING, Any
+
+from unmask.explorer.answers import Answer
 from unmask.explorer.server import make_app, serve
 
-__all__ = ["ExplorableModel", "ExplorableView", "make_app", "serve"]
+if TYPE_CHECKING:
+    from unmask.explorer.api import Api
+
+__all__ = ["Answer", "Api", "make_app", "serve"]
+
+
+def __getattr__(name: str) -> Any:
+    # The API imports torch; the page must be there before that has come.
+    if name == "Api":
+        from unmask.explorer.api import Api
+
+        return Api
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,22 +1,61 @@
-"""The two shapes of an HTTP answer of the API: a typed result as JSON, or bytes of attention."""
+"""What every route gives back: a status, a media type and bytes. No web framework is needed to read it."""
 
-from starlette.responses import Response
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
 
 from unmask.errors import UnmaskError
-from unmask.explorer.problems import problem_of, status_of
-from unmask.explorer.results import Failure, Result, to_json
+from unmask.explorer.binary import MEDIA_TYPE, pack
+from unmask.explorer.problems import Refused, problem_of, status_of
+from unmask.explorer.results import Failure, to_json
+
+JSON = "application/json"
 
 
-def result(value: Result, status: int = 200) -> Response:
-    """A typed result."""
-    return Response(to_json(value), status_code=status, media_type="application/json")
+@dataclass(frozen=True)
+class Answer:
+    """One answer of the API."""
+
+    status: int
+    media_type: str
+    data: bytes
+    etag: str | None = None
+    """Of arrays: equal where the bytes are."""
 
 
-def failure(error: UnmaskError) -> Response:
+def json_answer(value: Any, status: int = 200) -> Answer:
+    """A typed result, or plain values, as JSON."""
+    return Answer(status, JSON, to_json(value))
+
+
+def array_answer(values: Mapping[str, npt.NDArray[Any]], meta: Any = None) -> Answer:
+    """Named arrays in the container of `unmask.explorer.binary`."""
+    data = pack(values, meta)
+    return Answer(200, MEDIA_TYPE, data, f'"{hashlib.sha256(data).hexdigest()[:32]}"')
+
+
+def no_answer() -> Answer:
+    """Done, and there is nothing to say."""
+    return Answer(204, JSON, b"")
+
+
+def failure(error: UnmaskError) -> Answer:
     """An error, as a typed result with its status."""
-    return result(Failure(problem_of(error)), status_of(error))
+    return json_answer(Failure(problem_of(error)), status_of(error))
 
 
-def attention(data: bytes, etag: str) -> Response:
-    """Bytes of `unmask.explorer.binary`."""
-    return Response(data, media_type="application/octet-stream", headers={"ETag": etag})
+def accepted(answer: Answer) -> Answer:
+    """The answer itself where it is a success; raises `Refused` with its sentence otherwise."""
+    if answer.status >= 400:
+        problem = json.loads(answer.data)["error"]
+        raise Refused(answer.status, problem["kind"], problem["sentence"])
+    return answer
+
+
+def plain(answer: Answer) -> Any:
+    """What an answer in JSON holds; raises `Refused` where it is none."""
+    return json.loads(accepted(answer).data)

@@ -1,61 +1,80 @@
-"""Attention as bytes: a 16-byte header and float32 values, all little-endian.
+"""Arrays as bytes: one container, "UMK2", for every array the API answers. All little-endian.
 
-    offset  0   uint32  magic, the characters "UMK1"
-            4   uint32  rows
-            8   uint32  columns
-           12   uint32  kind, a member of `Kind`
-           16   float32 values, row by row; `Kind` says how many stand in a cell
+    offset  0   4 bytes   the characters "UMK2"
+            4   uint32    h, the length of the header
+            8   h bytes   JSON: {"arrays": [{"name", "dtype", "shape", "offset"}, ...], "meta": {...}},
+                          padded with spaces so that 8 + h is a multiple of 8
+        8 + h             the arrays, row by row; each begins at its offset from here, a multiple of 8
 
-``web/src/api/binary.ts`` reads it.
+``dtype`` is ``u1`` (uint8), ``i4`` (int32) or ``f4`` (float32). ``web/src/api/binary.ts`` reads it.
 """
 
-import struct
-from enum import IntEnum
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from unmask.errors import NonFiniteResult
-from unmask.explorer.interface import ExplorableView
 
-MAGIC = b"UMK1"
-HEADER = struct.Struct("<4sIII")
-
-
-class Kind(IntEnum):
-    """What the values are."""
-
-    PROBABILITIES = 1
-    """Attention probabilities; a row is a query, a column is a key; 1 value in a cell."""
-    HEADS = 2
-    """A row is a layer, a column is a head; 3 values in a cell, see `head_statistics`."""
+MAGIC = b"UMK2"
+MEDIA_TYPE = "application/octet-stream"
+_ALIGNMENT = 8
+_WRITTEN = {"b": "u1", "u": "u1", "i": "i4", "f": "f4"}
 
 
-def head_statistics(view: ExplorableView) -> npt.NDArray[np.float32]:
-    """Three numbers for every head, ``(L, H, 3)``.
+def pack(arrays: Mapping[str, npt.NDArray[Any]], meta: Any = None) -> bytes:
+    """The container of some named arrays; ``meta`` is a dataclass of the results, or plain values.
 
-    0: mean entropy of its rows, as a share of log N (1: every row is uniform);
-    1: largest mean mass that one key receives;
-    2: mean distance between query and key, in tokens.
+    Truth values and unsigned numbers are written as uint8, whole numbers as int32, fractions as float32.
+
+    Raises:
+        NonFiniteResult: an array or the meta holds infinity or not-a-number, which must not be drawn as if
+            it were a number.
+        ValueError: a whole number does not fit.
     """
-    log_tokens = np.log(len(view)) if len(view) > 1 else 1.0
-    return np.stack(
-        [
-            view.entropy.mean(axis=2, dtype=np.float64) / log_tokens,
-            view.received.max(axis=2),
-            view.distance.mean(axis=2, dtype=np.float64),
-        ],
-        axis=2,
-    ).astype(np.float32)
+    described, parts, offset = [], [], 0
+    for name, array in arrays.items():
+        dtype = _WRITTEN[array.dtype.kind]
+        data = _bytes(name, array, dtype)
+        described.append({"name": name, "dtype": dtype, "shape": list(array.shape), "offset": offset})
+        parts.append(data + bytes(-len(data) % _ALIGNMENT))
+        offset += len(parts[-1])
+    value = asdict(meta) if hasattr(meta, "__dataclass_fields__") else (meta or {})
+    try:
+        header = json.dumps({"arrays": described, "meta": value}, allow_nan=False, separators=(",", ":"))
+    except ValueError:
+        raise NonFiniteResult("a result is not a finite number; nothing is shown") from None
+    written = header.encode("ascii")
+    written += b" " * (-(8 + len(written)) % _ALIGNMENT)
+    return b"".join((MAGIC, len(written).to_bytes(4, "little"), written, *parts))
 
 
-def pack(kind: Kind, values: npt.NDArray[np.float32]) -> bytes:
-    """Header and values; ``values`` is ``(rows, columns)`` or ``(rows, columns, per cell)``.
+def unpack(data: bytes) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+    """Arrays and meta of a container; raises ValueError for anything else."""
+    if data[:4] != MAGIC:
+        raise ValueError("these bytes are not a UMK2 container")
+    start = 8 + int.from_bytes(data[4:8], "little")
+    header = json.loads(data[8:start])
+    arrays = {
+        one["name"]: np.frombuffer(
+            data, "<" + one["dtype"], int(np.prod(one["shape"], dtype=np.int64)), start + one["offset"]
+        ).reshape(one["shape"])
+        for one in header["arrays"]
+    }
+    return arrays, header["meta"]
 
-    A number that is not finite is refused: it must not be drawn as if it were a probability.
-    """
-    if not np.isfinite(values).all():
-        raise NonFiniteResult("the model produced a number that is not finite; nothing is shown")
-    rows, columns = values.shape[:2]
-    header = HEADER.pack(MAGIC, rows, columns, kind)
-    return header + np.ascontiguousarray(values, dtype="<f4").tobytes()
+
+def _bytes(name: str, array: npt.NDArray[Any], dtype: str) -> bytes:
+    if dtype == "f4":
+        with np.errstate(over="ignore"):  # what does not fit float32 is found below
+            array = array.astype("<f4")
+        if not np.isfinite(array).all():
+            raise NonFiniteResult("the model produced a number that is not finite; nothing is shown")
+    elif array.size:
+        limits = np.iinfo(dtype)
+        if array.min() < limits.min or array.max() > limits.max:
+            raise ValueError(f"{name} has numbers that do not fit {dtype}")
+    return np.ascontiguousarray(array, dtype="<" + dtype).tobytes()

@@ -10,6 +10,7 @@ from collections.abc import MutableMapping
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from unmask.explorer.answers import failure
@@ -22,6 +23,8 @@ LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 CONTENT_SECURITY_POLICY = "; ".join(
     (
         "default-src 'self'",
+        # Pictures that the page makes of itself, to be saved.
+        "img-src 'self' data: blob:",
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
@@ -67,7 +70,9 @@ class Guard:
         try:
             self._check(scope["path"], Headers(scope=scope))
         except Refused as refused:
-            await failure(refused)(scope, receive, send_guarded)
+            answer = failure(refused)
+            refusal = Response(answer.data, answer.status, media_type=answer.media_type)
+            await refusal(scope, receive, send_guarded)
             return
         await self._app(scope, receive, send_guarded)
 

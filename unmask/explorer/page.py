@@ -1,6 +1,4 @@
-"""The built page: ``static/``, made from ``web/`` by its own build and kept in the package."""
-
-from pathlib import Path
+"""The built page as a server sends it."""
 
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
@@ -8,7 +6,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-STATIC = Path(__file__).parent / "static"
+from unmask.explorer.built import STATIC
 
 
 class HashedAssets(StaticFiles):

@@ -1,6 +1,9 @@
 """How an error becomes an answer: its HTTP status and its `Problem`."""
 
-from unmask.errors import InvalidRequest, TextError, TextTooLong, UnmaskError
+import sys
+import traceback
+
+from unmask.errors import InvalidRequest, MissingExtra, TextError, TextTooLong, UnmaskError
 from unmask.explorer.results import Problem
 
 
@@ -13,12 +16,31 @@ class Refused(UnmaskError):
         self.kind = kind
 
 
+def cannot(sentence: str) -> Refused:
+    """Something this model, or this text, has not got; the sentence says what would have."""
+    return Refused(409, "Impossible", sentence)
+
+
+def unexpected(error: BaseException) -> Refused:
+    """A fault of ours, told in the terminal and named to the page in a sentence."""
+    if isinstance(error, MemoryError) or "not enough memory" in str(error):
+        return Refused(
+            507,
+            "OutOfMemory",
+            "this machine's memory was not enough; read a shorter text, or only its beginning",
+        )
+    traceback.print_exception(error, file=sys.stderr)
+    return Refused(500, "InternalError", "the explorer met a fault of its own; its terminal says more")
+
+
 def status_of(error: UnmaskError) -> int:
     """HTTP status: the request's fault is 4xx, the checkpoint's or the machine's is 500."""
     if isinstance(error, Refused):
         return error.status
     if isinstance(error, TextError):
         return 422
+    if isinstance(error, MissingExtra):
+        return 409
     return 400 if isinstance(error, InvalidRequest) else 500
 
 

@@ -1,51 +1,19 @@
 """What the API answers in JSON: frozen dataclasses, and the one place that writes them down.
 
 ``web/src/api/types.ts`` mirrors every class here, name by name; a test compares the two.
-Numbers of attention are not here: they travel as bytes (`unmask.explorer.binary`).
+Arrays of numbers are not here: they travel as bytes (`unmask.explorer.binary`), and the classes whose name
+ends in ``Meta`` describe what stands in the ``meta`` of such bytes.
+Tokens are counted from 0; ranges are half open; characters are code points of the text.
 """
 
 import json
 from dataclasses import asdict, dataclass
+from typing import Any
 
-from unmask.explorer.interface import ExplorableModel, ExplorableView
+import numpy as np
 
-
-@dataclass(frozen=True)
-class ModelInfo:
-    """The model that is being looked at."""
-
-    name: str
-    revision: str | None
-    parameter_count: int
-    layers: int
-    heads: int
-    width: int
-    max_tokens: int | None
-
-
-@dataclass(frozen=True)
-class Token:
-    """One token; ``start`` and ``end`` count code points of the text, both 0 if ``special``."""
-
-    id: int
-    piece: str
-    surface: str
-    start: int
-    end: int
-    special: bool
-
-
-@dataclass(frozen=True)
-class TextRead:
-    """One text as the model reads it. ``id`` names it in later requests."""
-
-    id: str
-    model: str
-    layers: int
-    heads: int
-    total_tokens: int
-    kept_tokens: int
-    tokens: tuple[Token, ...]
+Json = Any
+"""A value that another part defines; the page reads it with types of its own."""
 
 
 @dataclass(frozen=True)
@@ -68,50 +36,253 @@ class Failure:
     error: Problem
 
 
-Result = ModelInfo | TextRead | Failure
+@dataclass(frozen=True)
+class ModelInfo:
+    """One model of this explorer; sizes are 0 and lists empty until ``phase`` is ``ready``.
+
+    ``phase``: waiting, loading, ready or failed (then ``problem`` says why). ``heads`` and ``layer_kinds``
+    have one entry a layer. ``maps``: whether there is any attention to draw; ``no_maps`` says why not.
+    """
+
+    index: int
+    name: str
+    phase: str
+    problem: Problem | None
+    revision: str | None
+    family: str
+    dtype: str
+    parameter_count: int
+    layers: int
+    heads: tuple[int, ...]
+    width: int
+    max_tokens: int | None
+    layer_kinds: tuple[str, ...]
+    can_fill: bool
+    can_classify: bool
+    maps: bool
+    no_maps: str | None
 
 
-def model_info(model: ExplorableModel) -> ModelInfo:
-    """Describe a model."""
-    return ModelInfo(
-        name=model.name,
-        revision=model.revision,
-        parameter_count=model.parameter_count,
-        layers=model.layer_count,
-        heads=model.head_count,
-        width=model.width,
-        max_tokens=model.max_tokens,
-    )
+@dataclass(frozen=True)
+class Limits:
+    """What one answer, and the explorer as a whole, will hold."""
+
+    body_bytes: int
+    values_cells: int
+    tile_cells: int
+    overview_cells: int
+    words: int
+    held_texts: int
+    held_bytes: int
 
 
-def text_read(text_id: str, model: ExplorableModel, view: ExplorableView) -> TextRead:
-    """Describe one text that was read."""
-    encoding = view.encoding
-    tokens = tuple(
-        Token(
-            id=int(encoding.ids[index]),
-            piece=encoding.pieces[index],
-            surface=encoding.surface(index),
-            start=int(encoding.spans[index, 0]),
-            end=int(encoding.spans[index, 1]),
-            special=bool(encoding.special[index]),
-        )
-        for index in range(len(view))
-    )
-    return TextRead(
-        id=text_id,
-        model=model.name,
-        layers=view.layer_count,
-        heads=view.head_count,
-        total_tokens=encoding.total_tokens,
-        kept_tokens=encoding.kept_tokens,
-        tokens=tokens,
-    )
+@dataclass(frozen=True)
+class Session:
+    """What the page meets first. ``versions`` names the packages that computed what is shown."""
+
+    version: str
+    versions: dict[str, str]
+    models: tuple[ModelInfo, ...]
+    limits: Limits
 
 
-def to_json(result: Result) -> bytes:
-    """UTF-8 JSON of a result.
+@dataclass(frozen=True)
+class Token:
+    """One token; ``start`` and ``end`` count code points of its text, both 0 if ``special``.
+
+    ``word`` is its place in `TextRead.words`, if it is of one. ``category``: special, punctuation, word (the
+    first piece of one) or piece (a later one).
+    """
+
+    id: int
+    piece: str
+    surface: str
+    start: int
+    end: int
+    special: bool
+    in_pair: bool
+    word: int | None
+    category: str
+
+
+@dataclass(frozen=True)
+class Word:
+    """One word of the text: its characters, and its tokens ``first`` to ``stop``."""
+
+    surface: str
+    start: int
+    end: int
+    in_pair: bool
+    first: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class TextRead:
+    """One text as a model reads it. ``id`` names it in later requests; ``heads`` has one entry a layer.
+
+    ``note`` says what a reader must know of it, such as that it is longer than any the model was trained on.
+    """
+
+    id: str
+    model: str
+    model_index: int
+    revision: str | None
+    dtype: str
+    text: str
+    pair: str | None
+    text_sha256: str
+    layers: int
+    heads: tuple[int, ...]
+    total_tokens: int
+    kept_tokens: int
+    max_tokens: int | None
+    note: str | None
+    tokens: tuple[Token, ...]
+    words: tuple[Word, ...]
+
+
+@dataclass(frozen=True)
+class StampLine:
+    """One thing that a number depends on."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """What results of a text are made with. ``load``: Python that loads the model; ``date``: in UTC."""
+
+    lines: tuple[StampLine, ...]
+    load: str
+    date: str
+
+
+@dataclass(frozen=True)
+class State:
+    """How far the background work on a text is.
+
+    ``phase``: waiting, reading, measuring, done, stopped or failed. ``readable``: exact values and tiles can
+    be asked for. ``ready``: one entry a layer, whether its statistics are there. ``eta_s`` is None until
+    there is something to go by. ``stated_bytes`` was computed before the work began; ``peak_bytes`` is the
+    most this process has grown by since then, where the system tells.
+    """
+
+    id: str
+    phase: str
+    what: str
+    done: int
+    total: int
+    ready: tuple[bool, ...]
+    readable: bool
+    seconds: float
+    eta_s: float | None
+    peak_bytes: int | None
+    stated_bytes: int
+    problem: Problem | None
+
+
+@dataclass(frozen=True)
+class HeadsMeta:
+    """Of ``heads``: what the classes of keys are called, and the labels that ``label`` counts in.
+
+    ``kinds`` has one entry a layer: softmax, or kernel for the implied weights of linear attention.
+    """
+
+    classes: tuple[str, ...]
+    labels: tuple[str, ...]
+    kinds: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TileMeta:
+    """Of tiles and overviews. A cell stands for ``cell`` x ``cell`` tokens. What a code stands for is fixed:
+    0 is below ``floor`` or not allowed, c of 1..255 is exp(ln floor * (255 - c) / 254)."""
+
+    cell: int
+    tokens: int
+    pool: str
+    weight: str
+    kind: str
+    floor: float
+
+
+@dataclass(frozen=True)
+class ValuesMeta:
+    """Of exact values: which ranges, and what is in them."""
+
+    rows: tuple[int, int]
+    columns: tuple[int, int]
+    weight: str
+    part: str
+    parts: tuple[str, ...]
+    kind: str
+
+
+@dataclass(frozen=True)
+class SinkLayer:
+    """Mean mass by class of key, over a layer's heads; entries as in `Sinks.classes`."""
+
+    layer: int
+    mass: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class SinkToken:
+    """One key: mean mass over all heads, share of heads in which it is above epsilon, and that share by the
+    causal definition."""
+
+    token: int
+    mass: float
+    share: float
+    causal_share: float
+
+
+@dataclass(frozen=True)
+class SinkHead:
+    """The strongest sink of one head. ``type``: no-op, broadcast or neither; `unmask.see.sinks` has the rule.
+
+    ``baseline`` is what an even spread would give it, ``value_norm_ratio`` the norm of its value over the
+    head's median, ``written_share`` its share in what the head writes, by norms.
+    """
+
+    layer: int
+    head: int
+    token: int
+    mass: float
+    causal: float
+    baseline: float
+    value_norm_ratio: float
+    written_share: float
+    type: str
+
+
+@dataclass(frozen=True)
+class Sinks:
+    """Where attention drains. ``baseline`` is what an even spread would give a key, mean over heads;
+    ``layers_ready`` layers are in it. ``tokens`` are those above epsilon in some head, most often first."""
+
+    epsilon: float
+    baseline: float
+    layers_ready: int
+    classes: tuple[str, ...]
+    layers: tuple[SinkLayer, ...]
+    tokens: tuple[SinkToken, ...]
+    heads: tuple[SinkHead, ...]
+
+
+def to_json(result: Any) -> bytes:
+    """UTF-8 JSON of a result (a dataclass, or plain values); a number that is not finite raises ValueError.
 
     Written in ASCII with escapes, because a sentence may quote a text that is not valid Unicode.
     """
-    return json.dumps(asdict(result), allow_nan=False, separators=(",", ":")).encode("ascii")
+    value = asdict(result) if hasattr(result, "__dataclass_fields__") else result
+    return json.dumps(value, allow_nan=False, separators=(",", ":"), default=_plain).encode("ascii")
+
+
+def _plain(value: Any) -> Any:
+    """A number of numpy as Python's own."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} is no JSON value")

@@ -9,17 +9,19 @@ import secrets
 import socket
 import threading
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
 from unmask import optional
 from unmask.errors import InvalidRequest
-from unmask.explorer.interface import ExplorableModel
-from unmask.explorer.texts import HELD_TEXTS
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
+
+    from unmask.explorer.api import Api
+    from unmask.explorer.models import Loader
+    from unmask.loaded import Model
 
 _ADDRESSES = {
     "127.0.0.1": (socket.AF_INET, "127.0.0.1"),
@@ -27,36 +29,58 @@ _ADDRESSES = {
     "::1": (socket.AF_INET6, "::1"),
 }
 
-_HASH_VERSION = "1"
+_HASH_VERSION = "2"
 """Version of the page's state in the address, as in ``web/src/state/url.ts``."""
 
 
-def make_app(model: ExplorableModel, token: str, *, port: int, held_texts: int = HELD_TEXTS) -> "Starlette":
+def make_app(
+    models: "Model | Sequence[Model | tuple[str, Loader]]",
+    token: str,
+    *,
+    port: int,
+    held_texts: int | None = None,
+    held_bytes: int | None = None,
+) -> "Starlette":
     """The explorer as an ASGI application that answers under ``http://127.0.0.1:port`` only.
 
-    ``token`` must be sent with every request to the API in the header ``X-Unmask-Token``.
-    ``held_texts`` is how many texts stay in memory.
+    Args:
+        models: one, or several: loaded, or each a name and a function that loads it in the background. The
+            first is that of a new text.
+        token: must be sent with every request to the API, in the header ``X-Unmask-Token``.
+        port: as in its address.
+        held_texts: how many texts stay in memory; None is 8.
+        held_bytes: how much they may hold together; None is 2 GiB.
     """
     optional.require("explorer")
     from unmask.explorer.application import build_app
 
-    return build_app(model, token, port, held_texts)
+    def make() -> "Api":
+        from unmask.explorer.api import Api
+
+        given: Sequence[Model | tuple[str, Loader]]
+        given = models if isinstance(models, Sequence) else [models]
+        limits = {"held_texts": held_texts, "held_bytes": held_bytes}
+        return Api(given, **{name: limit for name, limit in limits.items() if limit is not None})
+
+    return build_app(make, token, port)
 
 
 def serve(
-    model: ExplorableModel,
+    models: "Model | Sequence[Model | tuple[str, Loader]]",
     *,
     host: str = "127.0.0.1",
     port: int = 0,
     text: str | None = None,
     open_browser: bool = False,
     on_ready: Callable[[str], None] | None = None,
+    held_bytes: int | None = None,
 ) -> None:
     """Serve the explorer until interrupted.
 
-    ``host`` must be a loopback address; ``port`` 0 takes a free one. ``on_ready`` gets the address
-    to open once it answers; it holds the token of this launch. ``text`` is read when the page
-    opens. Raises `InvalidRequest` for another host or a port that is taken.
+    ``models`` and ``held_bytes`` are as in `make_app`; the page is there before models are loaded. ``host``
+    must be a loopback address; ``port`` 0 takes a free one. ``on_ready`` gets the address to open once it
+    answers; it holds the token of this launch. ``text`` is read when the page opens. Raises `InvalidRequest`
+    for another host or a port that is taken.
     """
     optional.require("explorer")
     import uvicorn
@@ -65,12 +89,15 @@ def serve(
     token = secrets.token_urlsafe(24)
     bound_port: int = listening.getsockname()[1]
     url = _address(host, bound_port, token, text)
+    app = make_app(models, token, port=bound_port, held_bytes=held_bytes)
     config = uvicorn.Config(
-        make_app(model, token, port=bound_port),
+        app,
         log_level="warning",
         access_log=False,
         server_header=False,
         lifespan="off",
+        # Requests that wait for a model must not hold up the end.
+        timeout_graceful_shutdown=1,
     )
     if on_ready is not None:
         on_ready(url)
@@ -84,6 +111,7 @@ def serve(
         return
     finally:
         listening.close()
+        app.state.opening.close()
 
 
 def _listen(host: str, port: int) -> socket.socket:

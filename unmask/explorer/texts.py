@@ -1,69 +1,94 @@
-"""The texts that were read lately: a bounded store, and the one thread that asks the model."""
+"""The texts that were read lately: a store bounded by number and by memory."""
 
-import asyncio
 import hashlib
+import threading
 from collections import OrderedDict
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
 
-from unmask.explorer.interface import ExplorableModel, ExplorableView
+from unmask.explorer.models import Models, Place
 from unmask.explorer.problems import Refused
-from unmask.text.encoding import TooLong
-
-Answer = TypeVar("Answer")
+from unmask.explorer.reading import Reading
+from unmask.explorer.worker import Worker
+from unmask.text import TooLong
 
 HELD_TEXTS = 8
-"""Texts held unless said otherwise; each keeps its queries and keys, some megabytes."""
+"""Texts held unless said otherwise."""
+HELD_BYTES = 2 << 30
+"""What they may hold together unless said otherwise: 2 GiB, three times 8,192 tokens of ModernBERT-base."""
 
 
 class Texts:
-    """Views of the last ``limit`` texts; the one unused for longest leaves first.
+    """The last ``held_texts`` texts, of ``held_bytes`` together; the one unused for longest leaves first.
 
-    All model work goes through `work`, a single thread: the event loop stays free, and a model
-    never runs twice at once.
+    The id of a text depends only on the model, the text and how it was to be read. A page whose text has
+    left, or whose server was started again, posts it once more and goes on under the same id.
     """
 
-    def __init__(self, model: ExplorableModel, limit: int) -> None:
-        self._model = model
-        self._limit = limit
-        self._views: OrderedDict[str, ExplorableView] = OrderedDict()
-        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="unmask-explorer")
+    def __init__(self, models: Models, worker: Worker, held_texts: int, held_bytes: int) -> None:
+        self.held_texts, self.held_bytes = held_texts, held_bytes
+        self._models = models
+        self._worker = worker
+        self._held: OrderedDict[str, Reading] = OrderedDict()
+        self._lock = threading.Lock()
 
-    async def work(self, task: Callable[[], Answer]) -> Answer:
-        """Run a task in the model's thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._worker, task)
+    def read(self, place: Place, text: str, pair: str | None, too_long: TooLong) -> Reading:
+        """Begin to read a text, or find it among those held.
 
-    async def read(self, text: str, too_long: TooLong) -> tuple[str, ExplorableView]:
-        """Read a text, or find it among those read before. Returns its id and its view.
-
-        The id depends only on the model, the text and ``too_long``: a page whose text has left
-        the store posts it again and goes on under the same id.
+        Raises:
+            TextError: it cannot be read.
+            Refused: the model is not there, or the text needs more memory than the explorer may hold.
         """
-        text_id = self._name(text, too_long)
-        view = self._views.get(text_id)
-        if view is None:
-            view = await self.work(lambda: self._model.attention(text, too_long=too_long))
-        self._views[text_id] = view
-        self._views.move_to_end(text_id)
-        while len(self._views) > self._limit:
-            self._views.popitem(last=False)
-        return text_id, view
+        model = place.need()
+        text_id = _name(place, text, pair, too_long)
+        with self._lock:
+            if text_id in self._held:
+                self._held.move_to_end(text_id)
+                return self._held[text_id]
+        encoding = model.tokenizer.encode(text, pair, max_tokens=model.max_tokens, too_long=too_long)
+        reading = Reading(text_id, place, encoding, self._worker)
+        if reading.stated_bytes > self.held_bytes:
+            raise Refused(
+                507,
+                "TooLarge",
+                f"this text's {len(reading):,} tokens need {reading.stated_bytes / 1e9:.1f} GB of memory and "
+                f"the explorer may hold {self.held_bytes / 1e9:.1f} GB; give a shorter text, or start it "
+                "with a larger --memory",
+            )
+        with self._lock:
+            first = self._held.setdefault(text_id, reading)
+            if first is reading:
+                reading.go()
+                self._make_room()
+            return first
 
-    def get(self, text_id: str) -> ExplorableView:
-        """The view of a text; `Refused` with 404 when it has left the store."""
-        view = self._views.get(text_id)
-        if view is None:
-            raise Refused(404, "UnknownText", "this text is no longer held; send it again")
-        self._views.move_to_end(text_id)
-        return view
+    def get(self, text_id: str) -> Reading:
+        """A text that is held; `Refused` with 404 when it is not."""
+        with self._lock:
+            reading = self._held.get(text_id)
+            if reading is None:
+                raise Refused(404, "UnknownText", "this text is no longer held; send it again")
+            self._held.move_to_end(text_id)
+            return reading
 
     def forget(self, text_id: str) -> None:
-        """Drop a text, held or not."""
-        self._views.pop(text_id, None)
+        """Drop a text, held or not; what is being done with it stops."""
+        with self._lock:
+            reading = self._held.pop(text_id, None)
+        if reading is not None:
+            reading.stop()
 
-    def _name(self, text: str, too_long: TooLong) -> str:
-        parts = (self._model.name, self._model.revision or "", too_long, text)
-        # A lone surrogate has no UTF-8 form; the model is the one to refuse it, in a sentence.
-        data = "\0".join(parts).encode("utf-8", "surrogatepass")
-        return hashlib.sha256(data).hexdigest()[:24]
+    def _make_room(self) -> None:
+        while len(self._held) > 1 and (len(self._held) > self.held_texts or self._bytes() > self.held_bytes):
+            _, reading = self._held.popitem(last=False)
+            reading.stop()
+
+    def _bytes(self) -> int:
+        return sum(reading.stated_bytes for reading in self._held.values())
+
+
+def _name(place: Place, text: str, pair: str | None, too_long: TooLong) -> str:
+    model = place.need()
+    # Two places may hold one model in two number formats.
+    parts = (model.name, model.revision or "", model.dtype, too_long, text, *([] if pair is None else [pair]))
+    # A lone surrogate has no UTF-8 form; the model is the one to refuse it, in a sentence.
+    data = "\0".join(parts).encode("utf-8", "surrogatepass")
+    return hashlib.sha256(data).hexdigest()[:24]

@@ -4,14 +4,24 @@ import { COLOURS, palette, type Tone } from '../src/draw/colour';
 import { curve, flowRows, largest, WHOLE_TEXT } from '../src/draw/flow';
 import {
   cellAt,
+  coarsestLevel,
   contentSize,
+  fittedZoom,
+  held,
   layoutMap,
+  levelOf,
   reveal,
+  scaleOf,
   type Space,
   tickStep,
   visible,
+  zoomsOf,
 } from '../src/draw/layout';
-import { colourCode, LOG_FLOOR, SCALES, ticks } from '../src/draw/scale';
+import { codeOf, colourCode, colourIndexes, FLOOR, pixelTable, probabilityOf, SCALES, ticks } from '../src/draw/scale';
+import { stacked } from '../src/draw/stack';
+import { PAGE, pageOf } from '../src/draw/strip';
+import { codeAt, nameOf, placesIn } from '../src/draw/tiles';
+import { trace } from '../src/draw/trace';
 import {
   exactWords,
   probabilityWords,
@@ -34,17 +44,40 @@ describe('scale', () => {
     }
   });
 
-  it('has its first colour up to the floor of the logarithm', () => {
-    expect(colourCode('log', LOG_FLOOR)).toBe(0);
-    expect(colourCode('log', 0.01)).toBe(128);
+  it('reads every code as the probability it stands for', () => {
+    expect([0, 1, 255].map(probabilityOf)).toEqual([0, expect.closeTo(FLOOR, 12), 1]);
+    for (let code = 0; code <= 255; code++) expect(codeOf(probabilityOf(code) * 1.0000001)).toBe(code);
+    expect([0.5e-6, Number.NaN, 2].map(codeOf)).toEqual([0, 0, 255]);
+    // Neighbouring codes are 5.6 % apart.
+    expect(probabilityOf(100) / probabilityOf(99)).toBeCloseTo(Math.exp(Math.log(1e6) / 254), 9);
+  });
+
+  it('strengthens and hides by the table alone', () => {
+    const plain = colourIndexes({ scale: 'linear', gain: 0, clip: 0 });
+    const strong = colourIndexes({ scale: 'linear', gain: 2, clip: 0 });
+    const code = codeOf(0.1);
+    expect(plain[code]).toBe(colourCode('linear', probabilityOf(code)));
+    expect(strong[code]).toBe(colourCode('linear', 4 * probabilityOf(code)));
+    expect(strong[codeOf(0.5)]).toBe(255);
+    const clipped = colourIndexes({ scale: 'log', gain: 0, clip: 100 });
+    expect([clipped[99], clipped[100]]).toEqual([0, colourCode('log', probabilityOf(100))]);
+    expect(plain[0]).toBe(0);
+  });
+
+  it('makes pixels of the colours, red first', () => {
+    const colours = palette('light');
+    const table = pixelTable(colours, { scale: 'sqrt', gain: 0, clip: 0 });
+    const bytes = new Uint8Array(Uint32Array.of(table[255] as number).buffer);
+    expect([...bytes]).toEqual([...colours.subarray(-3), 255]);
   });
 
   it('places its marks in order', () => {
     for (const scale of SCALES) {
       const places = ticks(scale).map((tick) => tick.place);
       expect(places).toEqual([...places].sort((a, b) => a - b));
-      expect([places[0], places.at(-1)]).toEqual([0, 1]);
+      expect([places[0], places.at(-1)]).toEqual([0, expect.closeTo(1, 12)]);
     }
+    expect(ticks('linear', 2).at(-1)?.label).toBe('≥ 0.25');
   });
 });
 
@@ -81,59 +114,141 @@ describe('colour', () => {
   });
 });
 
-const space: Space = { tokens: 10, width: 600, height: 500, ratio: 1, zoom: 0, nameWidth: 40 };
+const space: Space = { tokens: 10, width: 600, height: 500, ratio: 1, zoom: null, nameWidth: 40 };
 
 describe('layout', () => {
-  it('has whole cells and fits', () => {
+  it('has cells of whole pixels, and fits', () => {
     for (const ratio of [1, 1.25, 2]) {
-      for (const tokens of [1, 2, 10, 64, 200, 400]) {
+      for (const tokens of [1, 2, 10, 64, 200, 400, 3000, 8192]) {
         const layout = layoutMap({ ...space, tokens, ratio });
         const size = contentSize(layout);
         expect(Number.isInteger(layout.cell) && layout.cell >= 1).toBe(true);
-        expect(Math.min(size.width / space.width, size.height / space.height)).toBeLessThan(1.01);
+        expect(layout.level).toBeLessThanOrEqual(coarsestLevel(tokens));
+        expect(size.width <= space.width && size.height <= space.height).toBe(true);
       }
     }
+  });
+
+  it('has steps of half an octave', () => {
+    for (let zoom = -12; zoom < 12; zoom++) {
+      const grown = scaleOf(zoom + 1) / scaleOf(zoom);
+      expect(grown === 1.5 || Math.abs(grown - 4 / 3) < 1e-12).toBe(true);
+      expect(Number.isInteger(scaleOf(zoom) * 2 ** levelOf(zoom))).toBe(true);
+    }
+    expect([0, 2, 3, -1, -2].map(levelOf)).toEqual([0, 0, 0, 2, 1]);
+  });
+
+  it('offers only zooms whose tiles there are', () => {
+    expect(zoomsOf(200)).toEqual([0, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
+    expect(zoomsOf(8192)[0]).toBe(-10);
   });
 
   it('names tokens only where a name has room', () => {
     expect(layoutMap(space).named).toBe(true);
     expect(layoutMap({ ...space, tokens: 100 }).named).toBe(false);
-    expect(layoutMap({ ...space, tokens: 100, zoom: 3 }).named).toBe(true);
+    expect(layoutMap({ ...space, tokens: 100, zoom: 10 }).named).toBe(true);
   });
 
-  it('never shrinks a cell when zoomed', () => {
-    for (const tokens of [3, 30, 38, 40, 100, 512, 5000]) {
+  it('is never smaller than fitted', () => {
+    for (const tokens of [3, 100, 512, 5000]) {
+      const fitted = layoutMap({ ...space, tokens, zoom: fittedZoom({ ...space, tokens }) });
       let before = 0;
-      for (let zoom = 0; zoom <= 5; zoom++) {
-        const { cell } = layoutMap({ ...space, tokens, zoom });
-        expect(cell).toBeGreaterThanOrEqual(before);
-        before = cell;
+      for (let zoom = -12; zoom <= 12; zoom++) {
+        const { scale } = layoutMap({ ...space, tokens, zoom });
+        expect(scale).toBeGreaterThanOrEqual(Math.max(before, fitted.scale));
+        before = scale;
       }
     }
   });
 
   it('finds the cell under a point, scrolled or not', () => {
     const layout = layoutMap({ ...space, tokens: 100, ratio: 2 });
-    const x = (layout.left + 7.5 * layout.cell) / 2;
-    const y = (layout.top + 3.5 * layout.cell) / 2;
+    const x = (layout.left + 7.5 * layout.scale) / 2;
+    const y = (layout.top + 3.5 * layout.scale) / 2;
     expect(cellAt(layout, { x: 0, y: 0 }, x, y)).toEqual({ query: 3, key: 7 });
-    const scroll = { x: 10 * layout.cell, y: 20 * layout.cell };
+    const scroll = { x: 10 * layout.scale, y: 20 * layout.scale };
     expect(cellAt(layout, scroll, x, y)).toEqual({ query: 23, key: 17 });
     expect(cellAt(layout, scroll, 1, y)).toBeNull();
-    expect(cellAt(layout, { x: 95 * layout.cell, y: 0 }, x, y)).toBeNull();
+    expect(cellAt(layout, { x: 95 * layout.scale, y: 0 }, x, y)).toBeNull();
   });
 
-  it('knows what can be seen and brings a token into sight', () => {
-    const layout = { ...layoutMap({ ...space, tokens: 100 }), cell: 10, top: 30 };
+  it('knows what can be seen, brings a token into sight, and holds one under the pointer', () => {
+    const layout = { ...layoutMap({ ...space, tokens: 100, zoom: 6 }), scale: 10, cell: 10, top: 30 };
     expect(visible(layout, layout.top, 0, 130)).toEqual({ start: 0, stop: 10 });
     expect(visible(layout, layout.top, 25, 130)).toEqual({ start: 2, stop: 13 });
     expect(reveal(layout, layout.top, 0, 130, 5)).toBe(0);
     expect(reveal(layout, layout.top, 0, 130, 12)).toBe(30);
     expect(reveal(layout, layout.top, 300, 130, 12)).toBe(120);
+    expect(held(layout, 40, 100)).toBe(300);
+    expect(held(layout, 4, 100)).toBe(0);
   });
 
   it('numbers an axis in round steps', () => {
-    expect([1, 4, 11].map((cell) => tickStep({ ...layoutMap(space), cell }))).toEqual([50, 10, 5]);
+    expect([1, 4, 11].map((scale) => tickStep({ ...layoutMap(space), scale }))).toEqual([50, 20, 5]);
+  });
+});
+
+describe('tiles', () => {
+  const layout = layoutMap({ ...space, tokens: 2000, zoom: 2 });
+
+  it('are those in the window, the middle first', () => {
+    const places = placesIn(layout, { x: 0, y: 600 }, layout.left + 600, layout.top + 300);
+    expect(places.map(nameOf).sort()).toEqual(['0/1/0', '0/1/1']);
+    const large = placesIn(layout, { x: 0, y: 0 }, 1600, 1600);
+    expect(large.map(nameOf)[0]).toBe('0/1/1');
+    expect(new Set(large.map(nameOf)).size).toBe(large.length);
+  });
+
+  it('end with the text', () => {
+    const places = placesIn(layout, { x: 3900, y: 3900 }, 5000, 5000);
+    expect(Math.max(...places.map(({ x }) => x))).toBe(Math.ceil(2000 / 256) - 1);
+  });
+
+  it('give the code of a token at any level', () => {
+    const codes = Uint8Array.from({ length: 16 }, (_, at) => at);
+    const here = new Map([['1/0/0', { level: 1, y: 0, x: 0, rows: 4, columns: 4, codes }]]);
+    expect(codeAt(here, 1, 3, 5)).toBe(1 * 4 + 2);
+    expect(codeAt(here, 0, 3, 5)).toBeUndefined();
+  });
+});
+
+describe('trace', () => {
+  // Three tokens; every query's two strongest keys.
+  const step = { keys: [1, 2, 0, 2, 0, 1], values: [0.6, 0.3, 0.5, 0.5, 0.9, 0.1], width: 2 };
+
+  it('multiplies along ways and adds over them', () => {
+    const [first, second] = trace(0, [step, step], 2, 0);
+    expect(first?.nodes).toEqual([{ token: 1, mass: 0.6 }, { token: 2, mass: 0.3 }]);
+    const masses = new Map(second?.nodes.map(({ token, mass }) => [token, mass]));
+    expect(masses.get(0)).toBeCloseTo(0.6 * 0.5 + 0.3 * 0.9, 12);
+    expect(masses.get(2)).toBeCloseTo(0.6 * 0.5, 12);
+    expect(masses.get(1)).toBeCloseTo(0.3 * 0.1, 12);
+  });
+
+  it('keeps to the number of edges and to the least', () => {
+    expect(trace(0, [step], 1, 0)[0]?.edges).toHaveLength(1);
+    expect(trace(0, [step], 2, 0.5)[0]?.nodes).toEqual([{ token: 1, mass: 0.6 }]);
+  });
+});
+
+describe('stacked bars', () => {
+  it('fill the bar whatever the masses sum to', () => {
+    const { layers } = stacked(['a', 'b'], [{ layer: 3, mass: [0.9, 0.3] }]);
+    expect(layers[0]?.parts.map(({ share }) => share)).toEqual([0.75, 0.25]);
+    expect(layers[0]?.parts[1]?.from).toBe(0.75);
+  });
+});
+
+describe('pages of a long text', () => {
+  const parts = Array.from({ length: 5 * PAGE }, (_, at) => ({
+    token: at % 2 === 0 ? at / 2 : null, text: String(at), special: false, cut: false,
+  }));
+
+  it('hold everything once, in order', () => {
+    const pages = [0, 1, 2].flatMap((page) => pageOf(parts, page));
+    expect(pages.map(({ text }) => text)).toEqual(parts.map(({ text }) => text));
+    expect(pageOf(parts, 1).filter(({ token }) => token !== null)).toHaveLength(PAGE);
+    expect(pageOf(parts.slice(0, 9), 0)).toHaveLength(9);
   });
 });
 
@@ -165,7 +280,7 @@ describe('flow', () => {
 });
 
 function token(surface: string, start: number, end: number, special = false): Token {
-  return { id: 0, piece: surface, surface, start, end, special };
+  return { id: 0, piece: surface, surface, start, end, special, in_pair: false, word: 0, category: 'word' };
 }
 
 describe('words', () => {
@@ -177,6 +292,7 @@ describe('words', () => {
     const text = '🙂 a  b!';
     const found = segments(
       text,
+      '',
       [token('[CLS]', 0, 0, true), token('🙂', 0, 1), token('a', 2, 3), token('b', 5, 6), token('!', 6, 7), token('[SEP]', 0, 0, true)],
       false,
     );
@@ -184,8 +300,14 @@ describe('words', () => {
     expect(found.map((part) => part.token)).toEqual([0, 1, null, 2, null, 3, 4, 5]);
   });
 
+  it('shows a pair as two texts, each with its own offsets', () => {
+    const second = { ...token('c', 1, 2), in_pair: true };
+    const found = segments('a b', ' c!', [token('a', 0, 1), token('b', 2, 3), token('[SEP]', 0, 0, true), second], false);
+    expect(found.map((part) => part.text)).toEqual(['a', ' ', 'b', '[SEP]', ' ', 'c', '!']);
+  });
+
   it('marks what was cut, behind the closing special token', () => {
-    const found = segments('a b c ', [token('a', 0, 1), token('[SEP]', 0, 0, true)], true);
+    const found = segments('a b c ', '', [token('a', 0, 1), token('[SEP]', 0, 0, true)], true);
     expect(found.map((part) => [part.text, part.cut])).toEqual([
       ['a', false],
       ['[SEP]', false],
@@ -194,7 +316,7 @@ describe('words', () => {
   });
 
   it('shows tokens that share characters, and spaces inside a token', () => {
-    const found = segments('🙂 x', [token('🙂', 0, 1), token('🙂', 0, 1), token(' x', 1, 3)], false);
+    const found = segments('🙂 x', '', [token('🙂', 0, 1), token('🙂', 0, 1), token(' x', 1, 3)], false);
     expect(found.map((part) => part.text)).toEqual(['🙂', '🙂', '␣x']);
   });
 

@@ -1,35 +1,80 @@
-/** Attention as bytes, as in unmask/explorer/binary.py: a 16-byte header, then float32 values. */
+/** Arrays as bytes, the container "UMK2"; unmask/explorer/binary.py describes it. */
 
-const MAGIC = 0x314b4d55; // "UMK1", little-endian
-const HEADER_BYTES = 16;
+const MAGIC = 0x324b4d55; // "UMK2", little-endian
 
-/** What the values of an answer are, and how many stand in a cell. */
-export const KINDS = {
-  probabilities: { code: 1, perCell: 1 },
-  heads: { code: 2, perCell: 3 },
-} as const;
-
-/** Values in row order: `rows` x `columns` cells. */
-export interface Grid {
-  rows: number;
-  columns: number;
-  values: Float32Array;
+/** Numbers in row order, with the length of each axis. */
+export interface NumberArray<Data extends Numbers = Numbers> {
+  shape: number[];
+  data: Data;
 }
 
-/** Reads an answer of the given kind; throws on anything else. */
-export function decode(buffer: ArrayBuffer, kind: keyof typeof KINDS): Grid {
-  const { code, perCell } = KINDS[kind];
-  if (buffer.byteLength < HEADER_BYTES) throw new RangeError('the answer is cut short');
-  const header = new DataView(buffer);
-  const rows = header.getUint32(4, true);
-  const columns = header.getUint32(8, true);
-  if (header.getUint32(0, true) !== MAGIC || header.getUint32(12, true) !== code) {
-    throw new RangeError(`the answer is not ${kind}`);
+export type Numbers = Uint8Array | Int32Array | Float32Array;
+
+export interface Arrays<Meta = Record<string, unknown>> {
+  arrays: Map<string, NumberArray>;
+  meta: Meta;
+}
+
+interface Described {
+  name: string;
+  dtype: string;
+  shape: number[];
+  offset: number;
+}
+
+/** Reads a container; throws on anything else. The arrays are views of `buffer`, not copies. */
+export function decode<Meta = Record<string, unknown>>(buffer: ArrayBuffer): Arrays<Meta> {
+  if (buffer.byteLength < 8) throw new RangeError('the answer is cut short');
+  const view = new DataView(buffer);
+  if (view.getUint32(0, true) !== MAGIC) throw new RangeError('the answer holds no arrays');
+  const start = 8 + view.getUint32(4, true);
+  if (start > buffer.byteLength) throw new RangeError('the answer is cut short');
+  const text = new TextDecoder().decode(new Uint8Array(buffer, 8, start - 8));
+  const header = JSON.parse(text) as { arrays: Described[]; meta: Meta };
+  const arrays = new Map<string, NumberArray>();
+  for (const one of header.arrays) {
+    arrays.set(one.name, { shape: one.shape, data: read(buffer, start + one.offset, one) });
   }
-  const count = rows * columns * perCell;
-  if (buffer.byteLength !== HEADER_BYTES + 4 * count) {
-    throw new RangeError('the answer is not as long as its header says');
+  return { arrays, meta: header.meta };
+}
+
+/** The array of a name; throws where the answer has none. */
+export function arrayOf(answer: Arrays<unknown>, name: string): NumberArray {
+  const found = answer.arrays.get(name);
+  if (!found) throw new RangeError(`the answer has no array ${name}`);
+  return found;
+}
+
+/** The array of a name as float32; throws where there is none or it is of another type. */
+export function floatsOf(answer: Arrays<unknown>, name: string): NumberArray<Float32Array> {
+  const { shape, data } = arrayOf(answer, name);
+  if (!(data instanceof Float32Array)) throw new RangeError(`the array ${name} is not float32`);
+  return { shape, data };
+}
+
+/** The array of a name as uint8, likewise. */
+export function bytesOf(answer: Arrays<unknown>, name: string): NumberArray<Uint8Array> {
+  const { shape, data } = arrayOf(answer, name);
+  if (!(data instanceof Uint8Array)) throw new RangeError(`the array ${name} is not uint8`);
+  return { shape, data };
+}
+
+/** The array of a name as int32, likewise. */
+export function integersOf(answer: Arrays<unknown>, name: string): NumberArray<Int32Array> {
+  const { shape, data } = arrayOf(answer, name);
+  if (!(data instanceof Int32Array)) throw new RangeError(`the array ${name} is not int32`);
+  return { shape, data };
+}
+
+function read(buffer: ArrayBuffer, offset: number, { name, dtype, shape }: Described): Numbers {
+  const count = shape.reduce((product, length) => product * length, 1);
+  const size = dtype === 'u1' ? 1 : 4;
+  if (offset + count * size > buffer.byteLength) {
+    throw new RangeError(`the array ${name} is longer than the answer`);
   }
-  // Float32Array reads in the machine's order; every machine a browser runs on is little-endian.
-  return { rows, columns, values: new Float32Array(buffer, HEADER_BYTES, count) };
+  // Typed arrays read in the machine's order; every machine a browser runs on is little-endian.
+  if (dtype === 'u1') return new Uint8Array(buffer, offset, count);
+  if (dtype === 'i4') return new Int32Array(buffer, offset, count);
+  if (dtype === 'f4') return new Float32Array(buffer, offset, count);
+  throw new RangeError(`the array ${name} has the unknown type ${dtype}`);
 }

@@ -1,35 +1,10 @@
-/** The typed results of the API, as in unmask/explorer/results.py; a test compares the two. */
+/** The typed results of the API, as in unmask/explorer/results.py and findings.py; a test compares them. */
 
-export interface ModelInfo {
-  name: string;
-  revision: string | null;
-  parameter_count: number;
-  layers: number;
-  heads: number;
-  width: number;
-  max_tokens: number | null;
-}
-
-/** `start` and `end` count code points of the text, not UTF-16 units; both 0 if `special`. */
-export interface Token {
-  id: number;
-  piece: string;
-  surface: string;
-  start: number;
-  end: number;
-  special: boolean;
-}
-
-export interface TextRead {
-  id: string;
-  model: string;
-  layers: number;
-  heads: number;
-  total_tokens: number;
-  kept_tokens: number;
-  tokens: Token[];
-}
-
+/**
+ * Why a request was refused: a kind for programs, a sentence for people.
+ *
+ * `total_tokens` and `max_tokens` are set when a text is too long.
+ */
 export interface Problem {
   kind: string;
   sentence: string;
@@ -37,6 +12,504 @@ export interface Problem {
   max_tokens: number | null;
 }
 
+/** The body of every answer that is not a success. */
 export interface Failure {
   error: Problem;
+}
+
+/**
+ * One model of this explorer; sizes are 0 and lists empty until `phase` is `ready`.
+ *
+ * `phase`: waiting, loading, ready or failed (then `problem` says why). `heads` and `layer_kinds`
+ * have one entry a layer. `maps`: whether there is any attention to draw; `no_maps` says why not.
+ */
+export interface ModelInfo {
+  index: number;
+  name: string;
+  phase: string;
+  problem: Problem | null;
+  revision: string | null;
+  family: string;
+  dtype: string;
+  parameter_count: number;
+  layers: number;
+  heads: number[];
+  width: number;
+  max_tokens: number | null;
+  layer_kinds: string[];
+  can_fill: boolean;
+  can_classify: boolean;
+  maps: boolean;
+  no_maps: string | null;
+}
+
+/** What one answer, and the explorer as a whole, will hold. */
+export interface Limits {
+  body_bytes: number;
+  values_cells: number;
+  tile_cells: number;
+  overview_cells: number;
+  words: number;
+  held_texts: number;
+  held_bytes: number;
+}
+
+/** What the page meets first. `versions` names the packages that computed what is shown. */
+export interface Session {
+  version: string;
+  versions: Record<string, string>;
+  models: ModelInfo[];
+  limits: Limits;
+}
+
+/**
+ * One token; `start` and `end` count code points of its text, both 0 if `special`.
+ *
+ * `word` is its place in `TextRead.words`, if it is of one. `category`: special, punctuation, word (the
+ * first piece of one) or piece (a later one).
+ */
+export interface Token {
+  id: number;
+  piece: string;
+  surface: string;
+  start: number;
+  end: number;
+  special: boolean;
+  in_pair: boolean;
+  word: number | null;
+  category: string;
+}
+
+/** One word of the text: its characters, and its tokens `first` to `stop`. */
+export interface Word {
+  surface: string;
+  start: number;
+  end: number;
+  in_pair: boolean;
+  first: number;
+  stop: number;
+}
+
+/**
+ * One text as a model reads it. `id` names it in later requests; `heads` has one entry a layer.
+ *
+ * `note` says what a reader must know of it, such as that it is longer than any the model was trained on.
+ */
+export interface TextRead {
+  id: string;
+  model: string;
+  model_index: number;
+  revision: string | null;
+  dtype: string;
+  text: string;
+  pair: string | null;
+  text_sha256: string;
+  layers: number;
+  heads: number[];
+  total_tokens: number;
+  kept_tokens: number;
+  max_tokens: number | null;
+  note: string | null;
+  tokens: Token[];
+  words: Word[];
+}
+
+/** One thing that a number depends on. */
+export interface StampLine {
+  name: string;
+  value: string;
+}
+
+/** What results of a text are made with. `load`: Python that loads the model; `date`: in UTC. */
+export interface Stamp {
+  lines: StampLine[];
+  load: string;
+  date: string;
+}
+
+/**
+ * How far the background work on a text is.
+ *
+ * `phase`: waiting, reading, measuring, done, stopped or failed. `readable`: exact values and tiles can
+ * be asked for. `ready`: one entry a layer, whether its statistics are there. `eta_s` is None until
+ * there is something to go by. `stated_bytes` was computed before the work began; `peak_bytes` is the
+ * most this process has grown by since then, where the system tells.
+ */
+export interface State {
+  id: string;
+  phase: string;
+  what: string;
+  done: number;
+  total: number;
+  ready: boolean[];
+  readable: boolean;
+  seconds: number;
+  eta_s: number | null;
+  peak_bytes: number | null;
+  stated_bytes: number;
+  problem: Problem | null;
+}
+
+/**
+ * Of `heads`: what the classes of keys are called, and the labels that `label` counts in.
+ *
+ * `kinds` has one entry a layer: softmax, or kernel for the implied weights of linear attention.
+ */
+export interface HeadsMeta {
+  classes: string[];
+  labels: string[];
+  kinds: string[];
+}
+
+/**
+ * Of tiles and overviews. A cell stands for `cell` x `cell` tokens. What a code stands for is fixed:
+ * 0 is below `floor` or not allowed, c of 1..255 is exp(ln floor * (255 - c) / 254).
+ */
+export interface TileMeta {
+  cell: number;
+  tokens: number;
+  pool: string;
+  weight: string;
+  kind: string;
+  floor: number;
+}
+
+/** Of exact values: which ranges, and what is in them. */
+export interface ValuesMeta {
+  rows: [number, number];
+  columns: [number, number];
+  weight: string;
+  part: string;
+  parts: string[];
+  kind: string;
+}
+
+/** Mean mass by class of key, over a layer's heads; entries as in `Sinks.classes`. */
+export interface SinkLayer {
+  layer: number;
+  mass: number[];
+}
+
+/**
+ * One key: mean mass over all heads, share of heads in which it is above epsilon, and that share by the
+ * causal definition.
+ */
+export interface SinkToken {
+  token: number;
+  mass: number;
+  share: number;
+  causal_share: number;
+}
+
+/**
+ * The strongest sink of one head. `type`: no-op, broadcast or neither; `unmask.see.sinks` has the rule.
+ *
+ * `baseline` is what an even spread would give it, `value_norm_ratio` the norm of its value over the
+ * head's median, `written_share` its share in what the head writes, by norms.
+ */
+export interface SinkHead {
+  layer: number;
+  head: number;
+  token: number;
+  mass: number;
+  causal: number;
+  baseline: number;
+  value_norm_ratio: number;
+  written_share: number;
+  type: string;
+}
+
+/**
+ * Where attention drains. `baseline` is what an even spread would give a key, mean over heads;
+ * `layers_ready` layers are in it. `tokens` are those above epsilon in some head, most often first.
+ */
+export interface Sinks {
+  epsilon: number;
+  baseline: number;
+  layers_ready: number;
+  classes: string[];
+  layers: SinkLayer[];
+  tokens: SinkToken[];
+  heads: SinkHead[];
+}
+
+/** A measure when the senses are dealt out at random, many times. */
+export interface Null {
+  mean: number;
+  high: number;
+  p: number;
+}
+
+/** How far apart the senses of one word are at one depth. */
+export interface SenseLayer {
+  layer: number;
+  within: number;
+  across: number;
+  margin: Estimate;
+  margin_null: Null;
+  accuracy: Estimate;
+  accuracy_null: Null | null;
+  silhouette: number | null;
+}
+
+/** The senses of a word at every depth. */
+export interface SenseReport {
+  word: string;
+  senses: string[];
+  counts: number[];
+  control: string;
+  permutations: number;
+  seed: number;
+  layers: SenseLayer[];
+  random: SenseLayer[] | null;
+}
+
+/**
+ * A number, its 95 % interval and the points it stands on; or none of these and the reason.
+ *
+ * `low` and `high` are None where `value` is, and where no interval was asked for.
+ */
+export interface Estimate {
+  value: number | null;
+  low: number | null;
+  high: number | null;
+  n: number;
+  reason: string | null;
+}
+
+/** The cloud of token vectors at one depth. Dimensions are counts of directions; the rest is named. */
+export interface LayerGeometry {
+  layer: number;
+  n: number;
+  tokens: number;
+  distinct: number;
+  width: number;
+  two_nn: Estimate;
+  two_nn_slope: Estimate;
+  gride: ScaleEstimate[];
+  mle: Estimate;
+  mle_band: [number, number] | null;
+  participation_ratio: Estimate;
+  iso_score: Estimate;
+  effective_rank: Estimate;
+  anisotropy: Estimate;
+  anisotropy_without: WithoutDirections[];
+  top_coordinate: number | null;
+  top_coordinate_share: number | null;
+  residual: Estimate;
+  norm: Estimate;
+  shuffled: Shuffled | null;
+}
+
+/** The dimension seen at one scale (GRIDE): from each point's k-th and 2k-th neighbours. */
+export interface ScaleEstimate {
+  k: number;
+  radius: number | null;
+  dimension: Estimate;
+}
+
+/**
+ * The same measures after every coordinate was shuffled among the tokens on its own.
+ *
+ * Means and spreads of single coordinates stay as they are, and what ties coordinates together is gone.
+ * A measure that hardly moves here says something about single coordinates only.
+ */
+export interface Shuffled {
+  two_nn: Estimate;
+  participation_ratio: Estimate;
+  effective_rank: Estimate;
+  anisotropy: Estimate;
+}
+
+/** Anisotropy after the `k` directions that hold most of the squared length are taken out. */
+export interface WithoutDirections {
+  k: number;
+  anisotropy: Estimate;
+}
+
+/** A word of the text and the pieces it became. */
+export interface SplitWord {
+  text: string;
+  pieces: string[];
+  times: number;
+}
+
+/**
+ * What a tokenizer made of the words of one text.
+ *
+ * Words are those of `unmask.see.words.words` that hold a letter or digit. Special tokens are in none of
+ * the figures; characters are code points and do not count white space.
+ */
+export interface VocabularyFit {
+  words: number;
+  pieces: number;
+  pieces_per_word: number;
+  continued_share: number;
+  characters_per_piece: number;
+  unknown_share: number;
+  single_share: number;
+  partial_share: number;
+  most_split: SplitWord[];
+}
+
+/** Of a rollout: values (L + 1, N), level 0 the embeddings, the last the token itself (None: all). */
+export interface RolloutMeta {
+  token: number | null;
+  fusion: string;
+}
+
+/** Of relevance: values (N,), by_layer (L, N). `target` says in words what is explained. */
+export interface RelevanceMeta {
+  token: number | null;
+  target: string;
+  words: string;
+}
+
+/** One word that could stand at a place. */
+export interface Prediction {
+  piece: string;
+  text: string;
+  id: number;
+  probability: number;
+}
+
+/** The piece that does stand there: its probability and its rank (1: the likeliest). */
+export interface OwnWord {
+  piece: string;
+  id: number;
+  probability: number;
+  rank: number;
+}
+
+/** Predictions at one token, masked for it unless it was a mask already; then `own` is None. */
+export interface Fill {
+  token: number;
+  was_mask: boolean;
+  own: OwnWord | null;
+  predictions: Prediction[];
+}
+
+/** What the model's own head would say after a layer; 0 is the embeddings. */
+export interface LensLayer {
+  level: number;
+  own: OwnWord | null;
+  predictions: Prediction[];
+}
+
+/** The masked-word head applied to every level's state at one token. */
+export interface Lens {
+  token: number;
+  masked: boolean;
+  note: string | null;
+  levels: LensLayer[];
+}
+
+/**
+ * One head taken out. `effect` is before minus after, in `unit`: positive where the head helped.
+ *
+ * `what` says in words what was measured; `estimate` is the first-order estimate, where there is one.
+ */
+export interface Ablation {
+  layer: number;
+  head: number;
+  token: number;
+  how: string;
+  what: string;
+  unit: string;
+  before: number;
+  after: number;
+  effect: number;
+  estimate: number | null;
+}
+
+/**
+ * Of `importance`: `values` (L, H), first-order estimates of what each head contributes, in the sign
+ * and unit of `Ablation.effect`; `normalised`, their sizes divided by each layer's length (Michel et al.
+ * 2019).
+ */
+export interface ImportanceMeta {
+  token: number;
+  what: string;
+  unit: string;
+}
+
+/**
+ * Of `words/{layer}/{head}`: values (W, W), rows and columns as `TextRead.words`. `rule`: how tokens
+ * became words.
+ */
+export interface WordsMeta {
+  words: number;
+  weight: string;
+  rule: string;
+}
+
+/** Characters `start` to `end` and the tokens of both texts that hold them (half-open ranges). */
+export interface Aligned {
+  start: number;
+  end: number;
+  in_pair: boolean;
+  a: [number, number];
+  b: [number, number];
+}
+
+/** A head of the first text's model and the head of the second's that is most like it. */
+export interface HeadMatch {
+  a_layer: number;
+  a_head: number;
+  b_layer: number;
+  b_head: number;
+  jsd: number;
+}
+
+/**
+ * Of `compare`. `cka` is (levels of a, levels of b), `distance` (heads of a, heads of b), heads
+ * counted layer by layer, or absent where `no_distance` says why.
+ */
+export interface CompareMeta {
+  a: string;
+  b: string;
+  alignment: Aligned[];
+  matches: HeadMatch[];
+  cka_n: number;
+  cka_note: string;
+  no_distance: string | null;
+}
+
+/**
+ * The shape of every level's cloud of tokens, special ones left out; level 0 is the embeddings.
+ *
+ * `random` is the same text in an encoder of the same design with random weights, where that was asked
+ * for; `problem` says why there is nothing, for instance because the text is too short.
+ */
+export interface Geometry {
+  tokens: number;
+  levels: LayerGeometry[];
+  random: LayerGeometry[] | null;
+  problem: Problem | null;
+}
+
+/** The laboratory of a word's senses in one model; `available` are the words there are sentences of. */
+export interface Senses {
+  model: string;
+  word: string;
+  available: string[];
+  report: SenseReport;
+}
+
+/**
+ * The wall's measurement. `phase`: none, waiting, running, done, stopped or failed; `ways`
+ * are the kernels and libraries that may be asked for. `points` are those measured so far and `report`
+ * the whole at the end, both as `unmask wall --json` has them.
+ */
+export interface WallState {
+  phase: string;
+  what: string;
+  done: number;
+  total: number;
+  seconds: number;
+  eta_s: number | null;
+  problem: Problem | null;
+  ways: string[];
+  points: unknown;
+  report: unknown;
 }

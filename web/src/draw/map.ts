@@ -1,8 +1,6 @@
-/** Painting the map and its axes on a canvas. */
+/** Painting the axes of a map and the marks of what is looked at. */
 
-import { COLOURS } from './colour';
 import { type Cell, type MapLayout, type Scroll, tickStep, visible } from './layout';
-import { colourCode, type Scale } from './scale';
 
 /** The page's colours that a canvas needs. */
 export interface Ink {
@@ -14,70 +12,18 @@ export interface Ink {
   font: string;
 }
 
-/** A square part of a head's map whose values are here. */
-export interface Tile {
-  firstQuery: number;
-  firstKey: number;
-  rows: number;
-  columns: number;
-  values: Float32Array;
-}
-
-/** A tile as an image, one pixel for each cell. */
-export function paintTile(tile: Tile, colours: Uint8Array, scale: Scale): HTMLCanvasElement {
-  const packed = new Uint32Array(COLOURS);
-  for (let code = 0; code < COLOURS; code++) {
-    const [red = 0, green = 0, blue = 0] = colours.subarray(3 * code, 3 * code + 3);
-    packed[code] = 0xff000000 | (blue << 16) | (green << 8) | red;
-  }
-  const image = new ImageData(tile.columns, tile.rows);
-  const pixels = new Uint32Array(image.data.buffer);
-  tile.values.forEach((value, at) => {
-    pixels[at] = packed[colourCode(scale, value)] as number;
-  });
-  const canvas = document.createElement('canvas');
-  canvas.width = tile.columns;
-  canvas.height = tile.rows;
-  canvas.getContext('2d')?.putImageData(image, 0, 0);
-  return canvas;
-}
-
-/** Draws the visible part of the tiles; `paint` gives a tile's image. */
-export function drawCells(
-  context: CanvasRenderingContext2D,
-  layout: MapLayout,
-  scroll: Scroll,
-  tiles: readonly Tile[],
-  paint: (tile: Tile) => HTMLCanvasElement,
-): void {
-  const { width, height } = context.canvas;
-  const { cell, left, top } = layout;
-  const rows = visible(layout, top, scroll.y, height);
-  const columns = visible(layout, left, scroll.x, width);
-  context.save();
-  context.beginPath();
-  context.rect(left, top, width - left, height - top);
-  context.clip();
-  context.imageSmoothingEnabled = false;
-  for (const tile of tiles) {
-    const query = Math.max(rows.start, tile.firstQuery);
-    const key = Math.max(columns.start, tile.firstKey);
-    const high = Math.min(rows.stop, tile.firstQuery + tile.rows) - query;
-    const wide = Math.min(columns.stop, tile.firstKey + tile.columns) - key;
-    if (high <= 0 || wide <= 0) continue;
-    context.drawImage(
-      paint(tile),
-      key - tile.firstKey,
-      query - tile.firstQuery,
-      wide,
-      high,
-      left + key * cell - scroll.x,
-      top + query * cell - scroll.y,
-      wide * cell,
-      high * cell,
-    );
-  }
-  context.restore();
+/** The ink of the page's present tone. */
+export function inkOf(ratio: number, family: string): Ink {
+  const style = getComputedStyle(document.documentElement);
+  const of = (name: string) => style.getPropertyValue(name).trim();
+  return {
+    paper: of('--card'),
+    text: of('--text'),
+    muted: of('--muted'),
+    query: of('--query'),
+    key: of('--key'),
+    font: `${Math.round(12 * ratio)}px ${family}`,
+  };
 }
 
 /** Draws the names of the tokens, or their numbers at even steps where names do not fit. */
@@ -89,7 +35,7 @@ export function drawAxes(
   ink: Ink,
 ): void {
   const { width, height } = context.canvas;
-  const { cell, left, top, ratio } = layout;
+  const { scale, left, top, ratio } = layout;
   const step = layout.named ? 1 : tickStep(layout);
   const gap = Math.round(5 * ratio);
   const name = (token: number) => (layout.named ? (names[token] ?? '') : String(token));
@@ -103,7 +49,7 @@ export function drawAxes(
   context.textAlign = 'right';
   for (let token = ceilTo(rows.start, step); token < rows.stop; token += step) {
     // A number at the very edge moves inside, where all of it can be seen.
-    const y = Math.max(top + 5 * ratio, top + (token + 0.5) * cell - scroll.y);
+    const y = Math.max(top + 5 * ratio, top + (token + 0.5) * scale - scroll.y);
     context.fillText(name(token), left - gap, y);
   }
   context.restore();
@@ -112,7 +58,7 @@ export function drawAxes(
   context.save();
   clipTo(context, left, 0, width - left, top);
   for (let token = ceilTo(columns.start, step); token < columns.stop; token += step) {
-    const x = left + (token + 0.5) * cell - scroll.x;
+    const x = left + (token + 0.5) * scale - scroll.x;
     context.save();
     context.translate(x, top - gap);
     if (layout.named) {
@@ -140,26 +86,31 @@ export function drawCross(
   strong: boolean,
 ): void {
   const { width, height } = context.canvas;
-  const { cell, left, top, ratio } = layout;
+  const { left, top, ratio, scale } = layout;
+  // On a coarse map the band is as wide as the cell that holds the token.
+  const step = 2 ** layout.level;
+  const cell = layout.cell;
+  const start = (token: number) => Math.floor(token / step) * cell;
+  const whole = layout.tokens * scale;
   const line = Math.max(1, Math.round((strong ? 1.5 : 1) * ratio));
   context.font = ink.font;
   context.textBaseline = 'middle';
   context.lineWidth = line;
   const { query, key } = cross;
   if (query !== undefined) {
-    const y = top + query * cell - scroll.y;
+    const y = top + start(query) - scroll.y;
     context.save();
     clipTo(context, 0, top - line, width, height - top + line);
-    outline(context, left, y, Math.min(width - left, layout.tokens * cell - scroll.x), cell, line, ink.query);
+    outline(context, left, y, Math.min(width - left, whole - scroll.x), cell, line, ink.query);
     const tag = layout.named ? '' : `${query} `;
     chip(context, tag + names[query], left - 3 * ratio, y + cell / 2, 'right', ink.query, ink.paper, ratio, left);
     context.restore();
   }
   if (key !== undefined) {
-    const x = left + key * cell - scroll.x;
+    const x = left + start(key) - scroll.x;
     context.save();
     clipTo(context, left - line, 0, width - left + line, height);
-    outline(context, x, top, cell, Math.min(height - top, layout.tokens * cell - scroll.y), line, ink.key);
+    outline(context, x, top, cell, Math.min(height - top, whole - scroll.y), line, ink.key);
     context.translate(x + cell / 2, top - 3 * ratio);
     if (layout.named) {
       context.rotate(-Math.PI / 2);

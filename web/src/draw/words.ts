@@ -24,28 +24,40 @@ export function utf16Offsets(text: string): Uint32Array {
   return Uint32Array.from(offsets);
 }
 
-/** The text in reading order, its tokens marked, nothing lost between them. */
-export function segments(text: string, tokens: readonly Token[], wasCut: boolean): Segment[] {
-  const offsets = utf16Offsets(text);
-  const slice = (start: number, end: number) => text.slice(offsets[start], offsets[end]);
-  const characters = offsets.length - 1;
+/**
+ * The text, and the pair's second text after it, in reading order: their tokens marked, nothing
+ * lost between them.
+ */
+export function segments(
+  text: string,
+  pair: string,
+  tokens: readonly Token[],
+  wasCut: boolean,
+): Segment[] {
   const found: Segment[] = [];
-  let reached = 0;
-  const fill = (end: number, cut: boolean) => {
-    if (end > reached) {
-      found.push({ token: null, text: slice(reached, end), special: false, cut });
-      reached = end;
-    }
+  const texts = [text, pair].map((whole) => ({ whole, offsets: utf16Offsets(whole), reached: 0 }));
+  const fill = (which: 0 | 1, end: number, cut: boolean) => {
+    const part = texts[which] as (typeof texts)[number];
+    if (end <= part.reached) return;
+    const between = part.whole.slice(part.offsets[part.reached], part.offsets[end]);
+    found.push({ token: null, text: between, special: false, cut });
+    part.reached = end;
   };
-  const last = tokens.findLastIndex((token) => !token.special);
+  const last = [false, true].map((inPair) =>
+    tokens.findLastIndex((token) => !token.special && token.in_pair === inPair),
+  );
   tokens.forEach((token, number) => {
-    if (!token.special) fill(token.start, false);
+    const which = token.in_pair ? 1 : 0;
+    const part = texts[which] as (typeof texts)[number];
+    if (!token.special) fill(which, token.start, false);
     // Tokens may share characters (the bytes of one emoji), so each shows its own surface.
     found.push({ token: number, text: label(token), special: token.special, cut: false });
-    reached = Math.max(reached, token.end);
-    if (number === last && !wasCut) fill(characters, false);
+    if (token.special) return;
+    part.reached = Math.max(part.reached, token.end);
+    if (number === last[which] && !wasCut) fill(which, part.offsets.length - 1, false);
   });
-  fill(characters, wasCut);
+  fill(0, (texts[0]?.offsets.length ?? 1) - 1, wasCut);
+  fill(1, (texts[1]?.offsets.length ?? 1) - 1, wasCut);
   return found;
 }
 
@@ -83,4 +95,17 @@ export function countWords(count: number): string {
   if (count >= 1e9) return `${(count / 1e9).toFixed(1)} B`;
   if (count >= 1e6) return `${(count / 1e6).toFixed(1)} M`;
   return count.toLocaleString('en');
+}
+
+/** 734003200 -> "0.73 GB"; decimal units, as memory is sold. */
+export function bytesWords(bytes: number): string {
+  if (bytes >= 1e9) return `${(bytes / 1e9).toFixed(2)} GB`;
+  if (bytes >= 1e6) return `${Math.round(bytes / 1e6)} MB`;
+  return `${Math.max(1, Math.round(bytes / 1e3))} kB`;
+}
+
+/** A waiting time as people say it. */
+export function secondsWords(seconds: number): string {
+  if (seconds < 90) return `${Math.max(1, Math.round(seconds))} s`;
+  return `${Math.round(seconds / 60)} min`;
 }

@@ -1,65 +1,88 @@
 /** The state of the page: what was read, what is looked at, and what went wrong. */
 
-import { Client, Refused, ServerGone } from '../api/client';
-import type { Grid } from '../api/binary';
-import { takeToken } from '../api/token';
-import type { ModelInfo, Problem, TextRead } from '../api/types';
-import type { Cell } from '../draw/layout';
-import { label, type Segment, segments } from '../draw/words';
+import type { Arrays } from '../api/binary';
+import { FrameSource } from '../api/frame';
+import { openSource } from '../api/open';
+import { SavedSource } from '../api/saved';
+import { accepted, jsonOf, Refused, ServerGone, type Source } from '../api/source';
+import type { ModelInfo, Problem, Session, State, TextRead } from '../api/types';
+import { Answers, type Sent } from './answers.svelte';
 import type { Action } from './keys';
-import { Matrix } from './matrix';
-import { DEFAULTS, formatHash, MAX_ZOOM, parseHash, type ViewState } from './url';
+import { Looking, type Spot } from './looking.svelte';
+import { perform } from './perform';
+import { Reading, type Side } from './reading.svelte';
+import { parseHash, type ViewState } from './url';
 
-/** A text that was read, ready to be shown. */
-export interface Reading {
-  read: TextRead;
-  text: string;
-  cut: boolean;
-  segments: Segment[];
-  /** The tokens' names. */
-  names: string[];
-}
+export type { Reading, Side, Spot };
 
-/** starting: no answer yet; locked: no valid launch token; gone: the server has stopped. */
+/** starting: no answer yet; locked: no valid launch token; gone: the server does not answer. */
 export type Phase = 'starting' | 'ready' | 'locked' | 'gone';
 
-const HELD_MATRICES = 12;
-/** Changes closer together than this are one step for Back. */
-const ONE_STEP_MS = 700;
+/** Dialogs over the page. */
+export type Dialog = 'help' | 'palette' | 'export';
 
-export class Explorer {
+const SOON_MS = 250;
+const LATER_MS = 1500;
+
+export class Explorer extends Looking {
+  readonly source: Source;
   phase: Phase = $state('starting');
-  model: ModelInfo | null = $state.raw(null);
-  view: ViewState = $state.raw({ ...DEFAULTS });
+  session: Session | null = $state.raw(null);
+  models: readonly ModelInfo[] = $derived(this.session?.models ?? []);
   draft = $state('');
+  draftPair = $state('');
+  /** The text box is open although a text is shown. */
+  editing = $state(false);
+  /** A text is being sent. */
   busy = $state(false);
-  /** Why the last request was refused. */
+  /** Why the last text was refused. */
   problem: Problem | null = $state.raw(null);
-  reading: Reading | null = $state.raw(null);
-  /** Statistics of every head; null until they are measured. */
-  heads: Grid | null = $state.raw(null);
-  /** The map that is shown; it may lag behind the chosen head while its values travel. */
-  matrix: Matrix | null = $state.raw(null);
-  /** Counts arrivals: whatever draws values depends on it. */
-  arrivals = $state(0);
-  /** What the pointer is on; either part may be absent. */
-  hover: Partial<Cell> | null = $state.raw(null);
-  helpOpen = $state(false);
+  dialog: Dialog | null = $state(null);
+  /** Larger or smaller cells, set by the map while it is shown. */
+  zoomBy: (by: number) => void = () => {};
 
-  /** The query that is looked at: the one under the pointer, else the chosen one. */
-  query: number | null = $derived(this.hover?.query ?? this.view.query);
-  key: number | null = $derived(this.hover ? (this.hover.key ?? null) : this.view.key);
+  model: ModelInfo | null = $derived(this.modelNamed(this.view.model) ?? this.models[0] ?? null);
+  beside: ModelInfo | null = $derived(this.modelNamed(this.view.beside));
 
-  private readonly client = new Client(takeToken());
-  private readonly matrices = new Map<string, Matrix>();
-  private reader: AbortController | null = null;
-  private greeting: Promise<ModelInfo> | null = null;
-  private lastPush = 0;
+  private readonly answers: Answers;
+  private sending: AbortController | null = null;
+
+  constructor(source: Source = openSource()) {
+    super();
+    this.source = source;
+    this.answers = new Answers(source, {
+      readings: () => this.shown,
+      lost: () => this.lost(),
+      locked: () => (this.phase = 'locked'),
+      begun: (reading) => void this.follow(reading),
+    });
+  }
+
+  /** Paths of all answers that were shown, for a page that is saved to disk. */
+  get asked(): Set<string> {
+    return this.answers.asked;
+  }
+
+  /** Counts the times the server came back: whatever asks through `fetch…` asks again. */
+  get revivals(): number {
+    return this.answers.revivals;
+  }
+
+  private get loading(): boolean {
+    return this.models.some(({ phase }) => phase === 'waiting' || phase === 'loading');
+  }
+
+  private get shown(): Reading[] {
+    return [this.a, this.b].filter((reading) => reading !== null);
+  }
 
   /** Greets the server and reads the text in the address, if there is one. */
   async start(): Promise<void> {
-    this.view = parseHash(location.hash);
+    const { source } = this;
+    const saved = source instanceof SavedSource ? source.page.hash : source instanceof FrameSource ? source.hash : '';
+    this.view = parseHash(location.hash.length > 1 ? location.hash : saved);
     this.draft = this.view.text;
+    this.draftPair = this.view.pair;
     window.addEventListener('popstate', () => void this.restore(parseHash(location.hash)));
     await this.connect();
   }
@@ -68,182 +91,199 @@ export class Explorer {
   async connect(): Promise<void> {
     await this.attempt(async () => {
       await this.greet();
-      if (this.view.text !== '') await this.load(this.view.text, this.view.cut);
+      if (!(this.source instanceof SavedSource)) await this.load();
+      else await this.unpack(this.source);
     });
   }
 
   /** Reads a text that was typed. */
-  async read(text: string, cut = false): Promise<void> {
+  async read(text: string, pair = '', cut = false): Promise<void> {
     this.draft = text;
+    this.draftPair = pair;
+    this.change({ text, pair, cut, query: null, key: null, zoom: null, top: 0, left: 0 });
+    await this.attempt(() => this.load());
+  }
+
+  /** The model of a name, or null. */
+  modelNamed(name: string): ModelInfo | null {
+    return this.models.find((model) => model.name === name) ?? null;
+  }
+
+  /** Does what a key or a command asks for. */
+  act(action: Action): void {
+    perform(this, action);
+  }
+
+  /** A typed result. `changing`: it grows while the text is measured, so it is kept only when done. */
+  fetchJson<T>(path: string, options: { changing?: boolean } = {}): Promise<T> {
+    return this.answers.json<T>(path, options.changing ?? false);
+  }
+
+  /** Named arrays; see `fetchJson`. */
+  fetchArrays(path: string, options: { changing?: boolean } = {}): Promise<Arrays> {
+    return this.answers.arrays(path, options.changing ?? false);
+  }
+
+  /** Posts to the API; the answer is a typed result. */
+  post<T>(path: string, body: unknown = {}): Promise<T> {
+    return this.answers.post<T>(path, body);
+  }
+
+  /** Deletes at the API. */
+  remove(path: string): Promise<void> {
+    return this.answers.remove(path);
+  }
+
+  /** Stops the analysis of a text; what is measured stays. */
+  async stop(reading: Reading): Promise<void> {
     await this.attempt(async () => {
-      await this.greet();
-      if (await this.load(text, cut)) this.change({ text, cut, query: null, key: null, zoom: 0 });
+      await this.post(`texts/${reading.id}/stop`);
+      await this.poll(reading);
     });
   }
 
-  /** Changes what is looked at, and the address with it. */
-  change(part: Partial<ViewState>): void {
-    this.view = this.within({ ...this.view, ...part });
-    const now = performance.now();
-    const address = formatHash(this.view);
-    if (address !== location.hash) {
-      const sameStep = now - this.lastPush < ONE_STEP_MS && !('text' in part);
-      if (sameStep) history.replaceState(null, '', address);
-      else history.pushState(null, '', address);
-      this.lastPush = now;
-    }
-    this.show();
+  /** Goes on with an analysis that was stopped. */
+  async go(reading: Reading): Promise<void> {
+    await this.attempt(async () => {
+      await this.post(`texts/${reading.id}/go`);
+      await this.poll(reading);
+      void this.follow(reading);
+    });
   }
 
-  /** Does what a key asks for. */
-  act(action: Action): void {
-    const { view, model } = this;
-    if (action.do === 'help') this.helpOpen = !this.helpOpen;
-    if (!this.reading || !model) return;
-    const last = this.reading.names.length - 1;
-    const step = (from: number | null, by: number) =>
-      from === null ? (by > 0 ? 0 : last) : Math.min(last, Math.max(0, from + by));
-    if ('by' in action) {
-      this.hover = null;
-      if (action.do === 'layer') this.change({ layer: wrap(view.layer + action.by, model.layers) });
-      if (action.do === 'head') this.change({ head: wrap(view.head + action.by, model.heads) });
-      if (action.do === 'query') this.change({ query: step(view.query, action.by) });
-      if (action.do === 'key') this.change({ key: step(view.key, action.by) });
-      if (action.do === 'zoom') {
-        this.change({ zoom: Math.min(MAX_ZOOM, Math.max(0, view.zoom + action.by)) });
+  /** The server does not answer: asks again until it does. */
+  private lost(): void {
+    if (this.phase === 'gone') return;
+    this.phase = 'gone';
+    const again = async () => {
+      if (this.phase !== 'gone') return;
+      try {
+        await this.greet();
+        this.answers.revivals++;
+        for (const reading of this.shown) void this.follow(reading);
+        if (!this.a) await this.attempt(() => this.load());
+      } catch {
+        setTimeout(() => void again(), LATER_MS);
       }
-    }
-    if (action.do === 'fit') this.change({ zoom: 0 });
-    if (action.do === 'side') this.change({ side: view.side === 'flow' ? 'table' : 'flow' });
-    if (action.do === 'release') this.change({ key: null });
+    };
+    setTimeout(() => void again(), LATER_MS);
   }
 
-  /** Asks for the model once; whoever comes meanwhile waits for the same answer. */
+  /** Asks for the session; asks again while models are still being loaded. */
   private async greet(): Promise<void> {
-    if (this.phase === 'ready') return;
-    this.greeting ??= this.client.model();
-    try {
-      this.model = await this.greeting;
-      this.phase = 'ready';
-    } finally {
-      this.greeting = null;
+    const answer = accepted(await this.source.get('session'));
+    this.session = jsonOf<Session>(answer);
+    this.phase = 'ready';
+    this.asked.add('session');
+    if (this.loading && this.source.live) {
+      setTimeout(() => void this.attempt(() => this.greet()), SOON_MS);
     }
   }
 
   /** Takes up a state of the address that was left before. */
   private async restore(state: ViewState): Promise<void> {
-    const sameText = state.text === this.view.text && state.cut === this.view.cut;
-    this.lastPush = 0;
-    this.hover = null;
-    this.view = state;
-    if (sameText) return this.show();
+    const { view } = this;
+    const same = (['text', 'pair', 'cut', 'model', 'beside'] as const).every((name) => state[name] === view[name]);
+    this.takeUp(state);
+    if (same) return;
     this.draft = state.text;
-    if (state.text === '') {
-      this.reading = null;
-      this.matrix = null;
-      this.problem = null;
-      return;
-    }
-    await this.attempt(() => this.load(state.text, state.cut));
+    this.draftPair = state.pair;
+    this.problem = null;
+    await this.attempt(() => this.load());
   }
 
-  /** Reads a text; false if another one was asked for meanwhile. */
-  private async load(text: string, cut: boolean): Promise<boolean> {
-    this.reader?.abort();
-    const reader = new AbortController();
-    this.reader = reader;
+  protected override reload(): void {
+    void this.attempt(() => this.load());
+  }
+
+  /** Reads the text of the view with the models of the view. */
+  private async load(): Promise<void> {
+    this.sending?.abort();
+    const { text, pair, cut } = this.view;
+    if (text === '') {
+      [this.a, this.b, this.busy] = [null, null, false];
+      return;
+    }
+    const sending = new AbortController();
+    this.sending = sending;
     this.busy = true;
     this.problem = null;
     try {
-      const read = await this.client.read(text, cut, reader.signal);
-      if (this.reader !== reader) return false;
-      this.matrices.clear();
-      this.hover = null;
-      this.heads = null;
-      this.matrix = null;
-      const reading = {
-        read,
-        text,
-        cut,
-        segments: segments(text, read.tokens, read.kept_tokens < read.total_tokens),
-        names: read.tokens.map(label),
-      };
-      this.reading = reading;
+      await this.named();
+      const wanted = { text, pair, cut };
+      const [a, b] = await Promise.all([
+        this.sent('a', this.model, wanted, sending.signal),
+        this.sent('b', this.beside, wanted, sending.signal),
+      ]);
+      if (this.sending !== sending) return;
+      [this.a, this.b, this.hover] = [a, b, null];
       this.view = this.within(this.view);
-      this.show();
-      void this.attempt(() => this.measure(reading));
-      return true;
+      for (const reading of [a, b]) if (reading) void this.follow(reading);
     } catch (error) {
-      if (this.reader !== reader) return false;
-      throw error;
+      if (this.sending === sending) throw error;
     } finally {
-      if (this.reader === reader) this.busy = false;
+      if (this.sending === sending) this.busy = false;
     }
   }
 
-  /** Asks for the statistics of all heads, which take longer than one map. */
-  private async measure(reading: Reading): Promise<void> {
-    const heads = await this.holding(reading, () => this.client.heads(reading.read.id));
-    if (this.reading === reading) this.heads = heads;
+  /** Waits for the models of the view, which the server may still be loading. */
+  private async named(): Promise<void> {
+    const coming = () =>
+      [this.model, this.beside].some((one) => one?.phase === 'waiting' || one?.phase === 'loading') ||
+      [this.view.model, this.view.beside].some((name) => name !== '' && this.loading && !this.modelNamed(name));
+    while (coming() && this.source.live) await new Promise((resolve) => setTimeout(resolve, SOON_MS));
   }
 
-  /** Brings the chosen head's map to the page once its first values are here. */
-  private show(): void {
-    const { reading } = this;
-    if (!reading) return;
-    const { layer, head } = this.view;
-    const name = `${layer},${head}`;
-    let matrix = this.matrices.get(name);
-    if (!matrix) {
-      matrix = new Matrix(
-        layer,
-        head,
-        reading.names.length,
-        async (rows, columns) => {
-          const tile = () => this.client.tile(reading.read.id, layer, head, rows, columns);
-          return (await this.holding(reading, tile)).values;
-        },
-        () => {
-          if (this.reading !== reading) return;
-          if (this.view.layer === layer && this.view.head === head) {
-            this.matrix = this.matrices.get(name) ?? null;
-          }
-          this.arrivals++;
-        },
-        (error) => this.report(error),
-      );
-      this.matrices.set(name, matrix);
-      if (this.matrices.size > HELD_MATRICES) {
-        this.matrices.delete(this.matrices.keys().next().value as string);
-      }
-    }
-    const corner = { start: 0, stop: 1 };
-    if (this.matrix === null || matrix.within(corner, corner).length > 0) this.matrix = matrix;
+  private async sent(
+    side: Side,
+    model: ModelInfo | null,
+    wanted: Omit<Sent, 'model'>,
+    signal: AbortSignal,
+  ): Promise<Reading | null> {
+    if (side === 'b' && model === null) return null;
+    const index = model?.index ?? 0;
+    const held = this[side];
+    const same = held?.text === wanted.text && held.pair === wanted.pair && held.cut === wanted.cut;
+    if (held && same && held.read.model_index === index) return held;
+    const read = await this.answers.send({ ...wanted, model: index }, signal);
+    return new Reading(side, read, wanted.text, wanted.pair, wanted.cut);
   }
 
-  /** Does a request about a text; one the server no longer holds is sent again, and the request too. */
-  private async holding<T>(reading: Reading, request: () => Promise<T>): Promise<T> {
+  /** The texts that a saved page holds. */
+  private async unpack(source: SavedSource): Promise<void> {
+    const { cut } = this.view;
+    const reads = await Promise.all(
+      source.texts.map(async (path) => jsonOf<TextRead>(accepted(await source.get(path)))),
+    );
+    const first = reads.find((read) => read.model === this.view.model) ?? reads[0];
+    const other = reads.find((read) => read !== first);
+    if (!first) return;
+    this.a = new Reading('a', first, first.text, first.pair ?? '', cut);
+    this.b = other ? new Reading('b', other, other.text, other.pair ?? '', cut) : null;
+    [this.draft, this.draftPair] = [first.text, first.pair ?? ''];
+    this.view = this.within(this.view);
+    for (const reading of this.shown) await this.poll(reading);
+  }
+
+  /** Asks how far a text is until it is done, stopped or no longer shown. */
+  private async follow(reading: Reading): Promise<void> {
+    const began = performance.now();
     try {
-      return await request();
+      do {
+        await this.poll(reading);
+        if (!reading.underway) return;
+        const wait = performance.now() - began < 3000 ? SOON_MS : 4 * SOON_MS;
+        await new Promise((resolve) => setTimeout(resolve, wait));
+      } while (this[reading.side] === reading && this.phase === 'ready');
     } catch (error) {
-      if (!(error instanceof Refused && error.problem.kind === 'UnknownText')) throw error;
-      await this.client.read(reading.text, reading.cut, new AbortController().signal);
-      return request();
+      this.report(error);
     }
   }
 
-  /** The state with its numbers inside the model and the text. */
-  private within(view: ViewState): ViewState {
-    const inside = (given: number | null, count: number) =>
-      given !== null && given < count ? given : null;
-    const tokens = this.reading?.names.length;
-    return {
-      ...view,
-      layer: inside(view.layer, this.model?.layers ?? Infinity) ?? 0,
-      head: inside(view.head, this.model?.heads ?? Infinity) ?? 0,
-      query: tokens === undefined ? view.query : inside(view.query, tokens),
-      key: tokens === undefined ? view.key : inside(view.key, tokens),
-    };
+  private async poll(reading: Reading): Promise<void> {
+    const state = await this.answers.fresh<State>(`texts/${reading.id}/state`);
+    // Views depend on it: an unchanged state must not set them to work.
+    if (JSON.stringify(state) !== JSON.stringify(reading.state)) reading.state = state;
   }
 
   private async attempt(task: () => Promise<unknown>): Promise<void> {
@@ -255,18 +295,10 @@ export class Explorer {
   }
 
   private report(error: unknown): void {
-    if (error instanceof ServerGone) {
-      this.phase = 'gone';
-    } else if (error instanceof Refused) {
+    if (error instanceof ServerGone) this.lost();
+    else if (error instanceof Refused) {
       this.problem = error.problem;
       if (error.status === 401) this.phase = 'locked';
-    } else {
-      throw error;
-    }
+    } else if (!(error instanceof DOMException && error.name === 'AbortError')) throw error;
   }
-}
-
-/** `index` in 0..count-1, going round. */
-function wrap(index: number, count: number): number {
-  return (index + count) % count;
 }

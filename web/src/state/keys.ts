@@ -1,8 +1,9 @@
-/** What each key does; the help lists the same table. */
+/** What each key does; the help and the palette list the same table. */
 
 export type Action =
   | { do: 'layer' | 'head' | 'query' | 'key' | 'zoom'; by: number }
-  | { do: 'fit' | 'side' | 'help' | 'release' };
+  | { do: 'fit' | 'weight' | 'pool' | 'help' | 'palette' | 'export' | 'release' }
+  | { do: 'view'; view: string };
 
 export interface Binding {
   key: string;
@@ -10,32 +11,49 @@ export interface Binding {
   shown: string;
   means: string;
   action: Action;
-  /** Works only while the map or the flow has the focus, where it does not scroll the page. */
+  /** Works only while a picture has the focus, where it does not scroll the page. */
   local: boolean;
 }
 
+const LAYER = 'previous, next layer';
+const HEAD = 'previous, next head';
+const QUERY = 'previous, next query (row)';
+const KEY = 'previous, next key (column)';
+const CELLS = 'larger, smaller cells';
+
+const bind = (key: string, means: string, action: Action, local = false, shown = key): Binding => ({
+  key,
+  shown,
+  means,
+  action,
+  local,
+});
+
 export const BINDINGS: readonly Binding[] = [
-  { key: '[', shown: '[', means: 'previous, next layer', action: { do: 'layer', by: -1 }, local: false },
-  { key: ']', shown: ']', means: 'previous, next layer', action: { do: 'layer', by: 1 }, local: false },
-  { key: ',', shown: ',', means: 'previous, next head', action: { do: 'head', by: -1 }, local: false },
-  { key: '.', shown: '.', means: 'previous, next head', action: { do: 'head', by: 1 }, local: false },
-  { key: 'ArrowUp', shown: '↑', means: 'previous, next query (row)', action: { do: 'query', by: -1 }, local: true },
-  { key: 'ArrowDown', shown: '↓', means: 'previous, next query (row)', action: { do: 'query', by: 1 }, local: true },
-  { key: 'ArrowLeft', shown: '←', means: 'previous, next key (column)', action: { do: 'key', by: -1 }, local: true },
-  { key: 'ArrowRight', shown: '→', means: 'previous, next key (column)', action: { do: 'key', by: 1 }, local: true },
-  { key: 'Escape', shown: 'Esc', means: 'release the chosen key', action: { do: 'release' }, local: true },
-  { key: '+', shown: '+', means: 'larger, smaller cells', action: { do: 'zoom', by: 1 }, local: false },
-  { key: '-', shown: '−', means: 'larger, smaller cells', action: { do: 'zoom', by: -1 }, local: false },
-  { key: '0', shown: '0', means: 'fit the map', action: { do: 'fit' }, local: false },
-  { key: 't', shown: 't', means: 'flow or table', action: { do: 'side' }, local: false },
-  { key: '?', shown: '?', means: 'this help', action: { do: 'help' }, local: false },
+  bind('/', 'find a command', { do: 'palette' }),
+  bind('[', LAYER, { do: 'layer', by: -1 }),
+  bind(']', LAYER, { do: 'layer', by: 1 }),
+  bind(',', HEAD, { do: 'head', by: -1 }),
+  bind('.', HEAD, { do: 'head', by: 1 }),
+  bind('ArrowUp', QUERY, { do: 'query', by: -1 }, true, '↑'),
+  bind('ArrowDown', QUERY, { do: 'query', by: 1 }, true, '↓'),
+  bind('ArrowLeft', KEY, { do: 'key', by: -1 }, true, '←'),
+  bind('ArrowRight', KEY, { do: 'key', by: 1 }, true, '→'),
+  bind('Escape', 'release the chosen query and key', { do: 'release' }, true, 'Esc'),
+  bind('+', CELLS, { do: 'zoom', by: 1 }),
+  bind('-', CELLS, { do: 'zoom', by: -1 }, false, '−'),
+  bind('0', 'fit the map', { do: 'fit' }),
+  bind('n', 'raw or norm-weighted', { do: 'weight' }),
+  bind('x', 'a coarse cell shows its largest or its mean', { do: 'pool' }),
+  bind('e', 'save what is shown', { do: 'export' }),
+  bind('?', 'this help', { do: 'help' }),
 ];
 
-/** The action of a key press; `inside` says whether the map or the flow has the focus. */
-export function actionOf(event: KeyboardEvent, inside: boolean): Action | null {
+/** The action of a key press; `inside` says whether a picture has the focus. */
+export function actionOf(event: KeyboardEvent, inside: boolean, bindings: readonly Binding[]): Action | null {
   // AltGr types [ and ] on many layouts and is reported as Ctrl with Alt.
   const altGr = event.getModifierState('AltGraph');
   if (event.metaKey || (!altGr && (event.ctrlKey || event.altKey))) return null;
-  const found = BINDINGS.find(({ key, local }) => key === event.key && (inside || !local));
+  const found = bindings.find(({ key, local }) => key === event.key && (inside || !local));
   return found?.action ?? null;
 }

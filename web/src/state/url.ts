@@ -1,6 +1,7 @@
 /**
  * What is looked at, as the part of the address behind `#`: a link, a reload and Back restore it.
- * Version 1; values equal to the default are left out. `serve` in Python writes `v` and `text`.
+ * Version 2; values equal to the default are left out. Version 1 is still read.
+ * Views keep state of their own under names with a dot: `paths.level=3`.
  */
 
 import { SCALES, type Scale } from '../draw/scale';
@@ -8,79 +9,143 @@ import { SCALES, type Scale } from '../draw/scale';
 export const THEMES = ['system', 'light', 'dark'] as const;
 export type Theme = (typeof THEMES)[number];
 
-export const MEASURES = ['entropy', 'received', 'distance'] as const;
-export type Measure = (typeof MEASURES)[number];
+export const WEIGHTS = ['raw', 'norm'] as const;
+export type Weight = (typeof WEIGHTS)[number];
 
-export const SIDES = ['flow', 'table'] as const;
-export type Side = (typeof SIDES)[number];
+export const POOLS = ['max', 'mean'] as const;
+export type Pool = (typeof POOLS)[number];
 
 export interface ViewState {
   text: string;
+  /** The second text of a pair, or empty. */
+  pair: string;
+  /** Names of the model, and of the second one beside it; empty: the first of the session, none. */
+  model: string;
+  beside: string;
   /** Read only the beginning of a text that is too long. */
   cut: boolean;
+  /** The view that is open, by its id. */
+  view: string;
   layer: number;
   head: number;
   /** The chosen query and key, as token numbers. */
   query: number | null;
   key: number | null;
+  weight: Weight;
+  pool: Pool;
   scale: Scale;
-  measure: Measure;
-  /** What stands beside the map. */
-  side: Side;
-  /** Times the cell that fits is doubled. */
-  zoom: number;
+  /** Colours: probabilities are multiplied by 2^gain; codes below `clip` show nothing. */
+  gain: number;
+  clip: number;
+  /** Half octaves of device pixels a token, and the first query and key in sight; null: fitted. */
+  zoom: number | null;
+  top: number;
+  left: number;
   theme: Theme;
+  /** State of single views, names with a dot. */
+  more: Readonly<Record<string, string>>;
 }
 
 export const DEFAULTS: ViewState = {
   text: '',
+  pair: '',
+  model: '',
+  beside: '',
   cut: false,
+  view: 'map',
   layer: 0,
   head: 0,
   query: null,
   key: null,
+  weight: 'raw',
+  pool: 'max',
   scale: 'sqrt',
-  measure: 'entropy',
-  side: 'flow',
-  zoom: 0,
+  gain: 0,
+  clip: 0,
+  zoom: null,
+  top: 0,
+  left: 0,
   theme: 'system',
+  more: {},
 };
 
-export const MAX_ZOOM = 5;
+export const MOST_GAIN = 12;
+export const MOST_CLIP = 254;
+/** Half octaves: from 1/64 of a device pixel to 64 of them for one token. */
+export const ZOOMS = [-12, 12] as const;
 
-const VERSION = '1';
+const VERSION = '2';
 
-/** The state as `#v=1&text=…`. */
+/** The state as `#v=2&text=…`. */
 export function formatHash(state: ViewState): string {
   const fields = new URLSearchParams({ v: VERSION });
   for (const [name, value] of Object.entries(state)) {
-    if (value === DEFAULTS[name as keyof ViewState] || value === null) continue;
+    if (name === 'more' || value === DEFAULTS[name as keyof ViewState] || value === null) continue;
     fields.set(name, value === true ? '1' : String(value));
   }
+  for (const name of Object.keys(state.more).sort()) fields.set(name, state.more[name] as string);
   return `#${fields}`;
 }
 
 /** The state in an address; what is absent, malformed or of another version takes its default. */
 export function parseHash(hash: string): ViewState {
   const fields = new URLSearchParams(hash.replace(/^#/, ''));
-  if (fields.get('v') !== VERSION) return { ...DEFAULTS };
-  const number = (name: string) => {
-    const given = fields.get(name);
-    return given !== null && /^\d{1,9}$/.test(given) ? Number(given) : null;
-  };
+  const version = fields.get('v');
+  if (version === '1') return parseFirst(fields);
+  if (version !== VERSION) return { ...DEFAULTS };
   const oneOf = <T extends string>(name: string, all: readonly T[], otherwise: T): T =>
     all.find((value) => value === fields.get(name)) ?? otherwise;
+  const zoom = whole(fields, 'zoom');
   return {
-    text: fields.get('text') ?? DEFAULTS.text,
-    cut: fields.get('cut') === '1',
-    layer: number('layer') ?? DEFAULTS.layer,
-    head: number('head') ?? DEFAULTS.head,
-    query: number('query'),
-    key: number('key'),
+    ...texts(fields),
+    model: fields.get('model') ?? '',
+    beside: fields.get('beside') ?? '',
+    view: fields.get('view') ?? DEFAULTS.view,
+    layer: count(fields, 'layer') ?? 0,
+    head: count(fields, 'head') ?? 0,
+    query: count(fields, 'query'),
+    key: count(fields, 'key'),
+    weight: oneOf('weight', WEIGHTS, DEFAULTS.weight),
+    pool: oneOf('pool', POOLS, DEFAULTS.pool),
     scale: oneOf('scale', SCALES, DEFAULTS.scale),
-    measure: oneOf('measure', MEASURES, DEFAULTS.measure),
-    side: oneOf('side', SIDES, DEFAULTS.side),
-    zoom: Math.min(number('zoom') ?? DEFAULTS.zoom, MAX_ZOOM),
+    gain: Math.min(count(fields, 'gain') ?? 0, MOST_GAIN),
+    clip: Math.min(count(fields, 'clip') ?? 0, MOST_CLIP),
+    zoom: zoom === null ? null : Math.max(ZOOMS[0], Math.min(zoom, ZOOMS[1])),
+    top: count(fields, 'top') ?? 0,
+    left: count(fields, 'left') ?? 0,
     theme: oneOf('theme', THEMES, DEFAULTS.theme),
+    more: Object.fromEntries([...fields].filter(([name]) => name.includes('.'))),
   };
+}
+
+/** Version 1 had one page: map, heads and flow side by side. */
+function parseFirst(fields: URLSearchParams): ViewState {
+  return {
+    ...DEFAULTS,
+    ...texts(fields),
+    layer: count(fields, 'layer') ?? 0,
+    head: count(fields, 'head') ?? 0,
+    query: count(fields, 'query'),
+    key: count(fields, 'key'),
+    scale: SCALES.find((scale) => scale === fields.get('scale')) ?? DEFAULTS.scale,
+    theme: THEMES.find((theme) => theme === fields.get('theme')) ?? DEFAULTS.theme,
+  };
+}
+
+function texts(fields: URLSearchParams): { text: string; pair: string; cut: boolean } {
+  return {
+    text: fields.get('text') ?? '',
+    pair: fields.get('pair') ?? '',
+    cut: fields.get('cut') === '1',
+  };
+}
+
+function count(fields: URLSearchParams, name: string): number | null {
+  const given = fields.get(name);
+  return given !== null && /^\d{1,9}$/.test(given) ? Number(given) : null;
+}
+
+function whole(fields: URLSearchParams, name: string): number | null {
+  const given = fields.get(name);
+  return given !== null && /^-?\d{1,9}$/.test(given) ? Number(given) : null;
 }

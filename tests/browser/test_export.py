@@ -1,0 +1,271 @@
+"""What the page hands over: files that open anywhere, stamped, with the numbers that were on the screen."""
+
+import csv
+import io
+import re
+import xml.etree.ElementTree as ET
+from contextlib import contextmanager
+from urllib.parse import quote
+
+import numpy as np
+import pytest
+from conftest import opened, running
+from fake_model import FakeModel
+from matplotlib.image import imread
+
+TEXT = "The river bank was muddy, and another bank was 3."
+PLACE = "#v=2&layer=1&head=2&query=3&text=" + quote(TEXT)
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture(scope="module")
+def live():
+    with running([FakeModel(), FakeModel("other", seed=1)]) as server:
+        yield server
+
+
+@contextmanager
+def opened_file(browser, path):
+    """A saved file in a browser without a network: nothing but the file itself may be asked for."""
+    asked, errors = [], []
+    context = browser.new_context(viewport={"width": 1440, "height": 900}, color_scheme="light", offline=True)
+    page = context.new_page()
+    page.set_default_timeout(15_000)
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("console", lambda said: errors.append(said.text) if said.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    yield page
+    context.close()
+    own = path.as_uri()
+    assert [url for url in asked if not url.startswith((own, "data:", "blob:"))] == []
+    assert [error for error in errors if "getImageData" not in error] == []
+
+
+def read_png(data):
+    """Pixels (height, width, channels), 0 to 255."""
+    return np.rint(255 * imread(io.BytesIO(data), format="png")).astype(np.uint8)
+
+
+def show(page, address, view="map"):
+    page.goto(f"{address}{'' if view == 'map' else f'&view={view}'}")
+    page.get_by_test_id("stage").wait_for()
+    page.wait_for_function("document.querySelector('[data-testid=page]').dataset.phase === 'ready'")
+
+
+def wait_for_map(page):
+    page.wait_for_selector('[data-testid="map"]:not([data-shown=""])')
+
+
+def point(page, query, key):
+    """Bring the pointer to a cell; the exact value that is read there and the colour of its middle."""
+    grid = page.get_by_test_id("map")
+    grid.evaluate("element => element.scrollIntoView({block: 'center'})")
+    box = grid.bounding_box()
+    at = grid.evaluate("e => [+e.dataset.left, +e.dataset.top, +e.dataset.cell, +e.dataset.ratio]")
+    left, top, cell, ratio = at
+    x, y = left + (key + 0.5) * cell, top + (query + 0.5) * cell
+    page.mouse.move(0, 0)
+    page.mouse.move(box["x"] + x / ratio, box["y"] + y / ratio)
+    page.wait_for_selector(f'[data-testid="readout"][data-query="{query}"][data-key="{key}"][data-value]')
+    value = float(page.get_by_test_id("readout").get_attribute("data-value"))
+    pixel = page.get_by_test_id("cells").evaluate(
+        "(canvas, [x, y]) => [...canvas.getContext('2d').getImageData(x, y, 1, 1).data]", [int(x), int(y)]
+    )
+    return value, pixel
+
+
+def saved(page, kind, folder):
+    """Take a file along with the export menu; its path."""
+    page.keyboard.press("e")
+    page.get_by_test_id("export").wait_for()
+    with page.expect_download() as download:
+        page.get_by_test_id(f"save-{kind}").click()
+    path = folder / download.value.suggested_filename
+    download.value.save_as(path)
+    close(page)
+    return path
+
+
+def close(page):
+    page.keyboard.press("Escape")
+    page.get_by_test_id("export").wait_for(state="detached")
+
+
+def test_a_web_page_shows_the_same_without_a_network(page, browser, live, tmp_path):
+    show(page, live.url + PLACE)
+    wait_for_map(page)
+    places = [(0, 0), (3, 2), (9, 5)]
+    before = [point(page, *place) for place in places]
+    path = saved(page, "html", tmp_path)
+    assert path.suffix == ".html"
+    whole = FakeModel().attention(TEXT).probabilities(1, 2)
+    with opened_file(browser, path) as file:
+        file.goto(path.as_uri())
+        wait_for_map(file)
+        after = [point(file, *place) for place in places]
+        assert after == before
+        assert [value for value, _ in after] == pytest.approx([whole[place] for place in places], rel=1e-5)
+        # Another scale is another colour of the same value; the address keeps it.
+        file.get_by_text("Log", exact=True).click()
+        value, pixel = point(file, 3, 2)
+        assert value == before[1][0]
+        assert pixel != before[1][1]
+        assert "scale=log" in file.url
+        assert "sha256" in file.get_by_test_id("saved").inner_text()
+        assert file.get_by_test_id("save-html").count() == 0
+        file.keyboard.press("h")
+        file.get_by_text("Table", exact=True).first.wait_for()
+        # What is not in the file says how to see it.
+        file.keyboard.press("p")
+        file.get_by_test_id("paths-answer-problem").wait_for()
+        words = file.get_by_test_id("paths-answer-problem").inner_text()
+        assert "unmask explore --model fake" in words
+
+
+def test_picture_and_vectors_are_whole_and_stamped(page, live, tmp_path):
+    show(page, live.url + PLACE)
+    wait_for_map(page)
+    size = page.get_by_test_id("stage").bounding_box()
+    svg = saved(page, "svg", tmp_path)
+    root = ET.parse(svg).getroot()
+    words = ["".join(text.itertext()) for text in root.iter(f"{SVG}text")]
+    # Token names are text at both axes, cells an image; the stamp is below.
+    assert words.count("river") >= 2
+    assert any(one.get("href", "").startswith("data:image/png") for one in root.iter(f"{SVG}image"))
+    (stamp,) = [group for group in root.iter(f"{SVG}g") if "data-stamp" in group.attrib]
+    said = " ".join("".join(text.itertext()) for text in stamp)
+    for part in ("model: fake", "text sha256: ", "torch: ", "weighting: raw attention", "UTC"):
+        assert part in said
+    width, height = float(root.get("width")), float(root.get("height"))
+    assert width >= size["width"]
+    pixels = read_png(saved(page, "png", tmp_path).read_bytes())
+    assert pixels.shape[:2] == (2 * height, 2 * width)
+    # The colour of a cell is in the picture as often as a cell of this size has pixels.
+    cell = float(page.get_by_test_id("map").get_attribute("data-cell"))
+    _, colour = point(page, 3, 2)
+    assert (pixels[..., :3] == colour[:3]).all(axis=-1).sum() >= 0.8 * (2 * cell) ** 2
+
+
+@pytest.mark.parametrize("view", ["tokens", "heads", "flow", "sinks", "words", "geometry"])
+def test_every_view_makes_a_picture(page, live, tmp_path, view):
+    show(page, live.url + PLACE, view)
+    page.wait_for_timeout(300)
+    root = ET.parse(saved(page, "svg", tmp_path)).getroot()
+    assert len(list(root.iter(f"{SVG}text"))) > 5
+    assert read_png(saved(page, "png", tmp_path).read_bytes())[..., :3].std() > 1
+
+
+def test_csv_has_the_stamp_and_every_digit(page, live, tmp_path):
+    show(page, live.url + PLACE)
+    wait_for_map(page)
+    page.get_by_test_id("table").wait_for()
+    lines = saved(page, "csv", tmp_path).read_bytes().decode().split("\r\n")
+    stamp = [line for line in lines if line.startswith("# ")]
+    assert any(line.startswith("# model: fake") for line in stamp)
+    rows = list(csv.DictReader(io.StringIO("\r\n".join(line for line in lines if not line.startswith("# ")))))
+    whole = FakeModel().attention(TEXT).probabilities(1, 2)
+    looks = np.array([float(row["looks there"]) for row in rows], dtype=np.float32)
+    seen = np.array([float(row["seen from there"]) for row in rows], dtype=np.float32)
+    np.testing.assert_allclose(looks, whole[3], rtol=1e-5)
+    np.testing.assert_allclose(seen, whole[:, 3], rtol=1e-5)
+
+
+def test_csv_of_a_chart_is_its_table(page, live, tmp_path):
+    show(page, live.url + PLACE, "sinks")
+    page.wait_for_timeout(500)
+    text = saved(page, "csv", tmp_path).read_bytes().decode()
+    assert len(re.findall("^# table: ", text, re.MULTILINE)) >= 2
+
+
+def python_of(page):
+    page.keyboard.press("e")
+    found = page.get_by_test_id("python").inner_text()
+    close(page)
+    return found
+
+
+def run(source, monkeypatch):
+    """What a snippet computes, beside the checkpoint's folder."""
+    monkeypatch.chdir(FakeModel().checkpoint.source.folder.parent)
+    names = {}
+    exec(compile(source, "snippet", "exec"), names)
+    return names["result"]
+
+
+def test_python_computes_what_is_shown(page, live, monkeypatch):
+    show(page, live.url + PLACE)
+    wait_for_map(page)
+    value, _ = point(page, 3, 2)
+    result = run(python_of(page), monkeypatch)
+    assert result.shape == (12, 12) or result.shape[0] == result.shape[1]
+    assert float(result[3, 2]) == pytest.approx(value, rel=1e-5)
+    page.keyboard.press("n")
+    wait_for_map(page)
+    value, _ = point(page, 3, 2)
+    assert float(run(python_of(page), monkeypatch)[3, 2]) == pytest.approx(value, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("view", "path", "array"),
+    [
+        ("tokens", "head/1/2", "received"),
+        ("flow", "edges/1/2", "values"),
+        ("paths", "rollout?token=3&fusion=mean", "values"),
+        ("paths&paths.method=relevance", "relevance?token=3&target=word", "by_layer"),
+        ("words", "fill?token=3&top=8", None),
+    ],
+)
+def test_python_of_other_views_computes_the_api_s_numbers(page, live, monkeypatch, view, path, array):
+    from unmask.explorer import Api
+    from unmask.explorer.binary import unpack
+
+    show(page, live.url + PLACE, view)
+    result = run(python_of(page), monkeypatch)
+    api = Api([FakeModel()])
+    text_id = api.ask("texts", {"text": TEXT})["id"]
+    assert api.finish(text_id, 30)
+    if array is None:
+        wanted = [one["probability"] for one in api.ask(f"texts/{text_id}/{path}")["predictions"]]
+    else:
+        wanted = unpack(api.answer("GET", f"texts/{text_id}/{path}").data)[0][array]
+    api.close()
+    np.testing.assert_allclose(np.asarray(result), wanted, rtol=1e-4, atol=1e-7)
+
+
+def test_a_report_is_whole_in_every_view(browser, tmp_path):
+    """Nothing that a view of the file asks for is missing from it."""
+    from unmask.cli.report import report
+
+    other = FakeModel("other", seed=1).checkpoint.source.folder
+    path = tmp_path / "report.html"
+    report(TEXT, output=path, model=[str(FakeModel().checkpoint.source.folder), str(other)], head=2, token=3)
+    with opened_file(browser, path) as file:
+        file.goto(path.as_uri())
+        wait_for_map(file)
+        for key in "khfspwcg":
+            file.keyboard.press(key)
+            file.wait_for_timeout(250)
+            stage = file.get_by_test_id("stage").inner_text()
+            assert "not saved" not in stage, (key, stage)
+            assert len(stage) > 200
+        file.keyboard.press("m")
+        for _ in range(2):
+            file.keyboard.press("]")
+        wait_for_map(file)
+        value, _ = point(file, 4, 4)
+        whole = FakeModel().attention(TEXT).probabilities(2, 2)
+        assert value == pytest.approx(float(whole[4, 4]), rel=1e-5)
+
+
+def test_saved_text_cannot_become_a_script(browser, tmp_path):
+    """Words that look like HTML stay words."""
+    text = "a </script><script>document.title='gone'</script> bank <!-- <script> was"
+    with running(FakeModel(max_tokens=64)) as server, opened(browser, color_scheme="light") as page:
+        show(page, server.url + "#v=2&text=" + quote(text))
+        wait_for_map(page)
+        path = saved(page, "html", tmp_path)
+    with opened_file(browser, path) as file:
+        file.goto(path.as_uri())
+        wait_for_map(file)
+        assert "</script><script>" in file.get_by_test_id("strip").inner_text()
+        assert file.title() != "gone"

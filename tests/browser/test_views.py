@@ -1,0 +1,204 @@
+"""The views of further analyses: what they draw is what the API and the library say."""
+
+import json
+import re
+from urllib.parse import urlencode
+
+import numpy as np
+import pytest
+from conftest import opened, running
+
+TEXT = "The old man sat by the river bank and counted the money in the bank."
+RIVER = 7
+
+
+@pytest.fixture(scope="module")
+def mini():
+    import unmask
+
+    return unmask.load("unmask-mini")
+
+
+@pytest.fixture(scope="module")
+def two(mini, default_model):
+    with running([mini, default_model]) as server:
+        yield server
+
+
+@pytest.fixture
+def show(browser, two):
+    """Open the page at a state of its address."""
+    with opened(browser) as page:
+
+        def go(**state):
+            fields = {"v": "2", "text": TEXT}
+            fields |= {name.replace("__", "."): value for name, value in state.items()}
+            page.goto(f"{two.url}#{urlencode(fields)}")
+            page.get_by_test_id("stage").wait_for()
+            return page
+
+        yield go
+
+
+def cells(page, testid):
+    """Values of a table's rows, by column."""
+    rows = page.locator(f"[data-testid={testid}] tbody tr").all()
+    return [[cell.get_attribute("data-value") for cell in row.locator("td").all()] for row in rows]
+
+
+def test_the_shares_of_a_rollout_are_those_of_the_library(show, mini):
+    from unmask.see.rollout import rollout
+
+    page = show(view="paths", query=RIVER, paths__fusion="max")
+    page.get_by_test_id("paths-table").wait_for()
+    row = rollout(mini.attention(TEXT).recording, RIVER, fusion="max").values[0]
+    shown = cells(page, "paths-table")
+    assert [int(token) for token, *_ in shown] == np.argsort(-row, kind="stable")[: len(shown)].tolist()
+    np.testing.assert_allclose([float(one[2]) for one in shown], np.sort(row)[::-1][: len(shown)], atol=1e-6)
+
+
+def test_at_the_top_a_rollout_is_the_token_itself_and_the_address_holds_the_level(show):
+    page = show(view="paths", query=RIVER)
+    slider = page.get_by_test_id("paths-level")
+    slider.focus()
+    page.keyboard.press("End")
+    page.wait_for_function("document.querySelectorAll('[data-testid=paths-table] tbody tr').length > 0")
+    assert float(cells(page, "paths-table")[0][2]) == pytest.approx(1)
+    assert "where it starts" in page.get_by_test_id("paths-level-words").inner_text()
+    page.wait_for_function("location.hash.includes('paths.level=6')")
+    assert "not yet an explanation" in page.get_by_test_id("caution").inner_text()
+
+
+def test_guesses_are_those_of_fill_and_heads_are_taken_out_by_key(show, mini):
+    page = show(view="words", query=RIVER)
+    first = page.locator("[data-testid=predictions] li").first
+    first.wait_for()
+    masked = TEXT.replace("river", mini.tokenizer.engine.id_to_token(mini.tokenizer.mask_id))
+    expected = mini.fill(masked)[0].predictions[0]
+    assert float(first.get_attribute("data-probability")) == pytest.approx(expected.probability, rel=1e-4)
+
+    grid = page.locator("[data-testid=importance] [role=grid]")
+    grid.focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowRight")
+    named = page.locator(f"#{grid.get_attribute('aria-activedescendant')}").inner_text()
+    assert named.startswith("layer 1, head 1: ")
+    page.keyboard.press("Enter")
+    page.get_by_test_id("ablation-table").wait_for()
+    name, effect, _estimate, before, after = cells(page, "ablation-table")[0]
+    assert name == "1.1"
+    assert float(effect) == pytest.approx(float(before) - float(after), abs=1e-5)
+
+
+def test_a_cell_has_the_colour_of_its_value(show):
+    page = show(view="words", query=RIVER)
+    page.get_by_test_id("importance-canvas").wait_for()
+    pixels = page.get_by_test_id("importance-canvas").evaluate(
+        "canvas => [...canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data]"
+    )
+    page.get_by_test_id("importance-twin").click()
+    values = np.array([float(value) for *_, value in cells(page, "importance-table")])
+    most = np.abs(values).max()
+    middle, ends = np.array([246, 245, 240]), np.array([[18, 78, 160], [176, 72, 4]])
+    code = np.floor(255 * (values + most) / (2 * most) + 0.5)
+    place = 2 * code / 255 - 1
+    expected = middle + (ends[(place >= 0).astype(int)] - middle) * np.abs(place)[:, None]
+    np.testing.assert_allclose(np.array(pixels).reshape(-1, 4)[:, :3], expected, atol=1)
+
+
+def test_a_model_without_a_word_head_says_so_and_offers_one_that_has(show, default_model):
+    page = show(view="words", query=RIVER, model=default_model.name)
+    notice = page.get_by_test_id("words-cannot")
+    notice.wait_for()
+    page.get_by_test_id("importance").wait_for()
+    notice.get_by_role("button").click()
+    page.get_by_test_id("predictions").wait_for()
+    assert page.get_by_test_id("words-cannot").count() == 0
+
+
+def test_two_models_are_linked_by_characters_and_compared_by_words(show, mini, default_model):
+    page = show(view="compare", beside=default_model.name, query=RIVER)
+    page.get_by_test_id("map-difference").wait_for()
+    page.locator("[data-testid=strip-a] [data-token]", has_text="money").hover()
+    lit = page.locator("[data-testid=strip-b] .lit")
+    lit.first.wait_for()
+    assert lit.all_inner_texts() == ["money"]
+    page.get_by_test_id("matches").wait_for()
+    assert len(cells(page, "matches")) > 0
+    # Too short for CKA: said, not drawn.
+    assert re.search(r"\d+ rows", page.get_by_test_id("cka-refused").inner_text())
+
+
+def test_geometry_refuses_what_is_too_short_and_measures_what_is_not(show):
+    page = show(view="geometry")
+    page.get_by_test_id("geometry-refused").wait_for()
+    assert "30" in page.get_by_test_id("geometry-refused").inner_text()
+    page = show(view="geometry", text=" ".join(f"word {number} of {number * 7}." for number in range(60)))
+    page.get_by_test_id("geometry-n").wait_for()
+    chart = page.locator("[data-testid=geometry-spread] svg[role=img]")
+    chart.focus()
+    page.keyboard.press("ArrowRight")
+    assert "participation ratio" in page.get_by_test_id("geometry-spread-readout").inner_text()
+
+
+def curve(constant, line, square):
+    def known(value):
+        return {"value": value, "low": value / 2, "high": value * 2}
+
+    return {
+        "constant": known(constant),
+        "line": known(line),
+        "square": known(square),
+        "square_over_line": known(line / square),
+        "square_over_rest": None,
+        "largest_residual": 0.05,
+        "lengths": [64, 128, 256, 512],
+    }
+
+
+def test_a_report_of_a_wall_is_opened_and_nothing_else(show, tmp_path):
+    def seconds(length):
+        return 0.002 + 3e-5 * length + 2e-8 * length**2
+
+    points = [
+        {
+            "kernel": "rows",
+            "length": length,
+            "outcome": "measured",
+            "note": "",
+            "seconds": {"median": seconds(length), "lowest": seconds(length), "highest": seconds(length)},
+            "peak_bytes": 1000 * length,
+        }
+        for length in (64, 128, 256, 512)
+    ]
+    one = {"kernel": "rows", "time": curve(0.002, 3e-5, 2e-8), "memory": None, "why_not": "", "within": []}
+    machine = {"processor": "a processor", "cores": 2, "threads": 2, "memory_gib": 16.0, "accelerator": None}
+    machine |= {"system": "s", "python": "3", "versions": {}, "unmask": "0", "date_utc": "2026-01-01"}
+    measured = {"name": "a model", "layers": 2, "width": 8, "parameter_count": 10, "random_weights": False}
+    report = {
+        "protocol": "wall",
+        "measured": measured | {"max_tokens": None},
+        "machine": machine,
+        "notes": [],
+    }
+    report |= {"dtype": "float32", "device": "cpu", "memory_bytes": None, "seconds_spent": 3.0, "repeats": 3}
+    report |= {"points": points, "curves": [one | {"longest": None, "probe": None}]}
+    good, bad = tmp_path / "wall.json", tmp_path / "other.json"
+    good.write_text(json.dumps(report))
+    bad.write_text("[1, 2")
+
+    page = show(view="wall")
+    page.get_by_test_id("wall-empty").wait_for()
+    page.get_by_test_id("wall-open").set_input_files(bad)
+    assert "other.json is no report" in page.get_by_test_id("wall-problem").inner_text()
+    page.get_by_test_id("wall-open").set_input_files(good)
+    said = page.get_by_test_id("wall-words").inner_text()
+    assert "2 ms + 30 µs × N + 20 ns × N²" in said
+    assert "overtakes the line at 1,500 tokens" in said
+    page.get_by_test_id("wall-time-twin").click()
+    shown = [[float(value) for value in row] for row in cells(page, "wall-time-table")]
+    # Length, measured with its ends, fitted: a line of the table is a measured length.
+    assert [row[0] for row in shown] == [64, 128, 256, 512]
+    for length, *found in shown:
+        assert found == pytest.approx([seconds(length)] * 4)
+    assert "a processor" in page.get_by_test_id("wall-card").inner_text()

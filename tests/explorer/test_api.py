@@ -1,0 +1,389 @@
+"""Every route of the API, without a server, against the library and against dense computations."""
+
+import math
+
+import numpy as np
+import pytest
+
+from tests.explorer.conftest import TEXT, Asking
+from tests.support.explorable import HEADS, LAYERS, WIDTH, FakeModel
+from unmask.errors import UnmaskError
+from unmask.explorer import Api
+from unmask.explorer.tiles import codes, pooled
+from unmask.model.kernels import Tile
+from unmask.see.layer_atlas import CLASSES
+
+LONG = " ".join(["the river bank was muddy , another text ."] * 4)
+
+
+@pytest.fixture(scope="module")
+def text_id(asking):
+    return asking.measured()
+
+
+@pytest.fixture(scope="module")
+def view(model):
+    return model.attention(TEXT)
+
+
+@pytest.fixture(scope="module")
+def dense(model, view):
+    """Probabilities of every head, float64, (L, H, N, N)."""
+    return np.array(
+        [[view.probabilities(layer, head) for head in range(HEADS)] for layer in range(LAYERS)],
+        dtype=np.float64,
+    )
+
+
+def test_session(asking, model):
+    session = asking.json("session")
+    assert session["versions"].keys() >= {"unmask", "torch", "numpy"}
+    first, second = session["models"]
+    assert (first["name"], first["phase"], first["can_fill"], first["maps"]) == (
+        model.name,
+        "ready",
+        True,
+        True,
+    )
+    assert (first["layers"], first["heads"], first["width"]) == (LAYERS, [HEADS] * LAYERS, WIDTH)
+    assert first["layer_kinds"] == ["whole"] * LAYERS
+    assert first["max_tokens"] == 32
+    assert (second["index"], second["can_fill"], second["layers"]) == (1, False, 2)
+    assert session["limits"]["tile_cells"] == 256
+
+
+def test_a_text_is_described_at_once(asking):
+    text_id, read = asking.read()
+    assert read["total_tokens"] == read["kept_tokens"] == len(read["tokens"])
+    assert asking.json(f"texts/{text_id}") == read
+    for token in read["tokens"]:
+        if not token["special"]:
+            assert TEXT[token["start"] : token["end"]] == token["surface"]
+        word = read["words"][token["word"]]
+        assert word["first"] <= read["tokens"].index(token) < word["stop"]
+    assert {token["category"] for token in read["tokens"]} >= {"special", "punctuation", "word"}
+    surfaces = [word["surface"] for word in read["words"]]
+    assert surfaces[1:4] == ["The", "river", "bank"]
+    assert asking.json(f"texts/{text_id}/words")["words"] == read["words"]
+
+
+def test_ids_are_stable(asking, model, other):
+    first, _ = asking.read()
+    again, _ = Asking(Api([FakeModel(), other])).read()
+    assert again == first, "a server that was started again knows the text by the same id"
+    ids = {
+        asking.read(TEXT, model=1)[0],
+        asking.read(TEXT, pair="a bank")[0],
+        first,
+        asking.read("the text")[0],
+    }
+    assert len(ids) == 4
+
+
+def test_a_pair_of_texts(asking):
+    _, read = asking.read("the river", pair="a bank")
+    assert read["pair"] == "a bank"
+    assert [token["surface"] for token in read["tokens"] if token["in_pair"]][:2] == ["a", "bank"]
+
+
+def test_state(asking, text_id):
+    state = asking.json(f"texts/{text_id}/state")
+    assert (state["phase"], state["readable"], state["ready"]) == ("done", True, [True] * LAYERS)
+    assert state["stated_bytes"] > 0
+    assert state["problem"] is None
+
+
+def test_values_are_exact(asking, text_id, dense):
+    arrays, meta = asking.arrays(f"texts/{text_id}/values/2/3?rows=1:4&columns=2:7")
+    np.testing.assert_allclose(arrays["values"], dense[2, 3, 1:4, 2:7], atol=1e-6)
+    assert (meta["rows"], meta["columns"], meta["kind"]) == ([1, 4], [2, 7], "softmax")
+    whole, _ = asking.arrays(f"texts/{text_id}/values/0/1")
+    np.testing.assert_allclose(whole["values"].sum(axis=1), 1, rtol=1e-5)
+    weighted, _ = asking.arrays(f"texts/{text_id}/values/0/1?weight=norm")
+    norm, _ = asking.arrays(f"texts/{text_id}/head/0/1")
+    wanted = dense[0, 1] * norm["norm"]
+    np.testing.assert_allclose(weighted["values"], wanted / wanted.sum(1, keepdims=True), atol=1e-5)
+
+
+def test_tiles_are_codes_of_the_values(asking, text_id, dense):
+    for pool in ("max", "mean"):
+        arrays, meta = asking.arrays(f"texts/{text_id}/tiles/1/2/0/0/0?pool={pool}")
+        assert np.abs(arrays["codes"].astype(int) - codes(dense[1, 2])).max() <= 1
+        assert (meta["cell"], meta["pool"], meta["weight"]) == (1, pool, "raw")
+
+
+def test_overview(asking, text_id, dense):
+    arrays, _ = asking.arrays(f"texts/{text_id}/overview?pool=max")
+    length = dense.shape[-1]
+    assert arrays["codes"].shape == (LAYERS, HEADS, length, length)
+    assert arrays["ready"].tolist() == [1] * LAYERS
+    assert np.abs(arrays["codes"].astype(int) - codes(dense)).max() <= 1
+    assert asking.arrays(f"texts/{text_id}/overview?weight=norm&pool=max")[1]["pool"] == "mean"
+
+
+def test_statistics_of_heads(asking, text_id, dense):
+    arrays, meta = asking.arrays(f"texts/{text_id}/heads")
+    length = dense.shape[-1]
+    at = np.arange(length)
+    apart = np.abs(at[:, None] - at)
+    entropy = -(dense * np.log(dense)).sum(-1).mean(-1)
+    np.testing.assert_allclose(arrays["entropy"], entropy, rtol=1e-4)
+    np.testing.assert_allclose(arrays["entropy_share"], entropy / math.log(length), rtol=1e-4)
+    distance = (dense * apart).sum(-1).mean(-1)
+    np.testing.assert_allclose(arrays["distance"], distance, rtol=1e-4)
+    np.testing.assert_allclose(arrays["distance_share"], distance / apart.mean(), rtol=1e-4)
+    np.testing.assert_allclose(arrays["sink_mass"], dense.mean(2).max(-1), rtol=1e-4)
+    assert np.array_equal(arrays["sink_token"], dense.mean(2).argmax(-1))
+    assert tuple(meta["classes"]) == CLASSES
+    np.testing.assert_allclose(arrays["classes"][..., 0], np.einsum("lhnn->lh", dense) / length, rtol=1e-4)
+    assert arrays["label"].max() < len(meta["labels"])
+
+
+def test_statistics_of_one_head(asking, text_id, dense):
+    arrays, _ = asking.arrays(f"texts/{text_id}/head/1/0")
+    np.testing.assert_allclose(arrays["received"], dense[1, 0].mean(0), rtol=1e-4)
+    np.testing.assert_allclose(arrays["peak"], dense[1, 0].max(0), rtol=1e-4)
+    assert arrays["profile"].sum() == pytest.approx(1, rel=1e-5)
+    assert len(arrays["profile_edges"]) == len(arrays["profile"]) + 1
+
+
+def test_edges(asking, text_id, dense):
+    arrays, _ = asking.arrays(f"texts/{text_id}/edges/0/2")
+    order = np.argsort(-dense[0, 2], axis=1, kind="stable")[:, :8]
+    assert np.array_equal(arrays["keys"], order)
+    np.testing.assert_allclose(arrays["values"], np.take_along_axis(dense[0, 2], order, 1), rtol=1e-4)
+
+
+def test_sinks(asking, text_id, dense):
+    found = asking.json(f"texts/{text_id}/sinks?epsilon=0.2")
+    length = dense.shape[-1]
+    assert (found["epsilon"], found["layers_ready"]) == (0.2, LAYERS)
+    assert found["baseline"] == pytest.approx(1 / length)
+    received = dense.mean(2).reshape(-1, length)
+    by_token = {one["token"]: one for one in found["tokens"]}
+    assert by_token.keys() == set(np.flatnonzero((received > 0.2).any(0)).tolist())
+    for token, one in by_token.items():
+        assert one["mass"] == pytest.approx(received[:, token].mean(), rel=1e-4)
+        assert one["share"] == pytest.approx((received[:, token] > 0.2).mean())
+    assert len(found["heads"]) == LAYERS * HEADS
+    for one in found["heads"]:
+        assert one["type"] in ("no-op", "broadcast", "neither")
+        assert one["mass"] == pytest.approx(dense[one["layer"], one["head"]].mean(0).max(), rel=1e-4)
+        p = dense[one["layer"], one["head"]]
+        causal = p[one["token"] :, one["token"]].mean()
+        assert one["causal"] == pytest.approx(causal, rel=1e-4)
+
+
+def test_rollout(asking, text_id, dense):
+    arrays, meta = asking.arrays(f"texts/{text_id}/rollout?token=3&fusion=mean")
+    row = np.eye(dense.shape[-1])[3]
+    for layer in reversed(range(LAYERS)):
+        row = row @ (dense[layer].mean(0) + np.eye(len(row))) / 2
+    np.testing.assert_allclose(arrays["values"][0], row, atol=1e-6)
+    assert meta == {"token": 3, "fusion": "mean"}
+
+
+def test_fill_and_lens_agree_with_the_library(asking, text_id, model):
+    token = 3
+    read = asking.json(f"texts/{text_id}")["tokens"][token]
+    masked = TEXT[: read["start"]] + "[MASK]" + TEXT[read["end"] :]
+    (wanted,) = model.fill(masked, top_k=4)
+    found = asking.json(f"texts/{text_id}/fill?token={token}&top=4")
+    assert [one["id"] for one in found["predictions"]] == [one.id for one in wanted.predictions]
+    for one, other in zip(found["predictions"], wanted.predictions, strict=True):
+        assert one["probability"] == pytest.approx(other.probability, rel=1e-4)
+    assert (found["own"]["id"], found["was_mask"]) == (read["id"], False)
+    lens = asking.json(f"texts/{text_id}/lens?token={token}&top=4")
+    assert len(lens["levels"]) == LAYERS + 1
+    assert lens["levels"][-1]["predictions"] == found["predictions"]
+    assert lens["levels"][-1]["own"] == found["own"]
+
+
+def test_a_mask_in_the_text_is_not_masked_again(asking):
+    text_id = asking.measured("the [MASK] bank")
+    found = asking.json(f"texts/{text_id}/fill?token=2")
+    assert (found["was_mask"], found["own"]) == (True, None)
+    assert asking.json(f"texts/{text_id}/lens?token=2")["masked"] is False
+
+
+def test_effects_have_the_sign_that_is_said(asking, text_id):
+    importance, meta = asking.arrays(f"texts/{text_id}/importance?token=3")
+    assert importance["values"].shape == (LAYERS, HEADS)
+    agree = []
+    for layer in range(LAYERS):
+        for head in range(HEADS):
+            one = asking.json(f"texts/{text_id}/ablate/{layer}/{head}?token=3&how=zero")
+            assert one["effect"] == pytest.approx(one["before"] - one["after"], abs=1e-6)
+            assert one["estimate"] == pytest.approx(float(importance["values"][layer, head]), rel=1e-4)
+            assert (one["what"], one["unit"]) == (meta["what"], meta["unit"])
+            agree.append((one["effect"], one["estimate"]))
+    assert np.corrcoef(np.array(agree).T)[0, 1] > 0.5, "an estimate points the way the measurement goes"
+
+
+def test_relevance(asking, text_id):
+    for target in ("word", "embedding"):
+        arrays, meta = asking.arrays(f"texts/{text_id}/relevance?token=3&target={target}")
+        np.testing.assert_allclose(arrays["values"], arrays["by_layer"].sum(0), rtol=1e-4, atol=1e-7)
+        assert meta["target"] == target
+        assert "token 3" in meta["words"]
+    _, meta = asking.arrays(f"texts/{text_id}/relevance?target=embedding")
+    assert meta["token"] is None
+
+
+def test_words(asking, text_id, dense):
+    arrays, meta = asking.arrays(f"texts/{text_id}/words/1/1")
+    read = asking.json(f"texts/{text_id}")
+    groups = [slice(word["first"], word["stop"]) for word in read["words"]]
+    wanted = [[dense[1, 1, a, b].sum(1).mean() for b in groups] for a in groups]
+    np.testing.assert_allclose(arrays["values"], wanted, atol=1e-6)
+    assert meta["words"] == len(groups)
+
+
+def test_vocabulary_and_geometry(asking, text_id):
+    assert asking.json(f"texts/{text_id}/vocabulary")["pieces_per_word"] >= 1
+    found = asking.json(f"texts/{text_id}/geometry")
+    assert found["levels"] == []
+    assert "30" in found["problem"]["sentence"]
+
+
+def test_two_models_on_one_text(asking, text_id):
+    second = asking.measured(TEXT, model=1)
+    arrays, meta = asking.arrays(f"compare/{text_id}/{second}")
+    assert arrays["distance"].shape == (LAYERS * HEADS, 2 * HEADS)
+    assert len(meta["matches"]) == 2 * HEADS
+    assert meta["alignment"][0]["start"] == 0
+    assert meta["alignment"][-1]["end"] == len(TEXT)
+    # Too few tokens for CKA: an empty grid and the reason.
+    assert arrays["cka"].shape == (0, 0)
+    assert "30" in meta["cka_note"]
+    itself, meta = asking.arrays(f"compare/{text_id}/{text_id}")
+    assert np.abs(np.diag(itself["distance"])).max() < 1e-6
+    assert all((one["a_layer"], one["a_head"]) == (one["b_layer"], one["b_head"]) for one in meta["matches"])
+    different = asking.measured("another text")
+    assert asking.problem(f"compare/{text_id}/{different}", 400)["kind"] == "InvalidRequest"
+
+
+def test_a_model_without_what_is_asked_says_so(asking):
+    text_id = asking.measured(TEXT, model=1)
+    for path in ("fill?token=2", "lens?token=2", "relevance?token=2&target=word"):
+        error = asking.problem(f"texts/{text_id}/{path}", 409)
+        assert "masked" in error["sentence"]
+    assert "classifier" in asking.problem(f"texts/{text_id}/relevance?token=2&target=class", 409)["sentence"]
+    error = asking.problem(f"texts/{text_id}/values/0/0?part=content_position", 409)
+    assert "content_position" in error["sentence"]
+    # Without a head for words, effects are on the token's state.
+    assert asking.json(f"texts/{text_id}/ablate/0/0?token=2")["unit"] == "cosine"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("head/3/0", "head/0/4", "head/x/0", "head/²/0", "values/0/0?rows=0:99", "values/0/0?rows=3:3"),
+        *("values/0/0?rows=-1:2", "values/0/0?columns=a:b", "values/0/0?weight=heavy", "tiles/0/0/1/0/0"),
+        *("tiles/0/0/0/1/0", "tiles/0/0/0/0/0?pool=median", "sinks?epsilon=2", "sinks?epsilon=0"),
+        "sinks?epsilon=nan",
+        *(
+            "rollout?token=99",
+            "rollout?fusion=sum",
+            "fill",
+            "fill?token=-1",
+            "fill?token=1&top=0",
+            "lens?token=1e3",
+        ),
+        *("ablate/0/0?token=1&how=twice", "relevance?token=1&target=fame", "geometry?random=perhaps"),
+    ],
+)
+def test_bad_requests_are_one_sentence(asking, text_id, path):
+    error = asking.problem(f"texts/{text_id}/{path}", 400)
+    assert error["kind"] == "InvalidRequest"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {}, [], {"text": 1}, {"text": "a", "pair": 2}, {"text": "a", "too_long": "maybe"},
+        {"text": "a", "model": "x"}, {"text": "a", "model": True}, {"text": "a", "model": 2},
+    ],
+)  # fmt: skip
+def test_bad_bodies(asking, body):
+    asking.problem("texts", 400, "POST", body)
+
+
+def test_texts_that_cannot_be_read(asking):
+    assert asking.problem("texts", 422, "POST", {"text": " \n"})["kind"] == "EmptyText"
+    assert asking.problem("texts", 422, "POST", {"text": "a \ud83d b"})["kind"] == "InvalidText"
+    error = asking.problem("texts", 422, "POST", {"text": LONG})
+    assert (error["kind"], error["max_tokens"]) == ("TextTooLong", 32)
+    _, cut = asking.read(LONG, too_long="cut")
+    assert (cut["total_tokens"], cut["kept_tokens"]) == (error["total_tokens"], 32)
+
+
+def test_unknown_things(asking):
+    assert asking.problem("texts/nothing/heads", 404)["kind"] == "UnknownText"
+    assert asking.problem("elsewhere", 404)["kind"] == "UnknownRoute"
+    assert asking.problem("session", 404, "POST", {})["kind"] == "UnknownRoute"
+
+
+def test_tour_and_wall_are_there(asking):
+    chapters = asking.json("tour")["chapters"]
+    assert len(chapters) >= 10
+    found = asking.json(f"tour/{chapters[0]['id']}?text=the+river+bank")
+    assert found["chapter"] == chapters[0]["id"]
+    assert asking.problem("tour/nothing", 400)["kind"] == "InvalidRequest"
+    assert asking.json("wall")["phase"] == "none"
+    for body in ({"seconds": 0}, {"lengths": ["x"]}, {"speed": 1}, {"ways": "all"}, {"model": 9}):
+        asking.problem("wall", 400, "POST", body)
+
+
+def test_answers_do_not_name_what_is_not_finite(asking, text_id, monkeypatch):
+    monkeypatch.setattr(
+        "unmask.explorer.hand.Hand.blocks",
+        lambda *_, **__: iter([(0, np.full((2, 2), np.nan, dtype=np.float32))]),
+    )
+    for path in ("values/0/0", "tiles/2/1/0/0/0?weight=norm"):
+        assert asking.problem(f"texts/{text_id}/{path}", 500)["kind"] == "NonFiniteResult"
+
+
+def test_a_fault_of_ours_is_still_a_sentence(asking, monkeypatch, capfd):
+    def fault(*_):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("unmask.explorer.describe.versions", fault)
+    monkeypatch.setattr("unmask.explorer.routes.session.versions", fault)
+    assert asking.problem("session", 500)["kind"] == "InternalError"
+    assert "ZeroDivisionError" in capfd.readouterr().err
+
+
+def test_pooling_of_a_long_text(model):
+    """A text of several zoom levels: every tile is the pool of exact values."""
+    asking = Asking(Api([FakeModel("long", max_tokens=700, num_hidden_layers=1)]))
+    text_id = asking.measured("the river bank " * 220)
+    length = asking.json(f"texts/{text_id}")["kept_tokens"]
+    rows = [
+        asking.arrays(f"texts/{text_id}/values/0/1?rows={start}:{start + 1}")[0]["values"]
+        for start in range(length)
+    ]
+    whole = np.concatenate(rows)
+    for z in (1, 2):
+        part = Tile(0, min(length, 256 << z), 0, min(length, 256 << z))
+        square = whole[: part.end_row, : part.end_column]
+        for pool, wanted in zip(("max", "mean"), pooled([(0, square)], part, 1 << z), strict=True):
+            tile, meta = asking.arrays(f"texts/{text_id}/tiles/0/1/{z}/0/0?pool={pool}")
+            assert meta["cell"] == 1 << z
+            assert np.abs(tile["codes"].astype(int) - codes(wanted)).max() <= 1
+    column, _ = asking.arrays(f"texts/{text_id}/values/0/1?columns=9:10")
+    np.testing.assert_allclose(column["values"][:, 0], whole[:, 9], rtol=1e-4)
+    assert asking.problem(f"texts/{text_id}/tiles/0/1/3/0/0", 400)
+    thumbnails, meta = asking.arrays(f"texts/{text_id}/overview")
+    size = thumbnails["codes"].shape[-1]
+    assert size <= 32
+    assert (size - 1) * meta["cell"] < length <= size * meta["cell"]
+    assert thumbnails["codes"][0, 1].max() == codes(whole).max(), (
+        "the largest is seen in the smallest picture"
+    )
+    asking.api.close()
+
+
+def test_no_models_is_an_error():
+    with pytest.raises(UnmaskError, match="no model"):
+        Api([])

@@ -1,0 +1,41 @@
+"""``unmask explore`` as it is typed."""
+
+import pytest
+
+from unmask.cli.explore import MODELS, _load, explore
+from unmask.errors import CheckpointError, InvalidRequest
+
+
+@pytest.fixture
+def served(monkeypatch):
+    """What the command would serve."""
+    calls = []
+    monkeypatch.setattr("unmask.explorer.serve", lambda models, **options: calls.append((models, options)))
+    return calls
+
+
+def test_models_are_named_and_not_yet_loaded(served):
+    explore("a text", model=["nowhere", "unmask-mini", "nowhere"], memory=0.5, browser=False)
+    ((models, options),) = served
+    assert [name for name, _ in models] == ["nowhere", "unmask-mini"]
+    assert (options["text"], options["held_bytes"], options["open_browser"]) == ("a text", 500_000_000, False)
+    assert models[1][1]().name == "unmask-mini"
+
+
+def test_without_a_model_there_are_two(served):
+    explore()
+    assert tuple(name for name, _ in served[0][0]) == MODELS
+
+
+def test_what_does_not_fit_together_is_refused(served):
+    with pytest.raises(InvalidRequest, match="name one --model"):
+        explore(revision="main")
+    with pytest.raises(InvalidRequest, match="more than 0"):
+        explore(memory=0)
+    assert served == []
+
+
+def test_a_model_that_is_not_there_is_said_in_the_terminal_too(capsys):
+    with pytest.raises(CheckpointError):
+        _load("./nowhere", dtype="float32", revision=None, compat="published")
+    assert "nowhere" in capsys.readouterr().err

@@ -1,0 +1,292 @@
+"""What goes wrong while somebody looks: a clear state each, and nothing hangs."""
+
+import json
+import re
+import threading
+import time
+from functools import partial
+from importlib import import_module
+
+import pytest
+
+from tests.explorer.conftest import TEXT, Asking
+from tests.support.explorable import FakeModel
+from unmask.errors import CheckpointNotFound, UnknownArchitecture
+from unmask.explorer import Api
+
+ATLAS = import_module("unmask.see.atlas")
+"""`unmask.see` has a function of that name."""
+
+LONG = "the river bank was muddy , " * 40
+"""Enough for its analysis to be met half way."""
+
+
+@pytest.fixture(scope="module")
+def large():
+    """A model whose long texts take a while."""
+    return FakeModel("large", max_tokens=260, num_hidden_layers=5)
+
+
+@pytest.fixture
+def slow(large, monkeypatch):
+    """An explorer in which every block of an analysis takes some milliseconds."""
+    measure_layer = ATLAS.measure_layer
+
+    def slowly(*arguments, tick, **options):
+        def late(cells):
+            time.sleep(0.004)
+            tick(cells)
+
+        return measure_layer(*arguments, tick=late, **options)
+
+    monkeypatch.setattr(ATLAS, "measure_layer", slowly)
+    asking = Asking(Api([large], held_texts=4))
+    yield asking
+    asking.api.close()
+
+
+def until(asking, text_id, reached, seconds=20.0):
+    """The first state for which ``reached`` holds."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        state = asking.json(f"texts/{text_id}/state")
+        if reached(state):
+            return state
+        time.sleep(0.01)
+    raise AssertionError(f"not reached within {seconds} s: {state}")
+
+
+def some_ready(state):
+    return any(state["ready"]) and not all(state["ready"])
+
+
+def test_stopped_half_way_what_is_done_stays_and_goes_on(slow):
+    text_id, read = slow.read(LONG)
+    state = until(slow, text_id, some_ready)
+    assert (state["phase"], state["readable"]) == ("measuring", True)
+    assert 0 < state["done"] < state["total"]
+    began = time.monotonic()
+    slow.json(f"texts/{text_id}/stop", "POST", {})
+    state = until(slow, text_id, lambda state: state["phase"] == "stopped")
+    assert time.monotonic() - began < 1
+    ready = state["ready"]
+    assert some_ready(state)
+    assert state["problem"] is None
+    # What is measured is there, the rest says why it is not.
+    done, missing = ready.index(True), ready.index(False)
+    slow.arrays(f"texts/{text_id}/head/{done}/0")
+    assert slow.problem(f"texts/{text_id}/edges/{missing}/0", 409)["kind"] == "NotReady"
+    arrays, _ = slow.arrays(f"texts/{text_id}/heads")
+    assert arrays["ready"].tolist() == ready
+    assert not arrays["entropy"][missing].any()
+    # Exact values of any layer are there too.
+    slow.arrays(f"texts/{text_id}/values/{missing}/0?rows=0:2")
+    assert slow.json(f"texts/{text_id}/sinks")["layers_ready"] == sum(ready)
+    again = slow.json(f"texts/{text_id}/go", "POST", {})
+    assert again["ready"] == ready, "what was measured is not measured again"
+    assert slow.api.finish(text_id, 30)
+    assert slow.json(f"texts/{text_id}/state")["ready"] == [True] * read["layers"]
+
+
+def test_questions_are_answered_while_a_text_is_measured(slow):
+    text_id, _ = slow.read(LONG)
+    until(slow, text_id, some_ready)
+    began = time.monotonic()
+    for row in range(5):
+        slow.arrays(f"texts/{text_id}/values/4/1?rows={row}:{row + 1}")
+    assert time.monotonic() - began < 2
+    assert slow.json(f"texts/{text_id}/state")["phase"] == "measuring"
+
+
+def test_two_pages_at_once_both_get_on(slow):
+    first, _ = slow.read(LONG)
+    second, _ = slow.read(LONG + " another")
+    until(slow, second, some_ready)
+    assert not all(slow.json(f"texts/{first}/state")["ready"]), "the second did not wait for the first's end"
+    assert slow.api.finish(first, 30)
+    assert slow.api.finish(second, 30)
+    assert slow.json(f"texts/{second}/state")["phase"] == "done"
+
+
+def test_the_same_text_twice_is_one(slow):
+    ids = []
+    hands = [threading.Thread(target=lambda: ids.append(slow.read(LONG)[0])) for _ in range(4)]
+    for hand in hands:
+        hand.start()
+    for hand in hands:
+        hand.join()
+    assert len(set(ids)) == 1
+    slow.json(f"texts/{ids[0]}", "DELETE", status=204)
+
+
+def test_a_forgotten_text_stops_and_is_unknown(slow):
+    text_id, _ = slow.read(LONG)
+    until(slow, text_id, some_ready)
+    reading = slow.api._workplace.texts.get(text_id)
+    slow.json(f"texts/{text_id}", "DELETE", status=204)
+    assert reading.wait(2)
+    assert reading.state().phase == "stopped"
+    assert slow.problem(f"texts/{text_id}/state", 404)["kind"] == "UnknownText"
+    slow.json(f"texts/{text_id}", "DELETE", status=204)
+    assert slow.read(LONG)[0] == text_id, "posted again, it is the same"
+
+
+def test_only_the_latest_texts_are_held(model):
+    asking = Asking(Api([model], held_texts=2))
+    ids = [asking.measured(text) for text in ("one", "two")]
+    assert asking.raw(f"texts/{ids[0]}/heads").status == 200
+    asking.measured("three")
+    assert asking.raw(f"texts/{ids[0]}/heads").status == 200
+    assert asking.raw(f"texts/{ids[1]}/heads").status == 404
+    assert asking.measured("two") == ids[1]
+    asking.api.close()
+
+
+def test_memory_is_bounded_and_stated_first(large):
+    probe = Asking(Api([large]))
+    needs, little = (
+        probe.json(f"texts/{probe.read(text)[0]}/state")["stated_bytes"] for text in (LONG, TEXT)
+    )
+    probe.api.close()
+    assert little < needs
+    asking = Asking(Api([large], held_bytes=int(1.5 * needs)))
+    first = asking.measured(LONG)
+    second = asking.measured(LONG + "a")
+    assert asking.raw(f"texts/{first}").status == 404, "both together are more than may be held"
+    assert asking.raw(f"texts/{second}").status == 200
+    asking.api.close()
+    small = Asking(Api([large], held_bytes=(needs + little) // 2))
+    error = small.problem("texts", 507, "POST", {"text": LONG})
+    assert error["kind"] == "TooLarge"
+    assert "GB" in error["sentence"]
+    assert small.raw("texts", "POST", {"text": TEXT}).status == 200
+    small.api.close()
+
+
+def test_a_model_without_attention_says_why(model, monkeypatch):
+    def refuse(*_, **__):
+        raise UnknownArchitecture("Elmo has no attention, so there is none to show")
+
+    monkeypatch.setattr("unmask.see.attention.Recording.of", refuse)
+    asking = Asking(Api([model]))
+    text_id, _ = asking.read()
+    assert asking.api.finish(text_id, 10)
+    state = asking.json(f"texts/{text_id}/state")
+    assert (state["phase"], state["readable"]) == ("failed", False)
+    assert "no attention" in state["problem"]["sentence"]
+    for path in ("values/0/0", "rollout", "tiles/0/0/0/0/0", "geometry"):
+        assert "no attention" in asking.problem(f"texts/{text_id}/{path}", 409)["sentence"]
+    assert asking.json(f"texts/{text_id}/vocabulary")["words"] > 0, "what needs no attention still works"
+    asking.api.close()
+
+
+def test_memory_that_ends_is_a_sentence(model, monkeypatch):
+    def exhaust(*_, **__):
+        raise RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 70900000000 bytes")
+
+    monkeypatch.setattr(ATLAS, "measure_layer", exhaust)
+    asking = Asking(Api([model]))
+    text_id, _ = asking.read()
+    assert asking.api.finish(text_id, 10)
+    state = asking.json(f"texts/{text_id}/state")
+    assert (state["phase"], state["problem"]["kind"], state["readable"]) == ("failed", "OutOfMemory", True)
+    asking.api.close()
+
+
+def test_the_page_comes_before_the_models(model):
+    go = threading.Event()
+
+    def late():
+        go.wait(10)
+        return model
+
+    def never():
+        raise CheckpointNotFound("nowhere is no folder; name a checkpoint folder")
+
+    asking = Asking(Api([("late", late), ("nowhere", never)]))
+    session = asking.json("session")
+    assert [one["phase"] for one in session["models"]] == ["loading", "waiting"]
+    assert session["models"][0]["name"] == "late"
+    answers = []
+    hand = threading.Thread(target=lambda: answers.append(asking.raw("texts", "POST", {"text": TEXT})))
+    hand.start()
+    go.set()
+    hand.join(10)
+    assert answers[0].status == 200, "a text that is posted meanwhile waits for its model"
+    asking.raw("texts", "POST", {"text": TEXT, "model": 1})
+    models = asking.json("session")["models"]
+    assert [one["phase"] for one in models] == ["ready", "failed"]
+    assert "no folder" in models[1]["problem"]["sentence"]
+    error = asking.problem("texts", 409, "POST", {"text": TEXT, "model": 1})
+    assert "no folder" in error["sentence"]
+    asking.api.close()
+
+
+def test_a_model_that_takes_too_long_is_said_to_be_loading(model, monkeypatch):
+    monkeypatch.setattr("unmask.explorer.models.LOADING_SECONDS", 0.05)
+    go = threading.Event()
+    asking = Asking(Api([("late", lambda: go.wait(10) and model)]))
+    assert asking.problem("texts", 503, "POST", {"text": TEXT})["kind"] == "ModelLoading"
+    go.set()
+    asking.api.close()
+
+
+def test_a_wall_is_measured_watched_and_stopped(model, monkeypatch):
+    from unmask.measure.wall.report import WallPoint
+
+    def measure(request, deadline, tick):
+        for _ in range(3):
+            time.sleep(0.02)
+            tick()
+        return WallPoint(request.way, request.length, "measured", repeats=(1e-3 * request.length,) * 3)
+
+    monkeypatch.setattr("unmask.explorer.wall.measure_apart", measure)
+    asking = Asking(Api([model]))
+    body = {"ways": ["chosen"], "lengths": [4, 8, 12, 16, 24, 32], "seconds": 60, "repeats": 3}
+    state = asking.json("wall", "POST", body)
+    assert state["phase"] in ("waiting", "running")
+    assert asking.problem("wall", 409, "POST", body)["kind"] == "Busy"
+    end = time.monotonic() + 30
+    while asking.json("wall")["phase"] in ("waiting", "running") and time.monotonic() < end:
+        time.sleep(0.02)
+    state = asking.json("wall")
+    assert (state["phase"], state["problem"]) == ("done", None)
+    assert [point["length"] for point in state["points"]][:6] == body["lengths"]
+    assert state["points"][0]["seconds"]["median"] == pytest.approx(4e-3)
+    assert state["report"]["curves"][0]["kernel"] == "chosen"
+    asking.json("wall", "POST", body)
+    asking.json("wall", "DELETE")
+    end = time.monotonic() + 10
+    while asking.json("wall")["phase"] != "stopped" and time.monotonic() < end:
+        time.sleep(0.01)
+    assert asking.json("wall")["phase"] == "stopped"
+    asking.api.close()
+
+
+def test_a_saved_page_is_whole_and_asks_for_nothing(asking):
+    text_id = asking.measured("the </script> bank")
+    paths = [f"texts/{text_id}/heads", f"texts/{text_id}/values/0/0?rows=0:2"]
+    body = {"paths": paths, "hash": "#v=2&text=</script>", "title": "a <b> title"}
+    answer = asking.raw("export", "POST", body)
+    assert (answer.status, answer.media_type) == (200, "text/html; charset=utf-8")
+    page = answer.data.decode()
+    assert "a &lt;b&gt; title" in page
+    elements = re.sub(r"(<script[^>]*>).*?</script>", r"\1", page, flags=re.S)
+    assert not re.search(r'(?:src|href)="(?!data:)', elements)
+    assert "url(" not in page.split("<style>")[1].split("</style>")[0]
+    data = page.split('id="unmask-saved">')[1].split("</script>")[0]
+    saved = json.loads(data)
+    assert saved["answers"].keys() >= {"session", f"texts/{text_id}", f"texts/{text_id}/state", *paths}
+    assert saved["hash"] == body["hash"]
+    assert "sha256" in saved["stamp"]
+    assert "torch" in saved["stamp"]
+    for refused in ({"paths": "session"}, {"paths": ["session"] * 5001}, {"paths": [], "hash": 1}):
+        asking.problem("export", 400, "POST", refused)
+
+
+def test_loading_is_lazy():
+    """A loader is not called before its turn, and a name is known before it."""
+    called = []
+    api = Api([("one", partial(called.append, 1))])
+    assert json.loads(api.answer("GET", "session").data)["models"][0]["name"] == "one"
+    api.close()

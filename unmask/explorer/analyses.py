@@ -1,0 +1,50 @@
+"""Analyses that take long, each made once and kept: whoever asks meanwhile waits for the same one."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar, cast
+
+from unmask.explorer.problems import cannot
+from unmask.explorer.worker import Job, Watch, Worker
+
+Value = TypeVar("Value")
+
+KEPT = 48
+"""Results kept; the one unused for longest leaves first."""
+
+
+class Analyses:
+    """Results by key, made by jobs of a worker."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._made: OrderedDict[Hashable, tuple[Job, list[Any]]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def once(self, key: Hashable, work: Callable[[Watch], Value]) -> Value:
+        """The result of ``work``, waited for; its error is raised here, and the next who asks tries again."""
+        with self._lock:
+            if key not in self._made:
+                results: list[Any] = []
+                job = Job(lambda watch: results.append(work(watch)))
+                self._made[key] = job, results
+                self._worker.start(job)
+                while len(self._made) > KEPT:
+                    self._made.popitem(last=False)
+            self._made.move_to_end(key)
+            job, results = self._made[key]
+        job.ended.wait()
+        if results:
+            return cast(Value, results[0])
+        with self._lock:
+            if self._made.get(key, (None,))[0] is job:
+                del self._made[key]
+        raise job.error or cannot("this analysis was stopped; ask for it again")
+
+    def stop(self) -> None:
+        """Stop those that run."""
+        with self._lock:
+            jobs = [job for job, _ in self._made.values()]
+        for job in jobs:
+            job.stop()

@@ -1,0 +1,88 @@
+"""The layer that is looked at, its queries and keys at hand, so that one more row costs one small product.
+
+`AttentionView.probabilities` projects the tokens of each rectangle anew, which is right for a single one and
+slow for the many that a pointer asks for while it moves over a map.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from unmask.model.kernels import Tile
+from unmask.see.attention import AttentionView, Weight
+from unmask.see.layer_atlas import LayerAtlas
+from unmask.see.rows import LayerRows
+
+Floats = NDArray[np.float32]
+
+CELLS = 1 << 19
+"""Probabilities that are held at once: 2 MiB."""
+
+
+class Hand:
+    """Queries, keys and norms of the layer that was asked for last, 8 H N K bytes; float32 at least."""
+
+    def __init__(self, view: AttentionView) -> None:
+        self.view = view
+        self._rows: LayerRows | None = None
+
+    def blocks(
+        self,
+        head: tuple[int, int],
+        tile: Tile,
+        weight: Weight,
+        measured: LayerAtlas | None,
+    ) -> Iterator[tuple[int, Floats]]:
+        """A rectangle of a head (layer and number) some rows at a time: the first row, and (R, C) shares.
+
+        ``measured``: of the layer, if it is: then nothing outside of the rectangle is computed.
+        """
+        rows = self._layer(head[0])
+        width = tile.end_column - tile.first_column if measured is not None else rows.length
+        step = max(1, CELLS // width)
+        for first, end in rows.stretches(tile.first_row, tile.end_row, step):
+            part = Tile(first, end, tile.first_column, tile.end_column)
+            if measured is None:
+                yield first, _of_complete_rows(rows, head[1], part, weight)
+            else:
+                yield first, _of_known_sums(rows, head[1], part, weight, measured)
+
+    def rectangle(
+        self, head: tuple[int, int], tile: Tile, weight: Weight, measured: LayerAtlas | None
+    ) -> Floats:
+        """The whole rectangle, (R, C)."""
+        return np.concatenate([p_RC for _, p_RC in self.blocks(head, tile, weight, measured)])
+
+    def _layer(self, layer: int) -> LayerRows:
+        if self._rows is None or self._rows.layer != layer:
+            self._rows = None  # one at a time
+            self._rows = LayerRows(self.view.recording, layer)
+        return self._rows
+
+
+def _of_known_sums(rows: LayerRows, head: int, tile: Tile, weight: Weight, measured: LayerAtlas) -> Floats:
+    """From the logarithms of rows' sums, which were measured."""
+    side, some = rows.side(tile.first_row), slice(head, head + 1)
+    s_RC = rows.scores(side, tile, some)[0]
+    between = slice(tile.first_row, tile.end_row)
+    lse_R = torch.from_numpy(measured.lse_HN[head, between]).to(s_RC)
+    p_RC = s_RC.sub_(lse_R[:, None]).exp_()
+    if weight == "norm":
+        p_RC *= side.norms_HN[head, tile.first_column : tile.end_column]
+        sums_R = torch.from_numpy(measured.norm_sum_HN[head, between]).to(p_RC)
+        p_RC /= sums_R.clamp_min(torch.finfo(p_RC.dtype).tiny)[:, None]
+    return p_RC.float().cpu().numpy()
+
+
+def _of_complete_rows(rows: LayerRows, head: int, tile: Tile, weight: Weight) -> Floats:
+    """The columns of rows that were computed whole."""
+    block = rows.block(tile.first_row, tile.end_row, slice(head, head + 1))
+    seen = (block.p_HRC if weight == "raw" else block.weighted_HRC)[0].float().cpu().numpy()
+    found = np.zeros((len(seen), tile.end_column - tile.first_column), dtype=np.float32)
+    first = max(tile.first_column, block.first_column)
+    end = max(first, min(tile.end_column, block.end_column))
+    of_tile = slice(first - tile.first_column, end - tile.first_column)
+    found[:, of_tile] = seen[:, first - block.first_column : end - block.first_column]
+    return found

@@ -1,0 +1,130 @@
+"""What a question about one token is: the text it is asked of, and the number whose causes are looked for."""
+
+from dataclasses import dataclass
+
+import torch
+
+from unmask.errors import InvalidRequest
+from unmask.explorer.problems import cannot
+from unmask.explorer.reading import Reading
+from unmask.explorer.request import Request
+from unmask.explorer.worker import Watch
+from unmask.model.decoder import word_role
+from unmask.model.encoder import Encoder
+from unmask.model.heads import ClassPredictor
+from unmask.see import AttentionView
+from unmask.see.lens import lens
+from unmask.see.recording import Recording
+from unmask.see.target import Class, Embedding, Target, Word
+from unmask.text.masking import masked
+
+TARGETS = ("word", "class", "embedding")
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a request asks of: the kind of target, a token (None: the whole text), a word's or class's id."""
+
+    kind: str
+    token: int | None
+    id: int | None = None
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A target, the text in which it is asked, and both in words."""
+
+    recording: Recording
+    target: Target
+    words: str
+
+
+def plain_encoder(reading: Reading) -> Encoder:
+    """The text's model in modules that give gradients."""
+    return reading.place.plain()
+
+
+def need_predictor(reading: Reading) -> None:
+    """Refuse with a sentence unless the model predicts words and can be asked for one."""
+    model = reading.model
+    try:
+        word_role(model.runner, model.name)
+    except InvalidRequest as error:
+        raise cannot(str(error)) from None
+    if model.tokenizer.mask_id is None:
+        raise cannot(f"the tokenizer of {model.name} has no mask token, so no word can be asked for")
+
+
+def is_mask(reading: Reading, token: int) -> bool:
+    """Whether the text has the mask there already."""
+    return int(reading.encoding.ids[token]) == reading.model.tokenizer.mask_id
+
+
+def masked_at(reading: Reading, view: AttentionView, token: int, watch: Watch) -> Recording:
+    """The text with that token masked; kept for the next question about the same token."""
+    if is_mask(reading, token):
+        return view.recording
+    found = reading.masked.get(token)
+    if found is None:
+        encoding = masked(reading.encoding, [token], reading.model.tokenizer, name=reading.model.name)
+        found = Recording.of(reading.model.runner, encoding, watch=watch)
+        # One at a time: each is as large as the text's own.
+        reading.masked = {token: found}
+    return found
+
+
+def target_of(reading: Reading, request: Request) -> str:
+    """The kind of target that the query asks for, else the first that this model has."""
+    roles = reading.model.runner.heads
+    words = "masked" in roles or "enhanced" in roles
+    target = request.query.get("target") or ("word" if words else "embedding")
+    request = Request(request.parts, {**request.query, "target": target})
+    target = request.choice("target", TARGETS)
+    if target == "word":
+        need_predictor(reading)
+    if target == "class" and not _classifiers(reading):
+        raise cannot(f"{reading.model.name} has no classifier; ask for another target")
+    return target
+
+
+def ask(reading: Reading, view: AttentionView, question: Question, watch: Watch) -> Asked:
+    """The target of a question; without an id, the word that stands there, or the class that is predicted."""
+    kind, token, id = question.kind, question.token, question.id
+    if kind == "word":
+        assert token is not None
+        recording = masked_at(reading, view, token, watch)
+        if id is None:
+            id = _predicted(recording, token) if is_mask(reading, token) else int(reading.encoding.ids[token])
+        piece = reading.model.tokenizer.engine.id_to_token(id) or f"<{id}>"
+        return Asked(recording, Word(token, id), f"the word “{piece}” at token {token}, which is masked")
+    if kind == "class":
+        return _class(reading, view, token, id)
+    if token is not None:
+        name = reading.encoding.surface(token) or reading.encoding.pieces[token]
+        return Asked(view.recording, Embedding(token=token), f"the last state of token {token}, “{name}”")
+    head = reading.model.checkpoint.head
+    pooling = ("mean",) if isinstance(head, str) else head.pooling
+    words = f"the text's embedding ({' and '.join(pooling)} of its tokens)"
+    return Asked(view.recording, Embedding(pooling), words)
+
+
+def _classifiers(reading: Reading) -> list[str]:
+    heads = reading.model.runner.heads
+    return [role for role in heads if isinstance(heads[role], ClassPredictor)]
+
+
+def _class(reading: Reading, view: AttentionView, token: int | None, id: int | None) -> Asked:
+    recording, role = view.recording, _classifiers(reading)[0]
+    predictor = recording.encoder.heads[role]
+    assert isinstance(predictor, ClassPredictor)
+    by_token = predictor.spec.reads in ("tokens", "tokens_and_first")
+    at = (token or 0) if by_token else None
+    with torch.no_grad():
+        logits = recording.encoder.logits(role, recording.final_ND, recording.batch.layout)
+    chosen = int(logits[at or 0].argmax()) if id is None else id
+    where = f" at token {at}" if by_token else ""
+    return Asked(recording, Class(role, chosen, at), f"class {chosen} of the classifier {role}{where}")
+
+
+def _predicted(recording: Recording, token: int) -> int:
+    return int(lens(recording, [token], top_k=1).ids[0, -1, 0])

@@ -1,0 +1,206 @@
+"""Words: maps between them, how the vocabulary fits, what the model would predict, what heads do for it."""
+
+from dataclasses import asdict, dataclass
+from typing import get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.errors import InvalidRequest
+from unmask.explorer.answers import Answer, array_answer, json_answer
+from unmask.explorer.findings import (
+    Ablation,
+    Fill,
+    ImportanceMeta,
+    Lens,
+    LensLayer,
+    OwnWord,
+    Prediction,
+    WordsMeta,
+)
+from unmask.explorer.problems import cannot
+from unmask.explorer.reading import Reading
+from unmask.explorer.request import Request
+from unmask.explorer.routes.asked import (
+    Asked,
+    Question,
+    ask,
+    is_mask,
+    masked_at,
+    need_predictor,
+    plain_encoder,
+    target_of,
+)
+from unmask.explorer.routes.limits import MAX_LISTED, MAX_WORDS
+from unmask.explorer.routes.maps import WEIGHTS
+from unmask.explorer.routes.route import Route, head_of, of_text, token_of
+from unmask.explorer.worker import Watch
+from unmask.see.ablation import Effect, How, Importance, ablate, importance
+from unmask.see.attention import AttentionView, Weight
+from unmask.see.lens import Lens as Found
+from unmask.see.lens import lens
+from unmask.see.vocabulary import vocabulary_fit
+from unmask.see.words import grouped_map
+from unmask.text.masking import spellings
+
+HOWS: tuple[How, ...] = get_args(How)
+RULE = "summed over the tokens of the attended word, averaged over those of the attending (Clark et al. 2019)"
+BY_DECODER = (
+    "this model predicts words through an enhanced mask decoder in the place of its last layer, so there is "
+    "one level less"
+)
+
+
+def spans(reading: Reading, request: Request) -> Answer:
+    """``GET texts/{id}/words``: the words and the tokens of each."""
+    return json_answer({"words": [asdict(word) for word in reading.described.words]})
+
+
+def word_map(reading: Reading, request: Request) -> Answer:
+    """``GET texts/{id}/words/{l}/{h}?weight=``: values (W, W)."""
+    layer, head = head_of(reading, request)
+    weight = request.choice("weight", WEIGHTS)
+    found = reading.found_words
+    if len(found) > MAX_WORDS:
+        raise cannot(
+            f"the text has {len(found):,} words and a map between words holds at most {MAX_WORDS:,}; "
+            "look at the map of its tokens, or give a shorter text"
+        )
+
+    def compute(view: AttentionView) -> NDArray[np.float32]:
+        return grouped_map(_Weighted(view, weight), layer, head, found.of_token, len(found))
+
+    key = ("words", layer, head, weight)
+    values = reading.cache.get(key)
+    if values is None:
+        values = reading.ask(compute)
+        reading.cache.put(key, values)
+    return array_answer({"values": values}, WordsMeta(len(found), weight, RULE))
+
+
+def vocabulary(reading: Reading, request: Request) -> Answer:
+    """``GET texts/{id}/vocabulary``."""
+    try:
+        return json_answer(vocabulary_fit(reading.encoding, reading.model.tokenizer))
+    except InvalidRequest as error:
+        raise cannot(str(error)) from None
+
+
+def fill(reading: Reading, request: Request) -> Answer:
+    """``GET texts/{id}/fill?token=&top=``: what the model would put there, were it masked."""
+    token, levels, was_mask = _levels(reading, request)
+    return json_answer(Fill(token, was_mask, levels[-1].own, levels[-1].predictions))
+
+
+def of_levels(reading: Reading, request: Request) -> Answer:
+    """``GET texts/{id}/lens?token=&top=``: the same after every level."""
+    token, levels, was_mask = _levels(reading, request)
+    by_decoder = len(levels) <= reading.layer_count
+    note = BY_DECODER if by_decoder else None
+    return json_answer(Lens(token, not was_mask, note, levels))
+
+
+def of_head(reading: Reading, request: Request) -> Answer:
+    """``GET texts/{id}/ablate/{l}/{h}?token=&how=zero|mean``: one head taken out, measured."""
+    layer, head = head_of(reading, request)
+    kind, how = target_of(reading, request), request.choice("how", HOWS)
+    token = token_of(reading, request)
+
+    def measure(view: AttentionView, watch: Watch) -> tuple[Asked, Effect]:
+        asked = ask(reading, view, Question(kind, token), watch)
+        return asked, ablate(asked.recording, asked.target, layer, head, how)
+
+    asked, effect = reading.analyse(("ablate", kind, token, layer, head, how), measure)
+    estimate = None
+    if how == "zero" and kind != "embedding":
+        estimate = float(_importance(reading, kind, token)[1].slopes[layer, head])
+    return json_answer(
+        Ablation(
+            layer=layer,
+            head=head,
+            token=token,
+            how=how,
+            what=asked.words,
+            unit=effect.unit,
+            before=effect.before,
+            after=effect.after,
+            effect=-effect.effect,
+            estimate=estimate,
+        )
+    )
+
+
+def of_all_heads(reading: Reading, request: Request) -> Answer:
+    """``GET texts/{id}/importance?token=``: first-order estimates, values and normalised (L, H)."""
+    kind, token = target_of(reading, request), token_of(reading, request)
+    asked, found = _importance(reading, kind, token)
+    arrays = {"values": found.slopes, "normalised": found.values}
+    return array_answer(arrays, ImportanceMeta(token, asked.words, found.unit))
+
+
+def _importance(reading: Reading, kind: str, token: int) -> tuple[Asked, Importance]:
+    def measure(view: AttentionView, watch: Watch) -> tuple[Asked, Importance]:
+        asked = ask(reading, view, Question(kind, token), watch)
+        encoder = plain_encoder(reading)
+        return asked, importance(asked.recording, asked.target, encoder=encoder, watch=watch)
+
+    return reading.analyse(("importance", kind, token), measure)
+
+
+def _levels(reading: Reading, request: Request) -> tuple[int, tuple[LensLayer, ...], bool]:
+    """Predictions of every level at a token, which is masked unless it is a mask already."""
+    token, was_mask = token_of(reading, request), False
+    need_predictor(reading)
+    most = min(MAX_LISTED, reading.model.spec.embedding.vocabulary)
+    top, own = request.number("top", min(8, most), 1, most), int(reading.encoding.ids[token])
+    was_mask = is_mask(reading, token)
+
+    def predict(view: AttentionView, watch: Watch) -> Found:
+        recording = masked_at(reading, view, token, watch)
+        return lens(recording, [token], top_k=top, follow=None if was_mask else [own], watch=watch)
+
+    found = reading.analyse(("lens", token, top), predict)
+    levels = tuple(_level(reading, found, level, None if was_mask else own) for level in range(_depth(found)))
+    return token, levels, was_mask
+
+
+def _depth(found: Found) -> int:
+    return int(found.ids.shape[1])
+
+
+def _level(reading: Reading, found: Found, level: int, own: int | None) -> LensLayer:
+    tokenizer = reading.model.tokenizer
+    predictions = tuple(
+        Prediction(*spellings(tokenizer, int(id)), int(id), float(probability))
+        for id, probability in zip(found.ids[0, level], found.probabilities[0, level], strict=True)
+    )
+    word = None
+    if own is not None:
+        piece = spellings(tokenizer, own)[0]
+        word = OwnWord(piece, own, float(found.followed[0, level]), int(found.ranks[0, level]) + 1)
+    return LensLayer(level, word, predictions)
+
+
+@dataclass(frozen=True)
+class _Weighted:
+    """A view whose rows are of one weight, as `grouped_map` reads them."""
+
+    view: AttentionView
+    weight: Weight
+
+    def __len__(self) -> int:
+        return len(self.view)
+
+    def probabilities(self, layer: int, head: int, rows: slice = slice(None)) -> NDArray[np.float32]:
+        return self.view.probabilities(layer, head, rows, weight=self.weight)
+
+
+ROUTES = (
+    Route("GET", "texts/*/words", of_text(spans)),
+    Route("GET", "texts/*/words/*/*", of_text(word_map)),
+    Route("GET", "texts/*/vocabulary", of_text(vocabulary)),
+    Route("GET", "texts/*/fill", of_text(fill)),
+    Route("GET", "texts/*/lens", of_text(of_levels)),
+    Route("GET", "texts/*/ablate/*/*", of_text(of_head)),
+    Route("GET", "texts/*/importance", of_text(of_all_heads)),
+)

@@ -1,0 +1,82 @@
+"""The wall, measured in the background: one at a time, and nothing else runs beside a point."""
+
+import threading
+from dataclasses import asdict
+from typing import Any
+
+from unmask.explorer.findings import WallState
+from unmask.explorer.problems import Refused
+from unmask.explorer.worker import Job, Watch, Worker
+from unmask.measure.wall.apart import Tick, measure_apart
+from unmask.measure.wall.one import Request
+from unmask.measure.wall.report import WallPoint, to_plain
+from unmask.measure.wall.run import run_wall
+from unmask.measure.wall.settings import WallSettings, known_ways
+
+
+class Wall:
+    """The one measurement of this explorer."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._job: Job | None = None
+        self._report: Any = None
+        self._points: list[Any] = []
+        self._lock = threading.Lock()
+
+    def start(self, settings: WallSettings) -> WallState:
+        """Begin to measure.
+
+        Raises:
+            Refused: one is being measured already.
+        """
+        with self._lock:
+            if self._job is not None and self._job.phase in ("waiting", "running"):
+                raise Refused(409, "Busy", "a wall is being measured already; stop it, or wait for its end")
+            self._report, self._points = None, []
+            job = Job(lambda watch: self._measure(settings, job, watch))
+            self._job = job
+            self._worker.start(job)
+        return self.state()
+
+    def stop(self) -> None:
+        """Stop it; the points that are measured stay."""
+        if self._job is not None:
+            self._job.stop()
+
+    def state(self) -> WallState:
+        """How far it is, and what is known."""
+        job = self._job
+        eta = None if job is None else job.eta_seconds
+        return WallState(
+            phase="none" if job is None else job.phase,
+            what="" if job is None else job.what,
+            done=0 if job is None else job.done,
+            total=0 if job is None else job.total,
+            seconds=0.0 if job is None else round(job.seconds, 2),
+            eta_s=None if eta is None else round(eta, 1),
+            problem=None if job is None else job.problem,
+            ways=known_ways(),
+            points=list(self._points),
+            report=self._report,
+        )
+
+    def _measure(self, settings: WallSettings, job: Job, watch: Watch) -> None:
+        told = ""
+
+        def between_points(what: str, done: int, total: int) -> None:
+            # Whatever ran beside a point would be in its time: only between two does anything else.
+            nonlocal told
+            if what == told:
+                job.note(what, done, total)
+            else:
+                watch(what, done, total)
+            told = what
+
+        def measured(request: Request, deadline: float, tick: Tick) -> WallPoint:
+            point = measure_apart(request, deadline, tick)
+            seconds = None if point.seconds is None else asdict(point.seconds)
+            self._points.append({**asdict(point), "seconds": seconds})
+            return point
+
+        self._report = to_plain(run_wall(settings, between_points, measure=measured))

@@ -1,0 +1,25 @@
+"""What all routes share: the models, the texts, and the worker that runs both."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from unmask.explorer.analyses import Analyses
+from unmask.explorer.answers import Answer
+from unmask.explorer.models import Models
+from unmask.explorer.texts import Texts
+from unmask.explorer.wall import Wall
+from unmask.explorer.worker import Worker
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """One explorer."""
+
+    models: Models
+    texts: Texts
+    worker: Worker
+    analyses: Analyses
+    """Those of no single text."""
+    wall: Wall
+    answer: Callable[[str], Answer]
+    """What the API answers to a GET of a path."""

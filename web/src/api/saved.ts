@@ -1,0 +1,64 @@
+/** Answers that were written into this very file: a page that needs no server. */
+
+import type { TextRead } from './types';
+import { type Answer, problem, Refused, type Source } from './source';
+
+/** One recorded answer; `data` is text for JSON and base64 for everything else. */
+export interface SavedAnswer {
+  status: number;
+  type: string;
+  data: string;
+}
+
+export interface SavedPage {
+  /** The state of the address that was looked at. */
+  hash: string;
+  answers: Record<string, SavedAnswer>;
+  /** What the numbers were made with, in one line. */
+  stamp: string;
+}
+
+export class SavedSource implements Source {
+  readonly live = false;
+
+  constructor(readonly page: SavedPage) {}
+
+  static of(json: string): SavedSource {
+    return new SavedSource(JSON.parse(json) as SavedPage);
+  }
+
+  /** Paths of the texts in this file, `texts/{id}`. */
+  get texts(): string[] {
+    return Object.keys(this.page.answers).filter((path) => /^texts\/[^/?]+$/.test(path));
+  }
+
+  async get(path: string): Promise<Answer> {
+    const found = this.page.answers[path];
+    if (!found) throw this.notSaved();
+    return { status: found.status, type: found.type, data: bytesOf(found) };
+  }
+
+  async post(): Promise<Answer> {
+    throw this.notSaved();
+  }
+
+  async remove(): Promise<Answer> {
+    throw this.notSaved();
+  }
+
+  private notSaved(): Refused {
+    const models = this.texts.map((path) => (JSON.parse(this.page.answers[path]?.data ?? '{}') as TextRead).model);
+    const command = ['unmask explore', ...new Set(models.map((model) => `--model ${model}`))].join(' ');
+    return new Refused(404, problem('NotSaved', `this is not saved in this file; open it live with: ${command}`));
+  }
+}
+
+function bytesOf(answer: SavedAnswer): ArrayBuffer {
+  if (/^(application\/json|text\/)/.test(answer.type)) {
+    return new TextEncoder().encode(answer.data).buffer as ArrayBuffer;
+  }
+  const binary = atob(answer.data);
+  const bytes = new Uint8Array(binary.length);
+  for (let at = 0; at < binary.length; at++) bytes[at] = binary.charCodeAt(at);
+  return bytes.buffer;
+}

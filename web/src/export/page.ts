@@ -1,0 +1,44 @@
+/** The page as a file that needs no server. */
+
+import { accepted, jsonOf } from '../api/source';
+import type { State } from '../api/types';
+import type { Explorer, Reading } from '../state/explorer.svelte';
+import { formatHash } from '../state/url';
+
+const PAUSE_MS = 250;
+
+/** What was asked for, and all that the open view asks for. */
+export async function savedPage(explorer: Explorer): Promise<string> {
+  const readings = [explorer.a, explorer.b].filter((reading) => reading !== null);
+  for (const reading of readings) await held(explorer, reading);
+  const { view, layer, head, query: token } = explorer.view;
+  const texts = readings.map(({ id }) => id);
+  const body = {
+    paths: pathsOf(explorer.asked, texts),
+    hash: formatHash(explorer.view),
+    title: `${explorer.a?.text.slice(0, 60) ?? view} | unmask`,
+    ...(texts.length > 0 ? { look: { texts, views: [...new Set([view, 'heads'])], layer, head, token } } : {}),
+  };
+  return new TextDecoder().decode(accepted(await explorer.source.post('export', body)).data);
+}
+
+/** What was asked for, without answers about texts that were looked at before. */
+export function pathsOf(asked: Iterable<string>, texts: readonly string[]): string[] {
+  return [...asked].filter((path) => {
+    const [what, first = '', second = ''] = path.split(/[/?]/);
+    if (what === 'texts') return texts.includes(first);
+    return what !== 'compare' || (texts.includes(first) && texts.includes(second));
+  });
+}
+
+/** Sends a text again that the server may have dropped, and waits where that begins its analysis anew. */
+async function held(explorer: Explorer, reading: Reading): Promise<void> {
+  const { text, pair, cut, model } = reading.sent;
+  await explorer.post('texts', { text, pair: pair === '' ? null : pair, model, too_long: cut ? 'cut' : 'error' });
+  if (!reading.complete) return;
+  for (;;) {
+    const state = jsonOf<State>(accepted(await explorer.source.get(`texts/${reading.id}/state`)));
+    if (!['waiting', 'reading', 'measuring'].includes(state.phase)) return;
+    await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
+  }
+}

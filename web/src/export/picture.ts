@@ -1,0 +1,204 @@
+/** A part of the page as one SVG: text and charts as vectors, cells as an image; and that as a PNG. */
+
+import { escaped } from './escape';
+import { vectorOf } from './registry';
+
+interface Box {
+  left: number;
+  top: number;
+  right: number;
+  bottom: number;
+}
+
+const STYLES = [
+  'fill', 'fill-opacity', 'stroke', 'stroke-width', 'stroke-opacity', 'stroke-dasharray', 'stroke-linecap',
+  'stroke-linejoin', 'opacity', 'font-family', 'font-size', 'font-weight', 'font-style', 'text-anchor',
+  'dominant-baseline', 'paint-order', 'visibility', 'display',
+];
+const LINE = 18;
+const SIDE = 16;
+
+/** An element and all in it as they are seen now, with lines of words below. */
+export function pictureOf(root: Element, caption: readonly string[]): string {
+  const frame = root.getBoundingClientRect();
+  const width = Math.ceil(frame.width) + 2 * SIDE;
+  const style = getComputedStyle(document.documentElement);
+  const [paper, muted] = ['--paper', '--muted'].map((name) => style.getPropertyValue(name).trim());
+  const family = escaped(getComputedStyle(document.body).fontFamily);
+  const lines = caption.flatMap((line) => folded(line, Math.floor((width - 2 * SIDE) / 6.2)));
+  const below = Math.ceil(frame.height) + 2 * SIDE;
+  const height = below + LINE * lines.length + (lines.length > 0 ? SIDE / 2 : 0);
+  const words = lines.map((line, at) => `<text x="${SIDE}" y="${below + LINE * (at + 0.5)}">${escaped(line)}</text>`);
+  const walk = new Walk(frame);
+  walk.element(root, { left: frame.left, top: frame.top, right: frame.right, bottom: frame.bottom });
+  return (
+    `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}">` +
+    `<desc>${escaped(caption.join(' '))}</desc><rect width="100%" height="100%" fill="${paper}"/>` +
+    `<g transform="translate(${SIDE} ${SIDE})">${walk.parts.join('')}</g>` +
+    `<g font-size="12" font-family="${family}" fill="${muted}" data-stamp="">${words.join('')}</g></svg>`
+  );
+}
+
+/** An SVG as pixels, `ratio` of them along each of its own. */
+export async function pixelsOf(svg: string, ratio = 2): Promise<Blob> {
+  const image = new Image();
+  const bytes = new TextEncoder().encode(svg);
+  let binary = '';
+  for (let at = 0; at < bytes.length; at += 0x8000) binary += String.fromCharCode(...bytes.subarray(at, at + 0x8000));
+  image.src = `data:image/svg+xml;base64,${btoa(binary)}`;
+  await image.decode();
+  const canvas = document.createElement('canvas');
+  [canvas.width, canvas.height] = [image.width * ratio, image.height * ratio];
+  const context = canvas.getContext('2d') as CanvasRenderingContext2D;
+  context.imageSmoothingEnabled = false;
+  context.drawImage(image, 0, 0, canvas.width, canvas.height);
+  return new Promise((resolve, reject) =>
+    canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Error('the picture is too large for this browser'))), 'image/png'),
+  );
+}
+
+class Walk {
+  readonly parts: string[] = [];
+  private clips = 0;
+
+  constructor(private readonly frame: DOMRect) {}
+
+  element(element: Element, seen: Box): void {
+    const style = getComputedStyle(element);
+    const box = element.getBoundingClientRect();
+    if (style.display === 'none' || style.visibility === 'hidden' || style.opacity === '0' || hidden(element)) return;
+    if (style.display !== 'contents' && box.width * box.height > 0 && !meets(box, seen)) return;
+    if (element instanceof SVGSVGElement) return this.clipped(box, seen, () => this.svg(element, box));
+    if (element instanceof HTMLCanvasElement) return this.clipped(box, seen, () => this.canvas(element, box, style));
+    this.surface(box, style);
+    if (element instanceof HTMLSelectElement) return this.words(element.selectedOptions[0]?.text ?? '', box, style);
+    if (element instanceof HTMLInputElement) return;
+    const within = style.overflow === 'visible' ? seen : common(seen, box);
+    const children = () => {
+      for (const child of element.childNodes) {
+        if (child instanceof Element) this.element(child, within);
+        else if (child instanceof Text) this.text(child, style, within);
+      }
+    };
+    children();
+  }
+
+  private place(box: { left: number; top: number }): [number, number] {
+    return [round(box.left - this.frame.left), round(box.top - this.frame.top)];
+  }
+
+  private clipped(box: Box, seen: Box, draw: () => void): void {
+    if (box.left >= seen.left && box.top >= seen.top && box.right <= seen.right && box.bottom <= seen.bottom) return draw();
+    const part = common(box, seen);
+    const id = `seen-${++this.clips}`;
+    const [x, y] = this.place(part);
+    const size = `width="${round(part.right - part.left)}" height="${round(part.bottom - part.top)}"`;
+    this.parts.push(`<clipPath id="${id}"><rect x="${x}" y="${y}" ${size}/></clipPath><g clip-path="url(#${id})">`);
+    draw();
+    this.parts.push('</g>');
+  }
+
+  /** Background and border. */
+  private surface(box: DOMRect, style: CSSStyleDeclaration): void {
+    const filled = !/^(transparent|rgba\(.*, 0\))$/.test(style.backgroundColor);
+    const border = Number.parseFloat(style.borderTopWidth) || 0;
+    const framed = border > 0 && style.borderTopStyle !== 'none' && style.borderLeftWidth === style.borderTopWidth;
+    if ((!filled && !framed) || box.width * box.height === 0) return;
+    const [x, y] = this.place(box);
+    const half = framed ? border / 2 : 0;
+    const size = `width="${round(Math.max(0, box.width - 2 * half))}" height="${round(Math.max(0, box.height - 2 * half))}"`;
+    const fill = filled ? escaped(style.backgroundColor) : 'none';
+    const stroke = framed ? ` stroke="${escaped(style.borderTopColor)}" stroke-width="${border}"` : '';
+    const radius = Math.min(Number.parseFloat(style.borderTopLeftRadius) || 0, box.height / 2);
+    this.parts.push(`<rect x="${x + half}" y="${y + half}" ${size} rx="${radius}" fill="${fill}"${stroke}/>`);
+  }
+
+  private svg(element: SVGSVGElement, box: DOMRect): void {
+    const copy = element.cloneNode(true) as SVGSVGElement;
+    const [from, to] = [element.querySelectorAll('*'), copy.querySelectorAll('*')];
+    from.forEach((one, at) => inlined(one, to[at] as Element));
+    const [x, y] = this.place(box);
+    for (const [name, value] of [['x', x], ['y', y], ['width', box.width], ['height', box.height]] as const) {
+      copy.setAttribute(name, String(round(value)));
+    }
+    inlined(element, copy);
+    copy.setAttribute('overflow', 'visible');
+    this.parts.push(new XMLSerializer().serializeToString(copy));
+  }
+
+  private canvas(canvas: HTMLCanvasElement, box: DOMRect, style: CSSStyleDeclaration): void {
+    if (canvas.width * canvas.height === 0) return;
+    const [x, y] = this.place(box);
+    const vector = vectorOf(canvas);
+    if (vector !== null) {
+      this.parts.push(`<g transform="translate(${x} ${y}) scale(${box.width / canvas.width} ${box.height / canvas.height})">${vector}</g>`);
+      return;
+    }
+    const how = style.imageRendering === 'pixelated' ? ' image-rendering="pixelated"' : '';
+    const size = `width="${round(box.width)}" height="${round(box.height)}" preserveAspectRatio="none"`;
+    this.parts.push(`<image x="${x}" y="${y}" ${size}${how} href="${canvas.toDataURL()}"/>`);
+  }
+
+  /** The lines of a text as they are broken. */
+  private text(node: Text, style: CSSStyleDeclaration, seen: Box): void {
+    if (!node.data.trim()) return;
+    const range = document.createRange();
+    const lines: { words: string; box: DOMRect }[] = [];
+    for (const { index, 0: word } of node.data.matchAll(/\S+\s*/g)) {
+      range.setStart(node, index);
+      range.setEnd(node, index + word.trimEnd().length);
+      const box = range.getBoundingClientRect();
+      const last = lines.at(-1);
+      if (last && Math.abs(last.box.top - box.top) < box.height / 2) last.words += word;
+      else if (box.width > 0) lines.push({ words: word, box });
+    }
+    for (const { words, box } of lines) if (meets(box, seen)) this.words(words.trimEnd(), box, style);
+  }
+
+  private words(words: string, box: DOMRect, style: CSSStyleDeclaration): void {
+    const [x, y] = this.place(box);
+    const size = Number.parseFloat(style.fontSize);
+    const font = `font-family="${escaped(style.fontFamily)}" font-size="${size}" font-weight="${style.fontWeight}"`;
+    const down = round(y + box.height / 2 + 0.35 * size);
+    this.parts.push(`<text x="${x}" y="${down}" ${font} fill="${escaped(style.color)}">${escaped(words.replace(/\s+/g, ' '))}</text>`);
+  }
+}
+
+function inlined(from: Element, to: Element): void {
+  const style = getComputedStyle(from);
+  // Attributes, because the page's policy allows no style that is written out.
+  for (const name of STYLES) to.setAttribute(name, style.getPropertyValue(name));
+  for (const name of ['class', 'style', 'role', 'tabindex']) to.removeAttribute(name);
+}
+
+/** Written for those who hear the page alone. */
+function hidden(element: Element): boolean {
+  return element.classList.contains('unseen');
+}
+
+function meets(one: Box, other: Box): boolean {
+  return one.left < other.right && other.left < one.right && one.top < other.bottom && other.top < one.bottom;
+}
+
+function common(one: Box, other: Box): Box {
+  return {
+    left: Math.max(one.left, other.left),
+    top: Math.max(one.top, other.top),
+    right: Math.min(one.right, other.right),
+    bottom: Math.min(one.bottom, other.bottom),
+  };
+}
+
+function folded(line: string, most: number): string[] {
+  const lines: string[] = [''];
+  for (const word of line.split(' ')) {
+    const last = lines.at(-1) as string;
+    if (last !== '' && last.length + word.length + 1 > most) lines.push(word);
+    else lines[lines.length - 1] = last === '' ? word : `${last} ${word}`;
+  }
+  return lines;
+}
+
+function round(value: number): number {
+  return Math.round(value * 100) / 100;
+}

@@ -1,0 +1,38 @@
+/** What is shown was made with this: the server's stamp of the text, and how the page draws it. */
+
+import type { Stamp, StampLine } from '../api/types';
+import { probabilityOf, SCALE_WORDS } from '../draw/scale';
+import { probabilityWords } from '../draw/words';
+import type { ViewState } from '../state/url';
+
+const WEIGHTINGS = {
+  raw: 'raw attention',
+  norm: 'norm-weighted: attention times the norm of what the value adds, rows scaled to sum to 1',
+};
+const POOLINGS = { max: 'the largest of a coarse cell', mean: 'the mean of a coarse cell' };
+
+/** All lines, the title of the view first and the time last. */
+export function stampLines(stamps: readonly Stamp[], view: ViewState, title: string, now = new Date()): StampLine[] {
+  const drawn = [
+    `${SCALE_WORDS[view.scale]}`,
+    view.gain > 0 ? `strengthened × ${2 ** view.gain}` : '',
+    view.clip > 0 ? `hidden below ${probabilityWords(probabilityOf(view.clip))}` : '',
+  ];
+  const own: [string, string][] = [
+    ['weighting', WEIGHTINGS[view.weight]],
+    ['pooling', POOLINGS[view.pool]],
+    ['colour scale', drawn.filter(Boolean).join(', ')],
+    ['saved', `${now.toISOString().slice(0, 19).replace('T', ' ')} UTC`],
+  ];
+  const place = stamps.length > 0 ? `, layer ${view.layer} head ${view.head}` : '';
+  const first = { name: 'view', value: `${title}${place}` };
+  const seen = new Set<string>();
+  return [first, ...stamps.flatMap(({ lines }) => lines), ...own.map(([name, value]) => ({ name, value }))].filter(
+    ({ name, value }) => !seen.has(`${name} ${value}`) && seen.add(`${name} ${value}`),
+  );
+}
+
+/** The stamp as one line. */
+export function stampText(lines: readonly StampLine[]): string {
+  return lines.map(({ name, value }) => `${name}: ${value}`).join('; ');
+}

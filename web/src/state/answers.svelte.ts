@@ -1,0 +1,127 @@
+/** Asking the API: answers are kept, texts the server lost are sent again, silence is noticed. */
+
+import { type Arrays, decode } from '../api/binary';
+import { accepted, type Answer, jsonOf, Refused, ServerGone, type Source } from '../api/source';
+import type { TextRead } from '../api/types';
+import { Cache } from './cache';
+import type { Reading } from './reading.svelte';
+
+/** A text as it is sent. */
+export interface Sent {
+  text: string;
+  pair: string;
+  cut: boolean;
+  /** Number of the model. */
+  model: number;
+}
+
+/** What the page does when the server is not as it was. */
+export interface Alarms {
+  /** The texts that are shown. */
+  readings: () => Reading[];
+  /** No answer came. */
+  lost: () => void;
+  /** The launch token is not, or no longer, valid. */
+  locked: () => void;
+  /** A text was sent again: its analysis begins anew. */
+  begun: (reading: Reading) => void;
+}
+
+interface Read<T> {
+  value: T;
+  bytes: number;
+}
+
+export class Answers {
+  /** Counts the times the server came back: whatever asks depends on it, and asks again. */
+  revivals = $state(0);
+  /** Paths of all answers that were shown, for a page that is saved to disk. */
+  readonly asked = new Set<string>();
+  private readonly cache = new Cache();
+
+  constructor(
+    private readonly source: Source,
+    private readonly alarms: Alarms,
+  ) {}
+
+  /** A typed result; `changing`: it grows while its text is measured, and is kept only after that. */
+  json<T>(path: string, changing: boolean): Promise<T> {
+    return this.kept(path, changing, (answer) => ({ value: jsonOf<T>(answer), bytes: answer.data.byteLength }));
+  }
+
+  /** Named arrays, likewise. */
+  arrays(path: string, changing: boolean): Promise<Arrays> {
+    return this.kept(path, changing, ({ data }) => ({ value: decode(data), bytes: data.byteLength }));
+  }
+
+  /** An answer that is not kept. */
+  async fresh<T>(path: string): Promise<T> {
+    const answer = await this.holding(path);
+    this.asked.add(path);
+    return jsonOf<T>(answer);
+  }
+
+  async post<T>(path: string, body: unknown, signal?: AbortSignal): Promise<T> {
+    return jsonOf<T>(accepted(await this.watched(() => this.source.post(path, body, signal))));
+  }
+
+  async remove(path: string): Promise<void> {
+    accepted(await this.watched(() => this.source.remove(path)));
+  }
+
+  /** Sends a text to be read. */
+  send({ text, pair, cut, model }: Sent, signal?: AbortSignal): Promise<TextRead> {
+    const body = { text, pair: pair === '' ? null : pair, model, too_long: cut ? 'cut' : 'error' };
+    return this.post<TextRead>('texts', body, signal);
+  }
+
+  private async kept<T>(path: string, changing: boolean, read: (answer: Answer) => Read<T>): Promise<T> {
+    void this.revivals;
+    const held = this.cache.get<T>(path);
+    if (held) return held;
+    const settled = !changing || this.readingsOf(path).every((reading) => reading.complete);
+    const asked = this.holding(path).then(read);
+    asked.then(
+      ({ bytes }) => {
+        this.asked.add(path);
+        if (settled) this.cache.weigh(path, bytes);
+        else this.cache.drop(path);
+      },
+      () => this.cache.drop(path),
+    );
+    const value = asked.then((found) => found.value);
+    this.cache.put(path, value);
+    return value;
+  }
+
+  /** Asks about texts; one the server no longer holds is sent again, and the request too. */
+  private async holding(path: string): Promise<Answer> {
+    const request = () => this.watched(() => this.source.get(path));
+    try {
+      return accepted(await request());
+    } catch (error) {
+      if (!(error instanceof Refused && error.problem.kind === 'UnknownText')) throw error;
+      const readings = this.readingsOf(path);
+      if (readings.length === 0) throw error;
+      await Promise.all(readings.map((reading) => this.send({ ...reading.sent })));
+      for (const reading of readings) this.alarms.begun(reading);
+      return accepted(await request());
+    }
+  }
+
+  private readingsOf(path: string): Reading[] {
+    const parts = path.split(/[/?&=]/);
+    return this.alarms.readings().filter(({ id }) => parts.includes(id));
+  }
+
+  private async watched(request: () => Promise<Answer>): Promise<Answer> {
+    try {
+      const answer = await request();
+      if (answer.status === 401) this.alarms.locked();
+      return answer;
+    } catch (error) {
+      if (error instanceof ServerGone) this.alarms.lost();
+      throw error;
+    }
+  }
+}

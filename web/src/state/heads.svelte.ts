@@ -1,0 +1,83 @@
+/** Statistics of all heads of the text that is looked at, asked for again as layers are measured. */
+
+import { arrayOf, type Arrays } from '../api/binary';
+import type { HeadsMeta } from '../api/types';
+import type { Explorer } from './explorer.svelte';
+import { type Loaded, loaded } from './loaded.svelte';
+
+/** One statistic of a head as a picture needs it. */
+export interface Measure {
+  id: string;
+  short: string;
+  long: string;
+  digits: number;
+  /** The end of its colours; null: the largest value of this text. */
+  most: number | null;
+}
+
+export const MEASURES: readonly Measure[] = [
+  { id: 'entropy_share', short: 'Spread', long: 'mean entropy of the rows, as a share of the most that the keys allowed permit', digits: 2, most: 1 },
+  { id: 'sink_mass', short: 'Sink', long: 'largest mean mass that one key receives', digits: 2, most: 1 },
+  { id: 'distance', short: 'Distance', long: 'mean distance from query to key, in tokens', digits: 1, most: null },
+  { id: 'distance_share', short: 'Reach', long: 'mean distance over that of an even spread', digits: 2, most: null },
+];
+
+export function measureOf(id: string): Measure {
+  return MEASURES.find((measure) => measure.id === id) ?? (MEASURES[0] as Measure);
+}
+
+export class Heads {
+  constructor(private readonly answer: Arrays<HeadsMeta>) {}
+
+  /** Whether the statistics of a layer are measured. */
+  ready(layer: number): boolean {
+    return arrayOf(this.answer, 'ready').data[layer] === 1;
+  }
+
+  /** A statistic of one head, or null where it is not measured yet. */
+  value(statistic: string, layer: number, head: number): number | null {
+    if (!this.ready(layer)) return null;
+    const { shape, data } = arrayOf(this.answer, statistic);
+    return data[layer * (shape[1] ?? 0) + head] ?? null;
+  }
+
+  /** The largest value of a statistic. */
+  most(statistic: string): number {
+    return Array.from(arrayOf(this.answer, statistic).data).reduce((most, value) => Math.max(most, value), 0) || 1;
+  }
+
+  /** What a head is like, in a word. */
+  label(layer: number, head: number): string {
+    const at = this.value('label', layer, head);
+    return at === null ? '' : (this.answer.meta.labels[at] ?? '');
+  }
+
+  /** softmax, or kernel for the implied weights of linear attention. */
+  kind(layer: number): string {
+    return this.answer.meta.kinds[layer] ?? '';
+  }
+
+  get classes(): string[] {
+    return this.answer.meta.classes;
+  }
+
+  /** Mean mass that a head gives to a class of keys. */
+  mass(layer: number, head: number, place: number): number | null {
+    if (!this.ready(layer)) return null;
+    const { shape, data } = arrayOf(this.answer, 'classes');
+    const [, heads = 0, classes = 0] = shape;
+    return data[(layer * heads + head) * classes + place] ?? null;
+  }
+}
+
+export function loadedHeads(explorerOf: () => Explorer): Loaded<Heads> {
+  return loaded(() => {
+    const explorer = explorerOf();
+    const reading = explorer.a;
+    if (!reading || reading.measured === 0) return null;
+    const path = `texts/${reading.id}/heads`;
+    return explorer
+      .fetchArrays(path, { changing: true })
+      .then((answer) => new Heads(answer as unknown as Arrays<HeadsMeta>));
+  });
+}

@@ -1,0 +1,140 @@
+/** What is looked at: the view and its address, the pointer, and how two texts hang together. */
+
+import { palette, type Tone } from '../draw/colour';
+import { writeHash } from './address';
+import type { Reading, Side } from './reading.svelte';
+import { toneOf } from './tone.svelte';
+import { DEFAULTS, formatHash, type ViewState } from './url';
+
+/** What the pointer is on: tokens of one side, either of which may be absent. */
+export interface Spot {
+  side: Side;
+  query: number | null;
+  key: number | null;
+}
+
+/** Changes closer together than this are one step for Back. */
+const ONE_STEP_MS = 700;
+
+export abstract class Looking {
+  view: ViewState = $state.raw({ ...DEFAULTS });
+  /** The text as the chosen model reads it, and as the model beside it does. */
+  a: Reading | null = $state.raw(null);
+  b: Reading | null = $state.raw(null);
+  hover: Spot | null = $state.raw(null);
+
+  /** The query and key looked at, as tokens of A: under the pointer, else chosen. */
+  query: number | null = $derived(this.litIn('a', 'query')[0] ?? null);
+  key: number | null = $derived(this.litIn('a', 'key')[0] ?? null);
+  /** Light or dark, and the 256 colours of a probability with it. */
+  tone: Tone = $derived(toneOf(this.view.theme));
+  colours: Uint8Array = $derived(palette(this.tone));
+
+  private lastPush = 0;
+  private writing: ReturnType<typeof setTimeout> | undefined;
+
+  /** Reads the text again, with the models that the view names now. */
+  protected abstract reload(): void;
+
+  /** Changes what is looked at, and the address with it; `quiet` is never a step of its own for Back. */
+  change(part: Partial<ViewState>, quiet = false): void {
+    const before = this.view;
+    this.view = this.within({ ...this.view, ...part });
+    const now = performance.now();
+    const far = now - this.lastPush >= ONE_STEP_MS;
+    const step = !quiet && (far || 'text' in part || 'view' in part);
+    if (!quiet) this.lastPush = now;
+    clearTimeout(this.writing);
+    // The first change of a step is written at once, the many that follow it only when they rest.
+    if (step) writeHash(formatHash(this.view), true);
+    else this.writing = setTimeout(() => writeHash(formatHash(this.view), false), 120);
+    const moved = this.view.model !== before.model || this.view.beside !== before.beside;
+    if (moved && this.view.text !== '') this.reload();
+  }
+
+  /** A view's own state, kept in the address under a name with a dot, `paths.level`. */
+  option(name: string, otherwise: string): string {
+    return this.view.more[name] ?? otherwise;
+  }
+
+  setOption(name: string, value: string | null): void {
+    const more = { ...this.view.more };
+    if (value === null) delete more[name];
+    else more[name] = value;
+    this.change({ more });
+  }
+
+  /** Puts the pointer on tokens; null takes it away. */
+  point(spot: Partial<Spot> | null): void {
+    const { hover } = this;
+    if (!spot) {
+      if (hover) this.hover = null;
+      return;
+    }
+    const next = { side: spot.side ?? 'a', query: spot.query ?? null, key: spot.key ?? null };
+    if (hover && hover.side === next.side && hover.query === next.query && hover.key === next.key) return;
+    this.hover = next;
+  }
+
+  /** Pins tokens, given in the numbers of a side. */
+  choose(spot: Partial<Spot>): void {
+    const part: Partial<ViewState> = {};
+    const here = (token: number) => this.across(spot.side ?? 'a', 'a', token)[0] ?? null;
+    if (spot.query !== undefined) part.query = spot.query === null ? null : here(spot.query);
+    if (spot.key !== undefined) part.key = spot.key === null ? null : here(spot.key);
+    this.change(part);
+  }
+
+  /** Tokens of a side that are looked at, as query or as key; linked across models by characters. */
+  litIn(side: Side, part: 'query' | 'key'): number[] {
+    const { hover } = this;
+    if (hover) {
+      const token = hover[part] ?? (part === 'query' ? this.pinned('query', hover.side) : null);
+      return token === null ? [] : this.across(hover.side, side, token);
+    }
+    const token = this.view[part];
+    return token === null ? [] : this.across('a', side, token);
+  }
+
+  /** The tokens of one side that stand for a token of another: those that share its characters. */
+  across(from: Side, to: Side, token: number): number[] {
+    if (from === to) return [token];
+    const [here, there] = [this[from], this[to]];
+    const found = here?.read.tokens[token];
+    if (!found || !there || found.special) return [];
+    return there.overlapping(found.start, found.end, found.in_pair);
+  }
+
+  private pinned(part: 'query' | 'key', side: Side): number | null {
+    const token = this.view[part];
+    return token === null ? null : (this.across('a', side, token)[0] ?? null);
+  }
+
+  /** Heads of a layer of the model that is looked at. */
+  headsOf(layer: number): number | undefined {
+    return this.a?.read.heads[layer];
+  }
+
+  /** The state with its numbers inside the model and the text. */
+  protected within(view: ViewState): ViewState {
+    const inside = (given: number | null, count: number | undefined) =>
+      given !== null && (count === undefined || given < count) ? given : null;
+    const read = this.a?.read;
+    const layer = inside(view.layer, read?.layers) ?? 0;
+    return {
+      ...view,
+      layer,
+      head: inside(view.head, this.headsOf(layer)) ?? 0,
+      query: inside(view.query, this.a?.count),
+      key: inside(view.key, this.a?.count),
+    };
+  }
+
+  /** Takes up a state of the address that was left before. */
+  protected takeUp(state: ViewState): void {
+    clearTimeout(this.writing);
+    this.lastPush = 0;
+    this.hover = null;
+    this.view = this.within(state);
+  }
+}

@@ -1,0 +1,67 @@
+/** One text as one model reads it, and how far its analysis is. */
+
+import type { State, TextRead } from '../api/types';
+import { label, type Segment, segments } from '../draw/words';
+
+/** a: the model that is looked at; b: the one beside it. */
+export type Side = 'a' | 'b';
+
+export class Reading {
+  readonly segments: Segment[];
+  /** The tokens' names, as people read them. */
+  readonly names: string[];
+  /** What the server said last about the analysis; null until it said something. */
+  state: State | null = $state.raw(null);
+
+  constructor(
+    readonly side: Side,
+    readonly read: TextRead,
+    readonly text: string,
+    readonly pair: string,
+    readonly cut: boolean,
+  ) {
+    this.segments = segments(text, pair, read.tokens, read.kept_tokens < read.total_tokens);
+    this.names = read.tokens.map(label);
+  }
+
+  /** How it was sent, to send it again. */
+  get sent(): { text: string; pair: string; cut: boolean; model: number } {
+    return { text: this.text, pair: this.pair, cut: this.cut, model: this.read.model_index };
+  }
+
+  get id(): string {
+    return this.read.id;
+  }
+
+  get count(): number {
+    return this.names.length;
+  }
+
+  /** Whether single values can be asked for: the forward pass is done. */
+  readable: boolean = $derived(this.state?.readable ?? false);
+  /** Whether every layer is measured. */
+  complete: boolean = $derived(this.state?.ready.every(Boolean) ?? false);
+  /** How many layers are measured. */
+  measured: number = $derived(this.state?.ready.filter(Boolean).length ?? 0);
+
+  /** Whether the statistics of one layer are there. */
+  ready(layer: number): boolean {
+    return this.state?.ready[layer] ?? false;
+  }
+
+  /** Whether the server is still at work on this text. */
+  underway: boolean = $derived(
+    this.state === null || ['waiting', 'reading', 'measuring'].includes(this.state.phase),
+  );
+
+  /** Tokens that share a character with code points start..end of the same text. */
+  overlapping(start: number, end: number, inPair: boolean): number[] {
+    const found: number[] = [];
+    this.read.tokens.forEach((token, number) => {
+      if (!token.special && token.in_pair === inPair && token.start < end && start < token.end) {
+        found.push(number);
+      }
+    });
+    return found;
+  }
+}

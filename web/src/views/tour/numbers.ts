@@ -1,0 +1,59 @@
+/** Numbers of the tour: means, points of lines, and how they are written in a sentence. */
+
+import type { Point } from '../../draw/chart';
+import type { Numbers, Rows } from './answers';
+
+export function mean(values: Numbers): number {
+  return values.length === 0 ? 0 : values.reduce((sum, value) => sum + value, 0) / values.length;
+}
+
+/** Of every row. */
+export function means(rows: Rows): number[] {
+  return rows.map(mean);
+}
+
+/** Of every column. */
+export function columnMeans(rows: Rows): number[] {
+  const first = rows[0] ?? [];
+  return first.map((_, column) => mean(rows.map((row) => row[column] ?? 0)));
+}
+
+/** Values over 0, 1, 2 and so on. */
+export function points(values: Numbers): Point[] {
+  return values.map((y, x) => ({ x, y }));
+}
+
+/** The same for a logarithmic axis, on which zero has no place: a gap. */
+export function logPoints(values: Numbers): Point[] {
+  return values.map((y, x) => ({ x, y: y > 0 ? y : null }));
+}
+
+/** Values over places of their own. */
+export function pointsAt(places: Numbers, values: Numbers): Point[] {
+  return values.map((y, index) => ({ x: places[index] ?? index, y }));
+}
+
+/** A number in a sentence: three digits; very small ones as powers of ten. */
+export function said(value: number): string {
+  if (value === 0) return '0';
+  const size = Math.abs(value);
+  if (size >= 1000) return Math.round(value).toLocaleString('en');
+  if (size >= 0.001) return String(Number(value.toPrecision(3)));
+  const power = Math.floor(Math.log10(size));
+  return `${(value / 10 ** power).toFixed(1)}·10${superscript(power)}`;
+}
+
+export function percent(share: number): string {
+  return `${Number((100 * share).toPrecision(share < 0.1 ? 2 : 3))} %`;
+}
+
+/** Bytes in the unit that leaves few digits. */
+export function bytes(count: number): string {
+  const units = ['B', 'kB', 'MB', 'GB', 'TB'];
+  const step = count < 1 ? 0 : Math.min(units.length - 1, Math.floor(Math.log10(count) / 3));
+  return `${Number((count / 1000 ** step).toPrecision(3))} ${units[step]}`;
+}
+
+function superscript(power: number): string {
+  return [...String(power)].map((digit) => (digit === '-' ? '⁻' : '⁰¹²³⁴⁵⁶⁷⁸⁹'[Number(digit)])).join('');
+}
