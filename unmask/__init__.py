@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from unmask.explorer.notebook import explore
     from unmask.loaded import Model, load
     from unmask.model.encoder import Encoder
     from unmask.model.spec import EmbeddingHead, EncoderSpec
@@ -33,6 +34,7 @@ _HOMES = {
     "PackedBatch": "unmask.text",
     "SequenceLayout": "unmask.text",
     "Tokenizer": "unmask.text",
+    "explore": "unmask.explorer.notebook",
     "load": "unmask.loaded",
 }
 
@@ -47,6 +49,7 @@ __all__ = [
     "SequenceLayout",
     "Tokenizer",
     "UnmaskError",
+    "explore",
     "load",
 ]
 

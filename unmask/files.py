@@ -17,6 +17,20 @@ def unwritable(path: Path, error: OSError) -> OutputError:
     return OutputError(f"cannot write {path}: {error.strerror or error}")
 
 
+def check_can_write(path: Path) -> None:
+    """Refuse before the work what could not be written after it.
+
+    Raises:
+        OutputError: the path is a folder, or lies in none that may be written to.
+    """
+    if path.is_dir():
+        raise OutputError(f"cannot write {path}: it is a folder; name a file")
+    if not path.parent.is_dir():
+        raise OutputError(f"cannot write {path}: {path.parent} is no folder")
+    if not os.access(path.parent, os.W_OK):
+        raise OutputError(f"cannot write {path}: {path.parent} may not be written to")
+
+
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
     """A path to write to, renamed to ``path`` when the block ends well and removed when it does not.

@@ -29,6 +29,11 @@ EXTRAS: dict[str, Extra] = {
     ),
     "elmo": Extra({"h5py": "h5py"}, "reading the weights that ELMo's authors published"),
     "explorer": Extra({"starlette": "starlette", "uvicorn": "uvicorn"}, "the explorer's local page"),
+    "notebook": Extra(
+        {"anywidget": "anywidget"},
+        "the explorer inside a notebook",
+        "start it in a terminal: unmask explore",
+    ),
     "sentencepiece": Extra(
         {"sentencepiece": "sentencepiece", "google.protobuf": "protobuf"},
         "a SentencePiece model (ALBERT, BigBird, DeBERTa v2 and v3, XLM-R, CamemBERT)",

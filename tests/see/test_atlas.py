@@ -5,6 +5,7 @@ import functools
 import itertools
 import math
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from unmask.errors import Cancelled, NonFiniteResult
 from unmask.model.spec import Whole, Window
 from unmask.see.atlas import Atlas, atlas, profile_edges
 from unmask.see.recording import Recording
-from unmask.see.workers import together
+from unmask.see.workers import AHEAD, together
 
 LENGTH = 41
 
@@ -263,3 +264,26 @@ def test_an_error_in_a_thread_comes_out():
     told = []
     assert together([work, work, work], told.append, 2) == [5, 5, 5]
     assert sum(told) == 3000
+
+
+def test_threads_stand_still_while_the_caller_takes_its_time():
+    made, seen = [0, 0], []
+
+    def count(number):
+        def work(tick):
+            for _ in range(200):
+                made[number] += 1
+                tick(1)
+
+        return work
+
+    def wait(_):
+        if not seen:
+            time.sleep(0.1)
+            seen.append(sum(made))
+            time.sleep(0.1)
+            seen.append(sum(made))
+
+    together([count(0), count(1)], wait, 2)
+    assert seen[0] == seen[1] <= 2 * (AHEAD + 1)
+    assert made == [200, 200]

@@ -107,7 +107,8 @@ def test_what_is_asked_must_be_there():
         ([], {}, "at least one"),
         ([1, 1], {}, "each once"),
         ([5], {}, "tokens 0 to 4"),
-        ([1], {"top_k": 0}, "can be 1 to 97"),
+        ([1], {"top_k": 0}, "top_k is 0; it must be at least 1"),
+        ([1], {"top_k": 98}, "can be 1 to 97"),
         ([1], {"follow": [1, 2]}, "one for each"),
         ([1], {"follow": [97]}, "words 0 to 96"),
     ):

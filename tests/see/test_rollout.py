@@ -65,4 +65,4 @@ def test_it_stops_when_told_to():
 
     with pytest.raises(Cancelled):
         rollout(recorded("post-norm", 5), 0, watch=watch)
-    assert told == [("rollout", 1, 3)]
+    assert told == [("rollout", 0, 3)]

@@ -25,6 +25,7 @@ from tests.support.tiny import (
 from unmask.cli.main import COMMANDS, GROUPS
 from unmask.model.families import DEFAULT_NAME, FAMILIES
 from unmask.model.kernels import KERNELS
+from unmask.see.taxonomy import LABELS
 
 TEXT = "The river bank was muddy, xyz!"
 PAIR = "another text"
@@ -220,6 +221,55 @@ def test_look_summarises_every_head(tiny_folder, view):
         }
         assert head["relation"] == max(shares, key=shares.get)
         assert head["relation_mass"] == pytest.approx(max(shares.values()), abs=1e-6)
+        assert head["kind"] == "softmax"
+        assert head["label"] in LABELS
+        assert head["label_share"] == pytest.approx(label_share(head["label"], p_NN, view.encoding), abs=1e-5)
+
+
+def label_share(label, p_NN, encoding):
+    """The figure that a label is given by, from the whole map."""
+    offsets = p_NN.argmax(1) - np.arange(len(p_NN))
+    most = max((offsets == one).sum() / max(len(p_NN) - abs(one), (len(p_NN) + 1) // 2) for one in offsets)
+    if label in ("self", "previous", "next", "offset") and most >= 0.9:
+        return most
+    if label == "broad":
+        return -(p_NN * np.log(p_NN)).sum(1).mean() / np.log(len(p_NN))
+    special = encoding.special & (np.arange(len(p_NN)) > 0)
+    marks = [token for token, piece in enumerate(encoding.pieces) if piece in "!,."]
+    masses = [p_NN[:, 0].sum(), p_NN[:, special].sum(), p_NN[:, marks].sum()]
+    return max(*masses, *(np.trace(p_NN, offset) for offset in (-1, 0, 1))) / len(p_NN)
+
+
+def test_look_names_heads(default_model):
+    """Of a trained model, whose heads have names of several kinds; each by its figure from the whole map."""
+    found, view = answer("look", TEXT), default_model.attention(TEXT)
+    for head in found["heads"]:
+        p_NN = view.probabilities(head["layer"], head["head"]).astype(np.float64)
+        assert head["label_share"] == pytest.approx(label_share(head["label"], p_NN, view.encoding), abs=1e-4)
+    assert {"previous", "first", "broad", "mixed"} <= {head["label"] for head in found["heads"]}
+    (line,) = [one for one in shown("look", TEXT).splitlines() if one.startswith("0.2 ")]
+    assert line.split()[1] == "previous"
+
+
+def test_look_says_that_linear_attention_gives_kernel_weights():
+    found, text = answer("look", TEXT, "-m", "design/linear"), shown("look", TEXT, "-m", "design/linear")
+    assert {head["kind"] for head in found["heads"]} == {"kernel"}
+    assert "Kernel weights, not a softmax, in layers 0, 1, 2, 3" in text
+    assert "by kernel weights" in shown("look", TEXT, "-m", "design/linear", "-l", "1", "-H", "0")
+    assert "ernel weights" not in shown("look", TEXT, "-m", "design/unordered")
+
+
+def test_look_at_one_layer_measures_no_other(tiny_folder, monkeypatch):
+    from unmask.see import atlas
+
+    measured, measure = [], atlas.measure_layer
+    monkeypatch.setattr(
+        atlas,
+        "measure_layer",
+        lambda of, layer, **rest: (measured.append(layer), measure(of, layer, **rest))[1],
+    )
+    answer("look", TEXT, "-m", tiny_folder, "-l", "1", "-H", "0")
+    assert measured == [1]
 
 
 def test_look_at_one_head_gives_the_views_probabilities(tiny_folder, view):

@@ -23,6 +23,7 @@ def test_public_names():
         "SequenceLayout",
         "Tokenizer",
         "UnmaskError",
+        "explore",
         "load",
     ]
     for name in unmask.__all__:
@@ -51,7 +52,21 @@ def test_commands_and_their_options():
             "text", "pair", "model", "revision", "dtype", "compat", "layer", "head", "top",
             "too_long", "json",
         ],
-        "explore": ["text", "model", "revision", "dtype", "compat", "port", "browser", "json"],
+        "explore": [
+            "text", "model", "revision", "dtype", "compat", "port", "browser", "memory", "json",
+        ],
+        "report": [
+            "text", "pair", "output", "model", "revision", "dtype", "compat", "views", "layer", "head",
+            "token", "too_long", "json",
+        ],
+        "geometry": [
+            "text", "file", "model", "model_b", "revision", "dtype", "compat", "points", "special", "random",
+            "seed", "json",
+        ],
+        "senses": [
+            "word", "file", "model", "revision", "dtype", "compat", "shuffle", "random", "permutations",
+            "seed", "json",
+        ],
         "fill": ["text", "model", "revision", "dtype", "compat", "top", "too_long", "json"],
         "embed": [
             "inputs", "output", "model", "revision", "dtype", "compat", "kernel", "too_long", "blank",
@@ -64,6 +79,11 @@ def test_commands_and_their_options():
         "kernels": [
             "device", "dtype", "reach", "position", "longest", "head_width", "gradients", "dropout",
             "log_sum_exp", "json",
+        ],
+        "wall": [
+            "model", "shape", "layers", "revision", "kernel", "peer", "lengths", "longest", "repeats",
+            "seconds", "memory", "dtype", "device", "threads", "seed", "output", "restart", "picture",
+            "show", "compare", "json",
         ],
     }  # fmt: skip
 

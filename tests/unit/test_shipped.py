@@ -9,8 +9,9 @@ import torch
 
 import unmask
 from tests.support.command import run_here
-from unmask.model.weights.find import SHIPPED
+from unmask.model.weights.find import DESIGNS, SHIPPED
 
+MODELS = sorted(name for name in SHIPPED if not name.startswith("design/"))
 TEXT = "The old man opened the [MASK] and went into the house."
 
 
@@ -23,7 +24,7 @@ def test_files_are_small_and_hold_bfloat16(name):
     assert json.loads((folder / "config.json").read_text())["dtype"] == "bfloat16"
 
 
-@pytest.mark.parametrize("name", sorted(SHIPPED))
+@pytest.mark.parametrize("name", MODELS)
 def test_the_card_says_what_a_user_must_know(name):
     card = (SHIPPED[name] / "README.md").read_text()
     wanted = ("## Data", "## Training", "## Scores", "## Limits", "CC BY 4.0", "public domain", "recipes/")
@@ -33,6 +34,17 @@ def test_the_card_says_what_a_user_must_know(name):
     assert tokens is not None
     assert int(tokens[1].replace(",", "")) > 10_000_000
     assert f"{unmask.load(name).parameter_count:,} parameters" in card
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_a_design_is_tiny_and_its_card_says_what_it_is_not(name):
+    folder = SHIPPED[f"design/{name}"]
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 1_000_000
+    card = (folder / "README.md").read_text()
+    assert card.startswith(f"# design/{name}\n")
+    for part in ("scripts/designs.py", "public", "Masked loss", "no model of language"):
+        assert part in card
+    assert unmask.load(f"design/{name}").name == f"design/{name}"
 
 
 def test_transformers_reads_it_and_agrees():

@@ -11,6 +11,7 @@ from unmask.cli.bench_tables import show
 from unmask.cli.options import RunDtype
 from unmask.cli.output import plain, print_json
 from unmask.errors import InvalidRequest
+from unmask.files import check_can_write
 
 if TYPE_CHECKING:
     from unmask.measure.pictures import Report
@@ -54,8 +55,8 @@ def prepared(output: Path | None, picture: Path | None, threads: int | None) -> 
 
         check_picture(picture)
     for path in (output, picture):
-        if path is not None and not path.parent.is_dir():
-            raise InvalidRequest(f"cannot write {path}: {path.parent} is no folder")
+        if path is not None:
+            check_can_write(path)
     if threads is not None and threads < 1:
         raise InvalidRequest(f"--threads is {threads}; it must be at least 1")
     before = torch.get_num_threads()

@@ -7,7 +7,7 @@ from cyclopts import App, Parameter
 
 from unmask.cli.options import DtypeOption, JsonOption, ModelOption, RevisionOption
 from unmask.cli.output import console, plain, print_json, progress, safe, table
-from unmask.errors import InvalidRequest
+from unmask.files import check_can_write
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -127,8 +127,8 @@ def tagging(
 
 def _check(out: Path | None) -> None:
     """Refuse at once what could not be written at the end."""
-    if out is not None and not out.parent.is_dir():
-        raise InvalidRequest(f"cannot write {out}: {out.parent} is no folder")
+    if out is not None:
+        check_can_write(out)
 
 
 def _finished(result: object, out: Path | None, json: bool) -> bool:

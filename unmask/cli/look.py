@@ -14,11 +14,11 @@ from unmask.cli.options import (
     RevisionOption,
     TooLongOption,
 )
-from unmask.cli.output import console, print_json, safe, table
+from unmask.cli.output import console, print_json, progress, safe, table
 
 if TYPE_CHECKING:
     from unmask.loaded import Model
-    from unmask.see import AttentionView, HeadSummary
+    from unmask.see import AttentionView
 
 SHADES = " ░▒▓█"
 """Five steps from nothing to all."""
@@ -34,6 +34,27 @@ class LookToken:
     start: int
     end: int
     special: bool
+
+
+@dataclass(frozen=True)
+class LookHead:
+    """What one head does with the text: `unmask.see.HeadSummary`, and what it is called for it."""
+
+    layer: int
+    head: int
+    kind: str
+    """Whose weights they are: ``softmax``, or the ``kernel`` that linear attention implies."""
+    label: str
+    """One of `unmask.see.taxonomy.LABELS`."""
+    label_share: float
+    """What decided the label, see `unmask.see.taxonomy.HeadLabel`."""
+    entropy_nats: float
+    entropy_share: float
+    distance_tokens: float
+    sink_token: int
+    sink_mass: float
+    relation: str
+    relation_mass: float
 
 
 @dataclass(frozen=True)
@@ -54,7 +75,7 @@ class Look:
     tokens: tuple[LookToken, ...]
     total_tokens: int
     kept_tokens: int
-    heads: "tuple[HeadSummary, ...]"
+    heads: tuple[LookHead, ...]
     edges: tuple[LookEdge, ...]
     """Of the chosen head; none where no head was chosen."""
 
@@ -86,16 +107,16 @@ def look(
         raise InvalidRequest(f"--head {head} was given without --layer; name both")
     loaded = load(model, dtype=dtype, revision=revision, compat=compat)
     view = loaded.attention(text, pair, too_long=too_long)
-    edges = () if layer is None or head is None else _edges(view, layer, head, top)
     if layer is not None:
         view.probabilities(layer, head or 0, slice(0, 0))  # refuses a layer that is not there
+    edges = () if layer is None or head is None else _edges(view, layer, head, top)
     found = Look(
         model=loaded.name,
         revision=loaded.revision,
         tokens=_tokens(view),
         total_tokens=view.encoding.total_tokens,
         kept_tokens=view.encoding.kept_tokens,
-        heads=tuple(s for s in view.summaries() if layer in (None, s.layer) and head in (None, s.head)),
+        heads=tuple(one for one in _heads(view, layer) if head in (None, one.head)),
         edges=edges,
     )
     if json:
@@ -117,6 +138,27 @@ def _tokens(view: "AttentionView") -> tuple[LookToken, ...]:
         )
         for i in range(len(encoding))
     )
+
+
+def _heads(view: "AttentionView", layer: int | None) -> tuple[LookHead, ...]:
+    """Every head, or those of one layer, which alone is measured then."""
+    from unmask.see.taxonomy import label_heads
+
+    atlas = view.open_atlas()
+    with progress("cells of attention", 1) as report:
+        atlas.measure(lambda _, done, of: report(done, of), layers=None if layer is None else (layer,))
+    summaries = view.summaries(layer)
+    labels = {
+        number: label_heads(atlas.layer(number), view.encoding.special)
+        for number in {one.layer for one in summaries}
+    }
+    found = []
+    for one in summaries:
+        label = labels[one.layer][one.head]
+        found.append(
+            LookHead(kind=view.kind(one.layer), label=label.label, label_share=label.share, **vars(one))
+        )
+    return tuple(found)
 
 
 def _edges(view: "AttentionView", layer: int, head: int, top: int) -> tuple[LookEdge, ...]:
@@ -141,10 +183,12 @@ def _show(found: Look, loaded: "Model") -> None:
         _show_edges(found)
         return
     right = ("entropy", "of even", "distance", "receives")
-    heads = table(None, "layer.head", "looks most at", "", *right[:3], "sink", "receives", right=right)
+    columns = ("layer.head", "is", "looks most at", "", *right[:3], "sink", "receives")
+    heads = table(None, *columns, right=right)
     for one in found.heads:
         heads.add_row(
             f"{one.layer}.{one.head}",
+            one.label,
             f"{one.relation} {one.relation_mass:.2f}",
             _bar(one.relation_mass),
             f"{one.entropy_nats:.2f}",
@@ -154,18 +198,37 @@ def _show(found: Look, loaded: "Model") -> None:
             f"{one.sink_mass:.2f}",
         )
     screen.print(heads)
-    screen.print(
-        f"\n[dim]Means over the {found.kept_tokens} queries. Looks most at: itself (self), the token before "
-        "(previous) or after (next), the first token, or another special token, with the share of "
-        "attention it gets. Entropy in nats, and as a share of an even spread. Distance in tokens. Sink: "
-        f"the token that receives most; an even spread gives each {1 / found.kept_tokens:.2f}.[/dim]"
+    screen.print(f"\n[dim]{_legend(found)}[/dim]")
+
+
+def _legend(found: Look) -> str:
+    """What the columns mean, and what the numbers are where there is no softmax."""
+    linear = sorted({one.layer for one in found.heads if one.kind == "kernel"})
+    whole = (
+        f"Means over the {found.kept_tokens} queries. Is: self, previous, next or offset where at least 90 % "
+        "of queries have their strongest key at that place; else the kind of key that gets half of the "
+        "attention or more; else broad, or mixed. Looks most at: itself (self), the token before (previous) "
+        "or after (next), the first token, or another special token, with the share of attention it gets. "
+        "Entropy in nats, and as a share of an even spread over the keys allowed. Distance in tokens. Sink: "
+        f"the token that receives most; an even spread gives each {1 / found.kept_tokens:.2f}, but where "
+        "layers see a window."
+    )
+    if not linear:
+        return whole
+    layers = ", ".join(map(str, linear))
+    return (
+        f"Kernel weights, not a softmax, in layer{'s' if len(linear) > 1 else ''} {layers}: linear attention "
+        f"has no probabilities; these are the weights that it implies, divided by their sum. {whole}"
     )
 
 
 def _show_edges(found: Look) -> None:
     one = found.heads[0]
     screen = console()
-    screen.print(f"layer {one.layer}, head {one.head}: where each token looks, strongest first")
+    what = ", by kernel weights (linear attention has no softmax)" if one.kind == "kernel" else ""
+    screen.print(
+        f"layer {one.layer}, head {one.head}, {one.label}: where each token looks, strongest first{what}"
+    )
     shown = table(None, "", "token", "looks at", right=("",))
     for query, token in enumerate(found.tokens):
         keys = "   ".join(

@@ -15,15 +15,33 @@ from unmask.cli.evaluate import evaluate
 from unmask.cli.evolve import evolve
 from unmask.cli.explore import explore
 from unmask.cli.fill import fill
+from unmask.cli.geometry import geometry
 from unmask.cli.input import STANDARD_INPUT
 from unmask.cli.inspect import inspect
 from unmask.cli.kernels import kernels
 from unmask.cli.look import look
 from unmask.cli.models import models
 from unmask.cli.pretrain import pretrain
+from unmask.cli.report import report
+from unmask.cli.senses import senses
+from unmask.cli.wall import wall
 from unmask.errors import BeyondTraining, UnmaskError
 
-COMMANDS = (look, explore, fill, embed, pretrain, inspect, convert, models, kernels)
+COMMANDS = (
+    look,
+    explore,
+    report,
+    geometry,
+    senses,
+    fill,
+    embed,
+    pretrain,
+    inspect,
+    convert,
+    models,
+    kernels,
+    wall,
+)
 """Every command, in the order of the help text."""
 GROUPS = (bench, evaluate, evolve)
 """Commands that have commands of their own; they come last."""

@@ -19,6 +19,7 @@ from unmask.cli.bench_options import (
 from unmask.cli.options import JsonOption, RevisionOption, RunDtype
 from unmask.cli.output import console, plain, print_json, progress, safe, table
 from unmask.errors import InvalidRequest
+from unmask.files import check_can_write
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -121,8 +122,8 @@ def wall(
 
 def _check(output: Path | None, picture: Path | None) -> None:
     for path in (output, picture):
-        if path is not None and not path.parent.is_dir():
-            raise InvalidRequest(f"cannot write {path}: {path.parent} is no folder")
+        if path is not None:
+            check_can_write(path)
 
 
 def _measure(settings: "WallSettings", output: Path | None, restart: bool) -> "WallReport":

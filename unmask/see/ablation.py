@@ -13,6 +13,7 @@ from torch import Tensor
 
 from unmask.errors import InvalidRequest, NonFiniteResult
 from unmask.model.encoder import Encoder
+from unmask.see.places import token_of
 from unmask.see.recording import Recording
 from unmask.see.replay import Change, Replay
 from unmask.see.rows import LayerRows
@@ -74,7 +75,7 @@ def ablate(
         InvalidRequest: no such layer, head, target or way.
         Cancelled: ``watch``, called after each layer, said so.
     """
-    _check_head(recording, layer, head)
+    recording.head(layer, head)
     score, replay = Score(recording, target), Replay(recording)
     change = _without_head(replay, layer, head, how)
     return _effect(replay, score, layer, change, watch)
@@ -101,10 +102,9 @@ def ablate_edge(
             and ``renormalise`` asks to divide by what is left.
         Cancelled: ``watch`` said so.
     """
-    _check_head(recording, layer, head)
+    recording.head(layer, head)
     for name, token in (("query", query), ("key", key)):
-        if not 0 <= token < len(recording):
-            raise InvalidRequest(f"{name} is {token}; this text has tokens 0 to {len(recording) - 1}")
+        token_of(len(recording), token, name)
     score, replay = Score(recording, target), Replay(recording)
     if score.by_decoder and layer == replay.layers - 1:
         raise InvalidRequest(
@@ -133,22 +133,30 @@ def ablate_each(
 ) -> HeadEffects:
     """`ablate` of every head in turn: L times H times what is left of a forward pass.
 
+    ``watch`` is called after each layer that was run, with the heads done.
+
     Raises:
         InvalidRequest: no such target or way.
         Cancelled: ``watch`` said so.
     """
-    score, replay, watch = Score(recording, target), Replay(recording), watch or unwatched
+    score, replay, watched = Score(recording, target), Replay(recording), watch or unwatched
     heads = [recording.heads(layer) for layer in range(recording.layer_count)]
     after, effect = (np.zeros((len(heads), max(heads))) for _ in range(2))
-    before, done = replay.score(score, 0), 0
+    done = 0
+
+    def tick(*_: object) -> None:
+        watched("ablating", done, sum(heads))
+
+    before = replay.score(score, 0, watch=tick)
     after[:] = before
     for layer, count in enumerate(heads):
-        whole = replay.score(score, layer)
+        whole = replay.score(score, layer, watch=tick)
         for head in range(count):
-            after[layer, head] = replay.score(score, layer, _without_head(replay, layer, head, how))
+            change = _without_head(replay, layer, head, how)
+            after[layer, head] = replay.score(score, layer, change, tick)
             effect[layer, head] = after[layer, head] - whole
             done += 1
-            watch("ablating", done, sum(heads))
+    tick()
     return HeadEffects(before, after, effect, score.unit, how)
 
 
@@ -219,9 +227,3 @@ def _part(recording: Recording, layer: int, head: int) -> slice:
     """The features of a head among those of all heads side by side."""
     width = recording.mixer(layer).spec.head_width
     return slice(head * width, (head + 1) * width)
-
-
-def _check_head(recording: Recording, layer: int, head: int) -> None:
-    heads = recording.heads(layer)
-    if not 0 <= head < heads:
-        raise InvalidRequest(f"head is {head}; layer {layer} has heads 0 to {heads - 1}")

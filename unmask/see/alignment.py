@@ -114,6 +114,8 @@ def _specials(a: Encoding, b: Encoding) -> list[tuple[int, int]]:
 def _special_parts(encoding: Encoding) -> tuple[list[int], ...]:
     """Special tokens before, between and after the texts."""
     others, special = np.flatnonzero(~encoding.special), np.flatnonzero(encoding.special)
+    if not len(others):
+        return special.tolist(), [], []
     first, last = others[0], others[-1]
     parts = special < first, (special > first) & (special < last), special > last
     return tuple(special[part].tolist() for part in parts)

@@ -8,11 +8,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from unmask.errors import InvalidRequest, NonFiniteResult
+from unmask.errors import NonFiniteResult
 from unmask.model.spec import Blocks, EncoderSpec, SoftmaxAttention, Whole, Window
 from unmask.see.classes import column_classes
 from unmask.see.layer_atlas import Floats, LayerAtlas
 from unmask.see.measures import HeadMeasures, block_shape
+from unmask.see.places import at_least
 from unmask.see.recording import Recording
 from unmask.see.rows import CELLS_AT_ONCE, LayerRows, cells_at_once
 from unmask.see.watch import Watch, unwatched
@@ -39,11 +40,8 @@ class Atlas:
     """
 
     def __init__(self, recording: Recording, *, top_k: int = TOP_K, maps: int = MAPS) -> None:
-        for name, value in (("top_k", top_k), ("maps", maps)):
-            if value < 1:
-                raise InvalidRequest(f"{name} is {value}; it must be at least 1")
         self.recording = recording
-        self.top_k, self.maps = top_k, maps
+        self.top_k, self.maps = at_least("top_k", top_k), at_least("maps", maps)
         self.layers: list[LayerAtlas | None] = [None] * recording.layer_count
         """What is measured of each layer; None what is not yet."""
 
@@ -75,9 +73,12 @@ class Atlas:
             cells: the most probabilities held at once; None decides by the text's length.
 
         Raises:
+            InvalidRequest: there is no such layer.
             NonFiniteResult: a number is infinite or not a number.
         """
         every = range(len(self.layers)) if layers is None else layers
+        for layer in every:
+            self.recording.block(layer)
         wanted = [layer for layer in every if self.layers[layer] is None]
         costs = {
             layer: layer_cells(self.recording.encoder.spec, layer, len(self.recording)) for layer in wanted

@@ -13,6 +13,7 @@ from unmask.model.kernels import Tile
 from unmask.model.spec.global_tokens import GlobalTokens
 from unmask.see.atlas import MAPS, TOP_K, Atlas
 from unmask.see.layer_atlas import CLASSES, LayerAtlas
+from unmask.see.places import at_least
 from unmask.see.recording import Kind, Recording
 from unmask.see.rectangles import probabilities, score_parts
 from unmask.see.rows import LayerRows
@@ -151,7 +152,7 @@ class AttentionView:
         Raises:
             InvalidRequest: no such layer, head or weight, or a slice with a step.
         """
-        self._check(layer, head)
+        self.recording.head(layer, head)
         if weight not in ("raw", "norm"):
             raise InvalidRequest(f"weight is {weight!r}; it can be raw or norm")
         tile = self._tile(rows, columns)
@@ -174,17 +175,15 @@ class AttentionView:
         Raises:
             InvalidRequest: no such layer or head, a slice with a step, or linear attention: no scores.
         """
-        self._check(layer, head)
+        self.recording.head(layer, head)
         if self.kind(layer) != "softmax":
             raise InvalidRequest(f"layer {layer} is linear attention, which has no scores to take apart")
         return score_parts(self.recording, layer, head, self._tile(rows, columns))
 
     def top_edges(self, layer: int, head: int, k: int = TOP_K) -> TopEdges:
         """The ``k`` strongest keys of every query (all of them where there are fewer)."""
-        if k < 1:
-            raise InvalidRequest(f"k is {k}; it must be at least 1")
-        self._check(layer, head)
-        k = min(k, len(self))
+        k = min(at_least("k", k), len(self))
+        self.recording.head(layer, head)
         measured = self._measured(layer)
         if measured is not None and k <= measured.edges_HNk.shape[-1]:
             keys, values = measured.edges_keys_HNk[head, :, :k], measured.edges_HNk[head, :, :k]
@@ -227,11 +226,12 @@ class AttentionView:
         """What the token that receives most receives, (L, H)."""
         return np.asarray(self.received.max(axis=-1))
 
-    def summaries(self) -> list[HeadSummary]:
-        """One `HeadSummary` per head, layer by layer."""
+    def summaries(self, only: int | None = None) -> list[HeadSummary]:
+        """One `HeadSummary` per head, layer by layer, or of one layer, which alone is measured then."""
         found = []
-        for number, layer in enumerate(self.atlas().layers):
-            assert layer is not None
+        atlas = self.atlas() if only is None else self.open_atlas()
+        for number in range(self.layer_count) if only is None else (only,):
+            layer = atlas.layer(number)
             for head in range(layer.heads):
                 relations = layer.classes_HX[head, : len(RELATIONS)]
                 summary = HeadSummary(
@@ -283,15 +283,12 @@ class AttentionView:
     def _tile(self, rows: slice, columns: slice) -> Tile:
         return Tile(*_bounds(rows, len(self)), *_bounds(columns, len(self)))
 
-    def _check(self, layer: int, head: int) -> None:
-        self.recording.block(layer)
-        heads = self.recording.heads(layer)
-        if not 0 <= head < heads:
-            raise InvalidRequest(f"head is {head}; layer {layer} has heads 0 to {heads - 1}")
-
 
 def _bounds(part: slice, length: int) -> tuple[int, int]:
-    start, end, step = part.indices(length)
+    try:
+        start, end, step = part.indices(length)
+    except (AttributeError, TypeError):
+        raise InvalidRequest(f"{part!r} was given for tokens; give a slice, such as slice(0, 8)") from None
     if step != 1:
         raise InvalidRequest(f"a slice with step {step} was given; only whole stretches can be read")
     return start, max(start, end)

@@ -15,12 +15,13 @@ from unmask.see.assignment import assign
 from unmask.see.recording import Recording
 from unmask.see.rows import LayerRows
 from unmask.see.watch import Watch, unwatched
+from unmask.see.workers import Tick
 
 PRODUCTS = 1_000_000_000
 """Pairs of weights that are compared at most; more queries than that allows are sampled. A few seconds."""
 
-CELLS = 1 << 24
-"""Weights that are held at most: 64 MB in float32 for each model."""
+CELLS = 1 << 22
+"""Weights that are held at most: 16 MB in float32 for each model."""
 
 PAIRS_AT_ONCE = 1 << 20
 
@@ -71,7 +72,7 @@ def head_distances(
     Args:
         recording: the text.
         smoothing: added to every weight before rows are made to sum to 1 again.
-        watch: called after each layer read and each head compared.
+        watch: called after each block of rows read and each block of heads compared.
 
     Raises:
         InvalidRequest: ``smoothing`` is negative or not finite.
@@ -117,15 +118,23 @@ def _distances(
 ) -> HeadDistances:
     if not 0 <= smoothing < np.inf:
         raise InvalidRequest(f"smoothing is {smoothing}; it must be at least 0")
-    watch = watch or unwatched
+    watched = watch or unwatched
     asking = np.intersect1d(a.groups_N, (b or a).groups_N)
     if b is not None and len(asking) > 1 and asking[-1] == count - 1:
         asking = asking[:-1]  # what has no counterpart asks nothing
     heads_a, heads_b = _heads(a.recording), _heads((b or a).recording)
     chosen = asking[_evenly(len(asking), _queries(len(heads_a), len(heads_b), count))]
-    p_ARG = _weights(a, chosen, count, smoothing, watch)
-    p_BRG = p_ARG if b is None else _weights(b, chosen, count, smoothing, watch)
-    divergence = _divergence(p_ARG, p_BRG, b is None, watch)
+    layers = [of.recording.layer_count for of in (a, b) if of is not None]
+
+    def tick(done: int) -> None:
+        watched("reading heads", done, sum(layers))
+
+    p_ARG = _weights(a, chosen, count, smoothing, tick)
+    p_BRG = p_ARG
+    if b is not None:
+        p_BRG = _weights(b, chosen, count, smoothing, lambda done: tick(layers[0] + done))
+    tick(sum(layers))
+    divergence = _divergence(p_ARG, p_BRG, b is None, watched)
     return HeadDistances(heads_a, heads_b, divergence, len(chosen), len(asking))
 
 
@@ -148,8 +157,11 @@ def _heads(recording: Recording) -> tuple[Head, ...]:
 
 
 @torch.no_grad()
-def _weights(of: Grouped, chosen_R: NDArray[np.int64], count: int, smoothing: float, watch: Watch) -> Tensor:
-    """Attention of some groups to all groups, every head: (A, R, G), rows sum to 1."""
+def _weights(of: Grouped, chosen_R: NDArray[np.int64], count: int, smoothing: float, tick: Tick) -> Tensor:
+    """Attention of some groups to all groups, every head: (A, R, G), rows sum to 1.
+
+    ``tick`` hears after every block of rows how many layers are done.
+    """
     recording, groups_N = of
     row_of_group = np.full(count, -1)
     row_of_group[chosen_R] = np.arange(len(chosen_R))
@@ -169,8 +181,8 @@ def _weights(of: Grouped, chosen_R: NDArray[np.int64], count: int, smoothing: fl
                 grouped_HRG = p_HRC.new_zeros(*p_HRC.shape[:2], count)
                 grouped_HRG.index_add_(2, columns_N[block.first_column : block.end_column], p_HRC)
                 p_HRG.index_add_(1, rows_N[block.first_row : block.end_row], grouped_HRG)
+                tick(layer)
         parts.append(p_HRG.div_(sizes_R[:, None]))
-        watch("reading heads", layer + 1, recording.layer_count)
     p_ARG = torch.cat(parts).add_(smoothing)
     return p_ARG.div_(p_ARG.sum(-1, keepdim=True))
 
@@ -185,6 +197,7 @@ def _divergence(p_ARG: Tensor, p_BRG: Tensor, same: bool, watch: Watch) -> NDArr
             some = slice(first, first + at_once)
             mixed_B = _entropy((p_ARG[a] + p_BRG[some]).div_(2))
             made[a, some] = (mixed_B - (entropy_A[a] + entropy_B[some]) / 2).clamp(min=0).numpy()
+            watch("comparing heads", a, len(p_ARG))
         watch("comparing heads", a + 1, len(p_ARG))
     return made + made.T if same else made
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from unmask.errors import InvalidRequest, NonFiniteResult
 from unmask.model.decoder import decode_states, predicts_by_decoder, word_role
+from unmask.see.places import at_least, one_of, token_of
 from unmask.see.recording import Recording
 from unmask.see.watch import Watch, unwatched
 
@@ -123,18 +124,16 @@ def _reading(
 
 
 def _check(recording: Recording, tokens: Sequence[int], top_k: int, follow: Sequence[int] | None) -> None:
-    words, last = recording.encoder.spec.embedding.vocabulary, len(recording) - 1
+    words = recording.encoder.spec.embedding.vocabulary
     if not tokens or len(set(tokens)) != len(tokens):
         raise InvalidRequest(f"tokens are {list(tokens)}; give at least one, each once")
     for token in tokens:
-        if not 0 <= token <= last:
-            raise InvalidRequest(f"token is {token}; this text has tokens 0 to {last}")
-    if not 1 <= top_k <= words:
+        token_of(len(recording), token)
+    if at_least("top_k", top_k) > words:
         raise InvalidRequest(f"top_k is {top_k}; it can be 1 to {words}")
     if follow is not None and len(follow) != len(tokens):
         raise InvalidRequest(
             f"{len(follow)} words are to be followed at {len(tokens)} tokens; give one for each"
         )
     for word in follow or ():
-        if not 0 <= word < words:
-            raise InvalidRequest(f"word is {word}; this vocabulary has words 0 to {words - 1}")
+        one_of("word", word, words, "this vocabulary has words")

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unmask.errors import InvalidRequest, NonFiniteResult, UnknownArchitecture
+from unmask.errors import NonFiniteResult, UnknownArchitecture
 from unmask.model.encoder import Encoder
 from unmask.model.kernels import ScoreTerms
 from unmask.model.layers.attention import SoftmaxMixer
@@ -23,6 +23,7 @@ from unmask.model.layers.rotary import Rotation
 from unmask.model.spec import Disentangled, Rotary
 from unmask.model.spec.global_tokens import GlobalTokens, pack, trained_global_tokens
 from unmask.model.tap import Place
+from unmask.see.places import one_of
 from unmask.see.watch import Watch, unwatched
 from unmask.text import Encoding, PackedBatch
 
@@ -127,9 +128,7 @@ class Recording:
         Raises:
             InvalidRequest: there is no such layer.
         """
-        if not 0 <= layer < self.layer_count:
-            raise InvalidRequest(f"layer is {layer}; this encoder has layers 0 to {self.layer_count - 1}")
-        return self.encoder.block(layer)
+        return self.encoder.block(one_of("layer", layer, self.layer_count, "this encoder has layers"))
 
     def mixer(self, layer: int) -> SoftmaxMixer | LinearMixer:
         """The attention of a layer."""
@@ -138,6 +137,14 @@ class Recording:
     def heads(self, layer: int) -> int:
         """H of a layer."""
         return self.mixer(layer).spec.heads
+
+    def head(self, layer: int, head: int) -> int:
+        """The number of a head of a layer.
+
+        Raises:
+            InvalidRequest: there is no such layer or head.
+        """
+        return one_of("head", head, self.heads(layer), f"layer {layer} has heads")
 
     def kind(self, layer: int) -> Kind:
         """What the numbers of a layer are, see `Kind`."""

@@ -1,6 +1,8 @@
 """Gradient-weighted relevance (Chefer, Gur & Wolf, ICCV 2021) of one target, without any N x N."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -16,7 +18,7 @@ from unmask.see.replay import Mixed, Replay
 from unmask.see.rollout import reached
 from unmask.see.rows import LayerRows, RowBlock
 from unmask.see.target import Score, Target
-from unmask.see.watch import Watch
+from unmask.see.watch import Watch, unwatched
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +51,7 @@ def relevance(
         target: what raised y: a word's logit, a class's logit, or the length of an embedding.
         encoder: the same weights in modules that give gradients, where the recording's were rewritten
             for inference (`unmask.Model.plain`).
-        watch: called after each layer.
+        watch: called with the layers done after each pass through a layer and each block of its rows.
 
     Raises:
         InvalidRequest: no such target, or an encoder that gives no gradients.
@@ -58,9 +60,11 @@ def relevance(
     """
     score = Score(recording, target, encoder)
     start_N = score.start()
-    row_N, by_layer = start_N.clone(), np.zeros((recording.layer_count, len(recording)))
+    layers, watch = recording.layer_count, watch or unwatched
+    row_N, by_layer = start_N.clone(), np.zeros((layers, len(recording)))
     for mixed in Replay(recording, encoder).descend(score, "logit", "relevance", watch):
-        added_N = _added(recording, mixed, row_N)
+        tick = partial(watch, "relevance", layers - 1 - mixed.layer, layers)
+        added_N = _added(recording, mixed, row_N, tick)
         by_layer[mixed.layer] = added_N.numpy()
         row_N += added_N
     if not np.isfinite(by_layer).all():
@@ -69,7 +73,7 @@ def relevance(
 
 
 @torch.no_grad()
-def _added(recording: Recording, mixed: Mixed, row_N: Tensor) -> Tensor:
+def _added(recording: Recording, mixed: Mixed, row_N: Tensor, tick: Callable[[], None]) -> Tensor:
     """``r E`` of one layer, (N,), float64."""
     if mixed.decoder_q_NHK is not None:
         return _added_by_decoder(recording, mixed, mixed.decoder_q_NHK, int(row_N.argmax()))
@@ -84,6 +88,7 @@ def _added(recording: Recording, mixed: Mixed, row_N: Tensor) -> Tensor:
         e_RC = _raised(block, gradient_HNK, values_HNK)
         rows, columns = slice(block.first_row, block.end_row), slice(block.first_column, block.end_column)
         added_N[columns] += row_N[rows] @ e_RC.double().cpu()
+        tick()
     return added_N
 
 

@@ -124,13 +124,13 @@ class Replay:
             layers -= 1
             made, gradient_ND = _through_decoder(score, states[layers].to(dtype), scale, layers)
             yield made
-            watch(what, 1, self.layers)
         else:
             gradient_ND = _gradient(score, states[-1].to(dtype), scale)
         for layer in reversed(range(layers)):
+            watch(what, self.layers - 1 - layer, self.layers)
             made, gradient_ND = self._back(layer, states[layer].to(dtype), gradient_ND)
             yield made
-            watch(what, self.layers - layer, self.layers)
+        watch(what, self.layers, self.layers)
 
     def _back(self, layer: int, x_ND: Tensor, gradient_ND: Tensor) -> tuple[Mixed, Tensor]:
         """One layer forward and backward: gradients by what its heads mixed, and by its input."""

@@ -1,6 +1,8 @@
 """Attention rollout (Abnar & Zuidema 2020) of one token, without any N x N."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, get_args
 
 import numpy as np
@@ -9,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unmask.errors import InvalidRequest
+from unmask.see.places import token_of
 from unmask.see.recording import Recording
 from unmask.see.rows import CELLS_AT_ONCE, LayerRows, RowBlock
 from unmask.see.watch import Watch, unwatched
@@ -44,7 +47,7 @@ def rollout(
         recording: the text.
         token: where to start; None starts from all tokens alike.
         fusion: how heads become one, see `Fusion`.
-        watch: called after each layer.
+        watch: called with the layers done before each layer and after each block of its rows.
 
     Raises:
         InvalidRequest: no such token or fusion.
@@ -53,19 +56,20 @@ def rollout(
     length, layers = len(recording), recording.layer_count
     if fusion not in get_args(Fusion):
         raise InvalidRequest(f"fusion is {fusion!r}; it can be {', '.join(get_args(Fusion))}")
-    if token is not None and not 0 <= token < length:
-        raise InvalidRequest(f"token is {token}; this text has tokens 0 to {length - 1}")
+    token = None if token is None else token_of(length, token)
     values = np.zeros((layers + 1, length))
     values[-1, slice(None) if token is None else token] = 1 if token is not None else 1 / length
     watch = watch or unwatched
     for layer in reversed(range(layers)):
-        values[layer] = _below(LayerRows(recording, layer), torch.from_numpy(values[layer + 1]), fusion)
-        watch("rollout", layers - layer, layers)
+        tick = partial(watch, "rollout", layers - 1 - layer, layers)
+        tick()
+        values[layer] = _below(LayerRows(recording, layer), torch.from_numpy(values[layer + 1]), fusion, tick)
+    watch("rollout", layers, layers)
     return Rollout(values, fusion, token)
 
 
 @torch.no_grad()
-def _below(layer: LayerRows, row_N: Tensor, fusion: Fusion) -> NDArray[np.float64]:
+def _below(layer: LayerRows, row_N: Tensor, fusion: Fusion, tick: Callable[[], None]) -> NDArray[np.float64]:
     """One step: the row of the level below."""
     below_N = torch.zeros_like(row_N)
     for block in layer.blocks(rows=reached(row_N), cells=CELLS_AT_ONCE):
@@ -74,6 +78,7 @@ def _below(layer: LayerRows, row_N: Tensor, fusion: Fusion) -> NDArray[np.float6
         share_R = row_N[rows] / (fused_RC.sum(-1) + 1)
         below_N[columns] += share_R @ fused_RC
         below_N[rows] += share_R
+        tick()
     return below_N.numpy()
 
 

@@ -33,8 +33,12 @@ ROWS_IN_WINDOW = 64
 
 
 def cells_at_once(length: int) -> int:
-    """How many probabilities one block of rows of a text of that many tokens has: far from all of a map's."""
-    return min(CELLS_AT_ONCE, max(1 << 14, length * length // 16))
+    """How many probabilities one block of rows has: far from all of a long text's map.
+
+    Of texts below 2,048 tokens it is 1 MB of float32, which may be a whole map of a few heads: in smaller
+    blocks, their many small operations would take ten times as long.
+    """
+    return min(CELLS_AT_ONCE, max(1 << 18, length * length // 16))
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from unmask.errors import InvalidRequest
 from unmask.see.atlas import Atlas
 from unmask.see.layer_atlas import CLASSES, LayerAtlas
+from unmask.see.places import at_least
 
 EPSILON = 0.3
 """The score above which Gu et al. call a key a sink, for texts of 64 tokens."""
@@ -101,8 +102,7 @@ def sinks(atlas: Atlas, epsilon: float = EPSILON, *, top: int = 16) -> Sinks:
     """
     if not 0 < epsilon < 1:
         raise InvalidRequest(f"epsilon is {epsilon}; it is a share of attention, between 0 and 1")
-    if top < 1:
-        raise InvalidRequest(f"top is {top}; it must be at least 1")
+    at_least("top", top)
     measured = [(number, layer) for number, layer in enumerate(atlas.layers) if layer is not None]
     if not measured:
         raise InvalidRequest("no layer is measured yet; measure the atlas first, or at least one layer of it")

@@ -12,6 +12,7 @@ from unmask.model.encoder import Encoder
 from unmask.model.heads import ClassPredictor, embed
 from unmask.model.spec import EmbeddingHead, PoolingMode
 from unmask.model.tap import Tap
+from unmask.see.places import one_of, token_of
 from unmask.see.recording import Recording
 
 Scale = Literal["logit", "log-probability"]
@@ -81,8 +82,7 @@ class Score:
                 self.by_decoder = predicts_by_decoder(self.encoder, self._role)
                 self._check_token(target.token)
                 words = self.encoder.spec.embedding.vocabulary
-                if not 0 <= target.id < words:
-                    raise InvalidRequest(f"word is {target.id}; this vocabulary has words 0 to {words - 1}")
+                one_of("word", target.id, words, "this vocabulary has words")
             case Class():
                 self._check_class(target)
             case Embedding():
@@ -182,10 +182,7 @@ class Score:
             has = ", ".join(roles) or "none"
             raise InvalidRequest(f"the encoder has no classifier {target.role!r}; it has: {has}")
         spec = self._predictor(target.role).spec
-        if not 0 <= target.index < spec.classes:
-            raise InvalidRequest(
-                f"class is {target.index}; the classifier {target.role} has classes 0 to {spec.classes - 1}"
-            )
+        one_of("class", target.index, spec.classes, f"the classifier {target.role} has classes")
         by_token = spec.reads in ("tokens", "tokens_and_first")
         if by_token != (target.token is not None):
             wanted = "say which" if by_token else "leave the token out"
@@ -195,5 +192,4 @@ class Score:
             self._check_token(target.token)
 
     def _check_token(self, token: int) -> None:
-        if not 0 <= token < len(self.recording):
-            raise InvalidRequest(f"token is {token}; this text has tokens 0 to {len(self.recording) - 1}")
+        token_of(len(self.recording), token)

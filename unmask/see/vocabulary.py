@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
+from unmask.see.places import at_least
 from unmask.see.words import Words, words
 from unmask.text import Encoding, Tokenizer
 from unmask.text.borders import is_word
@@ -60,8 +61,7 @@ def vocabulary_fit(encoding: Encoding, tokenizer: Tokenizer, *, top: int = 12) -
     Raises:
         InvalidRequest: ``top`` is negative, or the tokens hold no letter or digit.
     """
-    if top < 0:
-        raise InvalidRequest(f"top is {top}; it must be at least 0")
+    at_least("top", top, 0)
     found = words(encoding)
     surfaces = [found.surface(word) for word in range(len(found))]
     counted_W = np.array([is_word(surface) for surface in surfaces]) & ~found.special

@@ -17,6 +17,11 @@ Tick = Callable[[int], None]
 """Hears how much was done since it was last called."""
 
 
+AHEAD = 4
+"""How often a worker may tell something before the caller has heard it; then it waits, so that a caller that
+takes its time in ``tick`` has the cores to itself."""
+
+
 class _Stopped(Exception):
     """Raised in a worker's ``tick`` when its results are wanted no more."""
 
@@ -26,7 +31,8 @@ def together(works: Sequence[Callable[[Tick], T]], tick: Tick, workers: int) -> 
 
     Args:
         works: each is given a ``tick`` to call now and then, which is where it may be stopped.
-        tick: called in this thread with what all of them tell; an exception out of it stops them all.
+        tick: called in this thread with what all of them tell; an exception out of it stops them all. While
+            it takes its time they soon stand still.
         workers: how many at once; 1 runs them in this thread, one after another.
     """
     workers = min(workers, len(works))
@@ -34,7 +40,7 @@ def together(works: Sequence[Callable[[Tick], T]], tick: Tick, workers: int) -> 
         return [work(tick) for work in works]
     threads, started = torch.get_num_threads(), threading.Barrier(workers + 1)
     told: SimpleQueue[int | None] = SimpleQueue()
-    stopping = threading.Event()
+    stopping, room = threading.Event(), threading.Semaphore(AHEAD * workers)
 
     def begin() -> None:
         # Of this thread alone, but it is also what threads yet to come would have: see below.
@@ -42,6 +48,7 @@ def together(works: Sequence[Callable[[Tick], T]], tick: Tick, workers: int) -> 
         started.wait()
 
     def tell(amount: int) -> None:
+        room.acquire()
         if stopping.is_set():
             raise _Stopped
         told.put(amount)
@@ -67,9 +74,13 @@ def together(works: Sequence[Callable[[Tick], T]], tick: Tick, workers: int) -> 
                         break
                 else:
                     tick(amount)
-        except BaseException:
+                    room.release()
+        finally:
             stopping.set()
+            room.release(len(works))  # each that still waits for room finds that it is to stop
             pool.shutdown(cancel_futures=True)
-            raise
-        stopping.set()
-        return [future.result() for future in futures]
+    errors = (future.exception() for future in futures if not future.cancelled())
+    for error in errors:
+        if error is not None and not isinstance(error, _Stopped):
+            raise error
+    return [future.result() for future in futures]

@@ -5,9 +5,9 @@ import { bytes, columnMeans, logPoints, means, percent, points, pointsAt, said }
 
 describe('numbers in sentences', () => {
   it('has three digits, and powers of ten where a number is very small', () => {
-    expect([0, 1, 0.12345, 12.345, -3.14159, 123456].map(said)).toEqual(['0', '1', '0.123', '12.3', '-3.14', '123,456']);
+    expect([0, 1, 0.12345, 12.345, -3.14159, 123456].map(said)).toEqual(['0', '1', '0.123', '12.3', '−3.14', '123,456']);
     expect(said(4.87e-8)).toBe('4.9·10⁻⁸');
-    expect(said(-1.2e-14)).toBe('-1.2·10⁻¹⁴');
+    expect(said(-1.2e-14)).toBe('−1.2·10⁻¹⁴');
   });
 
   it('writes shares and bytes', () => {

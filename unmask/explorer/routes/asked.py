@@ -95,8 +95,8 @@ def ask(reading: Reading, view: AttentionView, question: Question, watch: Watch)
         recording = masked_at(reading, view, token, watch)
         if id is None:
             id = _predicted(recording, token) if is_mask(reading, token) else int(reading.encoding.ids[token])
-        piece = reading.model.tokenizer.engine.id_to_token(id) or f"<{id}>"
-        return Asked(recording, Word(token, id), f"the word “{piece}” at token {token}, which is masked")
+        words = f"the word “{_written(reading, id)}” at token {token}, which is masked"
+        return Asked(recording, Word(token, id), words)
     if kind == "class":
         return _class(reading, view, token, id)
     if token is not None:
@@ -106,6 +106,12 @@ def ask(reading: Reading, view: AttentionView, question: Question, watch: Watch)
     pooling = ("mean",) if isinstance(head, str) else head.pooling
     words = f"the text's embedding ({' and '.join(pooling)} of its tokens)"
     return Asked(view.recording, Embedding(pooling), words)
+
+
+def _written(reading: Reading, id: int) -> str:
+    """A word of the vocabulary as people write it, without the marks of its tokenizer."""
+    engine = reading.model.tokenizer.engine
+    return engine.decode([id], skip_special_tokens=False).strip() or engine.id_to_token(id) or f"<{id}>"
 
 
 def _classifiers(reading: Reading) -> list[str]:

@@ -26,6 +26,7 @@ from unmask.model.kernels import (
 )
 from unmask.model.spec import Alibi, Blocks, Disentangled, NoPosition, Reach, Whole, Window, WindowAndGlobals
 from unmask.model.spec.attention import AttentionPosition
+from unmask.model.weights.build import device_named
 from unmask.tasks.progress import Progress
 from unmask.text import SequenceLayout
 
@@ -162,7 +163,7 @@ def measure_kernels(
     if min(*lengths, radius, heads, head_width, len(dtypes)) < 1:
         raise InvalidRequest("lengths, radius, heads and head width must be at least 1")
     torch.manual_seed(seed)
-    where = torch.device(device)
+    where = device_named(device)
     spec, (place, terms) = reach_of(reach, radius), terms_of(position, heads, head_width, where)
     peaks = {dtype: peak_gflops(dtype, where) for dtype in dtypes}
     rows: list[KernelRow] = []

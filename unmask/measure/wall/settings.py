@@ -9,6 +9,7 @@ from unmask.measure.peers import PEERS
 from unmask.model.kernels import KERNELS, Need, choose
 from unmask.model.spec import EncoderSpec
 from unmask.model.spec.attention import LinearAttention, NoPosition, Rotary
+from unmask.model.weights.build import device_named
 
 CHOSEN = "chosen"
 """The way a model runs by itself: for each layer the kernel that `choose` takes."""
@@ -68,6 +69,7 @@ class WallSettings:
                 raise InvalidRequest(f"{name} is {value}; it must be at least 1")
         if not (math.isfinite(self.seconds) and self.seconds > 0):
             raise InvalidRequest(f"seconds is {self.seconds}; it must be a number above 0")
+        device_named(self.device)
         if any(length < 1 for length in self.lengths):
             raise InvalidRequest(f"a length is {min(self.lengths)}; it must be at least 1")
         known = known_ways()

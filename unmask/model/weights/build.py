@@ -114,7 +114,7 @@ def build(
         order, shape = row.order(checkpoint.spec), state[ours].shape
         state[ours] = state[ours].reshape(len(order), -1, *shape[1:])[list(order)].reshape(shape)
     for ours, tensor in state.items():
-        state[ours] = tensor.to(device=_device(device), dtype=DTYPES[dtype])
+        state[ours] = tensor.to(device=device_named(device), dtype=DTYPES[dtype])
         if not torch.isfinite(state[ours]).all():
             raise CorruptCheckpoint(
                 f"the tensor {made.sources[ours][0]} holds a number that is not finite in {dtype}"
@@ -142,13 +142,20 @@ def _read_tensors(checkpoint: Checkpoint, made: Claims) -> Mapping[str, Tensor]:
     return tensors
 
 
-def _device(name: str | None) -> torch.device:
+def device_named(name: str | None) -> torch.device:
+    """The device of that name; None is the CPU.
+
+    Raises:
+        InvalidRequest: torch knows no such device, or finds none here.
+    """
     try:
         device = torch.device(name or "cpu")
     except RuntimeError:
         raise InvalidRequest(f"device is {name!r}; give one that torch knows, such as cpu or cuda") from None
     if device.type == "cuda" and not torch.cuda.is_available():
         raise InvalidRequest("device is cuda, and torch finds no CUDA device here; use cpu")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise InvalidRequest(f"device is {name}, and torch finds {torch.cuda.device_count()} here")
     return device
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
-from unmask.see.geometry import dimension
+from unmask.see.geometry.dimension import gride, levina_bickel_band, two_nn, two_nn_slope
 from unmask.see.geometry.intervals import BLOCKS, MOST_POINTS, blocks_of, generator, sample, with_interval
 from unmask.see.geometry.neighbours import Neighbours, distinct, neighbours
 from unmask.see.geometry.spread import (
@@ -110,8 +110,8 @@ def _measure(
         tokens=tokens,
         distinct=len(some),
         width=x_ND.shape[1],
-        two_nn=_estimate(near, len(some), dimension.two_nn),
-        two_nn_slope=_estimate(near, len(some), dimension.two_nn_slope),
+        two_nn=_estimate(near, len(some), two_nn),
+        two_nn_slope=_estimate(near, len(some), two_nn_slope),
         gride=_gride(near),
         mle=mle,
         mle_band=band,
@@ -155,7 +155,7 @@ def _gride(near: Neighbours | None) -> tuple[ScaleEstimate, ...]:
         ScaleEstimate(
             k,
             float(near.r_MK[:, 2 * k - 1].mean()),
-            _estimate(near, points, lambda r_MK, k=k: dimension.gride(r_MK, k)),  # type: ignore[misc]
+            _estimate(near, points, lambda r_MK, k=k: gride(r_MK, k)),  # type: ignore[misc]
         )
         for k in scales
     )
@@ -166,10 +166,10 @@ def _mle(near: Neighbours | None, points: int) -> tuple[Estimate, tuple[float, f
     if near is None or near.r_MK.shape[1] < last:
         reason = f"{points} distinct points are there; {8 * last} are needed, so give more text"
         return Estimate.refused(reason, points), None
-    band = dimension.levina_bickel_band(near.r_MK, first, last)
+    band = levina_bickel_band(near.r_MK, first, last)
 
     def mean(r_MK: FloatArray) -> float:
-        return float(dimension.levina_bickel_band(r_MK, first, last).mean())
+        return float(levina_bickel_band(r_MK, first, last).mean())
 
     return _estimate(near, points, mean), (float(band.min()), float(band.max()))
 
@@ -177,16 +177,16 @@ def _mle(near: Neighbours | None, points: int) -> tuple[Estimate, tuple[float, f
 def _shuffled(x_ND: FloatArray, seed: int, tick: Callable[[], None]) -> Shuffled:
     """The measures of states whose coordinates were shuffled among tokens, each on its own."""
     y_ND = generator(seed).permuted(x_ND, axis=0)
-    two_nn = _estimate(None, len(y_ND), dimension.two_nn)
+    dimension = _estimate(None, len(y_ND), two_nn)
     if len(y_ND) >= FEWEST_FOR_NEIGHBOURS:
         r_NK = neighbours(y_ND, 2, tick=tick).r_MK
         r_MK = r_NK[r_NK[:, 0] > 0]  # coordinates of few values may meet again
-        two_nn = _estimate(None, len(r_MK), dimension.two_nn)
+        dimension = _estimate(None, len(r_MK), two_nn)
         if len(r_MK) >= FEWEST_FOR_NEIGHBOURS:
-            two_nn = Estimate(dimension.two_nn(r_MK), n=len(r_MK))
+            dimension = Estimate(two_nn(r_MK), n=len(r_MK))
     variances_D = variances(y_ND)
     return Shuffled(
-        two_nn=two_nn,
+        two_nn=dimension,
         participation_ratio=Estimate(participation_ratio(variances_D), n=len(x_ND)),
         effective_rank=Estimate(effective_rank(variances_D), n=len(x_ND)),
         anisotropy=Estimate(mean_cosine(y_ND), n=len(x_ND)),

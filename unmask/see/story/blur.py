@@ -11,6 +11,7 @@ from torch import Tensor
 from unmask.errors import InvalidRequest
 from unmask.model.layers.linear_attention import log_features, orthogonal_rows
 from unmask.model.spec import Alibi, Disentangled, LinearAttention, SoftmaxAttention
+from unmask.see.places import one_of
 from unmask.see.story.listen import Heard, entropy_share
 
 FEATURES = (8, 16, 32, 64, 128, 256, 512)
@@ -54,8 +55,7 @@ def blur(heard: Heard, layer: int, head: int, *, features: Sequence[int] = FEATU
         InvalidRequest: the head hides keys or adds to scores, which feature maps cannot follow.
     """
     mixer = heard.mixer(layer)
-    if not 0 <= head < mixer.heads:
-        raise InvalidRequest(f"there is no head {head}; layer {layer} has 0 to {mixer.heads - 1}")
+    one_of("head", head, mixer.heads, f"layer {layer} has heads")
     if not bool(heard.allowed(layer).all()) or isinstance(mixer.position, Alibi | Disentangled):
         raise InvalidRequest(
             f"layer {layer} hides keys or adds to scores, which features of q and k cannot do"

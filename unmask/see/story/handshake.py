@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from unmask.errors import InvalidRequest
+from unmask.see.places import one_of
 from unmask.see.story.listen import Heard
 
 
@@ -39,8 +39,7 @@ def handshake(heard: Heard, layer: int, head: int) -> Handshake:
         InvalidRequest: no such layer or head, or the layer has no softmax.
     """
     mixer = heard.mixer(layer)
-    if not 0 <= head < mixer.heads:
-        raise InvalidRequest(f"there is no head {head}; layer {layer} has 0 to {mixer.heads - 1}")
+    one_of("head", head, mixer.heads, f"layer {layer} has heads")
     shares = heard.probabilities(layer)[head]
     most_N = shares.argmax(-1)
     steps = heard.queries[layer][:, head] * heard.keys[layer][most_N, head]

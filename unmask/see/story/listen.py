@@ -20,6 +20,8 @@ from unmask.model.kernels import probabilities as tile_probabilities
 from unmask.model.spec import Disentangled, SoftmaxAttention
 from unmask.model.spec.global_tokens import has_global_tokens
 from unmask.model.tap import Place
+from unmask.see.norms import out_factors, value_norms
+from unmask.see.places import one_of
 from unmask.text import Encoding, PackedBatch
 
 MOST_TOKENS = 512
@@ -61,8 +63,7 @@ class Heard:
         Raises:
             InvalidRequest: there is no such layer, or it has none.
         """
-        if not 0 <= layer < self.layer_count:
-            raise InvalidRequest(f"there is no layer {layer}; this encoder has 0 to {self.layer_count - 1}")
+        one_of("layer", layer, self.layer_count, "this encoder has layers")
         mixer = self.encoder.spec.layers[layer].mixer
         if not isinstance(mixer, SoftmaxAttention):
             raise InvalidRequest(
@@ -116,12 +117,8 @@ class Heard:
 
     def value_norms(self, layer: int) -> Tensor:
         """Length of what each token gives through each head, ||v W_O||, (H, N) (Kobayashi et al. 2020)."""
-        heads, width = self.values[layer].shape[1:]
-        dtype = self.encoder.embedding.words.weight.dtype
-        weight_DX = _dense(self.encoder.block(layer).attention.out, heads * width, dtype)
-        weight_DHK = weight_DX.reshape(-1, heads, width)
-        norms_HN: Tensor = torch.einsum("nhk,dhk->hnd", self.values[layer], weight_DHK).norm(dim=-1)
-        return norms_HN
+        factors_HKE = out_factors(self.encoder.block(layer).attention)
+        return value_norms(self.values[layer], factors_HKE.cpu())
 
 
 def listen(encoder: Encoder, encoding: Encoding) -> Heard:
@@ -197,14 +194,3 @@ def entropy_share(p: Tensor, keys: Tensor) -> Tensor:
     """Entropy of each row as a share of an even spread over the keys allowed; 0 where there is one key."""
     most = keys.double().log()
     return torch.where(most > 0, entropy(p) / most.clamp_min(math.ulp(1.0)), torch.zeros_like(most))
-
-
-def _dense(linear: torch.nn.Module, inner: int, dtype: torch.dtype) -> Tensor:
-    """The matrix of a linear layer, float64, (D, inner); of one rewritten for speed by what it does."""
-    weight = getattr(linear, "weight", None)
-    if isinstance(weight, Tensor) and weight.is_floating_point() and weight.dim() == 2:
-        return weight.detach().to("cpu", torch.float64)
-    with torch.inference_mode():
-        nothing = linear(torch.zeros(1, inner, dtype=dtype))
-        matrix: Tensor = (linear(torch.eye(inner, dtype=dtype)) - nothing).double().T
-    return matrix

@@ -12,6 +12,7 @@ from unmask.model.encoder import Encoder
 from unmask.model.kernels import Tile, alibi_slopes
 from unmask.model.layers.rotary import Rotation, turn
 from unmask.model.spec import Alibi, Rotary
+from unmask.see.places import one_of
 from unmask.see.story.listen import Heard
 
 TABLE_ROWS = 64
@@ -76,8 +77,7 @@ def parts(heard: Heard, layer: int, head: int) -> Parts:
     mixer, terms = heard.mixer(layer), heard.terms(layer)
     if terms.distances is None:
         raise InvalidRequest(f"layer {layer} has no disentangled positions to take apart")
-    if not 0 <= head < mixer.heads:
-        raise InvalidRequest(f"there is no head {head}; layer {layer} has 0 to {mixer.heads - 1}")
+    one_of("head", head, mixer.heads, f"layer {layer} has heads")
     one = terms.distances.of_head(head)
     q_N1K, k_N1K = (some[layer][:, head : head + 1] for some in (heard.queries, heard.keys))
     factor = (mixer.head_width * one.position.terms) ** 0.5

@@ -158,7 +158,8 @@ function round3(value: number): number {
 export function percentWords(share: number): string {
   const percent = Number((100 * share).toPrecision(6));
   if (Number.isInteger(percent)) return `${percent} %`.replace('-', '−');
-  if (Math.abs(percent) < 0.01) return `${percent.toExponential(1).replaceAll('-', '−')} %`;
-  const digits = Math.abs(percent) < 1 ? 2 : 1;
-  return `${percent.toFixed(digits).replace('-', '−')} %`;
+  const size = Math.abs(percent);
+  if (size < 1e-4) return `${percent.toExponential(1).replaceAll('-', '−')} %`;
+  const written = size < 1 ? String(Number(percent.toPrecision(2))) : percent.toFixed(1);
+  return `${written.replace('-', '−')} %`;
 }

@@ -26,7 +26,7 @@ function winner(lens: Lens): Series[] {
     x: level,
     y: predictions.find(({ id }) => id === best.id)?.probability ?? null,
   }));
-  return [{ name: `“${best.text || best.piece}”, the final guess (where among the first)`, points }];
+  return [{ name: `“${best.text.trim() || best.piece}”, the final guess (where among the first)`, points }];
 }
 
 /** The first level from which the final guess stays on top. */

@@ -25,7 +25,10 @@ export function pictureOf(root: Element, caption: readonly string[]): string {
   const style = getComputedStyle(document.documentElement);
   const [paper, muted] = ['--paper', '--muted'].map((name) => style.getPropertyValue(name).trim());
   const family = escaped(getComputedStyle(document.body).fontFamily);
-  const lines = caption.flatMap((line) => folded(line, Math.floor((width - 2 * SIDE) / 6.2)));
+  const pen = document.createElement('canvas').getContext('2d') as CanvasRenderingContext2D;
+  pen.font = `12px ${getComputedStyle(document.body).fontFamily}`;
+  const fits = (line: string) => pen.measureText(line).width <= width - 2 * SIDE;
+  const lines = caption.flatMap((line) => folded(line, fits));
   const below = Math.ceil(frame.height) + 2 * SIDE;
   const height = below + LINE * lines.length + (lines.length > 0 ? SIDE / 2 : 0);
   const words = lines.map((line, at) => `<text x="${SIDE}" y="${below + LINE * (at + 0.5)}">${escaped(line)}</text>`);
@@ -70,17 +73,17 @@ class Walk {
     if (style.display !== 'contents' && box.width * box.height > 0 && !meets(box, seen)) return;
     if (element instanceof SVGSVGElement) return this.clipped(box, seen, () => this.svg(element, box));
     if (element instanceof HTMLCanvasElement) return this.clipped(box, seen, () => this.canvas(element, box, style));
-    this.surface(box, style);
-    if (element instanceof HTMLSelectElement) return this.words(element.selectedOptions[0]?.text ?? '', box, style);
     if (element instanceof HTMLInputElement) return;
+    this.surface(box, style);
+    if (element instanceof HTMLSelectElement) {
+      const left = box.left + (Number.parseFloat(style.paddingLeft) || 0) + 4;
+      return this.words(element.selectedOptions[0]?.text ?? '', { left, top: box.top, height: box.height }, style);
+    }
     const within = style.overflow === 'visible' ? seen : common(seen, box);
-    const children = () => {
-      for (const child of element.childNodes) {
-        if (child instanceof Element) this.element(child, within);
-        else if (child instanceof Text) this.text(child, style, within);
-      }
-    };
-    children();
+    for (const child of element.childNodes) {
+      if (child instanceof Element) this.element(child, within);
+      else if (child instanceof Text) this.text(child, style, within);
+    }
   }
 
   private place(box: { left: number; top: number }): [number, number] {
@@ -103,14 +106,43 @@ class Walk {
     const filled = !/^(transparent|rgba\(.*, 0\))$/.test(style.backgroundColor);
     const border = Number.parseFloat(style.borderTopWidth) || 0;
     const framed = border > 0 && style.borderTopStyle !== 'none' && style.borderLeftWidth === style.borderTopWidth;
-    if ((!filled && !framed) || box.width * box.height === 0) return;
+    if (box.width * box.height === 0) return;
     const [x, y] = this.place(box);
+    const gradient = this.gradient(style.backgroundImage);
+    if (!filled && !framed && gradient === null) return this.rings(x, y, box, style);
     const half = framed ? border / 2 : 0;
     const size = `width="${round(Math.max(0, box.width - 2 * half))}" height="${round(Math.max(0, box.height - 2 * half))}"`;
-    const fill = filled ? escaped(style.backgroundColor) : 'none';
+    const fill = gradient ?? (filled ? escaped(style.backgroundColor) : 'none');
     const stroke = framed ? ` stroke="${escaped(style.borderTopColor)}" stroke-width="${border}"` : '';
     const radius = Math.min(Number.parseFloat(style.borderTopLeftRadius) || 0, box.height / 2);
     this.parts.push(`<rect x="${x + half}" y="${y + half}" ${size} rx="${radius}" fill="${fill}"${stroke}/>`);
+    this.rings(x, y, box, style);
+  }
+
+  /** Frames around what is chosen: an outline outside, shadows without blur inside. */
+  private rings(x: number, y: number, box: DOMRect, style: CSSStyleDeclaration): void {
+    const ring = (wide: number, out: number, colour: string) => {
+      const size = `width="${round(Math.max(0, box.width + 2 * out))}" height="${round(Math.max(0, box.height + 2 * out))}"`;
+      const pen = `fill="none" stroke="${escaped(colour)}" stroke-width="${wide}"`;
+      this.parts.push(`<rect x="${x - out}" y="${y - out}" ${size} rx="3" ${pen}/>`);
+    };
+    const wide = Number.parseFloat(style.outlineWidth) || 0;
+    const offset = Number.parseFloat(style.outlineOffset) || 0;
+    if (style.outlineStyle !== 'none' && wide > 0) ring(wide, offset + wide / 2, style.outlineColor);
+    const shadows = [...style.boxShadow.matchAll(/(\w+\([^()]*\)) 0px 0px 0px (\d+)px inset/g)];
+    // The first lies on top.
+    for (const [, colour = '', size = '0'] of shadows.reverse()) ring(Number(size), -Number(size) / 2, colour);
+  }
+
+  /** A background that runs through colours from left to right, as legends have, by its name. */
+  private gradient(image: string): string | null {
+    if (!/^linear-gradient\((90deg|to right)/.test(image)) return null;
+    const colours = image.match(/(?:rgba?|oklab|oklch|color)\([^()]*\)/g) ?? [];
+    if (colours.length < 2) return null;
+    const stops = colours.map((colour, at) => `<stop offset="${round(at / (colours.length - 1))}" stop-color="${escaped(colour)}"/>`);
+    const id = `gradient-${++this.clips}`;
+    this.parts.push(`<linearGradient id="${id}">${stops.join('')}</linearGradient>`);
+    return `url(#${id})`;
   }
 
   private svg(element: SVGSVGElement, box: DOMRect): void {
@@ -155,7 +187,7 @@ class Walk {
     for (const { words, box } of lines) if (meets(box, seen)) this.words(words.trimEnd(), box, style);
   }
 
-  private words(words: string, box: DOMRect, style: CSSStyleDeclaration): void {
+  private words(words: string, box: Pick<DOMRect, 'left' | 'top' | 'height'>, style: CSSStyleDeclaration): void {
     const [x, y] = this.place(box);
     const size = Number.parseFloat(style.fontSize);
     const font = `font-family="${escaped(style.fontFamily)}" font-size="${size}" font-weight="${style.fontWeight}"`;
@@ -189,11 +221,11 @@ function common(one: Box, other: Box): Box {
   };
 }
 
-function folded(line: string, most: number): string[] {
+function folded(line: string, fits: (line: string) => boolean): string[] {
   const lines: string[] = [''];
   for (const word of line.split(' ')) {
     const last = lines.at(-1) as string;
-    if (last !== '' && last.length + word.length + 1 > most) lines.push(word);
+    if (last !== '' && !fits(`${last} ${word}`)) lines.push(word);
     else lines[lines.length - 1] = last === '' ? word : `${last} ${word}`;
   }
   return lines;

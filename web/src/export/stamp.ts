@@ -26,10 +26,12 @@ export function stampLines(stamps: readonly Stamp[], view: ViewState, title: str
   ];
   const place = stamps.length > 0 ? `, layer ${view.layer} head ${view.head}` : '';
   const first = { name: 'view', value: `${title}${place}` };
-  const seen = new Set<string>();
-  return [first, ...stamps.flatMap(({ lines }) => lines), ...own.map(([name, value]) => ({ name, value }))].filter(
-    ({ name, value }) => !seen.has(`${name} ${value}`) && seen.add(`${name} ${value}`),
+  const [one, ...others] = stamps;
+  const same = ({ name, value }: StampLine) => one?.lines.some((line) => line.name === name && line.value === value);
+  const beside = others.flatMap(({ lines }) =>
+    lines.filter((line) => !same(line)).map(({ name, value }) => ({ name: `beside it, ${name}`, value })),
   );
+  return [first, ...(one?.lines ?? []), ...beside, ...own.map(([name, value]) => ({ name, value }))];
 }
 
 /** The stamp as one line. */

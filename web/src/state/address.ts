@@ -7,8 +7,6 @@ export function writeHash(hash: string, step: boolean): void {
     if (step) history.pushState(null, '', hash);
     else history.replaceState(null, '', hash);
   } catch {
-    // A file has no right to write its history; going to a place in itself it may.
-    if (location.protocol === 'file:') return step ? location.assign(hash) : location.replace(hash);
     // Some frames may not change their address, and a browser limits how often: the state itself holds.
   }
 }

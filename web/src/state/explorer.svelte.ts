@@ -5,12 +5,13 @@ import { FrameSource } from '../api/frame';
 import { openSource } from '../api/open';
 import { SavedSource } from '../api/saved';
 import { accepted, jsonOf, Refused, ServerGone, type Source } from '../api/source';
-import type { ModelInfo, Problem, Session, State, TextRead } from '../api/types';
-import { Answers, type Sent } from './answers.svelte';
+import type { ModelInfo, Problem, Session, State } from '../api/types';
+import { Answers } from './answers.svelte';
 import type { Action } from './keys';
 import { Looking, type Spot } from './looking.svelte';
 import { perform } from './perform';
-import { Reading, type Side } from './reading.svelte';
+import type { Reading, Side } from './reading.svelte';
+import { sendBoth, unpackBoth } from './sending';
 import { parseHash, type ViewState } from './url';
 
 export type { Reading, Side, Spot };
@@ -210,11 +211,8 @@ export class Explorer extends Looking {
     this.problem = null;
     try {
       await this.named();
-      const wanted = { text, pair, cut };
-      const [a, b] = await Promise.all([
-        this.sent('a', this.model, wanted, sending.signal),
-        this.sent('b', this.beside, wanted, sending.signal),
-      ]);
+      const models = { a: this.model, b: this.beside };
+      const { a, b } = await sendBoth(this.answers, { text, pair, cut }, models, this, sending.signal);
       if (this.sending !== sending) return;
       [this.a, this.b, this.hover] = [a, b, null];
       this.view = this.within(this.view);
@@ -234,33 +232,12 @@ export class Explorer extends Looking {
     while (coming() && this.source.live) await new Promise((resolve) => setTimeout(resolve, SOON_MS));
   }
 
-  private async sent(
-    side: Side,
-    model: ModelInfo | null,
-    wanted: Omit<Sent, 'model'>,
-    signal: AbortSignal,
-  ): Promise<Reading | null> {
-    if (side === 'b' && model === null) return null;
-    const index = model?.index ?? 0;
-    const held = this[side];
-    const same = held?.text === wanted.text && held.pair === wanted.pair && held.cut === wanted.cut;
-    if (held && same && held.read.model_index === index) return held;
-    const read = await this.answers.send({ ...wanted, model: index }, signal);
-    return new Reading(side, read, wanted.text, wanted.pair, wanted.cut);
-  }
-
   /** The texts that a saved page holds. */
   private async unpack(source: SavedSource): Promise<void> {
-    const { cut } = this.view;
-    const reads = await Promise.all(
-      source.texts.map(async (path) => jsonOf<TextRead>(accepted(await source.get(path)))),
-    );
-    const first = reads.find((read) => read.model === this.view.model) ?? reads[0];
-    const other = reads.find((read) => read !== first);
-    if (!first) return;
-    this.a = new Reading('a', first, first.text, first.pair ?? '', cut);
-    this.b = other ? new Reading('b', other, other.text, other.pair ?? '', cut) : null;
-    [this.draft, this.draftPair] = [first.text, first.pair ?? ''];
+    const { a, b } = await unpackBoth(source, this.view.model, this.view.cut);
+    if (!a) return;
+    [this.a, this.b] = [a, b];
+    [this.draft, this.draftPair] = [a.text, a.pair];
     this.view = this.within(this.view);
     for (const reading of this.shown) await this.poll(reading);
   }

@@ -1,5 +1,8 @@
 /** Exact values of one head by rows or by columns, fetched where they are looked at. */
 
+import { Refused } from '../api/source';
+import type { Problem } from '../api/types';
+
 const MOST_LINES = 600;
 /** Values in one request: whole rows, as many as this holds. */
 export const AT_ONCE = 65_536;
@@ -8,6 +11,8 @@ const REST_MS = 40;
 
 export class Lines {
   arrivals = $state(0);
+  /** Why a line was refused, until one arrives. */
+  problem: Problem | null = $state.raw(null);
   private readonly here = new Map<number, Float32Array>();
   private readonly asked = new Set<number>();
   private waiting: ReturnType<typeof setTimeout> | undefined;
@@ -49,7 +54,9 @@ export class Lines {
         this.asked.clear();
       }
       this.arrivals++;
-    } catch {
+      this.problem = null;
+    } catch (error) {
+      if (error instanceof Refused) this.problem = error.problem;
       // The page says by its phase that the server is gone; a refused row stays unknown until then.
       setTimeout(() => this.asked.delete(start), 3000);
     }

@@ -37,10 +37,19 @@ export function pointsAt(places: Numbers, values: Numbers): Point[] {
 export function said(value: number): string {
   if (value === 0) return '0';
   const size = Math.abs(value);
-  if (size >= 1000) return Math.round(value).toLocaleString('en');
-  if (size >= 0.001) return String(Number(value.toPrecision(3)));
+  if (size >= 1000) return minus(Math.round(value).toLocaleString('en'));
+  if (size >= 0.001) return minus(String(Number(value.toPrecision(3))));
   const power = Math.floor(Math.log10(size));
-  return `${(value / 10 ** power).toFixed(1)}·10${superscript(power)}`;
+  return minus(`${(value / 10 ** power).toFixed(1)}·10${superscript(power)}`);
+}
+
+/** A number in a column: as many decimals as its neighbours have. */
+export function fixed(value: number, digits = 2): string {
+  return minus(value.toFixed(digits));
+}
+
+function minus(written: string): string {
+  return written.replace('-', '−');
 }
 
 export function percent(share: number): string {

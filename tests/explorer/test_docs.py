@@ -1,0 +1,69 @@
+"""docs/explore.md: its keys and views are those of the page, its pictures are there and light."""
+
+import re
+import shlex
+
+import pytest
+
+from tests.support.command import run_here
+from tests.support.places import REPOSITORY
+
+PAGE = REPOSITORY / "docs" / "explore.md"
+TEXT = PAGE.read_text(encoding="utf-8")
+SOURCES = REPOSITORY / "web" / "src"
+PICTURES = REPOSITORY / "docs" / "pictures" / "explorer"
+WRITTEN = {"\u2212": "-", "Esc": "Esc"}
+
+
+def shown_keys():
+    """Keys as the page's own help writes them."""
+    keys = (SOURCES / "state" / "keys.ts").read_text(encoding="utf-8")
+    table = keys.partition("BINDINGS: readonly Binding[] = [")[2].partition("];")[0]
+    for key, rest in re.findall(r"bind\('([^']+)',(.*)", table):
+        given = re.search(r"(?:true|false), '([^']+)'\)", rest)
+        shown = given.group(1) if given else key
+        yield WRITTEN.get(shown, shown)
+
+
+def views():
+    """Title and key of every view."""
+    listed = (SOURCES / "views" / "index.ts").read_text(encoding="utf-8")
+    return re.findall(r"title: '([^']+)', key: '([^']+)'", listed)
+
+
+def test_keys_are_those_of_the_page():
+    table = TEXT.partition("## Keys")[2].partition("\n## ")[0]
+    listed = set(re.findall(r"^\| (.*?) \|", table, re.MULTILINE))
+    named = {key for row in listed for key in re.findall(r"`([^`]+)`", row)}
+    named |= set(re.findall(r"`(Esc)`", table))
+    assert len(set(shown_keys())) > 10
+    assert named == {*shown_keys(), *(key for _, key in views())}
+
+
+def test_every_view_is_explained():
+    explained = re.findall(r"^\*\*(\w+)\*\* \(`(\w)`\):", TEXT, re.MULTILINE)
+    assert explained == views()
+
+
+def test_pictures_are_there_and_light():
+    named = set(re.findall(r"\]\(pictures/explorer/([\w-]+)\.png\)", TEXT))
+    assert {path.stem for path in PICTURES.glob("*.png")} == named
+    assert max(path.stat().st_size for path in PICTURES.glob("*.png")) < 150_000
+
+
+def test_links_lead_somewhere():
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", TEXT):
+        assert (PAGE.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("line", re.findall(r"^unmask explore.*?(?=  #|$)", TEXT, re.MULTILINE))
+def test_commands_are_understood(line, monkeypatch):
+    """Up to the server, which is not started."""
+    from unmask import explorer
+
+    started = []
+    monkeypatch.setattr(explorer, "serve", lambda models, **options: started.append((models, options)))
+    ran = run_here(*shlex.split(line, comments=True)[1:])
+    assert (ran.code, ran.err) == (0, "")
+    ((models, _),) = started
+    assert len(models) == 2

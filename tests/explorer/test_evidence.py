@@ -1,0 +1,146 @@
+"""What a saved page holds, and the stamp on it."""
+
+import json
+import re
+
+import pytest
+
+from tests.explorer.conftest import TEXT
+from unmask.errors import InvalidRequest
+from unmask.explorer import saved
+from unmask.explorer.evidence import VIEWS, Look, question_token, standalone, view_paths
+from unmask.explorer.problems import Refused
+
+
+@pytest.fixture(scope="module")
+def get(asking):
+    return lambda path: asking.api.answer("GET", path)
+
+
+@pytest.fixture(scope="module")
+def texts(asking):
+    return [asking.measured(TEXT), asking.measured(TEXT, model=1)]
+
+
+def test_every_path_of_every_view_is_answered(get, texts):
+    """A path that the API does not know would be a hole in the page."""
+    paths = view_paths(get, texts, Look(tuple(view for view in VIEWS if view != "tour"), 1, 2, 3))
+    assert len(paths) == len(set(paths))
+    for path in paths:
+        answer = get(path)
+        # The sentences of the bank are longer than this small model reads.
+        assert answer.status == (422 if path.startswith("bank") else 200), (path, answer.data)
+    for part in (
+        "/tiles/1/2/0/0/0?",
+        "/edges/2/3",
+        "/rollout?token=3&",
+        "/lens?token=3",
+        "compare/",
+        "bank?",
+    ):
+        assert any(part in path for path in paths), part
+
+
+def test_a_long_text_keeps_the_chosen_head_alone(get, asking):
+    text_id = asking.measured()
+    read = asking.json(f"texts/{text_id}")
+    long = {**read, "tokens": read["tokens"] * 200}
+    count = len(long["tokens"])
+
+    def pretended(path):
+        answer = get(path)
+        if path == f"texts/{text_id}":
+            return type(answer)(200, answer.media_type, json.dumps(long).encode())
+        return answer
+
+    paths = view_paths(pretended, [text_id], Look(("map", "flow", "paths"), 1, 2, 5))
+    assert [path for path in paths if "/edges/" in path] == [f"texts/{text_id}/edges/1/2"]
+    rows = [path for path in paths if "/values/" in path and "weight=raw" in path]
+    height = 65_536 // count
+    assert rows == [f"texts/{text_id}/values/1/2?rows=0:{height}&columns=0:{count}&weight=raw"]
+    levels = {found[1] for found in (re.search(r"/tiles/1/2/(\d+)/", path) for path in paths) if found}
+    assert "4" in levels, "the coarsest level, all of the text in one tile"
+    assert len([path for path in paths if "/tiles/" in path and "raw" in path and "max" in path]) <= 85
+
+
+def test_which_token_is_asked_about():
+    def read(*pieces):
+        return {"tokens": [{"piece": piece, "special": special} for piece, special in pieces]}
+
+    assert question_token(read(("[CLS]", True), ("a", False), ("[MASK]", True), ("[MASK]", True))) == 2
+    assert question_token(read(("<s>", True), ("a", False), ("<mask>", True))) == 2
+    assert question_token(read(("[CLS]", True), ("mask", False))) == 0
+
+
+@pytest.mark.parametrize(
+    ("look", "words"),
+    [
+        (Look(("map",), 3, 0), "layer is 3"),
+        (Look(("map",), 0, 4), "head is 4"),
+        (Look(("map",), 0, 0, 1000), "token is 1000"),
+        (Look(("nothing",)), "no view 'nothing'"),
+        (Look(()), "no view"),
+    ],
+)
+def test_what_is_not_there_is_said(get, texts, look, words):
+    with pytest.raises(InvalidRequest, match=words):
+        view_paths(get, texts[:1], look)
+
+
+def test_the_stamp_names_everything(asking, texts, model):
+    import hashlib
+    from importlib.metadata import version
+
+    stamp = asking.json(f"texts/{texts[0]}/stamp")
+    found = {line["name"]: line["value"] for line in stamp["lines"]}
+    assert found["model"] == model.name
+    assert found["number format"] == "float32 on cpu"
+    assert found["torch"] == version("torch")
+    assert found["tokenizers"] == version("tokenizers")
+    assert found["text sha256"] == hashlib.sha256(TEXT.encode()).hexdigest()
+    assert found["attention"] == "softmax, exact"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", stamp["date"])
+    assert stamp["load"].startswith('unmask.load("fake", dtype="float32")')
+
+
+def test_a_file_too_large_is_refused(get, texts, monkeypatch):
+    monkeypatch.setattr(saved, "MOST_BYTES", 5000)
+    with pytest.raises(Refused, match="look at less"):
+        standalone(get, [f"texts/{texts[0]}/heads"], "#v=2")
+
+
+def test_a_text_that_is_gone_is_refused(get):
+    """A page without what it is about would be worse than none."""
+    with pytest.raises(Refused, match="no longer held"):
+        standalone(get, ["texts/gone/heads"], "#v=2")
+
+
+def test_scripts_of_the_file_are_those_of_its_policy(get, texts):
+    """The policy lets nothing run but what was built."""
+    import base64
+    import hashlib
+
+    page = standalone(get, [f"texts/{texts[0]}/heads"], "#v=2&weight=norm", "a </title> b").decode()
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]+)"', page)
+    allowed = set(re.findall(r"'sha256-([^']+)'", policy))
+    scripts = re.findall(r'<script type="module">(.*?)</script>', page, re.DOTALL)
+    styles = re.findall(r"<style>(.*?)</style>", page, re.DOTALL)
+    digests = {base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in scripts + styles}
+    assert allowed == digests
+    assert "'unsafe" not in policy
+    assert "a &lt;/title&gt; b" in page
+    assert "norm-weighted" in json.loads(page.split('id="unmask-saved">')[1].split("</script>")[0])["stamp"]
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        3,
+        {"texts": []},
+        {"texts": ["a"], "views": "map"},
+        {"texts": ["a"], "views": ["map"], "layer": True, "head": 0},
+    ],
+)
+def test_a_malformed_look_is_refused(asking, look):
+    body = {"paths": [], "hash": "", "title": "", "look": look}
+    assert asking.problem("export", 400, "POST", body)["kind"] == "BadRequest"

@@ -1,0 +1,165 @@
+"""``unmask report``: the explorer's page about one text, as a file that needs no server."""
+
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from unmask.cli.input import STANDARD_INPUT, read_standard_input
+from unmask.cli.options import CompatOption, DtypeOption, JsonOption, RevisionOption, TooLongOption
+from unmask.cli.output import print_json, progress
+from unmask.errors import InvalidRequest
+from unmask.files import check_can_write
+
+if TYPE_CHECKING:
+    from unmask.explorer.api import Api
+    from unmask.explorer.evidence import Look
+
+MOST_MODELS = 2
+HELD_BYTES = 1 << 40
+"""A single report may take what the machine has."""
+PAUSE = 0.05
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was written."""
+
+    path: Path
+    bytes: int
+    models: tuple[str, ...]
+    tokens: tuple[int, ...]
+    """Of the text, one entry a model."""
+    answers: int
+    views: tuple[str, ...]
+    seconds: float
+
+
+def report(
+    text: Annotated[str, Parameter(help="the text to read; - reads standard input")],
+    pair: Annotated[str | None, Parameter(help="a second text, for models that read pairs")] = None,
+    *,
+    output: Annotated[Path, Parameter(name=["--output", "-o"], help="the file to write, .html")],
+    model: Annotated[
+        list[str] | None,
+        Parameter(
+            name=["--model", "-m"],
+            negative="",
+            help="a checkpoint folder, a hub id such as owner/model, unmask-mini, or default; give a second "
+            "one to compare (none: default)",
+        ),
+    ] = None,
+    revision: RevisionOption = None,
+    dtype: DtypeOption = "float32",
+    compat: CompatOption = "published",
+    views: Annotated[
+        str | None,
+        Parameter(
+            help="which views work in the file, with commas: tokens, heads, map, flow, sinks, paths, words, "
+            "compare, geometry, wall, tour; the first is shown (none: map, and all but wall and tour)"
+        ),
+    ] = None,
+    layer: Annotated[int, Parameter(name=["--layer", "-l"], help="the layer that is shown, from 0")] = 0,
+    head: Annotated[int, Parameter(name=["--head", "-H"], help="the head that is shown, from 0")] = 0,
+    token: Annotated[int | None, Parameter(help="the token that is chosen, from 0")] = None,
+    too_long: TooLongOption = "error",
+    json: JsonOption = False,
+) -> None:
+    """Write one HTML file with everything the explorer shows of a text, to send, keep or print.
+
+    It opens in any browser without a server or a network, and stays interactive on what is in it: every head
+    of a short text, of a long one the head of --layer and --head.
+    """
+    if text == STANDARD_INPUT:
+        text = read_standard_input()
+    from unmask.explorer.api import Api
+    from unmask.loaded import load
+
+    names = list(dict.fromkeys(model or ["default"]))
+    _check(names, revision, output)
+    look = _look(views, layer, head, token)
+    began = time.monotonic()
+    loaders = [(name, partial(load, name, dtype=dtype, revision=revision, compat=compat)) for name in names]
+    api = Api(loaders, held_bytes=HELD_BYTES)
+    try:
+        reads = [
+            api.ask("texts", {"text": text, "pair": pair, "model": at, "too_long": too_long})
+            for at in range(len(names))
+        ]
+        size, answers = _write(api, reads, look, too_long == "cut", output)
+    finally:
+        api.close()
+    found = Report(
+        path=output,
+        bytes=size,
+        models=tuple(read["model"] for read in reads),
+        tokens=tuple(read["kept_tokens"] for read in reads),
+        answers=answers,
+        views=look.views,
+        seconds=round(time.monotonic() - began, 3),
+    )
+    if json:
+        print_json({**vars(found), "path": str(output)})
+    else:
+        print(f"{output}: {size / 1e6:.1f} MB, {answers:,} answers; open it in a browser")
+
+
+def _check(names: list[str], revision: str | None, output: Path) -> None:
+    if len(names) > MOST_MODELS:
+        raise InvalidRequest(f"{len(names)} models were named; a report shows one, or compares two")
+    if revision is not None and len(names) != 1:
+        raise InvalidRequest(f"revision {revision!r} was given for two models; name one --model with it")
+    if output.suffix.lower() not in (".html", ".htm"):
+        raise InvalidRequest(f"--output is {str(output)!r}; a report is a web page, so name a file .html")
+    check_can_write(output)
+
+
+def _look(views: str | None, layer: int, head: int, token: int | None) -> "Look":
+    from unmask.explorer.evidence import OF_A_TEXT, Look
+
+    if views is None:
+        # Opens on the map.
+        chosen = ("map", *(view for view in OF_A_TEXT if view != "map"))
+    else:
+        chosen = tuple(dict.fromkeys(view.strip() for view in views.split(",")))
+    return Look(chosen, layer, head, token)
+
+
+def _write(api: "Api", reads: list[dict[str, Any]], look: "Look", cut: bool, output: Path) -> tuple[int, int]:
+    """Measure, collect and write; the file's bytes and the answers in it."""
+    from unmask.explorer.evidence import address, standalone, view_paths
+    from unmask.files import whole_file
+
+    for read in reads:
+        _measure(api, read["id"], read["model"])
+    get = partial(api.answer, "GET")
+    hash_ = address(look, reads, cut=cut)
+    paths = view_paths(get, [read["id"] for read in reads], look)
+    with progress("answers", len(paths)) as done:
+        page = standalone(get, paths, hash_, _title(reads[0]["text"]), progress=done)
+    with whole_file(output) as partial_file:
+        partial_file.write_bytes(page)
+    return len(page), len(paths)
+
+
+def _measure(api: "Api", text_id: str, name: str) -> None:
+    """Wait until all layers of a text are measured."""
+    with progress(f"measuring with {name}", 1) as done:
+        while True:
+            ended = api.finish(text_id, PAUSE)
+            state = api.ask(f"texts/{text_id}/state")
+            if state["total"]:
+                done(state["done"], state["total"])
+            if ended:
+                break
+    if state["phase"] != "done":
+        problem = state["problem"]
+        raise InvalidRequest(problem["sentence"] if problem else f"the analysis by {name} was stopped")
+
+
+def _title(text: str) -> str:
+    words = " ".join(text.split())
+    return f"{words[:60]}{'…' if len(words) > 60 else ''} | unmask"
