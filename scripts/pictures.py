@@ -4,7 +4,7 @@
     python scripts/pictures.py map words --out DIR  some, somewhere else
 
 Needs the extras ``dev`` and ``explorer``, and a Chromium. The page may reach its own server and nothing else.
-The picture of the wall measures for a minute, so nothing else should run then.
+The picture of the wall measures for two minutes and more, and nothing else should run then.
 """
 
 import argparse
@@ -28,7 +28,7 @@ OUT = ROOT / "docs" / "pictures" / "explorer"
 WIDTH = 1340
 COLOURS = 160
 MOST_BYTES = 150_000
-PATIENCE_MS = 120_000
+PATIENCE_MS = 300_000
 STILL_MS = 1200
 
 BANKS = "The river bank was muddy, so she went to the bank for a loan."
@@ -52,9 +52,9 @@ def nothing(page: Page) -> None:
 
 
 def measure_wall(page: Page) -> None:
-    """Measure for a minute, and wait for the end."""
-    page.get_by_label("Model", exact=True).last.select_option("1")
-    page.get_by_label("Seconds in all").fill("60")
+    """Measure for some minutes, and wait for the end."""
+    page.locator('[data-testid="wall-settings"] select').select_option(index=1)
+    page.get_by_label("Seconds in all").fill("150")
     page.get_by_test_id("wall-start").click()
     page.wait_for_selector('[data-testid="wall"][data-phase="done"]', timeout=PATIENCE_MS)
 
@@ -75,11 +75,6 @@ def strongest_heads(page: Page) -> None:
     """Take out the heads that are guessed to matter most."""
     page.get_by_test_id("measure-strongest").click()
     page.wait_for_selector('[data-testid="measure-strongest"]:not([disabled])', timeout=PATIENCE_MS)
-
-
-def help_open(page: Page) -> None:
-    """Show the keys."""
-    page.keyboard.press("?")
 
 
 def save_open(page: Page) -> None:
@@ -116,21 +111,20 @@ STORY = (
 PICTURES = {
     "tokens": Picture("tokens", BANK_HEAD, 900),
     "heads": Picture("heads", {"text": BANKS}, 900),
-    "map": Picture("map", BANK_NORM, 1000),
-    "map-dark": Picture("map", BANK_NORM | {"theme": "dark"}, 1000),
+    "map": Picture("map", BANK_NORM, 1120),
+    "map-dark": Picture("map", BANK_NORM | {"theme": "dark"}, 1120),
     "map-long": Picture("map", LONG, 1080, whole_text),
     "flow": Picture("flow", BANK_NORM | {"flow.as": "through"}, 900),
-    "sinks": Picture("sinks", {"text": BANKS}, 900),
-    "paths": Picture("paths", DOOR_MASK | {"paths.method": "relevance", "paths.target": "word"}, 820),
+    "sinks": Picture("sinks", {"text": BANKS}, 1040),
+    "paths": Picture("paths", DOOR_MASK | {"paths.method": "relevance", "paths.target": "word"}, 860),
     "words": Picture("words", DOOR_MASK, 900),
     "words-heads": Picture("words", DOOR_MASK, 800, strongest_heads, '[data-testid="effects"]'),
     "compare": Picture("compare", {"text": BANKS, "beside": MINI, "layer": 0, "head": 2}, 900),
     "geometry": Picture("geometry", {"text": STORY, "model": MINI}, 900),
     "senses": Picture("geometry", {"text": BANKS, "geometry.part": "senses"}, 860),
-    "wall": Picture("wall", {}, 900, measure_wall),
+    "wall": Picture("wall", {}, 1100, measure_wall),
     "tour": Picture("tour", {"text": BANKS, "tour.chapter": "sinks"}, 860),
     "tour-dark": Picture("tour", {"text": BANKS, "tour.chapter": "positions", "theme": "dark"}, 860),
-    "keys": Picture("map", BANK_NORM, 860, help_open),
     "save": Picture("map", BANK_NORM, 860, save_open),
 }
 

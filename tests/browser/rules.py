@@ -6,7 +6,7 @@ RULES = r"""
   const seen = element => element.checkVisibility({opacityProperty: true, visibilityProperty: true});
   const where = element => element.tagName.toLowerCase() +
     (element.id ? '#' + element.id : '') +
-    (typeof element.className === 'string' && element.className ? '.' + element.className.split(' ')[0] : '') +
+    (element.classList.length ? '.' + element.classList[0] : '') +
     (element.dataset.testid ? `[${element.dataset.testid}]` : '') +
     ' "' + (element.textContent || '').trim().slice(0, 30) + '"';
   const broken = (rule, element, why = '') => found.push(`${rule}: ${where(element)} ${why}`);
@@ -30,14 +30,14 @@ RULES = r"""
     || element.alt || (/^(BUTTON|A|SUMMARY|OPTION)$/.test(element.tagName) || element.hasAttribute('role')
       ? element.textContent : '') || '').trim() !== '';
   for (const element of all('button, a[href], select, textarea, summary, input:not([type=hidden]), ' +
-      '[role=button], [role=tab], [role=grid], [role=slider], [role=radiogroup], [role=tablist], dialog[open]'))
+      '[role=button], [role=tab], [role=grid], [role=slider], [role=tablist], dialog[open]'))
     if (!named(element)) broken('controls have names', element);
   for (const element of all('canvas, svg, img')) {
-    const holder = element.closest('[role=img], [role=grid], [role=group], [role=slider], img, [aria-hidden=true], button');
-    if (!holder) broken('pictures have names', element);
-    else if (holder.getAttribute('aria-hidden') !== 'true' && !named(holder)) broken('pictures have names', element);
+    if (element.closest('[aria-hidden=true]')) continue;
+    const holder = element.closest('[role=img], [role=grid], [role=group], [role=slider], img, button');
+    if (!holder || !named(holder)) broken('pictures have names', element);
   }
-  for (const element of all('[aria-hidden=true] button, [aria-hidden=true] a, [aria-hidden=true] [tabindex="0"]'))
+  for (const element of all('[aria-hidden=true] :is(button, a, [tabindex="0"])'))
     broken('what is hidden takes no focus', element);
   for (const element of all('[tabindex]')) if (element.tabIndex > 0) broken('order of the page', element);
   for (const element of all('table')) {
@@ -72,7 +72,6 @@ RULES = r"""
     .reduce((sum, one, at) => sum + one * [0.2126, 0.7152, 0.0722][at], 0);
   const background = element => {
     const layers = [];
-    let clear = false;
     for (let at = element; at; at = at.parentElement) {
       const style = getComputedStyle(at);
       if (style.backgroundImage !== 'none') return null;
@@ -86,7 +85,8 @@ RULES = r"""
     const element = walker.currentNode.parentElement;
     if (!walker.currentNode.data.trim() || checked.has(element) || !seen(element)) continue;
     checked.add(element);
-    if (element.closest('.unseen, :disabled, [aria-hidden=true], title, option, style, script, :has(> :disabled)')) continue;
+    const exempt = '.unseen, :disabled, :has(> :disabled), [aria-hidden=true], title, option, style, script';
+    if (element.closest(exempt)) continue;
     const style = getComputedStyle(element);
     const under = background(element);
     if (!under) continue;
@@ -94,7 +94,8 @@ RULES = r"""
     for (let at = element; at; at = at.parentElement) a *= Number(getComputedStyle(at).opacity);
     const [one, other] = [luminance(over([r, g, b, a], under)), luminance(under)];
     const contrast = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
-    const large = parseFloat(style.fontSize) >= 24 || (parseFloat(style.fontSize) >= 18.66 && style.fontWeight >= 700);
+    const size = parseFloat(style.fontSize);
+    const large = size >= 24 || (size >= 18.66 && style.fontWeight >= 700);
     if (contrast < (large ? 3 : 4.5)) broken('text can be read', element, contrast.toFixed(2));
   }
   return [...new Set(found)];
@@ -115,7 +116,8 @@ FOCUS = r"""
   const again = window.stops.includes(element);
   window.stops.push(element);
   return {
-    what: element.tagName.toLowerCase() + ' ' + (element.dataset.testid || element.id || element.ariaLabel || '')
+    what: element.tagName.toLowerCase() + ' '
+      + (element.dataset.testid || element.id || element.ariaLabel || '')
       + ' "' + (element.textContent || '').trim().slice(0, 20) + '"',
     shown: shown && visible && box.width > 0,
     again,

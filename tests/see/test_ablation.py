@@ -72,7 +72,7 @@ def test_taking_a_head_away_is_editing_the_output_projection(name):
                 wanted = measure(edited(recording, layer, head, constant=constant), recording, target)
                 assert found.before == pytest.approx(measure(recording.encoder, recording, target), abs=1e-10)
                 assert found.after == pytest.approx(wanted, abs=1e-10)
-                assert found.effect == found.after - found.before
+                assert found.effect == found.before - found.after
                 assert abs(found.effect) > 1e-12
         assert not recording.encoder.block(layer).attention.out._forward_pre_hooks
 

@@ -1,6 +1,7 @@
 """Nothing of the size of a whole map is ever made, whatever the encoder; a guard would see it."""
 
 import dataclasses
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -9,9 +10,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.support import dense
 from tests.support.specs import SPECS, random_encoder
+from unmask.explorer.hand import Hand
+from unmask.explorer.tiles import pooled
+from unmask.model.kernels import Tile
 from unmask.model.spec import EncoderSpec, LearnedPositions
 from unmask.see import Atlas, AttentionView, LayerRows, Recording
+from unmask.see.ablation import ablate, ablate_edge
+from unmask.see.head_distances import CELLS, head_distances
+from unmask.see.rollout import rollout
 from unmask.see.sinks import sinks
+from unmask.see.target import Embedding
+from unmask.see.words import grouped_map
 
 LENGTH = 2048
 
@@ -67,6 +76,48 @@ def test_no_tensor_is_as_large_as_an_eighth_of_a_map(name):
         sinks(atlas)
     np.testing.assert_allclose(second, first, rtol=1e-4, atol=1e-8)
     assert 0 < guard.largest < LENGTH**2 / 8
+
+
+@pytest.mark.parametrize("name", ["rotary-windows", "disentangled-own"])
+def test_nor_by_what_stands_on_a_recording(name):
+    """But for the weights that are compared, of which there are `CELLS` at most, whatever the length.
+
+    Rollout and relevance are guarded where they are tested.
+    """
+    view = AttentionView(random_encoder(long(SPECS[name])), dense.random_text(LENGTH))
+    recording = view.recording
+    tile = Tile(0, LENGTH, 0, LENGTH)
+    with Guard() as guard:
+        ablate(recording, Embedding(), 0, 1, "mean")
+        ablate_edge(recording, Embedding(), 0, 1, query=5, key=6)
+        view.score_parts(0, 1, slice(100, 300), slice(0, 700))
+        view.top_edges(0, 1, 4)
+        pooled(Hand(view).blocks((0, 0), tile, "norm", None), tile, 8)
+    assert 0 < guard.largest <= LENGTH**2 / 8
+    with Guard() as guard:
+        assert head_distances(recording).queries < LENGTH
+    assert 0 < guard.largest <= CELLS < 8192**2 / 8
+
+
+def test_arrays_are_as_small():
+    """The guard hears torch alone; this counts what numpy takes, all its arrays together."""
+    view = AttentionView(random_encoder(long(SPECS["post-norm"])), dense.random_text(LENGTH))
+    tile, words = Tile(0, LENGTH, 0, LENGTH), np.arange(LENGTH) // 40
+    whole = LENGTH**2 * np.dtype(np.float32).itemsize
+    for work in (
+        lambda: pooled(Hand(view).blocks((0, 0), tile, "raw", None), tile, 8),
+        lambda: rollout(view.recording, 3),
+        view.atlas,
+        lambda: pooled(Hand(view).blocks((0, 0), tile, "norm", view.atlas().layers[0]), tile, 8),
+        lambda: sinks(view.atlas()),
+        lambda: view.top_edges(0, 1, 4),
+        lambda: grouped_map(view, 0, 0, words, int(words[-1]) + 1),
+    ):
+        tracemalloc.start()
+        work()
+        taken = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert taken < 3 / 8 * whole
 
 
 def test_the_guard_sees_a_whole_map():

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support import dense
 from tests.support.places import shared
 from tests.support.tokenizers_built import of_bytes, of_pieces
 from tests.unit.test_tokenizer import TORTURE
@@ -191,3 +192,10 @@ def test_what_cannot_be_done_is_one_sentence():
         align(PIECES.encode("the"), BYTES.encode("river"))
     with pytest.raises(InvalidRequest, match=f"at most {MOST_GROUPS}"):
         grouped_map(Made(3), 0, 0, np.zeros(3, dtype=np.int64), MOST_GROUPS + 1)
+
+
+def test_texts_of_special_tokens_alone_are_aligned():
+    encoding = dense.text_of([1, 2], special=(0, 1))
+    of_a, of_b, groups = align(encoding, encoding).groups()
+    assert of_a.tolist() == of_b.tolist() == [0, 1]
+    assert groups == 3

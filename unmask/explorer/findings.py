@@ -199,9 +199,9 @@ class Senses:
 
 @dataclass(frozen=True)
 class WallState:
-    """The wall's measurement. ``phase``: none, waiting, running, done, stopped or failed; ``ways``
-    are the kernels and libraries that may be asked for. ``points`` are those measured so far and ``report``
-    the whole at the end, both as ``unmask wall --json`` has them."""
+    """The wall's measurement. ``phase``: none, waiting, running, done, stopped or failed; ``eta_s``: what is
+    left of the seconds given; ``ways``: the kernels and libraries that may be asked for. ``points`` are those
+    measured so far and ``report`` the whole at the end, both as ``unmask wall --json`` has them."""
 
     phase: str
     what: str

@@ -13,12 +13,9 @@ from numpy.typing import NDArray
 from unmask.model.kernels import Tile
 from unmask.see.attention import AttentionView, Weight
 from unmask.see.layer_atlas import LayerAtlas
-from unmask.see.rows import LayerRows
+from unmask.see.rows import LayerRows, cells_at_once
 
 Floats = NDArray[np.float32]
-
-CELLS = 1 << 19
-"""Probabilities that are held at once: 2 MiB."""
 
 
 class Hand:
@@ -41,12 +38,14 @@ class Hand:
         """
         rows = self._layer(head[0])
         width = tile.end_column - tile.first_column if measured is not None else rows.length
-        step = max(1, CELLS // width)
+        step = max(1, cells_at_once(rows.length) // width)
         for first, end in rows.stretches(tile.first_row, tile.end_row, step):
-            part = Tile(first, end, tile.first_column, tile.end_column)
             if measured is None:
-                yield first, _of_complete_rows(rows, head[1], part, weight)
+                block = rows.block(first, end, slice(head[1], head[1] + 1))
+                columns = tile.first_column, tile.end_column
+                yield first, block.columns(*columns, weighted=weight == "norm")
             else:
+                part = Tile(first, end, tile.first_column, tile.end_column)
                 yield first, _of_known_sums(rows, head[1], part, weight, measured)
 
     def rectangle(
@@ -74,15 +73,3 @@ def _of_known_sums(rows: LayerRows, head: int, tile: Tile, weight: Weight, measu
         sums_R = torch.from_numpy(measured.norm_sum_HN[head, between]).to(p_RC)
         p_RC /= sums_R.clamp_min(torch.finfo(p_RC.dtype).tiny)[:, None]
     return p_RC.float().cpu().numpy()
-
-
-def _of_complete_rows(rows: LayerRows, head: int, tile: Tile, weight: Weight) -> Floats:
-    """The columns of rows that were computed whole."""
-    block = rows.block(tile.first_row, tile.end_row, slice(head, head + 1))
-    seen = (block.p_HRC if weight == "raw" else block.weighted_HRC)[0].float().cpu().numpy()
-    found = np.zeros((len(seen), tile.end_column - tile.first_column), dtype=np.float32)
-    first = max(tile.first_column, block.first_column)
-    end = max(first, min(tile.end_column, block.end_column))
-    of_tile = slice(first - tile.first_column, end - tile.first_column)
-    found[:, of_tile] = seen[:, first - block.first_column : end - block.first_column]
-    return found

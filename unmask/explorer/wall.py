@@ -23,6 +23,7 @@ class Wall:
         self._report: Any = None
         self._points: list[Any] = []
         self._lock = threading.Lock()
+        self._budget = 0.0
 
     def start(self, settings: WallSettings) -> WallState:
         """Begin to measure.
@@ -33,7 +34,7 @@ class Wall:
         with self._lock:
             if self._job is not None and self._job.phase in ("waiting", "running"):
                 raise Refused(409, "Busy", "a wall is being measured already; stop it, or wait for its end")
-            self._report, self._points = None, []
+            self._report, self._points, self._budget = None, [], settings.seconds
             job = Job(lambda watch: self._measure(settings, job, watch))
             self._job = job
             self._worker.start(job)
@@ -47,19 +48,24 @@ class Wall:
     def state(self) -> WallState:
         """How far it is, and what is known."""
         job = self._job
-        eta = None if job is None else job.eta_seconds
         return WallState(
             phase="none" if job is None else job.phase,
             what="" if job is None else job.what,
             done=0 if job is None else job.done,
             total=0 if job is None else job.total,
             seconds=0.0 if job is None else round(job.seconds, 2),
-            eta_s=None if eta is None else round(eta, 1),
+            eta_s=self._left(job),
             problem=None if job is None else job.problem,
             ways=known_ways(),
             points=list(self._points),
             report=self._report,
         )
+
+    def _left(self, job: Job | None) -> float | None:
+        """What is left of the seconds given: later lengths take longer, so the pace so far says nothing."""
+        if job is None or job.phase != "running":
+            return None
+        return round(max(0.0, self._budget - job.seconds), 1)
 
     def _measure(self, settings: WallSettings, job: Job, watch: Watch) -> None:
         told = ""

@@ -31,7 +31,7 @@ class Effect:
     before: float
     after: float
     effect: float
-    """``after - before``: below 0 where the part helped."""
+    """``before - after``: above 0 where the part helped."""
     unit: str
 
 
@@ -53,8 +53,8 @@ class Importance:
     """What gradients say every head is worth to a target (Michel, Levy & Neubig 2019), all at once."""
 
     slopes: NDArray[np.float64]
-    """How the target changes with a head's gate, ``sum over tokens of o . dy/do``, (L, H): minus it is what
-    zeroing the head would do if the target were linear in it. 0 where a layer has fewer heads."""
+    """How the target changes with a head's gate, ``sum over tokens of o . dy/do``, (L, H): what zeroing
+    the head would take from the target if that were linear in it. 0 where a layer has fewer heads."""
     values: NDArray[np.float64]
     """Absolute slopes, each layer's divided by their Euclidean length, as in the paper; (L, H)."""
     unit: str
@@ -154,7 +154,7 @@ def ablate_each(
         for head in range(count):
             change = _without_head(replay, layer, head, how)
             after[layer, head] = replay.score(score, layer, change, tick)
-            effect[layer, head] = after[layer, head] - whole
+            effect[layer, head] = whole - after[layer, head]
             done += 1
     tick()
     return HeadEffects(before, after, effect, score.unit, how)
@@ -195,7 +195,7 @@ def importance(
 
 def _effect(replay: Replay, score: Score, layer: int, change: Change, watch: Watch | None) -> Effect:
     before, after = (replay.score(score, layer, one, watch) for one in (None, change))
-    return Effect(before, after, after - before, score.unit)
+    return Effect(before, after, before - after, score.unit)
 
 
 def _without_head(replay: Replay, layer: int, head: int, how: How) -> Change:

@@ -260,18 +260,9 @@ class AttentionView:
         return self._rows
 
     def _from_rows(self, layer: int, head: int, tile: Tile, weight: Weight) -> NDArray[np.float32]:
-        found = np.zeros(
-            (tile.end_row - tile.first_row, tile.end_column - tile.first_column), dtype=np.float32
-        )
-        rows = slice(tile.first_row, tile.end_row)
-        for block in self._layer_rows(layer).blocks(head, rows):
-            p_RC = (block.p_HRC if weight == "raw" else block.weighted_HRC)[0].float().cpu().numpy()
-            first = max(tile.first_column, block.first_column)
-            end = max(first, min(tile.end_column, block.end_column))
-            into = slice(first - tile.first_column, end - tile.first_column)
-            part = slice(first - block.first_column, end - block.first_column)
-            found[block.first_row - rows.start : block.end_row - rows.start, into] = p_RC[:, part]
-        return found
+        rows, columns = slice(tile.first_row, tile.end_row), (tile.first_column, tile.end_column)
+        blocks = self._layer_rows(layer).blocks(head, rows)
+        return np.concatenate([block.columns(*columns, weighted=weight == "norm") for block in blocks])
 
     def _stacked(self, name: str) -> NDArray[np.float32]:
         layers = [layer for layer in self.atlas().layers if layer is not None]

@@ -66,6 +66,17 @@ class RowBlock:
         w_HRC = self.p_HRC * self.norms_HC[:, None]
         return w_HRC / w_HRC.sum(-1, keepdim=True).clamp_min(torch.finfo(w_HRC.dtype).tiny)
 
+    def columns(self, first: int, end: int, *, weighted: bool = False) -> NDArray[np.float32]:
+        """What the queries of the first head give keys from ``first`` up to ``end``, (R, C), seen or not."""
+        seen_RC = (self.weighted_HRC if weighted else self.p_HRC)[0].float().cpu().numpy()
+        found_RC = np.zeros((len(seen_RC), end - first), dtype=np.float32)
+        start = max(first, self.first_column)
+        stop = max(start, min(end, self.end_column))
+        found_RC[:, start - first : stop - first] = seen_RC[
+            :, start - self.first_column : stop - self.first_column
+        ]
+        return found_RC
+
 
 @dataclass(frozen=True, eq=False)
 class Side:

@@ -3,7 +3,7 @@
 A sink score of key k in one head is, causally, ``sum_{i >= k} p_ik / (N - k)`` (Gu et al. 2025, places
 counted from 0), the mean over the queries from it on. Encoders look both ways, so the score here, called
 *adapted*, is the mean over all queries; the causal one is given beside it. Both depend on how many keys there
-are: an even spread gives 1/N (in a window, the mean of 1/keys), which is given as the baseline.
+are: rows sum to 1, so the N keys of a head receive 1/N on average, in windows too, which is the baseline.
 """
 
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ class HeadSink:
     causal: float
     """Its causal score (Gu et al. 2025)."""
     baseline: float
-    """What an even spread over the keys allowed would give it on average."""
+    """What a key receives on average, and each of them in an even spread: 1/N."""
     value_norm_ratio: float
     """Its value norm by the head's median; 1 where both are 0."""
     written_share: float
@@ -75,7 +75,7 @@ class Sinks:
 
     epsilon: float
     baseline: float
-    """Mean over heads of what an even spread would give a key: 1/N without windows."""
+    """What a key receives on average, and each of them in an even spread: 1/N."""
     heads: tuple[HeadSink, ...]
     """One for every head measured, layer by layer."""
     tokens: tuple[TokenSink, ...]
@@ -113,7 +113,7 @@ def sinks(atlas: Atlas, epsilon: float = EPSILON, *, top: int = 16) -> Sinks:
     classes = np.concatenate([layer.classes_HX for layer in layers]).mean(0, dtype=np.float64)
     return Sinks(
         epsilon=epsilon,
-        baseline=float(np.mean([one.baseline for one in heads])),
+        baseline=heads[0].baseline,
         heads=heads,
         tokens=_tokens(layers, epsilon, top),
         class_mass={name: float(mass) for name, mass in zip(CLASSES, classes, strict=True)},
@@ -131,7 +131,7 @@ def _of_head(number: int, layer: LayerAtlas, head: int, epsilon: float) -> HeadS
         token=token,
         mass=mass,
         causal=float(layer.causal_HN[head, token]),
-        baseline=float((1 / layer.keys_HN[head]).mean()),
+        baseline=1 / len(received_N),
         value_norm_ratio=ratio,
         written_share=written,
         type=sink_type(mass, ratio, written, epsilon),

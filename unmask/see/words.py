@@ -18,7 +18,7 @@ from unmask.text.borders import word_borders
 MOST_GROUPS = 2048
 """Words of the largest map between words: 2,048 squared in float64 are 34 MB."""
 
-ROWS_AT_ONCE = 256
+ROWS_AT_ONCE = 128
 """Queries that are grouped together."""
 
 

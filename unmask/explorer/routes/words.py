@@ -124,7 +124,7 @@ def of_head(reading: Reading, request: Request) -> Answer:
             unit=effect.unit,
             before=effect.before,
             after=effect.after,
-            effect=-effect.effect,
+            effect=effect.effect,
             estimate=estimate,
         )
     )

@@ -58,9 +58,15 @@ def mean_cosine(x_ND: FloatArray) -> float:
 
     (||sum of unit vectors||^2 - m) / (m (m - 1)), over the m rows that are not zero.
     """
+    return float(by_coordinate(x_ND).sum())
+
+
+def by_coordinate(x_ND: FloatArray) -> FloatArray:
+    """What each coordinate adds to `mean_cosine`, (D,) (after Timkey and van Schijndel 2021)."""
     unit_MD = unit(x_ND)
     m = len(unit_MD)
-    return float(((unit_MD.sum(0) ** 2).sum() - m) / (m * (m - 1)))
+    added_D: FloatArray = (unit_MD.sum(0) ** 2 - (unit_MD**2).sum(0)) / max(1, m * (m - 1))
+    return added_D
 
 
 def unit(x_ND: FloatArray) -> FloatArray:
@@ -115,7 +121,7 @@ def spread(x_ND: FloatArray, blocks_N: NDArray[np.int64], tick: Callable[[], Non
         less.append(_measures(products, g))
     values = [with_interval(whole, [one[i] for one in less], n) for i, whole in enumerate(all_of)]
     directions_DC = _directions(products)
-    top, share = _top_coordinate(unit(x_ND))
+    top, share = _top_coordinate(x_ND)
     return Spread(
         participation_ratio=values[0],
         iso_score=values[1],
@@ -179,11 +185,11 @@ def _anisotropy(x_ND: FloatArray, blocks_N: NDArray[np.int64]) -> Estimate:
     return with_interval(cosine(sum_D, m), less, m)
 
 
-def _top_coordinate(unit_MD: FloatArray) -> tuple[int | None, float | None]:
-    """The coordinate that gives most to the mean cosine, and its share (Timkey and van Schijndel 2021)."""
-    given_D = unit_MD.sum(0) ** 2 - (unit_MD**2).sum(0)
-    m, total = len(unit_MD), float(given_D.sum())
-    if total < 0.01 * m * (m - 1):
+def _top_coordinate(x_ND: FloatArray) -> tuple[int | None, float | None]:
+    """The coordinate that adds most to the mean cosine, and its share, where there is enough to share."""
+    added_D = by_coordinate(x_ND)
+    total = float(added_D.sum())
+    if total < 0.01:
         return None, None
-    top = int(given_D.argmax())
-    return top, float(given_D[top] / total)
+    top = int(added_D.argmax())
+    return top, float(added_D[top] / total)

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from unmask.errors import InvalidRequest
+from unmask.see.geometry.spread import by_coordinate, mean_cosine
 from unmask.see.story.listen import Heard
 
 LEFT_OUT = (1, 3)
@@ -44,15 +44,14 @@ def collapse(heard: Heard) -> Collapse:
         raise InvalidRequest(f"the text has {len(heard)} tokens; give at least 3")
     cosines, shares = [], []
     left_out: dict[int, list[float]] = {count: [] for count in LEFT_OUT}
-    for x_ND in heard.states:
-        by_coordinate_D = _by_coordinate(x_ND)
-        order_D = by_coordinate_D.argsort(descending=True)
-        total = float(by_coordinate_D.sum())
+    for state_ND in heard.states:
+        x_ND = state_ND.numpy()
+        added_D = by_coordinate(x_ND)
+        order_D, total = (-added_D).argsort(), float(added_D.sum())
         cosines.append(total)
-        shares.append(float(by_coordinate_D.max()) / total if total > 0 else 0.0)
+        shares.append(float(added_D.max()) / total if total > 0 else 0.0)
         for count, found in left_out.items():
-            kept = order_D[min(count, len(order_D) - 1) :]
-            found.append(float(_by_coordinate(x_ND[:, kept]).sum()))
+            found.append(mean_cosine(x_ND[:, order_D[min(count, len(order_D) - 1) :]]))
     averaged, y_ND = [_residual(heard.states[0])], heard.states[0]
     for layer in range(heard.layer_count):
         y_ND = heard.probabilities(layer).mean(0) @ y_ND
@@ -65,17 +64,6 @@ def collapse(heard: Heard) -> Collapse:
         np.array([_residual(x_ND) for x_ND in heard.states]),
         np.array(averaged),
     )
-
-
-def _by_coordinate(x_ND: Tensor) -> Tensor:
-    """What each coordinate adds to the mean cosine of distinct pairs, (D,).
-
-    For unit rows u the mean over pairs is the sum over coordinates of ((sum u)^2 - sum u^2) / (n (n - 1)).
-    """
-    u_ND = torch.nn.functional.normalize(x_ND, dim=-1)
-    count = len(u_ND)
-    added: Tensor = (u_ND.sum(0).square() - u_ND.square().sum(0)) / (count * (count - 1))
-    return added
 
 
 def _residual(x_ND: Tensor) -> float:

@@ -26,6 +26,20 @@ export function inkOf(ratio: number, family: string): Ink {
   };
 }
 
+/** The context of a canvas of a size in device pixels, with nothing on it; null where it has no size. */
+export function cleared(
+  canvas: HTMLCanvasElement | undefined,
+  width: number,
+  height: number,
+): CanvasRenderingContext2D | null {
+  if (!canvas || width <= 0 || height <= 0) return null;
+  const [wide, high] = [Math.round(width), Math.round(height)];
+  if (canvas.width !== wide || canvas.height !== high) [canvas.width, canvas.height] = [wide, high];
+  const context = canvas.getContext('2d');
+  context?.clearRect(0, 0, wide, high);
+  return context;
+}
+
 /** Draws the names of the tokens, or their numbers at even steps where names do not fit. */
 export function drawAxes(
   context: CanvasRenderingContext2D,

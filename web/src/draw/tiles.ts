@@ -40,6 +40,16 @@ export function placesIn(layout: MapLayout, scroll: Scroll, width: number, heigh
   return places.sort((one, other) => off(one) - off(other));
 }
 
+/** Paints tiles in the colours of a table, each once. */
+export function tilePainter(table: Uint32Array): (tile: Tile) => HTMLCanvasElement {
+  const images = new WeakMap<Tile, HTMLCanvasElement>();
+  return (tile) => {
+    const image = images.get(tile) ?? paintTile(tile, table);
+    images.set(tile, image);
+    return image;
+  };
+}
+
 /** A tile as an image, one pixel a cell. */
 export function paintTile(tile: Tile, table: Uint32Array): HTMLCanvasElement {
   const image = new ImageData(tile.columns, tile.rows);

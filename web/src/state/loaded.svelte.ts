@@ -1,6 +1,6 @@
 /** An answer that a component waits for, asked for again whenever what it depends on changes. */
 
-import { Refused, problem as problemWords } from '../api/source';
+import { Refused, problem as problemWords, ServerGone } from '../api/source';
 import type { Problem } from '../api/types';
 
 export class Loaded<T> {
@@ -21,7 +21,10 @@ export function loaded<T>(ask: () => Promise<T> | null): Loaded<T> {
   $effect(() => {
     const number = ++latest;
     const asked = ask();
-    if (!asked) return;
+    if (!asked) {
+      result.busy = false;
+      return;
+    }
     result.busy = true;
     asked.then(
       (value) => {
@@ -35,6 +38,8 @@ export function loaded<T>(ask: () => Promise<T> | null): Loaded<T> {
         result.busy = false;
         if (error instanceof Refused) result.problem = error.problem;
         else if (error instanceof RangeError) result.problem = problemWords('BadAnswer', error.message);
+        // That the server is silent is said by the page; anything else is a fault and must be seen.
+        else if (!(error instanceof ServerGone)) throw error;
       },
     );
   });

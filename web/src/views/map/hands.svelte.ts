@@ -45,6 +45,12 @@ export class Drag {
   }
 }
 
+/** Where in an element an event is, in CSS pixels. */
+export function placeIn(element: Element, event: MouseEvent): { x: number; y: number } {
+  const corner = element.getBoundingClientRect();
+  return { x: event.clientX - corner.left, y: event.clientY - corner.top };
+}
+
 /** Calls `turn` with -1 or 1 for each step of Ctrl and the wheel, which is what a trackpad's pinch says. */
 export function wheelZoom(turn: (by: number, event: WheelEvent) => void): (node: HTMLElement) => () => void {
   return (node) => {
