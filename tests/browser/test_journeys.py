@@ -150,7 +150,14 @@ def turn(page):
     settle(page)
 
 
-@pytest.mark.parametrize("view", [view for view in VIEWS if view not in ("wall", "tour")])
+@pytest.mark.parametrize(
+    "view",
+    [
+        pytest.param(view, marks=() if view in ("map", "flow", "compare") else pytest.mark.slow)
+        for view in VIEWS
+        if view not in ("wall", "tour")
+    ],
+)
 def test_address_to_state_to_address(browser, house, view):
     with opened(browser) as page:
         # The geometry of random weights is another reading; its switch is in the address like the rest.
