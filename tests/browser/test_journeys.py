@@ -153,7 +153,7 @@ def turn(page):
 @pytest.mark.parametrize(
     "view",
     [
-        pytest.param(view, marks=() if view in ("map", "flow", "compare") else pytest.mark.slow)
+        pytest.param(view, marks=() if view in ("map", "flow") else pytest.mark.slow)
         for view in VIEWS
         if view not in ("wall", "tour")
     ],

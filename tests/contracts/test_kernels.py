@@ -119,10 +119,10 @@ def test_kernel_equals_the_definition(kernel, reach, position, lengths, seed):
 
 @pytest.mark.parametrize(("kernel", "reach", "position"), CASES)
 def test_gradients_by_finite_differences(kernel, reach, position):
-    layout = SequenceLayout.of_lengths([3, 1, 3, 8], np.arange(15) % 6 == 1)
-    tensors = [torch.randn(15, 2, 3, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+    layout = SequenceLayout.of_lengths([2, 1, 2, 7], np.arange(12) % 6 == 1)
+    tensors = [torch.randn(12, 2, 2, dtype=torch.float64, requires_grad=True) for _ in range(3)]
     plan = kernel.plan(layout, reach, torch.device("cpu"))
-    terms = terms_of(position, 2, 3)
+    terms = terms_of(position, 2, 2)
     assert torch.autograd.gradcheck(
         lambda q, k, v: kernel.attend(q, k, v, plan, reach=reach, terms=terms).o_THK, tensors
     )
