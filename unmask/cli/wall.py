@@ -71,7 +71,7 @@ def wall(
     With --output a stopped run goes on where it was. Lengths go up to the end of the position table.
     """
     from unmask.measure.wall.picture import check_picture, draw
-    from unmask.measure.wall.report import read_report, to_plain, write_report
+    from unmask.measure.wall.report import read_report, write_report
 
     _check(output, picture)
     if picture is not None:
@@ -105,19 +105,7 @@ def wall(
         write_report(made, output)
     if picture is not None:
         draw(made, picture)
-    beside = None
-    if other is not None:
-        from unmask.measure.wall.compare import compare as side_by_side
-
-        beside = side_by_side(made, other)
-    if json:
-        print_json(
-            to_plain(made) if beside is None else {"report": to_plain(made), "comparison": plain(beside)}
-        )
-        return
-    _show(made)
-    if beside is not None:
-        _show_beside(beside)
+    _tell(made, other, json)
 
 
 def _check(output: Path | None, picture: Path | None) -> None:
@@ -143,6 +131,22 @@ def _measure(settings: "WallSettings", output: Path | None, restart: bool) -> "W
     if journal is not None and journal.exists():
         print(f"The points are kept in {journal}: the same command goes on with them.", file=sys.stderr)
     return made
+
+
+def _tell(made: "WallReport", other: "WallReport | None", json: bool) -> None:
+    """Print a report, and beside it another one where there is one."""
+    from unmask.measure.wall.compare import compare
+    from unmask.measure.wall.report import to_plain
+
+    beside = None if other is None else compare(made, other)
+    if json:
+        print_json(
+            to_plain(made) if beside is None else {"report": to_plain(made), "comparison": plain(beside)}
+        )
+        return
+    _show(made)
+    if beside is not None:
+        _show_beside(beside)
 
 
 def _show(report: "WallReport") -> None:

@@ -158,15 +158,10 @@ def _tokens(layers: list[LayerAtlas], epsilon: float, top: int) -> tuple[TokenSi
     received_XN = np.concatenate([layer.received_HN for layer in layers])
     causal_XN = np.concatenate([layer.causal_HN for layer in layers])
     mass_N: NDArray[np.float64] = received_XN.mean(0, dtype=np.float64)
-    adapted_N, causally_N = (received_XN > epsilon).mean(0), _causal_rate(causal_XN, epsilon)
+    adapted_N, causally_N = (received_XN > epsilon).mean(0), (causal_XN > epsilon).mean(0)
     order = np.lexsort((np.arange(len(mass_N)), -mass_N, -adapted_N))
     some = [int(token) for token in order[:top] if adapted_N[token] > 0] or [int(order[0])]
     return tuple(
         TokenSink(token, float(adapted_N[token]), float(causally_N[token]), float(mass_N[token]))
         for token in some
     )
-
-
-def _causal_rate(causal_XN: NDArray[np.float32], epsilon: float) -> NDArray[np.float64]:
-    rate: NDArray[np.float64] = (causal_XN > epsilon).mean(0)
-    return rate

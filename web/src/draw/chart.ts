@@ -70,6 +70,12 @@ export function sign(place: number, size = 4): string {
   return signs[place % signs.length] ?? '';
 }
 
+/** The frame of a chart of that size, with room for its axes: on the left for the words of the y axis. */
+export function frameIn(width: number, height: number, y: Axis): Frame {
+  const left = 22 + 7 * Math.max(3, ...y.marks.map(({ label }) => label.length));
+  return { left, top: 10, width: Math.max(60, width - left - 14), height: height - 56 };
+}
+
 export function xOf(axis: Axis, frame: Frame, value: number): number {
   return frame.left + frame.width * position(axis, value);
 }
