@@ -11,7 +11,7 @@ import unmask
 ROOT = Path(unmask.__file__).parent
 
 FLOORS = (
-    {"errors", "axes", "optional", "files", "resume", "settings"},
+    {"errors", "axes", "deprecation", "optional", "files", "resume", "settings"},
     {"text"},
     {"model"},
     {"tasks", "learn", "see"},

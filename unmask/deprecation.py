@@ -1,0 +1,108 @@
+"""Old names that keep working for one release, with one line that names the new one.
+
+Everything that accepts an old name asks the tables here, so removing them is one deletion.
+"""
+
+import functools
+import inspect
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class RenamedWarning(FutureWarning):
+    """An old name was used; the message names the new one."""
+
+
+COMMAND_OPTIONS: dict[str, str] = {}
+"""Options of the command line, such as ``--too-long``, by old name."""
+
+COMMANDS: dict[str, str] = {}
+"""Commands by old name."""
+
+OPTION_VALUES: dict[tuple[str, str], str] = {}
+"""New values by (new option, old value)."""
+
+RUN_FILE_KEYS: dict[str, dict[str, str]] = {}
+"""For each settings class of a run file, by name: new keys by old ones."""
+
+RUN_FILE_VALUES: dict[tuple[str, str], dict[str, str]] = {}
+"""For each (settings class, new key): new values by old ones."""
+
+ARGUMENT_VALUES: dict[tuple[str, str], str] = {("truncation", "cut"): "end"}
+"""New values by (new argument name, old value)."""
+
+
+def warn_renamed(what: str, old: str, new: str, *, stacklevel: int = 3) -> None:
+    """Warn that ``old`` is now called ``new``; ``what`` says what kind of name it is."""
+    warnings.warn(f"{what} {old} is now called {new}", RenamedWarning, stacklevel=stacklevel)
+
+
+def renamed_arguments(**new_names: str) -> Callable[[Function], Function]:
+    """Let a function accept old keyword arguments, given as ``old="new"``.
+
+    Raises:
+        TypeError: an old and its new name are both given.
+    """
+
+    def decorate(function: Function) -> Function:
+        @functools.wraps(function)
+        def accept(*args: Any, **arguments: Any) -> Any:
+            for old, new in new_names.items():
+                if old not in arguments:
+                    continue
+                if new in arguments:
+                    raise TypeError(f"{function.__name__}() got both {new!r} and its old name {old!r}")
+                warn_renamed("the argument", old, new)
+                value = arguments.pop(old)
+                if isinstance(value, str):
+                    value = ARGUMENT_VALUES.get((new, value), value)
+                arguments[new] = value
+            return function(*args, **arguments)
+
+        accept.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+        return accept  # type: ignore[return-value]
+
+    return decorate
+
+
+def renamed_keys(kind: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    """A table of a run file with the present names of the settings class ``kind``.
+
+    A key that is given under both names is left for the reader to refuse.
+    """
+    keys = RUN_FILE_KEYS.get(kind, {})
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        new = keys.get(key, key)
+        if new != key and new not in table:
+            warn_renamed("the run-file key", key, new)
+        name = new if new not in table else key
+        values = RUN_FILE_VALUES.get((kind, name), {})
+        if isinstance(value, str) and value in values:
+            warn_renamed(f"the value of {name}", repr(value), repr(values[value]))
+            value = values[value]  # noqa: PLW2901
+        found[name] = value
+    return found
+
+
+def renamed_command_line(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Arguments of the program under their present names, and a note for each old one."""
+    found: list[str] = []
+    notes: list[str] = []
+    for place, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        new = COMMANDS.get(name, name) if place == 0 else COMMAND_OPTIONS.get(name, name)
+        if new != name:
+            notes.append(f"{name} is now called {new}")
+        option = new if equals else (found[-1] if found else "")
+        given = value if equals else argument
+        if (option, given) in OPTION_VALUES:
+            changed = OPTION_VALUES[option, given]
+            notes.append(f"{option} {given} is now called {option} {changed}")
+            found.append(f"{new}={changed}" if equals else changed)
+        else:
+            found.append(f"{new}{equals}{value}")
+    return found, notes
