@@ -20,10 +20,10 @@ from unmask.model.encoder import Encoder
 from unmask.model.weights import find, read_checkpoint
 from unmask.model.weights.build import build as build_encoder
 
-Builder = Callable[[Mapping[str, Any], Encoder, Vocabulary], Objective[Any]]
+Builder = Callable[[Mapping[str, Any], Encoder, Vocabulary], Objective[Any, Any]]
 
 
-def _masked(table: Mapping[str, Any], encoder: Encoder, vocabulary: Vocabulary) -> Objective[Any]:
+def _masked(table: Mapping[str, Any], encoder: Encoder, vocabulary: Vocabulary) -> Objective[Any, Any]:
     """Through the enhanced mask decoder where the encoder has one and no plain head."""
     masking = read_table(MaskingSpec, table, "objective")
     if "masked" not in encoder.heads and why_no_decoder(encoder.spec) is None:
@@ -31,11 +31,11 @@ def _masked(table: Mapping[str, Any], encoder: Encoder, vocabulary: Vocabulary) 
     return MaskedLanguageModel(encoder, vocabulary, masking)
 
 
-def _segments(table: Mapping[str, Any], encoder: Encoder, vocabulary: Vocabulary) -> Objective[Any]:
+def _segments(table: Mapping[str, Any], encoder: Encoder, vocabulary: Vocabulary) -> Objective[Any, Any]:
     return SegmentPairs(encoder, vocabulary, read_table(SegmentSpec, table, "objective"))
 
 
-def _distillation(table: Mapping[str, Any], encoder: Encoder, vocabulary: Vocabulary) -> Objective[Any]:
+def _distillation(table: Mapping[str, Any], encoder: Encoder, vocabulary: Vocabulary) -> Objective[Any, Any]:
     """The keys of `DistillationSpec` and those of `TeacherChoice`."""
     keys = dict(table)
     named = {key: keys.pop(key) for key in ("teacher", "inherit") if key in keys}
@@ -47,7 +47,7 @@ def _distillation(table: Mapping[str, Any], encoder: Encoder, vocabulary: Vocabu
     return Distillation(encoder, teacher, vocabulary, spec)
 
 
-def _replaced(table: Mapping[str, Any], encoder: Encoder, vocabulary: Vocabulary) -> Objective[Any]:
+def _replaced(table: Mapping[str, Any], encoder: Encoder, vocabulary: Vocabulary) -> Objective[Any, Any]:
     masking = table.get("masking", {})
     if isinstance(masking, Mapping):  # what a table leaves out is as in the objective's own default
         masking = {"instead": ReplacedSpec().masking.instead, **masking}
@@ -64,7 +64,9 @@ OBJECTIVES: Mapping[str, Builder] = {
 """Every objective by the ``kind`` of a run file."""
 
 
-def build_objective(table: Mapping[str, Any], encoder: Encoder, vocabulary: Vocabulary) -> Objective[Any]:
+def build_objective(
+    table: Mapping[str, Any], encoder: Encoder, vocabulary: Vocabulary
+) -> Objective[Any, Any]:
     """The objective that a run file's ``[objective]`` describes.
 
     Raises:

@@ -1,6 +1,6 @@
 """What a run says while it goes: its log, TensorBoard, and whoever watches."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -42,19 +42,20 @@ class Reporter:
         loop: of the run, at the step where it begins or goes on.
         out: the run's folder.
         watcher: who is told.
+        tensorboard: write TensorBoard's files too.
 
     Raises:
         MissingExtra: TensorBoard is wanted and not installed.
         OutputError: the disk is full or read-only.
     """
 
-    def __init__(self, loop: Loop, out: Path, watcher: Watcher) -> None:
+    def __init__(self, loop: Loop, out: Path, watcher: Watcher, *, tensorboard: bool = False) -> None:
         self.loop = loop
         self.watcher = watcher
         self.first = loop.ranks.first
         if not self.first:
             return
-        self.board = _board(out / "tensorboard", loop.step) if loop.settings.log.tensorboard else None
+        self.board = _board(out / "tensorboard", loop.step) if tensorboard else None
         self.log = EventLog(out / "log.jsonl", loop.step)
         ranks = loop.ranks
         dtype = torch.float32 if loop.settings.precision == "float32" else torch.bfloat16
@@ -121,7 +122,7 @@ def _board(folder: Path, step: int) -> Any:
         raise unwritable(folder, error) from None
 
 
-def plan(settings: RunSettings, sets: list[ShardSet], loop: Loop, parameters: int) -> list[str]:
+def plan(settings: RunSettings, sets: Sequence[ShardSet], loop: Loop, parameters: int) -> list[str]:
     """What is going to be trained, on how much of what, in two sentences."""
     batch, steps = settings.batch, settings.steps
     counts = [batch.micro_batches(step, steps) for step in range(steps)]
@@ -141,7 +142,7 @@ def plan(settings: RunSettings, sets: list[ShardSet], loop: Loop, parameters: in
 
 
 def expected_epochs(
-    settings: RunSettings, sets: list[ShardSet], extra_tokens: int, room: int
+    settings: RunSettings, sets: Sequence[ShardSet], extra_tokens: int, room: int
 ) -> list[tuple[ShardSet, float, float]]:
     """Each source, its share of the text, and how often ``room`` tokens of full batches go through it."""
     total = sum(source.weight for source in settings.data.sources)
