@@ -29,6 +29,9 @@ ASIDE = ("tokens", "sequences", "flops")
 LOSS_SHARE = 0.1
 """Of a step's loss in the running average of losses."""
 
+DIVERGED = 2.0
+"""Times the lowest running average of losses, above which a run counts as diverged."""
+
 
 @dataclass
 class Tally:
@@ -135,6 +138,8 @@ class Loop:
         """Steps skipped because they were not finite."""
         self.loss: float | None = None
         """Of the global batch, averaged over about the last ten steps; None before the first."""
+        self.lowest_loss: float | None = None
+        """That `loss` has been."""
         self._worker = ThreadPoolExecutor(1) if ahead else None
         self._next: Future[Ready] | None = None
         self._last: Ready | None = None
@@ -173,7 +178,7 @@ class Loop:
             if self.averages is not None:
                 self.averages.update()
             tally.add(sums, counts)
-            self.loss = loss if self.loss is None else self.loss + LOSS_SHARE * (loss - self.loss)
+            self._add_loss(loss)
         elif self.skipped < settings.faults.skip_non_finite:
             self.skipped += 1
             tally.add_skipped(counts)
@@ -185,6 +190,17 @@ class Loop:
         self.micro_batches += ready.count
         self.tokens += int(counts["tokens"])
         return norm
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the loss is far above the lowest that it has been."""
+        if self.loss is None or self.lowest_loss is None:
+            return False
+        return self.loss > DIVERGED * self.lowest_loss
+
+    def _add_loss(self, loss: float) -> None:
+        self.loss = loss if self.loss is None else self.loss + LOSS_SHARE * (loss - self.loss)
+        self.lowest_loss = self.loss if self.lowest_loss is None else min(self.loss, self.lowest_loss)
 
     def close(self) -> None:
         """Let go of the thread that makes examples ahead."""

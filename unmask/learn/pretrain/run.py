@@ -20,6 +20,7 @@ from unmask.learn.pretrain.distributed import check_batches, is_sharded, spread
 from unmask.learn.pretrain.export import check_place, export, read_card, write_model
 from unmask.learn.pretrain.loop import Loop
 from unmask.learn.pretrain.ranks import Ranks
+from unmask.learn.pretrain.recompute import recompute_layers
 from unmask.learn.pretrain.report import Silent, Watcher, plan
 from unmask.learn.pretrain.run_text import RunText, read_text
 from unmask.learn.pretrain.settings import RunSettings, read_run, run_of_table
@@ -138,7 +139,7 @@ class Run:
             watcher.say(sentence)
         if found is not None:
             self.trainer.restore(found)
-        self._speed_up()
+        self._set_up_steps()
 
     def train(self) -> Result:
         """All steps that are left, then the export."""
@@ -184,8 +185,10 @@ class Run:
             watcher=self.watcher,
         )
 
-    def _speed_up(self) -> None:
+    def _set_up_steps(self) -> None:
         """What changes how steps are computed and not what: after weights are in their places."""
+        if self.settings.recomputes:
+            recompute_layers(self.loop.objective)
         if self.ranks.device.type == "cpu":
             train_with_onednn(self.loop.objective)
         if self.settings.compile:

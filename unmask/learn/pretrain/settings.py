@@ -90,7 +90,9 @@ class EvaluationSettings:
     """Loss on held-out text while training."""
 
     every: int = 0
-    """Steps between evaluations; 0 evaluates at the end alone."""
+    """Steps between evaluations; 0 evaluates at the end and, with ``at_start``, at the beginning."""
+    at_start: bool = True
+    """Evaluate before the first step too: what fresh weights, or those that a run starts from, amount to."""
     tokens: int = 100_000
     """Of held-out text."""
     averaged: bool = True
@@ -110,7 +112,8 @@ class CheckpointSettings:
     minutes: float = 10.0
     """At the latest after this long; 0 counts steps alone."""
     keep: int = 2
-    """The newest so many stay."""
+    """The newest so many stay, and the newest whose loss has not diverged: whose running average over about
+    ten steps was at most twice the lowest that it had been."""
     milestones: tuple[int, ...] = ()
     """Steps whose checkpoints are written and stay too."""
 
@@ -169,6 +172,9 @@ class RunSettings:
     in the optimiser."""
     device: Device = "auto"
     """``auto``: a CUDA device where torch finds one, else the CPU."""
+    gradient_checkpointing: bool = False
+    """Compute each layer's activations again in the backward pass instead of keeping them: far less memory
+    for about a third more time, and the same gradients. ``model.config`` may say it too."""
     compile: bool = False
     """Compile what layers do token by token: minutes at the beginning, faster steps."""
     seed: int = 0
@@ -197,6 +203,11 @@ class RunSettings:
         if self.model.start_from is None and reads != 1:
             raise InvalidRequest('tokenizer needs either folder or train, such as train = "bpe"')
         self.schedule.lengths(self.steps)
+
+    @property
+    def recomputes(self) -> bool:
+        """Whether layers are computed again in the backward pass."""
+        return self.gradient_checkpointing or bool(self.model.config.get("gradient_checkpointing"))
 
     @property
     def loop(self) -> LoopSettings:

@@ -24,6 +24,8 @@ FREE = frozenset(
         "device",
         "distributed",
         "compile",
+        "gradient_checkpointing",
+        "model.config.gradient_checkpointing",
         "out",
         "card",
         "export_dtype",
@@ -52,6 +54,8 @@ def take(loop: Loop, tally: Tally, settings: Any) -> Snapshot:
             "stream": loop.data_state,
             "skipped": loop.skipped,
             "loss": loop.loss,
+            "lowest_loss": loop.lowest_loss,
+            "diverged": loop.diverged,
             "optimiser": {"rest": rest, "param_groups": optimiser["param_groups"]},
             "averages": {name: one for name, one in averages.items() if not isinstance(one, Tensor)},
             "tally": tally.state(),
@@ -81,7 +85,8 @@ def put_back(snapshot: Snapshot, loop: Loop) -> Tally:
             loop.averages.load_state_dict({**_below(snapshot.tensors, "averages."), **state["averages"]})
         loop.batches.restore(state["stream"])
         loop.step, loop.tokens, loop.micro_batches = snapshot.step, state["tokens"], state["micro_batches"]
-        loop.skipped, loop.loss = state.get("skipped", 0), state.get("loss")
+        loop.skipped = state.get("skipped", 0)
+        loop.loss, loop.lowest_loss = state.get("loss"), state.get("lowest_loss")
     except (RuntimeError, KeyError, ValueError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise CorruptCheckpoint(

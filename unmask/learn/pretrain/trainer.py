@@ -2,15 +2,16 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
 
 from unmask.errors import InvalidRequest, NonFiniteResult
-from unmask.learn.pretrain.checkpoint import Snapshot, prune, save_snapshot, steps_of
+from unmask.learn.pretrain.checkpoint import Snapshot, newest_sound, place_of, prune, save_snapshot
 from unmask.learn.pretrain.distributed import is_sharded
 from unmask.learn.pretrain.events import read_events
 from unmask.learn.pretrain.loop import Loop, Tally
+from unmask.learn.pretrain.memory import memory_named
 from unmask.learn.pretrain.report import Reporter, Watcher
 from unmask.learn.pretrain.settings import CheckpointSettings, EvaluationSettings, LogSettings
 from unmask.learn.pretrain.sharded import placed, save_sharded
@@ -54,6 +55,7 @@ class Trainer:
         self.write = write
         self.watcher = watcher
         self.tally = Tally()
+        self.resumed = False
 
     @property
     def checkpoints(self) -> Path:
@@ -63,6 +65,7 @@ class Trainer:
     def restore(self, found: Snapshot) -> None:
         """Continue after the step of a checkpoint of this run."""
         self.tally = put_back(placed(found, self.loop), self.loop)
+        self.resumed = True
         self.watcher.say(f"going on after step {found.step:,} of {self.loop.settings.steps:,}")
 
     def train(self) -> Mapping[str, float]:
@@ -78,8 +81,9 @@ class Trainer:
             raise InvalidRequest(
                 f"the run has done {loop.step} steps and steps is {steps}; give at least as many"
             )
-        reporter = Reporter(loop, self.out, self.watcher, tensorboard=self.log.tensorboard)
-        with closing(loop), closing(reporter), heard() as wish:
+        with closing(loop), closing(self._reporter()) as reporter, heard() as wish:
+            if not self.resumed and self.evaluation.at_start:
+                self._evaluate(reporter)
             last = time.monotonic()
             self.tally.began = time.perf_counter()
             while loop.step < steps:
@@ -101,20 +105,37 @@ class Trainer:
                     )
         return self._last_figures()
 
+    def _reporter(self) -> Reporter:
+        reporter = Reporter(
+            self.loop, self.out, self.watcher, resumed=self.resumed, tensorboard=self.log.tensorboard
+        )
+        if self.resumed:
+            reporter.checkpoint(place_of(self.loop.step, self.checkpoints))
+        return reporter
+
     def _step(self, reporter: Reporter) -> None:
         """One step, and its line of the log where one is due."""
         loop = self.loop
+        skipped = loop.skipped
         try:
-            norm = loop.one_step(self.tally)
+            with self._memory_named():
+                norm = loop.one_step(self.tally)
         except NonFiniteResult as error:
             raise NonFiniteResult(f"{error}; {self._way_out()}") from None
+        if loop.skipped > skipped:
+            reporter.skipped()
         if loop.step % self.log.every == 0 or loop.step == loop.settings.steps:
             reporter.step(self.tally, norm)
             self.tally = Tally()
 
     def _evaluate(self, reporter: Reporter) -> None:
         if self.held_out:
-            reporter.held_out(self.loop.evaluate(self.held_out))
+            with self._memory_named():
+                figures = self.loop.evaluate(self.held_out)
+            reporter.held_out(figures)
+
+    def _memory_named(self) -> AbstractContextManager[None]:
+        return memory_named(self.loop.settings.batch.micro_tokens, self.loop.ranks.device)
 
     def _due(self, seconds: float) -> bool:
         """Whether a checkpoint is to be written after this step."""
@@ -139,8 +160,8 @@ class Trainer:
             place = save_snapshot(snapshot, self.checkpoints, also=also)
         if not ranks.first:
             return
-        prune(self.checkpoints, self.loop.step, self.wanted.keep, self.wanted.milestones)
         reporter.checkpoint(place)
+        prune(self.checkpoints, self.loop.step, self.wanted.keep, self.wanted.milestones)
 
     def _last_figures(self) -> Mapping[str, float]:
         """On held-out items after the last step, as the log has them."""
@@ -151,11 +172,9 @@ class Trainer:
         return found
 
     def _way_out(self) -> str:
-        finished = steps_of(self.checkpoints)
-        newest_one = (
-            f"the newest checkpoint is {finished[-1][1]}" if finished else "there is no checkpoint yet"
-        )
+        sound = newest_sound(self.checkpoints, self.loop.step)
+        newest = "there is no good checkpoint yet" if sound is None else f"the newest good one is {sound}"
         return (
-            f"{newest_one}; begin anew in another folder with a lower learning rate, a longer warm-up or "
-            "optimiser.clip"
+            f"{newest}; let the run skip such steps with faults.skip_non_finite, or begin anew in another "
+            "folder with a lower learning rate, a longer warm-up or optimiser.clip"
         )
