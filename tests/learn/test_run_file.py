@@ -21,7 +21,9 @@ from tests.learn.runs import (
 )
 from tests.support.command import assert_one_sentence, run_here
 from unmask.errors import InvalidRequest, UnmaskError
+from unmask.learn import train
 from unmask.learn.pretrain import pretrain, read_run
+from unmask.learn.pretrain.loop_settings import BatchSettings
 
 RUN_MODULE = importlib.import_module("unmask.learn.pretrain.run")
 
@@ -268,3 +270,16 @@ def test_every_default_of_a_run_file_is_a_run(place):
     (place / "small.toml").write_text(to_toml(table | {"steps": 1}))
     assert read_run(place / "small.toml").out == "."
     assert pretrain(place / "small.toml").folder == place / "model"
+
+
+def test_a_batch_grows_from_its_first_step_to_the_end_of_its_ramp():
+    batch = BatchSettings(tokens=500, micro_tokens=10, start_tokens=100, ramp_share=0.4)
+    counts = [batch.micro_batches(step, 10) for step in range(10)]
+    assert counts == [10, 20, 30, 40, 50, 50, 50, 50, 50, 50]
+
+
+def test_a_run_whose_gradients_are_not_clipped(place):
+    path = write_run(place, steps=2, optimiser={"clip": 0})
+    assert read_run(path).optimiser.clip is None
+    train(path)
+    assert train(path).steps == 2  # what the checkpoint has stored is the same

@@ -15,6 +15,7 @@ from unmask.files import unwritable
 from unmask.learn.objectives.build import build_objective
 from unmask.learn.objectives.interface import Objective
 from unmask.learn.optim import Ema, build_optimiser
+from unmask.learn.pretrain.branch import start_with_moments
 from unmask.learn.pretrain.checkpoint import Snapshot
 from unmask.learn.pretrain.distributed import check_batches, is_sharded, spread
 from unmask.learn.pretrain.export import check_place, export, read_card, write_model
@@ -139,6 +140,8 @@ class Run:
             watcher.say(sentence)
         if found is not None:
             self.trainer.restore(found)
+        elif settings.model.moments:
+            start_with_moments(settings.model, base, self.loop, watcher.say)
         self._set_up_steps()
 
     def train(self) -> Result:

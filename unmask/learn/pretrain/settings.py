@@ -36,7 +36,14 @@ class ModelSettings:
     """A published model whose sizes are taken, such as answerdotai/ModernBERT-base."""
     start_from: str | None = None
     """A checkpoint whose weights and tokenizer the run begins with: a folder beside the run file unless
-    absolute. It must stay where it is until the run is done."""
+    absolute. It must stay where it is until the run is done. A checkpoint of a run is one too:
+    ``.../checkpoints/step-N``."""
+    moments: bool = False
+    """With ``start_from`` such a checkpoint of a run: begin with its optimizer's moments, its averages and
+    whatever else it trains, not with its encoder alone. Learning rate, schedule and text may differ."""
+    progress: bool = False
+    """With ``moments``: continue its count of steps and its position in the text too, as a branch of that run
+    does. ``steps`` then counts its steps too, and the text must be the same."""
     initialisation: Initialisation = "normal"
     """How fresh weights are drawn; with ``start_from``, those of heads that the checkpoint has not."""
     kernel: str | None = None
@@ -45,6 +52,10 @@ class ModelSettings:
     def __post_init__(self) -> None:
         if self.shape is not None and self.start_from is not None:
             raise InvalidRequest("shape and start_from are both given; leave one of them out")
+        if self.moments and self.start_from is None:
+            raise InvalidRequest("moments is true and start_from is not given; name a checkpoint of a run")
+        if self.progress and not self.moments:
+            raise InvalidRequest("progress is true and moments is not; set both, or leave progress out")
         if self.shape is None and self.start_from is None and not self.config:
             raise InvalidRequest("nothing says which encoder it is; give config, shape or start_from")
 
