@@ -75,7 +75,7 @@ def test_moments_alone_begin_at_step_0_with_other_text(place, monkeypatch):
     sources = changed(RUN)["data"]["sources"][:1]
     path = stable(
         place,
-        **changed(EVERYTHING, optimiser={"learning_rate": 1e-4, "weight_decay": 0.0}),
+        **changed(EVERYTHING, optimizer={"learning_rate": 1e-4, "weight_decay": 0.0}),
         **start(moments=True),
         out="phase",
         seed=9,
@@ -117,7 +117,7 @@ def look_and_stop(self, reporter):
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"optimiser": {"kind": "muon"}}, "another optimizer.*groups of parameters"),
+        ({"optimizer": {"kind": "muon"}}, "another optimizer.*groups of parameters"),
         ({"objective": {"kind": "replaced"}}, "another objective"),
     ],
 )

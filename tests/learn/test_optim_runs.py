@@ -213,7 +213,7 @@ def test_specs_refuse_numbers_outside_their_range(table, message):
 
 def test_a_table_of_a_file_is_a_spec():
     table = {"kind": "muon", "betas": [0.9, 0.95], "learning_rate": 0.001, "muon_weight_decay": 0}
-    spec = read_table(OptimiserSpec, table, "optimiser")
+    spec = read_table(OptimiserSpec, table, "optimizer")
     assert spec == OptimiserSpec("muon", 0.001, (0.9, 0.95), muon_weight_decay=0.0)
 
 

@@ -93,14 +93,14 @@ class Shuffled:
 
 
 def trainer(out, write=lambda folder: None):
-    settings = LoopSettings(steps=6, batch=BatchSettings(20, 10), optimiser=OptimiserSpec(learning_rate=1e-2))
+    settings = LoopSettings(steps=6, batch=BatchSettings(20, 10), optimizer=OptimiserSpec(learning_rate=1e-2))
     torch.manual_seed(0)
     objective = Labels().train()
     loop = Loop(
         settings,
         objective,
         Shuffled(),
-        optimiser=build_optimiser(objective, settings.optimiser),
+        optimiser=build_optimiser(objective, settings.optimizer),
         averages=None,
         ranks=Ranks(),
     )

@@ -94,7 +94,7 @@ def tokenised(
     documents: list[str], tokenizer: Tokenizer, cutter: Cutter, spec: SourceSpec
 ) -> Iterator[list[NDArray[np.int64]]]:
     """The pieces of each document."""
-    parts = [units(document, spec.pieces) for document in documents]
+    parts = [units(document, spec.split_by) for document in documents]
     texts = [text for document in parts for text, _ in document]
     encodings = iter(tokenizer.engine.encode_batch_fast(texts, add_special_tokens=False))
     for document in parts:

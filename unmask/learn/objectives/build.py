@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from unmask.deprecation import renamed_keys
 from unmask.errors import InvalidRequest
 from unmask.learn.objectives.decoder import EnhancedMaskedLanguageModel
 from unmask.learn.objectives.distillation import Distillation
@@ -50,7 +51,7 @@ def _distillation(table: Mapping[str, Any], encoder: Encoder, vocabulary: Vocabu
 def _replaced(table: Mapping[str, Any], encoder: Encoder, vocabulary: Vocabulary) -> Objective[Any, Any]:
     masking = table.get("masking", {})
     if isinstance(masking, Mapping):  # what a table leaves out is as in the objective's own default
-        masking = {"instead": ReplacedSpec().masking.instead, **masking}
+        masking = {"replacement": ReplacedSpec().masking.replacement, **renamed_keys("MaskingSpec", masking)}
     spec = read_table(ReplacedSpec, {**table, "masking": masking}, "objective")
     return ReplacedTokenDetection(encoder, vocabulary, spec)
 

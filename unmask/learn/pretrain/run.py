@@ -119,7 +119,7 @@ class Run:
         self.checkpoint, encoder = run_encoder(settings, base, tokenizer, watcher.say, weights=found is None)
         parameters = sum(one.numel() for one in encoder.parameters())
         objective = self._objective(encoder, tokenizer)
-        optimiser = build_optimiser(objective, settings.optimiser)
+        optimiser = build_optimiser(objective, settings.optimizer)
         average = settings.averaging
         averages = Ema(objective, decay=average.decay, warm_up=average.warm_up) if average else None
         limit = self.checkpoint.spec.max_tokens

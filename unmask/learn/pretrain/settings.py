@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from unmask.deprecation import renamed_keys
 from unmask.errors import InvalidRequest
 from unmask.learn.data.sources import SourceSpec
 from unmask.learn.optim import OptimiserSpec, ScheduleSpec
@@ -44,7 +45,7 @@ class ModelSettings:
     progress: bool = False
     """With ``moments``: continue its count of steps and its position in the text too, as a branch of that run
     does. ``steps`` then counts its steps too, and the text must be the same."""
-    initialisation: Initialisation = "normal"
+    initialization: Initialisation = "normal"
     """How fresh weights are drawn; with ``start_from``, those of heads that the checkpoint has not."""
     kernel: str | None = None
     """The attention kernel; None takes the first that can."""
@@ -169,7 +170,7 @@ class RunSettings:
     objective: Mapping[str, Any]
     """``kind`` and the keys of that objective; see `unmask.learn.objectives.build`."""
     batch: BatchSettings
-    optimiser: OptimiserSpec
+    optimizer: OptimiserSpec
     tokenizer: TokenizerSettings = field(default_factory=TokenizerSettings)
     schedule: ScheduleSpec = field(default_factory=ScheduleSpec)
     averaging: AveragingSettings | None = None
@@ -201,6 +202,7 @@ class RunSettings:
     """The exported weights are split into files of at most so many bytes; None for one file."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "objective", _with_present_names(self.objective))
         at_least("steps", self.steps, 1)
         at_least("seed", self.seed, 0)
         at_least("export_shard_bytes", self.export_shard_bytes, 1)
@@ -226,13 +228,21 @@ class RunSettings:
         return LoopSettings(
             self.steps,
             self.batch,
-            self.optimiser,
+            self.optimizer,
             self.schedule,
             self.precision,
             self.seed,
             self.evaluation.averaged,
             self.faults,
         )
+
+
+def _with_present_names(objective: Mapping[str, Any]) -> dict[str, Any]:
+    """An objective's table, which is read later, with old names replaced; masking is in it or in a table of it."""
+    found = dict(objective)
+    if isinstance(found.get("masking"), Mapping):
+        found["masking"] = renamed_keys("MaskingSpec", found["masking"])
+    return renamed_keys("MaskingSpec", found) if found.get("kind") == "masked" else found
 
 
 def read_run(path: Path) -> RunSettings:

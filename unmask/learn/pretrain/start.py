@@ -116,7 +116,7 @@ def run_encoder(
     if there:
         _refuse_idle(own, there, config, checkpoint)
     torch.manual_seed(settings.seed)
-    encoder = new_encoder(checkpoint, model.initialisation, kernel=model.kernel)
+    encoder = new_encoder(checkpoint, model.initialization, kernel=model.kernel)
     if begun is not None and weights:
         take_over(encoder, build(begun), str(begun.source.folder), say)
     return checkpoint, encoder
