@@ -238,7 +238,7 @@ class RunSettings:
 
 
 def _with_present_names(objective: Mapping[str, Any]) -> dict[str, Any]:
-    """An objective's table, which is read later, with old names replaced; masking is in it or in a table of it."""
+    """An objective's table with old names replaced; keys of masking are in it or in a table of it."""
     found = dict(objective)
     if isinstance(found.get("masking"), Mapping):
         found["masking"] = renamed_keys("MaskingSpec", found["masking"])
