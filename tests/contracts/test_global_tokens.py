@@ -224,7 +224,7 @@ def test_embeddings_are_made_with_the_first_token_global_or_as_the_caller_says(w
 def test_states_of_ids_take_places(write):
     folder, theirs = write("LongformerModel")
     model, ids = load(folder, dtype="float64"), [0, 5, 9, 6, 7, 2]
-    (found,) = model.hidden_ids([ids], global_tokens=[[2, 3]])
+    (found,) = model.hidden_states([ids], global_tokens=[[2, 3]])
     mask = torch.tensor([[0, 0, 1, 1, 0, 0]])
     with torch.inference_mode(), Exact():
         out = theirs.double()(input_ids=torch.tensor([ids]), global_attention_mask=mask)
