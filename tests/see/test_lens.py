@@ -14,9 +14,9 @@ from tests.support.tiny import tiny_bert, write_checkpoint
 from tests.support.tokenizers_built import of_pieces
 from unmask.errors import InvalidRequest
 from unmask.model.decoder import decode_states
+from unmask.model.torch_engine import TorchEngine
 from unmask.see.lens import lens
 from unmask.see.recording import Recording
-from unmask.model.torch_engine import TorchEngine
 from unmask.tasks.fill import fill
 from unmask.text.masking import masked
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from unmask.errors import NonFiniteResult
 from unmask.model.engine import Floats
 from unmask.model.spec import EncoderSpec
-from unmask.model.spec.global_tokens import GlobalTokens, pack
+from unmask.model.spec.global_tokens import GlobalTokens, check_global_tokens, pack
 from unmask.tasks.progress import Progress
 from unmask.text import Encoding, PackedBatch, passes
 
@@ -49,6 +49,7 @@ def text_batches(
     progress: Progress | None = None,
 ) -> Iterator[tuple[Chosen, PackedBatch]]:
     """`batches` of encoded texts."""
+    check_global_tokens(global_tokens)
     return batches(
         [len(encoding) for encoding in encodings],
         lambda chosen: pack(spec, [encodings[index] for index in chosen], global_tokens),

@@ -4,11 +4,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from unmask.arguments import whole_number
 from unmask.errors import InvalidRequest
-from unmask.model.engine import Engine, Floats, masked_lm_role
+from unmask.model.engine import Engine, masked_lm_role
 from unmask.model.spec.global_tokens import GlobalTokens
 from unmask.tasks.batches import TOKENS_PER_PASS, require_finite, text_batches
 from unmask.text import Encoding, Tokenizer
@@ -71,13 +72,16 @@ def fill(
     for chosen, batch in text_batches(engine.spec, encodings, global_tokens, tokens_per_pass):
         starts = batch.layout.offsets[:-1]
         rows_M = np.concatenate([masks[i] + start for i, start in zip(chosen, starts, strict=True)])
-        p_MV = _softmax(engine.logits(batch, role, rows_M))
+        best = torch.from_numpy(engine.logits(batch, role, rows_M)).softmax(-1).topk(top_k)
+        p_MK, ids_MK = best.values.numpy(), best.indices.numpy()
         of_M = batch.layout.sequence_of_T[rows_M]
-        require_finite(p_MV, chosen, of_M, "a predicted probability", name)
+        require_finite(p_MK, chosen, of_M, "a predicted probability", name)
         for place, index in enumerate(chosen):
             found[index] = tuple(
-                _filled(tokenizer, encodings[index], token, p_V, top_k)
-                for token, p_V in zip(masks[index].tolist(), p_MV[of_M == place], strict=True)
+                _filled(tokenizer, encodings[index], token, p_K.tolist(), ids_K.tolist())
+                for token, p_K, ids_K in zip(
+                    masks[index].tolist(), p_MK[of_M == place], ids_MK[of_M == place], strict=True
+                )
             )
     return found
 
@@ -99,17 +103,15 @@ def _masks(
     return masks
 
 
-def _softmax(logits_MV: Floats) -> Floats:
-    with np.errstate(invalid="ignore"):  # what is not finite is refused afterwards
-        e_MV = np.exp(logits_MV - logits_MV.max(axis=-1, keepdims=True))
-        return np.asarray(e_MV / e_MV.sum(axis=-1, keepdims=True))
-
-
-def _filled(tokenizer: Tokenizer, encoding: Encoding, token: int, p_V: Floats, top_k: int) -> FilledMask:
-    best = np.argsort(-p_V, kind="stable")[:top_k].tolist()
+def _filled(
+    tokenizer: Tokenizer, encoding: Encoding, token: int, probabilities: list[float], ids: list[int]
+) -> FilledMask:
     return FilledMask(
         token=token,
         start=int(encoding.spans[token, 0]),
         end=int(encoding.spans[token, 1]),
-        predictions=tuple(Prediction(*spellings(tokenizer, id), id, float(p_V[id])) for id in best),
+        predictions=tuple(
+            Prediction(*spellings(tokenizer, id), id, probability)
+            for id, probability in zip(ids, probabilities, strict=True)
+        ),
     )
