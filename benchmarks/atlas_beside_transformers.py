@@ -87,7 +87,7 @@ def main() -> None:
     ids = torch.from_numpy(encoding.ids)[None]
 
     def look() -> AttentionView:
-        view = AttentionView(ours.runner, encoding)
+        view = AttentionView(ours.encoder, encoding)
         view.atlas(top_k=EDGES, maps=MAPS)
         return view
 

@@ -82,7 +82,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()
     torch.set_num_threads(2)
-    encodings = unmask.load("default").encode(sentences(options.data)[:2000])
+    encodings = unmask.load("default").tokenize(sentences(options.data)[:2000])
     lengths = np.array([len(encoding) for encoding in encodings])
     orders = {
         "sorted by length": list(passes(lengths, 2048)),

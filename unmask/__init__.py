@@ -13,11 +13,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from unmask import errors, see
     from unmask.explorer.notebook import explore
-    from unmask.loaded import Model, load
+    from unmask.loaded import Model, load, save
+    from unmask.measure import probes as evaluate
+    from unmask.model import families
     from unmask.model.encoder import Encoder
-    from unmask.model.spec import EmbeddingHead, EncoderSpec
+    from unmask.model.engine import Engine
+    from unmask.model.spec import CheckpointOutput, EncoderSpec, PooledVector
     from unmask.see import AttentionView
+    from unmask.tasks.values import Logits
     from unmask.text import Encoding, PackedBatch, SequenceLayout, Tokenizer
 
 from unmask.errors import UnmaskError
@@ -26,40 +31,71 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "AttentionView": "unmask.see",
-    "EmbeddingHead": "unmask.model.spec",
+    "CheckpointOutput": "unmask.model.spec",
     "Encoder": "unmask.model.encoder",
     "EncoderSpec": "unmask.model.spec",
     "Encoding": "unmask.text",
+    "Engine": "unmask.model.engine",
+    "Logits": "unmask.tasks.values",
     "Model": "unmask.loaded",
     "PackedBatch": "unmask.text",
+    "PooledVector": "unmask.model.spec",
     "SequenceLayout": "unmask.text",
     "Tokenizer": "unmask.text",
     "explore": "unmask.explorer.notebook",
     "load": "unmask.loaded",
+    "save": "unmask.loaded",
 }
+
+_MODULES = {
+    "errors": "unmask.errors",
+    "evaluate": "unmask.measure.probes",
+    "families": "unmask.model.families",
+    "see": "unmask.see",
+}
+"""Modules of the package that are reached as ``unmask.NAME``."""
+
+_RENAMED = {"EmbeddingHead": "PooledVector"}
+"""Old names, which warn."""
 
 __all__ = [
     "AttentionView",
-    "EmbeddingHead",
+    "CheckpointOutput",
     "Encoder",
     "EncoderSpec",
     "Encoding",
+    "Engine",
+    "Logits",
     "Model",
     "PackedBatch",
+    "PooledVector",
     "SequenceLayout",
     "Tokenizer",
     "UnmaskError",
+    "errors",
+    "evaluate",
     "explore",
+    "families",
     "load",
+    "save",
+    "see",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
+    if name in _RENAMED:
+        from unmask.deprecation import warn_renamed
+
+        warn_renamed("the name", f"unmask.{name}", f"unmask.{_RENAMED[name]}")
+        return getattr(import_module(__name__), _RENAMED[name])
+    if name in _MODULES:
+        value: Any = import_module(_MODULES[name])
+    elif name in _HOMES:
         value = getattr(import_module(_HOMES[name]), name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module 'unmask' has no attribute {name!r}")
+    else:
+        raise AttributeError(f"module 'unmask' has no attribute {name!r}")
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

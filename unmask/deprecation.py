@@ -22,7 +22,10 @@ COMMAND_OPTIONS: dict[str, str] = {}
 COMMANDS: dict[str, str] = {}
 """Commands by old name."""
 
-OPTION_VALUES: dict[tuple[str, str], str] = {}
+OPTION_VALUES: dict[tuple[str, str], str] = {
+    ("--pooling", "first"): "cls",
+    ("--pooling", "mean_sqrt"): "mean_sqrt_len",
+}
 """New values by (new option, old value)."""
 
 RUN_FILE_KEYS: dict[str, dict[str, str]] = {
@@ -36,7 +39,11 @@ RUN_FILE_KEYS: dict[str, dict[str, str]] = {
 RUN_FILE_VALUES: dict[tuple[str, str], dict[str, str]] = {}
 """For each (settings class, new key): new values by old ones."""
 
-ARGUMENT_VALUES: dict[tuple[str, str], str] = {("truncation", "cut"): "end"}
+ARGUMENT_VALUES: dict[tuple[str, str], str] = {
+    ("truncation", "cut"): "end",
+    ("pooling", "first"): "cls",
+    ("pooling", "mean_sqrt"): "mean_sqrt_len",
+}
 """New values by (new argument name, old value)."""
 
 
@@ -46,7 +53,7 @@ def warn_renamed(what: str, old: str, new: str, *, stacklevel: int = 3) -> None:
 
 
 def renamed_arguments(**new_names: str) -> Callable[[Function], Function]:
-    """Let a function accept old keyword arguments, given as ``old="new"``.
+    """Let a function accept old keyword arguments, given as ``old="new"``, and old values.
 
     Raises:
         TypeError: an old and its new name are both given.
@@ -65,12 +72,27 @@ def renamed_arguments(**new_names: str) -> Callable[[Function], Function]:
                 if isinstance(value, str):
                     value = ARGUMENT_VALUES.get((new, value), value)
                 arguments[new] = value
+            for name, value in arguments.items():
+                if isinstance(value, str) and (name, value) in ARGUMENT_VALUES:
+                    arguments[name] = ARGUMENT_VALUES[name, value]
+                    warn_renamed(f"the value of {name}", repr(value), repr(arguments[name]))
             return function(*args, **arguments)
 
         accept.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
         return accept  # type: ignore[return-value]
 
     return decorate
+
+
+def renamed_method(old: str, new: str) -> Callable[..., Any]:
+    """A method under its old name, which warns and calls the one of the new name."""
+
+    def forward(self: Any, *args: Any, **arguments: Any) -> Any:
+        warn_renamed("the method", old, new)
+        return getattr(self, new)(*args, **arguments)
+
+    forward.__name__, forward.__doc__ = old, f"The old name of `{new}`."
+    return forward
 
 
 def renamed_keys(kind: str, table: Mapping[str, Any]) -> dict[str, Any]:

@@ -197,7 +197,9 @@ def test_the_question_ends_where_theirs_does(write):
         assert list(places(encoding, "question")) == theirs[0].nonzero().flatten().tolist()
     with pytest.raises(InvalidRequest, match="one text alone was given"):
         places(model.tokenizer.encode(QUESTION), "question")
-    with pytest.raises(InvalidRequest, match="global_tokens is 'all'; it can be none, first, question"):
+    with pytest.raises(
+        InvalidRequest, match="global_tokens is 'all'; it can be 'none', 'first' or 'question'"
+    ):
         model.embed(QUESTION, pooling="mean", global_tokens="all")
 
 
@@ -224,7 +226,7 @@ def test_embeddings_are_made_with_the_first_token_global_or_as_the_caller_says(w
 def test_states_of_ids_take_places(write):
     folder, theirs = write("LongformerModel")
     model, ids = load(folder, dtype="float64"), [0, 5, 9, 6, 7, 2]
-    (found,) = model.hidden_ids([ids], global_tokens=[[2, 3]])
+    (found,) = model.hidden_states([ids], global_tokens=[[2, 3]])
     mask = torch.tensor([[0, 0, 1, 1, 0, 0]])
     with torch.inference_mode(), Exact():
         out = theirs.double()(input_ids=torch.tensor([ids]), global_attention_mask=mask)

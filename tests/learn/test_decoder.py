@@ -226,8 +226,8 @@ def test_fill_predicts_through_the_decoder(tmp_path):
     model = unmask.load(tmp_path, dtype="float64")
     text = "w3 [MASK] w7 w9 [MASK] w2"
     filled = model.fill(text, top_k=3)
-    (encoding,) = model.encode([text])
-    encoder = model.encoder
+    (encoding,) = model.tokenize([text])
+    encoder = model.trainable_encoder()
     batch = PackedBatch.of_ids([encoding.ids])
     with torch.no_grad():
         logits = encoder.logits("enhanced", dense_states(encoder, batch), batch.layout)

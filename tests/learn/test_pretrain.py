@@ -58,7 +58,7 @@ def test_a_run_learns_and_leaves_a_model_that_loads(place):
     }
     assert result.held_out["masked/loss"] < losses[0] - 0.5
     # What is shipped is the average, rounded as the weights are.
-    state = unmask.load(result.folder, dtype="bfloat16").encoder.state_dict()
+    state = unmask.load(result.folder, dtype="bfloat16").trainable_encoder().state_dict()
     averages = last_tensors(out)
     for name, tensor in state.items():
         assert torch.equal(tensor, averages[f"averages.encoder.{name}"].to(torch.bfloat16)), name

@@ -238,7 +238,7 @@ def test_the_phases_of_modernbert_follow_one_another(place):
     thetas, limits, words = [], [], []
     for phase in (1, 2, 3):
         result = pretrain(shrunk(f"modernbert/small-{phase}.toml", place))
-        made = unmask.load(result.folder).encoder
+        made = unmask.load(result.folder).trainable_encoder()
         spec = made.spec
         mixer = spec.layers[0].mixer
         assert isinstance(mixer, SoftmaxAttention)

@@ -58,8 +58,8 @@ def test_starting_from_the_model_of_a_run(place):
     }
     pretrain(write_run(place, steps=2, **second), watcher=heard)
     one, two = (unmask.load(place / name / "model") for name in ("first", "second"))
-    theirs = two.encoder.state_dict()
-    for name, tensor in one.encoder.state_dict().items():
+    theirs = two.trainable_encoder().state_dict()
+    for name, tensor in one.trainable_encoder().state_dict().items():
         torch.testing.assert_close(theirs[name], tensor, rtol=0, atol=1e-9)
     assert thetas(one) == {160_000.0, 10_000.0}
     assert thetas(two) == {80_000.0}
@@ -72,7 +72,7 @@ def test_starting_from_the_model_of_a_run(place):
     save_file(tensors, weights)
     pretrain(write_run(place, steps=3, **second))
     theirs = unmask.load(place / "second/model").encoder.state_dict()
-    for name, tensor in one.encoder.state_dict().items():
+    for name, tensor in one.trainable_encoder().state_dict().items():
         torch.testing.assert_close(theirs[name], tensor, rtol=0, atol=1e-9)
 
 
@@ -129,7 +129,7 @@ def test_the_dtype_of_the_export(kind, averaging, place, monkeypatch):
     result = pretrain(write_run(place, steps=3, **settings, export_dtype=kind))
     stored = load_file(result.folder / "model.safetensors")
     assert {tensor.dtype for tensor in stored.values()} == {getattr(torch, kind)}
-    loaded = dict(unmask.load(result.folder, dtype="float32").encoder.named_parameters())
+    loaded = dict(unmask.load(result.folder, dtype="float32").trainable_encoder().named_parameters())
     assert loaded.keys() == wanted.keys()
     for name, tensor in loaded.items():
         assert wanted[name].dtype == torch.float32

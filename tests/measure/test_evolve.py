@@ -491,12 +491,14 @@ def test_original_scores_against_one_sentence_at_a_time(finished):
     texts = ["The river sees the bank.", "The king.", "The the stone child finds bird likes."]
     scores = original_scores(model, texts)
     for text, score in zip(texts, scores, strict=True):
-        (encoding,) = model.encode([text])
+        (encoding,) = model.tokenize([text])
         from unmask.text import PackedBatch
 
         batch = PackedBatch.of_ids([encoding.ids])
         with torch.no_grad():
-            logits = model.runner.logits("replaced", model.runner.encode(batch), batch.layout)[:, 0].double()
+            logits = model.encoder.logits("replaced", model.encoder.encode(batch), batch.layout)[
+                :, 0
+            ].double()
         original = 1 / (1 + np.exp(logits.numpy()))
         assert score == pytest.approx(np.log(original[1:-1]).mean(), rel=1e-5)
 

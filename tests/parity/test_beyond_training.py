@@ -57,9 +57,9 @@ def test_relative_positions_run_and_say_so(name, tmp_path):
     assert model.max_tokens is None
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        model.hidden(["w1 w2"])
+        model.hidden_states(["w1 w2"])
     with pytest.warns(BeyondTraining, match="14 tokens and the model was trained on at most 8"):
-        (states,) = model.hidden([LONG])
+        (states,) = model.hidden_states([LONG])
     assert states.shape == (14, 16)
     assert np.isfinite(states.numpy()).all()
 
@@ -68,6 +68,6 @@ def test_relative_positions_run_and_say_so(name, tmp_path):
 def test_learned_positions_refuse_in_one_sentence(name, tmp_path):
     model = written(name, LEARNED[name], tmp_path)
     with pytest.raises(unmask.UnmaskError, match="14 tokens and the model reads at most 8"):
-        model.hidden([LONG])
-    (states,) = model.hidden([LONG], too_long="cut")
+        model.hidden_states([LONG])
+    (states,) = model.hidden_states([LONG], truncation="end")
     assert states.shape == (TRAINED, 16)

@@ -96,9 +96,9 @@ def test_reference_kernel_gives_the_same_embeddings(model):
 
 def test_hidden_states(model):
     texts = ["The river bank was muddy.", "short"]
-    last, every = model.hidden(texts), model.hidden(texts, layers="all")
-    encodings = model.encode(texts)
-    again = model.hidden_ids([one.ids.tolist() for one in encodings])
+    last, every = model.hidden_states(texts), model.hidden_states(texts, layers="all")
+    encodings = model.tokenize(texts)
+    again = model.hidden_states([one.ids.tolist() for one in encodings])
     for text, states in enumerate(every):
         assert states.shape == (7, len(encodings[text]), 384)
         np.testing.assert_array_equal(states[-1], last[text])
@@ -111,12 +111,12 @@ def test_hidden_states(model):
     [
         ([[101, 40000]], {}, "a token id is 40000; this model has 0 to 30521"),
         ([[-1]], {}, "a token id is -1"),
-        ([[101]], {"segments": [[2]]}, "a segment is 2; this model has 0 to 1"),
-        ([[101, 102]], {"segments": [[0]]}, "1 segments were given for 2 ids"),
-        ([], {}, "at least one sequence"),
+        ([[101]], {"token_type_ids": [[2]]}, "a token type id is 2; this model has 0 to 1"),
+        ([[101, 102]], {"token_type_ids": [[0]]}, "lengths .1. and the ids .2.; give one"),
+        ([[]], {}, r"sequence 1 of token ids is \[\]; give a list of at least one"),
         ([[101] * 513], {}, "513 tokens.*reaches 512"),
     ],
 )
 def test_ids_outside_the_model(model, ids, options, sentence):
     with pytest.raises(unmask.UnmaskError, match=sentence):
-        model.hidden_ids(ids, **options)
+        model.hidden_states(ids, **options)

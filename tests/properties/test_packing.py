@@ -10,7 +10,7 @@ from tests.support.kernels import CPU_KERNELS
 from tests.support.specs import SPECS, VOCABULARY, global_tokens, random_encoder
 from unmask.errors import InvalidRequest, KernelError
 from unmask.model import heads
-from unmask.model.spec import Blocks, EmbeddingHead, Rotary, SoftmaxAttention, Whole
+from unmask.model.spec import Blocks, PooledVector, Rotary, SoftmaxAttention, Whole
 from unmask.text import PackedBatch, SequenceLayout, passes
 
 KERNEL_NAMES = [kernel.capability.name for kernel in CPU_KERNELS]
@@ -111,13 +111,13 @@ def test_pooling(lengths, seed):
     pieces = [x_TD[layout.rows(s)] for s in range(len(lengths))]
     expected = {
         "mean": torch.stack([p.mean(0) for p in pieces]),
-        "first": torch.stack([p[0] for p in pieces]),
+        "cls": torch.stack([p[0] for p in pieces]),
         "max": torch.stack([p.amax(0) for p in pieces]),
-        "mean_sqrt": torch.stack([p.sum(0) / len(p) ** 0.5 for p in pieces]),
+        "mean_sqrt_len": torch.stack([p.sum(0) / len(p) ** 0.5 for p in pieces]),
     }
     for mode, vectors in expected.items():
         torch.testing.assert_close(heads.pool(x_TD, layout, mode), vectors)
-    both = heads.embed(x_TD, layout, EmbeddingHead(("max", "mean"), unit_length=True))
+    both = heads.embed(x_TD, layout, PooledVector(("max", "mean"), normalize=True))
     joined = torch.cat([expected["max"], expected["mean"]], dim=-1)
     torch.testing.assert_close(both, joined / joined.norm(dim=-1, keepdim=True))
 

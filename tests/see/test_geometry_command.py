@@ -32,7 +32,7 @@ def test_json_holds_what_the_functions_return(tmp_path):
     limit = model.checkpoint.trained_tokens
     kept = " ".join(prose().split()[: report["words"]])
     texts = stretches(kept, lambda one: len(model.tokenizer.encode(one)) <= limit)
-    read = read_texts(model.runner, model.encode(texts))
+    read = read_texts(model.encoder, model.tokenize(texts))
     again = geometry(read.states, special_N=read.special_T, points=300)
     for shown, one in zip(report["layers"], again, strict=True):
         assert shown["n"] == one.n <= 300
@@ -84,6 +84,6 @@ def test_words_of_different_tokenizers_are_lined_up_by_characters(tmp_path):
 
 def test_cka_of_states_of_one_text_needs_no_model_files():
     model = unmask.load("unmask-mini")
-    read = read_texts(model.runner, model.encode([prose(100)]))
+    read = read_texts(model.encoder, model.tokenize([prose(100)]))
     made = cka(read.states)
     assert made.debiased.shape == (7, 7)

@@ -95,7 +95,7 @@ def test_occurrences_that_do_not_differ_have_no_accuracy():
 
 
 def test_minilm_keeps_the_senses_of_bank_apart_and_random_weights_do_not(minilm):
-    report = senses(minilm.runner, minilm.tokenizer, shipped_senses("bank"), permutations=199)
+    report = senses(minilm.encoder, minilm.tokenizer, shipped_senses("bank"), permutations=199)
     assert report.senses == ("money", "river")
     assert min(report.counts) >= 12
     assert report.layers[0].margin_null.p > 0.05  # a word's vector before any attention knows no sentence
@@ -111,7 +111,7 @@ def test_minilm_keeps_the_senses_of_bank_apart_and_random_weights_do_not(minilm)
 @pytest.mark.parametrize("word", ["bank", "bat", "spring"])
 def test_words_dealt_across_sentences_separate_no_senses(minilm, word):
     given = shipped_senses(word).dealt("across")
-    report = senses(minilm.runner, minilm.tokenizer, given, random=False, permutations=199)
+    report = senses(minilm.encoder, minilm.tokenizer, given, random=False, permutations=199)
     assert report.control == "across"
     assert report.random is None
     for one in report.layers[1:]:
@@ -121,7 +121,7 @@ def test_words_dealt_across_sentences_separate_no_senses(minilm, word):
 
 def test_shuffled_labels_separate_no_senses(minilm):
     given = shipped_senses("bank")
-    read = read_texts(minilm.runner, minilm.encode([one.text for one in given.sentences]))
+    read = read_texts(minilm.encoder, minilm.tokenize([one.text for one in given.sentences]))
     rows = [read.tokens_of((i, one.start, one.end)) for i, one in enumerate(given.sentences)]
     labels = np.random.default_rng(3).permutation([one.sense for one in given.sentences]).tolist()
     for one in sense_layers(read.mean_states(rows), labels, permutations=199):
@@ -131,14 +131,14 @@ def test_shuffled_labels_separate_no_senses(minilm):
 
 def test_a_word_is_the_mean_of_its_pieces_wherever_it_stands(minilm):
     texts = ["Unbelievability is rare.", "He said: “unbelievability”."]
-    read = read_texts(minilm.runner, minilm.encode(texts))
+    read = read_texts(minilm.encoder, minilm.tokenize(texts))
     for number, text in enumerate(texts):
         start = text.lower().index("unbelievability")
         rows = read.tokens_of((number, start, start + 15))
         pieces = [read.encodings[number].pieces[row - read.offsets[number]] for row in rows]
         assert "".join(piece.removeprefix("##") for piece in pieces) == "unbelievability"
         assert len(rows) > 1
-        alone = minilm.hidden([text], layers="all")[0].numpy()
+        alone = minilm.hidden_states([text], layers="all")[0].numpy()
         inside = rows - read.offsets[number]
         for layer, vectors in enumerate(read.mean_states([rows])):
             np.testing.assert_allclose(vectors[0], alone[layer, inside].mean(0), atol=1e-5)
@@ -171,11 +171,11 @@ def test_dealt_words_are_the_same_words_and_the_word_stays(how):
 
 
 def test_a_random_twin_is_seeded_and_untrained(minilm):
-    encodings = minilm.encode(["The river bank was muddy."])
-    first, again, other = (read_texts(random_twin(minilm.runner, s), encodings) for s in (0, 0, 1))
+    encodings = minilm.tokenize(["The river bank was muddy."])
+    first, again, other = (read_texts(random_twin(minilm.encoder, s), encodings) for s in (0, 0, 1))
     np.testing.assert_array_equal(first.states[-1], again.states[-1])
     assert not np.allclose(first.states[-1], other.states[-1])
-    assert not np.allclose(first.states[0], read_texts(minilm.runner, encodings).states[0])
+    assert not np.allclose(first.states[0], read_texts(minilm.encoder, encodings).states[0])
 
 
 def test_stretches_leave_no_word_out_and_fit():

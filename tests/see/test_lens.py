@@ -14,6 +14,7 @@ from tests.support.tiny import tiny_bert, write_checkpoint
 from tests.support.tokenizers_built import of_pieces
 from unmask.errors import InvalidRequest
 from unmask.model.decoder import decode_states
+from unmask.model.torch_engine import TorchEngine
 from unmask.see.lens import lens
 from unmask.see.recording import Recording
 from unmask.tasks.fill import fill
@@ -37,8 +38,8 @@ def same_as_fill(found, filled):
 
 def test_every_layer_as_transformers_has_it_and_the_last_as_fill(folder):
     model = unmask.load(folder)
-    (encoding,) = model.encode([TEXT])
-    found = lens(Recording.of(model.runner, encoding), [2, 4], top_k=7)
+    (encoding,) = model.tokenize([TEXT])
+    found = lens(Recording.of(model.encoder, encoding), [2, 4], top_k=7)
     same_as_fill(found, model.fill(TEXT, top_k=7))
     reference = AutoModelForMaskedLM.from_pretrained(folder)
     with torch.no_grad():
@@ -79,7 +80,7 @@ def test_an_enhanced_mask_decoder_reads_the_levels_below_the_last_layer():
     found = lens(recording, [2], top_k=4)
     assert found.by_decoder
     assert found.ids.shape == (1, 2, 4)
-    same_as_fill(found, fill(encoder, tokenizer, encoding, top_k=4))
+    same_as_fill(found, fill(TorchEngine(encoder), tokenizer, [encoding], top_k=4)[0])
     with torch.no_grad():
         state = decode_states(encoder, recording.states[0], recording.batch.layout, torch.tensor([2]))
         p = encoder.logits("enhanced", state, recording.batch.layout).softmax(-1)

@@ -107,7 +107,7 @@ def targets(recording, encoder):
         (Class("tokens", 2, 7), lambda x: encoder.logits("tokens", x, layout)[7, 2], one[7]),
         (Class("sequence", 1), lambda x: encoder.logits("sequence", x, layout)[0, 1], even),
         (Embedding(), lambda x: x.mean(0) @ direction, even),
-        (Embedding(("first",)), lambda x: x[0] @ before[0] / before[0].norm(), one[0]),
+        (Embedding(("cls",)), lambda x: x[0] @ before[0] / before[0].norm(), one[0]),
         (Embedding(token=9), lambda x: x[9] @ before[9] / before[9].norm(), one[9]),
     ]
 
@@ -240,13 +240,15 @@ def test_frozen_weights_and_weights_rewritten_for_inference():
 
 def test_a_loaded_model_hands_out_a_plain_encoder(tmp_path):
     model = unmask.load(write_checkpoint(tmp_path / "tiny", tiny_bert("BertForMaskedLM")))
-    runner = model.runner
-    (encoding,) = model.encode(["the [MASK] bank was muddy"])
+    runner = model.encoder
+    (encoding,) = model.tokenize(["the [MASK] bank was muddy"])
     recording = Recording.of(runner, encoding)
-    found = relevance(recording, Word(2, 7), encoder=model.plain())
-    assert model.runner is runner
+    found = relevance(recording, Word(2, 7), encoder=model.trainable_encoder(replace=False))
+    assert model.encoder is runner
     assert found.values.max() > 0
-    assert all(isinstance(layer.attention.qkv, nn.Linear) for layer in model.plain().layers)
+    assert all(
+        isinstance(layer.attention.qkv, nn.Linear) for layer in model.trainable_encoder(replace=False).layers
+    )
 
 
 def test_what_is_asked_must_be_there():

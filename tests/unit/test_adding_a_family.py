@@ -68,7 +68,7 @@ def test_its_checkpoint_gives_what_the_formulas_give(used):
         weights[here + "feedforward.outer.weight"] = theirs[at + "mlp.down.weight"]
     model = used["model"]
     for text, state in zip(["a light in the dark", "house"], used["states"], strict=True):
-        ids = model.encode([text])[0].ids
+        ids = model.tokenize([text])[0].ids
         expected = plain.encode(model.spec, weights, list(ids), [0] * len(ids), None)[-1]
         np.testing.assert_allclose(np.asarray(state), expected, rtol=0, atol=1e-4)
 

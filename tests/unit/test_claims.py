@@ -154,7 +154,7 @@ def test_every_tensor_of_a_family_has_a_row_and_comes_back_by_it(family):
 
 def assert_outputs_of(reference, folder):
     """The loaded folder gives the hidden states of a `transformers` encoder."""
-    for ids, hidden in zip(IDS, unmask.load(folder).hidden_ids(IDS), strict=True):
+    for ids, hidden in zip(IDS, unmask.load(folder).hidden_states(IDS), strict=True):
         with torch.no_grad():
             wanted = reference(torch.tensor([ids])).last_hidden_state[0]
         torch.testing.assert_close(hidden, wanted, rtol=0, atol=2e-5)
@@ -232,7 +232,7 @@ def test_weights_stored_in_another_format_are_converted(stored, tiny_copy, tiny_
     change_tensors(tiny_copy, lambda tensors: tensors.update({n: t.to(stored) for n, t in tensors.items()}))
     model = unmask.load(tiny_copy)
     assert model.dtype == "float32"
-    for name, tensor in their_tensors(model.encoder, BERT).items():
+    for name, tensor in their_tensors(model.trainable_encoder(), BERT).items():
         assert torch.equal(tensor, wanted[name]), name
 
 

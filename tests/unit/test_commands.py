@@ -70,7 +70,7 @@ def test_inspect_accounts_for_every_tensor(with_heads):
         stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no dict
     assert {t["name"]: t["shape"] for t in found["tensors"]} == {n: list(t.shape) for n, t in stored.items()}
     assert {t["dtype"] for t in found["tensors"]} == {"F32", "I64"}
-    ours = set(unmask.load(with_heads).encoder.state_dict())
+    ours = set(unmask.load(with_heads).trainable_encoder().state_dict())
     assert {t["ours"] for t in found["tensors"] if t["ours"]} == ours
     for tensor in found["tensors"]:
         assert (tensor["ours"] is None) == bool(tensor["reason"]), tensor
@@ -88,7 +88,14 @@ def test_inspect_says_what_it_is(with_heads):
     }
     model = tiny_bert("BertForPreTraining")
     assert found["parameter_count"] == sum(parameter.numel() for parameter in model.parameters())
-    assert found["head"] == {"kind": "EmbeddingHead", "pooling": ["mean"], "unit_length": True}
+    assert found["head"] == {
+        "kind": "PooledVector",
+        "pooling": ["mean"],
+        "normalize": True,
+        "projections": [],
+        "dimensions": None,
+        "prompts": [],
+    }
     assert found["head_missing"] is None
     assert f"WordPiece, {len(VOCABULARY)} pieces" in found["tokenizer"]
     spec = found["spec"]

@@ -81,7 +81,7 @@ def test_the_copy_gives_the_outputs_of_transformers(save, state, folder, out):
 
     model = unmask.load(out)
     reference = tiny_bert()
-    for ids, hidden in zip(IDS, model.hidden_ids(IDS), strict=True):
+    for ids, hidden in zip(IDS, model.hidden_states(IDS), strict=True):
         with torch.no_grad():
             wanted = reference(torch.tensor([ids])).last_hidden_state[0]
         torch.testing.assert_close(hidden, wanted, rtol=0, atol=2e-5)
@@ -269,7 +269,7 @@ def test_an_empty_folder_is_filled(state, folder, out):
     save_plain(state, folder)
     out.mkdir()
     assert run_here("convert", folder, out).code == 0
-    assert unmask.load(out).hidden_ids(IDS)[0].shape == (4, 30)
+    assert unmask.load(out).hidden_states(IDS)[0].shape == (4, 30)
 
 
 def test_there_must_be_a_folder(out, tmp_path):

@@ -84,7 +84,7 @@ def test_json_lines_say_where_each_text_stood(
     run_here("embed", lines, "-m", tiny_folder, "-o", tmp_path / "rows.jsonl")
     content = (tmp_path / "rows.jsonl").read_text()
     assert_close(embeddings_of(content), expected)
-    lengths = [len(encoding) for encoding in tiny_model.encode(TEXTS)]
+    lengths = [len(encoding) for encoding in tiny_model.tokenize(TEXTS)]
     assert [{key: row[key] for key in row if key != "embedding"} for row in rows_of(content)] == [
         {"source": str(lines), "line": number, "tokens": length, "total_tokens": length}
         for number, length in enumerate(lengths, start=1)
@@ -134,7 +134,7 @@ def test_a_text_too_long_is_cut_only_when_asked_and_both_numbers_are_told(tiny_f
     assert summary["cut"] == [{"source": "<stdin>", "line": 2, "total_tokens": 42, "kept_tokens": LIMIT}]
     row = rows_of(out.read_text())[1]
     assert (row["tokens"], row["total_tokens"]) == (LIMIT, 42)
-    assert_close(embeddings_of(out.read_text()), tiny_model.embed(["the", long, "river"], too_long="cut"))
+    assert_close(embeddings_of(out.read_text()), tiny_model.embed(["the", long, "river"], truncation="end"))
     human = run_here(*arguments, stdin=stdin).out
     assert f"cut to {LIMIT} tokens" in human
     assert "line 2 of <stdin>, had 42" in human
@@ -143,9 +143,9 @@ def test_a_text_too_long_is_cut_only_when_asked_and_both_numbers_are_told(tiny_f
 @pytest.mark.parametrize(
     ("options", "settings"),
     [
-        (["--pooling", "first"], {"pooling": "first"}),
-        (["--pooling", "max", "--no-unit-length"], {"pooling": "max", "unit_length": False}),
-        (["--no-unit-length"], {"unit_length": False}),
+        (["--pooling", "cls"], {"pooling": "cls"}),
+        (["--pooling", "max", "--no-unit-length"], {"pooling": "max", "normalize": False}),
+        (["--no-unit-length"], {"normalize": False}),
     ],
 )
 def test_pooling_options(options, settings, tiny_folder, tiny_model, lines, tmp_path):
@@ -162,7 +162,7 @@ def test_the_summary(tiny_folder, tiny_model, lines, tmp_path):
         "revision": None,
         "texts": ROWS,
         "resumed_texts": 0,
-        "tokens": sum(map(len, tiny_model.encode(TEXTS))),
+        "tokens": sum(map(len, tiny_model.tokenize(TEXTS))),
         "width": tiny_model.width,
         "cut": [],
         "output": str(out),

@@ -96,15 +96,16 @@ def test_the_default_model_embeds_as_the_plain_one(dtype):
     expected = unmask.load("default", dtype="float64").embed(TEXTS)
     cosines = (found * expected).sum(1)
     assert cosines.min() > {"float32": 1 - 1e-6, "bfloat16": 0.999, "int8": 0.96}[dtype]
-    assert model.runner is not model.encoder
+    running = model.encoder
+    assert running is not model.trainable_encoder()
 
 
 def test_the_plain_encoder_takes_over_once_it_is_asked_for():
     model = unmask.load("default")
-    assert any(isinstance(module, PackedLinear) for module in model.runner.modules())
+    assert any(isinstance(module, PackedLinear) for module in model.encoder.modules())
     before = model.embed(TEXTS)
-    plain = model.encoder
-    assert model.runner is plain is model.encoder
+    plain = model.trainable_encoder()
+    assert model.encoder is plain is model.trainable_encoder()
     np.testing.assert_allclose(model.embed(TEXTS), before, rtol=0, atol=1e-6)
     with torch.no_grad():
         plain.embedding.words.weight.mul_(1.5).add_(0.1 * torch.randn_like(plain.embedding.words.weight))
@@ -126,14 +127,14 @@ def test_weights_that_changed_on_disk_are_not_mixed_with_those_that_run(tmp_path
     os.replace(tmp_path / "other" / "model.safetensors", tmp_path / "model" / "model.safetensors")
     assert model.embed(TEXTS).shape == (4, 384)
     with pytest.raises(CorruptCheckpoint, match="have changed on disk"):
-        model.encoder  # noqa: B018
+        model.trainable_encoder()
 
 
 def test_types_without_a_fast_path_run_plainly(monkeypatch):
     model = unmask.load("default", dtype="float64")
-    assert model.runner is model.encoder
+    assert model.encoder is model.trainable_encoder()
     monkeypatch.setattr(linear, "onednn_takes", lambda dtype: False)
-    assert unmask.load("default").runner.spec == model.spec
+    assert unmask.load("default").encoder.spec == model.spec
     with pytest.raises(InvalidRequest, match=r"dtype is int8, and this torch was built without oneDNN; take"):
         unmask.load("default", dtype="int8")
     assert "runs on cpu, not on cuda" in (why_not("float32", "cuda") or "")

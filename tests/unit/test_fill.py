@@ -21,7 +21,7 @@ def folder(tmp_path_factory):
 def test_probabilities_are_those_of_transformers(folder):
     model = unmask.load(folder)
     filled = model.fill(TEXT, top_k=7)
-    (encoding,) = model.encode([TEXT])
+    (encoding,) = model.tokenize([TEXT])
     with torch.inference_mode():
         logits = AutoModelForMaskedLM.from_pretrained(folder)(torch.tensor(encoding.ids[None])).logits[0]
     assert [mask.token for mask in filled] == [2, 4]

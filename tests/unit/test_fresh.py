@@ -116,7 +116,7 @@ def test_transformers_reads_what_is_saved(config, places, tmp_path):
     with torch.inference_mode():
         x_TD = encoder.encode(batch)
         torch.testing.assert_close(build(model.checkpoint).encode(batch), x_TD, rtol=1e-5, atol=1e-6)
-        torch.testing.assert_close(model.runner.encode(batch), x_TD, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(model.encoder.encode(batch), x_TD, rtol=1e-4, atol=1e-5)
 
         theirs, report = getattr(transformers, config["architectures"][0]).from_pretrained(
             tmp_path / "saved", output_loading_info=True

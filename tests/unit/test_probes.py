@@ -40,12 +40,12 @@ def reference(folder):
 
 
 def sentences_of(model, texts=TEXTS):
-    return [scoring.Sentence(one.ids, ~one.special) for one in model.encode(texts)]
+    return [scoring.Sentence(one.ids, ~one.special) for one in model.tokenize(texts)]
 
 
 def naive(model, reference, text, *, within_word=False):
     """log p of each token and whether it is the likeliest, one run of `transformers` for each."""
-    (encoding,) = model.encode([text])
+    (encoding,) = model.tokenize([text])
     found, first = [], []
     for place in range(1, len(encoding) - 1):
         ids = torch.tensor(encoding.ids)[None].clone()
@@ -83,7 +83,7 @@ def test_the_ways_to_score_differ_where_words_have_several_pieces(exact):
         for s in ("original", "within_word")
     ]
     differs = [not np.allclose(one.log_p_M, other.log_p_M) for one, other in zip(*ways, strict=True)]
-    assert differs == [any(p.startswith("##") for p in e.pieces) for e in exact.encode(TEXTS)]
+    assert differs == [any(p.startswith("##") for p in e.pieces) for e in exact.tokenize(TEXTS)]
     assert set(differs) == {True, False}
 
 
@@ -117,7 +117,7 @@ def test_a_text_in_parts_is_scored_as_in_one(exact, monkeypatch):
 
 def test_a_model_that_gives_no_number_is_refused(folder):
     broken = unmask.load(folder, dtype="float64")
-    broken.encoder.heads["masked"].bias.data[3] = math.nan
+    broken.trainable_encoder().heads["masked"].bias.data[3] = math.nan
     with pytest.raises(NonFiniteResult, match="not finite"):
         scoring.pseudo_log_likelihoods(broken, sentences_of(broken))
 
@@ -230,7 +230,7 @@ def test_windows_hold_every_token_and_character_once(exact):
     lines = ["the river bank, xyz", "Á muddy  text!", "a", "the bank was muddy"]
     made = windows.windows(exact, [lines, ["another text"]], tokens=7)
     scored = [window.ids_N[window.scored_N].tolist() for window in made]
-    inner = [one.ids[~one.special].tolist() for one in exact.encode([*lines, "another text"])]
+    inner = [one.ids[~one.special].tolist() for one in exact.tokenize([*lines, "another text"])]
     assert [*chain(*scored)] == [*chain(*inner)]
     assert [len(one) for one in scored[:-2]] == [5] * (len(scored) - 2)
     assert scored[-1] == inner[-1]  # no window reaches from one document into the next
@@ -474,7 +474,7 @@ def test_states_are_those_of_first_tokens(folder, exact):
     reference = AutoModel.from_pretrained(folder, add_pooling_layer=False).double().eval()
     expected = []
     for words in (("the", "muddy", "xyz", "bank"), ("abc",), ("a",)):
-        (encoding,) = exact.encode([" ".join(words)])
+        (encoding,) = exact.tokenize([" ".join(words)])
         firsts = [i for i in range(1, len(encoding) - 1) if not encoding.pieces[i].startswith("##")]
         with torch.no_grad():
             every = reference(torch.tensor(encoding.ids)[None], output_hidden_states=True).hidden_states

@@ -14,17 +14,25 @@ from unmask import errors
 def test_public_names():
     assert unmask.__all__ == [
         "AttentionView",
-        "EmbeddingHead",
+        "CheckpointOutput",
         "Encoder",
         "EncoderSpec",
         "Encoding",
+        "Engine",
+        "Logits",
         "Model",
         "PackedBatch",
+        "PooledVector",
         "SequenceLayout",
         "Tokenizer",
         "UnmaskError",
+        "errors",
+        "evaluate",
         "explore",
+        "families",
         "load",
+        "save",
+        "see",
     ]
     for name in unmask.__all__:
         assert getattr(unmask, name).__doc__, name

@@ -32,8 +32,8 @@ def test_shards_hold_every_tensor_once_within_the_limit(tiny_model, tmp_path):
     theirs = AutoModel.from_pretrained(tmp_path / "parts").state_dict()
     for name, tensor in AutoModel.from_pretrained(tmp_path / "whole").state_dict().items():
         assert torch.equal(theirs[name], tensor)
-    for name, tensor in tiny_model.encoder.state_dict().items():
-        assert torch.equal(again.encoder.state_dict()[name], tensor)
+    for name, tensor in tiny_model.trainable_encoder(replace=False).state_dict().items():
+        assert torch.equal(again.trainable_encoder().state_dict()[name], tensor)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64"])
@@ -42,8 +42,8 @@ def test_convert_to_another_number_format(dtype, tiny_folder, tiny_model, tmp_pa
     stored = load_file(tmp_path / "new" / "model.safetensors")
     assert {tensor.dtype for tensor in stored.values()} == {getattr(torch, dtype)}
     assert json.loads((tmp_path / "new" / "config.json").read_text())["dtype"] == dtype
-    back = unmask.load(tmp_path / "new", dtype=dtype).encoder.state_dict()
-    for name, tensor in tiny_model.encoder.state_dict().items():
+    back = unmask.load(tmp_path / "new", dtype=dtype).trainable_encoder().state_dict()
+    for name, tensor in tiny_model.trainable_encoder(replace=False).state_dict().items():
         assert torch.equal(back[name], tensor.to(getattr(torch, dtype)))
 
 

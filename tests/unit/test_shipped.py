@@ -56,7 +56,7 @@ def test_transformers_reads_it_and_agrees():
     with torch.no_grad():
         wanted = theirs(**ids).logits[0]
     ours = unmask.load("unmask-mini")
-    (encoding,) = ours.encode([TEXT])
+    (encoding,) = ours.tokenize([TEXT])
     assert encoding.ids.tolist() == ids["input_ids"][0].tolist()
     masked = int(np.flatnonzero(encoding.ids == ours.tokenizer.mask_id)[0])
     best = wanted[masked].softmax(-1).topk(5)

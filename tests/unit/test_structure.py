@@ -11,10 +11,12 @@ import unmask
 ROOT = Path(unmask.__file__).parent
 
 FLOORS = (
-    {"errors", "axes", "deprecation", "optional", "files", "resume", "settings"},
+    {"errors", "axes", "arguments", "deprecation", "optional", "files", "resume", "settings"},
     {"text"},
     {"model"},
     {"tasks", "learn", "see"},
+    {"loaded_encoder"},
+    {"loaded_model"},
     {"loaded"},
     {"search", "measure"},
     {"serve", "explorer"},
@@ -25,11 +27,12 @@ FLOORS = (
 
 MODEL_FLOORS = (
     {"spec", "tap"},
-    {"families", "kernels"},
+    {"families", "kernels", "engine"},
     {"layers"},
     {"heads"},
     {"encoder", "elmo"},
     {"fast", "compiled", "trained_linear", "decoder"},
+    {"torch_engine"},
     {"weights"},
 )
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from unmask.arguments import Truncation
 from unmask.cli.embed_rows import RowFormat, fingerprint, format_of
 from unmask.cli.input import STANDARD_INPUT, standard_input
 from unmask.cli.options import (
@@ -24,7 +25,7 @@ from unmask.cli.options import (
 )
 from unmask.cli.output import print_json, progress
 from unmask.errors import EmptyText, InvalidRequest, InvalidText
-from unmask.model.spec import EmbeddingHead, PoolingMode
+from unmask.model.spec import PooledVector, PoolingMode
 from unmask.resume import ResumableFile
 from unmask.tasks import Progress
 from unmask.text import Blank, Encoding, Line, TooLong, read_lines
@@ -116,7 +117,7 @@ def embed(
 
     loaded = load(model, dtype=dtype, revision=revision, kernel=kernel, compat=compat)
     head = loaded.embedding_head(pooling, unit_length)
-    width = loaded.width * len(head.pooling)
+    width = head.width(loaded.spec)
     tokens, cut = _check(loaded, lines, too_long)
     start = time.perf_counter()
     with ExitStack() as stack:
@@ -161,7 +162,7 @@ def embed(
 
 def _rows(
     loaded: "Model",
-    head: EmbeddingHead,
+    head: PooledVector,
     lines: list[Line],
     *,
     begin: int,
@@ -202,7 +203,8 @@ def _read(name: str, field: str | None, blank: Blank) -> Iterator[Line]:
 
 
 def _encode(loaded: "Model", lines: list[Line], too_long: TooLong) -> list[Encoding]:
-    return loaded.encode([line.text for line in lines], too_long=too_long, name=partial(_name, lines))
+    truncation: Truncation = "end" if too_long == "cut" else "error"
+    return loaded.tokenize([line.text for line in lines], truncation=truncation, name=partial(_name, lines))
 
 
 def _check(loaded: "Model", lines: list[Line], too_long: TooLong) -> tuple[int, list[CutText]]:

@@ -33,7 +33,7 @@ def fill(
     from unmask.loaded import load
 
     loaded = load(model, dtype=dtype, revision=revision, compat=compat)
-    filled = loaded.fill(text, top_k=top, too_long=too_long)
+    filled = loaded.fill(text, top_k=top, truncation="end" if too_long == "cut" else "error")
     if json:
         print_json({"model": loaded.name, "revision": loaded.revision, "text": text, "masks": filled})
         return

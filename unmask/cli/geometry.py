@@ -60,7 +60,7 @@ def geometry(
         )
         twin = None
         if random:
-            twin_states = read_texts(random_twin(loaded.runner, seed), read[0].encodings).states
+            twin_states = read_texts(random_twin(loaded.encoder, seed), read[0].encodings).states
             twin = measure(twin_states, special_N=mask, points=points, seed=seed, shuffled=False)
     left += len(words) - used
     found = GeometryReport(loaded.name, loaded.revision, used, left, special, seed, layers, twin)
@@ -110,7 +110,7 @@ def _read(models: "tuple[Model, ...]", words: list[str], points: int) -> "tuple[
             break
         chosen.append(stretch)
         count += tokens(models[0], stretch) if len(models) == 1 else len(stretch.split())
-    read = [read_texts(model.runner, model.encode(chosen)) for model in models]
+    read = [read_texts(model.encoder, model.tokenize(chosen)) for model in models]
     return read, sum(len(stretch.split()) for stretch in chosen)
 
 

@@ -106,7 +106,7 @@ def look(
     if head is not None and layer is None:
         raise InvalidRequest(f"--head {head} was given without --layer; name both")
     loaded = load(model, dtype=dtype, revision=revision, compat=compat)
-    view = loaded.attention(text, pair, too_long=too_long)
+    view = loaded.attention(text, pair, truncation="end" if too_long == "cut" else "error")
     if layer is not None:
         view.probabilities(layer, head or 0, slice(0, 0))  # refuses a layer that is not there
     edges = () if layer is None or head is None else _edges(view, layer, head, top)

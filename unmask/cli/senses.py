@@ -46,7 +46,7 @@ def senses(
     loaded = load(model, dtype=dtype, revision=revision, compat=compat)
     with progress("Reading sentences", 0) as report:
         found = measure(
-            loaded.runner,
+            loaded.encoder,
             loaded.tokenizer,
             given,
             max_tokens=loaded.max_tokens,

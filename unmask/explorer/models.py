@@ -56,7 +56,7 @@ class Place:
     def plain(self) -> Encoder:
         """The model in modules that give gradients; read when first asked for, and kept."""
         if self._plain is None:
-            self._plain = self.need().plain()
+            self._plain = self.need().trainable_encoder(replace=False)
         return self._plain
 
 

@@ -173,7 +173,7 @@ class Reading:
     def _work(self, watch: Watch) -> None:
         try:
             if self._view is None:
-                self._view = AttentionView(self.model.runner, self.encoding, watch=watch)
+                self._view = AttentionView(self.model.encoder, self.encoding, watch=watch)
         finally:
             self._settled.set()
         self._atlas = self._view.open_atlas(maps=self._maps)

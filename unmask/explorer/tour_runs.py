@@ -107,7 +107,7 @@ def handshake(models: Sequence[Model], text: str, asked: Asked) -> list[Experime
     """One head's way from products to shares."""
     chosen = choose(models, softmax, MINI)
     encoding = chosen.read(text)
-    heard = story.listen(chosen.model.runner, encoding)
+    heard = story.listen(chosen.model.encoder, encoding)
     found = story.handshake(heard, *_head(heard, asked))
     return [_experiment("handshake", chosen, encoding, handshake=found)]
 
@@ -116,7 +116,7 @@ def scaling(models: Sequence[Model], text: str, asked: Asked) -> list[Experiment
     """Variance and entropy, of random vectors and of a trained encoder."""
     chosen = choose(models, softmax, MINI)
     encoding = chosen.read(text)
-    trained = story.trained_products(story.listen(chosen.model.runner, encoding))
+    trained = story.trained_products(story.listen(chosen.model.encoder, encoding))
     return [_experiment("scaling", chosen, encoding, random=story.random_products(), trained=trained)]
 
 
@@ -128,7 +128,7 @@ def order(models: Sequence[Model], text: str, asked: Asked) -> list[Experiment]:
         ("with", choose(models, lambda spec: not story.is_unordered(spec), MINI)),
     ):
         encoding = chosen.read(text)
-        shuffled = story.shuffled(chosen.model.runner, encoding)
+        shuffled = story.shuffled(chosen.model.encoder, encoding)
         found.append(_experiment(name, chosen, encoding, shuffled=shuffled))
     return found
 
@@ -138,7 +138,7 @@ def positions(models: Sequence[Model], text: str, asked: Asked) -> list[Experime
     found = []
     for name, has, shipped in POSITION_DESIGNS:
         chosen = choose(models, has, shipped)
-        encoding, encoder = chosen.read(text), chosen.model.runner
+        encoding, encoder = chosen.read(text), chosen.model.encoder
         values: dict[str, Any] = {}
         if name == "learned":
             values["table"] = story.position_table(encoder)
@@ -186,7 +186,7 @@ def reach(models: Sequence[Model], text: str, asked: Asked) -> list[Experiment]:
         replacement = None if mask is None else tokenizer.token_to_id(mask)
         target = _token(encoding, asked)
         effect = story.reach_and_effect(
-            chosen.model.runner, encoding, target, 0 if replacement is None else replacement, marked
+            chosen.model.encoder, encoding, target, 0 if replacement is None else replacement, marked
         )
         found.append(_experiment(name, chosen, encoding, reach=effect))
     return found
@@ -200,13 +200,13 @@ def blur(models: Sequence[Model], text: str, asked: Asked) -> list[Experiment]:
         MINI,
     )
     encoding = chosen.read(text)
-    heard = story.listen(chosen.model.runner, encoding)
+    heard = story.listen(chosen.model.encoder, encoding)
     layers = followed_by_features(chosen.model.spec, len(encoding))
     blurred = _experiment("features", chosen, encoding, blur=story.blur(heard, *_head(heard, asked, layers)))
     pair = {}
     for name in ("design/linear", "design/learned"):
         trained = always(name)
-        pair[name] = story.evenness(story.listen(trained.model.runner, trained.read(text)))
+        pair[name] = story.evenness(story.listen(trained.model.encoder, trained.read(text)))
     linear = always("design/linear")
     return [blurred, _experiment("trained", linear, linear.read(text), evenness=pair)]
 
@@ -215,7 +215,7 @@ def tiles(models: Sequence[Model], text: str, asked: Asked) -> list[Experiment]:
     """One head in tiles."""
     chosen = choose(models, softmax, MINI)
     encoding = chosen.read(text)
-    heard = story.listen(chosen.model.runner, encoding)
+    heard = story.listen(chosen.model.encoder, encoding)
     layer, head = _head(heard, asked)
     query = _token(encoding, asked)
     tiled = story.tiled(heard, layer, head, query)
@@ -231,7 +231,7 @@ def layers(models: Sequence[Model], text: str, asked: Asked) -> list[Experiment]
         ("large", choose(models, alternating, MINI)),
     ):
         encoding = chosen.read(text)
-        heard = story.listen(chosen.model.runner, encoding)
+        heard = story.listen(chosen.model.encoder, encoding)
         found.append(_experiment(name, chosen, encoding, alternation=story.alternation(heard)))
     return found
 
@@ -240,7 +240,7 @@ def sinks(models: Sequence[Model], text: str, asked: Asked) -> list[Experiment]:
     """The strongest sink, and the text without it."""
     chosen = choose(models, softmax, MINI)
     encoding = chosen.read(text)
-    found = story.sinks(story.listen(chosen.model.runner, encoding))
+    found = story.sinks(story.listen(chosen.model.encoder, encoding))
     return [_experiment("sinks", chosen, encoding, sinks=found)]
 
 
@@ -248,5 +248,5 @@ def collapse(models: Sequence[Model], text: str, asked: Asked) -> list[Experimen
     """How alike a text's states become."""
     chosen = choose(models, softmax, MINI)
     encoding = chosen.read(text)
-    found = story.collapse(story.listen(chosen.model.runner, encoding))
+    found = story.collapse(story.listen(chosen.model.encoder, encoding))
     return [_experiment("collapse", chosen, encoding, collapse=found)]

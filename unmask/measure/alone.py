@@ -13,7 +13,7 @@ from pathlib import Path
 from unmask.measure.bench.workloads import Workload
 from unmask.measure.memory import peak_extra_bytes
 from unmask.measure.peers import Source, by_name
-from unmask.model.spec import EmbeddingHead
+from unmask.model.spec import PooledVector
 
 TIMEOUT_SECONDS = 1800
 
@@ -50,7 +50,7 @@ def main() -> None:
     request = json.loads(sys.argv[1])
     torch.set_num_threads(request["threads"])
     given = request["source"]
-    head = EmbeddingHead(tuple(given["head"]["pooling"]), given["head"]["unit_length"])
+    head = PooledVector(tuple(given["head"]["pooling"]), given["head"]["normalize"])
     source = Source(Path(given["folder"]), head, given["max_tokens"], Path(given["work"]), given["device"])
     engine = by_name(request["engine"]).load(source)
     workload = Workload.read(Path(request["workload"]))

@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from unmask.errors import InvalidRequest
 from unmask.model.encoder import Encoder
 from unmask.model.families import Family, find_shape
-from unmask.model.spec import EmbeddingHead, EncoderSpec
+from unmask.model.spec import EncoderSpec, PooledVector
 from unmask.model.weights import Source, find, read_checkpoint
 from unmask.model.weights.build import parameter_count
 from unmask.model.weights.embedding_head import to_json, write_head
@@ -59,7 +59,7 @@ class Subject:
 
     record: Measured
     folder: Path
-    head: EmbeddingHead
+    head: PooledVector
     """How texts become embeddings: as the checkpoint says, else the mean of the last states."""
 
 
@@ -137,7 +137,7 @@ def write_random(folder: Path, family: Family, spec: EncoderSpec, seed: int) -> 
         "config.json": to_json({**family.write(spec), "dtype": "float32"}),
         "tokenizer.json": built.files["tokenizer.json"],
         "tokenizer_config.json": to_json(settings),
-        **write_head(EmbeddingHead(), spec.width, spec.max_tokens),
+        **write_head(PooledVector(), spec.width, spec.max_tokens),
     }
     for name, content in files.items():
         path = folder / name
@@ -187,5 +187,5 @@ def _described(folder: Path, name: str, revision: str | None, *, random_weights:
         parameter_count=parameter_count(spec),
         max_tokens=checkpoint.max_tokens,
     )
-    head = EmbeddingHead() if isinstance(checkpoint.head, str) else checkpoint.head
+    head = checkpoint.head if isinstance(checkpoint.head, PooledVector) else PooledVector()
     return Subject(record, folder, head)

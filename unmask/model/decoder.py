@@ -18,6 +18,7 @@ from torch import Tensor
 
 from unmask.errors import InvalidRequest
 from unmask.model.encoder import Encoder
+from unmask.model.engine import masked_lm_role
 from unmask.model.layers import AttentionPlan, Block, SoftmaxMixer
 from unmask.model.layers.rotary import Rotation
 from unmask.model.spec import EncoderSpec, MaskedLM, SoftmaxAttention, WindowAndGlobals
@@ -104,14 +105,7 @@ def word_role(encoder: Encoder, name: str = "the model") -> str:
     Raises:
         InvalidRequest: the encoder has neither.
     """
-    role = next((role for role in ("masked", "enhanced") if role in encoder.heads), None)
-    if role is None:
-        has = ", ".join(encoder.heads) or "none"
-        raise InvalidRequest(
-            f"{name} cannot predict masked words: its checkpoint holds no masked-LM head (heads: {has}); "
-            "take a checkpoint that was saved with one"
-        )
-    return role
+    return masked_lm_role(encoder.spec, name)
 
 
 def predicts_by_decoder(encoder: Encoder, role: str) -> bool:

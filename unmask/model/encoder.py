@@ -145,11 +145,13 @@ class Encoder(nn.Module):
             case "pooler":
                 assert self.pooler is not None
                 state = self.pooler(x_TD, layout)
-            case "first" | "mean" as mode:
-                state = pool(x_TD, layout, mode)
+            case "first":
+                state = pool(x_TD, layout, "cls")
+            case "mean":
+                state = pool(x_TD, layout, "mean")
             case "tokens_and_first":
                 lengths_S = torch.from_numpy(layout.lengths).to(x_TD.device)
-                state = x_TD + pool(x_TD, layout, "first").repeat_interleave(lengths_S, dim=0)
+                state = x_TD + pool(x_TD, layout, "cls").repeat_interleave(lengths_S, dim=0)
         return head(state)  # type: ignore[no-any-return]
 
     def _check(self, ids_T: Tensor, layout: SequenceLayout) -> None:

@@ -1,8 +1,8 @@
 """The numbers by which callers say where: a layer, a head, a token, a word; and how many they want."""
 
-import operator
 from typing import SupportsIndex
 
+from unmask.arguments import whole_number
 from unmask.errors import InvalidRequest
 
 
@@ -18,7 +18,7 @@ def one_of(name: str, number: SupportsIndex, count: int, where: str) -> int:
     Raises:
         InvalidRequest: it is no whole number, or there is none of that number.
     """
-    found = _whole(name, number)
+    found = whole_number(name, number)
     if not 0 <= found < count:
         raise InvalidRequest(f"{name} is {found}; {where} 0 to {count - 1}")
     return found
@@ -30,7 +30,7 @@ def at_least(name: str, number: SupportsIndex, least: int = 1) -> int:
     Raises:
         InvalidRequest: it is no whole number, or less.
     """
-    found = _whole(name, number)
+    found = whole_number(name, number)
     if found < least:
         raise InvalidRequest(f"{name} is {found}; it must be at least {least}")
     return found
@@ -39,12 +39,3 @@ def at_least(name: str, number: SupportsIndex, least: int = 1) -> int:
 def token_of(length: int, token: SupportsIndex, name: str = "token") -> int:
     """The number of a token of a text of ``length`` tokens; see `one_of`."""
     return one_of(name, token, length, "this text has tokens")
-
-
-def _whole(name: str, number: SupportsIndex) -> int:
-    try:
-        if not isinstance(number, bool):
-            return operator.index(number)
-    except TypeError:
-        pass
-    raise InvalidRequest(f"{name} is {number!r}; it must be a whole number")

@@ -179,5 +179,5 @@ def check_gradients(encoder: Encoder) -> None:
     if any(isinstance(module, PackedLinear | QuantizedLinear) for module in encoder.modules()):
         raise InvalidRequest(
             "the encoder was rewritten for inference and gives no gradients; give the plain one beside it "
-            "(encoder=model.plain())"
+            "(encoder=model.trainable_encoder(replace=False))"
         )

@@ -10,7 +10,7 @@ from unmask.errors import InvalidRequest
 from unmask.model.decoder import decode_states, predicts_by_decoder, word_role
 from unmask.model.encoder import Encoder
 from unmask.model.heads import ClassPredictor, embed
-from unmask.model.spec import EmbeddingHead, PoolingMode
+from unmask.model.spec import PooledVector, PoolingMode
 from unmask.model.tap import Tap
 from unmask.see.places import one_of, token_of
 from unmask.see.recording import Recording
@@ -167,7 +167,7 @@ class Score:
         if self.target.token is not None:
             state_D = final_ND[self.target.token]
             return state_D.to(torch.promote_types(state_D.dtype, torch.float32))
-        head = EmbeddingHead(self.target.pooling, unit_length=False)
+        head = PooledVector(self.target.pooling)
         return embed(final_ND, self.recording.batch.layout, head)[0]
 
     def _predictor(self, role: str) -> ClassPredictor:

@@ -1,15 +1,20 @@
 """Predict the words behind a text's mask tokens."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from unmask.errors import InvalidRequest, NonFiniteResult
-from unmask.model.decoder import word_role, word_states
-from unmask.model.encoder import Encoder
-from unmask.model.spec.global_tokens import GlobalTokens, pack
+from unmask.arguments import whole_number
+from unmask.errors import InvalidRequest
+from unmask.model.engine import Engine, masked_lm_role
+from unmask.model.spec.global_tokens import GlobalTokens
+from unmask.tasks.batches import TOKENS_PER_PASS, require_finite, text_batches
 from unmask.text import Encoding, Tokenizer
 from unmask.text.masking import spellings
+from unmask.text.tokenizer import numbered
 
 
 @dataclass(frozen=True)
@@ -27,7 +32,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class FilledMask:
-    """One mask token of a text and what the model would put there, likeliest first."""
+    """One mask token of a text and what the model would put there, most probable first."""
 
     token: int
     """Its position among the tokens."""
@@ -39,53 +44,74 @@ class FilledMask:
 
 
 def fill(
-    encoder: Encoder,
+    engine: Engine,
     tokenizer: Tokenizer,
-    encoding: Encoding,
+    encodings: Sequence[Encoding],
     *,
     top_k: int = 5,
     global_tokens: GlobalTokens = "none",
-    name: str = "the model",
-) -> tuple[FilledMask, ...]:
-    """Predictions for every mask token of the text, each as if the others stayed masked.
+    tokens_per_pass: int = TOKENS_PER_PASS,
+    model: str = "the model",
+    name: Callable[[int], str] = numbered,
+) -> list[tuple[FilledMask, ...]]:
+    """For each text, predictions for every mask token, each as if the others stayed masked.
 
-    ``global_tokens`` says which tokens are global in an encoder that has a use for such.
-    A DeBERTa whose predictor was trained on an enhanced mask decoder predicts through it.
+    ``global_tokens`` says which tokens are global in an encoder that uses them.
+    A DeBERTa whose masked-LM head was trained on an enhanced mask decoder predicts through it.
     Logits are computed for masked tokens alone; probabilities in float32 (float64 for a float64 model).
 
     Raises:
-        InvalidRequest: the encoder has no head that predicts words, the tokenizer no mask token, or the
+        InvalidRequest: the encoder has no masked-LM head, the tokenizer no mask token, or a
             text none of them; or ``top_k`` is out of range.
         NonFiniteResult: a probability is not finite.
     """
-    role = word_role(encoder, name)
+    role = masked_lm_role(engine.spec, model)
+    top_k = whole_number("top_k", top_k, 1, engine.spec.embedding.vocabulary)
+    masks = _masks(tokenizer, encodings, model, name)
+    found: list[tuple[FilledMask, ...]] = [()] * len(encodings)
+    for chosen, batch in text_batches(engine.spec, encodings, global_tokens, tokens_per_pass):
+        starts = batch.layout.offsets[:-1]
+        rows_M = np.concatenate([masks[i] + start for i, start in zip(chosen, starts, strict=True)])
+        best = torch.from_numpy(engine.logits(batch, role, rows_M)).softmax(-1).topk(top_k)
+        p_MK, ids_MK = best.values.numpy(), best.indices.numpy()
+        of_M = batch.layout.sequence_of_T[rows_M]
+        require_finite(p_MK, chosen, of_M, "a predicted probability", name)
+        for place, index in enumerate(chosen):
+            found[index] = tuple(
+                _filled(tokenizer, encodings[index], token, p_K.tolist(), ids_K.tolist())
+                for token, p_K, ids_K in zip(
+                    masks[index].tolist(), p_MK[of_M == place], ids_MK[of_M == place], strict=True
+                )
+            )
+    return found
+
+
+def _masks(
+    tokenizer: Tokenizer, encodings: Sequence[Encoding], model: str, name: Callable[[int], str]
+) -> list[NDArray[np.int64]]:
+    """The places of each text's mask tokens."""
     mask_id = tokenizer.mask_id
     if mask_id is None:
-        raise InvalidRequest(f"the tokenizer of {name} has no mask token, so no word can be asked for")
-    if not 1 <= top_k <= encoder.spec.embedding.vocabulary:
-        raise InvalidRequest(f"top_k is {top_k}; it can be 1 to {encoder.spec.embedding.vocabulary}")
-    masked = [token for token, id in enumerate(encoding.ids.tolist()) if id == mask_id]
-    if not masked:
-        raise InvalidRequest(
-            f"the text has no {tokenizer.engine.id_to_token(mask_id)}; "
-            "write it where a word is to be predicted"
-        )
-    batch = pack(encoder.spec, [encoding], global_tokens)
-    with torch.inference_mode():
-        logits_MV = encoder.logits(role, word_states(encoder, role, batch, masked), batch.layout)
-        exact = torch.promote_types(logits_MV.dtype, torch.float32)
-        best = logits_MV.to(exact).softmax(-1).topk(top_k)
-    if not torch.isfinite(best.values).all():
-        raise NonFiniteResult("a predicted probability is not finite; try a wider dtype")
-    return tuple(
-        FilledMask(
-            token=token,
-            start=int(encoding.spans[token, 0]),
-            end=int(encoding.spans[token, 1]),
-            predictions=tuple(
-                Prediction(*spellings(tokenizer, id), id, probability)
-                for id, probability in zip(ids, probabilities, strict=True)
-            ),
-        )
-        for token, ids, probabilities in zip(masked, best.indices.tolist(), best.values.tolist(), strict=True)
+        raise InvalidRequest(f"the tokenizer of {model} has no mask token, so no word can be asked for")
+    masks = [np.flatnonzero(encoding.ids == mask_id) for encoding in encodings]
+    for index, places in enumerate(masks):
+        if not len(places):
+            raise InvalidRequest(
+                f"{name(index)} has no {tokenizer.engine.id_to_token(mask_id)}; "
+                "write it where a word is to be predicted"
+            )
+    return masks
+
+
+def _filled(
+    tokenizer: Tokenizer, encoding: Encoding, token: int, probabilities: list[float], ids: list[int]
+) -> FilledMask:
+    return FilledMask(
+        token=token,
+        start=int(encoding.spans[token, 0]),
+        end=int(encoding.spans[token, 1]),
+        predictions=tuple(
+            Prediction(*spellings(tokenizer, id), id, probability)
+            for id, probability in zip(ids, probabilities, strict=True)
+        ),
     )

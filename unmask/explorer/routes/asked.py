@@ -12,6 +12,7 @@ from unmask.explorer.worker import Watch
 from unmask.model.decoder import word_role
 from unmask.model.encoder import Encoder
 from unmask.model.heads import ClassPredictor
+from unmask.model.spec import PooledVector
 from unmask.see import AttentionView
 from unmask.see.lens import lens
 from unmask.see.recording import Recording
@@ -48,7 +49,7 @@ def need_predictor(reading: Reading) -> None:
     """Refuse with a sentence unless the model predicts words and can be asked for one."""
     model = reading.model
     try:
-        word_role(model.runner, model.name)
+        word_role(model.encoder, model.name)
     except InvalidRequest as error:
         raise cannot(str(error)) from None
     if model.tokenizer.mask_id is None:
@@ -67,7 +68,7 @@ def masked_at(reading: Reading, view: AttentionView, token: int, watch: Watch) -
     found = reading.masked.get(token)
     if found is None:
         encoding = masked(reading.encoding, [token], reading.model.tokenizer, name=reading.model.name)
-        found = Recording.of(reading.model.runner, encoding, watch=watch)
+        found = Recording.of(reading.model.encoder, encoding, watch=watch)
         # One at a time: each is as large as the text's own.
         reading.masked = {token: found}
     return found
@@ -75,7 +76,7 @@ def masked_at(reading: Reading, view: AttentionView, token: int, watch: Watch) -
 
 def target_of(reading: Reading, request: Request) -> str:
     """The kind of target that the query asks for, else the first that this model has."""
-    roles = reading.model.runner.heads
+    roles = reading.model.encoder.heads
     words = "masked" in roles or "enhanced" in roles
     target = request.query.get("target") or ("word" if words else "embedding")
     request = Request(request.parts, {**request.query, "target": target})
@@ -103,7 +104,7 @@ def ask(reading: Reading, view: AttentionView, question: Question, watch: Watch)
         name = reading.encoding.surface(token) or reading.encoding.pieces[token]
         return Asked(view.recording, Embedding(token=token), f"the last state of token {token}, “{name}”")
     head = reading.model.checkpoint.head
-    pooling = ("mean",) if isinstance(head, str) else head.pooling
+    pooling = head.pooling if isinstance(head, PooledVector) else ("mean",)
     words = f"the text's embedding ({' and '.join(pooling)} of its tokens)"
     return Asked(view.recording, Embedding(pooling), words)
 
@@ -115,7 +116,7 @@ def _written(reading: Reading, id: int) -> str:
 
 
 def _classifiers(reading: Reading) -> list[str]:
-    heads = reading.model.runner.heads
+    heads = reading.model.encoder.heads
     return [role for role in heads if isinstance(heads[role], ClassPredictor)]
 
 

@@ -49,7 +49,7 @@ def bank(workplace: Workplace, request: Request) -> Answer:
 
     def measure(watch: Watch) -> SenseReport:
         return senses(
-            model.runner, model.tokenizer, shipped_senses(word), max_tokens=model.max_tokens, watch=watch
+            model.encoder, model.tokenizer, shipped_senses(word), max_tokens=model.max_tokens, watch=watch
         )
 
     report = workplace.analyses.once(("bank", place.index, word), measure)

@@ -25,7 +25,7 @@ from unmask.measure.machine import Machine, this_machine
 from unmask.measure.subject import Measured, Subject
 from unmask.measure.timing import Seconds, Spread, interleaved, ratio
 from unmask.tasks.progress import Progress
-from unmask.text import passes
+from unmask.text import PackedBatch, passes
 
 SIZES: Mapping[str, tuple[int, int, int]] = {"short": (512, 256, 64), "long": (8192, 4096, 1024)}
 """Longest, mean and deviation, in tokens."""
@@ -178,11 +178,15 @@ def _work(
 ) -> Callable[[], None]:
     """All samples of a setting, as passes of whole sequences."""
     ids = random_ids(model.tokenizer, int(setting.lengths_S.max()), seed)
-    batches = [[ids[: setting.lengths_S[i]] for i in chosen] for chosen in passes(setting.lengths_S, budget)]
+    batches = [
+        PackedBatch.of_ids([ids[: setting.lengths_S[i]] for i in chosen])
+        for chosen in passes(setting.lengths_S, budget)
+    ]
 
     def run() -> None:
         for batch in batches:
-            model.hidden_ids(batch)
+            with torch.inference_mode():  # the results stay where the encoder is
+                model.encoder.encode(batch)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
 
@@ -217,7 +221,8 @@ def _largest_batch(model: Model, length: int, seed: int) -> int:
     ids, fits = random_ids(model.tokenizer, length, seed), 0
     while fits < BATCH_LIMIT:
         try:
-            model.hidden_ids([ids] * max(1, 2 * fits))
+            with torch.inference_mode():
+                model.encoder.encode(PackedBatch.of_ids([ids] * max(1, 2 * fits)))
             torch.cuda.synchronize()
         except torch.OutOfMemoryError:
             break

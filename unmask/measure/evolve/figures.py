@@ -16,9 +16,9 @@ from unmask.measure.evolve.plan import Plan
 from unmask.measure.probes.blimp import MinimalPair, measure_blimp, read_blimp, shares
 from unmask.measure.probes.conllu import read_treebank
 from unmask.measure.probes.perplexity import measure_perplexity
-from unmask.measure.probes.scoring import TOKENS_PER_PASS
 from unmask.measure.probes.tagging import measure_tagging
 from unmask.measure.probes.windows import documents, windows
+from unmask.tasks.batches import TOKENS_PER_PASS
 from unmask.text import PackedBatch, passes
 
 FIGURES = "figures.json"
@@ -83,7 +83,7 @@ class Measured:
 def measure(folder: Path, plan: Plan) -> Measured:
     """Every measure of the plan's data that the checkpoint in a folder can be given."""
     model = load(str(folder))
-    masked = "masked" in model.runner.heads
+    masked = "masked" in model.encoder.heads
     made: dict[str, object] = {}
     if masked:
         cut = windows(
@@ -129,14 +129,12 @@ def original_scores(model: Model, texts: Sequence[str]) -> NDArray[np.float64]:
         model: with a head for replaced tokens.
         texts: each with at least one token.
     """
-    encodings = model.encode(list(texts))
-    encoder = model.runner
+    encodings = model.tokenize(texts)
     scores_S = np.empty(len(encodings))
     for chosen in passes(np.array([len(one.ids) for one in encodings], dtype=np.int64), TOKENS_PER_PASS):
         batch = PackedBatch.of_ids([encodings[index].ids for index in chosen])
-        with torch.inference_mode():
-            logits_T1 = encoder.logits("replaced", encoder.encode(batch), batch.layout)
-            original_T = functional.logsigmoid(-logits_T1[:, 0].double()).cpu().numpy()
+        logits_T = torch.from_numpy(model.engine.logits(batch, "replaced")[:, 0])
+        original_T = functional.logsigmoid(-logits_T.double()).numpy()
         for place, index in enumerate(chosen):
             kept_N = ~encodings[index].special
             scores_S[index] = original_T[batch.layout.rows(place)][kept_N].mean()

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unmask.model.spec import EmbeddingHead
+from unmask.model.spec import PooledVector
 
 Answers = Literal["texts", "documents"]
 """Embeddings of strings; last hidden states of ids."""
@@ -36,7 +36,7 @@ class Source:
 
     folder: Path
     """The checkpoint: the same weights for all."""
-    head: EmbeddingHead
+    head: PooledVector
     max_tokens: int | None
     work: Path
     """A folder for files that a library must have converted first."""
@@ -112,15 +112,15 @@ class PaddedEngine:
         return self.run({name: every[name] for name in self.names})[0].float().cpu().numpy()
 
 
-def pooled(x_BND: Tensor, mask_BN: Tensor, head: EmbeddingHead) -> Tensor:
+def pooled(x_BND: Tensor, mask_BN: Tensor, head: PooledVector) -> Tensor:
     """Embeddings (B, E) of padded states, as the checkpoint defines them."""
     seen_BN1 = mask_BN[..., None].to(x_BND.dtype)
     sums_BD, counts_B1 = (x_BND * seen_BN1).sum(1), seen_BN1.sum(1)
     made = {
         "mean": lambda: sums_BD / counts_B1,
-        "mean_sqrt": lambda: sums_BD / counts_B1.sqrt(),
-        "first": lambda: x_BND[:, 0],
+        "mean_sqrt_len": lambda: sums_BD / counts_B1.sqrt(),
+        "cls": lambda: x_BND[:, 0],
         "max": lambda: x_BND.masked_fill(seen_BN1 == 0, -torch.inf).amax(1),
     }
     e_BE = torch.cat([made[mode]() for mode in head.pooling], dim=-1)
-    return torch.nn.functional.normalize(e_BE, dim=-1) if head.unit_length else e_BE
+    return torch.nn.functional.normalize(e_BE, dim=-1) if head.normalize else e_BE

@@ -17,12 +17,13 @@ class OurEngine:
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """See `Engine`."""
-        encodings = self.model.encode(texts, too_long="cut")
+        encodings = self.model.tokenize(texts, truncation="end")
         return self.model.embed_encodings(encodings, self.head, global_tokens="none")  # as others do
 
     def hidden(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
         """See `Engine`."""
-        return self.model.hidden_ids([ids])[0].float().cpu().numpy()
+        (states,) = self.model.hidden_states([ids])
+        return np.asarray(states, dtype=np.float32)
 
 
 def ours(dtype: str) -> Peer:

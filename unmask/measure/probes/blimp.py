@@ -194,7 +194,7 @@ def measure_blimp(
     check_masked(model)
     texts = [text for pair in pairs for text in (pair.good, pair.bad)]
     start = time.perf_counter()
-    encodings = model.encode(texts, name=lambda index: f"a sentence of {pairs[index // 2].paradigm}")
+    encodings = model.tokenize(texts, name=lambda index: f"a sentence of {pairs[index // 2].paradigm}")
     sentences = [Sentence(one.ids, ~one.special) for one in encodings]
     scores = [one.total for one in pseudo_log_likelihoods(model, sentences, score=score, progress=progress)]
     seconds = time.perf_counter() - start

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from unmask.errors import InvalidRequest, NonFiniteResult
 from unmask.loaded import Model
 from unmask.measure.probes.scoring import (
-    TOKENS_PER_PASS,
     Answer,
     Question,
     Score,
@@ -22,6 +21,7 @@ from unmask.measure.probes.scoring import (
     pseudo_log_likelihoods,
 )
 from unmask.measure.probes.windows import Window
+from unmask.tasks.batches import TOKENS_PER_PASS
 from unmask.tasks.progress import Progress
 
 Measure = Literal["masked", "pseudo"]

@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 from unmask.errors import InvalidRequest, NonFiniteResult
 from unmask.learn.vocabulary import Vocabulary
 from unmask.loaded import Model
+from unmask.tasks.batches import TOKENS_PER_PASS, batches
 from unmask.tasks.progress import Progress
-from unmask.text import PackedBatch, passes
+from unmask.text import PackedBatch
 
-TOKENS_PER_PASS = 2048
-"""Enough for products at full speed, few enough for activations to stay in cache."""
 PASSES_AT_ONCE = 64
 """How many passes' worth of masked copies are held at a time."""
 
@@ -64,8 +63,8 @@ def check_masked(model: Model) -> int:
     Raises:
         InvalidRequest: the checkpoint has no masked-LM head, or its tokenizer no mask token.
     """
-    if "masked" not in model.runner.heads:
-        has = ", ".join(model.runner.heads) or "none"
+    if "masked" not in model.encoder.heads:
+        has = ", ".join(model.encoder.heads) or "none"
         raise InvalidRequest(
             f"{model.name} cannot predict masked words: its checkpoint holds no masked-LM head "
             f"(heads: {has}); take a checkpoint that was saved with one"
@@ -86,31 +85,31 @@ def answers(
     Raises:
         NonFiniteResult: a log probability is not finite.
     """
-    lengths_S = np.array([len(one.ids_N) for one in questions], dtype=np.int64)
     found: list[Answer | None] = [None] * len(questions)
-    for chosen in passes(lengths_S, tokens_per_pass):
+
+    def packed(chosen: NDArray[np.int64]) -> PackedBatch:
+        return PackedBatch.of_ids([questions[index].ids_N for index in chosen])
+
+    for chosen, batch in batches([len(one.ids_N) for one in questions], packed, tokens_per_pass):
         some = [questions[index] for index in chosen]
-        log_p_M, first_M = _run(model, some)
+        log_p_M, first_M = _run(model, batch, some)
         ends = np.cumsum([len(one.targets_M) for one in some])[:-1]
         for index, log_p, first in zip(chosen, np.split(log_p_M, ends), np.split(first_M, ends), strict=True):
             found[index] = Answer(log_p, first)
     return [one for one in found if one is not None]
 
 
-def _run(model: Model, some: Sequence[Question]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    batch = PackedBatch.of_ids([one.ids_N for one in some])
-    encoder = model.runner
+def _run(
+    model: Model, batch: PackedBatch, some: Sequence[Question]
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     rows_M = np.concatenate(
         [one.places_M + start for one, start in zip(some, batch.layout.offsets[:-1], strict=True)]
     )
     targets_M = np.concatenate([one.targets_M for one in some])
-    with torch.inference_mode():
-        rows, targets = (torch.from_numpy(array).to(encoder.device) for array in (rows_M, targets_M))
-        logits_MV = encoder.logits("masked", encoder.encode(batch)[rows], batch.layout)
-        logits_MV = logits_MV.to(torch.promote_types(logits_MV.dtype, torch.float32))
-        asked_M = logits_MV.gather(1, targets[:, None])[:, 0]
-        log_p_M = (asked_M - logits_MV.logsumexp(-1)).double().cpu().numpy()
-        first_M = (asked_M >= logits_MV.amax(-1)).cpu().numpy()
+    logits_MV = torch.from_numpy(model.engine.logits(batch, "masked", rows_M))
+    asked_M = logits_MV.gather(1, torch.from_numpy(targets_M)[:, None])[:, 0]
+    log_p_M = (asked_M - logits_MV.logsumexp(-1)).double().numpy()
+    first_M = (asked_M >= logits_MV.amax(-1)).numpy()
     if not np.isfinite(log_p_M).all():
         raise NonFiniteResult("the log probability of a word is not finite; try a wider dtype")
     return log_p_M, first_M

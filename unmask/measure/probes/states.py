@@ -11,7 +11,6 @@ from torch import Tensor
 
 from unmask.errors import NonFiniteResult, TextTooLong
 from unmask.loaded import Model
-from unmask.model.tap import Place
 from unmask.text import Encoding, PackedBatch, passes
 
 TOKENS_PER_PASS = 4096
@@ -104,22 +103,10 @@ def word_states(
             asked.append(words.firsts[index][has] + offset)
             rows.append(starts[index] + np.flatnonzero(has))
         places, into = (torch.from_numpy(np.concatenate(one)) for one in (asked, rows))
-        for number, state_TD in enumerate(_run(model, batch, layers)):
-            states_LMD[number, into] = state_TD[places.to(state_TD.device)].float().cpu()
+        states = torch.from_numpy(model.engine.hidden_states(batch, "all"))
+        for number, layer in enumerate(layers):
+            states_LMD[number, into] = states[layer, places].float()
         advance(len(chosen))
     if not torch.isfinite(states_LMD).all():
         raise NonFiniteResult("a hidden state is not finite; try a wider dtype")
     return states_LMD
-
-
-def _run(model: Model, batch: PackedBatch, layers: Sequence[int]) -> list[Tensor]:
-    states: list[Tensor] = []
-
-    def listen(place: Place, layer: int, tensor: Tensor) -> None:
-        if place in (Place.EMBEDDED, Place.LAYER):
-            states.append(tensor)
-
-    with torch.inference_mode():
-        last_TD = model.runner.encode(batch, tap=listen)
-    states[-1] = last_TD
-    return [states[layer] for layer in layers]

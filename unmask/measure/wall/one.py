@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.measure.wall.limits import allow_more, die_first, held_bytes
-from unmask.model.spec import EmbeddingHead
+from unmask.model.spec import PooledVector
 
 IDS = 64
 """Distinct ids of every text, the warm-up's too: rows of the word table that are read from the disk for the
@@ -107,10 +107,11 @@ def loaded(request: Request) -> tuple[Call, set[str]]:
     if is_peer(request.way):
         from unmask.measure.peers import Source, by_name
 
-        head = EmbeddingHead(tuple(request.head["pooling"]), request.head["unit_length"])
+        head = PooledVector(tuple(request.head["pooling"]), request.head["normalize"])
         source = Source(Path(request.folder), head, request.max_tokens, Path(request.work), request.device)
         return by_name(request.way).load(source).hidden, set()
     from unmask.loaded import load
+    from unmask.text import PackedBatch
 
     kernel = None if request.way == CHOSEN else request.way
     model = load(request.folder, dtype=request.dtype, device=request.device, kernel=kernel)
@@ -120,13 +121,14 @@ def loaded(request: Request) -> tuple[Call, set[str]]:
         found = getattr(arguments[1], "kernel", None)
         ran.add("linear attention" if found is None else found.capability.name)
 
-    for block in model.runner.layers:
+    for block in model.encoder.layers:
         block.register_forward_pre_hook(note)
     cuda = request.device.startswith("cuda")
 
     def call(ids_N: NDArray[np.int64]) -> None:
         ran.clear()
-        model.hidden_ids([ids_N])
+        with torch.inference_mode():  # the result stays where the encoder is
+            model.encoder.encode(PackedBatch.of_ids([ids_N]))
         if cuda:
             torch.cuda.synchronize(request.device)
 

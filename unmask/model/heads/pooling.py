@@ -3,8 +3,9 @@
 import torch
 from torch import Tensor, nn
 
+from unmask.errors import InvalidRequest
 from unmask.model.layers.parts import ACTIVATIONS
-from unmask.model.spec import EmbeddingHead, Pooler, PoolingMode
+from unmask.model.spec import PooledVector, Pooler, PoolingMode
 from unmask.text.batch import SequenceLayout
 
 
@@ -18,7 +19,7 @@ class PoolerLayer(nn.Module):
 
     def forward(self, x_TD: Tensor, layout: SequenceLayout) -> Tensor:
         """Shape (T, D) in, (S, D) out."""
-        return self.activation(self.dense(pool(x_TD, layout, "first")))
+        return self.activation(self.dense(pool(x_TD, layout, "cls")))
 
 
 def pool(x_TD: Tensor, layout: SequenceLayout, mode: PoolingMode) -> Tensor:
@@ -32,7 +33,7 @@ def pool(x_TD: Tensor, layout: SequenceLayout, mode: PoolingMode) -> Tensor:
 def _pool_exactly(x_TD: Tensor, layout: SequenceLayout, mode: PoolingMode) -> Tensor:
     """`pool` in float32, or in float64 for float64."""
     exact = torch.promote_types(x_TD.dtype, torch.float32)
-    if mode == "first":
+    if mode == "cls":
         return x_TD[torch.from_numpy(layout.offsets[:-1]).to(x_TD.device)].to(exact)
     lengths_S = torch.from_numpy(layout.lengths).to(x_TD.device)
     if mode == "max":
@@ -42,7 +43,14 @@ def _pool_exactly(x_TD: Tensor, layout: SequenceLayout, mode: PoolingMode) -> Te
     return sums_SD / (counts_S1 if mode == "mean" else counts_S1.sqrt())
 
 
-def embed(x_TD: Tensor, layout: SequenceLayout, head: EmbeddingHead) -> Tensor:
-    """Sentence embeddings as the checkpoint defines them, shape (S, E), in float32 at least."""
+def embed(x_TD: Tensor, layout: SequenceLayout, head: PooledVector) -> Tensor:
+    """Sentence embeddings as the checkpoint defines them, shape (S, E), in float32 at least.
+
+    Raises:
+        InvalidRequest: it projects them, which is not built.
+    """
+    if head.projections:
+        raise InvalidRequest("dense layers after pooling are not built; take a checkpoint without them")
     e_SE = torch.cat([_pool_exactly(x_TD, layout, mode) for mode in head.pooling], dim=-1)
-    return torch.nn.functional.normalize(e_SE, dim=-1) if head.unit_length else e_SE
+    e_SE = e_SE[:, : head.dimensions]
+    return torch.nn.functional.normalize(e_SE, dim=-1) if head.normalize else e_SE

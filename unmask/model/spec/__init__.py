@@ -15,7 +15,17 @@ from unmask.model.spec.attention import (
     Window,
     WindowAndGlobals,
 )
-from unmask.model.spec.embedding_head import EmbeddingHead, PoolingMode
+from unmask.model.spec.embedding_head import (
+    POOLING_MODES,
+    CheckpointOutput,
+    Dense,
+    MultiVector,
+    PairScore,
+    PooledVector,
+    PoolingMode,
+    SparseVector,
+    UnknownOutput,
+)
 from unmask.model.spec.encoder import (
     Convolution,
     Embedding,
@@ -46,15 +56,17 @@ from unmask.model.spec.parts import (
 )
 
 __all__ = [
+    "POOLING_MODES",
     "Activation",
     "Alibi",
     "AttentionPosition",
     "Blocks",
+    "CheckpointOutput",
     "Classifier",
     "Convolution",
+    "Dense",
     "Disentangled",
     "Embedding",
-    "EmbeddingHead",
     "EncoderSpec",
     "FeedForward",
     "GatedFeedForward",
@@ -65,9 +77,12 @@ __all__ = [
     "LinearAttention",
     "MaskedLM",
     "Mixer",
+    "MultiVector",
     "NoPosition",
     "Norm",
+    "PairScore",
     "PlainFeedForward",
+    "PooledVector",
     "Pooler",
     "PoolingMode",
     "Projection",
@@ -78,7 +93,9 @@ __all__ = [
     "Role",
     "Rotary",
     "SoftmaxAttention",
+    "SparseVector",
     "Transform",
+    "UnknownOutput",
     "Whole",
     "Window",
     "WindowAndGlobals",

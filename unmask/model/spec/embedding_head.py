@@ -1,18 +1,118 @@
-"""From hidden states to one vector a text: pooling and unit length, as published with a checkpoint."""
+"""What a checkpoint makes of a text, as published with it: one of a few kinds of output."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
-PoolingMode = Literal["mean", "first", "max", "mean_sqrt"]
+from unmask.arguments import check_choice
+from unmask.errors import InvalidRequest
+from unmask.model.spec.check import require_at_least
+from unmask.model.spec.encoder import EncoderSpec
+from unmask.model.spec.parts import Activation
+
+PoolingMode = Literal["mean", "cls", "max", "mean_sqrt_len"]
 """Over a sequence's tokens: their mean, the first one, the largest of each feature, or the sum divided
 by the square root of their number."""
 
+POOLING_MODES: tuple[PoolingMode, ...] = get_args(PoolingMode)
+
 
 @dataclass(frozen=True)
-class EmbeddingHead:
-    """How a checkpoint turns the last hidden states into its sentence embedding."""
+class Dense:
+    """A dense layer on a pooled vector or on each token's state, with an activation or none."""
+
+    width: int
+    bias: bool = True
+    activation: Activation | None = None
+
+    def __post_init__(self) -> None:
+        require_at_least("Dense.width", self.width, 1)
+
+
+@dataclass(frozen=True)
+class PooledVector:
+    """One vector per text: the last hidden states, pooled."""
 
     pooling: tuple[PoolingMode, ...] = ("mean",)
-    """More than one: their vectors side by side, in the order mean, first, max and so on as given."""
-    unit_length: bool = False
-    """Divide each embedding by its Euclidean length."""
+    """More than one: their vectors are concatenated in this order."""
+    normalize: bool = False
+    """Divide each vector by its Euclidean length, as the last step."""
+    projections: tuple[Dense, ...] = ()
+    """Dense layers after pooling."""
+    dimensions: int | None = None
+    """Keep only the first of them, for models trained that way (Kusupati et al. 2022); None keeps all."""
+    prompts: tuple[tuple[str, str], ...] = ()
+    """Text that is put before a text, by the name of its use, such as ``query``."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.pooling, tuple) or not self.pooling:
+            raise InvalidRequest(f"PooledVector.pooling is {self.pooling!r}; give a tuple of pooling modes")
+        for mode in self.pooling:
+            check_choice("pooling", mode, POOLING_MODES)
+        if self.dimensions is not None:
+            require_at_least("PooledVector.dimensions", self.dimensions, 1)
+
+    def width(self, spec: EncoderSpec) -> int:
+        """E, the numbers of one text's vector."""
+        whole = self.projections[-1].width if self.projections else spec.width * len(self.pooling)
+        return whole if self.dimensions is None else min(whole, self.dimensions)
+
+
+@dataclass(frozen=True)
+class MultiVector:
+    """One vector per token, compared by late interaction (ColBERT, Khattab & Zaharia 2020)."""
+
+    projections: tuple[Dense, ...] = ()
+    normalize: bool = True
+
+    def width(self, spec: EncoderSpec) -> int:
+        """E, the numbers of one token's vector."""
+        return self.projections[-1].width if self.projections else spec.width
+
+
+@dataclass(frozen=True)
+class SparseVector:
+    """One weight per word of the vocabulary, most of them 0 (SPLADE, Formal et al. 2021)."""
+
+    pooling: Literal["max", "sum"] = "max"
+    """Over a sequence's tokens, of ``log(1 + relu(logit))``."""
+
+    def width(self, spec: EncoderSpec) -> int:
+        """V, the words of the vocabulary."""
+        return spec.embedding.vocabulary
+
+
+@dataclass(frozen=True)
+class PairScore:
+    """Numbers that say how two texts relate, which are read together (a cross-encoder)."""
+
+    labels: int = 1
+    """1: a score of relevance."""
+
+    def __post_init__(self) -> None:
+        require_at_least("PairScore.labels", self.labels, 1)
+
+    def width(self, spec: EncoderSpec) -> int:
+        """The numbers of one pair."""
+        return self.labels
+
+
+@dataclass(frozen=True)
+class UnknownOutput:
+    """The checkpoint does not define an output that is built here."""
+
+    reason: str
+    """Why, as a sentence without its end."""
+    normalize: bool = False
+    """Whether the folder asks for vectors of unit length; holds for a pooling that the caller names."""
+
+    def width(self, spec: EncoderSpec) -> int:
+        """There is none.
+
+        Raises:
+            InvalidRequest: always.
+        """
+        raise InvalidRequest(f"{self.reason}; name a pooling, for instance mean")
+
+
+CheckpointOutput = PooledVector | MultiVector | SparseVector | PairScore | UnknownOutput
+"""What a checkpoint gives for a text. `PooledVector` is computed; the others are values so far."""

@@ -9,6 +9,7 @@ the whole text. `sentence-transformers` marks none; ``"none"`` gives its embeddi
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+from unmask.arguments import check_choice
 from unmask.errors import InvalidRequest
 from unmask.model.spec.attention import SoftmaxAttention, WindowAndGlobals
 from unmask.model.spec.encoder import EncoderSpec
@@ -22,6 +23,12 @@ gives the places of a text's global tokens, counted from its beginning."""
 
 BY_ROLE: dict[str, GlobalTokens] = {"span": "question", "masked": "none", "tokens": "none"}
 """What the heads of published checkpoints were trained with; the others with the first token."""
+
+
+def check_global_tokens(choice: object) -> None:
+    """Raise `InvalidRequest` unless it is a `GlobalTokens`."""
+    if not callable(choice):
+        check_choice("global_tokens", choice, ("none", "first", "question"))
 
 
 def has_global_tokens(spec: EncoderSpec) -> bool:
@@ -56,11 +63,8 @@ def places(encoding: Encoding, choice: GlobalTokens) -> Sequence[int]:
             asked = [token for token in range(len(encoding)) if not encoding.in_pair[token]]
             words = [token for token in asked if not encoding.special[token]]
             return range(max(words, default=0) + 1)
-        case str():
-            raise InvalidRequest(
-                f"global_tokens is {choice!r}; it can be none, first, question, or a function"
-            )
         case _:
+            check_global_tokens(choice)
             return choice(encoding)
 
 

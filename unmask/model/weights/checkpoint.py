@@ -8,7 +8,7 @@ from typing import Any
 from unmask.errors import CheckpointNotFound, CorruptCheckpoint
 from unmask.files import read_bytes
 from unmask.model.families import Compat, Family, family_of
-from unmask.model.spec import EmbeddingHead, EncoderSpec
+from unmask.model.spec import CheckpointOutput, EncoderSpec
 from unmask.model.spec.config import WITHOUT_EFFECT
 from unmask.model.weights.claims import canonical
 from unmask.model.weights.embedding_head import EMBEDDING_FILES, read_head
@@ -34,8 +34,8 @@ class Checkpoint:
     """Keys of config.json that nothing here understands; kept when saving."""
     tensors: Mapping[str, StoredTensor]
     tokenizer: Tokenizer
-    head: EmbeddingHead | str
-    """How to make a sentence embedding, or the sentence that says why that is not known."""
+    head: CheckpointOutput
+    """What it makes of a text."""
     max_tokens: int | None
     """The longest text it reads, special tokens included; None where nothing sets a limit."""
     trained_tokens: int | None

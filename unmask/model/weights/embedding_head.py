@@ -6,14 +6,14 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from unmask.errors import CorruptCheckpoint
-from unmask.model.spec import EmbeddingHead, PoolingMode
+from unmask.model.spec import CheckpointOutput, PooledVector, PoolingMode, UnknownOutput
 from unmask.settings import Settings, parse_json
 
 MODES: dict[str, PoolingMode] = {
-    "cls": "first",
+    "cls": "cls",
     "max": "max",
     "mean": "mean",
-    "mean_sqrt_len_tokens": "mean_sqrt",
+    "mean_sqrt_len_tokens": "mean_sqrt_len",
 }
 """Names in 1_Pooling/config.json -> ours, in the order in which the older form puts several side by side."""
 
@@ -36,8 +36,8 @@ class _NotKnown(Exception):
     """The folder does not define an embedding that is built here; the message says why."""
 
 
-def read_head(files: Mapping[str, bytes], open_file: Callable[[str], bytes | None]) -> EmbeddingHead | str:
-    """The embedding head that the folder defines, or the sentence that says why there is none.
+def read_head(files: Mapping[str, bytes], open_file: Callable[[str], bytes | None]) -> CheckpointOutput:
+    """What the folder says that it makes of a text, or why that is not known.
 
     Args:
         files: those of `EMBEDDING_FILES` that the folder has.
@@ -46,46 +46,56 @@ def read_head(files: Mapping[str, bytes], open_file: Callable[[str], bytes | Non
     Raises:
         CorruptCheckpoint: a file is no JSON, or modules.json names one that is not there.
     """
+    if "modules.json" not in files:
+        return UnknownOutput("the checkpoint does not say how to make one vector of a text")
+    modules = _modules(parse_json(files["modules.json"], "modules.json"))
+    normalize = any(kind == "Normalize" for kind, _ in modules)
     try:
-        if "modules.json" not in files:
-            raise _NotKnown("the checkpoint does not say how to make one vector of a text")
-        _check_texts_unchanged(files)
-        return _head(parse_json(files["modules.json"], "modules.json"), open_file)
+        return PooledVector(_pooling(modules, open_file), normalize, prompts=_prompts(files))
     except _NotKnown as reason:
-        return f"{reason}; name a pooling"
+        return UnknownOutput(str(reason), normalize)
 
 
-def _head(modules: Any, open_file: Callable[[str], bytes | None]) -> EmbeddingHead:
+def _modules(modules: Any) -> list[tuple[str, str]]:
+    """Kind and folder of each module, in order."""
     if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
         raise CorruptCheckpoint("modules.json is no list of modules")
     listed = [Settings("modules.json", module) for module in modules]
-    kinds = [module.take("type", "").rpartition(".")[2] for module in listed]
+    return [(module.take("type", "").rpartition(".")[2], module.take("path", "")) for module in listed]
+
+
+def _pooling(
+    modules: list[tuple[str, str]], open_file: Callable[[str], bytes | None]
+) -> tuple[PoolingMode, ...]:
     modes: tuple[PoolingMode, ...] = ()
-    for kind, module in zip(kinds, listed, strict=True):
+    for kind, path in modules:
         if kind not in ("Transformer", "Pooling", "Normalize"):
             raise _NotKnown(f"modules.json asks for a {kind} module, which is not built")
         if kind == "Pooling":
-            name = str(PurePosixPath(module.take("path", ""), "config.json"))
+            name = str(PurePosixPath(path, "config.json"))
             content = open_file(name)
             if content is None:
                 raise CorruptCheckpoint(f"modules.json names {name}, which is not in the folder")
             modes = _modes(Settings.parse(content, name))
     if not modes:
         raise _NotKnown("modules.json names no Pooling module")
-    return EmbeddingHead(modes, unit_length="Normalize" in kinds)
+    return modes
 
 
-def _check_texts_unchanged(files: Mapping[str, bytes]) -> None:
-    """Refuse what would change a text before it is tokenized."""
+def _prompts(files: Mapping[str, bytes]) -> tuple[tuple[str, str], ...]:
+    """What is put before a text, by name; refuses what would change every text before it is tokenized."""
     transformer, sentence = (
         Settings.parse(files.get(name), name)
         for name in ("sentence_bert_config.json", "config_sentence_transformers.json")
     )
     if transformer.maybe("do_lower_case", bool):
         raise _NotKnown("sentence_bert_config.json asks to lower-case texts first, which is not built")
-    default, prompts = sentence.maybe("default_prompt_name", str), sentence.maybe("prompts", dict)
-    if default is not None and (prompts or {}).get(default):
+    default, prompts = sentence.maybe("default_prompt_name", str), sentence.maybe("prompts", dict) or {}
+    if default is not None and prompts.get(default):
         raise _NotKnown(f"the checkpoint puts its prompt {default!r} before every text, which is not built")
+    if not all(isinstance(prompt, str) for prompt in prompts.values()):
+        raise CorruptCheckpoint("config_sentence_transformers.json has a prompt that is not a string")
+    return tuple((name, prompt) for name, prompt in prompts.items() if prompt)
 
 
 def _modes(config: Settings) -> tuple[PoolingMode, ...]:
@@ -104,10 +114,10 @@ def _modes(config: Settings) -> tuple[PoolingMode, ...]:
     return tuple(MODES[name] for name in names)
 
 
-def write_head(head: EmbeddingHead, width: int, max_tokens: int | None) -> dict[str, bytes]:
+def write_head(head: PooledVector, width: int, max_tokens: int | None) -> dict[str, bytes]:
     """The files that say to `sentence-transformers`, old and new, how the embedding is made."""
     modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
-    if head.unit_length:
+    if head.normalize:
         modules.append(("2_Normalize", "Normalize"))
     listed = [
         {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from unmask.model.decoder import why_no_decoder
-from unmask.model.spec import EmbeddingHead, EncoderSpec, MaskedLM
+from unmask.model.spec import CheckpointOutput, EncoderSpec, MaskedLM, UnknownOutput
 from unmask.model.weights.build import claims, parameter_count
 from unmask.model.weights.checkpoint import Checkpoint
 
@@ -36,7 +36,7 @@ class Inspection:
     parameter_count: int
     max_tokens: int | None
     tokenizer: str
-    head: EmbeddingHead | None
+    head: CheckpointOutput | None
     head_missing: str | None
     """Why there is no embedding head."""
     trained_tokens: int | None
@@ -76,8 +76,8 @@ def inspect(checkpoint: Checkpoint) -> Inspection:
         parameter_count=parameter_count(checkpoint.spec),
         max_tokens=checkpoint.max_tokens,
         tokenizer=checkpoint.tokenizer.description,
-        head=head if isinstance(head, EmbeddingHead) else None,
-        head_missing=head if isinstance(head, str) else None,
+        head=None if isinstance(head, UnknownOutput) else head,
+        head_missing=f"{head.reason}; name a pooling" if isinstance(head, UnknownOutput) else None,
         trained_tokens=checkpoint.trained_tokens,
         approximated=_approximated(checkpoint.spec),
         compat_differs=checkpoint.family.differs or None,

@@ -13,7 +13,7 @@ from unmask.errors import InvalidRequest, OutputError
 from unmask.files import whole_folder
 from unmask.model.encoder import Encoder
 from unmask.model.families import Family
-from unmask.model.spec import EmbeddingHead
+from unmask.model.spec import PooledVector
 from unmask.model.weights.checkpoint import Checkpoint
 from unmask.model.weights.claims import moves
 from unmask.model.weights.embedding_head import to_json, write_head
@@ -59,7 +59,7 @@ def save(
         **checkpoint.tokenizer.files,
         **checkpoint.sentence_files,
     }
-    if isinstance(checkpoint.head, EmbeddingHead):
+    if isinstance(checkpoint.head, PooledVector):
         files |= write_head(checkpoint.head, encoder.spec.width, checkpoint.max_tokens)
     tensors = their_tensors(encoder, family)
     with whole_folder(Path(folder)) as partial:

@@ -34,7 +34,7 @@ function opening({ view, stamps }: Shown, read: TextRead): string[] {
 
 function attention(model: string, view: ViewState, read: TextRead): string {
   const pair = read.pair === null ? '' : `, ${written(read.pair)}`;
-  const cut = view.cut ? ', too_long="cut"' : '';
+  const cut = view.cut ? ', truncation="end"' : '';
   return `${model}.attention(${written(read.text)}${pair}${cut})`;
 }
 
@@ -87,12 +87,12 @@ const paths: Body = (shown) => {
     'from unmask.see.relevance import relevance',
     `from unmask.see.target import ${what}`,
     ...made,
-    'result = relevance(view.recording, target, encoder=model.plain()).by_layer  # (layers, tokens)',
+    'result = relevance(view.recording, target, encoder=model.trainable_encoder(replace=False)).by_layer  # (layers, tokens)',
   ];
 };
 
 const CLASS = [
-  'role = next(name for name in model.runner.heads if name not in ("masked", "enhanced"))',
+  'role = next(name for name in model.encoder.heads if name not in ("masked", "enhanced"))',
   'target = Class(role, 0)  # the class to explain',
 ];
 
@@ -105,8 +105,8 @@ function relevanceOfWord(token: number): string[] {
     `token = ${token}`,
     'word = int(view.encoding.ids[token])  # the word that stands there, asked for at a mask',
     'hidden = masked(view.encoding, [token], model.tokenizer)',
-    'recording = Recording.of(model.runner, hidden)',
-    'result = relevance(recording, Word(token, word), encoder=model.plain()).by_layer  # (layers, tokens)',
+    'recording = Recording.of(model.encoder, hidden)',
+    'result = relevance(recording, Word(token, word), encoder=model.trainable_encoder(replace=False)).by_layer  # (layers, tokens)',
   ];
 }
 
@@ -117,13 +117,13 @@ const words: Body = ({ token, canFill }) =>
         'from unmask.see.recording import Recording',
         'from unmask.text.masking import masked',
         `hidden = masked(view.encoding, [${token}], model.tokenizer)`,
-        `found = lens(Recording.of(model.runner, hidden), [${token}], top_k=8)`,
+        `found = lens(Recording.of(model.encoder, hidden), [${token}], top_k=8)`,
         'result = found.probabilities[0, -1]  # of the words found.ids[0, -1]; other levels are the lens',
       ]
     : [
         'from unmask.see.ablation import importance',
         'from unmask.see.target import Embedding',
-        `result = importance(view.recording, Embedding(token=${token}), encoder=model.plain()).slopes  # (layers, heads)`,
+        `result = importance(view.recording, Embedding(token=${token}), encoder=model.trainable_encoder(replace=False)).slopes  # (layers, heads)`,
       ];
 
 const compare: Body = ({ view, reads, stamps }) => {

@@ -1,0 +1,189 @@
+"""An encoder loaded from a checkpoint: what runs, what it is, and its plain module for training."""
+
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from unmask.arguments import check_flag
+from unmask.deprecation import warn_renamed
+from unmask.errors import CorruptCheckpoint, InvalidRequest
+from unmask.model.encoder import Encoder
+from unmask.model.families import Compat
+from unmask.model.fast import rewrite, why_not
+from unmask.model.spec import EncoderSpec
+from unmask.model.torch_engine import TorchEngine
+from unmask.model.weights import Checkpoint, Source, read_checkpoint
+from unmask.model.weights.build import build, parameter_count
+from unmask.text import Tokenizer
+
+Stamps = dict[Path, tuple[int, int]]
+"""When each file of weights was last written, and its size."""
+
+
+class LoadedEncoder:
+    """A checkpoint's encoder with its weights, ready to run."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        *,
+        dtype: str = "float32",
+        device: str | None = None,
+        kernel: str | None = None,
+        compat: Compat = "published",
+    ) -> None:
+        self.checkpoint = checkpoint
+        """What its folder says."""
+        self._options = {"dtype": dtype, "device": device, "kernel": kernel, "compat": compat}
+        plain_dtype = "float32" if dtype == "int8" else dtype
+        self._build = partial(build, checkpoint, dtype=plain_dtype, device=device, kernel=kernel)
+        self._files = stamps(checkpoint)
+        refusal = why_not(dtype, device)
+        if dtype == "int8" and refusal is not None:
+            raise InvalidRequest(f"dtype is int8, and {refusal}; take float32 or bfloat16")
+        encoder = self._build()
+        self._trainable = refusal is not None
+        self.engine = TorchEngine(encoder if self._trainable else rewrite(encoder, dtype))
+        """What runs."""
+
+    @property
+    def encoder(self) -> Encoder:
+        """The module that runs: rewritten for speed where this machine can, else the plain one.
+
+        A rewritten one is for inference only: it has no gradients, and its weights are laid out in an order
+        of their own. `trainable_encoder` gives the plain module.
+        """
+        return self.engine.encoder
+
+    def trainable_encoder(self, *, replace: bool = True) -> Encoder:
+        """The plain `torch.nn.Module`, whose weights can be trained and have the spec's names and shapes.
+
+        It takes the place of the module that runs: from then on `encoder` is this module and every result
+        of the model comes from it, so training shows at once, and a second call returns the same module.
+        The first call reads it from the checkpoint's files. For ``int8`` it is in float32.
+
+        Args:
+            replace: False leaves the model as it is and reads a module beside it, for gradients of a model
+                that keeps its speed; this takes memory for the weights once more, at each call. Where the
+                plain module already runs, it is returned.
+
+        Raises:
+            CheckpointError: the checkpoint's files are not those that were loaded.
+        """
+        check_flag("replace", replace)
+        if self._trainable:
+            return self.encoder
+        if stamps(self.checkpoint) != self._files:
+            raise _changed(self.name)
+        encoder = self._build()
+        if replace:
+            self.engine, self._trainable = TorchEngine(encoder), True
+        return encoder
+
+    def __repr__(self) -> str:
+        return (
+            f"<unmask model {self.name}: {self.checkpoint.family.name}, {self.layer_count} layers, "
+            f"width {self.width}, {self.parameter_count:,} parameters, {self.dtype} on {self.device}>"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled, and copied, as where it was read from, with the weights where they may be trained."""
+        weights = self.encoder.state_dict() if self._trainable else None
+        return loaded_again, (type(self), self.checkpoint.source, self._files, self._options), weights
+
+    def __setstate__(self, weights: dict[str, Tensor]) -> None:
+        self.trainable_encoder().load_state_dict(weights)
+
+    @property
+    def name(self) -> str:
+        """The published name where it is known, else the folder's."""
+        return self.checkpoint.source.name
+
+    @property
+    def revision(self) -> str | None:
+        """The hub's 40-digit commit; None for a local folder."""
+        return self.checkpoint.source.revision
+
+    @property
+    def spec(self) -> EncoderSpec:
+        """The encoder as a value."""
+        return self.checkpoint.spec
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Text to ids."""
+        return self.checkpoint.tokenizer
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The longest text it reads, special tokens included; None where nothing sets a limit."""
+        return self.checkpoint.max_tokens
+
+    @property
+    def layer_count(self) -> int:
+        """L."""
+        return len(self.spec.layers)
+
+    @property
+    def head_count(self) -> int:
+        """H of the layer with most heads."""
+        return max(layer.mixer.heads for layer in self.spec.layers)
+
+    @property
+    def width(self) -> int:
+        """D."""
+        return self.spec.width
+
+    @cached_property
+    def parameter_count(self) -> int:
+        """Trained numbers."""
+        return parameter_count(self.spec)
+
+    @property
+    def dtype(self) -> str:
+        """The number format it computes in; ``int8`` where linear layers do."""
+        return self.engine.dtype
+
+    @property
+    def device(self) -> str:
+        """Where the weights are."""
+        return self.engine.device
+
+    @property
+    def runner(self) -> Encoder:
+        """The old name of `encoder`."""
+        warn_renamed("the property", "runner", "encoder")
+        return self.encoder
+
+    def plain(self) -> Encoder:
+        """The old name of `trainable_encoder` with ``replace=False``."""
+        warn_renamed("the method", "plain()", "trainable_encoder(replace=False)")
+        return self.trainable_encoder(replace=False)
+
+
+def loaded_again(
+    kind: type[LoadedEncoder], source: Source, files: Stamps, options: dict[str, Any]
+) -> LoadedEncoder:
+    """A model from where it was read, for one that was pickled or copied.
+
+    Raises:
+        CheckpointError: its files are no longer there or are not those that were loaded.
+    """
+    checkpoint = read_checkpoint(source, options["compat"])
+    if stamps(checkpoint) != files:
+        raise _changed(source.name)
+    return kind(checkpoint, **options)
+
+
+def stamps(checkpoint: Checkpoint) -> Stamps:
+    """Of the files that hold the checkpoint's weights."""
+    found = {path: path.stat() for path in {tensor.file for tensor in checkpoint.tensors.values()}}
+    return {path: (stat.st_mtime_ns, stat.st_size) for path, stat in found.items()}
+
+
+def _changed(name: str) -> CorruptCheckpoint:
+    return CorruptCheckpoint(
+        f"the weights of {name} have changed on disk since they were loaded; load them again"
+    )

@@ -1,0 +1,448 @@
+"""A loaded checkpoint: everything that can be asked of one model."""
+
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from unmask.arguments import TRUNCATIONS, Truncation, check_callable, check_choice, check_flag, listed, shown
+from unmask.arguments import whole_number as whole
+from unmask.deprecation import renamed_arguments, renamed_method
+from unmask.errors import BeyondTraining, InvalidRequest
+from unmask.loaded_encoder import LoadedEncoder
+from unmask.model.engine import Layers
+from unmask.model.spec import (
+    POOLING_MODES,
+    PooledVector,
+    PoolingMode,
+    UnknownOutput,
+)
+from unmask.model.spec.global_tokens import GlobalTokens, places
+from unmask.model.weights.save import save
+from unmask.see import AttentionView, Watch
+from unmask.tasks import Progress
+from unmask.tasks.batches import TOKENS_PER_PASS
+from unmask.tasks.embed import embed
+from unmask.tasks.fill import FilledMask, fill
+from unmask.tasks.hidden_states import checked_ids, checked_places, checked_types, hidden_states
+from unmask.tasks.logits import chosen_head, logits
+from unmask.tasks.similarity import METRICS, Metric, similarity
+from unmask.tasks.values import Logits
+from unmask.text import Encoding
+from unmask.text.tokenizer import numbered
+
+Ids = Sequence[int] | NDArray[np.int64] | Tensor
+"""Token ids of one sequence."""
+
+
+class Model(LoadedEncoder):
+    """A loaded encoder with its tokenizer. Made by `load`.
+
+    Every method that takes a list of texts also takes one string, and then returns what it returns for one
+    text. No text gives an empty result.
+    """
+
+    @overload
+    def tokenize(  # type: ignore[overload-overlap]
+        self,
+        texts: str,
+        pairs: str | None = None,
+        *,
+        truncation: Truncation = "error",
+        name: Callable[[int], str] = numbered,
+    ) -> Encoding: ...
+
+    @overload
+    def tokenize(
+        self,
+        texts: Sequence[str],
+        pairs: Sequence[str] | None = None,
+        *,
+        truncation: Truncation = "error",
+        name: Callable[[int], str] = numbered,
+    ) -> list[Encoding]: ...
+
+    @renamed_arguments(too_long="truncation")
+    def tokenize(
+        self,
+        texts: str | Sequence[str],
+        pairs: str | Sequence[str] | None = None,
+        *,
+        truncation: Truncation = "error",
+        name: Callable[[int], str] = numbered,
+    ) -> Encoding | list[Encoding]:
+        """Tokens of each text (or pair of texts), within what the model reads.
+
+        Warns with `BeyondTraining` of texts longer than any in training, where the model can read them.
+
+        Args:
+            texts: one text or several.
+            pairs: for each text a second one that is read with it.
+            truncation: ``"error"`` refuses a text of more than `max_tokens` tokens; ``"end"`` leaves out its
+                end, and the encoding says how much.
+            name: how an error names the text at an index.
+
+        Raises:
+            TextError: a text is empty, too long, or not Unicode text.
+        """
+        if name is numbered:
+            name = numbered_or_the(texts)
+        encodings = self._tokenized(texts, pairs, truncation, name)
+        return encodings[0] if isinstance(texts, str) else encodings
+
+    def _tokenized(
+        self,
+        texts: str | Sequence[str],
+        pairs: str | Sequence[str] | None = None,
+        truncation: Truncation = "error",
+        name: Callable[[int], str] = lambda _: "the text",
+    ) -> list[Encoding]:
+        """A list even for one string. To be called by public methods that `renamed_arguments` wraps alone."""
+        check_choice("truncation", truncation, TRUNCATIONS)
+        if isinstance(texts, str):
+            if not isinstance(pairs, str | None):
+                raise InvalidRequest(
+                    "one text and a list of pairs were given; give one pair, or lists of both"
+                )
+            texts, pairs = [texts], None if pairs is None else [pairs]
+        encodings = self.tokenizer.encode_batch(
+            listed("texts", texts),
+            pairs if pairs is None else listed("pairs", pairs),
+            max_tokens=self.max_tokens,
+            too_long="cut" if truncation == "end" else "error",
+            name=name,
+        )
+        trained = self.checkpoint.trained_tokens
+        longest = max(map(len, encodings), default=0)
+        if trained is not None and longest > trained:
+            warnings.warn(
+                f"a text has {longest} tokens and the model was trained on at most {trained}; "
+                "it is read whole",
+                BeyondTraining,
+                stacklevel=4,
+            )
+        return encodings
+
+    @renamed_arguments(too_long="truncation", unit_length="normalize")
+    def embed(
+        self,
+        texts: str | Sequence[str],
+        *,
+        truncation: Truncation = "error",
+        pooling: PoolingMode | None = None,
+        normalize: bool | None = None,
+        prompt_name: str | None = None,
+        tokens_per_pass: int = TOKENS_PER_PASS,
+        global_tokens: GlobalTokens = "first",
+        progress: Progress | None = None,
+    ) -> NDArray[np.float32]:
+        """Sentence embeddings, float32: (S, E) for a list of texts, (E,) for one string.
+
+        Args:
+            texts: one text or several.
+            truncation: see `tokenize`.
+            pooling: instead of what the checkpoint says, if it says anything.
+            normalize: whether to divide by the Euclidean length, instead of what the checkpoint says.
+            prompt_name: which of the checkpoint's prompts to put before every text; None puts none.
+            tokens_per_pass: the most tokens that run together; changes speed and memory, and only the
+                last bits of the embeddings.
+            global_tokens: which tokens are global where the encoder, as Longformer, uses them.
+            progress: called with (texts done, texts in all).
+
+        Raises:
+            TextError: a text is empty, too long, or not Unicode text.
+            InvalidRequest: the checkpoint does not say how to pool, and neither does the call.
+            NonFiniteResult: an embedding holds infinity or not-a-number.
+        """
+        output = self.embedding_head(pooling, normalize)
+        whole("tokens_per_pass", tokens_per_pass, 1)
+        check_callable("progress", progress)
+        some: Any = [texts] if isinstance(texts, str) else listed("texts", texts)
+        if prompt_name is not None:
+            prompts = dict(output.prompts)
+            if prompt_name not in prompts:
+                known = ", ".join(prompts) or "none"
+                raise InvalidRequest(f"prompt_name is {prompt_name!r}; {self.name} has: {known}")
+            some = [prompts[prompt_name] + text if isinstance(text, str) else text for text in some]
+        name = numbered_or_the(texts)
+        embeddings_SE = self.embed_encodings(
+            self._tokenized(some, None, truncation, name),
+            output,
+            tokens_per_pass=tokens_per_pass,
+            global_tokens=global_tokens,
+            progress=progress,
+            name=name,
+        )
+        return embeddings_SE[0] if isinstance(texts, str) else embeddings_SE
+
+    def embed_encodings(
+        self,
+        encodings: Sequence[Encoding],
+        head: PooledVector,
+        *,
+        tokens_per_pass: int = TOKENS_PER_PASS,
+        global_tokens: GlobalTokens = "first",
+        progress: Progress | None = None,
+        name: Callable[[int], str] = numbered,
+    ) -> NDArray[np.float32]:
+        """Embeddings (S, E) of texts that are tokenized already, made by ``head``; see `embed`.
+
+        ``name`` is how an error names the text at an index.
+        """
+        return embed(
+            self.engine,
+            head,
+            encodings,
+            tokens_per_pass=tokens_per_pass,
+            global_tokens=global_tokens,
+            progress=progress,
+            name=name,
+        )
+
+    @renamed_arguments(unit_length="normalize")
+    def embedding_head(
+        self, pooling: PoolingMode | None = None, normalize: bool | None = None
+    ) -> PooledVector:
+        """How embeddings are made: what the checkpoint says, or what is asked for instead.
+
+        Raises:
+            InvalidRequest: neither says how to pool.
+        """
+        published = self.checkpoint.head
+        if pooling is not None:
+            check_choice("pooling", pooling, POOLING_MODES)
+        check_flag("normalize", normalize)
+        if isinstance(published, PooledVector):
+            unit = published.normalize if normalize is None else normalize
+            modes = published.pooling if pooling is None else (pooling,)
+            return PooledVector(modes, unit, prompts=published.prompts)
+        if pooling is None:
+            reason = "the checkpoint gives no single vector per text"
+            reason = published.reason if isinstance(published, UnknownOutput) else reason
+            raise InvalidRequest(f"{reason}; name a pooling, for instance mean")
+        unit = isinstance(published, UnknownOutput) and published.normalize
+        return PooledVector((pooling,), unit if normalize is None else normalize)
+
+    def similarity(self, a: Any, b: Any, *, metric: Metric = "cosine") -> NDArray[np.float32]:
+        """The similarity of everything in ``a`` with everything in ``b``, (A, B).
+
+        Args:
+            a: texts, which are embedded as the checkpoint says, or embeddings (A, E); one of either is a row.
+            b: likewise texts or embeddings.
+            metric: ``"cosine"``, ``"dot"``, ``"euclidean"`` or ``"manhattan"``; the distances are negative.
+
+        Raises:
+            InvalidRequest: there is no such metric, or the vectors do not have the same width.
+        """
+        check_choice("metric", metric, METRICS)
+        return similarity(self._vectors("a", a), self._vectors("b", b), metric)
+
+    def _vectors(self, name: str, given: Any) -> Any:
+        if isinstance(given, np.ndarray | Tensor):
+            return given
+        some = [given] if isinstance(given, str) else listed(name, given)
+        if some and not all(isinstance(one, str) for one in some):
+            return some
+        return self.embed(some)
+
+    @overload
+    def hidden_states(  # type: ignore[overload-overlap]
+        self,
+        inputs: str,
+        *,
+        layers: Layers = "last",
+        truncation: Truncation = "error",
+        global_tokens: GlobalTokens = "none",
+        tokens_per_pass: int = TOKENS_PER_PASS,
+    ) -> Tensor: ...
+
+    @overload
+    def hidden_states(
+        self,
+        inputs: Sequence[str] | Sequence[Ids],
+        token_type_ids: Sequence[Ids] | None = None,
+        *,
+        layers: Layers = "last",
+        truncation: Truncation = "error",
+        global_tokens: GlobalTokens | Sequence[Sequence[int]] | None = "none",
+        tokens_per_pass: int = TOKENS_PER_PASS,
+    ) -> list[Tensor]: ...
+
+    @renamed_arguments(too_long="truncation", segments="token_type_ids")
+    def hidden_states(
+        self,
+        inputs: str | Sequence[str] | Sequence[Ids],
+        token_type_ids: Sequence[Ids] | None = None,
+        *,
+        layers: Layers = "last",
+        truncation: Truncation = "error",
+        global_tokens: GlobalTokens | Sequence[Sequence[int]] | None = "none",
+        tokens_per_pass: int = TOKENS_PER_PASS,
+    ) -> Tensor | list[Tensor]:
+        """Hidden states of each text or sequence of ids, on the CPU, float32 (float64 of a float64 model).
+
+        A list of texts or of sequences gives a list of tensors, one string a tensor: (N, D) of the last
+        layer, or (L + 1, N, D) of all, the embedding's output first.
+
+        Args:
+            inputs: one text, several texts, or one list of token ids per sequence, special tokens included.
+            token_type_ids: one list per sequence of ids, 0 everywhere where not given; texts have their own.
+            layers: ``"last"`` or ``"all"``.
+            truncation: of texts, see `tokenize`.
+            global_tokens: which tokens are global where the encoder uses them: a choice, or for sequences of
+                ids their places. None are, as in the classes of `transformers` without a head.
+            tokens_per_pass: the most tokens that run together.
+
+        Raises:
+            TextError: a text is empty, too long, or not Unicode text.
+            InvalidRequest: an id or token type is outside its table, or a sequence is too long.
+            NonFiniteResult: a hidden state is infinity or not-a-number.
+        """
+        check_choice("layers", layers, ("last", "all"))
+        whole("tokens_per_pass", tokens_per_pass, 1)
+        some: list[Any] = [inputs] if isinstance(inputs, str) else listed("inputs", inputs)
+        marks: Any = None if global_tokens == "none" else global_tokens
+        if some and isinstance(some[0], str):
+            if token_type_ids is not None:
+                raise InvalidRequest(
+                    "token_type_ids were given with texts, which have their own; leave them out"
+                )
+            encodings = self._tokenized(some, None, truncation, numbered_or_the(inputs))
+            marks = None if marks is None else [places(one, marks) for one in encodings]
+            some, token_type_ids = [one.ids for one in encodings], [one.segments for one in encodings]
+        ids = checked_ids(self.spec, some)
+        states = hidden_states(
+            self.engine,
+            ids,
+            None if token_type_ids is None else checked_types(self.spec, token_type_ids, ids),
+            layers=layers,
+            global_tokens=None if marks is None else checked_places(marks, ids),
+            tokens_per_pass=tokens_per_pass,
+        )
+        tensors = [torch.from_numpy(one) for one in states]
+        return tensors[0] if isinstance(inputs, str) else tensors
+
+    @renamed_arguments(too_long="truncation")
+    def logits(
+        self,
+        texts: str | Sequence[str],
+        pairs: str | Sequence[str] | None = None,
+        *,
+        head: str | None = None,
+        truncation: Truncation = "error",
+        tokens_per_pass: int = TOKENS_PER_PASS,
+        global_tokens: GlobalTokens | None = None,
+    ) -> Logits:
+        """What one of the encoder's heads makes of each text (or pair of texts).
+
+        Args:
+            texts: one text or several; one gives the logits of a list of one.
+            pairs: for each text a second one that is read with it.
+            head: its role, such as ``"masked"`` or ``"sequence"``; may be left out where there is one.
+            truncation: see `tokenize`.
+            tokens_per_pass: the most tokens that run together.
+            global_tokens: which tokens are global where the encoder uses them; None takes those that heads
+                of this role were trained with.
+
+        Raises:
+            TextError: a text is empty, too long, or not Unicode text.
+            InvalidRequest: the encoder has no such head.
+            NonFiniteResult: a logit is infinity or not-a-number.
+        """
+        role = chosen_head(self.spec, head, self.name)
+        whole("tokens_per_pass", tokens_per_pass, 1)
+        encodings = self._tokenized(texts, pairs, truncation, numbered_or_the(texts))
+        return logits(
+            self.engine, role, encodings, global_tokens=global_tokens, tokens_per_pass=tokens_per_pass
+        )
+
+    @overload
+    def fill(  # type: ignore[overload-overlap]
+        self,
+        text: str,
+        *,
+        top_k: int = 5,
+        truncation: Truncation = "error",
+        global_tokens: GlobalTokens = "none",
+    ) -> tuple[FilledMask, ...]: ...
+
+    @overload
+    def fill(
+        self,
+        text: Sequence[str],
+        *,
+        top_k: int = 5,
+        truncation: Truncation = "error",
+        global_tokens: GlobalTokens = "none",
+    ) -> list[tuple[FilledMask, ...]]: ...
+
+    @renamed_arguments(too_long="truncation")
+    def fill(
+        self,
+        text: str | Sequence[str],
+        *,
+        top_k: int = 5,
+        truncation: Truncation = "error",
+        global_tokens: GlobalTokens = "none",
+    ) -> tuple[FilledMask, ...] | list[tuple[FilledMask, ...]]:
+        """Predictions for every mask token of each text, such as [MASK]; see `unmask.tasks.fill.fill`."""
+        name = numbered_or_the(text)
+        filled = fill(
+            self.engine,
+            self.tokenizer,
+            self._tokenized(text, None, truncation, name),
+            top_k=top_k,
+            global_tokens=global_tokens,
+            model=self.name,
+            name=name,
+        )
+        return filled[0] if isinstance(text, str) else filled
+
+    @renamed_arguments(too_long="truncation")
+    def attention(
+        self,
+        text: str,
+        pair: str | None = None,
+        *,
+        truncation: Truncation = "error",
+        global_tokens: GlobalTokens | None = None,
+        watch: Watch | None = None,
+    ) -> AttentionView:
+        """Exact attention of one text (or pair), any rectangle of any head; no N x N is held.
+
+        ``global_tokens``: which tokens are global, see `AttentionView`. ``watch``: called after each layer,
+        see `unmask.see.Watch`.
+        """
+        if not isinstance(text, str):
+            raise InvalidRequest(
+                f"text is {shown(text)}; attention looks into one text at a time, so give a string"
+            )
+        check_callable("watch", watch)
+        (encoding,) = self._tokenized(text, pair, truncation)
+        return AttentionView(self.encoder, encoding, global_tokens=global_tokens, watch=watch)
+
+    def save(self, folder: str | Path, *, shard_bytes: int | None = None) -> None:
+        """Write a checkpoint folder that `transformers` and `sentence-transformers` load too.
+
+        ``shard_bytes``: the most bytes of weights in one file; None writes a single one. A model that runs
+        in ``int8`` is written in float32, from the weights it was loaded from.
+        """
+        if not isinstance(folder, str | Path) or not str(folder):
+            raise InvalidRequest(f"folder is {shown(folder)}; give the name of a folder to write")
+        if shard_bytes is not None:
+            whole("shard_bytes", shard_bytes, 1)
+        save(self.trainable_encoder(replace=False), self.checkpoint, folder, shard_bytes=shard_bytes)
+
+    encode = renamed_method("encode", "tokenize")
+    hidden = renamed_method("hidden", "hidden_states")
+    hidden_ids = renamed_method("hidden_ids", "hidden_states")
+
+
+def numbered_or_the(texts: object) -> Callable[[int], str]:
+    """How an error names one of some texts, or the only one."""
+    return (lambda _: "the text") if isinstance(texts, str) else numbered

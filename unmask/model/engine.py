@@ -1,0 +1,87 @@
+"""What runs packed batches: one interface, so that tasks do not know what computes."""
+
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.errors import InvalidRequest
+from unmask.model.spec import Classifier, EncoderSpec, Head, PooledVector, role_of
+from unmask.text.batch import PackedBatch
+
+Layers = Literal["last", "all"]
+"""Which hidden states: those of the last layer, or the embedding's output and those of every layer."""
+
+Floats = NDArray[np.floating[Any]]
+"""float64 of an engine that computes in float64, float32 of every other."""
+
+
+class Engine(Protocol):
+    """An encoder with its weights that runs packed batches. Results are arrays on the host."""
+
+    @property
+    def spec(self) -> EncoderSpec:
+        """The encoder as a value. Its heads are those that `logits` can be asked for."""
+
+    @property
+    def dtype(self) -> str:
+        """The number format it computes in; ``int8`` where linear layers do."""
+
+    @property
+    def device(self) -> str:
+        """Where it computes, as torch names devices."""
+
+    @property
+    def outputs(self) -> tuple[type, ...]:
+        """The kinds of `CheckpointOutput` that it computes."""
+
+    def hidden_states(self, batch: PackedBatch, layers: Layers = "last") -> Floats:
+        """Hidden states, (T, D); for all layers (L + 1, T, D), the embedding's output first."""
+
+    def logits(self, batch: PackedBatch, role: str, tokens: NDArray[np.int64] | None = None) -> Floats:
+        """What the head of that role makes of the batch.
+
+        Shape (T, C) for a head of tokens, or (M, C) where M ``tokens`` of the batch are named; (S, C) for a
+        head of sequences. C is the vocabulary's size for a masked-LM head, else the number of classes.
+        """
+
+    def embed(self, batch: PackedBatch, output: PooledVector) -> NDArray[np.float32]:
+        """One vector per sequence, (S, E)."""
+
+
+def head_of(spec: EncoderSpec, role: str) -> Head:
+    """The head of that role.
+
+    Raises:
+        InvalidRequest: the encoder has none.
+    """
+    heads = {role_of(head): head for head in spec.heads}
+    if role not in heads:
+        raise InvalidRequest(f"the encoder has no {role} head; it has: {', '.join(heads) or 'none'}")
+    return heads[role]
+
+
+def masked_lm_role(spec: EncoderSpec, name: str = "the model") -> str:
+    """The role of the head that predicts words: ``masked`` where there is one, else ``enhanced``.
+
+    Raises:
+        InvalidRequest: the encoder has neither.
+    """
+    roles = [role_of(head) for head in spec.heads]
+    role = next((role for role in ("masked", "enhanced") if role in roles), None)
+    if role is None:
+        raise InvalidRequest(
+            f"{name} cannot predict masked words: its checkpoint holds no masked-LM head "
+            f"(heads: {', '.join(roles) or 'none'}); take a checkpoint that was saved with one"
+        )
+    return role
+
+
+def is_per_token(head: Head) -> bool:
+    """Whether a head gives logits for every token, rather than for a sequence."""
+    return not isinstance(head, Classifier) or head.reads in ("tokens", "tokens_and_first")
+
+
+def logit_count(spec: EncoderSpec, head: Head) -> int:
+    """C, the logits of one token or sequence."""
+    return head.classes if isinstance(head, Classifier) else spec.embedding.vocabulary

@@ -1,0 +1,84 @@
+"""The engine of torch modules."""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from unmask.errors import InvalidRequest
+from unmask.model import heads
+from unmask.model.decoder import predicts_by_decoder, word_states
+from unmask.model.encoder import Encoder
+from unmask.model.engine import Floats, Layers, head_of, is_per_token
+from unmask.model.fast import QuantizedLinear
+from unmask.model.spec import EncoderSpec, MaskedLM, PooledVector
+from unmask.model.tap import Place
+from unmask.text.batch import PackedBatch
+
+
+class TorchEngine:
+    """An `Encoder`, plain or rewritten for speed, as an `Engine`. No result has a gradient."""
+
+    outputs: tuple[type, ...] = (PooledVector,)
+    """The kinds of `CheckpointOutput` that it computes."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self.encoder = encoder
+
+    @property
+    def spec(self) -> EncoderSpec:
+        """See `Engine`."""
+        return self.encoder.spec
+
+    @property
+    def dtype(self) -> str:
+        """See `Engine`."""
+        if any(isinstance(module, QuantizedLinear) for module in self.encoder.modules()):
+            return "int8"
+        return str(self.encoder.embedding.words.weight.dtype).removeprefix("torch.")
+
+    @property
+    def device(self) -> str:
+        """See `Engine`."""
+        return str(self.encoder.device)
+
+    def hidden_states(self, batch: PackedBatch, layers: Layers = "last") -> Floats:
+        """See `Engine`."""
+        states: list[Tensor] = []
+
+        def record(place: Place, layer: int, tensor: Tensor) -> None:
+            if place in (Place.EMBEDDED, Place.LAYER):
+                states.append(tensor)
+
+        with torch.inference_mode():
+            x_TD = self.encoder.encode(batch, tap=record if layers == "all" else None)
+            return _on_host(torch.stack([*states[:-1], x_TD]) if layers == "all" else x_TD)
+
+    def logits(self, batch: PackedBatch, role: str, tokens: NDArray[np.int64] | None = None) -> Floats:
+        """See `Engine`."""
+        encoder, head = self.encoder, head_of(self.spec, role)
+        if tokens is not None and not is_per_token(head):
+            raise InvalidRequest(f"the {role} head reads a whole sequence; leave tokens out")
+        every = np.arange(batch.layout.token_count) if tokens is None else tokens
+        with torch.inference_mode():
+            if predicts_by_decoder(encoder, role):
+                states_MD = word_states(encoder, role, batch, every.tolist())
+                return _on_host(encoder.logits(role, states_MD, batch.layout))
+            x_TD = encoder.encode(batch)
+            if tokens is None:
+                return _on_host(encoder.logits(role, x_TD, batch.layout))
+            chosen_M = torch.from_numpy(tokens).to(encoder.device)
+            if isinstance(head, MaskedLM):  # logits over the vocabulary for the chosen tokens alone
+                return _on_host(encoder.logits(role, x_TD[chosen_M], batch.layout))
+            return _on_host(encoder.logits(role, x_TD, batch.layout)[chosen_M])
+
+    def embed(self, batch: PackedBatch, output: PooledVector) -> NDArray[np.float32]:
+        """See `Engine`."""
+        with torch.inference_mode():
+            e_SE = heads.embed(self.encoder.encode(batch), batch.layout, output)
+            return e_SE.float().cpu().numpy()
+
+
+def _on_host(tensor: Tensor) -> Floats:
+    exact = torch.promote_types(tensor.dtype, torch.float32)
+    return tensor.to(exact).cpu().numpy()

@@ -1,0 +1,78 @@
+"""How every task runs an engine: sequences of equal length together, a bounded number of tokens a batch."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.errors import NonFiniteResult
+from unmask.model.engine import Floats
+from unmask.model.spec import EncoderSpec
+from unmask.model.spec.global_tokens import GlobalTokens, check_global_tokens, pack
+from unmask.tasks.progress import Progress
+from unmask.text import Encoding, PackedBatch, passes
+
+TOKENS_PER_PASS = 2048
+"""Enough for matrix products at full speed, few enough for the activations to stay in cache."""
+
+Chosen = NDArray[np.int64]
+"""Indices of the sequences of one batch."""
+
+
+def batches(
+    lengths: Sequence[int],
+    packed: Callable[[Chosen], PackedBatch],
+    tokens_per_pass: int = TOKENS_PER_PASS,
+    progress: Progress | None = None,
+) -> Iterator[tuple[Chosen, PackedBatch]]:
+    """Each batch with the indices of its sequences; every sequence is in one of them.
+
+    Args:
+        lengths: tokens of each sequence.
+        packed: lays the sequences of some indices end to end.
+        tokens_per_pass: the most tokens of a batch; a longer sequence is a batch of its own.
+        progress: called with (sequences done, sequences in all) when the caller asks for the next batch.
+    """
+    done = 0
+    for chosen in passes(np.array(lengths, dtype=np.int64), tokens_per_pass):
+        yield chosen, packed(chosen)
+        done += len(chosen)
+        if progress is not None:
+            progress(done, len(lengths))
+
+
+def text_batches(
+    spec: EncoderSpec,
+    encodings: Sequence[Encoding],
+    global_tokens: GlobalTokens,
+    tokens_per_pass: int = TOKENS_PER_PASS,
+    progress: Progress | None = None,
+) -> Iterator[tuple[Chosen, PackedBatch]]:
+    """`batches` of encoded texts."""
+    check_global_tokens(global_tokens)
+    return batches(
+        [len(encoding) for encoding in encodings],
+        lambda chosen: pack(spec, [encodings[index] for index in chosen], global_tokens),
+        tokens_per_pass,
+        progress,
+    )
+
+
+def require_finite(
+    values: Floats, chosen: Chosen, rows: NDArray[np.int64], what: str, name: Callable[[int], str]
+) -> None:
+    """Raise `NonFiniteResult`, naming the first text with such a number, unless all values are finite.
+
+    Args:
+        values: of one batch; the axis before the last holds its rows.
+        chosen: the indices of its sequences.
+        rows: for each row, which of ``chosen`` it belongs to.
+        what: what the values are, such as "the embedding".
+        name: how an error names the text at an index.
+    """
+    finite = np.isfinite(values).all(axis=-1)
+    while finite.ndim > 1:
+        finite = finite.all(axis=0)
+    if not finite.all():
+        first = int(chosen[rows[~finite]].min())
+        raise NonFiniteResult(f"{what} of {name(first)} is not finite; try a wider dtype")

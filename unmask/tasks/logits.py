@@ -1,0 +1,65 @@
+"""Texts to the logits of one of the encoder's heads."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from unmask.errors import InvalidRequest
+from unmask.model.engine import Engine, Floats, head_of, is_per_token, logit_count
+from unmask.model.spec import EncoderSpec, role_of
+from unmask.model.spec.global_tokens import BY_ROLE, GlobalTokens
+from unmask.tasks.batches import TOKENS_PER_PASS, require_finite, text_batches
+from unmask.tasks.values import Logits
+from unmask.text import Encoding
+from unmask.text.tokenizer import numbered
+
+
+def chosen_head(spec: EncoderSpec, role: str | None, name: str) -> str:
+    """The role that is asked for, or that of the only head.
+
+    Raises:
+        InvalidRequest: there is no such head, or none is named and there are several or none.
+    """
+    roles = [role_of(head) for head in spec.heads]
+    if role in roles:
+        return str(role)
+    if role is None and len(roles) == 1:
+        return roles[0]
+    if not roles:
+        raise InvalidRequest(f"{name} has no head; take a checkpoint that was saved with one")
+    asked = "no head was named" if role is None else f"head is {role!r}"
+    raise InvalidRequest(f"{asked}; {name} has: {', '.join(roles)}")
+
+
+def logits(
+    engine: Engine,
+    role: str,
+    encodings: Sequence[Encoding],
+    *,
+    global_tokens: GlobalTokens | None = None,
+    tokens_per_pass: int = TOKENS_PER_PASS,
+    name: Callable[[int], str] = numbered,
+) -> Logits:
+    """Logits of all texts, in the order given; see `Logits`.
+
+    ``global_tokens``: which tokens are global in an encoder that uses them; None takes what heads of this
+    role were trained with. ``name`` is how an error names the text at an index.
+
+    Raises:
+        InvalidRequest: the encoder has no such head.
+        NonFiniteResult: a logit is infinity or not-a-number.
+    """
+    head = head_of(engine.spec, role)
+    per_token = is_per_token(head)
+    marks = BY_ROLE.get(role, "first") if global_tokens is None else global_tokens
+    empty: Floats = np.empty((0, logit_count(engine.spec, head)), dtype=np.float32)
+    found = [empty] * len(encodings)
+    for chosen, batch in text_batches(engine.spec, encodings, marks, tokens_per_pass):
+        values = engine.logits(batch, role)
+        rows = batch.layout.sequence_of_T if per_token else np.arange(len(chosen))
+        require_finite(values, chosen, rows, "a logit", name)
+        for place, index in enumerate(chosen):
+            found[index] = values[batch.layout.rows(place)] if per_token else values[place : place + 1]
+    lengths = [len(one) for one in found]
+    offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64) if per_token else None
+    return Logits(role, np.concatenate(found) if found else empty, offsets)

@@ -1,0 +1,55 @@
+"""How alike embeddings are, by the measures of `sentence-transformers`."""
+
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.arguments import check_choice, shown
+from unmask.errors import InvalidRequest
+
+Metric = Literal["cosine", "dot", "euclidean", "manhattan"]
+"""The two distances are negative, so that larger always means more alike."""
+
+METRICS: tuple[Metric, ...] = get_args(Metric)
+
+
+def similarity(a: Any, b: Any, metric: Metric = "cosine") -> NDArray[np.float32]:
+    """The similarity of every row of ``a`` with every row of ``b``, (A, B).
+
+    ``a`` and ``b`` are embeddings, (A, E) and (B, E); one vector counts as one row. The cosine with a vector
+    of zeros is 0.
+
+    Raises:
+        InvalidRequest: there is no such metric, or the arrays do not fit.
+    """
+    check_choice("metric", metric, METRICS)
+    a_AE, b_BE = _rows("a", a), _rows("b", b)
+    if a_AE.shape[1] != b_BE.shape[1]:
+        raise InvalidRequest(
+            f"a has vectors of {a_AE.shape[1]} numbers and b of {b_BE.shape[1]}; embed both with one model"
+        )
+    if metric == "cosine":
+        return _unit(a_AE) @ _unit(b_BE).T
+    if metric == "dot":
+        return a_AE @ b_BE.T
+    order = 2 if metric == "euclidean" else 1
+    distances_AB = np.empty((len(a_AE), len(b_BE)), dtype=np.float32)
+    for row_B, one_E in zip(distances_AB, a_AE, strict=True):
+        row_B[:] = np.linalg.norm(b_BE - one_E, ord=order, axis=1)
+    return -distances_AB
+
+
+def _rows(name: str, given: Any) -> NDArray[np.float32]:
+    try:
+        found: NDArray[np.float32] | None = np.asarray(given, dtype=np.float32)
+    except (TypeError, ValueError, RuntimeError):
+        found = None
+    if found is None or found.ndim not in (1, 2) or not np.isfinite(found).all():
+        raise InvalidRequest(f"{name} is {shown(given)}; give texts, or embeddings of shape (texts, numbers)")
+    return np.atleast_2d(found)
+
+
+def _unit(rows_SE: NDArray[np.float32]) -> NDArray[np.float32]:
+    lengths_S1 = np.linalg.norm(rows_SE, axis=1, keepdims=True)
+    return np.asarray(rows_SE / np.where(lengths_S1 > 0, lengths_S1, 1), dtype=np.float32)

@@ -1,0 +1,113 @@
+"""Results whose rows differ in number or are mostly zeros, as values that are checked when made."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.errors import InvalidRequest
+from unmask.model.engine import Floats
+
+
+@dataclass(frozen=True, eq=False)
+class RaggedVectors:
+    """Vectors of the tokens of several texts, laid end to end: ``values[offsets[s]:offsets[s + 1]]``."""
+
+    values_TE: Floats
+    """One row per token."""
+    offsets: NDArray[np.int64]
+    """Shape (S + 1,): where each text begins, from 0, and where the last one ends."""
+
+    def __post_init__(self) -> None:
+        if self.values_TE.ndim != 2:
+            raise InvalidRequest(f"values_TE has shape {self.values_TE.shape}; it must have two axes")
+        _check_offsets(self.offsets, len(self.values_TE))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, text: int) -> Floats:
+        """The vectors of one text, (N, E)."""
+        start, end = _bounds(self.offsets, text)
+        return self.values_TE[start:end]
+
+
+@dataclass(frozen=True, eq=False)
+class SparseVectors:
+    """One vector per text with few numbers that are not 0: compressed sparse rows, as in scipy."""
+
+    values: NDArray[np.float32]
+    """The numbers, row by row."""
+    columns: NDArray[np.int64]
+    """For each its column; they rise within a row."""
+    offsets: NDArray[np.int64]
+    """Shape (S + 1,): where each row begins, from 0, and where the last one ends."""
+    width: int
+    """The number of columns."""
+
+    def __post_init__(self) -> None:
+        if self.values.ndim != 1 or self.values.shape != self.columns.shape:
+            raise InvalidRequest(
+                f"values have shape {self.values.shape} and columns {self.columns.shape}; "
+                "they must be two lists of one length"
+            )
+        _check_offsets(self.offsets, len(self.values))
+        if len(self.columns) and not 0 <= self.columns.min() <= self.columns.max() < self.width:
+            raise InvalidRequest(f"a column is outside 0 to {self.width - 1}; check the columns or the width")
+        rising = np.diff(self.columns) > 0
+        starts = self.offsets[(self.offsets > 0) & (self.offsets < len(self.columns))]
+        rising[starts - 1] = True  # between two rows
+        if not rising.all():
+            raise InvalidRequest("the columns of a row do not rise; sort them and add up what is there twice")
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def dense(self) -> NDArray[np.float32]:
+        """All rows with their zeros, (S, width)."""
+        found = np.zeros((len(self), self.width), dtype=np.float32)
+        found[np.repeat(np.arange(len(self)), np.diff(self.offsets)), self.columns] = self.values
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Logits:
+    """What a head makes of several texts."""
+
+    head: str
+    """Its role."""
+    values: Floats
+    """One row per text, (S, C), for a head of texts; one per token, (T, C), for a head of tokens."""
+    offsets: NDArray[np.int64] | None
+    """For a head of tokens where each text begins, (S + 1,); None for a head of texts."""
+
+    def __post_init__(self) -> None:
+        if self.values.ndim != 2:
+            raise InvalidRequest(f"logits have shape {self.values.shape}; they must have two axes")
+        if self.offsets is not None:
+            _check_offsets(self.offsets, len(self.values))
+
+    def __len__(self) -> int:
+        return len(self.values) if self.offsets is None else len(self.offsets) - 1
+
+    def __getitem__(self, text: int) -> Floats:
+        """Those of one text, (C,), or of its tokens, (N, C)."""
+        if self.offsets is None:
+            one: Floats = self.values[text]
+            return one
+        start, end = _bounds(self.offsets, text)
+        return self.values[start:end]
+
+
+def _check_offsets(offsets: NDArray[np.int64], rows: int) -> None:
+    fits = offsets.ndim == 1 and len(offsets) and offsets[0] == 0 and offsets[-1] == rows
+    if not fits or (np.diff(offsets) < 0).any():
+        raise InvalidRequest(
+            f"offsets must rise from 0 to {rows}, the number of rows, not {offsets.tolist()[:8]}"
+        )
+
+
+def _bounds(offsets: NDArray[np.int64], text: int) -> tuple[int, int]:
+    """Raises IndexError past the end, as a list does, so that the value can be iterated over."""
+    place = range(len(offsets) - 1)[text]
+    return int(offsets[place]), int(offsets[place + 1])
