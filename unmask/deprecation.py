@@ -16,13 +16,13 @@ class RenamedWarning(FutureWarning):
     """An old name was used; the message names the new one."""
 
 
-COMMAND_OPTIONS: dict[str, str] = {}
+COMMAND_OPTIONS: dict[str, str] = {"--too-long": "--truncation"}
 """Options of the command line, such as ``--too-long``, by old name."""
 
 COMMANDS: dict[str, str] = {}
 """Commands by old name."""
 
-OPTION_VALUES: dict[tuple[str, str], str] = {}
+OPTION_VALUES: dict[tuple[str, str], str] = {("--truncation", "cut"): "end"}
 """New values by (new option, old value)."""
 
 RUN_FILE_KEYS: dict[str, dict[str, str]] = {}

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unmask.deprecation import renamed_arguments
 from unmask.errors import BeyondTraining, CorruptCheckpoint, InvalidRequest
 from unmask.model.encoder import Encoder
 from unmask.model.families import Compat
@@ -25,7 +26,7 @@ from unmask.see import AttentionView, Watch
 from unmask.tasks import Progress
 from unmask.tasks.embed import TOKENS_PER_PASS, embed
 from unmask.tasks.fill import FilledMask, fill
-from unmask.text import Encoding, PackedBatch, Tokenizer, TooLong
+from unmask.text import Encoding, PackedBatch, Tokenizer, Truncation
 from unmask.text.tokenizer import numbered
 
 Layers = Literal["last", "all"]
@@ -155,12 +156,13 @@ class Model:
             return "int8"
         return str(self.runner.embedding.words.weight.dtype).removeprefix("torch.")
 
+    @renamed_arguments(too_long="truncation")
     def encode(
         self,
         texts: Sequence[str],
         pairs: Sequence[str] | None = None,
         *,
-        too_long: TooLong = "error",
+        truncation: Truncation = "error",
         name: Callable[[int], str] = numbered,
     ) -> list[Encoding]:
         """Tokens of each text, within what the model reads; see `Tokenizer.encode_batch`.
@@ -168,7 +170,7 @@ class Model:
         Warns with `BeyondTraining` of texts longer than any in training, where the model can read them.
         """
         encodings = self.tokenizer.encode_batch(
-            _listed(texts), pairs, max_tokens=self.max_tokens, too_long=too_long, name=name
+            _listed(texts), pairs, max_tokens=self.max_tokens, truncation=truncation, name=name
         )
         self._warn_beyond_training(encodings)
         return encodings
@@ -184,11 +186,12 @@ class Model:
                 stacklevel=3,
             )
 
+    @renamed_arguments(too_long="truncation")
     def embed(
         self,
         texts: str | Sequence[str],
         *,
-        too_long: TooLong = "error",
+        truncation: Truncation = "error",
         pooling: PoolingMode | None = None,
         unit_length: bool | None = None,
         tokens_per_pass: int = TOKENS_PER_PASS,
@@ -199,7 +202,7 @@ class Model:
 
         Args:
             texts: one text or several.
-            too_long: what to do with a text of more than `max_tokens` tokens; see `Encoding`.
+            truncation: what to do with a text of more than `max_tokens` tokens; see `Encoding`.
             pooling: instead of what the checkpoint says, if it says anything.
             unit_length: whether to divide by the Euclidean length, likewise.
             tokens_per_pass: the most tokens that run together; changes speed and memory, and of the
@@ -212,7 +215,7 @@ class Model:
             InvalidRequest: the checkpoint does not say how to pool, and neither does the call.
         """
         head = self.embedding_head(pooling, unit_length)
-        encodings = self.encode([texts] if isinstance(texts, str) else texts, too_long=too_long)
+        encodings = self.encode([texts] if isinstance(texts, str) else texts, truncation=truncation)
         embeddings_SE = self.embed_encodings(
             encodings,
             head,
@@ -264,19 +267,21 @@ class Model:
             published.unit_length if unit_length is None else unit_length,
         )
 
+    @renamed_arguments(too_long="truncation")
     def hidden(
-        self, texts: Sequence[str], *, layers: Layers = "last", too_long: TooLong = "error"
+        self, texts: Sequence[str], *, layers: Layers = "last", truncation: Truncation = "error"
     ) -> list[Tensor]:
         """Hidden states of each text; see `hidden_ids`."""
-        encodings = self.encode(texts, too_long=too_long)
+        encodings = self.encode(texts, truncation=truncation)
         return self.hidden_ids(
-            [one.ids for one in encodings], [one.segments for one in encodings], layers=layers
+            [one.ids for one in encodings], [one.token_type_ids for one in encodings], layers=layers
         )
 
+    @renamed_arguments(segments="token_type_ids")
     def hidden_ids(
         self,
         ids: Sequence[Sequence[int] | NDArray[np.int64]],
-        segments: Sequence[Sequence[int] | NDArray[np.int64]] | None = None,
+        token_type_ids: Sequence[Sequence[int] | NDArray[np.int64]] | None = None,
         *,
         layers: Layers = "last",
         global_tokens: Sequence[Sequence[int]] | None = None,
@@ -285,18 +290,18 @@ class Model:
 
         Args:
             ids: one list of ids a sequence, special tokens included.
-            segments: one list of segments a sequence; 0 everywhere where not given.
+            token_type_ids: one list a sequence; 0 everywhere where not given.
             layers: ``"last"`` gives a tensor (N, D) a sequence; ``"all"`` gives (L + 1, N, D), the
                 embedding's output first.
             global_tokens: the places of each sequence's global tokens, where the encoder has a use for such;
                 none where not given, as in the classes of `transformers` without a head.
 
         Raises:
-            InvalidRequest: no ids, an id or segment outside its table, or a sequence too long.
+            InvalidRequest: no ids, an id or token type outside its table, or a sequence too long.
         """
-        batch = PackedBatch.of_ids(ids, segments, global_tokens)
+        batch = PackedBatch.of_ids(ids, token_type_ids, global_tokens)
         _check_range("token id", batch.ids_T, self.spec.embedding.vocabulary)
-        _check_range("segment", batch.segments_T, max(1, self.spec.embedding.segments))
+        _check_range("token type id", batch.token_type_ids_T, max(1, self.spec.embedding.segments))
         states: list[Tensor] = []
 
         def listen(place: Place, layer: int, tensor: Tensor) -> None:
@@ -308,26 +313,28 @@ class Model:
             kept = torch.stack([*states[:-1], x_TD]) if layers == "all" else x_TD
         return [kept[..., batch.layout.rows(s), :] for s in range(batch.layout.sequence_count)]
 
+    @renamed_arguments(too_long="truncation")
     def fill(
         self,
         text: str,
         *,
         top_k: int = 5,
-        too_long: TooLong = "error",
+        truncation: Truncation = "error",
         global_tokens: GlobalTokens = "none",
     ) -> tuple[FilledMask, ...]:
         """Predictions for every mask token of a text, such as [MASK]; see `unmask.tasks.fill.fill`."""
-        (encoding,) = self.encode([text], too_long=too_long, name=lambda _: "the text")
+        (encoding,) = self.encode([text], truncation=truncation, name=lambda _: "the text")
         return fill(
             self.runner, self.tokenizer, encoding, top_k=top_k, global_tokens=global_tokens, name=self.name
         )
 
+    @renamed_arguments(too_long="truncation")
     def attention(
         self,
         text: str,
         pair: str | None = None,
         *,
-        too_long: TooLong = "error",
+        truncation: Truncation = "error",
         global_tokens: GlobalTokens | None = None,
         watch: Watch | None = None,
     ) -> AttentionView:
@@ -336,7 +343,7 @@ class Model:
         ``global_tokens``: which tokens are global, see `AttentionView`. ``watch``: called after each layer,
         see `unmask.see.Watch`.
         """
-        encoding = self.tokenizer.encode(text, pair, max_tokens=self.max_tokens, too_long=too_long)
+        encoding = self.tokenizer.encode(text, pair, max_tokens=self.max_tokens, truncation=truncation)
         self._warn_beyond_training([encoding])
         return AttentionView(self.runner, encoding, global_tokens=global_tokens, watch=watch)
 

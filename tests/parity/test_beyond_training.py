@@ -69,5 +69,5 @@ def test_learned_positions_refuse_in_one_sentence(name, tmp_path):
     model = written(name, LEARNED[name], tmp_path)
     with pytest.raises(unmask.UnmaskError, match="14 tokens and the model reads at most 8"):
         model.hidden([LONG])
-    (states,) = model.hidden([LONG], too_long="cut")
+    (states,) = model.hidden([LONG], truncation="end")
     assert states.shape == (TRAINED, 16)

@@ -111,8 +111,8 @@ def test_hidden_states(model):
     [
         ([[101, 40000]], {}, "a token id is 40000; this model has 0 to 30521"),
         ([[-1]], {}, "a token id is -1"),
-        ([[101]], {"segments": [[2]]}, "a segment is 2; this model has 0 to 1"),
-        ([[101, 102]], {"segments": [[0]]}, "1 segments were given for 2 ids"),
+        ([[101]], {"token_type_ids": [[2]]}, "a token type id is 2; this model has 0 to 1"),
+        ([[101, 102]], {"token_type_ids": [[0]]}, "1 token type ids were given for 2 ids"),
         ([], {}, "at least one sequence"),
         ([[101] * 513], {}, "513 tokens.*reaches 512"),
     ],

@@ -12,7 +12,7 @@ from unmask.model.encoder import Encoder
 from unmask.model.spec import EmbeddingHead
 from unmask.model.spec.global_tokens import GlobalTokens, pack
 from unmask.tasks.progress import Progress
-from unmask.text import Encoding, passes
+from unmask.text import Encoding, token_budget_batches
 from unmask.text.tokenizer import numbered
 
 TOKENS_PER_PASS = 2048
@@ -43,7 +43,7 @@ def embed(
     embeddings_SE = np.empty((len(encodings), width), dtype=np.float32)
     lengths_S = np.array([len(encoding) for encoding in encodings], dtype=np.int64)
     done = 0
-    for chosen in passes(lengths_S, tokens_per_pass):
+    for chosen in token_budget_batches(lengths_S, tokens_per_pass):
         batch = pack(encoder.spec, [encodings[i] for i in chosen], global_tokens)
         with torch.inference_mode():
             e_SE = heads.embed(encoder.encode(batch), batch.layout, head)

@@ -105,7 +105,7 @@ def _texts(model: Model, path: Path | None, pairs: ScoredPairs | None, seed: int
 def _embed(
     model: Model, subject: Subject, texts: Sequence[str]
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-    return model.embed_encodings(model.encode(texts, too_long="cut"), subject.head)
+    return model.embed_encodings(model.encode(texts, truncation="end"), subject.head)
 
 
 def _spearman(model: Model, subject: Subject, pairs: ScoredPairs) -> float:

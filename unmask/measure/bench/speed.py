@@ -25,7 +25,7 @@ from unmask.measure.machine import Machine, this_machine
 from unmask.measure.subject import Measured, Subject
 from unmask.measure.timing import Seconds, Spread, interleaved, ratio
 from unmask.tasks.progress import Progress
-from unmask.text import passes
+from unmask.text import token_budget_batches
 
 SIZES: Mapping[str, tuple[int, int, int]] = {"short": (512, 256, 64), "long": (8192, 4096, 1024)}
 """Longest, mean and deviation, in tokens."""
@@ -178,7 +178,10 @@ def _work(
 ) -> Callable[[], None]:
     """All samples of a setting, as passes of whole sequences."""
     ids = random_ids(model.tokenizer, int(setting.lengths_S.max()), seed)
-    batches = [[ids[: setting.lengths_S[i]] for i in chosen] for chosen in passes(setting.lengths_S, budget)]
+    batches = [
+        [ids[: setting.lengths_S[i]] for i in chosen]
+        for chosen in token_budget_batches(setting.lengths_S, budget)
+    ]
 
     def run() -> None:
         for batch in batches:

@@ -19,7 +19,7 @@ from unmask.measure.probes.perplexity import measure_perplexity
 from unmask.measure.probes.scoring import TOKENS_PER_PASS
 from unmask.measure.probes.tagging import measure_tagging
 from unmask.measure.probes.windows import documents, windows
-from unmask.text import PackedBatch, passes
+from unmask.text import PackedBatch, token_budget_batches
 
 FIGURES = "figures.json"
 MASKED, DETECTED = "pseudo-log-likelihood", "mean log-probability of being original"
@@ -132,7 +132,9 @@ def original_scores(model: Model, texts: Sequence[str]) -> NDArray[np.float64]:
     encodings = model.encode(list(texts))
     encoder = model.runner
     scores_S = np.empty(len(encodings))
-    for chosen in passes(np.array([len(one.ids) for one in encodings], dtype=np.int64), TOKENS_PER_PASS):
+    for chosen in token_budget_batches(
+        np.array([len(one.ids) for one in encodings], dtype=np.int64), TOKENS_PER_PASS
+    ):
         batch = PackedBatch.of_ids([encodings[index].ids for index in chosen])
         with torch.inference_mode():
             logits_T1 = encoder.logits("replaced", encoder.encode(batch), batch.layout)

@@ -17,7 +17,7 @@ class OurEngine:
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """See `Engine`."""
-        encodings = self.model.encode(texts, too_long="cut")
+        encodings = self.model.encode(texts, truncation="end")
         return self.model.embed_encodings(encodings, self.head, global_tokens="none")  # as others do
 
     def hidden(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:

@@ -12,7 +12,7 @@ from unmask.errors import InvalidRequest, NonFiniteResult
 from unmask.learn.vocabulary import Vocabulary
 from unmask.loaded import Model
 from unmask.tasks.progress import Progress
-from unmask.text import PackedBatch, passes
+from unmask.text import PackedBatch, token_budget_batches
 
 TOKENS_PER_PASS = 2048
 """Enough for products at full speed, few enough for activations to stay in cache."""
@@ -88,7 +88,7 @@ def answers(
     """
     lengths_S = np.array([len(one.ids_N) for one in questions], dtype=np.int64)
     found: list[Answer | None] = [None] * len(questions)
-    for chosen in passes(lengths_S, tokens_per_pass):
+    for chosen in token_budget_batches(lengths_S, tokens_per_pass):
         some = [questions[index] for index in chosen]
         log_p_M, first_M = _run(model, some)
         ends = np.cumsum([len(one.targets_M) for one in some])[:-1]
@@ -147,7 +147,7 @@ def pseudo_log_likelihoods(
     continues_V = Vocabulary.of(model.tokenizer).continues_V if score == "within_word" else None
     first_of: dict[bytes, int] = {}
     same_as = [first_of.setdefault(_key(one), index) for index, one in enumerate(sentences)]
-    # Longest first, as `passes` has it; equal lengths in the order given, so that pairs stay neighbours.
+    # Longest first, as in `token_budget_batches`; equal lengths keep their order, so pairs stay neighbours.
     order = sorted(first_of.values(), key=lambda index: -len(sentences[index].ids_N))
     found: dict[int, Answer] = {}
     done, total = 0, sum(int(sentences[index].scored_N.sum()) for index in order)
