@@ -11,9 +11,12 @@ from numpy.typing import NDArray
 
 from unmask.deprecation import renamed_arguments
 from unmask.errors import EmptyText, InvalidRequest, InvalidText, TextTooLong
+from unmask.text.beginning import beginning, is_very_long
 from unmask.text.build import TOKENIZER_FILES, build
 from unmask.text.encoding import Encoding, TokenDetails, Truncation
 from unmask.text.offsets import with_loose, without_spaces
+
+_TRUNCATE = "shorten it, or truncate it (truncation='end', or --truncation end)"
 
 __all__ = ["TOKENIZER_FILES", "Tokenizer", "numbered"]
 
@@ -103,7 +106,9 @@ class Tokenizer:
         Args:
             texts: Unicode strings with at least one word each.
             pairs: the second text of each, if the task is about pairs.
-            max_tokens: the most tokens an encoding may have, special tokens included.
+            max_tokens: the most tokens an encoding may have, special tokens included. Of a text of very
+                many characters for that many tokens only the beginning is tokenized, and
+                `Encoding.original_tokens` is then a lower bound.
             truncation: ``"error"`` refuses a longer text; ``"end"`` leaves out its end (of a pair, that
                 of the longer side first) and `Encoding.original_tokens` says how many there were.
             name: how an error calls the text at an index.
@@ -122,11 +127,18 @@ class Tokenizer:
             _check_text(text, name(index))
         for index, text in enumerate(pairs or ()):
             _check_text(text, f"the pair of {name(index)}")
+        # Only the beginning of a very long text is tokenized; pairs, truncated on both sides, always whole.
+        long = [pairs is None and is_very_long(text, max_tokens) for text in texts]
         raw = self.engine.encode_batch_fast(
-            list(texts) if pairs is None else list(zip(texts, pairs, strict=True))
+            ["" if skip else text for text, skip in zip(texts, long, strict=True)]
+            if pairs is None
+            else list(zip(texts, pairs, strict=True))
         )
         encodings = []
         for index, one in enumerate(raw):
+            if max_tokens is not None and long[index]:
+                encodings.append(self._very_long(texts[index], max_tokens, truncation, name(index)))
+                continue
             encoding = self._encoding(one, texts[index], None if pairs is None else pairs[index])
             if not self._has_words(encoding):
                 _check_words(encoding, name(index))
@@ -209,6 +221,31 @@ class Tokenizer:
         respelled = self._respelled
         pieces = tuple(respelled.get(id_, piece) for id_, piece in zip(one.ids, one.tokens, strict=True))
         return TokenDetails(offsets, special, sequence_ids, pieces)
+
+    def _very_long(self, text: str, max_tokens: int, truncation: Truncation, name: str) -> Encoding:
+        """A text of far more characters than ``max_tokens`` tokens have; see `unmask.text.beginning`."""
+        room = max(max_tokens - self._special_count, 0)
+        found = beginning(self.engine, text, room + 1, name)
+        if found is None:
+            whole = self._encoding(self.engine.encode(text), text, None)
+            _check_words(whole, name)
+            return _fitted(whole, max_tokens, truncation, name)
+        if truncation == "error":
+            raise TextTooLong(
+                f"{name} has {len(text):,} characters, far more than the {max_tokens} tokens that the model "
+                f"reads; {_TRUNCATE}",
+                original_tokens=found.final + self._special_count,
+                max_tokens=max_tokens,
+            )
+        offsets = np.array(found.tokens.offsets, dtype=np.int64).reshape(-1, 2)
+        encoding = replace(
+            self._encoding(found.tokens, text, None),
+            source=self._details(found.tokens, found.text, None, offsets),
+            original_tokens=found.final + self._special_count,
+            counted_whole=False,
+        )
+        _check_words(encoding, name)
+        return _truncated(encoding, max_tokens)
 
     def _has_words(self, encoding: Encoding) -> bool:
         """Whether a text surely has words, told without offsets; where it may have none, those decide."""
@@ -307,8 +344,7 @@ def _fitted(encoding: Encoding, max_tokens: int | None, truncation: Truncation, 
         return encoding
     if truncation == "error":
         raise TextTooLong(
-            f"{name} has {len(encoding)} tokens and the model reads at most {max_tokens}; shorten it, or "
-            "truncate it (truncation='end', or --truncation end)",
+            f"{name} has {len(encoding)} tokens and the model reads at most {max_tokens}; {_TRUNCATE}",
             original_tokens=len(encoding),
             max_tokens=max_tokens,
         )
