@@ -29,16 +29,14 @@ RECTANGLES = 20
 
 def text_of(length: int, vocabulary: int, seed: int) -> Encoding:
     """Random ids."""
-    return Encoding(
+    return Encoding.of_arrays(
         text="w" * length,
-        pair=None,
         ids=np.random.default_rng(seed).integers(0, vocabulary, length),
-        segments=np.zeros(length, dtype=np.int64),
-        spans=np.stack([np.arange(length), np.arange(length) + 1], axis=1),
+        token_type_ids=np.zeros(length, dtype=np.int64),
+        offsets=np.stack([np.arange(length), np.arange(length) + 1], axis=1),
         special=np.isin(np.arange(length), (0, length - 1)),
-        in_pair=np.zeros(length, dtype=np.bool_),
+        sequence_ids=np.zeros(length, dtype=np.int64),
         pieces=("w",) * length,
-        total_tokens=length,
     )
 
 

@@ -207,7 +207,7 @@ def detection(objective: ReplacedTokenDetection, given: Sequence[MaskedExample])
         ids_T[example.chosen_M] = words_M
         true_T[example.chosen_M] = words_M != example.targets_M
         encoder, layout = objective.discriminator, example.batch.layout
-        x_TD = encoder(torch.from_numpy(ids_T), layout, torch.from_numpy(example.batch.segments_T))
+        x_TD = encoder(torch.from_numpy(ids_T), layout, torch.from_numpy(example.batch.token_type_ids_T))
         ids.append(ids_T)
         true.append(true_T)
         logits.append(encoder.logits("replaced", x_TD, layout).squeeze(-1).double().numpy())

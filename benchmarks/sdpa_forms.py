@@ -21,7 +21,7 @@ import unmask
 from unmask.model.kernels import ScoreTerms
 from unmask.model.kernels.sdpa import SdpaKernel
 from unmask.model.spec import Whole
-from unmask.text import SequenceLayout, passes
+from unmask.text import SequenceLayout, token_budget_batches
 
 HEADS, WIDTH = 12, 32
 
@@ -85,7 +85,7 @@ def main() -> None:
     encodings = unmask.load("default").tokenize(sentences(options.data)[:2000])
     lengths = np.array([len(encoding) for encoding in encodings])
     orders = {
-        "sorted by length": list(passes(lengths, 2048)),
+        "sorted by length": list(token_budget_batches(lengths, 2048)),
         "as they came": np.array_split(np.arange(len(lengths)), 2048 // 130),
     }
     for name, parts in orders.items():

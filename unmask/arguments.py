@@ -3,14 +3,9 @@
 import operator
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from typing import Any, Literal
+from typing import Any
 
 from unmask.errors import InvalidRequest
-
-Truncation = Literal["error", "end"]
-"""What to do with a text of more tokens than the model reads: refuse it, or leave out its end."""
-
-TRUNCATIONS: tuple[Truncation, ...] = ("error", "end")
 
 
 def shown(value: object) -> str:

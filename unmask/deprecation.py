@@ -16,7 +16,7 @@ class RenamedWarning(FutureWarning):
     """An old name was used; the message names the new one."""
 
 
-COMMAND_OPTIONS: dict[str, str] = {}
+COMMAND_OPTIONS: dict[str, str] = {"--too-long": "--truncation"}
 """Options of the command line, such as ``--too-long``, by old name."""
 
 COMMANDS: dict[str, str] = {}
@@ -25,6 +25,7 @@ COMMANDS: dict[str, str] = {}
 OPTION_VALUES: dict[tuple[str, str], str] = {
     ("--pooling", "first"): "cls",
     ("--pooling", "mean_sqrt"): "mean_sqrt_len",
+    ("--truncation", "cut"): "end",
 }
 """New values by (new option, old value)."""
 

@@ -45,13 +45,13 @@ class InvalidText(TextError):
 class TextTooLong(TextError):
     """A text of more tokens than the model reads.
 
-    ``total_tokens`` and ``max_tokens`` (both with special tokens) are kept, so that a caller can
+    ``original_tokens`` and ``max_tokens`` (both with special tokens) are kept, so that a caller can
     offer to cut the text.
     """
 
-    def __init__(self, message: str, *, total_tokens: int, max_tokens: int) -> None:
+    def __init__(self, message: str, *, original_tokens: int, max_tokens: int) -> None:
         super().__init__(message)
-        self.total_tokens = total_tokens
+        self.original_tokens = original_tokens
         self.max_tokens = max_tokens
 
 

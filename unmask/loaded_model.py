@@ -3,14 +3,14 @@
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, get_args, overload
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unmask.arguments import TRUNCATIONS, Truncation, check_callable, check_choice, check_flag, listed, shown
+from unmask.arguments import check_callable, check_choice, check_flag, listed, shown
 from unmask.arguments import whole_number as whole
 from unmask.deprecation import renamed_arguments, renamed_method
 from unmask.errors import BeyondTraining, InvalidRequest
@@ -33,7 +33,7 @@ from unmask.tasks.hidden_states import checked_ids, checked_places, checked_type
 from unmask.tasks.logits import chosen_head, logits
 from unmask.tasks.similarity import METRICS, Metric, similarity
 from unmask.tasks.values import Logits
-from unmask.text import Encoding
+from unmask.text import Encoding, Truncation
 from unmask.text.tokenizer import numbered
 
 Ids = Sequence[int] | NDArray[np.int64] | Tensor
@@ -103,7 +103,7 @@ class Model(LoadedEncoder):
         name: Callable[[int], str] = lambda _: "the text",
     ) -> list[Encoding]:
         """A list even for one string. To be called by public methods that `renamed_arguments` wraps alone."""
-        check_choice("truncation", truncation, TRUNCATIONS)
+        check_choice("truncation", truncation, get_args(Truncation))
         if isinstance(texts, str):
             if not isinstance(pairs, str | None):
                 raise InvalidRequest(
@@ -114,7 +114,7 @@ class Model(LoadedEncoder):
             listed("texts", texts),
             pairs if pairs is None else listed("pairs", pairs),
             max_tokens=self.max_tokens,
-            too_long="cut" if truncation == "end" else "error",
+            truncation=truncation,
             name=name,
         )
         trained = self.checkpoint.trained_tokens
@@ -314,7 +314,7 @@ class Model(LoadedEncoder):
                 )
             encodings = self._tokenized(some, None, truncation, numbered_or_the(inputs))
             marks = None if marks is None else [places(one, marks) for one in encodings]
-            some, token_type_ids = [one.ids for one in encodings], [one.segments for one in encodings]
+            some, token_type_ids = [one.ids for one in encodings], [one.token_type_ids for one in encodings]
         ids = checked_ids(self.spec, some)
         states = hidden_states(
             self.engine,

@@ -44,7 +44,7 @@ SOFTMAX = {
 
 
 def on_device(batch, *more):
-    return [torch.from_numpy(array) for array in (batch.ids_T, batch.segments_T, *more)]
+    return [torch.from_numpy(array) for array in (batch.ids_T, batch.token_type_ids_T, *more)]
 
 
 def dense_pass(encoder, query_ND, h_ND):

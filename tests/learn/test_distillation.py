@@ -106,7 +106,7 @@ def by_hand(objective, example):
     batch = example.batch
     for sequence in range(example.sequences):
         rows = batch.layout.rows(sequence)
-        text = batch.ids_T[rows], batch.segments_T[rows]
+        text = batch.ids_T[rows], batch.token_type_ids_T[rows]
         (ours, our_logits), (theirs, their_logits) = (
             run_alone(one, *text) for one in (objective.student, objective.teacher)
         )

@@ -124,7 +124,7 @@ def states(spec, weights, ids, segments, layout):
 
 def word_logits(spec, weights, prepared):
     batch, (head,) = prepared.batch, spec.heads
-    x = states(spec, weights, batch.ids_T, batch.segments_T, batch.layout)[prepared.chosen_M]
+    x = states(spec, weights, batch.ids_T, batch.token_type_ids_T, batch.layout)[prepared.chosen_M]
     x = transformed(x, head.transform, weights, "heads.masked.transform")
     return x @ weights["embedding.words.weight"].T + weights["heads.masked.bias"]
 
@@ -153,7 +153,7 @@ def detected_by_hand(spec, weights, prepared, words):
     ids, truth = batch.ids_T.copy(), np.zeros(len(batch.ids_T))
     for place, word, target in zip(prepared.chosen_M, words, prepared.targets_M, strict=True):
         ids[place], truth[place] = word, word != target
-    x = states(spec, weights, ids, batch.segments_T, batch.layout)
+    x = states(spec, weights, ids, batch.token_type_ids_T, batch.layout)
     if head.reads == "tokens_and_first":
         x = x + np.repeat(x[batch.layout.offsets[:-1]], batch.layout.lengths, axis=0)
     if head.input_norm is not None:

@@ -184,7 +184,7 @@ def test_examples_are_wrapped_and_counted(spec, question):
     assert 1 not in example.pairs_P
     for sequence in range(6):
         rows = example.batch.layout.rows(sequence)
-        own, kinds = ids_T[rows].tolist(), example.batch.segments_T[rows].tolist()
+        own, kinds = ids_T[rows].tolist(), example.batch.token_type_ids_T[rows].tolist()
         seps = [place for place, id in enumerate(own) if id == SEP]
         assert own[0] == CLS
         assert own.count(CLS) == 1
@@ -216,7 +216,7 @@ def test_loss_and_gradients_are_those_of_the_formulas(spec, question):
         x_ND = encoder(
             torch.from_numpy(batch.ids_T[rows]),
             type(batch.layout).of_lengths([rows.stop - rows.start]),
-            torch.from_numpy(batch.segments_T[rows]),
+            torch.from_numpy(batch.token_type_ids_T[rows]),
         )
         for place, target in zip(example.chosen_M, example.targets_M, strict=True):
             if rows.start <= place < rows.stop:

@@ -57,7 +57,7 @@ def test_special_tokens_and_format(kind):
     pair = tokenizer.encode("balorin", "tesmu on")
     at = pair.pieces.index("[SEP]")
     assert (pair.pieces[0], pair.pieces[-1]) == ("[CLS]", "[SEP]")
-    assert pair.segments.tolist() == [0] * (at + 1) + [1] * (len(pair) - at - 1)
+    assert pair.token_type_ids.tolist() == [0] * (at + 1) + [1] * (len(pair) - at - 1)
     assert pair.special.tolist() == [piece in SPECIAL for piece in pair.pieces]
     vocabulary = Vocabulary.of(tokenizer)
     assert vocabulary.special_V.sum() == 5
@@ -67,7 +67,7 @@ def test_special_tokens_and_format(kind):
     masked = tokenizer.encode("on [MASK] on")
     assert "[MASK]" in masked.pieces
     at = masked.pieces.index("[MASK]")
-    assert masked.spans[at].tolist() == [3, 9]
+    assert masked.offsets[at].tolist() == [3, 9]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -89,7 +89,7 @@ def test_transformers_reads_the_same_ids(kind, options, tmp_path):
         paired = theirs(one, "lo rin")
         encoding = ours.encode(one, "lo rin")
         assert paired["input_ids"] == encoding.ids.tolist()
-        assert paired["token_type_ids"] == encoding.segments.tolist()
+        assert paired["token_type_ids"] == encoding.token_type_ids.tolist()
 
 
 AGAIN = """

@@ -133,7 +133,7 @@ def test_attention_equals_eager_attention(texts, tmp_path):
     with torch.inference_mode():
         maps = model(
             input_ids=torch.tensor(encoding.ids[None]),
-            token_type_ids=torch.tensor(encoding.segments[None]),
+            token_type_ids=torch.tensor(encoding.token_type_ids[None]),
             output_attentions=True,
         ).attentions
     for layer, theirs_1HNN in enumerate(maps):

@@ -171,16 +171,14 @@ def test_the_picture_is_their_attention(tmp_path, model, settings):
     empty = np.zeros(13, dtype=np.int64)
     view = AttentionView(
         encoder,
-        Encoding(
+        Encoding.of_arrays(
             text="",
-            pair=None,
             ids=np.array(ids),
-            segments=empty,
-            spans=np.zeros((13, 2), dtype=np.int64),
+            token_type_ids=empty,
+            offsets=np.zeros((13, 2), dtype=np.int64),
             special=empty.astype(bool),
-            in_pair=empty.astype(bool),
+            sequence_ids=empty,
             pieces=("w",) * 13,
-            total_tokens=13,
         ),
     )
     with torch.inference_mode():

@@ -11,7 +11,7 @@ from tests.support.specs import SPECS, VOCABULARY, global_tokens, random_encoder
 from unmask.errors import InvalidRequest, KernelError
 from unmask.model import heads
 from unmask.model.spec import Blocks, PooledVector, Rotary, SoftmaxAttention, Whole
-from unmask.text import PackedBatch, SequenceLayout, passes
+from unmask.text import PackedBatch, SequenceLayout, token_budget_batches
 
 KERNEL_NAMES = [kernel.capability.name for kernel in CPU_KERNELS]
 ENCODERS = {name: random_encoder(spec) for name, spec in SPECS.items()}
@@ -81,7 +81,7 @@ def test_segments_matter():
 @given(st.lists(st.integers(1, 300), max_size=60), st.integers(1, 500))
 def test_passes_cover_every_text_once_within_the_budget(lengths, budget):
     array = np.array(lengths, dtype=np.int64)
-    made = [part.tolist() for part in passes(array, budget)]
+    made = [part.tolist() for part in token_budget_batches(array, budget)]
     assert sorted(i for part in made for i in part) == list(range(len(lengths)))
     for part in made:
         assert len(part) == 1 or array[part].sum() <= budget

@@ -399,7 +399,7 @@ def test_a_sink_is_really_taken_away():
     assert (bare.ids == one.encoding.ids[kept]).all()
     last = (Place.LAYER, 3)
     encoder = one.encoder
-    segments = [one.encoding.segments, one.encoding.segments[kept]]
+    segments = [one.encoding.token_type_ids, one.encoding.token_type_ids[kept]]
     assert not any(part.any() for part in segments)
     a, b = run(encoder, one.encoding.ids)[last][kept], run(encoder, bare.ids)[last]
     np.testing.assert_allclose(found.moved, ((a - b).norm(dim=-1) / a.norm(dim=-1)).numpy(), atol=1e-12)

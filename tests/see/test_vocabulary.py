@@ -36,7 +36,7 @@ def test_a_pair_counts_with_its_text_and_a_cut_text_by_what_is_left():
     alone = vocabulary_fit(PIECES.encode("the river"), PIECES)
     paired = vocabulary_fit(PIECES.encode("the river", "the bank"), PIECES)
     assert (alone.words, paired.words, paired.pieces_per_word) == (2, 4, 1)
-    cut = vocabulary_fit(PIECES.encode("the river bank abc", max_tokens=4, too_long="cut"), PIECES)
+    cut = vocabulary_fit(PIECES.encode("the river bank abc", max_tokens=4, truncation="end"), PIECES)
     assert (cut.words, cut.pieces, cut.characters_per_piece) == (2, 2, 4)
 
 

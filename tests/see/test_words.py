@@ -65,7 +65,7 @@ def check_alignment(one, other, texts):
         held = [token for first, end in runs for token in range(first, end)]
         assert held == np.flatnonzero(~encoding.special).tolist()
         for segment in found.segments:
-            for start, end in encoding.spans[slice(*getattr(segment, side))]:
+            for start, end in encoding.offsets[slice(*getattr(segment, side))]:
                 assert segment.start <= start <= end <= segment.end
     groups_a, groups_b, count = found.groups()
     assert set(groups_a) - {count - 1} == set(groups_b) - {count - 1} == set(range(count - 1))
@@ -79,7 +79,7 @@ def test_an_alignment_covers_every_character_and_token_once(parts, more, paired,
     a, b = encoded(PIECES, *texts), encoded(BYTES, *texts)
     if a is None or b is None:
         return
-    cut = BYTES.encode(*texts, max_tokens=max(most, 8), too_long="cut")
+    cut = BYTES.encode(*texts, max_tokens=max(most, 8), truncation="end")
     for one, other in ((a, b), (b, a), (a, cut), (b, b)):
         check_alignment(one, other, texts)
     assert all(x == y for x, y in align(b, b).specials)
@@ -123,8 +123,8 @@ def test_every_token_is_of_one_word_that_covers_it(parts, more, paired):
         assert (np.diff(found.first_tokens) > 0).all()
         for token, word in enumerate(found.of_token):
             assert found.special[word] == encoding.special[token]
-            assert found.in_pair[word] == encoding.in_pair[token]
-            start, end = encoding.spans[token]
+            assert found.in_pair[word] == (encoding.sequence_ids[token] == 1)
+            start, end = encoding.offsets[token]
             assert encoding.special[token] or found.spans[word, 0] <= start <= end <= found.spans[word, 1]
         plain = [surface for w in range(len(found)) if (surface := found.surface(w)) and not found.special[w]]
         assert all(surface in "\0".join(texts) for surface in plain)
@@ -178,7 +178,7 @@ def test_a_word_map_sums_over_the_attended_and_averages_over_the_attending():
 
 def test_aligned_maps_of_two_tokenizers_have_rows_that_sum_to_one():
     text = "The river bank was muddy, said 👩‍👩‍👧."
-    a, b = PIECES.encode(text), BYTES.encode(text, max_tokens=20, too_long="cut")
+    a, b = PIECES.encode(text), BYTES.encode(text, max_tokens=20, truncation="end")
     groups_a, groups_b, count = align(a, b).groups()
     for encoding, groups in ((a, groups_a), (b, groups_b)):
         made = grouped_map(Made(len(encoding)), 0, 0, groups, count)

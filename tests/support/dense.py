@@ -15,16 +15,14 @@ def text_of(ids, *, special=(), surfaces=None) -> Encoding:
     surfaces = surfaces or ["w"] * length
     ends = np.cumsum([len(surface) for surface in surfaces])
     spans = np.stack([ends - [len(surface) for surface in surfaces], ends], axis=1)
-    return Encoding(
+    return Encoding.of_arrays(
         text="".join(surfaces),
-        pair=None,
         ids=np.asarray(ids, dtype=np.int64),
-        segments=np.zeros(length, dtype=np.int64),
-        spans=spans,
+        token_type_ids=np.zeros(length, dtype=np.int64),
+        offsets=spans,
         special=np.isin(np.arange(length), special),
-        in_pair=np.zeros(length, dtype=np.bool_),
+        sequence_ids=np.where(np.isin(np.arange(length), special), -1, 0),
         pieces=tuple(surfaces),
-        total_tokens=length,
     )
 
 
@@ -44,7 +42,7 @@ def maps(encoder, encoding, marks=None) -> list[tuple[np.ndarray, np.ndarray, np
     """Of each layer: attention (H, N, N), norms of what key j gives i (H, N, N), keys allowed (H, N)."""
     spec, weights = encoder.spec, weights_of(encoder)
     marks = np.zeros(len(encoding), dtype=bool) if marks is None else marks
-    states = plain.encode(spec, weights, encoding.ids, encoding.segments, marks)
+    states = plain.encode(spec, weights, encoding.ids, encoding.token_type_ids, marks)
     found = []
     for number, (layer, group) in enumerate(zip(spec.layers, spec.weights_of_layer, strict=True)):
         x, at = states[number], f"layers.{group}."

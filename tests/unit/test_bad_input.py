@@ -292,7 +292,7 @@ def test_a_bad_argument_or_text(case, tiny_folder, tmp_path):
         (["nothing"], ('"nothing"', "embed")),
         (["embed", "--nothing"], ("--nothing",)),
         (["embed", "--dtype", "int3"], ('"int3"', "float32")),
-        (["embed", "--too-long", "maybe"], ('"maybe"', "cut")),
+        (["embed", "--truncation", "maybe"], ('"maybe"', "end")),
         (["look", "the", "--layer", "first"], ('"first"', "--layer")),
         (["look"], ("text",)),
         (["convert", "folder"], ("out",)),

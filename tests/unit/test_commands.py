@@ -191,7 +191,7 @@ def test_look_shows_the_tokens_of_the_text(tiny_folder, view):
     found, encoding = answer("look", TEXT, PAIR, "-m", tiny_folder), view.encoding
     assert [token["piece"] for token in found["tokens"]] == list(encoding.pieces)
     assert [token["id"] for token in found["tokens"]] == encoding.ids.tolist()
-    assert [[token["start"], token["end"]] for token in found["tokens"]] == encoding.spans.tolist()
+    assert [[token["start"], token["end"]] for token in found["tokens"]] == encoding.offsets.tolist()
     assert [token["special"] for token in found["tokens"]] == encoding.special.tolist()
     assert found["tokens"][1] == {
         "surface": "The",
@@ -201,7 +201,7 @@ def test_look_shows_the_tokens_of_the_text(tiny_folder, view):
         "end": 3,
         "special": False,
     }
-    assert found["total_tokens"] == found["kept_tokens"] == len(view)
+    assert found["original_tokens"] == found["kept_tokens"] == len(view)
     assert found["edges"] == []
 
 
@@ -322,10 +322,10 @@ def test_look_at_one_layer(tiny_folder):
 
 def test_look_cuts_only_when_asked_and_says_so(tiny_folder):
     long = "bank " * 40
-    found = answer("look", long, "-m", tiny_folder, "--too-long", "cut")
-    assert (found["total_tokens"], found["kept_tokens"], len(found["tokens"])) == (42, LIMIT, LIMIT)
+    found = answer("look", long, "-m", tiny_folder, "--truncation", "end")
+    assert (found["original_tokens"], found["kept_tokens"], len(found["tokens"])) == (42, LIMIT, LIMIT)
     assert f"{LIMIT} tokens of 42, {42 - LIMIT} cut off" in shown(
-        "look", long, "-m", tiny_folder, "--too-long", "cut"
+        "look", long, "-m", tiny_folder, "--truncation", "end"
     )
 
 

@@ -86,7 +86,7 @@ def test_json_lines_say_where_each_text_stood(
     assert_close(embeddings_of(content), expected)
     lengths = [len(encoding) for encoding in tiny_model.tokenize(TEXTS)]
     assert [{key: row[key] for key in row if key != "embedding"} for row in rows_of(content)] == [
-        {"source": str(lines), "line": number, "tokens": length, "total_tokens": length}
+        {"source": str(lines), "line": number, "tokens": length, "original_tokens": length}
         for number, length in enumerate(lengths, start=1)
     ]
 
@@ -128,12 +128,12 @@ def test_blank_lines_are_left_out_and_still_counted(tiny_folder, tiny_model):
 def test_a_text_too_long_is_cut_only_when_asked_and_both_numbers_are_told(tiny_folder, tiny_model, tmp_path):
     long = " ".join(["bank"] * 40)
     stdin, out = f"the\n{long}\nriver\n".encode(), tmp_path / "rows.jsonl"
-    arguments = ("embed", "--too-long", "cut", "-m", tiny_folder, "-o", out, "--overwrite")
+    arguments = ("embed", "--truncation", "end", "-m", tiny_folder, "-o", out, "--overwrite")
 
     summary = json.loads(run_here(*arguments, "--json", stdin=stdin).out)
-    assert summary["cut"] == [{"source": "<stdin>", "line": 2, "total_tokens": 42, "kept_tokens": LIMIT}]
+    assert summary["cut"] == [{"source": "<stdin>", "line": 2, "original_tokens": 42, "kept_tokens": LIMIT}]
     row = rows_of(out.read_text())[1]
-    assert (row["tokens"], row["total_tokens"]) == (LIMIT, 42)
+    assert (row["tokens"], row["original_tokens"]) == (LIMIT, 42)
     assert_close(embeddings_of(out.read_text()), tiny_model.embed(["the", long, "river"], truncation="end"))
     human = run_here(*arguments, stdin=stdin).out
     assert f"cut to {LIMIT} tokens" in human
@@ -213,7 +213,7 @@ def wait_until(what, seconds=60):
         time.sleep(0.002)
 
 
-CUT = ("--too-long", "cut")
+CUT = ("--truncation", "end")
 """An option that matters only once a limit changes: all of `TEXTS` fit."""
 
 
@@ -320,7 +320,7 @@ def other_vocabulary(_, checkpoint):
         (None, ("--dtype", "bfloat16")),
         (None, ("--pooling", "max")),
         (None, ("--no-unit-length",)),
-        (None, ("--too-long", "error")),
+        (None, ("--truncation", "error")),
         (None, ("--kernel", "reference")),
     ],
 )
@@ -331,7 +331,7 @@ def test_partial_rows_of_other_texts_or_settings_are_refused(
     if change is not None:
         change(lines, checkpoint)
     before = stopped.with_name("rows.jsonl.partial").read_bytes()
-    usual = () if "--too-long" in options else CUT
+    usual = () if "--truncation" in options else CUT
     ran = run_here("embed", lines, *usual, *options, "-m", checkpoint, "-o", stopped)
     assert_one_sentence(ran, "rows.jsonl.partial", "other texts or settings", "--restart")
     assert stopped.with_name("rows.jsonl.partial").read_bytes() == before

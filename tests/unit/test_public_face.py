@@ -58,14 +58,14 @@ def test_commands_and_their_options():
     assert options == {
         "look": [
             "text", "pair", "model", "revision", "dtype", "compat", "layer", "head", "top",
-            "too_long", "json",
+            "truncation", "json",
         ],
         "explore": [
             "text", "model", "revision", "dtype", "compat", "port", "browser", "memory", "json",
         ],
         "report": [
             "text", "pair", "output", "model", "revision", "dtype", "compat", "views", "layer", "head",
-            "token", "too_long", "json",
+            "token", "truncation", "json",
         ],
         "geometry": [
             "text", "file", "model", "model_b", "revision", "dtype", "compat", "points", "special", "random",
@@ -75,9 +75,9 @@ def test_commands_and_their_options():
             "word", "file", "model", "revision", "dtype", "compat", "shuffle", "random", "permutations",
             "seed", "json",
         ],
-        "fill": ["text", "model", "revision", "dtype", "compat", "top", "too_long", "json"],
+        "fill": ["text", "model", "revision", "dtype", "compat", "top", "truncation", "json"],
         "embed": [
-            "inputs", "output", "model", "revision", "dtype", "compat", "kernel", "too_long", "blank",
+            "inputs", "output", "model", "revision", "dtype", "compat", "kernel", "truncation", "blank",
             "field", "pooling", "unit_length", "overwrite", "restart", "json",
         ],
         "pretrain": ["run", "json"],

@@ -1,4 +1,4 @@
-"""Ids, segments and spans against `transformers` and `tokenizers`, on plain and on tortured text."""
+"""Ids, token types and offsets against `transformers` and `tokenizers`, on plain and on tortured text."""
 
 import csv
 import json
@@ -85,8 +85,8 @@ def real_lines():
 def assert_same(encoding, wanted):
     """Our encoding, and a row of what the tokenizer of `transformers` returns."""
     assert encoding.ids.tolist() == wanted["input_ids"]
-    assert encoding.segments.tolist() == wanted["token_type_ids"]
-    assert encoding.spans.tolist() == [list(span) for span in wanted["offset_mapping"]]
+    assert encoding.token_type_ids.tolist() == wanted["token_type_ids"]
+    assert encoding.offsets.tolist() == [list(span) for span in wanted["offset_mapping"]]
     assert encoding.special.tolist() == [bool(one) for one in wanted["special_tokens_mask"]]
 
 
@@ -102,7 +102,7 @@ def test_real_lines_are_read_as_transformers_reads_them(uncased, reference, real
     for encoding, wanted in zip(encodings, reference_rows(reference, real_lines), strict=True):
         assert_same(encoding, wanted)
         assert list(encoding.pieces) == reference.convert_ids_to_tokens(wanted["input_ids"])
-        assert encoding.total_tokens == len(encoding)
+        assert encoding.original_tokens == len(encoding)
 
 
 def test_pairs_are_read_as_transformers_reads_them(uncased, reference, real_lines):
@@ -114,7 +114,7 @@ def test_pairs_are_read_as_transformers_reads_them(uncased, reference, real_line
         assert_same(encoding, wanted)
         assert (encoding.text, encoding.pair) == (texts[row], pairs[row])
         words = ~encoding.special
-        assert (encoding.in_pair[words] == (encoding.segments[words] == 1)).all()
+        assert (encoding.sequence_ids[words] == encoding.token_type_ids[words]).all()
 
 
 @pytest.mark.parametrize("text", TORTURE, ids=range(len(TORTURE)))
@@ -134,9 +134,9 @@ def test_spans_are_the_callers_own_characters(text, uncased):
     covered = np.zeros(len(text), dtype=bool)
     end_before = 0
     for token in words:
-        start, end = encoding.spans[token]
+        start, end = encoding.offsets[token]
         assert 0 <= start < end <= len(text)
-        assert start >= end_before or not covered[start:end].all() or start == encoding.spans[token - 1, 0]
+        assert start >= end_before or not covered[start:end].all() or start == encoding.offsets[token - 1, 0]
         covered[start:end] = True
         end_before = end
         assert encoding.surface(token) == text[start:end]
@@ -146,7 +146,7 @@ def test_spans_are_the_callers_own_characters(text, uncased):
     dropped = [character for character, kept in zip(text, covered, strict=True) if not kept]
     assert {unicodedata.category(character) for character in dropped} - {"So"} <= UNSEEN
     assert all(not unicodedata.category(c).startswith("So") or c == "\ufffd" for c in dropped)
-    assert (encoding.spans[encoding.special] == 0).all()
+    assert (encoding.offsets[encoding.special] == 0).all()
 
 
 def bare(text):
@@ -163,7 +163,7 @@ def test_literal_special_tokens_are_the_callers_and_not_the_tokenizers(uncased):
     assert encoding.pieces == ("[CLS]", "a", "[MASK]", "b", "[SEP]", "[SEP]")
     assert encoding.special.tolist() == [True, False, False, False, False, True]
     assert encoding.surface(2) == "[MASK]"
-    assert encoding.spans[4].tolist() == [text.index("[SEP]"), len(text)]
+    assert encoding.offsets[4].tolist() == [text.index("[SEP]"), len(text)]
 
 
 def test_vocab_txt_alone_is_what_tokenizer_json_says(uncased, reference, real_lines):
@@ -173,7 +173,7 @@ def test_vocab_txt_alone_is_what_tokenizer_json_says(uncased, reference, real_li
     rows = zip(*(one.encode_batch(texts) for one in (uncased, published, packaged)), strict=True)
     for first, second, third in rows:
         assert first.ids.tolist() == second.ids.tolist() == third.ids.tolist()
-        assert first.spans.tolist() == second.spans.tolist() == third.spans.tolist()
+        assert first.offsets.tolist() == second.offsets.tolist() == third.offsets.tolist()
     assert uncased.vocabulary_size == published.vocabulary_size == 30522
 
 
@@ -269,19 +269,19 @@ def test_cutting_is_that_of_the_tokenizers_package(uncased):
         total = in_text + in_pair + special
         if max_tokens < min(total, special + sides):
             with pytest.raises(InvalidRequest, match=f"max_tokens is {max_tokens}"):
-                uncased.encode(text, pair, max_tokens=max_tokens, too_long="cut")
+                uncased.encode(text, pair, max_tokens=max_tokens, truncation="end")
             return
-        encoding = uncased.encode(text, pair, max_tokens=max_tokens, too_long="cut")
+        encoding = uncased.encode(text, pair, max_tokens=max_tokens, truncation="end")
 
         engine.enable_truncation(max_tokens, strategy="longest_first")
         wanted = engine.encode(text, pair)
         assert encoding.ids.tolist() == wanted.ids
-        assert encoding.segments.tolist() == wanted.type_ids
-        assert encoding.spans.tolist() == [list(span) for span in wanted.offsets]
+        assert encoding.token_type_ids.tolist() == wanted.type_ids
+        assert encoding.offsets.tolist() == [list(span) for span in wanted.offsets]
         assert encoding.special.tolist() == [bool(one) for one in wanted.special_tokens_mask]
         assert list(encoding.pieces) == wanted.tokens
-        assert encoding.in_pair.tolist() == [one == 1 for one in wanted.sequence_ids]
-        assert (encoding.total_tokens, encoding.cut_tokens) == (total, total - len(wanted.ids))
+        assert encoding.sequence_ids.tolist() == [-1 if one is None else one for one in wanted.sequence_ids]
+        assert (encoding.original_tokens, encoding.truncated_tokens) == (total, total - len(wanted.ids))
 
     holds()
 
@@ -292,7 +292,7 @@ def test_cutting_is_that_of_the_tokenizers_package(uncased):
 def test_too_long_keeps_both_numbers(uncased):
     with pytest.raises(TextTooLong, match=r"text 2 has 9 tokens and the model reads at most 8\b") as error:
         uncased.encode_batch(["one", "one two three four five six seven"], max_tokens=8)
-    assert (error.value.total_tokens, error.value.max_tokens) == (9, 8)
+    assert (error.value.original_tokens, error.value.max_tokens) == (9, 8)
     assert len(uncased.encode("one two three four five six", max_tokens=8)) == 8
 
 
@@ -323,7 +323,7 @@ def test_it_shows_itself_briefly(uncased):
 
 def test_an_unknown_way_to_treat_long_texts(uncased):
     with pytest.raises(InvalidRequest, match="'end'"):
-        uncased.encode("a", too_long="end")
+        uncased.encode("a", truncation="cut")
 
 
 @pytest.mark.parametrize("absent", ["[UNK]", "[CLS]", "[SEP]"])

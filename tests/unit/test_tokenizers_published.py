@@ -104,30 +104,30 @@ def stripped(text, span, covered, marks):
 
 def assert_same(encoding, wanted, *, marks=True):
     assert encoding.ids.tolist() == wanted["input_ids"]
-    assert encoding.segments.tolist() == wanted["token_type_ids"]
+    assert encoding.token_type_ids.tolist() == wanted["token_type_ids"]
     assert encoding.special.tolist() == [bool(one) for one in wanted["special_tokens_mask"]]
     covered = {side: set() for side in (False, True)}
     for token, (start, end) in enumerate(wanted["offset_mapping"]):
-        covered[bool(encoding.in_pair[token])].update(range(start, end))
+        covered[bool(encoding.sequence_ids[token] == 1)].update(range(start, end))
     for token, span in enumerate(wanted["offset_mapping"]):
-        source = encoding.pair if encoding.in_pair[token] else encoding.text
-        inside = covered[bool(encoding.in_pair[token])]
+        source = encoding.pair if encoding.sequence_ids[token] == 1 else encoding.text
+        inside = covered[bool(encoding.sequence_ids[token] == 1)]
         # A lone space before the first word, which `tokenizers` says is the word's first character,
         # and a lone space in the text, which it can say is nothing.
         if encoding.pieces[token] in ("▁", "Ġ") or span[0] == span[1]:
             continue
-        assert encoding.spans[token].tolist() == stripped(source, span, inside, marks)
+        assert encoding.offsets[token].tolist() == stripped(source, span, inside, marks)
 
 
 def assert_covered(encoding, *, dropped=lambda _: False):
     """Spans are in order, in the text, and cover every character that is no space and not dropped."""
     for source, tokens in (
-        (encoding.text, ~encoding.special & ~encoding.in_pair),
-        (encoding.pair, ~encoding.special & encoding.in_pair),
+        (encoding.text, encoding.sequence_ids == 0),
+        (encoding.pair, encoding.sequence_ids == 1),
     ):
         if source is None:
             continue
-        spans = encoding.spans[tokens]
+        spans = encoding.offsets[tokens]
         assert (spans[:, 0] <= spans[:, 1]).all()
         assert (spans >= 0).all()
         assert (spans <= len(source)).all()
@@ -139,7 +139,7 @@ def assert_covered(encoding, *, dropped=lambda _: False):
             c for c, kept in zip(source, np.cumsum(covered), strict=False) if not kept and not c.isspace()
         ]
         assert all(dropped(character) for character in bare), bare
-    assert (encoding.spans[encoding.special] == 0).all()
+    assert (encoding.offsets[encoding.special] == 0).all()
 
 
 # --- the four published tokenizers ---------------------------------------------------------------------
@@ -204,7 +204,7 @@ def test_byte_level_spans_cover_every_character(both, lines):
         assert_covered(encoding)
         letters = tokenizers.decoders.ByteLevel()
         for token in np.flatnonzero(~encoding.special):
-            start, end = encoding.spans[token]
+            start, end = encoding.offsets[token]
             assert start < end
             said = letters.decode([encoding.pieces[token]])
             # A token that holds only a part of a character's bytes is spelled with U+FFFD. ModernBERT
@@ -227,7 +227,7 @@ def test_words_are_read_as_transformers_reads_them(both, words):
         starts = np.cumsum([0, *(len(word) + 1 for word in row)])
         for token in np.flatnonzero(~encoding.special):
             word = encoding.words[token]
-            start, end = encoding.spans[token] - starts[word]
+            start, end = encoding.offsets[token] - starts[word]
             assert 0 <= start <= end <= len(row[word])
             assert encoding.surface(token) == row[word][start:end]
 
@@ -260,7 +260,7 @@ def test_words_are_cut_and_refused_like_texts(both):
     row = ["one", "two", "three"]
     with pytest.raises(TextTooLong, match="5 tokens"):
         ours.encode_words(row, max_tokens=4)
-    assert ours.encode_words(row, max_tokens=4, too_long="cut").words.tolist() == [-1, 0, 1, -1]
+    assert ours.encode_words(row, max_tokens=4, truncation="end").words.tolist() == [-1, 0, 1, -1]
     with pytest.raises(EmptyText, match="no words"):
         ours.encode_words([])
 
@@ -281,8 +281,8 @@ def test_robertas_two_forms_are_the_same_tokenizer(lines):
     rows = zip(*(one.encode_batch(texts, texts[::-1]) for one in (whole, built, again)), strict=True)
     for first, second, third in rows:
         assert first.ids.tolist() == second.ids.tolist() == third.ids.tolist()
-        assert first.spans.tolist() == second.spans.tolist() == third.spans.tolist()
-        assert first.segments.tolist() == second.segments.tolist() == [0] * len(first)
+        assert first.offsets.tolist() == second.offsets.tolist() == third.offsets.tolist()
+        assert first.token_type_ids.tolist() == second.token_type_ids.tolist() == [0] * len(first)
 
 
 def test_debertas_vocabulary_has_robertas_merges_and_berts_pairs(lines, tmp_path):
@@ -305,7 +305,7 @@ def test_debertas_vocabulary_has_robertas_merges_and_berts_pairs(lines, tmp_path
     # Version 5 of transformers puts two separators into a pair; DeBERTa's authors and its version 4 one.
     encoding = tokenizer.encode("one two", "a [MASK] b")
     assert encoding.pieces == ("[CLS]", "one", "Ġtwo", "[SEP]", "a", "[MASK]", "Ġb", "[SEP]")
-    assert encoding.segments.tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert encoding.token_type_ids.tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
     saved = transformers.AutoTokenizer.from_pretrained(put(tmp_path, tokenizer.files, "deberta"))
     for wanted in rows_of(saved, ["one two"], ["a [MASK] b"]):
         assert_same(encoding, wanted)
@@ -488,13 +488,13 @@ def test_sentencepiece_pairs_and_special_tokens(trained):
     if trained.family in ("deberta-v2", "big_bird"):
         assert (cls, sep) == ("[CLS]", "[SEP]")
         assert special == [cls, sep, sep]
-        assert encoding.segments.tolist() == [0] * (len(ours.encode("the one"))) + [1] * (
+        assert encoding.token_type_ids.tolist() == [0] * (len(ours.encode("the one"))) + [1] * (
             len(encoding) - len(ours.encode("the one"))
         )
     else:
         assert (cls, sep) == ("<s>", "</s>")
         assert special == [cls, sep, sep, sep]
-        assert set(encoding.segments.tolist()) == {0}
+        assert set(encoding.token_type_ids.tolist()) == {0}
         assert ours.mask_id == ours.vocabulary_size - 1
         assert ours.token_to_id("<pad>") == 1
     if trained.family == "camembert":
@@ -578,7 +578,7 @@ def test_sentencepiece_words_keep_their_number(trained, words):
         wanted = ours.engine.encode(row, is_pretokenized=True)
         assert encoding.ids.tolist() == wanted.ids
         for token in np.flatnonzero(~encoding.special):
-            start, end = encoding.spans[token]
+            start, end = encoding.offsets[token]
             before = " ".join(row)[:end].count(" ")
             assert start == end or before == encoding.words[token]
 
@@ -657,5 +657,5 @@ def test_a_config_beside_tokenizer_json_has_the_last_word_and_says_so():
     config = {"tokenizer_class": "RobertaTokenizer", "add_prefix_space": True}
     spaced = Tokenizer.from_files({**roberta, "tokenizer_config.json": json.dumps(config).encode()})
     assert spaced.encode("Hello").pieces == ("<s>", "ĠHello", "</s>")
-    assert spaced.encode("Hello").spans.tolist() == [[0, 0], [0, 5], [0, 0]]
+    assert spaced.encode("Hello").offsets.tolist() == [[0, 0], [0, 5], [0, 0]]
     assert "add_prefix_space True by tokenizer_config.json" in spaced.description

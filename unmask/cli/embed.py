@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from unmask.arguments import Truncation
 from unmask.cli.embed_rows import RowFormat, fingerprint, format_of
 from unmask.cli.input import STANDARD_INPUT, standard_input
 from unmask.cli.options import (
@@ -21,14 +20,14 @@ from unmask.cli.options import (
     KernelOption,
     ModelOption,
     RevisionOption,
-    TooLongOption,
+    TruncationOption,
 )
 from unmask.cli.output import print_json, progress
 from unmask.errors import EmptyText, InvalidRequest, InvalidText
 from unmask.model.spec import PooledVector, PoolingMode
 from unmask.resume import ResumableFile
 from unmask.tasks import Progress
-from unmask.text import Blank, Encoding, Line, TooLong, read_lines
+from unmask.text import Blank, Encoding, Line, Truncation, read_lines
 
 if TYPE_CHECKING:
     from unmask.loaded import Model
@@ -43,7 +42,7 @@ class CutText:
 
     source: str
     line: int
-    total_tokens: int
+    original_tokens: int
     kept_tokens: int
 
 
@@ -83,7 +82,7 @@ def embed(
     dtype: DtypeOption = "float32",
     compat: CompatOption = "published",
     kernel: KernelOption = None,
-    too_long: TooLongOption = "error",
+    truncation: TruncationOption = "error",
     blank: Annotated[
         Blank, Parameter(help="refuse lines without text, or leave them out (JSONL only)")
     ] = "error",
@@ -118,12 +117,12 @@ def embed(
     loaded = load(model, dtype=dtype, revision=revision, kernel=kernel, compat=compat)
     head = loaded.embedding_head(pooling, unit_length)
     width = head.width(loaded.spec)
-    tokens, cut = _check(loaded, lines, too_long)
+    tokens, cut = _check(loaded, lines, truncation)
     start = time.perf_counter()
     with ExitStack() as stack:
         target = None
         if output is not None:
-            settings = (form.value, dtype, compat, kernel, head, too_long)
+            settings = (form.value, dtype, compat, kernel, head, truncation)
             target = stack.enter_context(
                 ResumableFile(
                     output,
@@ -137,7 +136,7 @@ def embed(
         resumed = target.rows_done if target else 0
         report = stack.enter_context(progress("embedding", len(lines)))
         for content, count in _rows(
-            loaded, head, lines, begin=resumed, too_long=too_long, form=form, report=report
+            loaded, head, lines, begin=resumed, truncation=truncation, form=form, report=report
         ):
             if target:
                 target.append(content, count)
@@ -166,14 +165,14 @@ def _rows(
     lines: list[Line],
     *,
     begin: int,
-    too_long: TooLong,
+    truncation: Truncation,
     form: RowFormat,
     report: Progress,
 ) -> Iterator[tuple[bytes, int]]:
     """What is to be written, part by part from text ``begin`` on, and how many rows it is."""
     for first in range(begin, len(lines), TEXTS_PER_PART):
         part = lines[first : first + TEXTS_PER_PART]
-        encodings = _encode(loaded, part, too_long)
+        encodings = _encode(loaded, part, truncation)
         embeddings_SE = loaded.embed_encodings(
             encodings,
             head,
@@ -202,20 +201,19 @@ def _read(name: str, field: str | None, blank: Blank) -> Iterator[Line]:
         raise InvalidText(f"cannot read {name}: {error.strerror}") from None
 
 
-def _encode(loaded: "Model", lines: list[Line], too_long: TooLong) -> list[Encoding]:
-    truncation: Truncation = "end" if too_long == "cut" else "error"
+def _encode(loaded: "Model", lines: list[Line], truncation: Truncation) -> list[Encoding]:
     return loaded.tokenize([line.text for line in lines], truncation=truncation, name=partial(_name, lines))
 
 
-def _check(loaded: "Model", lines: list[Line], too_long: TooLong) -> tuple[int, list[CutText]]:
+def _check(loaded: "Model", lines: list[Line], truncation: Truncation) -> tuple[int, list[CutText]]:
     """Tokenize everything once: a fault in the last line must not cost the work on all others."""
     tokens, cut = 0, []
     for first in range(0, len(lines), TEXTS_PER_PART):
         part = lines[first : first + TEXTS_PER_PART]
-        for line, encoding in zip(part, _encode(loaded, part, too_long), strict=True):
+        for line, encoding in zip(part, _encode(loaded, part, truncation), strict=True):
             tokens += len(encoding)
-            if encoding.cut_tokens:
-                cut.append(CutText(line.source, line.number, encoding.total_tokens, len(encoding)))
+            if encoding.truncated_tokens:
+                cut.append(CutText(line.source, line.number, encoding.original_tokens, len(encoding)))
     return tokens, cut
 
 
@@ -233,9 +231,9 @@ def _report(summary: EmbedSummary, json: bool) -> None:
         file=stream,
     )
     if summary.cut:
-        longest = max(summary.cut, key=lambda one: one.total_tokens)
+        longest = max(summary.cut, key=lambda one: one.original_tokens)
         print(
             f"{len(summary.cut):,} texts were cut to {longest.kept_tokens} tokens; the longest, line "
-            f"{longest.line} of {longest.source}, had {longest.total_tokens}",
+            f"{longest.line} of {longest.source}, had {longest.original_tokens}",
             file=stream,
         )

@@ -19,7 +19,7 @@ class RowFormat(Enum):
     """How rows are written."""
 
     JSONL = ".jsonl"
-    """One object a line: source, line, tokens, total_tokens, embedding."""
+    """One object a line: source, line, tokens, original_tokens, embedding."""
     NUMPY = ".npy"
     """A float32 array (S, E)."""
 
@@ -46,7 +46,7 @@ class RowFormat(Enum):
                 "source": line.source,
                 "line": line.number,
                 "tokens": len(encoding),
-                "total_tokens": encoding.total_tokens,
+                "original_tokens": encoding.original_tokens,
                 "embedding": row.tolist(),
             }
             for line, encoding, row in zip(lines, encodings, embeddings_SE, strict=True)

@@ -11,7 +11,7 @@ from unmask.cli.options import (
     JsonOption,
     ModelOption,
     RevisionOption,
-    TooLongOption,
+    TruncationOption,
 )
 from unmask.cli.output import console, print_json, safe, table
 
@@ -24,7 +24,7 @@ def fill(
     dtype: DtypeOption = "float32",
     compat: CompatOption = "published",
     top: Annotated[int, Parameter(help="how many words to show for each mask")] = 5,
-    too_long: TooLongOption = "error",
+    truncation: TruncationOption = "error",
     json: JsonOption = False,
 ) -> None:
     """Predict the words behind the mask tokens of a text, such as [MASK]."""
@@ -33,7 +33,7 @@ def fill(
     from unmask.loaded import load
 
     loaded = load(model, dtype=dtype, revision=revision, compat=compat)
-    filled = loaded.fill(text, top_k=top, truncation="end" if too_long == "cut" else "error")
+    filled = loaded.fill(text, top_k=top, truncation=truncation)
     if json:
         print_json({"model": loaded.name, "revision": loaded.revision, "text": text, "masks": filled})
         return

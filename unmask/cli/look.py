@@ -12,7 +12,7 @@ from unmask.cli.options import (
     JsonOption,
     ModelOption,
     RevisionOption,
-    TooLongOption,
+    TruncationOption,
 )
 from unmask.cli.output import console, print_json, progress, safe, table
 
@@ -73,7 +73,7 @@ class Look:
     model: str
     revision: str | None
     tokens: tuple[LookToken, ...]
-    total_tokens: int
+    original_tokens: int
     kept_tokens: int
     heads: tuple[LookHead, ...]
     edges: tuple[LookEdge, ...]
@@ -91,7 +91,7 @@ def look(
     layer: Annotated[int | None, Parameter(name=["--layer", "-l"], help="show this layer, from 0")] = None,
     head: Annotated[int | None, Parameter(name=["--head", "-H"], help="show this head, from 0")] = None,
     top: Annotated[int, Parameter(help="with a head chosen: the strongest keys shown of each token")] = 3,
-    too_long: TooLongOption = "error",
+    truncation: TruncationOption = "error",
     json: JsonOption = False,
 ) -> None:
     """Show how an encoder reads a text: its tokens, where each head looks, entropy and sinks.
@@ -106,7 +106,7 @@ def look(
     if head is not None and layer is None:
         raise InvalidRequest(f"--head {head} was given without --layer; name both")
     loaded = load(model, dtype=dtype, revision=revision, compat=compat)
-    view = loaded.attention(text, pair, truncation="end" if too_long == "cut" else "error")
+    view = loaded.attention(text, pair, truncation=truncation)
     if layer is not None:
         view.probabilities(layer, head or 0, slice(0, 0))  # refuses a layer that is not there
     edges = () if layer is None or head is None else _edges(view, layer, head, top)
@@ -114,7 +114,7 @@ def look(
         model=loaded.name,
         revision=loaded.revision,
         tokens=_tokens(view),
-        total_tokens=view.encoding.total_tokens,
+        original_tokens=view.encoding.original_tokens,
         kept_tokens=view.encoding.kept_tokens,
         heads=tuple(one for one in _heads(view, layer) if head in (None, one.head)),
         edges=edges,
@@ -132,8 +132,8 @@ def _tokens(view: "AttentionView") -> tuple[LookToken, ...]:
             surface=encoding.surface(i),
             piece=encoding.pieces[i],
             id=int(encoding.ids[i]),
-            start=int(encoding.spans[i, 0]),
-            end=int(encoding.spans[i, 1]),
+            start=int(encoding.offsets[i, 0]),
+            end=int(encoding.offsets[i, 1]),
             special=bool(encoding.special[i]),
         )
         for i in range(len(encoding))
@@ -172,10 +172,10 @@ def _edges(view: "AttentionView", layer: int, head: int, top: int) -> tuple[Look
 
 def _show(found: Look, loaded: "Model") -> None:
     screen = console()
-    cut = found.total_tokens - found.kept_tokens
+    cut = found.original_tokens - found.kept_tokens
     screen.print(
         f"[bold]{found.model}[/bold], {loaded.layer_count} layers of {loaded.head_count} heads; "
-        f"{found.kept_tokens} tokens" + (f" of {found.total_tokens}, {cut} cut off" if cut else "")
+        f"{found.kept_tokens} tokens" + (f" of {found.original_tokens}, {cut} cut off" if cut else "")
     )
     shown = " ".join(f"[dim]{safe(t.surface)}[/dim]" if t.special else safe(t.surface) for t in found.tokens)
     screen.print(f"{shown}\n")

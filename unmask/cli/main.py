@@ -25,6 +25,7 @@ from unmask.cli.pretrain import pretrain
 from unmask.cli.report import report
 from unmask.cli.senses import senses
 from unmask.cli.wall import wall
+from unmask.deprecation import renamed_command_line
 from unmask.errors import BeyondTraining, UnmaskError
 
 COMMANDS = (
@@ -64,6 +65,9 @@ def main() -> None:
     if sys.stdout is None:
         _stop(1, "standard output is closed, so no result can be shown; leave it open")
     arguments = [STANDARD_INPUT if argument == "-" else argument for argument in sys.argv[1:]]
+    arguments, renamed = renamed_command_line(arguments)
+    for note in renamed:
+        print(f"unmask: note: {note}", file=sys.stderr)
     try:
         with warnings.catch_warnings(record=True, action="always", category=BeyondTraining) as caught:
             app(arguments, exit_on_error=False, print_error=False)

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from unmask.model.spec.compat import Compat
-from unmask.text import TooLong
+from unmask.text import Truncation
 
 Dtype = Literal["float32", "bfloat16", "float16", "float64"]
 
@@ -30,11 +30,11 @@ CompatOption = Annotated[
 KernelOption = Annotated[
     str | None, Parameter(name="--kernel", help="an attention kernel (see: unmask kernels)")
 ]
-TooLongOption = Annotated[
-    TooLong,
+TruncationOption = Annotated[
+    Truncation,
     Parameter(
-        name="--too-long",
-        help="refuse a text longer than the model reads, or cut it to its beginning",
+        name="--truncation",
+        help="refuse a text longer than the model reads, or leave out its end",
     ),
 ]
 JsonOption = Annotated[bool, Parameter(name="--json", negative="", help="print the result as JSON")]

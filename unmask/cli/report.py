@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from unmask.cli.input import STANDARD_INPUT, read_standard_input
-from unmask.cli.options import CompatOption, DtypeOption, JsonOption, RevisionOption, TooLongOption
+from unmask.cli.options import CompatOption, DtypeOption, JsonOption, RevisionOption, TruncationOption
 from unmask.cli.output import print_json, progress
 from unmask.errors import InvalidRequest
 from unmask.files import check_can_write
@@ -65,7 +65,7 @@ def report(
     layer: Annotated[int, Parameter(name=["--layer", "-l"], help="the layer that is shown, from 0")] = 0,
     head: Annotated[int, Parameter(name=["--head", "-H"], help="the head that is shown, from 0")] = 0,
     token: Annotated[int | None, Parameter(help="the token that is chosen, from 0")] = None,
-    too_long: TooLongOption = "error",
+    truncation: TruncationOption = "error",
     json: JsonOption = False,
 ) -> None:
     """Write one HTML file with everything the explorer shows of a text, to send, keep or print.
@@ -83,13 +83,14 @@ def report(
     look = _look(views, layer, head, token)
     began = time.monotonic()
     loaders = [(name, partial(load, name, dtype=dtype, revision=revision, compat=compat)) for name in names]
+    too_long = "cut" if truncation == "end" else "error"
     api = Api(loaders, held_bytes=HELD_BYTES)
     try:
         reads = [
             api.ask("texts", {"text": text, "pair": pair, "model": at, "too_long": too_long})
             for at in range(len(names))
         ]
-        size, answers = _write(api, reads, look, too_long == "cut", output)
+        size, answers = _write(api, reads, look, truncation == "end", output)
     finally:
         api.close()
     found = Report(

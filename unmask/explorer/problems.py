@@ -49,5 +49,5 @@ def problem_of(error: UnmaskError) -> Problem:
     if isinstance(error, Refused):
         return Problem(error.kind, str(error))
     if isinstance(error, TextTooLong):
-        return Problem(type(error).__name__, str(error), error.total_tokens, error.max_tokens)
+        return Problem(type(error).__name__, str(error), error.original_tokens, error.max_tokens)
     return Problem(type(error).__name__, str(error))

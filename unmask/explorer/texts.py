@@ -3,12 +3,15 @@
 import hashlib
 import threading
 from collections import OrderedDict
+from typing import Literal
 
 from unmask.explorer.models import Models, Place
 from unmask.explorer.problems import Refused
 from unmask.explorer.reading import Reading
 from unmask.explorer.worker import Worker
-from unmask.text import TooLong
+
+TooLong = Literal["error", "cut"]
+"""What the page asks to be done with a text that the model cannot read whole."""
 
 HELD_TEXTS = 8
 """Texts held unless said otherwise."""
@@ -43,7 +46,12 @@ class Texts:
             if text_id in self._held:
                 self._held.move_to_end(text_id)
                 return self._held[text_id]
-        encoding = model.tokenizer.encode(text, pair, max_tokens=model.max_tokens, too_long=too_long)
+        encoding = model.tokenizer.encode(
+            text,
+            pair,
+            max_tokens=model.max_tokens,
+            truncation="end" if too_long == "cut" else "error",
+        )
         reading = Reading(text_id, place, encoding, self._worker)
         if reading.stated_bytes > self.held_bytes:
             raise Refused(

@@ -36,7 +36,7 @@ class Chosen:
     def read(self, text: str) -> Encoding:
         """The beginning of a text, as many tokens as an experiment reads."""
         limit = min(READ_TOKENS, self.model.max_tokens or READ_TOKENS)
-        return self.model.tokenizer.encode(text, max_tokens=limit, too_long="cut")
+        return self.model.tokenizer.encode(text, max_tokens=limit, truncation="end")
 
 
 def choose(models: Sequence[Model], has: Has, shipped: str) -> Chosen:

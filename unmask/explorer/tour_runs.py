@@ -63,7 +63,7 @@ def _experiment(name: str, chosen: Chosen, encoding: Encoding, **values: Any) ->
         },
         "tokens": [encoding.surface(token) or encoding.pieces[token] for token in range(len(encoding))],
         "special": encoding.special.tolist(),
-        "total_tokens": encoding.total_tokens,
+        "total_tokens": encoding.original_tokens,
         **{key: plain(value) for key, value in values.items()},
     }
 
@@ -168,7 +168,7 @@ def _within(heard: story.Heard, asked: Asked) -> tuple[int, int]:
 def _halved(chosen: Chosen, text: str) -> Encoding:
     """So much of a text as can be said twice over."""
     limit = min(READ_TOKENS, (chosen.model.max_tokens or 2 * READ_TOKENS) // 2)
-    return chosen.model.tokenizer.encode(text, max_tokens=limit, too_long="cut")
+    return chosen.model.tokenizer.encode(text, max_tokens=limit, truncation="end")
 
 
 def reach(models: Sequence[Model], text: str, asked: Asked) -> list[Experiment]:

@@ -70,7 +70,7 @@ def of_lengths(
             held = next(words)
         texts.append(" ".join(chosen))
     longest = int(max(lengths))
-    encodings = tokenizer.encode_batch(texts, max_tokens=longest, too_long="cut")
+    encodings = tokenizer.encode_batch(texts, max_tokens=longest, truncation="end")
     return Texts(tuple(texts), tuple(map(len, encodings)), source)
 
 
@@ -79,7 +79,7 @@ def _endless(tokenizer: Tokenizer, lines: list[str], source: str) -> Iterator[tu
     found = False
     for first in itertools.cycle(range(0, max(len(lines), 1), LINES_AT_ONCE)):
         for encoding in tokenizer.encode_batch(lines[first : first + LINES_AT_ONCE]):
-            starts = encoding.spans[~encoding.special, 0]
+            starts = encoding.offsets[~encoding.special, 0]
             at = 0
             for word in encoding.text.split():
                 begin = encoding.text.index(word, at)

@@ -119,7 +119,7 @@ def word_states(encoder: Encoder, role: str, batch: PackedBatch, tokens: Sequenc
         return encoder.encode(batch)[list(tokens)]
     ids_T, segments_T, selected_M = (
         torch.from_numpy(array).to(encoder.device)
-        for array in (batch.ids_T, batch.segments_T, np.array(tokens))
+        for array in (batch.ids_T, batch.token_type_ids_T, np.array(tokens))
     )
     return decode(encoder, ids_T, batch.layout, segments_T, selected_M=selected_M)
 

@@ -120,7 +120,7 @@ class Encoder(nn.Module):
     def encode(self, batch: PackedBatch, *, tap: Tap | None = None) -> Tensor:
         """`forward` for a batch that is still on the host."""
         ids_T, segments_T = (
-            torch.from_numpy(array).to(self.device) for array in (batch.ids_T, batch.segments_T)
+            torch.from_numpy(array).to(self.device) for array in (batch.ids_T, batch.token_type_ids_T)
         )
         return self(ids_T, batch.layout, segments_T, tap=tap)  # type: ignore[no-any-return]
 

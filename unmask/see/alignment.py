@@ -69,7 +69,7 @@ def align(a: Encoding, b: Encoding) -> Alignment:
     for pair, text in texts_of(a):
         borders = np.ones(len(text) + 1, dtype=np.bool_)
         for one in (a, b):
-            borders = uncrossed(borders, one.spans[tokens_of(one, pair)])
+            borders = uncrossed(borders, one.offsets[tokens_of(one, pair)])
         starts = np.flatnonzero(borders[:-1])
         runs = zip(_runs(a, pair, starts), _runs(b, pair, starts), strict=True)
         ends = np.append(starts, len(text))[1:].tolist()
@@ -82,7 +82,7 @@ def _runs(encoding: Encoding, pair: bool, starts: NDArray[np.int64]) -> list[Run
     """The tokens of each stretch; one without characters is of the stretch that it stands before."""
     runs: list[Run] = [(0, 0)] * len(starts)
     tokens = tokens_of(encoding, pair)
-    for token, number in zip(tokens, stretch_of(starts, encoding.spans[tokens, 0]), strict=True):
+    for token, number in zip(tokens, stretch_of(starts, encoding.offsets[tokens, 0]), strict=True):
         first, end = runs[number]
         runs[number] = (int(token) if first == end else first, int(token) + 1)
     return runs

@@ -13,7 +13,7 @@ def texts_of(encoding: Encoding) -> list[tuple[bool, str]]:
 
 def tokens_of(encoding: Encoding, pair: bool) -> NDArray[np.int64]:
     """Tokens of one of the texts, special tokens left out."""
-    return np.flatnonzero(~encoding.special & (encoding.in_pair == pair))
+    return np.flatnonzero(encoding.sequence_ids == int(pair))
 
 
 def uncrossed(borders: NDArray[np.bool_], spans: NDArray[np.int64]) -> NDArray[np.bool_]:

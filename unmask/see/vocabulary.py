@@ -69,7 +69,7 @@ def vocabulary_fit(encoding: Encoding, tokenizer: Tokenizer, *, top: int = 12) -
         raise InvalidRequest("the text has no word with a letter or digit to measure a vocabulary by")
     plain_N = ~encoding.special
     pieces_W = np.bincount(found.of_token, minlength=len(found))
-    lengths_N = encoding.spans[:, 1] - encoding.spans[:, 0]
+    lengths_N = encoding.offsets[:, 1] - encoding.offsets[:, 0]
     longer_N = np.array([len(surface) > 1 for surface in surfaces])[found.of_token]
     unknown = tokenizer.special_tokens.get("unk")
     unknown_id = None if unknown is None else tokenizer.token_to_id(unknown)
@@ -95,7 +95,7 @@ def _characters(encoding: Encoding) -> int:
         if text is None:
             continue
         change = np.zeros(len(text) + 1, dtype=np.int64)
-        spans = encoding.spans[~encoding.special & (encoding.in_pair == pair)]
+        spans = encoding.offsets[encoding.sequence_ids == int(pair)]
         np.add.at(change, spans[:, 0], 1)
         np.add.at(change, spans[:, 1], -1)
         held = np.cumsum(change)[:-1] > 0
@@ -106,9 +106,9 @@ def _characters(encoding: Encoding) -> int:
 def _partial(encoding: Encoding) -> NDArray[np.bool_]:
     """Tokens whose characters the token before or after has too."""
     partial = np.zeros(len(encoding), dtype=np.bool_)
-    starts, ends = encoding.spans.T
+    starts, ends = encoding.offsets.T
     plain = ~encoding.special & (starts < ends)
-    both = plain[:-1] & plain[1:] & (encoding.in_pair[:-1] == encoding.in_pair[1:])
+    both = plain[:-1] & plain[1:] & (encoding.sequence_ids[:-1] == encoding.sequence_ids[1:])
     shared = both & (starts[1:] < ends[:-1])
     partial[:-1] |= shared
     partial[1:] |= shared

@@ -74,7 +74,7 @@ def words(encoding: Encoding) -> Words:
     beyond = len(encoding)
     for pair, text in texts_of(encoding):
         tokens = tokens_of(encoding, pair)
-        spans = encoding.spans[tokens]
+        spans = encoding.offsets[tokens]
         if encoding.words is not None:
             key_N[tokens], span_N2[tokens] = encoding.words[tokens] + beyond, spans
             continue
@@ -92,7 +92,9 @@ def words(encoding: Encoding) -> Words:
     spans_W2 = span_N2[first].copy()
     np.minimum.at(spans_W2[:, 0], of_token, span_N2[:, 0])
     np.maximum.at(spans_W2[:, 1], of_token, span_N2[:, 1])
-    return Words(encoding, spans_W2, encoding.in_pair[first], encoding.special[first], of_token, first)
+    return Words(
+        encoding, spans_W2, encoding.sequence_ids[first] == 1, encoding.special[first], of_token, first
+    )
 
 
 def _past_space(text: str, place: int) -> int:

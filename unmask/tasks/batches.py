@@ -10,7 +10,7 @@ from unmask.model.engine import Floats
 from unmask.model.spec import EncoderSpec
 from unmask.model.spec.global_tokens import GlobalTokens, check_global_tokens, pack
 from unmask.tasks.progress import Progress
-from unmask.text import Encoding, PackedBatch, passes
+from unmask.text import Encoding, PackedBatch, token_budget_batches
 
 TOKENS_PER_PASS = 2048
 """Enough for matrix products at full speed, few enough for the activations to stay in cache."""
@@ -34,7 +34,7 @@ def batches(
         progress: called with (sequences done, sequences in all) when the caller asks for the next batch.
     """
     done = 0
-    for chosen in passes(np.array(lengths, dtype=np.int64), tokens_per_pass):
+    for chosen in token_budget_batches(np.array(lengths, dtype=np.int64), tokens_per_pass):
         yield chosen, packed(chosen)
         done += len(chosen)
         if progress is not None:

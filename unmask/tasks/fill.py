@@ -108,8 +108,8 @@ def _filled(
 ) -> FilledMask:
     return FilledMask(
         token=token,
-        start=int(encoding.spans[token, 0]),
-        end=int(encoding.spans[token, 1]),
+        start=int(encoding.offsets[token, 0]),
+        end=int(encoding.offsets[token, 1]),
         predictions=tuple(
             Prediction(*spellings(tokenizer, id), id, probability)
             for id, probability in zip(ids, probabilities, strict=True)

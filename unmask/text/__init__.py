@@ -1,8 +1,8 @@
 """Words to ids to packed batches. Free of torch."""
 
 from unmask.text.batch import PackedBatch, SequenceLayout
-from unmask.text.budget import passes
-from unmask.text.encoding import Encoding, TooLong
+from unmask.text.budget import token_budget_batches
+from unmask.text.encoding import Encoding, Truncation
 from unmask.text.read import Blank, Line, read_lines
 from unmask.text.tokenizer import Tokenizer
 
@@ -13,7 +13,7 @@ __all__ = [
     "PackedBatch",
     "SequenceLayout",
     "Tokenizer",
-    "TooLong",
-    "passes",
+    "Truncation",
     "read_lines",
+    "token_budget_batches",
 ]

@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.deprecation import renamed_arguments
 from unmask.errors import InvalidRequest
 
 
@@ -73,39 +74,40 @@ class SequenceLayout:
 
 @dataclass(frozen=True, eq=False)
 class PackedBatch:
-    """Token ids and segments of several sequences, laid end to end. No padding, no mask."""
+    """Token ids and token types of several sequences, laid end to end. No padding, no mask."""
 
     ids_T: NDArray[np.int64]
-    segments_T: NDArray[np.int64]
+    token_type_ids_T: NDArray[np.int64]
     layout: SequenceLayout
 
     @classmethod
+    @renamed_arguments(segments="token_type_ids")
     def of_ids(
         cls,
         ids: Sequence[Sequence[int] | NDArray[np.int64]],
-        segments: Sequence[Sequence[int] | NDArray[np.int64]] | None = None,
+        token_type_ids: Sequence[Sequence[int] | NDArray[np.int64]] | None = None,
         global_tokens: Sequence[Sequence[int]] | None = None,
     ) -> "PackedBatch":
         """Lay sequences of ids end to end, in the order given.
 
         Args:
             ids: token ids of each sequence.
-            segments: token types of each; 0 where not given.
+            token_type_ids: one list for each; 0 where not given.
             global_tokens: the places of each sequence's global tokens, counted from its beginning;
                 none where not given.
         """
         if not len(ids):
             raise InvalidRequest("a batch needs at least one sequence, and none was given")
         ids_T = np.concatenate([np.asarray(one, dtype=np.int64) for one in ids])
-        if segments is None:
-            segments_T = np.zeros_like(ids_T)
+        if token_type_ids is None:
+            token_type_ids_T = np.zeros_like(ids_T)
         else:
-            segments_T = np.concatenate([np.asarray(one, dtype=np.int64) for one in segments])
-        if segments_T.shape != ids_T.shape:
-            raise InvalidRequest(f"{len(segments_T)} segments were given for {len(ids_T)} ids")
+            token_type_ids_T = np.concatenate([np.asarray(one, dtype=np.int64) for one in token_type_ids])
+        if token_type_ids_T.shape != ids_T.shape:
+            raise InvalidRequest(f"{len(token_type_ids_T)} token type ids were given for {len(ids_T)} ids")
         lengths = [len(one) for one in ids]
         marks = None if global_tokens is None else _marks(lengths, global_tokens)
-        return cls(ids_T, segments_T, SequenceLayout.of_lengths(lengths, marks))
+        return cls(ids_T, token_type_ids_T, SequenceLayout.of_lengths(lengths, marks))
 
 
 def _marks(lengths: Sequence[int], places: Sequence[Sequence[int]]) -> NDArray[np.bool_]:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from unmask.errors import InvalidRequest
 
 
-def passes(lengths: NDArray[np.int64], token_budget: int) -> Iterator[NDArray[np.int64]]:
+def token_budget_batches(lengths: NDArray[np.int64], token_budget: int) -> Iterator[NDArray[np.int64]]:
     """Split sequences into passes of at most ``token_budget`` tokens, longest first.
 
     Sequences of equal length end up side by side, where attention runs them as one rectangle. A

@@ -84,6 +84,8 @@ def build(files: Mapping[str, bytes], model_type: str | None) -> Built:
             raise CorruptCheckpoint(f"tokenizer.json holds no tokenizer: {error}") from None
         engine.no_truncation()
         engine.no_padding()
+        if isinstance(engine.model, tokenizers.models.BPE):
+            engine.model.dropout = None  # chance belongs to training
         source = ", ".join(["tokenizer.json", *_overrides(engine, config)])
         roles = known_roles(engine, (config, named))
         kept = dict(files)

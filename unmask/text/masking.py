@@ -1,7 +1,6 @@
 """One token for another: the mask in place of tokens, and how a predicted piece reads."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from unmask.errors import InvalidRequest
 from unmask.text.encoding import Encoding
@@ -19,7 +18,7 @@ def spellings(tokenizer: Tokenizer, id: int) -> tuple[str, str]:
 def masked(
     encoding: Encoding, tokens: Sequence[int], tokenizer: Tokenizer, *, name: str = "the model"
 ) -> Encoding:
-    """The encoding with the mask token in place of some of its tokens, whose spans stay what they were.
+    """The encoding with the mask token in place of some of its tokens, whose offsets stay what they were.
 
     Raises:
         InvalidRequest: the tokenizer has no mask token, or the encoding no such token.
@@ -32,4 +31,4 @@ def masked(
         if not 0 <= token < len(encoding):
             raise InvalidRequest(f"token is {token}; this text has tokens 0 to {len(encoding) - 1}")
         ids[token], pieces[token] = mask_id, tokenizer.special_tokens["mask"]
-    return replace(encoding, ids=ids, pieces=tuple(pieces))
+    return encoding.with_pieces(ids, pieces)

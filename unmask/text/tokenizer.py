@@ -1,18 +1,22 @@
 """Text to token ids, by the `tokenizers` package, with nothing cut or dropped unsaid."""
 
 import json
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 
 import numpy as np
 import tokenizers
 from numpy.typing import NDArray
 
+from unmask.deprecation import renamed_arguments
 from unmask.errors import EmptyText, InvalidRequest, InvalidText, TextTooLong
+from unmask.text.beginning import beginning, is_very_long
 from unmask.text.build import TOKENIZER_FILES, build
-from unmask.text.encoding import Encoding, TooLong
+from unmask.text.encoding import Encoding, TokenDetails, Truncation
+from unmask.text.offsets import with_loose, without_spaces
+
+_TRUNCATE = "shorten it, or truncate it (truncation='end', or --truncation end)"
 
 __all__ = ["TOKENIZER_FILES", "Tokenizer", "numbered"]
 
@@ -24,7 +28,10 @@ def numbered(index: int) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Tokenizer:
-    """A published tokenizer. Made by `from_files`; cutting and padding it may prescribe are ignored."""
+    """A published tokenizer, made by `from_files`.
+
+    The truncation, padding and dropout that its files may prescribe are ignored.
+    """
 
     engine: tokenizers.Tokenizer = field(repr=False)
     files: Mapping[str, bytes] = field(repr=False)
@@ -69,27 +76,29 @@ class Tokenizer:
         found: int | None = self.engine.token_to_id(piece)
         return found
 
+    @renamed_arguments(too_long="truncation")
     def encode(
         self,
         text: str,
         pair: str | None = None,
         *,
         max_tokens: int | None = None,
-        too_long: TooLong = "error",
+        truncation: Truncation = "error",
     ) -> Encoding:
         """One text (or pair) as tokens; see `encode_batch`."""
         pairs = None if pair is None else [pair]
         return self.encode_batch(
-            [text], pairs, max_tokens=max_tokens, too_long=too_long, name=lambda _: "the text"
+            [text], pairs, max_tokens=max_tokens, truncation=truncation, name=lambda _: "the text"
         )[0]
 
+    @renamed_arguments(too_long="truncation")
     def encode_batch(
         self,
         texts: Sequence[str],
         pairs: Sequence[str] | None = None,
         *,
         max_tokens: int | None = None,
-        too_long: TooLong = "error",
+        truncation: Truncation = "error",
         name: Callable[[int], str] = numbered,
     ) -> list[Encoding]:
         """Tokens of each text, special tokens added.
@@ -97,18 +106,19 @@ class Tokenizer:
         Args:
             texts: Unicode strings with at least one word each.
             pairs: the second text of each, if the task is about pairs.
-            max_tokens: the most tokens an encoding may have, special tokens included.
-            too_long: ``"error"`` refuses a longer text; ``"cut"`` keeps its beginning (of a pair,
-                the longer side is cut first) and `Encoding.total_tokens` tells what it was.
+            max_tokens: the most tokens an encoding may have, special tokens included. Of a text of very
+                many characters for that many tokens only the beginning is tokenized, and
+                `Encoding.original_tokens` is then a lower bound.
+            truncation: ``"error"`` refuses a longer text; ``"end"`` leaves out its end (of a pair, that
+                of the longer side first) and `Encoding.original_tokens` says how many there were.
             name: how an error calls the text at an index.
 
         Raises:
             InvalidText: not a string, or a lone surrogate in it.
             EmptyText: no word in it.
-            TextTooLong: more than ``max_tokens`` tokens, with ``too_long="error"``.
+            TextTooLong: more than ``max_tokens`` tokens, with ``truncation="error"``.
         """
-        if too_long not in ("error", "cut"):
-            raise InvalidRequest(f"too_long is {too_long!r}; it can be 'error' or 'cut'")
+        _check_truncation(truncation)
         if pairs is not None and len(pairs) != len(texts):
             raise InvalidRequest(
                 f"{len(texts)} texts and {len(pairs)} pairs were given; give a pair for each text"
@@ -117,32 +127,45 @@ class Tokenizer:
             _check_text(text, name(index))
         for index, text in enumerate(pairs or ()):
             _check_text(text, f"the pair of {name(index)}")
-        raw = self.engine.encode_batch(list(texts) if pairs is None else list(zip(texts, pairs, strict=True)))
+        # Only the beginning of a very long text is tokenized; pairs, truncated on both sides, always whole.
+        long = [pairs is None and is_very_long(text, max_tokens) for text in texts]
+        raw = self.engine.encode_batch_fast(
+            ["" if skip else text for text, skip in zip(texts, long, strict=True)]
+            if pairs is None
+            else list(zip(texts, pairs, strict=True))
+        )
         encodings = []
         for index, one in enumerate(raw):
+            if max_tokens is not None and long[index]:
+                encodings.append(self._very_long(texts[index], max_tokens, truncation, name(index)))
+                continue
             encoding = self._encoding(one, texts[index], None if pairs is None else pairs[index])
-            _check_words(encoding, name(index))
-            encodings.append(_fitted(encoding, max_tokens, too_long, name(index)))
+            if not self._has_words(encoding):
+                _check_words(encoding, name(index))
+            if max_tokens is not None and len(encoding) > max_tokens:
+                encoding = _fitted(encoding, max_tokens, truncation, name(index))
+            encodings.append(encoding)
         return encodings
 
+    @renamed_arguments(too_long="truncation")
     def encode_words(
         self,
         words: Sequence[str],
         *,
         max_tokens: int | None = None,
-        too_long: TooLong = "error",
+        truncation: Truncation = "error",
         name: str = "the text",
     ) -> Encoding:
         """Tokens of a text that is already split into words, each token knowing its word.
 
         Every word is read by itself, as `transformers` does with ``is_split_into_words=True``; where the
         family tells a word by the space before it (byte-level BPE), each word has one, the first too.
-        The encoding's text is the words with a space between, and its spans count in that.
+        The encoding's text is the words with a space between, and its offsets count in that.
 
         Args:
             words: without blank ones. A word may give no token at all, such as a lone control character.
-            max_tokens: as for `encode_batch`, with ``too_long``.
-            too_long: as for `encode_batch`.
+            max_tokens: as for `encode_batch`, with ``truncation``.
+            truncation: as for `encode_batch`.
             name: how an error calls the text.
 
         Raises:
@@ -150,8 +173,7 @@ class Tokenizer:
             EmptyText: a word is blank, or no word gave a token.
             TextTooLong: as for `encode_batch`.
         """
-        if too_long not in ("error", "cut"):
-            raise InvalidRequest(f"too_long is {too_long!r}; it can be 'error' or 'cut'")
+        _check_truncation(truncation)
         for index, word in enumerate(words):
             _check_text(word, f"word {index + 1} of {name}")
             if not word.strip():
@@ -160,46 +182,96 @@ class Tokenizer:
             raise EmptyText(f"{name} has no words; give a text with at least one")
         one = self._words_engine.encode(list(words), is_pretokenized=True)
         of_word = np.array([-1 if word is None else word for word in one.word_ids], dtype=np.int64)
-        spans = np.array(one.offsets, dtype=np.int64).reshape(-1, 2)
+        offsets = np.array(one.offsets, dtype=np.int64).reshape(-1, 2)
         lengths = np.array([len(word) for word in words], dtype=np.int64)
         starts = np.cumsum(lengths + 1) - lengths - 1
-        spans[of_word >= 0] += starts[of_word[of_word >= 0], None]
-        encoding = self._encoding(one, " ".join(words), None, spans=spans, words=of_word)
-        _check_words(encoding, name)
-        return _fitted(encoding, max_tokens, too_long, name)
-
-    def _encoding(
-        self,
-        one: tokenizers.Encoding,
-        text: str,
-        pair: str | None,
-        spans: NDArray[np.int64] | None = None,
-        words: NDArray[np.int64] | None = None,
-    ) -> Encoding:
-        ids = np.array(one.ids, dtype=np.int64)
-        if spans is None:
-            spans = np.array(one.offsets, dtype=np.int64).reshape(-1, 2)
-        special = np.array(one.special_tokens_mask, dtype=bool)
-        in_pair = np.array([sequence == 1 for sequence in one.sequence_ids], dtype=bool)
-        if self._keeps_spaces:
-            lone = ids == self._space_id
-            for source, tokens in ((text, ~special & ~in_pair), (pair, ~special & in_pair)):
-                if source:
-                    trimmed = _without_spaces(spans[tokens], lone[tokens], source)
-                    spans[tokens] = _with_loose(trimmed, source)
-        respelled = self._respelled
-        return Encoding(
-            text=text,
-            pair=pair,
-            ids=ids,
-            segments=np.array(one.type_ids, dtype=np.int64),
-            spans=spans,
-            special=special,
-            in_pair=in_pair,
-            pieces=tuple(respelled.get(id_, piece) for id_, piece in zip(one.ids, one.tokens, strict=True)),
-            total_tokens=len(ids),
-            words=words,
+        offsets[of_word >= 0] += starts[of_word[of_word >= 0], None]
+        text = " ".join(words)
+        encoding = replace(
+            self._encoding(one, text, None), source=self._details(one, text, None, offsets), words=of_word
         )
+        _check_words(encoding, name)
+        return _fitted(encoding, max_tokens, truncation, name)
+
+    def details(self, text: str, pair: str | None = None) -> TokenDetails:
+        """Where the tokens of a text come from; what `Encoding` asks for when its offsets are read."""
+        one = self.engine.encode(text, pair)
+        return self._details(one, text, pair, np.array(one.offsets, dtype=np.int64).reshape(-1, 2))
+
+    def _encoding(self, one: tokenizers.Encoding, text: str, pair: str | None) -> Encoding:
+        ids = np.array(one.ids, dtype=np.int64)
+        if pair is None and self._token_type is not None:
+            token_type_ids = _constant(self._token_type, len(ids))
+        else:
+            token_type_ids = np.array(one.type_ids, dtype=np.int64)
+        return Encoding(text, pair, ids, token_type_ids, len(ids), self)
+
+    def _details(
+        self, one: tokenizers.Encoding, text: str, pair: str | None, offsets: NDArray[np.int64]
+    ) -> TokenDetails:
+        special = np.array(one.special_tokens_mask, dtype=bool)
+        sequence_ids = np.array([-1 if of is None else of for of in one.sequence_ids], dtype=np.int64)
+        sequence_ids[special] = -1
+        if self._keeps_spaces:
+            lone = np.array(one.ids, dtype=np.int64) == self._space_id
+            for source, tokens in ((text, sequence_ids == 0), (pair, sequence_ids == 1)):
+                if source:
+                    trimmed = without_spaces(offsets[tokens], lone[tokens], source)
+                    offsets[tokens] = with_loose(trimmed, source)
+        respelled = self._respelled
+        pieces = tuple(respelled.get(id_, piece) for id_, piece in zip(one.ids, one.tokens, strict=True))
+        return TokenDetails(offsets, special, sequence_ids, pieces)
+
+    def _very_long(self, text: str, max_tokens: int, truncation: Truncation, name: str) -> Encoding:
+        """A text of far more characters than ``max_tokens`` tokens have; see `unmask.text.beginning`."""
+        room = max(max_tokens - self._special_count, 0)
+        found = beginning(self.engine, text, room + 1, name)
+        if found is None:
+            whole = self._encoding(self.engine.encode(text), text, None)
+            _check_words(whole, name)
+            return _fitted(whole, max_tokens, truncation, name)
+        if truncation == "error":
+            raise TextTooLong(
+                f"{name} has {len(text):,} characters, far more than the {max_tokens} tokens that the model "
+                f"reads; {_TRUNCATE}",
+                original_tokens=found.final + self._special_count,
+                max_tokens=max_tokens,
+            )
+        offsets = np.array(found.tokens.offsets, dtype=np.int64).reshape(-1, 2)
+        encoding = replace(
+            self._encoding(found.tokens, text, None),
+            source=self._details(found.tokens, found.text, None, offsets),
+            original_tokens=found.final + self._special_count,
+            counted_whole=False,
+        )
+        _check_words(encoding, name)
+        return _truncated(encoding, max_tokens)
+
+    def _has_words(self, encoding: Encoding) -> bool:
+        """Whether a text surely has words, told without offsets; where it may have none, those decide."""
+        if encoding.pair is not None or self._adds_characters or not encoding.text.strip():
+            return False
+        ids = encoding.ids
+        words = len(ids) - (np.count_nonzero(ids == self._space_id) if self._keeps_spaces else 0)
+        return bool(words > self._special_count)
+
+    @cached_property
+    def _special_count(self) -> int:
+        """Special tokens that are added to one text."""
+        return int(self.engine.num_special_tokens_to_add(False))
+
+    @cached_property
+    def _adds_characters(self) -> bool:
+        """Whether a token can stand for what the tokenizer put in before the text."""
+        normalizer = self.engine.normalizer
+        return normalizer is not None and b'"Prepend"' in normalizer.__getstate__()
+
+    @cached_property
+    def _token_type(self) -> int | None:
+        """The token type of all tokens of a text without a pair; None where they differ."""
+        probe = self.engine.encode("a")
+        types = set(probe.type_ids)
+        return types.pop() if len(types) == 1 and len(probe.ids) > self._special_count else None
 
     @cached_property
     def _keeps_spaces(self) -> bool:
@@ -254,83 +326,43 @@ def _check_text(text: object, name: str) -> None:
         ) from None
 
 
+def _check_truncation(truncation: str) -> None:
+    if truncation not in ("error", "end"):
+        raise InvalidRequest(f"truncation is {truncation!r}; it can be 'error' or 'end'")
+
+
 def _check_words(encoding: Encoding, name: str) -> None:
     # Some vocabularies have tokens for spaces, and these are no words.
-    words = ~encoding.special & (encoding.spans[:, 0] < encoding.spans[:, 1])
-    for source, called, tokens in (
-        (encoding.text, name, words & ~encoding.in_pair),
-        (encoding.pair, f"the pair of {name}", words & encoding.in_pair),
-    ):
-        if source is not None and not (tokens.any() and source.strip()):
+    covers = encoding.offsets[:, 0] < encoding.offsets[:, 1]
+    for source, called, of in ((encoding.text, name, 0), (encoding.pair, f"the pair of {name}", 1)):
+        if source is not None and not ((covers & (encoding.sequence_ids == of)).any() and source.strip()):
             raise EmptyText(f"{called} has no words; give a text with at least one")
 
 
-def _fitted(encoding: Encoding, max_tokens: int | None, too_long: TooLong, name: str) -> Encoding:
+def _fitted(encoding: Encoding, max_tokens: int | None, truncation: Truncation, name: str) -> Encoding:
     if max_tokens is None or len(encoding) <= max_tokens:
         return encoding
-    if too_long == "error":
+    if truncation == "error":
         raise TextTooLong(
-            f"{name} has {len(encoding)} tokens and the model reads at most {max_tokens}; shorten it, or "
-            "ask for its beginning (too_long='cut', or --too-long cut)",
-            total_tokens=len(encoding),
+            f"{name} has {len(encoding)} tokens and the model reads at most {max_tokens}; {_TRUNCATE}",
+            original_tokens=len(encoding),
             max_tokens=max_tokens,
         )
-    return _cut(encoding, max_tokens)
+    return _truncated(encoding, max_tokens)
 
 
-_IS_SPACE = np.array([*(chr(code).isspace() for code in range(0x3001)), False])
-"""By code point; no white space lies beyond U+3000, and the last entry stands for all that does."""
+@lru_cache(maxsize=4096)
+def _constant(value: int, length: int) -> NDArray[np.int64]:
+    """A read-only array that the encodings of one length share."""
+    made = np.full(length, value, dtype=np.int64)
+    made.setflags(write=False)
+    return made
 
 
-def _without_spaces(spans: NDArray[np.int64], lone: NDArray[np.bool_], text: str) -> NDArray[np.int64]:
-    """Spans without white space at their ends, but for those that are all white space.
-
-    ``lone`` says which tokens are a space and nothing else; one whose span is no white space was put
-    in by the tokenizer and stands for no character.
-    """
-    characters = np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
-    blank = _IS_SPACE[np.minimum(characters, len(_IS_SPACE) - 1)]
-    count = len(blank)
-    places = np.arange(count + 1)
-    word_from = np.minimum.accumulate(np.append(np.where(blank, count, places[:-1]), count)[::-1])[::-1]
-    word_until = np.maximum.accumulate(np.append(0, np.where(blank, 0, places[1:])))
-    starts, ends = word_from[spans[:, 0]], word_until[spans[:, 1]]
-    holds_word = starts < ends
-    trimmed = np.where(holds_word[:, None], np.stack([starts, ends], axis=1), spans)
-    invented = lone & holds_word
-    trimmed[invented, 1] = trimmed[invented, 0]
-    return trimmed
-
-
-def _with_loose(spans: NDArray[np.int64], text: str) -> NDArray[np.int64]:
-    """Spans with the characters beside them that are part of the same thing and that no span covers.
-
-    Where a tokenizer composes a letter and its accent into one character (NFC, NFKC), or drops the
-    accent, the engine counts the letter alone; of two single quotes that are read as a double one
-    (ALBERT) it counts the second.
-    """
-    change = np.zeros(len(text) + 1, dtype=np.int64)
-    np.add.at(change, spans[:, 0], 1)
-    np.add.at(change, spans[:, 1], -1)
-    bare = [int(place) for place in np.flatnonzero(np.cumsum(change)[:-1] == 0) if not text[place].isspace()]
-    if not bare:
-        return spans
-    start_of, end_of = np.arange(len(text) + 1), np.arange(len(text) + 1)
-    for place in reversed(bare):
-        if unicodedata.category(text[place]).startswith("M"):
-            end_of[place] = end_of[place + 1]
-    for place in bare:
-        if text[place] in "'`" and text[place : place + 1] == text[place + 1 : place + 2]:
-            start_of[place + 1] = start_of[place]
-    starts = start_of[spans[:, 0]]
-    ends = np.where(spans[:, 0] < spans[:, 1], end_of[spans[:, 1]], starts)
-    return np.stack([starts, ends], axis=1)
-
-
-def _cut(encoding: Encoding, max_tokens: int) -> Encoding:
+def _truncated(encoding: Encoding, max_tokens: int) -> Encoding:
     """Drop words from the end (of the longer side first); special tokens all stay."""
-    of_text = np.flatnonzero(~encoding.special & ~encoding.in_pair)
-    of_pair = np.flatnonzero(~encoding.special & encoding.in_pair)
+    of_text = np.flatnonzero(encoding.sequence_ids == 0)
+    of_pair = np.flatnonzero(encoding.sequence_ids == 1)
     room = max_tokens - int(encoding.special.sum())
     if room < 1 + (encoding.pair is not None):
         raise InvalidRequest(f"max_tokens is {max_tokens}, which leaves no room for words")
@@ -342,15 +374,4 @@ def _cut(encoding: Encoding, max_tokens: int) -> Encoding:
     kept = np.ones(len(encoding), dtype=bool)
     kept[of_text[keep_text:]] = False
     kept[of_pair[keep_pair:]] = False
-    return Encoding(
-        text=encoding.text,
-        pair=encoding.pair,
-        ids=encoding.ids[kept],
-        segments=encoding.segments[kept],
-        spans=encoding.spans[kept],
-        special=encoding.special[kept],
-        in_pair=encoding.in_pair[kept],
-        pieces=tuple(piece for piece, keep in zip(encoding.pieces, kept, strict=True) if keep),
-        total_tokens=encoding.total_tokens,
-        words=None if encoding.words is None else encoding.words[kept],
-    )
+    return encoding.select(kept)

@@ -47,7 +47,7 @@ class EnhancedMaskedLanguageModel(Objective[Chunk, MaskedExample]):
         batch = example.batch
         ids_T, segments_T, chosen_M = (
             torch.from_numpy(array).to(self.encoder.device)
-            for array in (batch.ids_T, batch.segments_T, example.chosen_M)
+            for array in (batch.ids_T, batch.token_type_ids_T, example.chosen_M)
         )
         x_MD = decode(self.encoder, ids_T, batch.layout, segments_T, selected_M=chosen_M)
         loss, right = words_loss(self.encoder, "enhanced", x_MD, example.targets_M)

@@ -79,7 +79,7 @@ def masked_example(
         counts={"masked": len(chosen_M)},
         tokens=len(hidden_T),
         sequences=batch.layout.sequence_count,
-        batch=PackedBatch(hidden_T, batch.segments_T, batch.layout),
+        batch=PackedBatch(hidden_T, batch.token_type_ids_T, batch.layout),
         chosen_M=chosen_M,
         targets_M=batch.ids_T[chosen_M],
         predicted=len(chosen_M),

@@ -138,7 +138,7 @@ class ReplacedTokenDetection(Objective[Chunk, ReplacedExample]):
         encoder, batch = self.generator, example.batch
         ids_T, segments_T, chosen_M, targets_M, draws_M = _on(
             encoder.device,
-            *(batch.ids_T, batch.segments_T, example.chosen_M, example.targets_M, example.draws_M),
+            *(batch.ids_T, batch.token_type_ids_T, example.chosen_M, example.targets_M, example.draws_M),
         )
         if self.role == "enhanced":
             x_MD = decode(encoder, ids_T, batch.layout, segments_T, selected_M=chosen_M)
@@ -162,7 +162,7 @@ class ReplacedTokenDetection(Objective[Chunk, ReplacedExample]):
         """The discriminator's part: its sum of binary cross-entropies, in nats, and what to report."""
         encoder, batch = self.discriminator, example.batch
         ids_T, segments_T, chosen_M, targets_M = _on(
-            words_M.device, batch.ids_T, batch.segments_T, example.chosen_M, example.targets_M
+            words_M.device, batch.ids_T, batch.token_type_ids_T, example.chosen_M, example.targets_M
         )
         # Chosen tokens that were left or drawn at random are replaced too.
         ids_T = ids_T.index_copy(0, chosen_M, words_M)

@@ -25,7 +25,7 @@ from unmask.measure.machine import Machine, this_machine
 from unmask.measure.subject import Measured, Subject
 from unmask.measure.timing import Seconds, Spread, interleaved, ratio
 from unmask.tasks.progress import Progress
-from unmask.text import PackedBatch, passes
+from unmask.text import PackedBatch, token_budget_batches
 
 SIZES: Mapping[str, tuple[int, int, int]] = {"short": (512, 256, 64), "long": (8192, 4096, 1024)}
 """Longest, mean and deviation, in tokens."""
@@ -109,7 +109,7 @@ def measure_speed(
         device: where.
         seed: of lengths and ids.
         budget_seconds: no further round begins beyond.
-        progress: called with (passes over the samples done, in all).
+        progress: called with (token_budget_batches over the samples done, in all).
 
     Raises:
         InvalidRequest: an unknown size, or no number format runs.
@@ -176,11 +176,11 @@ def _load(subject: Subject, dtypes: Sequence[str], device: str) -> tuple[dict[st
 def _work(
     model: Model, setting: _Setting, budget: int, device: torch.device, seed: int
 ) -> Callable[[], None]:
-    """All samples of a setting, as passes of whole sequences."""
+    """All samples of a setting, as token_budget_batches of whole sequences."""
     ids = random_ids(model.tokenizer, int(setting.lengths_S.max()), seed)
     batches = [
         PackedBatch.of_ids([ids[: setting.lengths_S[i]] for i in chosen])
-        for chosen in passes(setting.lengths_S, budget)
+        for chosen in token_budget_batches(setting.lengths_S, budget)
     ]
 
     def run() -> None:

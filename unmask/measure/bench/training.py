@@ -185,7 +185,7 @@ def _ids(
             )
         order = np.random.default_rng(seed).choice(len(lines), count, replace=False)
         chosen, source = [lines[number] for number in order], texts.name
-    encodings = tokenizer.encode_batch(chosen, max_tokens=longest, too_long="cut")
+    encodings = tokenizer.encode_batch(chosen, max_tokens=longest, truncation="end")
     return [np.asarray(one.ids, dtype=np.int64) for one in encodings], source
 
 

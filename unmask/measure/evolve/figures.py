@@ -19,7 +19,7 @@ from unmask.measure.probes.perplexity import measure_perplexity
 from unmask.measure.probes.tagging import measure_tagging
 from unmask.measure.probes.windows import documents, windows
 from unmask.tasks.batches import TOKENS_PER_PASS
-from unmask.text import PackedBatch, passes
+from unmask.text import PackedBatch, token_budget_batches
 
 FIGURES = "figures.json"
 MASKED, DETECTED = "pseudo-log-likelihood", "mean log-probability of being original"
@@ -131,7 +131,9 @@ def original_scores(model: Model, texts: Sequence[str]) -> NDArray[np.float64]:
     """
     encodings = model.tokenize(texts)
     scores_S = np.empty(len(encodings))
-    for chosen in passes(np.array([len(one.ids) for one in encodings], dtype=np.int64), TOKENS_PER_PASS):
+    for chosen in token_budget_batches(
+        np.array([len(one.ids) for one in encodings], dtype=np.int64), TOKENS_PER_PASS
+    ):
         batch = PackedBatch.of_ids([encodings[index].ids for index in chosen])
         logits_T = torch.from_numpy(model.engine.logits(batch, "replaced")[:, 0])
         original_T = functional.logsigmoid(-logits_T.double()).numpy()

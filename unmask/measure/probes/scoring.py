@@ -16,7 +16,7 @@ from unmask.tasks.progress import Progress
 from unmask.text import PackedBatch
 
 PASSES_AT_ONCE = 64
-"""How many passes' worth of masked copies are held at a time."""
+"""How many token_budget_batches' worth of masked copies are held at a time."""
 
 Score = Literal["original", "within_word"]
 """``original``: one token masked at a time (Salazar et al. 2020). ``within_word``: later tokens of its word
@@ -146,7 +146,7 @@ def pseudo_log_likelihoods(
     continues_V = Vocabulary.of(model.tokenizer).continues_V if score == "within_word" else None
     first_of: dict[bytes, int] = {}
     same_as = [first_of.setdefault(_key(one), index) for index, one in enumerate(sentences)]
-    # Longest first, as `passes` has it; equal lengths in the order given, so that pairs stay neighbours.
+    # Longest first, as in `token_budget_batches`; equal lengths keep their order, so pairs stay neighbours.
     order = sorted(first_of.values(), key=lambda index: -len(sentences[index].ids_N))
     found: dict[int, Answer] = {}
     done, total = 0, sum(int(sentences[index].scored_N.sum()) for index in order)

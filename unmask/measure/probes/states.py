@@ -11,7 +11,7 @@ from torch import Tensor
 
 from unmask.errors import NonFiniteResult, TextTooLong
 from unmask.loaded import Model
-from unmask.text import Encoding, PackedBatch, passes
+from unmask.text import Encoding, PackedBatch, token_budget_batches
 
 TOKENS_PER_PASS = 4096
 
@@ -62,7 +62,7 @@ def _parts(model: Model, words: Sequence[str], name: str) -> Iterator[tuple[Enco
     except TextTooLong:
         if len(words) == 1:
             # Of a word longer than all that the model reads, the first token is enough.
-            yield encode(words, max_tokens=longest, too_long="cut", name=name), 1
+            yield encode(words, max_tokens=longest, truncation="end", name=name), 1
             return
         middle = len(words) // 2
         yield from _parts(model, words[:middle], name)
@@ -94,9 +94,9 @@ def word_states(
     states_LMD = torch.zeros(len(layers), words.count, model.width)
     starts = np.cumsum([0, *map(len, words.firsts)])
     lengths = np.array([len(one) for one in words.encodings], dtype=np.int64)
-    for chosen in passes(lengths, TOKENS_PER_PASS):
+    for chosen in token_budget_batches(lengths, TOKENS_PER_PASS):
         some = [words.encodings[index] for index in chosen]
-        batch = PackedBatch.of_ids([one.ids for one in some], [one.segments for one in some])
+        batch = PackedBatch.of_ids([one.ids for one in some], [one.token_type_ids for one in some])
         asked, rows = [], []
         for index, offset in zip(chosen, batch.layout.offsets[:-1], strict=True):
             has = words.firsts[index] >= 0

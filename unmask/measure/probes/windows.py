@@ -143,7 +143,7 @@ def _window(held: NDArray[np.int64], before: NDArray[np.int64], after: NDArray[n
 def _counted(encoding: Encoding) -> NDArray[np.int64]:
     """Ids of a line without special tokens, and the characters and bytes from each token to the next."""
     text, kept = encoding.text, ~encoding.special
-    starts = np.maximum.accumulate(encoding.spans[kept, 0])
+    starts = np.maximum.accumulate(encoding.offsets[kept, 0])
     starts[0] = 0
     bounds = [*starts.tolist(), len(text)]
     characters = np.diff(bounds)

@@ -1,7 +1,7 @@
 """Torch's scaled dot product attention over a packed batch, without a padding mask.
 
 Sequences of equal length form a rectangle (B, H, N, K) that needs no mask, so the batch runs as one
-call per distinct length. When sequences of equal length already stand side by side, as `passes`
+call per distinct length. When sequences of equal length already stand side by side, as `token_budget_batches`
 orders them, rectangles are views of the packed tensors and nothing is moved.
 """
 

@@ -60,7 +60,7 @@ def places(encoding: Encoding, choice: GlobalTokens) -> Sequence[int]:
         case "question":
             if encoding.pair is None:
                 raise InvalidRequest("the question's tokens are to be global, and one text alone was given")
-            asked = [token for token in range(len(encoding)) if not encoding.in_pair[token]]
+            asked = [token for token in range(len(encoding)) if encoding.sequence_ids[token] != 1]
             words = [token for token in asked if not encoding.special[token]]
             return range(max(words, default=0) + 1)
         case _:
@@ -72,6 +72,6 @@ def pack(spec: EncoderSpec, encodings: Sequence[Encoding], choice: GlobalTokens)
     """Encoded texts as a batch for this encoder, with their global tokens if it has a use for any."""
     return PackedBatch.of_ids(
         [encoding.ids for encoding in encodings],
-        [encoding.segments for encoding in encodings],
+        [encoding.token_type_ids for encoding in encodings],
         [places(encoding, choice) for encoding in encodings] if has_global_tokens(spec) else None,
     )

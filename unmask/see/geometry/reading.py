@@ -15,7 +15,7 @@ from unmask.model.spec.global_tokens import pack, trained_global_tokens
 from unmask.model.tap import Place
 from unmask.see.geometry.intervals import generator
 from unmask.see.watch import Watch, unwatched
-from unmask.text import Encoding, passes
+from unmask.text import Encoding, token_budget_batches
 
 TOKENS_PER_PASS = 2048
 WORDS_AT_ONCE = 120
@@ -49,7 +49,7 @@ class ReadTexts:
         """Rows of the tokens that cover a character of a stretch; none where no token does."""
         text, start, end = part
         one = self.encodings[text]
-        covers = (one.spans[:, 0] < end) & (one.spans[:, 1] > start) & ~one.special & ~one.in_pair
+        covers = (one.offsets[:, 0] < end) & (one.offsets[:, 1] > start) & (one.sequence_ids == 0)
         rows: NDArray[np.int64] = np.flatnonzero(covers) + self.offsets[text]
         return rows
 
@@ -77,7 +77,7 @@ def read_texts(encoder: Encoder, encodings: Sequence[Encoding], *, watch: Watch 
     width, depth = encoder.spec.width, len(encoder.spec.layers) + 1
     states = tuple(np.empty((int(starts[-1]), width), dtype=np.float32) for _ in range(depth))
     done = 0
-    for chosen in passes(lengths, TOKENS_PER_PASS):
+    for chosen in token_budget_batches(lengths, TOKENS_PER_PASS):
         watch("reading", done, len(encodings))
         some = [encodings[index] for index in chosen]
         rows = np.concatenate([np.arange(starts[i], starts[i + 1]) for i in chosen])

@@ -137,7 +137,7 @@ def listen(encoder: Encoder, encoding: Encoding) -> Heard:
             f"the text has {len(encoding)} tokens and an experiment reads at most {MOST_TOKENS}; "
             "shorten it, or look at it in the other views"
         )
-    batch = PackedBatch.of_ids([encoding.ids], [encoding.segments])
+    batch = PackedBatch.of_ids([encoding.ids], [encoding.token_type_ids])
     kept: dict[tuple[Place, int], Tensor] = {}
 
     def hear(place: Place, layer: int, tensor: Tensor) -> None:

@@ -1,6 +1,6 @@
 """Attention sinks: where mass goes, what it carries, and what happens when its favourite is taken away."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -74,17 +74,7 @@ def sinks(heard: Heard) -> Sinks:
 
 def without(encoding: Encoding, token: int) -> Encoding:
     """The encoding with one token taken out."""
-    kept = np.arange(len(encoding)) != token
-    return replace(
-        encoding,
-        ids=encoding.ids[kept],
-        segments=encoding.segments[kept],
-        spans=encoding.spans[kept],
-        special=encoding.special[kept],
-        in_pair=encoding.in_pair[kept],
-        pieces=tuple(piece for piece, keep in zip(encoding.pieces, kept, strict=True) if keep),
-        words=None if encoding.words is None else encoding.words[kept],
-    )
+    return encoding.select(np.arange(len(encoding)) != token)
 
 
 def _received(heard: Heard, *, weighted: bool) -> NDArray[np.float64]:
