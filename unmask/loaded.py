@@ -19,8 +19,9 @@ from unmask.model.spec import EmbeddingHead, EncoderSpec, PoolingMode
 from unmask.model.spec.global_tokens import GlobalTokens
 from unmask.model.tap import Place
 from unmask.model.weights import Checkpoint, find, read_checkpoint
-from unmask.model.weights.build import build, parameter_count
+from unmask.model.weights.build import build
 from unmask.model.weights.save import save
+from unmask.model.weights.shapes import parameter_count
 from unmask.see import AttentionView, Watch
 from unmask.tasks import Progress
 from unmask.tasks.embed import TOKENS_PER_PASS, embed

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from unmask.errors import CheckpointNotFound, CorruptCheckpoint, OutputError, UnsafeCheckpoint
 from unmask.files import read_bytes, whole_folder
-from unmask.model.weights.build import claims
 from unmask.model.weights.checkpoint import read_checkpoint
+from unmask.model.weights.checkpoint_tensors import claims
 from unmask.model.weights.embedding_head import EMBEDDING_FILES
 from unmask.model.weights.source import Source
 from unmask.model.weights.tensors import PICKLED, WEIGHTS, read_index

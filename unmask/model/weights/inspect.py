@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 
-from unmask.model.decoder import why_no_decoder
 from unmask.model.spec import EmbeddingHead, EncoderSpec, MaskedLM
-from unmask.model.weights.build import claims, parameter_count
+from unmask.model.spec.decoder import why_no_decoder
 from unmask.model.weights.checkpoint import Checkpoint
+from unmask.model.weights.checkpoint_tensors import claims
+from unmask.model.weights.shapes import parameter_count
 
 ENHANCED = (
     "the enhanced mask decoder is not run, because {reason}: its head reads the encoder's last states, "
