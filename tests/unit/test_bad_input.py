@@ -103,6 +103,8 @@ DAMAGE = {
     "width a string": (config(hidden_size="30"), ("hidden_size is '30'",)),
     "width null": (null("hidden_size"), ("hidden_size is None",)),
     "feed-forward a truth": (config(intermediate_size=True), ("intermediate_size is True",)),
+    "width beyond any memory": (config(hidden_size=30 * 10**30), ("73 x 30000", "73 x 30")),
+    "feed-forward beyond any memory": (config(intermediate_size=2**63), ("9223372036854775808 x 30",)),
     "no layers": (config(num_hidden_layers=0), ("layers is 0", "at least 1")),
     "heads that do not divide": (config(num_attention_heads=7), ("width 30", "7 heads")),
     "no heads": (config(num_attention_heads=0), ("heads", "0")),
@@ -142,7 +144,14 @@ DAMAGE = {
     ),
     "index that leaves the folder": (index('{"weight_map": {"a": "../x.safetensors"}}'), ("../x",)),
     # tokenizer
-    "tokenizer absent": (removed("vocab.txt"), ("tokenizer.json", "vocab.txt")),
+    "tokenizer absent": (
+        removed("vocab.txt"),
+        ("checkpoint holds no tokenizer (tokenizer.json, vocab.txt", "no text can be read", "give token ids"),
+    ),
+    "half a tokenizer": (
+        lambda folder: (folder / "vocab.txt").rename(folder / "vocab.json"),
+        ("vocab.json with merges.txt",),
+    ),
     "tokenizer damaged": (written("tokenizer.json", "{}"), ("tokenizer.json holds no tokenizer",)),
     "tokenizer not text": (written("tokenizer.json", b"\xff"), ("tokenizer.json holds no tokenizer",)),
     "vocabulary not text": (written("vocab.txt", b"\xff"), ("vocab.txt is not UTF-8",)),

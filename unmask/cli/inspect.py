@@ -52,7 +52,7 @@ def _show(inspection: "Inspection") -> None:
         else f"at most {trained:,} tokens; longer texts are read and it is said",
         "approximated": "; ".join(inspection.approximated) or "nothing",
         "compat hf": inspection.compat_differs or "changes nothing",
-        "tokenizer": inspection.tokenizer,
+        "tokenizer": inspection.tokenizer or "none, so it reads token ids and no text",
         "embedding": inspection.head_missing or str(inspection.head),
         "config keys not understood": ", ".join(inspection.unread_config) or "none",
     }

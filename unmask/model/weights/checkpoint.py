@@ -15,7 +15,11 @@ from unmask.model.weights.embedding_head import EMBEDDING_FILES, read_head
 from unmask.model.weights.source import Source
 from unmask.model.weights.tensors import StoredTensor, stored_tensors
 from unmask.settings import Settings
+from unmask.text.build import SENTENCE_PIECE_LAYOUTS
 from unmask.text.tokenizer import TOKENIZER_FILES, Tokenizer
+
+VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", *SENTENCE_PIECE_LAYOUTS)
+"""A folder without any of these holds no tokenizer; whether one of them is enough, `Tokenizer` decides."""
 
 NO_LIMIT = 1_000_000
 """Published tokenizers write a huge number where they mean that there is no limit."""
@@ -33,7 +37,8 @@ class Checkpoint:
     unread_config: tuple[str, ...]
     """Keys of config.json that nothing here understands; kept when saving."""
     tensors: Mapping[str, StoredTensor]
-    tokenizer: Tokenizer
+    stored_tokenizer: Tokenizer | None
+    """Of the folder; None where it holds none, so that only token ids can be read. See `tokenizer`."""
     head: EmbeddingHead | str
     """How to make a sentence embedding, or the sentence that says why that is not known."""
     max_tokens: int | None
@@ -42,6 +47,20 @@ class Checkpoint:
     """The longest text of its training, where longer ones can be read; None where that is not known."""
     sentence_files: Mapping[str, bytes]
     """The files of `sentence-transformers` that are kept byte for byte."""
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Text to ids.
+
+        Raises:
+            CorruptCheckpoint: the folder holds none.
+        """
+        if self.stored_tokenizer is None:
+            raise CorruptCheckpoint(
+                f"{self.source.folder} holds no tokenizer ({', '.join(VOCABULARIES)}), so no text can be "
+                "read; copy the tokenizer's files into it, or give token ids"
+            )
+        return self.stored_tokenizer
 
 
 def read_checkpoint(source: Source, compat: Compat = "published") -> Checkpoint:
@@ -61,8 +80,8 @@ def read_checkpoint(source: Source, compat: Compat = "published") -> Checkpoint:
     tensors = stored_tensors(folder)
     shapes = {canonical(name, family.prefixes): tensor.shape for name, tensor in tensors.items()}
     spec = family.adapt(spec, shapes, config)
-    tokenizer = Tokenizer.from_files(_present(folder, TOKENIZER_FILES), config.maybe("model_type", str))
-    if tokenizer.vocabulary_size > spec.embedding.vocabulary:
+    tokenizer = _tokenizer(folder, config)
+    if tokenizer is not None and tokenizer.vocabulary_size > spec.embedding.vocabulary:
         raise CorruptCheckpoint(
             f"the tokenizer has {tokenizer.vocabulary_size} pieces and the model's vocabulary "
             f"{spec.embedding.vocabulary}, so they do not belong together"
@@ -81,7 +100,7 @@ def read_checkpoint(source: Source, compat: Compat = "published") -> Checkpoint:
         config=config.values,
         unread_config=tuple(sorted(config.unread() - set(WITHOUT_EFFECT))),
         tensors=tensors,
-        tokenizer=tokenizer,
+        stored_tokenizer=tokenizer,
         head=read_head(sentence_files, open_file),
         max_tokens=max_tokens(spec, sentence_files, tokenizer),
         trained_tokens=trained_tokens(spec, tokenizer),
@@ -89,22 +108,31 @@ def read_checkpoint(source: Source, compat: Compat = "published") -> Checkpoint:
     )
 
 
-def max_tokens(spec: EncoderSpec, sentence_files: Mapping[str, bytes], tokenizer: Tokenizer) -> int | None:
+def max_tokens(
+    spec: EncoderSpec, sentence_files: Mapping[str, bytes], tokenizer: Tokenizer | None
+) -> int | None:
     """The smallest of what positions, sentence_bert_config.json and tokenizer_config.json allow.
 
     Where positions set no limit, the tokenizer's is that of the training, and longer texts can be read.
     """
     limits = [spec.max_tokens, _limit(sentence_files, "sentence_bert_config.json", "max_seq_length")]
-    if spec.max_tokens is not None:
+    if spec.max_tokens is not None and tokenizer is not None:
         limits.append(_limit(tokenizer.files, "tokenizer_config.json", "model_max_length"))
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-def trained_tokens(spec: EncoderSpec, tokenizer: Tokenizer) -> int | None:
+def trained_tokens(spec: EncoderSpec, tokenizer: Tokenizer | None) -> int | None:
     """The longest text of its training, where positions set no limit to longer ones."""
     if spec.max_tokens is not None:
         return None
-    return spec.trained_tokens or _limit(tokenizer.files, "tokenizer_config.json", "model_max_length")
+    files = {} if tokenizer is None else tokenizer.files
+    return spec.trained_tokens or _limit(files, "tokenizer_config.json", "model_max_length")
+
+
+def _tokenizer(folder: Path, config: Settings) -> Tokenizer | None:
+    """That of the folder; None where it holds no vocabulary."""
+    model_type, files = config.maybe("model_type", str), _present(folder, TOKENIZER_FILES)
+    return Tokenizer.from_files(files, model_type) if files.keys() & set(VOCABULARIES) else None
 
 
 def _limit(files: Mapping[str, bytes], name: str, key: str) -> int | None:

@@ -36,7 +36,8 @@ class Inspection:
     spec: EncoderSpec
     parameter_count: int
     max_tokens: int | None
-    tokenizer: str
+    tokenizer: str | None
+    """What it is; None where the folder holds none."""
     head: EmbeddingHead | None
     head_missing: str | None
     """Why there is no embedding head."""
@@ -67,7 +68,7 @@ def inspect(checkpoint: Checkpoint) -> Inspection:
         )
         for fate in claims(checkpoint).fates
     )
-    head = checkpoint.head
+    head, tokenizer = checkpoint.head, checkpoint.stored_tokenizer
     return Inspection(
         name=checkpoint.source.name,
         folder=str(checkpoint.source.folder),
@@ -76,7 +77,7 @@ def inspect(checkpoint: Checkpoint) -> Inspection:
         spec=checkpoint.spec,
         parameter_count=parameter_count(checkpoint.spec),
         max_tokens=checkpoint.max_tokens,
-        tokenizer=checkpoint.tokenizer.description,
+        tokenizer=None if tokenizer is None else tokenizer.description,
         head=head if isinstance(head, EmbeddingHead) else None,
         head_missing=head if isinstance(head, str) else None,
         trained_tokens=checkpoint.trained_tokens,

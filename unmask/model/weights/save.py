@@ -56,7 +56,7 @@ def save(
     config = {key: value for key, value in config.items() if key not in ("torch_dtype", "dtype")}
     files = {
         "config.json": to_json(dict(sorted({**config, "dtype": dtype}.items()))),
-        **checkpoint.tokenizer.files,
+        **(checkpoint.stored_tokenizer.files if checkpoint.stored_tokenizer else {}),
         **checkpoint.sentence_files,
     }
     if isinstance(checkpoint.head, EmbeddingHead):
