@@ -103,6 +103,23 @@ class NonFiniteResult(UnmaskError):
     """A computation gave infinity or not-a-number, which never leaves as a result."""
 
 
+def not_finite(what: str, dtype: str) -> NonFiniteResult:
+    """The error for a result that is not finite, with the likely cause in this number format.
+
+    Args:
+        what: the result, such as "the embedding of text 3".
+        dtype: the number format of the weights; with or without the name of torch before it.
+    """
+    if dtype.removeprefix("torch.") == "float16":
+        return NonFiniteResult(
+            f"{what} is not finite; float16 has no numbers above 65504, so use float32 or bfloat16"
+        )
+    return NonFiniteResult(
+        f"{what} is not finite; the weights may be damaged, so download the checkpoint again or check it "
+        "with: unmask inspect --verify"
+    )
+
+
 class ProcessLost(UnmaskError):
     """Another process of a run that several share is gone, or was never found."""
 

@@ -1,9 +1,11 @@
 """Whatever is wrong, a command ends in a non-zero exit and one sentence, and leaves nothing half made."""
 
+import contextlib
 import ctypes
 import json
 import os
 import resource
+import socket
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -42,6 +44,29 @@ def written(name, content):
 
 def removed(name):
     return lambda folder: (folder / name).unlink()
+
+
+def put(name, make):
+    """Something else in the place of a file."""
+
+    def change(folder):
+        (folder / name).unlink(missing_ok=True)
+        make(folder / name)
+
+    return change
+
+
+def socket_at(path):
+    # The name of a socket may have 107 bytes, fewer than those of a folder of pytest.
+    with socket.socket(socket.AF_UNIX) as made, contextlib.chdir(path.parent):
+        made.bind(path.name)
+
+
+def lfs_pointer(path):
+    path.write_text(
+        f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 13986800\n",
+        encoding="ascii",
+    )
 
 
 def cut_short(name, size):
@@ -135,6 +160,45 @@ DAMAGE = {
     "infinite": (norm(torch.full((30,), -float("inf"))), (NORM, "not finite")),
     "infinite in the dtype": (norm(torch.full((30,), 1e300, dtype=torch.float64)), (NORM, "not finite")),
     "a result that is infinite": (norm(torch.full((30,), 3e38)), ("line 1 of <stdin>", "not finite")),
+    **{
+        f"weights that are {what}": (put("model.safetensors", make), ("model.safetensors", part))
+        for what, make, part in (
+            ("a named pipe", os.mkfifo, "a named pipe, not a file"),
+            ("a socket", socket_at, "a socket, not a file"),
+            ("a device", lambda path: path.symlink_to("/dev/zero"), "a device, not a file"),
+            ("a folder", os.mkdir, "a folder, not a file"),
+            (
+                "a pointer of Git LFS",
+                lfs_pointer,
+                "is a Git LFS pointer, not the file itself; run `git lfs pull`",
+            ),
+        )
+    },
+    **{
+        f"a named pipe as {name}": (put(name, os.mkfifo), (f"{name}: it is a named pipe",))
+        for name in (
+            "config.json",
+            "vocab.txt",
+            "tokenizer_config.json",
+            "modules.json",
+            "1_Pooling/config.json",
+        )
+    },
+    "a named pipe as index": (
+        lambda folder: (
+            put("model.safetensors.index.json", os.mkfifo)(folder),
+            removed("model.safetensors")(folder),
+        ),
+        ("index.json: it is a named pipe",),
+    ),
+    "a named pipe as shard": (
+        lambda folder: (
+            os.mkfifo(folder / "part.safetensors"),
+            index('{"weight_map": {"a": "part.safetensors"}}')(folder),
+        ),
+        ("part.safetensors: it is a named pipe",),
+    ),
+    "a named pipe as checksums": (put("unmask_checksums.json", os.mkfifo), ("it is a named pipe",)),
     "only pickled weights": (only_pickled, ("pickled", "unmask convert")),
     "index not JSON": (index("{"), ("index.json is not JSON",)),
     "index of numbers": (index('{"weight_map": {"a": 3}}'), ("index.json",)),

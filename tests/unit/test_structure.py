@@ -43,6 +43,7 @@ TORCH_FREE = (
             "__init__",
             "checkpoint",
             "checkpoint_tensors",
+            "checksums",
             "claims",
             "embedding_head",
             "find",

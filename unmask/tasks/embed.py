@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from unmask.errors import NonFiniteResult
+from unmask.errors import not_finite
 from unmask.model import heads
 from unmask.model.encoder import Encoder
 from unmask.model.spec import EmbeddingHead
@@ -53,5 +53,5 @@ def embed(
             progress(done, len(encodings))
     if not np.isfinite(embeddings_SE).all():
         broken = int(np.flatnonzero(~np.isfinite(embeddings_SE).all(axis=1))[0])
-        raise NonFiniteResult(f"the embedding of {name(broken)} is not finite; try a wider dtype")
+        raise not_finite(f"the embedding of {name(broken)}", str(encoder.embedding.words.weight.dtype))
     return embeddings_SE

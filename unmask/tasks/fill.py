@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from unmask.errors import InvalidRequest, NonFiniteResult
+from unmask.errors import InvalidRequest, not_finite
 from unmask.model.decoder import word_role, word_states
 from unmask.model.encoder import Encoder
 from unmask.model.spec.global_tokens import GlobalTokens, pack
@@ -76,7 +76,7 @@ def fill(
         exact = torch.promote_types(logits_MV.dtype, torch.float32)
         best = logits_MV.to(exact).softmax(-1).topk(top_k)
     if not torch.isfinite(best.values).all():
-        raise NonFiniteResult("a predicted probability is not finite; try a wider dtype")
+        raise not_finite("a predicted probability", str(logits_MV.dtype))
     return tuple(
         FilledMask(
             token=token,

@@ -10,10 +10,11 @@ from unmask.files import read_bytes
 from unmask.model.families import Compat, Family, family_of
 from unmask.model.spec import EmbeddingHead, EncoderSpec
 from unmask.model.spec.config import WITHOUT_EFFECT
+from unmask.model.weights.checksums import Verified, check_files
 from unmask.model.weights.claims import canonical
 from unmask.model.weights.embedding_head import EMBEDDING_FILES, read_head
 from unmask.model.weights.source import Source
-from unmask.model.weights.tensors import StoredTensor, stored_tensors
+from unmask.model.weights.tensors import StoredTensor, check_stored_file, stored_tensors
 from unmask.settings import Settings
 from unmask.text.build import SENTENCE_PIECE_LAYOUTS
 from unmask.text.tokenizer import TOKENIZER_FILES, Tokenizer
@@ -47,6 +48,8 @@ class Checkpoint:
     """The longest text of its training, where longer ones can be read; None where that is not known."""
     sentence_files: Mapping[str, bytes]
     """The files of `sentence-transformers` that are kept byte for byte."""
+    verified: Verified | None = None
+    """What was compared with the checksums of the folder; None where it has none."""
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -63,17 +66,25 @@ class Checkpoint:
         return self.stored_tokenizer
 
 
-def read_checkpoint(source: Source, compat: Compat = "published") -> Checkpoint:
+def read_checkpoint(
+    source: Source, compat: Compat = "published", *, verify: bool | None = None
+) -> Checkpoint:
     """Read everything but the weights themselves.
 
-    ``compat`` says whose outputs are meant where the authors' code and `transformers` differ.
+    Args:
+        source: where it is.
+        compat: whose outputs are meant where the authors' code and `transformers` differ.
+        verify: whether to compare the SHA-256 of every file with those written when the folder was saved;
+            None does so where that takes little time, see `check_files`.
 
     Raises:
         CheckpointError: what is wrong with the folder, in one sentence.
+        InvalidRequest: ``verify`` is true and the folder has no checksums.
     """
     folder = source.folder
-    if not (folder / "config.json").is_file():
+    if not (folder / "config.json").exists():
         raise CheckpointNotFound(f"{folder} holds no config.json, so it is no checkpoint folder")
+    verified = check_files(folder, verify)
     config = Settings.parse(_read(folder / "config.json"), "config.json")
     family = family_of(config.values)
     spec = family.read(config, compat)
@@ -91,7 +102,7 @@ def read_checkpoint(source: Source, compat: Compat = "published") -> Checkpoint:
     def open_file(name: str) -> bytes | None:
         # The hub's cache is made of symbolic links, so a name is judged as it is written.
         inside = not Path(name).is_absolute() and ".." not in Path(name).parts
-        return _read(folder / name) if inside and (folder / name).is_file() else None
+        return _read(folder / name) if inside and (folder / name).exists() else None
 
     return Checkpoint(
         source=source,
@@ -105,6 +116,7 @@ def read_checkpoint(source: Source, compat: Compat = "published") -> Checkpoint:
         max_tokens=max_tokens(spec, sentence_files, tokenizer),
         trained_tokens=trained_tokens(spec, tokenizer),
         sentence_files=sentence_files,
+        verified=verified,
     )
 
 
@@ -143,8 +155,9 @@ def _limit(files: Mapping[str, bytes], name: str, key: str) -> int | None:
 
 
 def _present(folder: Path, names: tuple[str, ...]) -> dict[str, bytes]:
-    return {name: _read(folder / name) for name in names if (folder / name).is_file()}
+    return {name: _read(folder / name) for name in names if (folder / name).exists()}
 
 
 def _read(path: Path) -> bytes:
+    check_stored_file(path)
     return read_bytes(path, CorruptCheckpoint)

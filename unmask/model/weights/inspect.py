@@ -6,6 +6,7 @@ from unmask.model.spec import EmbeddingHead, EncoderSpec, MaskedLM
 from unmask.model.spec.decoder import why_no_decoder
 from unmask.model.weights.checkpoint import Checkpoint
 from unmask.model.weights.checkpoint_tensors import claims
+from unmask.model.weights.checksums import Verified
 from unmask.model.weights.shapes import parameter_count
 
 ENHANCED = (
@@ -47,6 +48,8 @@ class Inspection:
     """What is read and computed otherwise than by its authors, a sentence each."""
     compat_differs: str | None
     """What ``compat="hf"`` changes for this family; None where nothing."""
+    verified: Verified | None
+    """What was compared with the checksums of the folder; None where it has none."""
     unread_config: tuple[str, ...]
     """Keys of config.json that nothing understands."""
     tensors: tuple[TensorFate, ...]
@@ -83,6 +86,7 @@ def inspect(checkpoint: Checkpoint) -> Inspection:
         trained_tokens=checkpoint.trained_tokens,
         approximated=_approximated(checkpoint.spec),
         compat_differs=checkpoint.family.differs or None,
+        verified=checkpoint.verified,
         unread_config=checkpoint.unread_config,
         tensors=fates,
     )
