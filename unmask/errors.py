@@ -21,6 +21,15 @@ UnmaskError
   Cancelled                 whoever asked for it wants it no more
 """
 
+LONGEST_VALUE = 120
+"""Characters of a value that a sentence repeats."""
+
+
+def quoted(value: object) -> str:
+    """A value as a sentence repeats it: as Python writes it, and only the beginning of a long one."""
+    text = repr(value)
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}... ({len(text):,} characters)"
+
 
 class BeyondTraining(UserWarning):
     """A text is longer than any the model was trained on; it is read, and how well is not known."""
@@ -105,6 +114,23 @@ class NonFiniteResult(UnmaskError):
 
 class OutOfMemory(UnmaskError):
     """The machine or its GPU has no memory left for what was asked."""
+
+
+def not_finite(what: str, dtype: str) -> NonFiniteResult:
+    """The error for a result that is not finite, with the likely cause in this number format.
+
+    Args:
+        what: the result, such as "the embedding of text 3".
+        dtype: the number format of the weights; with or without the name of torch before it.
+    """
+    if dtype.removeprefix("torch.") == "float16":
+        return NonFiniteResult(
+            f"{what} is not finite; float16 has no numbers above 65504, so use float32 or bfloat16"
+        )
+    return NonFiniteResult(
+        f"{what} is not finite; the weights may be damaged, so download the checkpoint again or check it "
+        "with: unmask inspect --verify"
+    )
 
 
 class ProcessLost(UnmaskError):

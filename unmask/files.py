@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,14 @@ from typing import TypeVar
 from unmask.errors import OutputError
 
 Result = TypeVar("Result")
+
+KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (lambda mode: True, "a device"),
+)
+"""What a path may be that is no regular file."""
 
 
 def unwritable(path: Path, error: OSError) -> OutputError:
@@ -65,11 +74,48 @@ def whole_folder(path: Path) -> Iterator[Path]:
     try:
         partial.mkdir(parents=True)
         yield partial
+        settle(partial)
         os.replace(partial, path)
+        sync(path.parent)
     except OSError as error:
         raise unwritable(path, error) from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def settle(folder: Path) -> None:
+    """Wait until everything in a folder is on the disk."""
+    for path in [folder, *folder.rglob("*")]:
+        sync(path)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file or the names in a folder are on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def check_regular(path: Path, error: Callable[[str], Exception]) -> None:
+    """Refuse what is no regular file, before it is opened: opening a pipe waits until another process writes.
+
+    ``error`` makes the exception from a sentence.
+    """
+    try:
+        mode = path.stat().st_mode
+    except OSError as fault:
+        raise error(f"cannot read {path}: {fault.strerror or fault}") from None
+    if not stat.S_ISREG(mode):
+        kind = next(name for is_kind, name in KINDS if is_kind(mode))
+        raise error(f"cannot read {path}: it is {kind}, not a file")
+
+
+def read_regular(path: Path, error: Callable[[str], Exception]) -> bytes:
+    """The contents of a regular file; anything else is refused, see `check_regular`."""
+    check_regular(path, error)
+    return read_bytes(path, error)
 
 
 def read_bytes(path: Path, error: Callable[[str], Exception]) -> bytes:

@@ -15,7 +15,8 @@ from unmask.model.fast import rewrite, why_not
 from unmask.model.spec import EncoderSpec
 from unmask.model.torch_engine import TorchEngine
 from unmask.model.weights import Checkpoint, Source, read_checkpoint
-from unmask.model.weights.build import build, parameter_count
+from unmask.model.weights.build import build
+from unmask.model.weights.shapes import parameter_count
 from unmask.text import Tokenizer
 
 Stamps = dict[Path, tuple[int, int]]

@@ -19,8 +19,8 @@ PARENT = r"""
 import json, os, sys
 import unmask.cli, unmask.cli.embed, unmask.loaded
 from unmask.model.families import FAMILIES
-from unmask.model.weights.build import parameter_count
-parameter_count(FAMILIES[0].published[0].spec)  # torch imports much more for the first encoder
+from unmask.model.weights.build import on_meta
+on_meta(FAMILIES[0].published[0].spec)  # torch imports much more for the first encoder
 requests, answers = map(int, sys.argv[1:])
 with os.fdopen(requests) as lines:
     for line in lines:

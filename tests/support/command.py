@@ -68,5 +68,6 @@ def assert_one_sentence(ran, *parts, code=1):
     assert len(lines) == 1, ran.err
     assert lines[0].startswith("unmask: "), ran.err
     assert "Traceback" not in ran.err
+    assert len(lines[0]) < 3100, lines[0]
     for part in parts:
         assert str(part) in lines[0], (part, lines[0])

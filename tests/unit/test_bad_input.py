@@ -1,9 +1,11 @@
 """Whatever is wrong, a command ends in a non-zero exit and one sentence, and leaves nothing half made."""
 
+import contextlib
 import ctypes
 import json
 import os
 import resource
+import socket
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -42,6 +44,29 @@ def written(name, content):
 
 def removed(name):
     return lambda folder: (folder / name).unlink()
+
+
+def put(name, make):
+    """Something else in the place of a file."""
+
+    def change(folder):
+        (folder / name).unlink(missing_ok=True)
+        make(folder / name)
+
+    return change
+
+
+def socket_at(path):
+    # The name of a socket may have 107 bytes, fewer than those of a folder of pytest.
+    with socket.socket(socket.AF_UNIX) as made, contextlib.chdir(path.parent):
+        made.bind(path.name)
+
+
+def lfs_pointer(path):
+    path.write_text(
+        f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 13986800\n",
+        encoding="ascii",
+    )
 
 
 def cut_short(name, size):
@@ -96,6 +121,12 @@ DAMAGE = {
     "model type unknown": (config(model_type="gpt2"), ("model_type", "'gpt2'", "built are: ", "bert")),
     "model type absent": (config(model_type=None), ("config.json", "model_type", "bert")),
     "model type a list": (config(model_type=["bert"]), ("model_type", "['bert']")),
+    "model type of 100,000 characters": (
+        config(model_type="a" * 100_000),
+        ("a... (100,002 characters)", "bert"),
+    ),
+    "activation of 100,000 characters": (config(hidden_act="a" * 100_000), ("a... (100,002 characters)",)),
+    "width of 100,000 characters": (config(hidden_size="1" * 100_000), ("1... (100,002 characters)", "int")),
     "relative positions": (config(position_embedding_type="relative_key"), ("'relative_key'", "'absolute'")),
     "activation unknown": (config(hidden_act="quick_gelu"), ("hidden_act", "'quick_gelu'", "'gelu'")),
     "activation a list": (config(hidden_act=["gelu"]), ("hidden_act", "['gelu']")),
@@ -103,6 +134,8 @@ DAMAGE = {
     "width a string": (config(hidden_size="30"), ("hidden_size is '30'",)),
     "width null": (null("hidden_size"), ("hidden_size is None",)),
     "feed-forward a truth": (config(intermediate_size=True), ("intermediate_size is True",)),
+    "width beyond any memory": (config(hidden_size=30 * 10**30), ("73 x 30000", "73 x 30")),
+    "feed-forward beyond any memory": (config(intermediate_size=2**63), ("9223372036854775808 x 30",)),
     "no layers": (config(num_hidden_layers=0), ("layers is 0", "at least 1")),
     "heads that do not divide": (config(num_attention_heads=7), ("width 30", "7 heads")),
     "no heads": (config(num_attention_heads=0), ("heads", "0")),
@@ -133,6 +166,45 @@ DAMAGE = {
     "infinite": (norm(torch.full((30,), -float("inf"))), (NORM, "not finite")),
     "infinite in the dtype": (norm(torch.full((30,), 1e300, dtype=torch.float64)), (NORM, "not finite")),
     "a result that is infinite": (norm(torch.full((30,), 3e38)), ("line 1 of <stdin>", "not finite")),
+    **{
+        f"weights that are {what}": (put("model.safetensors", make), ("model.safetensors", part))
+        for what, make, part in (
+            ("a named pipe", os.mkfifo, "a named pipe, not a file"),
+            ("a socket", socket_at, "a socket, not a file"),
+            ("a device", lambda path: path.symlink_to("/dev/zero"), "a device, not a file"),
+            ("a folder", os.mkdir, "a folder, not a file"),
+            (
+                "a pointer of Git LFS",
+                lfs_pointer,
+                "is a Git LFS pointer, not the file itself; run `git lfs pull`",
+            ),
+        )
+    },
+    **{
+        f"a named pipe as {name}": (put(name, os.mkfifo), (f"{name}: it is a named pipe",))
+        for name in (
+            "config.json",
+            "vocab.txt",
+            "tokenizer_config.json",
+            "modules.json",
+            "1_Pooling/config.json",
+        )
+    },
+    "a named pipe as index": (
+        lambda folder: (
+            put("model.safetensors.index.json", os.mkfifo)(folder),
+            removed("model.safetensors")(folder),
+        ),
+        ("index.json: it is a named pipe",),
+    ),
+    "a named pipe as shard": (
+        lambda folder: (
+            os.mkfifo(folder / "part.safetensors"),
+            index('{"weight_map": {"a": "part.safetensors"}}')(folder),
+        ),
+        ("part.safetensors: it is a named pipe",),
+    ),
+    "a named pipe as checksums": (put("unmask_checksums.json", os.mkfifo), ("it is a named pipe",)),
     "only pickled weights": (only_pickled, ("pickled", "unmask convert")),
     "index not JSON": (index("{"), ("index.json is not JSON",)),
     "index of numbers": (index('{"weight_map": {"a": 3}}'), ("index.json",)),
@@ -142,7 +214,14 @@ DAMAGE = {
     ),
     "index that leaves the folder": (index('{"weight_map": {"a": "../x.safetensors"}}'), ("../x",)),
     # tokenizer
-    "tokenizer absent": (removed("vocab.txt"), ("tokenizer.json", "vocab.txt")),
+    "tokenizer absent": (
+        removed("vocab.txt"),
+        ("checkpoint holds no tokenizer (tokenizer.json, vocab.txt", "no text can be read", "give token ids"),
+    ),
+    "half a tokenizer": (
+        lambda folder: (folder / "vocab.txt").rename(folder / "vocab.json"),
+        ("vocab.json with merges.txt",),
+    ),
     "tokenizer damaged": (written("tokenizer.json", "{}"), ("tokenizer.json holds no tokenizer",)),
     "tokenizer not text": (written("tokenizer.json", b"\xff"), ("tokenizer.json holds no tokenizer",)),
     "vocabulary not text": (written("vocab.txt", b"\xff"), ("vocab.txt is not UTF-8",)),
@@ -249,6 +328,13 @@ COMMANDS = {
     "field no string": (["embed", "--field", "t"], b'{"t": 1}\n', ("line 1 of <stdin>", "'t'")),
     "field of a list": (["embed", "--field", "t"], b"[1]\n", ("line 1 of <stdin>", "'t'")),
     "file that is not there": (["embed", "{}/nothing.txt"], b"", ("nothing.txt", "No such file")),
+    "file with a newline in its name": (["embed", "{}/no\nfile"], b"", ("no\\nfile", "No such file")),
+    "checkpoint with a newline in its name": (
+        ["look", "the", "-m", "{}/no/such\nfile"],
+        b"",
+        ("such\\nfile",),
+    ),
+    "name of 5,000 characters": (["embed", "{}/" + "x" * 5000], b"", ("[... ", " characters ...]")),
     "file that is a folder": (["embed", "{}"], b"", ("cannot read", "directory")),
     "kernel unknown": (["embed", "--kernel", "magic"], b"the\n", ("'magic'", "sdpa")),
     "layer too high": (["look", "the", "--layer", "3"], b"", ("layer is 3", "0 to 2")),

@@ -196,11 +196,6 @@ def other_architecture(state, folder):
     change_json(folder / "config.json", model_type="gpt2")
 
 
-def no_tokenizer(state, folder):
-    save_plain(state, folder)
-    (folder / "vocab.txt").unlink()
-
-
 REFUSED = {
     "nothing to convert": (lambda *_: None, ("holds no model.safetensors",)),
     "empty": (written(b""), (PICKLE, "damaged")),
@@ -239,7 +234,6 @@ REFUSED = {
         (INDEX, "../config"),
     ),
     "another architecture": (other_architecture, ("model_type", "'gpt2'")),
-    "no tokenizer": (no_tokenizer, ("tokenizer.json", "vocab.txt")),
 }
 
 

@@ -17,7 +17,15 @@ from tests.support.hub import COMMIT, OTHER_COMMIT, serving
 from tests.support.tiny import tiny_bert, write_checkpoint
 
 TEXTS = ["the river bank was muddy", "another text"]
-UNWANTED = ("pytorch_model.bin", "onnx/model.onnx", "openvino/model.xml", "modeling_tiny.py", "README.md")
+UNWANTED = (
+    "pytorch_model.bin",
+    "onnx/config.json",
+    "onnx/model.safetensors",
+    "onnx/model.onnx",
+    "openvino/model.xml",
+    "modeling_tiny.py",
+    "README.md",
+)
 LOAD = """
 import json, sys
 import unmask

@@ -9,6 +9,7 @@ from transformers import AutoModel
 
 import unmask
 from tests.support.command import assert_one_sentence, run_here
+from unmask.errors import CorruptCheckpoint
 
 
 def test_shards_hold_every_tensor_once_within_the_limit(tiny_model, tmp_path):
@@ -59,3 +60,25 @@ def test_a_shard_has_room(number, tiny_folder, tmp_path):
     ran = run_here("convert", tiny_folder, tmp_path / "new", "--shard-megabytes", number)
     assert_one_sentence(ran, "shard_bytes", "at least 1")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_without_a_tokenizer_reads_ids_and_is_saved(tiny_copy, tiny_model, tmp_path):
+    (tiny_copy / "vocab.txt").unlink()
+    model = unmask.load(tiny_copy)
+    (states,) = model.hidden_ids([[2, 60, 61, 3]])
+    assert torch.equal(states, tiny_model.hidden_ids([[2, 60, 61, 3]])[0])
+    calls = (lambda: model.embed("the"), lambda: model.attention("the"), lambda: model.fill("[MASK]"))
+    for call in (*calls, lambda: model.tokenizer):
+        with pytest.raises(CorruptCheckpoint, match=r"checkpoint holds no tokenizer .*give token ids"):
+            call()
+    model.save(tmp_path / "saved")
+    assert not list((tmp_path / "saved").glob("*token*"))
+    assert torch.equal(unmask.load(tmp_path / "saved").hidden_ids([[2, 60, 61, 3]])[0], states)
+
+
+def test_inspect_says_that_there_is_no_tokenizer(tiny_copy):
+    (tiny_copy / "vocab.txt").unlink()
+    ran = run_here("inspect", tiny_copy)
+    assert (ran.code, ran.err) == (0, "")
+    assert "reads token ids and no text" in ran.out
+    assert json.loads(run_here("inspect", tiny_copy, "--json").out)["tokenizer"] is None

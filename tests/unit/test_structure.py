@@ -43,7 +43,29 @@ LEARN_FLOORS = (
     {"pretrain"},
 )
 
-TORCH_FREE = ("text", "model/spec", "model/families")
+TORCH_FREE = (
+    "text",
+    "model/spec",
+    "model/families",
+    *(
+        f"model/weights/{reader}.py"
+        for reader in (
+            "__init__",
+            "checkpoint",
+            "checkpoint_tensors",
+            "checksums",
+            "claims",
+            "embedding_head",
+            "find",
+            "hub",
+            "inspect",
+            "shapes",
+            "source",
+            "tensors",
+        )
+    ),
+)
+"""Folders and files from which nothing leads to torch, through other modules of the package either."""
 
 FOREIGN = ("transformers", "sentence_transformers")
 
@@ -152,10 +174,38 @@ def test_no_module_imports_itself_through_others():
         visit(name, ())
 
 
-@pytest.mark.parametrize("folder", TORCH_FREE)
-def test_torch_free(folder):
-    for path in sorted((ROOT / folder).rglob("*.py")):
+def way_to_torch(start: Path) -> list[str]:
+    """The modules from a file of the package to one that imports torch, whichever way; nothing where none."""
+    known = modules()
+    (name,) = (name for name, path in known.items() if path == start)
+    ways = {name: [name]}
+    for here in (waiting := [name]):
+        for imported in imports(known[here], run_time_only=True):
+            if imported.split(".")[0] == "torch":
+                return [*ways[here], imported]
+            parts = imported.removeprefix("unmask.").split(".")
+            above = {".".join(parts[:end]) for end in range(1, len(parts) + 1)}  # packages run first
+            for other in sorted(above & known.keys() - ways.keys()):
+                ways[other] = [*ways[here], other]
+                waiting.append(other)
+    return []
+
+
+@pytest.mark.parametrize("place", TORCH_FREE)
+def test_torch_free(place):
+    files = [ROOT / place] if place.endswith(".py") else sorted((ROOT / place).rglob("*.py"))
+    assert files
+    for path in files:
         assert not [name for name in imports(path) if name.split(".")[0] == "torch"], path
+        assert way_to_torch(path) == []
+
+
+def test_torch_is_seen_behind_other_modules(tmp_path, monkeypatch):
+    (tmp_path / "a.py").write_text("from unmask.b import thing\n")
+    (tmp_path / "b.py").write_text("from unmask import c\nimport unmask.a\n")
+    (tmp_path / "c.py").write_text("from torch import nn\n")
+    monkeypatch.setattr("tests.unit.test_structure.ROOT", tmp_path)
+    assert way_to_torch(tmp_path / "a.py") == ["a", "b", "c", "torch.nn"]
 
 
 def test_references_are_never_imported():

@@ -52,7 +52,8 @@ def _rewrite(
     source: str, revision: str | None, dtype: Dtype | None, shard_megabytes: int | None, out: Path
 ) -> None:
     from unmask.model.weights import find, read_checkpoint
-    from unmask.model.weights.build import build, stored_dtype
+    from unmask.model.weights.build import build
+    from unmask.model.weights.checkpoint_tensors import stored_dtype
     from unmask.model.weights.save import save
 
     checkpoint = read_checkpoint(find(source, revision))

@@ -22,13 +22,19 @@ def inspect(
     *,
     revision: RevisionOption = None,
     compat: CompatOption = "published",
+    verify: Annotated[
+        bool,
+        Parameter(negative="", help="compare the SHA-256 of every file with those written when it was saved"),
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Show a checkpoint's spec, parameter count, tokenizer, and the fate of every tensor."""
     from unmask.model.weights import find, read_checkpoint
     from unmask.model.weights.inspect import inspect as inspect_checkpoint
 
-    inspection = inspect_checkpoint(read_checkpoint(find(checkpoint, revision), compat))
+    inspection = inspect_checkpoint(
+        read_checkpoint(find(checkpoint, revision), compat, verify=verify or None)
+    )
     if json:
         print_json(inspection)
     else:
@@ -52,8 +58,9 @@ def _show(inspection: "Inspection") -> None:
         else f"at most {trained:,} tokens; longer texts are read and it is said",
         "approximated": "; ".join(inspection.approximated) or "nothing",
         "compat hf": inspection.compat_differs or "changes nothing",
-        "tokenizer": inspection.tokenizer,
+        "tokenizer": inspection.tokenizer or "none, so it reads token ids and no text",
         "embedding": inspection.head_missing or str(inspection.head),
+        "checksums": _checksums(inspection),
         "config keys not understood": ", ".join(inspection.unread_config) or "none",
     }
     for name, value in ((name, value) for name, value in facts.items() if value):
@@ -73,6 +80,14 @@ def _show(inspection: "Inspection") -> None:
         fate = tensor.ours or f"ignored: {tensor.reason}"
         shown.add_row(tensor.name, " x ".join(map(str, tensor.shape)), tensor.dtype, fate)
     screen.print(shown)
+
+
+def _checksums(inspection: "Inspection") -> str:
+    verified = inspection.verified
+    if verified is None:
+        return "none stored"
+    what = "SHA-256" if verified.hashed else "sizes"
+    return f"{what} of {verified.files} files verified"
 
 
 def _parts(spec: "EncoderSpec") -> Iterator[tuple[str, object]]:

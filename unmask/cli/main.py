@@ -47,6 +47,9 @@ COMMANDS = (
 GROUPS = (bench, evaluate, evolve)
 """Commands that have commands of their own; they come last."""
 
+LONGEST_SENTENCE = 3000
+"""Characters of an error that are printed; the longest that are ours list a refusal of every kernel."""
+
 app = App(
     name="unmask",
     help="Encoder-only Transformers: load them, run them fast, look inside them.",
@@ -90,6 +93,15 @@ def main() -> None:
 
 
 def _stop(code: int, sentence: str) -> NoReturn:
-    print(f"unmask: {sentence.replace(STANDARD_INPUT, '-')}", file=sys.stderr)
+    print(f"unmask: {_one_line(sentence.replace(STANDARD_INPUT, '-'))}", file=sys.stderr)
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - a failed flush must not speak again at exit
     sys.exit(code)
+
+
+def _one_line(sentence: str) -> str:
+    """A sentence as one line of bounded length: a file name may hold newlines, a value any length."""
+    line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in sentence)
+    if len(line) <= LONGEST_SENTENCE:
+        return line
+    half = LONGEST_SENTENCE // 2
+    return f"{line[:half]} [... {len(line) - 2 * half:,} characters ...] {line[-half:]}"

@@ -28,8 +28,8 @@ def models(*, json: JsonOption = False) -> None:
     from importlib.util import find_spec
 
     from unmask.model.families import DEFAULT_NAME, DEFAULT_PACKAGE, FAMILIES
-    from unmask.model.weights.build import parameter_count
     from unmask.model.weights.hub import cached
+    from unmask.model.weights.shapes import parameter_count
 
     on_disk = dict.fromkeys(cached(), "in the hub's cache")
     if find_spec(DEFAULT_PACKAGE) is not None:

@@ -19,10 +19,10 @@ from unmask.model.encoder import Encoder
 from unmask.model.families import Family, find_shape
 from unmask.model.spec import EncoderSpec, PooledVector
 from unmask.model.weights import Source, find, read_checkpoint
-from unmask.model.weights.build import parameter_count
 from unmask.model.weights.embedding_head import to_json, write_head
 from unmask.model.weights.fresh import fitted, fresh, new_encoder
 from unmask.model.weights.save import save, their_tensors
+from unmask.model.weights.shapes import parameter_count
 from unmask.model.weights.tensors import WEIGHTS
 from unmask.text import Tokenizer
 from unmask.text.tokenizer import TOKENIZER_FILES

@@ -21,28 +21,12 @@ from unmask.model.encoder import Encoder
 from unmask.model.engine import masked_lm_role
 from unmask.model.layers import AttentionPlan, Block, SoftmaxMixer
 from unmask.model.layers.rotary import Rotation
-from unmask.model.spec import EncoderSpec, MaskedLM, SoftmaxAttention, WindowAndGlobals
+from unmask.model.spec.decoder import why_no_decoder
 from unmask.model.tap import Place, Tap
 from unmask.text.batch import PackedBatch, SequenceLayout
 
 PASSES = 2
 """How often the last layer runs, as its authors trained it."""
-
-
-def why_no_decoder(spec: EncoderSpec) -> str | None:
-    """Why an encoder has no enhanced mask decoder, as the end of "... because"; None if it has one."""
-    positions, mixer = spec.embedding.positions, spec.layers[-1].mixer
-    if not any(isinstance(head, MaskedLM) and head.enhanced for head in spec.heads):
-        return "it has no head of the role enhanced"
-    if positions is None or positions.added:
-        return "it keeps no table of absolute positions apart from its embedding"
-    if spec.embedding.width != spec.width:
-        return f"its positions are {spec.embedding.width} wide and its states {spec.width}"
-    if not isinstance(mixer, SoftmaxAttention):
-        return f"its last layer mixes by {type(mixer).__name__}, which has no queries apart from keys"
-    if isinstance(mixer.reach, WindowAndGlobals) and mixer.reach.own_projections:
-        return "global tokens of its last layer have projections of their own"
-    return None
 
 
 def decode(
@@ -171,3 +155,15 @@ def _positions(encoder: Encoder, layout: SequenceLayout, selected_M: Tensor) -> 
     rows_T = torch.from_numpy(layout.positions_T).to(selected_M.device) + spec.offset
     vectors_MD: Tensor = table(rows_T[selected_M])
     return vectors_MD
+
+
+__all__ = [
+    "PASSES",
+    "decode",
+    "decode_states",
+    "predicts_by_decoder",
+    "run_again",
+    "why_no_decoder",
+    "word_role",
+    "word_states",
+]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.errors import NonFiniteResult
+from unmask.errors import not_finite
 from unmask.model.engine import Floats
 from unmask.model.spec import EncoderSpec
 from unmask.model.spec.global_tokens import GlobalTokens, check_global_tokens, pack
@@ -59,7 +59,12 @@ def text_batches(
 
 
 def require_finite(
-    values: Floats, chosen: Chosen, rows: NDArray[np.int64], what: str, name: Callable[[int], str]
+    values: Floats,
+    chosen: Chosen,
+    rows: NDArray[np.int64],
+    what: str,
+    name: Callable[[int], str],
+    dtype: str,
 ) -> None:
     """Raise `NonFiniteResult`, naming the first text with such a number, unless all values are finite.
 
@@ -69,10 +74,11 @@ def require_finite(
         rows: for each row, which of ``chosen`` it belongs to.
         what: what the values are, such as "the embedding".
         name: how an error names the text at an index.
+        dtype: the number format of the weights.
     """
     finite = np.isfinite(values).all(axis=-1)
     while finite.ndim > 1:
         finite = finite.all(axis=0)
     if not finite.all():
         first = int(chosen[rows[~finite]].min())
-        raise NonFiniteResult(f"{what} of {name(first)} is not finite; try a wider dtype")
+        raise not_finite(f"{what} of {name(first)}", dtype)

@@ -9,7 +9,6 @@ over for an older one.
 import contextlib
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from unmask.errors import CorruptCheckpoint, OutputError
-from unmask.files import unwritable, whole_file
+from unmask.files import settle, sync, unwritable, whole_file
 
 MANIFEST = "manifest.json"
 TENSORS = "tensors.safetensors"
@@ -69,8 +68,8 @@ def save_snapshot(snapshot: Snapshot, folder: Path, *, also: Callable[[Path], No
             diverged = bool(snapshot.state.get("diverged"))
             about = {"step": snapshot.step, "diverged": diverged, "sha256": files}
             partial.write_text(json.dumps(about, indent=1))
-        _sync(place)
-        _sync(folder)
+        sync(place)
+        sync(folder)
     except (OSError, SafetensorError, OutputError) as error:
         _remove(place)
         if isinstance(error, OSError):
@@ -193,12 +192,6 @@ def flattened(state: Mapping[str, Any], prefix: str) -> tuple[dict[str, Tensor],
     return tensors, rest
 
 
-def settle(folder: Path) -> None:
-    """Wait until everything in a folder is on the disk."""
-    for path in [folder, *folder.rglob("*")]:
-        _sync(path)
-
-
 def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Each tensor with memory of its own, as the file format wants it; shared ones are written twice."""
     seen: set[int] = set()
@@ -225,12 +218,3 @@ def _files(place: Path) -> list[Path]:
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync(path: Path) -> None:
-    """Wait until a file or the names in a folder are on the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

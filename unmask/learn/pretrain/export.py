@@ -14,8 +14,7 @@ from torch import Tensor
 
 import unmask
 from unmask.errors import InvalidRequest, OutputError
-from unmask.files import read_bytes, unwritable
-from unmask.learn.pretrain.checkpoint import settle
+from unmask.files import read_bytes, settle, unwritable
 from unmask.learn.pretrain.distributed import is_sharded, whole
 from unmask.learn.pretrain.loop import Loop
 from unmask.learn.pretrain.settings import ExportDtype, RunSettings

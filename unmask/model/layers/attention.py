@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unmask.errors import UnknownArchitecture
 from unmask.model.kernels import DistanceTerms, Kernel, Need, ScoreTerms, choose
 from unmask.model.layers.disentangled import DistanceProjections, rows_read
 from unmask.model.layers.global_attention import GlobalAttention, GlobalRows
@@ -87,6 +86,7 @@ class SoftmaxMixer(nn.Module):
 
     def __init__(self, spec: SoftmaxAttention, width: int) -> None:
         super().__init__()
+        spec.check_is_built()
         self.spec = spec
         self.terms, self.distances = ScoreTerms(), None
         if isinstance(spec.position, Disentangled):
@@ -103,8 +103,6 @@ class SoftmaxMixer(nn.Module):
         self.out = nn.Linear(inner, width, bias=spec.out_bias)
         self.globals: GlobalAttention | None = None
         if isinstance(spec.reach, WindowAndGlobals) and spec.reach.own_projections:
-            if not isinstance(spec.position, NoPosition):
-                raise UnknownArchitecture("own projections of global tokens are built without positions only")
             self.globals = GlobalAttention(spec, width)
 
     def plan(

@@ -4,7 +4,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unmask.errors import UnknownArchitecture
 from unmask.model.kernels import DistanceTerms, ScoreTerms
 from unmask.model.kernels.distances import table_rows
 from unmask.model.layers.parts import build_norm
@@ -37,10 +36,6 @@ class DistanceProjections(nn.Module):
 
     def __init__(self, spec: SoftmaxAttention, position: Disentangled, width: int) -> None:
         super().__init__()
-        if position.shared_projections and not spec.query_bias == spec.key_bias == spec.value_bias:
-            raise UnknownArchitecture(
-                "projections shared with content are built with biases on all or none of them"
-            )
         self.position = position
         self.heads = spec.heads
         self.inner = spec.heads * spec.head_width

@@ -7,7 +7,7 @@ publish a total window or a window with the query counted are translated once, o
 from dataclasses import dataclass
 from typing import Literal
 
-from unmask.errors import InvalidRequest
+from unmask.errors import InvalidRequest, UnknownArchitecture
 from unmask.model.spec.check import require_at_least, require_positive, require_share
 from unmask.model.spec.parts import Norm
 
@@ -193,6 +193,21 @@ class SoftmaxAttention:
                     f"rotary positions turn {turned} of {self.head_width} features of a head; "
                     "they turn pairs, so it must be an even number up to all of them"
                 )
+
+    def check_is_built(self) -> None:
+        """Refuse a combination of parts that no encoder is built with.
+
+        Raises:
+            UnknownArchitecture: naming the two parts.
+        """
+        own_globals = isinstance(self.reach, WindowAndGlobals) and self.reach.own_projections
+        if own_globals and not isinstance(self.position, NoPosition):
+            raise UnknownArchitecture("own projections of global tokens are built without positions only")
+        shared = isinstance(self.position, Disentangled) and self.position.shared_projections
+        if shared and not self.query_bias == self.key_bias == self.value_bias:
+            raise UnknownArchitecture(
+                "projections shared with content are built with biases on all or none of them"
+            )
 
 
 @dataclass(frozen=True)

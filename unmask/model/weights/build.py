@@ -1,7 +1,6 @@
 """From a checkpoint's files to an encoder with its weights, every tensor accounted for."""
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import torch
@@ -13,7 +12,8 @@ from unmask.errors import CorruptCheckpoint, InvalidRequest, TensorMismatch
 from unmask.model.encoder import Encoder
 from unmask.model.spec import EncoderSpec
 from unmask.model.weights.checkpoint import Checkpoint
-from unmask.model.weights.claims import Claims, claim
+from unmask.model.weights.checkpoint_tensors import claims
+from unmask.model.weights.claims import Claims
 
 DTYPES: dict[str, torch.dtype] = {
     "float32": torch.float32,
@@ -21,10 +21,6 @@ DTYPES: dict[str, torch.dtype] = {
     "float16": torch.float16,
     "float64": torch.float64,
 }
-
-
-FLOATS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
-"""Types of stored weights, as safetensors writes them and as torch does."""
 
 
 class _NoInitialisation(TorchFunctionMode):
@@ -40,46 +36,6 @@ def on_meta(spec: EncoderSpec, kernel: str | None = None) -> Encoder:
     """The encoder without memory behind its tensors: for shapes, counts, and weights to be put in."""
     with torch.device("meta"), _NoInitialisation():
         return Encoder(spec, kernel=kernel)
-
-
-def parameter_count(spec: EncoderSpec) -> int:
-    """Trained numbers of an encoder, shared ones counted once."""
-    return sum(parameter.numel() for parameter in on_meta(spec).parameters())
-
-
-def stored_dtype(checkpoint: Checkpoint) -> str:
-    """The type in which a checkpoint stores its word embedding, and so its weights."""
-    (name,) = claims(checkpoint).sources["embedding.words.weight"]
-    return FLOATS[checkpoint.tensors[name].dtype]
-
-
-def claims(checkpoint: Checkpoint) -> Claims:
-    """The fate of every tensor of the checkpoint.
-
-    Raises:
-        TensorMismatch: a tensor is missing, has no place, or has another shape than the spec says.
-    """
-    family = checkpoint.family
-    shapes = {name: tuple(t.shape) for name, t in on_meta(checkpoint.spec).state_dict().items()}
-    made = claim(
-        family.rows,
-        family.prefixes,
-        shapes,
-        checkpoint.tensors,
-        partial(family.layer_name, checkpoint.spec),
-    )
-    for ours, sources in made.sources.items():
-        first, *rest = shapes[ours]
-        wanted = (first // len(sources), *rest)
-        for name in sources:
-            found = checkpoint.tensors[name]
-            if found.shape != wanted:
-                raise TensorMismatch(
-                    f"the tensor {name} has shape {_by(found.shape)} and config.json asks for {_by(wanted)}"
-                )
-            if found.dtype not in FLOATS:
-                raise TensorMismatch(f"the tensor {name} is of type {found.dtype}, which holds no weights")
-    return made
 
 
 def build(
@@ -157,7 +113,3 @@ def device_named(name: str | None) -> torch.device:
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise InvalidRequest(f"device is {name}, and torch finds {torch.cuda.device_count()} here")
     return device
-
-
-def _by(shape: tuple[int, ...]) -> str:
-    return " x ".join(map(str, shape)) or "a single number"

@@ -10,12 +10,17 @@ from unmask.files import read_bytes
 from unmask.model.families import Compat, Family, family_of
 from unmask.model.spec import CheckpointOutput, EncoderSpec
 from unmask.model.spec.config import WITHOUT_EFFECT
+from unmask.model.weights.checksums import Verified, check_files
 from unmask.model.weights.claims import canonical
 from unmask.model.weights.embedding_head import EMBEDDING_FILES, read_head
 from unmask.model.weights.source import Source
-from unmask.model.weights.tensors import StoredTensor, stored_tensors
+from unmask.model.weights.tensors import StoredTensor, check_stored_file, stored_tensors
 from unmask.settings import Settings
+from unmask.text.build import SENTENCE_PIECE_LAYOUTS
 from unmask.text.tokenizer import TOKENIZER_FILES, Tokenizer
+
+VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", *SENTENCE_PIECE_LAYOUTS)
+"""A folder without any of these holds no tokenizer; whether one of them is enough, `Tokenizer` decides."""
 
 NO_LIMIT = 1_000_000
 """Published tokenizers write a huge number where they mean that there is no limit."""
@@ -33,7 +38,8 @@ class Checkpoint:
     unread_config: tuple[str, ...]
     """Keys of config.json that nothing here understands; kept when saving."""
     tensors: Mapping[str, StoredTensor]
-    tokenizer: Tokenizer
+    stored_tokenizer: Tokenizer | None
+    """Of the folder; None where it holds none, so that only token ids can be read. See `tokenizer`."""
     head: CheckpointOutput
     """What it makes of a text."""
     max_tokens: int | None
@@ -42,27 +48,51 @@ class Checkpoint:
     """The longest text of its training, where longer ones can be read; None where that is not known."""
     sentence_files: Mapping[str, bytes]
     """The files of `sentence-transformers` that are kept byte for byte."""
+    verified: Verified | None = None
+    """What was compared with the checksums of the folder; None where it has none."""
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Text to ids.
+
+        Raises:
+            CorruptCheckpoint: the folder holds none.
+        """
+        if self.stored_tokenizer is None:
+            raise CorruptCheckpoint(
+                f"{self.source.folder} holds no tokenizer ({', '.join(VOCABULARIES)}), so no text can be "
+                "read; copy the tokenizer's files into it, or give token ids"
+            )
+        return self.stored_tokenizer
 
 
-def read_checkpoint(source: Source, compat: Compat = "published") -> Checkpoint:
+def read_checkpoint(
+    source: Source, compat: Compat = "published", *, verify: bool | None = None
+) -> Checkpoint:
     """Read everything but the weights themselves.
 
-    ``compat`` says whose outputs are meant where the authors' code and `transformers` differ.
+    Args:
+        source: where it is.
+        compat: whose outputs are meant where the authors' code and `transformers` differ.
+        verify: whether to compare the SHA-256 of every file with those written when the folder was saved;
+            None does so where that takes little time, see `check_files`.
 
     Raises:
         CheckpointError: what is wrong with the folder, in one sentence.
+        InvalidRequest: ``verify`` is true and the folder has no checksums.
     """
     folder = source.folder
-    if not (folder / "config.json").is_file():
+    if not (folder / "config.json").exists():
         raise CheckpointNotFound(f"{folder} holds no config.json, so it is no checkpoint folder")
+    verified = check_files(folder, verify)
     config = Settings.parse(_read(folder / "config.json"), "config.json")
     family = family_of(config.values)
     spec = family.read(config, compat)
     tensors = stored_tensors(folder)
     shapes = {canonical(name, family.prefixes): tensor.shape for name, tensor in tensors.items()}
     spec = family.adapt(spec, shapes, config)
-    tokenizer = Tokenizer.from_files(_present(folder, TOKENIZER_FILES), config.maybe("model_type", str))
-    if tokenizer.vocabulary_size > spec.embedding.vocabulary:
+    tokenizer = _tokenizer(folder, config)
+    if tokenizer is not None and tokenizer.vocabulary_size > spec.embedding.vocabulary:
         raise CorruptCheckpoint(
             f"the tokenizer has {tokenizer.vocabulary_size} pieces and the model's vocabulary "
             f"{spec.embedding.vocabulary}, so they do not belong together"
@@ -72,7 +102,7 @@ def read_checkpoint(source: Source, compat: Compat = "published") -> Checkpoint:
     def open_file(name: str) -> bytes | None:
         # The hub's cache is made of symbolic links, so a name is judged as it is written.
         inside = not Path(name).is_absolute() and ".." not in Path(name).parts
-        return _read(folder / name) if inside and (folder / name).is_file() else None
+        return _read(folder / name) if inside and (folder / name).exists() else None
 
     return Checkpoint(
         source=source,
@@ -81,30 +111,40 @@ def read_checkpoint(source: Source, compat: Compat = "published") -> Checkpoint:
         config=config.values,
         unread_config=tuple(sorted(config.unread() - set(WITHOUT_EFFECT))),
         tensors=tensors,
-        tokenizer=tokenizer,
+        stored_tokenizer=tokenizer,
         head=read_head(sentence_files, open_file),
         max_tokens=max_tokens(spec, sentence_files, tokenizer),
         trained_tokens=trained_tokens(spec, tokenizer),
         sentence_files=sentence_files,
+        verified=verified,
     )
 
 
-def max_tokens(spec: EncoderSpec, sentence_files: Mapping[str, bytes], tokenizer: Tokenizer) -> int | None:
+def max_tokens(
+    spec: EncoderSpec, sentence_files: Mapping[str, bytes], tokenizer: Tokenizer | None
+) -> int | None:
     """The smallest of what positions, sentence_bert_config.json and tokenizer_config.json allow.
 
     Where positions set no limit, the tokenizer's is that of the training, and longer texts can be read.
     """
     limits = [spec.max_tokens, _limit(sentence_files, "sentence_bert_config.json", "max_seq_length")]
-    if spec.max_tokens is not None:
+    if spec.max_tokens is not None and tokenizer is not None:
         limits.append(_limit(tokenizer.files, "tokenizer_config.json", "model_max_length"))
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-def trained_tokens(spec: EncoderSpec, tokenizer: Tokenizer) -> int | None:
+def trained_tokens(spec: EncoderSpec, tokenizer: Tokenizer | None) -> int | None:
     """The longest text of its training, where positions set no limit to longer ones."""
     if spec.max_tokens is not None:
         return None
-    return spec.trained_tokens or _limit(tokenizer.files, "tokenizer_config.json", "model_max_length")
+    files = {} if tokenizer is None else tokenizer.files
+    return spec.trained_tokens or _limit(files, "tokenizer_config.json", "model_max_length")
+
+
+def _tokenizer(folder: Path, config: Settings) -> Tokenizer | None:
+    """That of the folder; None where it holds no vocabulary."""
+    model_type, files = config.maybe("model_type", str), _present(folder, TOKENIZER_FILES)
+    return Tokenizer.from_files(files, model_type) if files.keys() & set(VOCABULARIES) else None
 
 
 def _limit(files: Mapping[str, bytes], name: str, key: str) -> int | None:
@@ -115,8 +155,9 @@ def _limit(files: Mapping[str, bytes], name: str, key: str) -> int | None:
 
 
 def _present(folder: Path, names: tuple[str, ...]) -> dict[str, bytes]:
-    return {name: _read(folder / name) for name in names if (folder / name).is_file()}
+    return {name: _read(folder / name) for name in names if (folder / name).exists()}
 
 
 def _read(path: Path) -> bytes:
+    check_stored_file(path)
     return read_bytes(path, CorruptCheckpoint)

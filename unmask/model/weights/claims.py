@@ -104,49 +104,84 @@ def claim(
         TensorMismatch: one of ours is not in the checkpoint, a tensor of the checkpoint is neither
             claimed nor ignored, or two of them claim one place.
     """
+    in_file = _index(prefix, names)
+    every = moves(rows, ours, layer_name)
+    sources = _sources(rows, every, in_file)
+    return Claims(
+        fates=_fates(rows, sources, in_file),
+        sources={move.ours: tuple(in_file[name] for name in sources[move.ours]) for move in every},
+        copies={in_file[theirs]: copied for theirs, copied in _copies(rows, sources, in_file).items()},
+        reorders={move.ours: move.reorder for move in every if move.reorder is not None},
+    )
+
+
+Sources = Mapping[str, tuple[str, ...]]
+"""Our tensor -> canonical names of those it is made of, in order."""
+
+
+def _index(prefix: str | tuple[str, ...], names: Iterable[str]) -> dict[str, str]:
+    """Canonical name -> name in the file."""
     in_file: dict[str, str] = {}
     for name in sorted(names):
         standard = canonical(name, prefix)
         if standard in in_file:
             raise TensorMismatch(f"the tensors {in_file[standard]} and {name} are two names of one")
         in_file[standard] = name
-    sources: dict[str, tuple[str, ...]] = {}
-    owner: dict[str, str] = {}
-    reorders: dict[str, Reorder] = {}
-    missing = []
-    every = moves(rows, ours, layer_name)
+    return in_file
+
+
+def _sources(rows: Sequence[Row], every: Sequence[Move], in_file: Mapping[str, str]) -> Sources:
+    """What each of our tensors is made of; under its second name where the file has it under that alone."""
     taken = {name for move in every for name in move.theirs}
-    spare = {row.ours: row.theirs for row in rows if isinstance(row, Copy) and row.theirs in in_file}
+    second = {
+        row.ours: row.theirs
+        for row in rows
+        if isinstance(row, Copy) and row.theirs in in_file and row.theirs not in taken
+    }
+    sources = {}
     for move in every:
-        if move.reorder is not None:
-            reorders[move.ours] = move.reorder
-        theirs, second_name = move.theirs, spare.get(move.ours)
-        if second_name is not None and second_name not in taken and not in_file.keys() & set(theirs):
-            theirs = (second_name,)
-        missing += [name for name in theirs if name not in in_file]
-        owner.update(dict.fromkeys(theirs, move.ours))
-        sources[move.ours] = tuple(in_file.get(name, "") for name in theirs)
+        absent = not in_file.keys() & set(move.theirs)
+        sources[move.ours] = (second[move.ours],) if absent and move.ours in second else move.theirs
+    missing = [name for theirs in sources.values() for name in theirs if name not in in_file]
     if missing:
         raise TensorMismatch(f"{_count(missing, 'is', 'are')} missing, {_some(missing)}")
+    return sources
+
+
+def _copies(rows: Sequence[Row], sources: Sources, in_file: Mapping[str, str]) -> dict[str, str]:
+    """Canonical name of a tensor that is stored a second time -> ours, which it must equal."""
+    claimed = {name for theirs in sources.values() for name in theirs}
+    return {
+        row.theirs: row.ours
+        for row in rows
+        if isinstance(row, Copy)
+        and row.ours in sources
+        and row.theirs in in_file
+        and row.theirs not in claimed
+    }
+
+
+def _fates(rows: Sequence[Row], sources: Sources, in_file: Mapping[str, str]) -> tuple[Fate, ...]:
+    """What became of every tensor in the file."""
+    owner = {name: ours for ours, theirs in sources.items() for name in theirs}
+    copies = _copies(rows, sources, in_file)
     ignored = [row for row in rows if isinstance(row, Ignore)]
-    second = {row.theirs: row.ours for row in rows if isinstance(row, Copy) and row.ours in sources}
-    fates, unclaimed, copies = [], [], {}
+    fates, unclaimed = [], []
     for standard, name in in_file.items():
-        reason = None
-        if standard not in owner:
-            reason = next((row.reason for row in ignored if fnmatchcase(standard, row.theirs)), None)
-            if standard in second:
-                copies[name] = second[standard]
-                reason = f"a copy of {second[standard]}, stored once"
-            elif reason is None:
-                unclaimed.append(name)
-        fates.append(Fate(name, owner.get(standard), reason))
+        if standard in owner:
+            fates.append(Fate(name, owner[standard], None))
+        elif standard in copies:
+            fates.append(Fate(name, None, f"a copy of {copies[standard]}, stored once"))
+        else:
+            reasons = [row.reason for row in ignored if fnmatchcase(standard, row.theirs)]
+            fates += [Fate(name, None, reason) for reason in reasons[:1]]
+            unclaimed += [] if reasons else [name]
     if unclaimed:
         raise TensorMismatch(
             f"{_count(unclaimed, 'has', 'have')} no place in this architecture, {_some(unclaimed)}; "
             "the checkpoint is of another model than its config.json says"
         )
-    return Claims(tuple(fates), sources, copies, reorders)
+    return tuple(fates)
 
 
 def _count(names: Sequence[str], one: str, several: str) -> str:

@@ -13,12 +13,13 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from unmask.errors import CheckpointNotFound, CorruptCheckpoint, OutputError, UnsafeCheckpoint
-from unmask.files import read_bytes, whole_folder
-from unmask.model.weights.build import claims
+from unmask.files import read_regular, whole_folder
 from unmask.model.weights.checkpoint import read_checkpoint
+from unmask.model.weights.checkpoint_tensors import claims
+from unmask.model.weights.checksums import write_checksums
 from unmask.model.weights.embedding_head import EMBEDDING_FILES
 from unmask.model.weights.source import Source
-from unmask.model.weights.tensors import PICKLED, WEIGHTS, read_index
+from unmask.model.weights.tensors import PICKLED, WEIGHTS, check_stored_file, read_index
 from unmask.text.tokenizer import TOKENIZER_FILES
 
 COPIED = ("config.json", *TOKENIZER_FILES, *EMBEDDING_FILES, "1_Pooling/config.json")
@@ -40,21 +41,22 @@ def convert_pickled(folder: Path, out: Path) -> None:
         tensors |= _tensors_of(path)
     with whole_folder(out) as partial:
         for name in COPIED:
-            if (folder / name).is_file():
+            if (folder / name).exists():
                 (partial / name).parent.mkdir(exist_ok=True)
-                (partial / name).write_bytes(read_bytes(folder / name, CorruptCheckpoint))
+                (partial / name).write_bytes(read_regular(folder / name, CorruptCheckpoint))
         try:
             save_file(_storable(tensors), partial / WEIGHTS, metadata={"format": "pt"})
         except SafetensorError as error:
             raise OutputError(f"cannot write {out / WEIGHTS}: {error}") from None
+        write_checksums(partial)
         claims(read_checkpoint(Source(partial, out.name)))
 
 
 def _pickles(folder: Path) -> list[Path]:
     single, index = (folder / name for name in PICKLED)
-    if single.is_file():
+    if single.exists():
         return [single]
-    if index.is_file():
+    if index.exists():
         return sorted(set(read_index(index).values()))
     raise CheckpointNotFound(f"{folder} holds no {PICKLED[0]} to convert")
 
@@ -70,6 +72,7 @@ def _storable(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _tensors_of(path: Path) -> dict[str, Tensor]:
+    check_stored_file(path)
     damaged = CorruptCheckpoint(f"{path} is damaged or incomplete; copy or download it again")
     try:
         # The archive's own checksums, which torch does not look at.

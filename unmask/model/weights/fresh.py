@@ -77,7 +77,7 @@ def fresh(
         config=settings.values,
         unread_config=(),
         tensors={},
-        tokenizer=tokenizer,
+        stored_tokenizer=tokenizer,
         head=read_head({}, lambda _: None),
         max_tokens=max_tokens(spec, {}, tokenizer),
         trained_tokens=trained_tokens(spec, tokenizer),

@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 
-from unmask.model.decoder import why_no_decoder
 from unmask.model.spec import CheckpointOutput, EncoderSpec, MaskedLM, UnknownOutput
-from unmask.model.weights.build import claims, parameter_count
+from unmask.model.spec.decoder import why_no_decoder
 from unmask.model.weights.checkpoint import Checkpoint
+from unmask.model.weights.checkpoint_tensors import claims
+from unmask.model.weights.checksums import Verified
+from unmask.model.weights.shapes import parameter_count
 
 ENHANCED = (
     "the enhanced mask decoder is not run, because {reason}: its head reads the encoder's last states, "
@@ -35,7 +37,8 @@ class Inspection:
     spec: EncoderSpec
     parameter_count: int
     max_tokens: int | None
-    tokenizer: str
+    tokenizer: str | None
+    """What it is; None where the folder holds none."""
     head: CheckpointOutput | None
     head_missing: str | None
     """Why there is no embedding head."""
@@ -45,6 +48,8 @@ class Inspection:
     """What is read and computed otherwise than by its authors, a sentence each."""
     compat_differs: str | None
     """What ``compat="hf"`` changes for this family; None where nothing."""
+    verified: Verified | None
+    """What was compared with the checksums of the folder; None where it has none."""
     unread_config: tuple[str, ...]
     """Keys of config.json that nothing understands."""
     tensors: tuple[TensorFate, ...]
@@ -66,7 +71,7 @@ def inspect(checkpoint: Checkpoint) -> Inspection:
         )
         for fate in claims(checkpoint).fates
     )
-    head = checkpoint.head
+    head, tokenizer = checkpoint.head, checkpoint.stored_tokenizer
     return Inspection(
         name=checkpoint.source.name,
         folder=str(checkpoint.source.folder),
@@ -75,12 +80,13 @@ def inspect(checkpoint: Checkpoint) -> Inspection:
         spec=checkpoint.spec,
         parameter_count=parameter_count(checkpoint.spec),
         max_tokens=checkpoint.max_tokens,
-        tokenizer=checkpoint.tokenizer.description,
         head=None if isinstance(head, UnknownOutput) else head,
         head_missing=f"{head.reason}; name a pooling" if isinstance(head, UnknownOutput) else None,
+        tokenizer=None if tokenizer is None else tokenizer.description,
         trained_tokens=checkpoint.trained_tokens,
         approximated=_approximated(checkpoint.spec),
         compat_differs=checkpoint.family.differs or None,
+        verified=checkpoint.verified,
         unread_config=checkpoint.unread_config,
         tensors=fates,
     )

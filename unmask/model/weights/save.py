@@ -15,6 +15,7 @@ from unmask.model.encoder import Encoder
 from unmask.model.families import Family
 from unmask.model.spec import PooledVector
 from unmask.model.weights.checkpoint import Checkpoint
+from unmask.model.weights.checksums import write_checksums
 from unmask.model.weights.claims import moves
 from unmask.model.weights.embedding_head import to_json, write_head
 from unmask.model.weights.tensors import INDEX, WEIGHTS
@@ -45,7 +46,7 @@ def save(
     The same encoder always gives the same bytes. Tokenizer files are written as they were read.
     Keys of config.json that do not describe the encoder are kept from the checkpoint. With
     ``shard_bytes`` the weights are split into files of at most that many bytes (a single larger tensor
-    has a file of its own) and an index.
+    has a file of its own) and an index. `CHECKSUMS` holds the SHA-256 of every file.
 
     Raises:
         OutputError: the folder exists and is not empty, or the disk is full or read-only.
@@ -56,7 +57,7 @@ def save(
     config = {key: value for key, value in config.items() if key not in ("torch_dtype", "dtype")}
     files = {
         "config.json": to_json(dict(sorted({**config, "dtype": dtype}.items()))),
-        **checkpoint.tokenizer.files,
+        **(checkpoint.stored_tokenizer.files if checkpoint.stored_tokenizer else {}),
         **checkpoint.sentence_files,
     }
     if isinstance(checkpoint.head, PooledVector):
@@ -71,6 +72,7 @@ def save(
             _write_weights(tensors, partial, shard_bytes)
         except SafetensorError as error:
             raise OutputError(f"cannot write {Path(folder) / WEIGHTS}: {error}") from None
+        write_checksums(partial)
 
 
 def _write_weights(tensors: Mapping[str, Tensor], folder: Path, shard_bytes: int | None) -> None:

@@ -7,11 +7,15 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 
 from unmask.errors import CheckpointNotFound, CorruptCheckpoint, UnsafeCheckpoint
-from unmask.files import read_bytes
+from unmask.files import check_regular, read_bytes, read_regular
 from unmask.settings import Settings
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+LFS_MOST_BYTES = 1024
+"""No pointer is larger, by the specification of Git LFS."""
+
 PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
 
@@ -36,6 +40,7 @@ def stored_tensors(folder: Path) -> Mapping[str, StoredTensor]:
     files, promised = _weight_files(folder)
     tensors: dict[str, StoredTensor] = {}
     for path in files:
+        check_stored_file(path)
         try:
             with safe_open(path, framework="numpy") as file:
                 for name in file.keys():  # noqa: SIM118 - an open file is no dict
@@ -50,6 +55,16 @@ def stored_tensors(folder: Path) -> Mapping[str, StoredTensor]:
     for name in promised - set(tensors):
         raise CorruptCheckpoint(f"{folder / INDEX} names the tensor {name}, which no file holds")
     return tensors
+
+
+def check_stored_file(path: Path) -> None:
+    """Refuse what is no file, and the few lines that Git leaves in the place of a large one."""
+    check_regular(path, CorruptCheckpoint)
+    if path.stat().st_size <= LFS_MOST_BYTES and read_bytes(path, CorruptCheckpoint).startswith(LFS_POINTER):
+        raise CorruptCheckpoint(
+            f"{path} is a Git LFS pointer, not the file itself; run `git lfs pull` in that folder, "
+            "or download the file"
+        )
 
 
 def _weight_files(folder: Path) -> tuple[list[Path], frozenset[str]]:
@@ -79,13 +94,13 @@ def read_index(index: Path) -> Mapping[str, Path]:
     Raises:
         CorruptCheckpoint: it is no index, or names a file that is not beside it.
     """
-    content = read_bytes(index, CorruptCheckpoint)
+    content = read_regular(index, CorruptCheckpoint)
     places: dict[str, object] = Settings.parse(content, index.name).take("weight_map", {})
     if not places:
         raise CorruptCheckpoint(f"{index} is no index of weight files")
     found = {}
     for tensor, name in places.items():
-        if not isinstance(name, str) or Path(name).name != name or not (index.parent / name).is_file():
+        if not isinstance(name, str) or Path(name).name != name or not (index.parent / name).exists():
             raise CorruptCheckpoint(f"{index} names {name}, which is not in the folder")
         found[tensor] = index.parent / name
     return found

@@ -1,0 +1,44 @@
+"""The tensors of a checkpoint matched with those of its encoder, by name, shape and type. Free of torch."""
+
+from functools import partial
+
+from unmask.errors import TensorMismatch
+from unmask.model.weights.checkpoint import Checkpoint
+from unmask.model.weights.claims import Claims, claim
+from unmask.model.weights.shapes import tensor_shapes
+
+FLOATS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+"""Types of stored weights, as safetensors writes them and as torch does."""
+
+
+def claims(checkpoint: Checkpoint) -> Claims:
+    """The fate of every tensor of the checkpoint.
+
+    Raises:
+        TensorMismatch: a tensor is missing, has no place, or has another shape than the spec says.
+    """
+    family, shapes = checkpoint.family, tensor_shapes(checkpoint.spec)
+    layer_name = partial(family.layer_name, checkpoint.spec)
+    made = claim(family.rows, family.prefixes, shapes, checkpoint.tensors, layer_name)
+    for ours, sources in made.sources.items():
+        first, *rest = shapes[ours]
+        wanted = (first // len(sources), *rest)
+        for name in sources:
+            found = checkpoint.tensors[name]
+            if found.shape != wanted:
+                raise TensorMismatch(
+                    f"the tensor {name} has shape {_by(found.shape)} and config.json asks for {_by(wanted)}"
+                )
+            if found.dtype not in FLOATS:
+                raise TensorMismatch(f"the tensor {name} is of type {found.dtype}, which holds no weights")
+    return made
+
+
+def stored_dtype(checkpoint: Checkpoint) -> str:
+    """The type in which a checkpoint stores its word embedding, and so its weights."""
+    (name,) = claims(checkpoint).sources["embedding.words.weight"]
+    return FLOATS[checkpoint.tensors[name].dtype]
+
+
+def _by(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape)) or "a single number"
