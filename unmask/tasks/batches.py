@@ -63,6 +63,7 @@ def require_finite(
     chosen: Chosen,
     rows: NDArray[np.int64],
     what: str,
+    *,
     name: Callable[[int], str],
     dtype: str,
 ) -> None:

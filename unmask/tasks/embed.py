@@ -36,6 +36,6 @@ def embed(
     embeddings_SE = np.empty((len(encodings), output.width(engine.spec)), dtype=np.float32)
     for chosen, batch in text_batches(engine.spec, encodings, global_tokens, tokens_per_pass, progress):
         e_SE = engine.embed(batch, output)
-        require_finite(e_SE, chosen, np.arange(len(chosen)), "the embedding", name, engine.dtype)
+        require_finite(e_SE, chosen, np.arange(len(chosen)), "the embedding", name=name, dtype=engine.dtype)
         embeddings_SE[chosen] = e_SE
     return embeddings_SE

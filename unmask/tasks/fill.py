@@ -75,7 +75,7 @@ def fill(
         best = torch.from_numpy(engine.logits(batch, role, rows_M)).softmax(-1).topk(top_k)
         p_MK, ids_MK = best.values.numpy(), best.indices.numpy()
         of_M = batch.layout.sequence_of_T[rows_M]
-        require_finite(p_MK, chosen, of_M, "a predicted probability", name, engine.dtype)
+        require_finite(p_MK, chosen, of_M, "a predicted probability", name=name, dtype=engine.dtype)
         for place, index in enumerate(chosen):
             found[index] = tuple(
                 _filled(tokenizer, encodings[index], token, p_K.tolist(), ids_K.tolist())

@@ -50,7 +50,9 @@ def hidden_states(
     found: list[Floats | None] = [None] * len(ids)
     for chosen, batch in batches([len(one) for one in ids], packed, tokens_per_pass):
         states = engine.hidden_states(batch, layers)
-        require_finite(states, chosen, batch.layout.sequence_of_T, "a hidden state", name, engine.dtype)
+        require_finite(
+            states, chosen, batch.layout.sequence_of_T, "a hidden state", name=name, dtype=engine.dtype
+        )
         for place, index in enumerate(chosen):
             found[index] = states[..., batch.layout.rows(place), :]
     return [one for one in found if one is not None]

@@ -57,7 +57,7 @@ def logits(
     for chosen, batch in text_batches(engine.spec, encodings, marks, tokens_per_pass):
         values = engine.logits(batch, role)
         rows = batch.layout.sequence_of_T if per_token else np.arange(len(chosen))
-        require_finite(values, chosen, rows, "a logit", name, engine.dtype)
+        require_finite(values, chosen, rows, "a logit", name=name, dtype=engine.dtype)
         for place, index in enumerate(chosen):
             found[index] = values[batch.layout.rows(place)] if per_token else values[place : place + 1]
     lengths = [len(one) for one in found]
