@@ -110,7 +110,7 @@ class Trainer:
             self.loop, self.out, self.watcher, resumed=self.resumed, tensorboard=self.log.tensorboard
         )
         if self.resumed:
-            reporter.checkpoint(place_of(self.loop.step, self.checkpoints))
+            reporter.resumed_from(place_of(self.loop.step, self.checkpoints))
         return reporter
 
     def _step(self, reporter: Reporter) -> None:
