@@ -20,7 +20,7 @@ from unmask.learn.optim import Ema, Optimiser, build_optimiser
 from unmask.learn.pretrain.checkpoint import Snapshot, prune, save_snapshot, steps_of
 from unmask.learn.pretrain.distributed import check_batches, is_sharded, spread
 from unmask.learn.pretrain.events import read_events
-from unmask.learn.pretrain.export import check_place, export, read_card, write_model
+from unmask.learn.pretrain.export import check_encoders, check_place, export, read_card, write_model
 from unmask.learn.pretrain.loop import Loop, Tally
 from unmask.learn.pretrain.ranks import Ranks
 from unmask.learn.pretrain.report import Reporter, Silent, Watcher, plan
@@ -107,6 +107,7 @@ class Run:
         objective: Objective[Any] = build_objective(
             run_objective(settings, base), encoder, Vocabulary.of(tokenizer)
         )
+        check_encoders(objective, self.checkpoint)
         if settings.precision == "bfloat16":
             objective.to(bfloat16)
         objective.to(ranks.device).train()
