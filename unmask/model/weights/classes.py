@@ -79,11 +79,19 @@ def _choices(family: Family, base: EncoderSpec, config: Settings) -> Iterator[_C
     """Every set of heads for which the family has a class and names of tensors."""
     named = {row.ours.split(".")[1] for row in _named(family) if row.ours.startswith("heads.")}
     pooler = {f"{name}.weight": (base.width, base.width) for name in _theirs(family, "pooler.dense")}
+    positions, kept = base.embedding.positions, {}
+    if positions is not None and not positions.added:
+        kept = {
+            f"{name}.weight": (positions.rows, base.embedding.width)
+            for name in _theirs(family, "embedding.positions")
+        }
     for roles, suffix in CLASSES.items():
-        if not roles <= named:
+        # A table of positions that the embedding does not add is for the decoder that predicts words.
+        if not roles <= named or (kept and "masked" in roles):
             continue
         own = Settings(config.name, {**config.values, "architectures": [suffix]})
-        shapes = {name: shape for role in roles for name, shape in _head_shapes(family, base, role, config)}
+        heads = {name: shape for role in roles for name, shape in _head_shapes(family, base, role, config)}
+        shapes: dict[str, tuple[int, ...]] = kept | heads
         spec = family.adapt(base, shapes | pooler, own)
         read = any(getattr(head, "reads", None) == "pooler" for head in spec.heads)
         if read or (base.pooler is not None and not roles):
