@@ -24,7 +24,8 @@ import torch
 from numpy.typing import NDArray
 
 from unmask.learn.data import Stream, held_out, prepare
-from unmask.learn.objectives.interface import Objective, Piece
+from unmask.learn.data.chunk import Chunk
+from unmask.learn.objectives.interface import Objective
 from unmask.learn.objectives.masked import MaskedExample
 from unmask.learn.objectives.replaced import ReplacedExample, ReplacedTokenDetection
 from unmask.learn.pretrain import pretrain, read_run
@@ -138,7 +139,7 @@ def stream_of(settings: RunSettings, run: Run) -> Stream:
     )
 
 
-def trained_on(settings: RunSettings, run: Run) -> Iterator[Piece]:
+def trained_on(settings: RunSettings, run: Run) -> Iterator[Chunk]:
     """Every piece that the run has trained on, as often as it has."""
     stream = stream_of(settings, run)
     for step in range(settings.steps):
@@ -146,7 +147,7 @@ def trained_on(settings: RunSettings, run: Run) -> Iterator[Piece]:
             yield from pieces
 
 
-def asked(settings: RunSettings, run: Run) -> list[list[Piece]]:
+def asked(settings: RunSettings, run: Run) -> list[list[Chunk]]:
     """Micro-batches of held-out text."""
     (source,) = prepare(
         settings.data.held_out, run.checkpoint.tokenizer, run.base / settings.data.cache, run.base
@@ -159,7 +160,9 @@ def asked(settings: RunSettings, run: Run) -> list[list[Piece]]:
     )
 
 
-def examples(objective: Objective[Any], batches: Sequence[Sequence[Piece]], seed: int) -> list[MaskedExample]:
+def examples(
+    objective: Objective[Any, Any], batches: Sequence[Sequence[Chunk]], seed: int
+) -> list[MaskedExample]:
     """With the masks that the training loop's evaluation gives them."""
     return [
         objective.prepare(pieces, generator(seed, EVALUATION_STREAM, number), 1.0)

@@ -103,6 +103,10 @@ class NonFiniteResult(UnmaskError):
     """A computation gave infinity or not-a-number, which never leaves as a result."""
 
 
+class OutOfMemory(UnmaskError):
+    """The machine or its GPU has no memory left for what was asked."""
+
+
 class ProcessLost(UnmaskError):
     """Another process of a run that several share is gone, or was never found."""
 

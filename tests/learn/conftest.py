@@ -10,7 +10,7 @@ from tests.learn.runs import EVERYTHING, write_run, write_texts
 @pytest.fixture
 def quick_peak(monkeypatch):
     """The machine's peak is not measured."""
-    monkeypatch.setattr("unmask.learn.pretrain.report.peak_flops", lambda *_: 1e12)
+    monkeypatch.setattr("unmask.learn.pretrain.flops.peak_flops", lambda *_: 1e12)
 
 
 @pytest.fixture(scope="session")

@@ -21,13 +21,13 @@ from tests.support.specs import (
 )
 from tests.support.tiny import tiny_bert, write_checkpoint
 from unmask.errors import InvalidRequest
+from unmask.learn.data.chunk import Chunk
 from unmask.learn.objectives import matching
 from unmask.learn.objectives.build import build_objective
 from unmask.learn.objectives.decoder import EnhancedMaskedLanguageModel
 from unmask.learn.objectives.distillation import Distillation
 from unmask.learn.objectives.distillation_spec import MINILM, MINILM_V2, DistillationSpec
 from unmask.learn.objectives.inherit import DISTILBERT_LAYERS, initialise_from_teacher
-from unmask.learn.objectives.interface import Piece
 from unmask.learn.objectives.listening import hear
 from unmask.learn.objectives.masking import MaskingSpec
 from unmask.learn.objectives.segments import SegmentPairs
@@ -375,7 +375,7 @@ def test_a_spec_out_of_range_is_refused(changes):
 
 
 def test_the_text_is_the_one_given():
-    piece = Piece(np.array([7, 8, 9]), 0)
+    piece = Chunk(np.array([7, 8, 9]), 0)
     objective = Distillation(random_encoder(NARROW), random_encoder(TEACHER), vocabulary(), MINILM)
     example = objective.prepare([piece], np.random.default_rng(0), 0.0)
     assert example.batch.ids_T.tolist() == [2, 7, 8, 9, 3]

@@ -23,7 +23,7 @@ from unmask.learn.pretrain.run import Run
 
 pytestmark = pytest.mark.skipif(not distributed.is_available(), reason="torch without torch.distributed")
 
-QUICK = "import unmask.learn.pretrain.report as report; report.peak_flops = lambda *_: 1e12\n"
+QUICK = "import unmask.learn.pretrain.flops as flops; flops.peak_flops = lambda *_: 1e12\n"
 """The machine's peak is not measured."""
 
 STEADY = {
@@ -41,7 +41,7 @@ are not spread evenly."""
 
 @pytest.fixture(autouse=True)
 def _quick_peak(monkeypatch):
-    monkeypatch.setattr("unmask.learn.pretrain.report.peak_flops", lambda *_: 1e12)
+    monkeypatch.setattr("unmask.learn.pretrain.flops.peak_flops", lambda *_: 1e12)
 
 
 @pytest.fixture(scope="module")

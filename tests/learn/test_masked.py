@@ -10,7 +10,7 @@ from torch.nn import functional
 from tests.learn.toy import with_heads
 from tests.support.specs import SPECS, random_encoder
 from unmask.errors import InvalidRequest
-from unmask.learn.objectives.interface import Piece
+from unmask.learn.data.chunk import Chunk
 from unmask.learn.objectives.masked import MaskedLanguageModel
 from unmask.learn.objectives.masking import INSTEAD, MaskingSpec, choose, hide
 from unmask.learn.objectives.prediction import selected_cross_entropy
@@ -206,7 +206,7 @@ def test_loss_and_gradients_are_those_of_all_logits(name):
     special = np.arange(size) < 5
     vocabulary = Vocabulary(size, 2, 3, 4, special, np.zeros(size, dtype=bool))
     rng = np.random.default_rng(0)
-    pieces = [Piece(rng.integers(5, size, length), 0) for length in (3, 9, 1, 6)]
+    pieces = [Chunk(rng.integers(5, size, length), 0) for length in (3, 9, 1, 6)]
     objective = MaskedLanguageModel(encoder, vocabulary, MaskingSpec(rate=0.4))
     example = objective.prepare(pieces, np.random.default_rng(3), 0.0)
     outcome = objective(example, {"masked": 10})

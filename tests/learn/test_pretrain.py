@@ -122,7 +122,7 @@ def test_evaluation_leaves_no_trace(place, monkeypatch):
 
     monkeypatch.setattr(Loop, "evaluate", checked)
     pretrain(write_run(place, **EVERYTHING))
-    assert len(seen) == 2
+    assert len(seen) == 3
 
 
 # --- going on ------------------------------------------------------------------------------------------
@@ -353,7 +353,7 @@ def test_two_processes_on_one_run(place, monkeypatch):
 
 def test_the_command_tells_its_result(place, monkeypatch):
     path = write_run(place)
-    monkeypatch.setattr("unmask.learn.pretrain.report.peak_flops", peak_flops)
+    monkeypatch.setattr("unmask.learn.pretrain.flops.peak_flops", peak_flops)
     ran = run_here("pretrain", path, "--json")
     told = json.loads(ran.out)
     assert told["folder"] == str(place / "run/model")

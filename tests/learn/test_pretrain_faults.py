@@ -28,8 +28,8 @@ from unmask.learn.pretrain.checkpoint import steps_of
 
 DYING = """
 import os, signal, sys, time
-import unmask.learn.pretrain.checkpoint as checkpoint, unmask.learn.pretrain.report as report
-report.peak_flops = lambda *_: 1e12
+import unmask.learn.pretrain.checkpoint as checkpoint, unmask.learn.pretrain.flops as flops
+flops.peak_flops = lambda *_: 1e12
 count, at, pause = 0, AT, PAUSE
 
 def dying(call):

@@ -216,7 +216,7 @@ def place(tmp_path_factory):
 @pytest.fixture
 def _quick_peak(monkeypatch):
     """The machine's peak is not measured."""
-    monkeypatch.setattr("unmask.learn.pretrain.report.peak_flops", lambda *_: 1e12)
+    monkeypatch.setattr("unmask.learn.pretrain.flops.peak_flops", lambda *_: 1e12)
 
 
 @pytest.mark.parametrize("name", [name for name in SMALL if not name.startswith("modernbert")])

@@ -115,11 +115,11 @@ def test_the_dtype_of_the_export(kind, averaging, place, monkeypatch):
     wanted = {}
     original = RUN_MODULE.export
 
-    def watched(loop, *arguments):
+    def watched(loop, *arguments, **options):
         for name, one in loop.objective.named_parameters():
             values = loop.averages.averages if averaging else {name: loop.optimiser.state[one]["master"]}
             wanted[name.removeprefix("encoder.")] = values[name].clone()
-        original(loop, *arguments)
+        original(loop, *arguments, **options)
 
     monkeypatch.setattr(RUN_MODULE, "export", watched)
     settings = changed(EVERYTHING, averaging=averaging)
@@ -137,10 +137,10 @@ def test_weights_are_back_after_the_export(place, monkeypatch):
     seen = {}
     original = RUN_MODULE.export
 
-    def watched(loop, *arguments):
+    def watched(loop, *arguments, **options):
         before = {name: one.clone() for name, one in loop.objective.state_dict().items()}
         identities = [id(one) for one in loop.objective.parameters()]
-        original(loop, *arguments)
+        original(loop, *arguments, **options)
         same_tensors(before, loop.objective.state_dict())
         assert [id(one) for one in loop.objective.parameters()] == identities
         seen["yes"] = True

@@ -15,7 +15,7 @@ from tests.support.specs import ALIBI_SHARED, POST_NORM, random_encoder
 from tests.support.tiny import VOCABULARY as WORDPIECES
 from tests.support.tiny import write_tokenizer
 from unmask.errors import InvalidRequest
-from unmask.learn.objectives.interface import Piece
+from unmask.learn.data.chunk import Chunk
 from unmask.learn.objectives.masking import MaskingSpec
 from unmask.learn.objectives.segments import SegmentPairs, SegmentSpec
 from unmask.learn.objectives.splitting import exchange, pair_up, places, swap
@@ -124,7 +124,7 @@ def test_too_long_a_pair_loses_its_end_and_says_so():
     # The first can be split after 15 only, the second after 5 only.
     late, early = ids.copy(), ids.copy()
     late[14], early[4] = 94, 95
-    made = exchange([Piece(late, 0), Piece(early, 1)], WITH_ENDS, rng(), share=0.999, longest=22)
+    made = exchange([Chunk(late, 0), Chunk(early, 1)], WITH_ENDS, rng(), share=0.999, longest=22)
     assert [len(a) + len(b) for a, b in zip(made.firsts, made.seconds, strict=True)] in ([22, 10], [10, 22])
     assert made.cut_tokens == 8
     assert made.labels_S.tolist() == [1, 1]
@@ -136,7 +136,7 @@ def test_sentences_are_split_at_their_ends_and_words_nowhere():
     assert places(ids, vocabulary()).tolist() == [1, 2, 3, 4, 5, 7, 8]
     assert places(np.array([7]), WITH_ENDS).tolist() == []
     assert places(np.array([7, 9, 12]), WITH_ENDS).tolist() == []
-    twice = [Piece(np.array([7, 94, 8, 94, 10]), 0)]
+    twice = [Chunk(np.array([7, 94, 8, 94, 10]), 0)]
     made = [swap(twice, WITH_ENDS, rng(seed)) for seed in range(200)]
     drawn = Counter(len((one.seconds if one.labels_S[0] else one.firsts)[0]) for one in made)
     assert set(drawn) == {2, 4}

@@ -99,7 +99,7 @@ def build(case, kind, ranks, optimiser="adamw"):
     spread(objective, settings, ranks)
     moved = build_optimiser(objective, settings.optimiser)
     averages = Ema(objective, decay=0.9)
-    return Loop(settings, objective, Texts(), optimiser=moved, averages=averages, ranks=ranks)
+    return Loop(settings.loop, objective, Texts(), optimiser=moved, averages=averages, ranks=ranks)
 
 
 def first_gradients(loop):
@@ -111,7 +111,7 @@ def first_gradients(loop):
         for name, one in loop.objective.named_parameters()
     }
     loop.optimiser.zero_grad(set_to_none=True)
-    loop.stream.at = 0
+    loop.batches.at = 0
     return found
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from tests.support.specs import VOCABULARY
-from unmask.learn.objectives.interface import Piece
+from unmask.learn.data.chunk import Chunk
 from unmask.learn.vocabulary import Vocabulary
 from unmask.model.spec import EncoderSpec, LayerNorm, MaskedLM, Transform
 
@@ -20,11 +20,11 @@ def vocabulary(*, continues: bool = True, size: int = VOCABULARY) -> Vocabulary:
     return Vocabulary(size, CLS, SEP, MASK, special_V, continues_V)
 
 
-def pieces(lengths, documents, seed: int = 0) -> list[Piece]:
+def pieces(lengths, documents, seed: int = 0) -> list[Chunk]:
     """Random text without special tokens."""
     rng = np.random.default_rng(seed)
     return [
-        Piece(rng.integers(SPECIAL, VOCABULARY, length), document)
+        Chunk(rng.integers(SPECIAL, VOCABULARY, length), document)
         for length, document in zip(lengths, documents, strict=True)
     ]
 

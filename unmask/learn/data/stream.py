@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
+from unmask.learn.data.chunk import Chunk
 from unmask.learn.data.mixture import Drawn, Given, draw, shares
 from unmask.learn.data.order import key_of, permute, permute_each
 from unmask.learn.data.packing import pack
 from unmask.learn.data.shards import ShardSet
-from unmask.learn.objectives.interface import Piece
 
 STATE_VERSION = 1
 
@@ -70,7 +70,7 @@ class Stream:
         self._bins = self._tokens = self._given = 0
         self._pool = self._make_pool([Given() for _ in self._sets], nothing)
 
-    def next(self, count: int, *, rank: int = 0, world: int = 1) -> list[list[Piece]]:
+    def next(self, count: int, *, rank: int = 0, world: int = 1) -> list[list[Chunk]]:
         """The next ``count`` micro-batches, of which those numbered rank, rank + world, ... are returned.
 
         The others are counted and not read. Numbers begin at 0 in each call.
@@ -200,8 +200,8 @@ class Stream:
         shuffled = [(_some(pool, bins[i]), numbers[bins[i]]) for i in order]
         return _Pool(tuple(given), carried, after, _some(pool, left), shuffled)
 
-    def _read(self, bin_: Drawn, numbers: NDArray[np.int64]) -> list[Piece]:
-        found: dict[int, Piece] = {}
+    def _read(self, bin_: Drawn, numbers: NDArray[np.int64]) -> list[Chunk]:
+        found: dict[int, Chunk] = {}
         for source in np.unique(bin_.sources).tolist():
             places = np.flatnonzero(bin_.sources == source)
             some = read_pieces(self._sets[source], numbers[places], self._first_document[source])
@@ -213,10 +213,10 @@ def _some(drawn: Drawn, which: NDArray[np.int64]) -> Drawn:
     return Drawn(drawn.sources[which], drawn.positions[which], drawn.lengths[which])
 
 
-def read_pieces(shards: ShardSet, numbers: NDArray[np.int64], first_document: int = 0) -> list[Piece]:
+def read_pieces(shards: ShardSet, numbers: NDArray[np.int64], first_document: int = 0) -> list[Chunk]:
     """Pieces of a set, their documents counted from ``first_document``."""
     documents = (first_document + shards.documents[numbers]).tolist()
-    return [Piece(ids, document) for ids, document in zip(shards.read(numbers), documents, strict=True)]
+    return [Chunk(ids, document) for ids, document in zip(shards.read(numbers), documents, strict=True)]
 
 
 def check_sets(sets: Sequence[ShardSet], micro_tokens: int, extra_tokens: int) -> None:
@@ -240,7 +240,7 @@ def check_sets(sets: Sequence[ShardSet], micro_tokens: int, extra_tokens: int) -
 
 def held_out(
     shards: ShardSet, *, micro_tokens: int, extra_tokens: int, tokens: int | None = None
-) -> list[list[Piece]]:
+) -> list[list[Chunk]]:
     """Micro-batches to evaluate on, the same ones in the same order every time.
 
     Args:

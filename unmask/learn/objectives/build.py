@@ -31,10 +31,10 @@ class _Kind:
     read: Callable[[Mapping[str, Any]], Any]
     heads: Callable[[Any], frozenset[str]]
     """The roles of the encoder's heads that are trained, of what was read."""
-    build: Callable[[Any, Encoder, Vocabulary], Objective[Any]]
+    build: Callable[[Any, Encoder, Vocabulary], Objective[Any, Any]]
 
 
-def _masked(masking: MaskingSpec, encoder: Encoder, vocabulary: Vocabulary) -> Objective[Any]:
+def _masked(masking: MaskingSpec, encoder: Encoder, vocabulary: Vocabulary) -> Objective[Any, Any]:
     """Through the enhanced mask decoder where the encoder has one and no plain head."""
     if "enhanced" in encoder.heads and "masked" not in encoder.heads:
         return EnhancedMaskedLanguageModel(encoder, vocabulary, masking)
@@ -50,7 +50,7 @@ def _read_distillation(table: Mapping[str, Any]) -> tuple[DistillationSpec, Teac
 
 def _distillation(
     read: tuple[DistillationSpec, TeacherChoice], encoder: Encoder, vocabulary: Vocabulary
-) -> Objective[Any]:
+) -> Objective[Any, Any]:
     spec, chosen = read
     teacher = build_encoder(read_checkpoint(find(chosen.teacher)))
     if chosen.inherit is not None:
@@ -114,7 +114,9 @@ def read_objective(table: Mapping[str, Any]) -> Any:
     return _read(table)[1]
 
 
-def build_objective(table: Mapping[str, Any], encoder: Encoder, vocabulary: Vocabulary) -> Objective[Any]:
+def build_objective(
+    table: Mapping[str, Any], encoder: Encoder, vocabulary: Vocabulary
+) -> Objective[Any, Any]:
     """The objective that a run file's ``[objective]`` describes.
 
     Raises:

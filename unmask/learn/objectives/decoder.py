@@ -6,7 +6,8 @@ import numpy as np
 import torch
 
 from unmask.errors import InvalidRequest
-from unmask.learn.objectives.interface import Objective, Outcome, Piece
+from unmask.learn.data.chunk import Chunk
+from unmask.learn.objectives.interface import Objective, Outcome
 from unmask.learn.objectives.masked import MaskedExample, masked_example, words_loss, wrap
 from unmask.learn.objectives.masking import MaskingSpec
 from unmask.learn.vocabulary import Vocabulary
@@ -14,7 +15,7 @@ from unmask.model.decoder import decode, why_no_decoder
 from unmask.model.encoder import Encoder
 
 
-class EnhancedMaskedLanguageModel(Objective[MaskedExample]):
+class EnhancedMaskedLanguageModel(Objective[Chunk, MaskedExample]):
     """Predict hidden tokens from states that know absolute positions: mean cross-entropy, in nats.
 
     The encoder's last layer runs in the decoder alone, on queries of the chosen tokens; see
@@ -38,7 +39,7 @@ class EnhancedMaskedLanguageModel(Objective[MaskedExample]):
         self.vocabulary = vocabulary
         self.masking = masking
 
-    def prepare(self, pieces: Sequence[Piece], draw: np.random.Generator, progress: float) -> MaskedExample:
+    def prepare(self, pieces: Sequence[Chunk], draw: np.random.Generator, progress: float) -> MaskedExample:
         """[CLS] piece [SEP] for each piece, with tokens hidden."""
         return masked_example(wrap(pieces, self.vocabulary), self.vocabulary, self.masking, draw, progress)
 

@@ -16,13 +16,14 @@ import torch
 from torch import Tensor, nn
 
 from unmask.errors import InvalidRequest
+from unmask.learn.data.chunk import Chunk
 from unmask.learn.objectives.distillation_spec import (
     DistillationSpec,
     LayerPairs,
     relation_heads,
     resolve,
 )
-from unmask.learn.objectives.interface import Objective, Outcome, Piece
+from unmask.learn.objectives.interface import Objective, Outcome
 from unmask.learn.objectives.listening import Heard, hear
 from unmask.learn.objectives.masked import (
     MaskedExample,
@@ -43,7 +44,7 @@ from unmask.model.encoder import Encoder
 from unmask.model.heads import MaskedPredictor
 
 
-class Distillation(Objective[MaskedExample]):
+class Distillation(Objective[Chunk, MaskedExample]):
     """The weighted sum of the spec's terms, each a mean over tokens and, in it, over pairs of layers.
 
     Terms: ``words`` (``words/loss``: squared temperature times a divergence in nats), ``masked`` (as in
@@ -94,7 +95,7 @@ class Distillation(Objective[MaskedExample]):
         (teacher,) = self._teacher
         return teacher if teacher.device == self.student.device else teacher.to(self.student.device)
 
-    def prepare(self, pieces: Sequence[Piece], draw: np.random.Generator, progress: float) -> MaskedExample:
+    def prepare(self, pieces: Sequence[Chunk], draw: np.random.Generator, progress: float) -> MaskedExample:
         """[CLS] piece [SEP] for each piece, with tokens hidden from student and teacher alike."""
         batch, spec = wrap(pieces, self.vocabulary), self.spec
         none = np.zeros(0, dtype=np.int64)
@@ -103,7 +104,8 @@ class Distillation(Objective[MaskedExample]):
             masked = masked_example(batch, self.vocabulary, spec.masking, draw, progress)
         chosen = ("masked", "words") if spec.tokens == "chosen" else ("masked",)
         counts = {term: len(masked.chosen_M) if term in chosen else masked.tokens for term in spec.terms}
-        return replace(masked, counts=counts)
+        predicted = max(masked.predicted, counts.get("words", 0))
+        return replace(masked, counts=counts, predicted=predicted)
 
     def forward(self, example: MaskedExample, totals: Mapping[str, int]) -> Outcome:
         """Every term's sum, divided by its number in the global batch and multiplied by its weight."""

@@ -2,23 +2,14 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from unmask.model.encoder import Encoder
-
-
-@dataclass(frozen=True, eq=False)
-class Piece:
-    """A stretch of running text, as ids without special tokens."""
-
-    ids: NDArray[np.int64]
-    document: int
-    """Pieces of one document share this number."""
+from unmask.text.batch import PackedBatch
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +22,14 @@ class Example:
     """Tokens in the packed batch, special ones included."""
     sequences: int
     """Sequences in it."""
+    batch: PackedBatch
+    """What the encoder reads."""
+    predicted: int = field(default=0, kw_only=True)
+    """Tokens whose word is predicted from the whole vocabulary, which is most of a head's arithmetic."""
 
+
+Item = TypeVar("Item")
+"""What a micro-batch is made of, such as a `Chunk` of text, or a text with its label."""
 
 Prepared = TypeVar("Prepared", bound=Example)
 
@@ -47,22 +45,22 @@ class Outcome:
     micro-batches and ranks and divided by the total count of ``term``. Detached scalars."""
 
 
-class Objective(nn.Module, ABC, Generic[Prepared]):
-    """One way of learning from text. Its parameters are those that are trained.
+class Objective(nn.Module, ABC, Generic[Item, Prepared]):
+    """One way of learning from items of any type. Its parameters are those that are trained.
 
     Masks and other draws depend on the generator that `prepare` is given alone, so a micro-batch is the same
     whichever process prepares it.
     """
 
     extra_tokens: int = 2
-    """Special tokens that `prepare` puts around a piece; packing reckons with them."""
+    """Special tokens that `prepare` adds to an item; packing reserves room for them."""
 
     @abstractmethod
-    def prepare(self, pieces: Sequence[Piece], draw: np.random.Generator, progress: float) -> Prepared:
-        """Turn pieces of text into an example, on the host.
+    def prepare(self, items: Sequence[Item], draw: np.random.Generator, progress: float, /) -> Prepared:
+        """Turn the items of a micro-batch into an example, on the host.
 
         Args:
-            pieces: at least one; together with `extra_tokens` each they fill a micro-batch.
+            items: at least one.
             draw: decides everything that is random here.
             progress: share of the run that is done, 0 to 1, for rates that change.
         """

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unmask.errors import InvalidRequest
-from unmask.learn.objectives.interface import Example, Objective, Outcome, Piece
+from unmask.learn.data.chunk import Chunk
+from unmask.learn.objectives.interface import Example, Objective, Outcome
 from unmask.learn.objectives.masking import MaskingSpec, hide
 from unmask.learn.objectives.prediction import selected_cross_entropy
 from unmask.learn.vocabulary import Vocabulary
@@ -22,15 +23,13 @@ from unmask.text.batch import PackedBatch
 class MaskedExample(Example):
     """Texts with tokens hidden, and what they were."""
 
-    batch: PackedBatch
-    """With the chosen tokens hidden."""
     chosen_M: NDArray[np.int64]
     """Their places in the batch."""
     targets_M: NDArray[np.int64]
     """Their ids."""
 
 
-class MaskedLanguageModel(Objective[MaskedExample]):
+class MaskedLanguageModel(Objective[Chunk, MaskedExample]):
     """Predict hidden tokens from the rest: mean cross-entropy over the chosen ones, in nats.
 
     Term: ``masked`` (``masked/loss``, ``masked/accuracy``).
@@ -43,7 +42,7 @@ class MaskedLanguageModel(Objective[MaskedExample]):
         self.vocabulary = vocabulary
         self.masking = masking
 
-    def prepare(self, pieces: Sequence[Piece], draw: np.random.Generator, progress: float) -> MaskedExample:
+    def prepare(self, pieces: Sequence[Chunk], draw: np.random.Generator, progress: float) -> MaskedExample:
         """[CLS] piece [SEP] for each piece, with tokens hidden."""
         return masked_example(wrap(pieces, self.vocabulary), self.vocabulary, self.masking, draw, progress)
 
@@ -60,7 +59,7 @@ class MaskedLanguageModel(Objective[MaskedExample]):
         return {"": self.encoder}
 
 
-def wrap(pieces: Sequence[Piece], vocabulary: Vocabulary) -> PackedBatch:
+def wrap(pieces: Sequence[Chunk], vocabulary: Vocabulary) -> PackedBatch:
     """[CLS] piece [SEP] for each piece, packed."""
     return PackedBatch.of_ids(
         [np.concatenate(([vocabulary.cls_id], piece.ids, [vocabulary.sep_id])) for piece in pieces]
@@ -83,6 +82,7 @@ def masked_example(
         batch=PackedBatch(hidden_T, batch.segments_T, batch.layout),
         chosen_M=chosen_M,
         targets_M=batch.ids_T[chosen_M],
+        predicted=len(chosen_M),
     )
 
 

@@ -16,8 +16,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from unmask.errors import InvalidRequest
+from unmask.learn.data.chunk import Chunk
 from unmask.learn.objectives.generator import generator_spec, with_detector
-from unmask.learn.objectives.interface import Objective, Outcome, Piece
+from unmask.learn.objectives.interface import Objective, Outcome
 from unmask.learn.objectives.masked import MaskedExample, masked_example, wrap
 from unmask.learn.objectives.masking import MaskingSpec
 from unmask.learn.objectives.prediction import LOGITS_AT_ONCE, selected_cross_entropy
@@ -71,7 +72,7 @@ class ReplacedExample(MaskedExample):
     """Uniform on 0 to 1."""
 
 
-class ReplacedTokenDetection(Objective[ReplacedExample]):
+class ReplacedTokenDetection(Objective[Chunk, ReplacedExample]):
     """Masked language modelling of a generator plus ``weight`` times detection of what it replaced.
 
     Terms: ``masked``, a mean over chosen tokens (``masked/loss``, ``masked/accuracy``), and ``replaced``, a
@@ -109,7 +110,7 @@ class ReplacedTokenDetection(Objective[ReplacedExample]):
         self.vocabulary = vocabulary
         self.shared = share(self.discriminator, generator, spec.sharing)
 
-    def prepare(self, pieces: Sequence[Piece], draw: np.random.Generator, progress: float) -> ReplacedExample:
+    def prepare(self, pieces: Sequence[Chunk], draw: np.random.Generator, progress: float) -> ReplacedExample:
         """[CLS] piece [SEP] for each piece, with tokens hidden."""
         masked = masked_example(
             wrap(pieces, self.vocabulary), self.vocabulary, self.spec.masking, draw, progress
@@ -122,6 +123,7 @@ class ReplacedTokenDetection(Objective[ReplacedExample]):
             chosen_M=masked.chosen_M,
             targets_M=masked.targets_M,
             draws_M=draw.random(len(masked.chosen_M)),
+            predicted=masked.predicted,
         )
 
     def forward(self, example: ReplacedExample, totals: Mapping[str, int]) -> Outcome:

@@ -19,7 +19,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from unmask.errors import InvalidRequest
-from unmask.learn.objectives.interface import Objective, Outcome, Piece
+from unmask.learn.data.chunk import Chunk
+from unmask.learn.objectives.interface import Objective, Outcome
 from unmask.learn.objectives.masked import (
     MaskedExample,
     masked_example,
@@ -69,7 +70,7 @@ class PairExample(MaskedExample):
     """Tokens left out at the end of exchanged segments, where positions set a limit."""
 
 
-class SegmentPairs(Objective[PairExample]):
+class SegmentPairs(Objective[Chunk, PairExample]):
     """Masked words plus ``weight`` times a question about pairs of segments, each a mean cross-entropy.
 
     Terms: ``masked`` as in `MaskedLanguageModel`, and the question's, a mean over pairs: its ``loss`` and
@@ -97,7 +98,7 @@ class SegmentPairs(Objective[PairExample]):
         self.encoder = encoder
         self.vocabulary = vocabulary
 
-    def prepare(self, pieces: Sequence[Piece], draw: np.random.Generator, progress: float) -> PairExample:
+    def prepare(self, pieces: Sequence[Chunk], draw: np.random.Generator, progress: float) -> PairExample:
         """[CLS] A [SEP] B [SEP] for each piece, some exchanged or swapped, with tokens hidden."""
         spec, limit = self.spec, self.encoder.spec.max_tokens
         if spec.question == "next_sentence":
@@ -119,6 +120,7 @@ class SegmentPairs(Objective[PairExample]):
             labels_P=made.labels_S[pairs_P],
             alone=made.alone,
             cut_tokens=made.cut_tokens,
+            predicted=masked.predicted,
         )
 
     def forward(self, example: PairExample, totals: Mapping[str, int]) -> Outcome:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.learn.objectives.interface import Piece
+from unmask.learn.data.chunk import Chunk
 from unmask.learn.vocabulary import Vocabulary
 
 PLACES_COMPARED = 64
@@ -54,7 +54,7 @@ def places(ids_N: Ids, vocabulary: Vocabulary) -> NDArray[np.int64]:
 
 
 def swap(
-    pieces: Sequence[Piece], vocabulary: Vocabulary, draw: np.random.Generator, *, share: float = 0.5
+    pieces: Sequence[Chunk], vocabulary: Vocabulary, draw: np.random.Generator, *, share: float = 0.5
 ) -> Segments:
     """Each piece split in two, which change places with probability ``share`` (label 1)."""
     firsts, seconds = [], []
@@ -71,7 +71,7 @@ def swap(
 
 
 def exchange(
-    pieces: Sequence[Piece],
+    pieces: Sequence[Chunk],
     vocabulary: Vocabulary,
     draw: np.random.Generator,
     *,

@@ -66,7 +66,9 @@ def save_snapshot(snapshot: Snapshot, folder: Path, *, also: Callable[[Path], No
         settle(place)
         files = {path.relative_to(place).as_posix(): _digest(path) for path in _files(place)}
         with whole_file(place / MANIFEST) as partial:
-            partial.write_text(json.dumps({"step": snapshot.step, "sha256": files}, indent=1))
+            diverged = bool(snapshot.state.get("diverged"))
+            about = {"step": snapshot.step, "diverged": diverged, "sha256": files}
+            partial.write_text(json.dumps(about, indent=1))
         _sync(place)
         _sync(folder)
     except (OSError, SafetensorError, OutputError) as error:
@@ -151,16 +153,31 @@ def newest(folder: Path, say: Callable[[str], None]) -> Snapshot | None:
 def prune(folder: Path, written: int, keep: int, milestones: tuple[int, ...] = ()) -> None:
     """Remove what is no longer needed, now that the checkpoint of step ``written`` is on the disk.
 
-    It and the ``keep - 1`` before it stay, and milestones. What was never finished goes, and so do
-    checkpoints of later steps: the run would have gone on with them, had they been whole.
+    It and the ``keep - 1`` before it stay, milestones, and the newest whose loss had not diverged. What was
+    never finished goes, and so do checkpoints of later steps: the run would have resumed from them, had they
+    been whole.
     """
     finished = [(step, path) for step, path in steps_of(folder) if step <= written]
     if written not in dict(finished):
         return
     kept = {path for _, path in finished[-keep:]} | {path for step, path in finished if step in milestones}
+    kept |= {path for path in [newest_sound(folder, written)] if path is not None}
     for path in folder.glob("step-*"):
         if path not in kept:
             _remove(path)
+
+
+def newest_sound(folder: Path, step: int) -> Path | None:
+    """The newest finished checkpoint up to a step whose loss had not diverged; damage is not looked for."""
+    finished = [path for number, path in steps_of(folder) if number <= step]
+    return next((path for path in reversed(finished) if not _diverged(path)), None)
+
+
+def _diverged(place: Path) -> bool:
+    try:
+        return bool(json.loads((place / MANIFEST).read_text()).get("diverged"))
+    except (OSError, ValueError, AttributeError):
+        return True  # it is damaged, and nothing is to be kept for it
 
 
 def flattened(state: Mapping[str, Any], prefix: str) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -19,7 +19,7 @@ from unmask.learn.objectives.interface import Objective
 from unmask.learn.pretrain.checkpoint import settle
 from unmask.learn.pretrain.distributed import is_sharded, whole
 from unmask.learn.pretrain.loop import Loop
-from unmask.learn.pretrain.settings import ExportDtype
+from unmask.learn.pretrain.settings import ExportDtype, RunSettings
 from unmask.model.weights import Checkpoint
 from unmask.model.weights.build import DTYPES
 from unmask.model.weights.save import save
@@ -40,12 +40,19 @@ def write_model(loop: Loop, checkpoint: Checkpoint, folder: Path, *, shard_bytes
 
 
 def export(
-    loop: Loop, checkpoint: Checkpoint, folder: Path, base: Path, held_out: Mapping[str, float]
+    loop: Loop,
+    settings: RunSettings,
+    checkpoint: Checkpoint,
+    folder: Path,
+    *,
+    base: Path,
+    held_out: Mapping[str, float],
 ) -> None:
     """Put the model of a finished run in its place, whole, unless it is there already.
 
     Args:
         loop: at its last step.
+        settings: of the run.
         checkpoint: what is saved.
         folder: where the model goes; that of an earlier end of the same run is replaced.
         base: the folder that the path of the card is relative to.
@@ -55,14 +62,21 @@ def export(
         InvalidRequest: the card cannot be read.
         OutputError: the disk is full or read-only.
     """
-    with shipped_weights(loop):
+    with shipped_weights(loop, settings.export_dtype):
         if loop.ranks.first:
-            _put(loop, checkpoint, folder, base, held_out)
+            _put(loop, settings, checkpoint, folder, base=base, held_out=held_out)
 
 
-def _put(loop: Loop, checkpoint: Checkpoint, folder: Path, base: Path, held_out: Mapping[str, float]) -> None:
+def _put(
+    loop: Loop,
+    settings: RunSettings,
+    checkpoint: Checkpoint,
+    folder: Path,
+    *,
+    base: Path,
+    held_out: Mapping[str, float],
+) -> None:
     """`export`, with the objective holding what is exported."""
-    settings = loop.settings
     record = {
         "run": settings.name,
         "steps": loop.step,
@@ -97,7 +111,7 @@ def _put(loop: Loop, checkpoint: Checkpoint, folder: Path, base: Path, held_out:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def check_encoders(objective: Objective[Any], checkpoint: Checkpoint) -> None:
+def check_encoders(objective: Objective[Any, Any], checkpoint: Checkpoint) -> None:
     """Refuse before the first step an encoder that could not be saved after the last.
 
     An encoder that is kept beside the one that is shipped, such as a generator, is saved in unmask's own
@@ -134,13 +148,13 @@ def read_card(card: str, base: Path) -> bytes:
 
 
 @contextmanager
-def shipped_weights(loop: Loop) -> Iterator[None]:
+def shipped_weights(loop: Loop, dtype: ExportDtype | None) -> Iterator[None]:
     """Within it the objective holds the weights that are exported, in the dtype in which they are.
 
     Averages where the run keeps any; else, where weights are wanted in float32 and are trained in bfloat16,
     their masters. Afterwards it holds its own again, bit by bit.
     """
-    objective, dtype = loop.objective, loop.settings.export_dtype
+    objective = loop.objective
     if dtype is None or is_sharded(objective):
         with _whole_weights(loop, dtype) if is_sharded(objective) else _averaged(loop):
             yield

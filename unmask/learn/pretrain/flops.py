@@ -62,6 +62,33 @@ def keys(mixer: Mixer, lengths: NDArray[np.int64]) -> float:
     return float((np.where(short > radius, cut, short**2) * window.dilation).sum())
 
 
+class Peak:
+    """How near a rate of arithmetic comes to what the machine can do.
+
+    The peak is measured at the start, which a busy machine makes too small. So it is measured again whenever
+    a rate is above it, and where the rate is still above, that rate is the peak from then on: a share is
+    never above 1.
+
+    Args:
+        device: of each process.
+        dtype: of the matrix product.
+        world: processes, each of which can do as much.
+    """
+
+    def __init__(self, device: torch.device, dtype: torch.dtype, world: int = 1) -> None:
+        self._device, self._dtype, self._world = device, dtype, world
+        self.value = self._measured()
+
+    def share(self, rate: float) -> float:
+        """``rate``, in operations a second of all processes, by the peak."""
+        if rate > self.value:
+            self.value = max(rate, self.value, self._measured())
+        return rate / self.value
+
+    def _measured(self) -> float:
+        return peak_flops(self._device, self._dtype) * self._world
+
+
 def peak_flops(device: torch.device, dtype: torch.dtype, seconds: float = 0.3) -> float:
     """Operations a second of a large matrix product in ``dtype``, measured now on this process's threads."""
     size = 1024 if device.type == "cpu" else 8192

@@ -12,19 +12,25 @@ import torch
 from torch import nn
 
 from unmask.errors import NonFiniteResult
-from unmask.learn.data import Stream
-from unmask.learn.objectives.interface import Example, Objective, Piece
+from unmask.learn.data.batches import Batches
+from unmask.learn.objectives.interface import Example, Objective
 from unmask.learn.optim import Ema, Optimiser, clip_gradients, factor
 from unmask.learn.pretrain.distributed import sum_gradients
 from unmask.learn.pretrain.flops import Work
+from unmask.learn.pretrain.loop_settings import LoopSettings, Precision
 from unmask.learn.pretrain.ranks import Ranks
-from unmask.learn.pretrain.settings import Precision, RunSettings
 
 MASK_STREAM, TORCH_STREAM, EVALUATION_STREAM = 1, 2, 3
 """Told apart in seeds, so that masks and dropout draw from streams of their own."""
 
 ASIDE = ("tokens", "sequences", "flops")
 """Counted beside the terms of a loss."""
+
+LOSS_SHARE = 0.1
+"""Of a step's loss in the running average of losses."""
+
+DIVERGED = 2.0
+"""Times the lowest running average of losses, above which a run counts as diverged."""
 
 
 @dataclass
@@ -36,7 +42,7 @@ class Tally:
     """Of each term; and `ASIDE`."""
     steps: int = 0
     seconds: float = 0.0
-    """Before ``began``: a run that is gone on with has spent some in another process."""
+    """Before ``began``: a resumed run has spent some in another process."""
     began: float = field(default_factory=time.perf_counter)
 
     def add(self, sums: Mapping[str, float], counts: Mapping[str, float]) -> None:
@@ -45,6 +51,10 @@ class Tally:
             for name, value in new.items():
                 own[name] = own.get(name, 0.0) + value
         self.steps += 1
+
+    def add_skipped(self, counts: Mapping[str, float]) -> None:
+        """One global batch that was not finite: its time and tokens count, its loss does not."""
+        self.add({}, {name: counts[name] for name in ASIDE})
 
     def means(self) -> dict[str, float]:
         """``term/figure`` divided by the count of ``term``; a term that nothing counted for is left out."""
@@ -72,7 +82,7 @@ class Tally:
 
 @dataclass(frozen=True, eq=False)
 class Ready:
-    """The examples of a step, made ahead of it or not, and where the stream stands after them."""
+    """The examples of a step, made ahead of it or not, and the position of the data after them."""
 
     count: int
     """Micro-batches of all ranks."""
@@ -80,18 +90,19 @@ class Ready:
     """Of this rank's, in the order of the run."""
     examples: Sequence[Example]
     flops: float
-    stream: dict[str, Any] | None
-    """None where nothing is made ahead: then the stream itself can be asked."""
+    position: dict[str, Any] | None
+    """None where nothing is made ahead: then the batches themselves can be asked."""
     fill_ratio: float
 
 
 class Loop:
-    """One run's steps. The state is that of its parts and three numbers.
+    """One run's steps, on items of whatever type the objective prepares. The state is that of its parts and a
+    few numbers.
 
     Args:
-        settings: of the run.
+        settings: what decides a step.
         objective: on its device.
-        stream: of micro-batches, at the place where the run is.
+        batches: micro-batches, at the position where the run is.
         optimiser: of the objective's parameters.
         averages: of the objective's parameters, or None.
         ranks: the processes of the run.
@@ -101,9 +112,9 @@ class Loop:
 
     def __init__(
         self,
-        settings: RunSettings,
-        objective: Objective[Any],
-        stream: Stream,
+        settings: LoopSettings,
+        objective: Objective[Any, Any],
+        batches: Batches[Any],
         *,
         optimiser: Optimiser,
         averages: Ema | None,
@@ -112,7 +123,7 @@ class Loop:
     ) -> None:
         self.settings = settings
         self.objective = objective
-        self.stream = stream
+        self.batches = batches
         self.optimiser = optimiser
         self.averages = averages
         self.ranks = ranks
@@ -123,23 +134,32 @@ class Loop:
         """Micro-batches done, over all ranks."""
         self.tokens = 0
         """Tokens done, over all ranks."""
+        self.skipped = 0
+        """Steps skipped because they were not finite."""
+        self.loss: float | None = None
+        """Of the global batch, averaged over about the last ten steps; None before the first."""
+        self.lowest_loss: float | None = None
+        """That `loss` has been."""
         self._worker = ThreadPoolExecutor(1) if ahead else None
         self._next: Future[Ready] | None = None
         self._last: Ready | None = None
 
     @property
-    def stream_state(self) -> dict[str, Any]:
-        """Where the data stand after the steps done, whatever was made ahead of them."""
-        last = self._last.stream if self._last is not None else None
-        return last if last is not None else self.stream.state()
+    def data_state(self) -> dict[str, Any]:
+        """The position of the data after the steps done, whatever was made ahead of them."""
+        last = self._last.position if self._last is not None else None
+        return last if last is not None else self.batches.state()
 
     @property
     def fill_ratio(self) -> float:
         """Tokens by the room of the micro-batches of the steps done."""
-        return self._last.fill_ratio if self._last is not None else self.stream.fill_ratio
+        return self._last.fill_ratio if self._last is not None else self.batches.fill_ratio
 
     def one_step(self, tally: Tally) -> float:
-        """Take a step; the gradient's norm before clipping.
+        """Take a step, or skip one that is not finite where `FaultSettings` allow it.
+
+        Returns:
+            The gradient's norm before clipping; not a finite number where the step was skipped.
 
         Raises:
             NonFiniteResult: the loss or the gradient is not finite; the weights are those before the step.
@@ -148,22 +168,39 @@ class Loop:
         ready = self._ready()
         counts = self._totals(ready)
         sums = self._gradients(ready.examples, ready.numbers, counts)
-        if not all(map(np.isfinite, sums.values())):
-            wrong = ", ".join(name for name, value in sums.items() if not np.isfinite(value))
-            raise NonFiniteResult(f"{wrong} of step {self.step + 1} is not finite")
+        loss = sums.pop("loss")
         self.optimiser.set_learning_rate(factor(settings.schedule, self.step, settings.steps))
         norm = float(clip_gradients(self.objective.parameters(), settings.optimiser.clip))
-        if not np.isfinite(norm):
-            raise NonFiniteResult(f"the gradient of step {self.step + 1} is not finite")
-        self.optimiser.step()
+        # Sums and norm are those of all ranks, so all of them decide alike.
+        wrong = _not_finite({**sums, "the loss": loss}) or _not_finite({"the gradient": norm})
+        if not wrong:
+            self.optimiser.step()
+            if self.averages is not None:
+                self.averages.update()
+            tally.add(sums, counts)
+            self._add_loss(loss)
+        elif self.skipped < settings.faults.skip_non_finite:
+            self.skipped += 1
+            tally.add_skipped(counts)
+            norm = float("nan")
+        else:
+            raise NonFiniteResult(f"{wrong} of step {self.step + 1} is not finite")
         self.optimiser.zero_grad(set_to_none=True)
-        if self.averages is not None:
-            self.averages.update()
-        tally.add(sums, counts)
         self.step += 1
         self.micro_batches += ready.count
         self.tokens += int(counts["tokens"])
-        return float(norm)
+        return norm
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the loss is far above the lowest that it has been."""
+        if self.loss is None or self.lowest_loss is None:
+            return False
+        return self.loss > DIVERGED * self.lowest_loss
+
+    def _add_loss(self, loss: float) -> None:
+        self.loss = loss if self.loss is None else self.loss + LOSS_SHARE * (loss - self.loss)
+        self.lowest_loss = self.loss if self.lowest_loss is None else min(self.loss, self.lowest_loss)
 
     def close(self) -> None:
         """Let go of the thread that makes examples ahead."""
@@ -182,19 +219,17 @@ class Loop:
         """This rank's examples of a step whose first micro-batch has the number ``first``."""
         settings, rank, world = self.settings, self.ranks.rank, self.ranks.world
         count = settings.batch.micro_batches(step, settings.steps)
-        pieces = self.stream.next(count, rank=rank, world=world)
+        micro_batches = self.batches.next(count, rank=rank, world=world)
         numbers = range(first + rank, first + count, world)
         examples = [
-            self.objective.prepare(some, generator(settings.seed, MASK_STREAM, number), step / settings.steps)
-            for some, number in zip(pieces, numbers, strict=True)
+            self.objective.prepare(
+                items, generator(settings.seed, MASK_STREAM, number), step / settings.steps
+            )
+            for items, number in zip(micro_batches, numbers, strict=True)
         ]
-        flops = sum(self._flops(some, example) for some, example in zip(pieces, examples, strict=True))
-        state = self.stream.state() if self._worker is not None else None
-        return Ready(count, numbers, examples, flops, state, self.stream.fill_ratio)
-
-    def _flops(self, pieces: Sequence[Piece], example: Example) -> float:
-        lengths = np.array([len(piece.ids) + self.objective.extra_tokens for piece in pieces])
-        return self.work.of(lengths, max(example.counts.get(term, 0) for term in ("masked", "words")))
+        flops = sum(self.work.of(example.batch.layout.lengths, example.predicted) for example in examples)
+        position = self.batches.state() if self._worker is not None else None
+        return Ready(count, numbers, examples, flops, position, self.batches.fill_ratio)
 
     def _totals(self, ready: Ready) -> dict[str, float]:
         """Counts of the whole global batch."""
@@ -209,7 +244,7 @@ class Loop:
     def _gradients(
         self, examples: Sequence[Example], numbers: Sequence[int], counts: Mapping[str, float]
     ) -> dict[str, float]:
-        """Add up the gradients of this rank's examples; the sums of figures over all ranks."""
+        """Add up this rank's gradients; the sums of figures and of ``loss`` over all ranks."""
         totals = {term: int(count) for term, count in counts.items() if term not in ASIDE}
         figures: dict[str, Any] = {}
         for example, number in zip(examples, numbers, strict=True):
@@ -218,19 +253,19 @@ class Loop:
             with precision_context(self.settings.precision, self.ranks.device):
                 outcome = self.objective(example, totals)
             outcome.loss.backward()
-            for name, value in outcome.sums.items():
+            for name, value in {**outcome.sums, "loss": outcome.loss.detach()}.items():
                 figures[name] = figures.get(name, 0) + value
         sum_gradients(self.objective.parameters(), self.ranks)
         return self.ranks.sums({name: float(value) for name, value in figures.items()})
 
     @torch.no_grad()
-    def evaluate(self, micro_batches: Sequence[Sequence[Piece]]) -> dict[str, float]:
-        """Figures on held-out text, whose masks are the same every time; of all ranks, which share the work.
+    def evaluate(self, micro_batches: Sequence[Sequence[Any]]) -> dict[str, float]:
+        """Figures on held-out items, whose masks are the same every time; of all ranks, which share the work.
 
         Torch's generator and the mode of every module are afterwards as they were.
         """
         tally, ranks = Tally(), self.ranks
-        averaged = self.settings.evaluation.averaged and self.averages is not None
+        averaged = self.settings.averaged_evaluation and self.averages is not None
         cuda = [self.ranks.device] if self.ranks.device.type == "cuda" else []
         with (
             _evaluating(self.objective),
@@ -240,9 +275,9 @@ class Loop:
             # All ranks compute equally many, as spread weights need it; what is too many does not count.
             for number in range(ranks.rank, -(-len(micro_batches) // ranks.world) * ranks.world, ranks.world):
                 counts = number < len(micro_batches)
-                pieces = micro_batches[number if counts else -1]
+                items = micro_batches[number if counts else -1]
                 draw = generator(self.settings.seed, EVALUATION_STREAM, number)
-                example = self.objective.prepare(pieces, draw, 1.0)
+                example = self.objective.prepare(items, draw, 1.0)
                 torch.manual_seed(torch_seed(self.settings.seed, number))
                 with precision_context(self.settings.precision, self.ranks.device):
                     outcome = self.objective(example, example.counts)
@@ -252,6 +287,11 @@ class Loop:
                 )
         tally.sums, tally.counts = ranks.sums(tally.sums), ranks.sums(tally.counts)
         return tally.means()
+
+
+def _not_finite(values: Mapping[str, float]) -> str:
+    """The first of them that is not finite, by name; empty where all are."""
+    return next((name for name, value in values.items() if not np.isfinite(value)), "")
 
 
 @contextmanager

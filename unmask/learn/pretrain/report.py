@@ -1,18 +1,18 @@
 """What a run says while it goes: its log, TensorBoard, and whoever watches."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
+import numpy as np
 import torch
 
-from unmask.files import unwritable
 from unmask.learn.data import ShardSet
-from unmask.learn.pretrain.events import EventLog
-from unmask.learn.pretrain.flops import peak_flops, peak_memory
+from unmask.learn.pretrain.events import EventLog, read_events
+from unmask.learn.pretrain.flops import Peak, peak_memory
 from unmask.learn.pretrain.loop import Loop, Tally
 from unmask.learn.pretrain.settings import RunSettings
-from unmask.optional import require
+from unmask.learn.pretrain.tensorboard import Board
 
 
 class Watcher(Protocol):
@@ -42,36 +42,48 @@ class Reporter:
         loop: of the run, at the step where it begins or goes on.
         out: the run's folder.
         watcher: who is told.
+        resumed: the loop continues from a checkpoint of this run.
+        tensorboard: write TensorBoard's files too.
 
     Raises:
         MissingExtra: TensorBoard is wanted and not installed.
         OutputError: the disk is full or read-only.
     """
 
-    def __init__(self, loop: Loop, out: Path, watcher: Watcher) -> None:
+    def __init__(
+        self, loop: Loop, out: Path, watcher: Watcher, *, resumed: bool = False, tensorboard: bool = False
+    ) -> None:
         self.loop = loop
         self.watcher = watcher
         self.first = loop.ranks.first
         if not self.first:
             return
-        self.board = _board(out / "tensorboard", loop.step) if loop.settings.log.tensorboard else None
-        self.log = EventLog(out / "log.jsonl", loop.step)
+        # What came after the step comes again, and so does an evaluation before the first one.
+        done = loop.step if resumed else loop.step - 1
+        self.log = EventLog(out / "log.jsonl", done)
+        self.board = Board(out / "tensorboard", done) if tensorboard else None
         ranks = loop.ranks
         dtype = torch.float32 if loop.settings.precision == "float32" else torch.bfloat16
-        self._peak = peak_flops(ranks.device, dtype) * ranks.world
+        self._peak = Peak(ranks.device, dtype, ranks.world)
 
     def step(self, tally: Tally, norm: float) -> None:
-        """A line about the steps of a tally; ``norm`` is the gradient's at the last of them."""
+        """A line about the steps of a tally.
+
+        Args:
+            tally: since the last line.
+            norm: the gradient's at the last step; not a finite number where that was skipped.
+        """
         if not self.first:
             return
         loop, seconds = self.loop, tally.elapsed
         figures = {
             "tokens": loop.tokens,
             **tally.means(),
-            "gradient_norm": norm,
+            **({"gradient_norm": norm} if np.isfinite(norm) else {}),
+            **({"skipped_steps": loop.skipped} if loop.skipped else {}),
             "learning_rate": float(loop.optimiser.param_groups[0]["lr"]),
             "tokens_per_second": tally.counts["tokens"] / seconds,
-            "peak_share": tally.counts["flops"] / seconds / self._peak,
+            "peak_share": self._peak.share(tally.counts["flops"] / seconds),
             "memory_bytes": peak_memory(loop.ranks.device),
             "fill_ratio": loop.fill_ratio,
         }
@@ -88,9 +100,25 @@ class Reporter:
         shown = ", ".join(f"{name} {value:.4f}" for name, value in figures.items())
         self.watcher.say(f"step {self.loop.step:,}, held out: {shown}")
 
+    def skipped(self) -> None:
+        """The last step was skipped, since its loss or gradient is not finite."""
+        if not self.first:
+            return
+        loop = self.loop
+        allowed = loop.settings.faults.skip_non_finite
+        self.log.write("skipped", loop.step, skipped_steps=loop.skipped)
+        self.watcher.say(
+            f"step {loop.step:,} is skipped: its loss or gradient is not finite "
+            f"({loop.skipped} of {allowed} that faults.skip_non_finite allows)"
+        )
+
     def checkpoint(self, place: Path) -> None:
-        """A checkpoint is on the disk."""
-        self.log.write("checkpoint", self.loop.step, folder=place.name)
+        """A checkpoint is on the disk; its line is written once, also where a kill came between the two."""
+        if not self.first:
+            return
+        event = {"event": "checkpoint", "step": self.loop.step, "folder": place.name}
+        if event not in read_events(self.log.path):
+            self.log.write("checkpoint", self.loop.step, folder=place.name)
 
     def close(self) -> None:
         """Let go of files."""
@@ -104,24 +132,10 @@ class Reporter:
         self.log.write(kind, self.loop.step, **figures)
         if self.board is not None:
             before = "held_out/" if kind == "held_out" else ""
-            for name, value in figures.items():
-                self.board.add_scalar(before + name, value, self.loop.step)
+            self.board.write({before + name: value for name, value in figures.items()}, self.loop.step)
 
 
-def _board(folder: Path, step: int) -> Any:
-    """TensorBoard's writer; what it has of later steps, which come again, is no longer shown."""
-    require("tensorboard")
-    from torch.utils.tensorboard import SummaryWriter
-
-    writer: Any = SummaryWriter
-
-    try:
-        return writer(str(folder), purge_step=step + 1)
-    except OSError as error:
-        raise unwritable(folder, error) from None
-
-
-def plan(settings: RunSettings, sets: list[ShardSet], loop: Loop, parameters: int) -> list[str]:
+def plan(settings: RunSettings, sets: Sequence[ShardSet], loop: Loop, parameters: int) -> list[str]:
     """What is going to be trained, on how much of what, in two sentences."""
     batch, steps = settings.batch, settings.steps
     counts = [batch.micro_batches(step, steps) for step in range(steps)]
@@ -141,7 +155,7 @@ def plan(settings: RunSettings, sets: list[ShardSet], loop: Loop, parameters: in
 
 
 def expected_epochs(
-    settings: RunSettings, sets: list[ShardSet], extra_tokens: int, room: int
+    settings: RunSettings, sets: Sequence[ShardSet], extra_tokens: int, room: int
 ) -> list[tuple[ShardSet, float, float]]:
     """Each source, its share of the text, and how often ``room`` tokens of full batches go through it."""
     total = sum(source.weight for source in settings.data.sources)

@@ -9,10 +9,16 @@ from typing import Any, Literal
 from unmask.errors import InvalidRequest
 from unmask.learn.data.sources import SourceSpec
 from unmask.learn.optim import OptimiserSpec, ScheduleSpec
+from unmask.learn.pretrain.loop_settings import (
+    AveragingSettings,
+    BatchSettings,
+    FaultSettings,
+    LoopSettings,
+    Precision,
+    at_least,
+)
 from unmask.learn.table import read_table
 from unmask.model.layers import Initialisation
-
-Precision = Literal["float32", "autocast", "bfloat16"]
 
 Device = Literal["auto", "cpu", "cuda"]
 
@@ -80,45 +86,13 @@ class DataSettings:
 
 
 @dataclass(frozen=True)
-class BatchSettings:
-    """How many tokens a step sees."""
-
-    tokens: int
-    """Of a global batch: all micro-batches of all ranks."""
-    micro_tokens: int
-    """Of one micro-batch; memory grows with it."""
-    start_tokens: int | None = None
-    """Batch of the first step, where it grows; None begins with ``tokens``."""
-    ramp_share: float = 0.0
-    """Share of the run's steps over which it grows."""
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.micro_tokens <= self.tokens:
-            raise InvalidRequest(
-                f"micro_tokens is {self.micro_tokens}; it must be from 1 to tokens, which is {self.tokens}"
-            )
-        if self.start_tokens is not None and not self.micro_tokens <= self.start_tokens <= self.tokens:
-            raise InvalidRequest(
-                f"start_tokens is {self.start_tokens}; it must lie between micro_tokens and tokens"
-            )
-        if not 0 <= self.ramp_share <= 1:
-            raise InvalidRequest(f"ramp_share is {self.ramp_share}; it must lie between 0 and 1")
-
-    def micro_batches(self, step: int, steps: int) -> int:
-        """How many micro-batches make the global batch of this step, counted from 0."""
-        tokens = self.tokens
-        ramp = self.ramp_share * steps
-        if self.start_tokens is not None and step < ramp:
-            tokens = int(self.start_tokens + (self.tokens - self.start_tokens) * step / ramp)
-        return max(1, round(tokens / self.micro_tokens))
-
-
-@dataclass(frozen=True)
 class EvaluationSettings:
     """Loss on held-out text while training."""
 
     every: int = 0
-    """Steps between evaluations; 0 evaluates at the end alone."""
+    """Steps between evaluations; 0 evaluates at the end and, with ``at_start``, at the beginning."""
+    at_start: bool = True
+    """Evaluate before the first step too: what fresh weights, or those that a run starts from, amount to."""
     tokens: int = 100_000
     """Of held-out text."""
     averaged: bool = True
@@ -138,7 +112,8 @@ class CheckpointSettings:
     minutes: float = 10.0
     """At the latest after this long; 0 counts steps alone."""
     keep: int = 2
-    """The newest so many stay."""
+    """The newest so many stay, and the newest whose loss has not diverged: whose running average over about
+    ten steps was at most twice the lowest that it had been."""
     milestones: tuple[int, ...] = ()
     """Steps whose checkpoints are written and stay too."""
 
@@ -146,20 +121,6 @@ class CheckpointSettings:
         at_least("every", self.every, 1)
         at_least("minutes", self.minutes, 0)
         at_least("keep", self.keep, 1)
-
-
-@dataclass(frozen=True)
-class AveragingSettings:
-    """An exponential moving average of the weights, which is what is exported."""
-
-    decay: float = 0.999
-    """How much of the old average remains at each step."""
-    warm_up: bool = True
-    """Forget the fresh weights, as Adam's moments forget their zeros; see `unmask.learn.optim.Ema`."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.decay < 1:
-            raise InvalidRequest(f"decay is {self.decay}; it must be at least 0 and below 1")
 
 
 @dataclass(frozen=True)
@@ -201,6 +162,7 @@ class RunSettings:
     tokenizer: TokenizerSettings = field(default_factory=TokenizerSettings)
     schedule: ScheduleSpec = field(default_factory=ScheduleSpec)
     averaging: AveragingSettings | None = None
+    faults: FaultSettings = field(default_factory=FaultSettings)
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
     checkpoints: CheckpointSettings = field(default_factory=CheckpointSettings)
     log: LogSettings = field(default_factory=LogSettings)
@@ -210,6 +172,9 @@ class RunSettings:
     in the optimiser."""
     device: Device = "auto"
     """``auto``: a CUDA device where torch finds one, else the CPU."""
+    gradient_checkpointing: bool = False
+    """Compute each layer's activations again in the backward pass instead of keeping them: far less memory
+    for about a third more time, and the same gradients. ``model.config`` may say it too."""
     compile: bool = False
     """Compile what layers do token by token: minutes at the beginning, faster steps."""
     seed: int = 0
@@ -239,11 +204,24 @@ class RunSettings:
             raise InvalidRequest('tokenizer needs either folder or train, such as train = "bpe"')
         self.schedule.lengths(self.steps)
 
+    @property
+    def recomputes(self) -> bool:
+        """Whether layers are computed again in the backward pass."""
+        return self.gradient_checkpointing or bool(self.model.config.get("gradient_checkpointing"))
 
-def at_least(name: str, value: float | None, least: float) -> None:
-    """Refuse a number below ``least`` or not a number at all; None is passed over."""
-    if value is not None and not value >= least:
-        raise InvalidRequest(f"{name} is {value}; it must be at least {least}")
+    @property
+    def loop(self) -> LoopSettings:
+        """The part of it that the training loop needs."""
+        return LoopSettings(
+            self.steps,
+            self.batch,
+            self.optimiser,
+            self.schedule,
+            self.precision,
+            self.seed,
+            self.evaluation.averaged,
+            self.faults,
+        )
 
 
 def read_run(path: Path) -> RunSettings:
@@ -260,6 +238,15 @@ def read_run(path: Path) -> RunSettings:
     except (ValueError, RecursionError) as error:
         raise InvalidRequest(f"{path} is not TOML: {error}") from None
     try:
-        return read_table(RunSettings, table, "")
+        return run_of_table(table)
     except InvalidRequest as error:
         raise InvalidRequest(f"{path.name}: {error}") from None
+
+
+def run_of_table(table: Mapping[str, Any]) -> RunSettings:
+    """The run that the keys of a run file describe.
+
+    Raises:
+        InvalidRequest: they say something that no run has.
+    """
+    return read_table(RunSettings, table, "")

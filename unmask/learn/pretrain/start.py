@@ -101,19 +101,21 @@ def run_encoder(
         CheckpointError: the checkpoint cannot be used, or the config names what is not built.
     """
     model = settings.model
+    # What is said of training alone has no place in the config of what is saved.
+    own = {key: value for key, value in model.config.items() if key != "gradient_checkpointing"}
     begun = None
     if model.start_from is not None:
         begun = read_checkpoint(source(model.start_from, base))
         if begun.unread_config:
             say(f"of {begun.source.folder}'s config.json, {_listed(begun.unread_config)} mean nothing here")
         there = {key: value for key, value in begun.config.items() if key not in begun.unread_config}
-        config = _with_heads(settings, {**there, **model.config})
+        config = _with_heads(settings, {**there, **own})
     else:
         there = {} if model.shape is None else published_config(model.shape)
-        config = fitted(_with_heads(settings, {**there, **model.config}), tokenizer)
+        config = fitted(_with_heads(settings, {**there, **own}), tokenizer)
     checkpoint = fresh(config, tokenizer.files, name=settings.name)
     if there:
-        _refuse_idle(model.config, there, config, checkpoint)
+        _refuse_idle(own, there, config, checkpoint)
     torch.manual_seed(settings.seed)
     encoder = new_encoder(checkpoint, model.initialisation, kernel=model.kernel)
     if begun is not None and weights:

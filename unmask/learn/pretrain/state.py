@@ -12,18 +12,20 @@ from torch import Tensor
 from unmask.errors import CorruptCheckpoint, InvalidRequest
 from unmask.learn.pretrain.checkpoint import Snapshot, flattened
 from unmask.learn.pretrain.loop import Loop, Tally
-from unmask.learn.pretrain.settings import RunSettings
 from unmask.learn.table import read_table
 
 FREE = frozenset(
     {
         "steps",
         "evaluation",
+        "faults",
         "checkpoints",
         "log",
         "device",
         "distributed",
         "compile",
+        "gradient_checkpointing",
+        "model.config.gradient_checkpointing",
         "out",
         "card",
         "export_dtype",
@@ -36,8 +38,8 @@ FREE = frozenset(
 done already has computed. All others do."""
 
 
-def take(loop: Loop, tally: Tally, settings: RunSettings) -> Snapshot:
-    """Everything that decides how the run goes on."""
+def take(loop: Loop, tally: Tally, settings: Any) -> Snapshot:
+    """Everything that decides how the run continues; ``settings`` is a dataclass that is kept with it."""
     optimiser = loop.optimiser.state_dict()
     moments, rest = flattened(optimiser["state"], "optimiser.")
     tensors = {f"objective.{name}": one for name, one in loop.objective.state_dict().items()}
@@ -49,7 +51,11 @@ def take(loop: Loop, tally: Tally, settings: RunSettings) -> Snapshot:
         {
             "micro_batches": loop.micro_batches,
             "tokens": loop.tokens,
-            "stream": loop.stream_state,
+            "stream": loop.data_state,
+            "skipped": loop.skipped,
+            "loss": loop.loss,
+            "lowest_loss": loop.lowest_loss,
+            "diverged": loop.diverged,
             "optimiser": {"rest": rest, "param_groups": optimiser["param_groups"]},
             "averages": {name: one for name, one in averages.items() if not isinstance(one, Tensor)},
             "tally": tally.state(),
@@ -77,8 +83,10 @@ def put_back(snapshot: Snapshot, loop: Loop) -> Tally:
         loop.optimiser.load_state_dict({"state": kept, "param_groups": state["optimiser"]["param_groups"]})
         if loop.averages is not None:
             loop.averages.load_state_dict({**_below(snapshot.tensors, "averages."), **state["averages"]})
-        loop.stream.restore(state["stream"])
+        loop.batches.restore(state["stream"])
         loop.step, loop.tokens, loop.micro_batches = snapshot.step, state["tokens"], state["micro_batches"]
+        loop.skipped = state.get("skipped", 0)
+        loop.loss, loop.lowest_loss = state.get("loss"), state.get("lowest_loss")
     except (RuntimeError, KeyError, ValueError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise CorruptCheckpoint(
@@ -87,25 +95,26 @@ def put_back(snapshot: Snapshot, loop: Loop) -> Tally:
     return Tally(**state["tally"], began=time.perf_counter()) if "tally" in state else Tally()
 
 
-def refuse_changes(settings: RunSettings, stored: Mapping[str, Any], out: Path) -> None:
-    """Refuse to go on with a run whose file says now what would have given another run.
+def refuse_changes(settings: Any, stored: Mapping[str, Any], out: Path, free: frozenset[str] = FREE) -> None:
+    """Refuse to resume a run whose settings now would have given another run.
 
     Args:
-        settings: of now.
+        settings: of now, a dataclass.
         stored: of the checkpoint; what it does not name was as it is by default.
         out: the run's folder.
+        free: keys that may have changed.
 
     Raises:
         InvalidRequest: naming every key.
     """
     try:
-        before = _decisive(read_table(RunSettings, {"steps": settings.steps, **stored}, ""))
+        before = _decisive(read_table(type(settings), {"steps": settings.steps, **stored}, ""), free)
     except InvalidRequest as error:
         raise InvalidRequest(
             f"the run in {out} was begun by another version of this program ({error}); "
             "go on with that version, or name another folder with out"
         ) from None
-    now = _decisive(settings)
+    now = _decisive(settings, free)
     changed = sorted(key for key in now.keys() | before.keys() if now.get(key) != before.get(key))
     if changed:
         what = ", ".join(f"{key} was {before.get(key)!r} and is {now.get(key)!r}" for key in changed[:4])
@@ -116,16 +125,16 @@ def refuse_changes(settings: RunSettings, stored: Mapping[str, Any], out: Path) 
         )
 
 
-def _decisive(settings: RunSettings) -> dict[str, Any]:
+def _decisive(settings: Any, free: frozenset[str]) -> dict[str, Any]:
     """The settings that are not free, by the keys that lead to them."""
     return {
         key: value
         for key, value in _flat(_plain(settings), "")
-        if not any(key == free or key.startswith((f"{free}.", f"{free}[")) for free in FREE)
+        if not any(key == one or key.startswith((f"{one}.", f"{one}[")) for one in free)
     }
 
 
-def _plain(settings: RunSettings) -> dict[str, Any]:
+def _plain(settings: Any) -> dict[str, Any]:
     """As JSON holds them; a date, which TOML has and JSON has not, as text."""
     table: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(settings), default=str))
     return table

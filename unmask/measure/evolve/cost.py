@@ -20,8 +20,9 @@ import torch
 from unmask.errors import UnmaskError
 from unmask.files import whole_file
 from unmask.learn.data import Stream
+from unmask.learn.data.chunk import Chunk
 from unmask.learn.objectives.build import build_objective
-from unmask.learn.objectives.interface import Objective, Piece
+from unmask.learn.objectives.interface import Objective
 from unmask.learn.optim import OptimiserSpec, build_optimiser, clip_gradients
 from unmask.learn.table import read_table
 from unmask.learn.vocabulary import Vocabulary
@@ -158,7 +159,7 @@ def peak_of_steps(out: Path, design: str) -> int | None:
     return peak_extra_bytes(lambda: work(design), torch.device("cpu"))
 
 
-def _batches(plan: Plan, out: Path, count: int) -> tuple[Tokenizer, list[list[Piece]]]:
+def _batches(plan: Plan, out: Path, count: int) -> tuple[Tokenizer, list[list[Chunk]]]:
     """The tokenizer, and the first micro-batches of the text."""
     tokenizer, sets = read_text(plan, out)
     of_step = plan.training.batch_tokens
@@ -166,16 +167,16 @@ def _batches(plan: Plan, out: Path, count: int) -> tuple[Tokenizer, list[list[Pi
     return tokenizer, [list(pieces) for pieces in stream.next(count)]
 
 
-def _stepper(plan: Plan, design: str, tokenizer: Tokenizer) -> Callable[[Sequence[Piece], int], None]:
+def _stepper(plan: Plan, design: str, tokenizer: Tokenizer) -> Callable[[Sequence[Chunk], int], None]:
     """A function that takes one step of a fresh encoder of the design."""
     table = run_table(plan, design, seed=0)
     checkpoint = fresh(fitted(table["model"]["config"], tokenizer), tokenizer.files, name=design)
     encoder = new_encoder(checkpoint, seed=0)
-    objective: Objective[Any] = build_objective(table["objective"], encoder, Vocabulary.of(tokenizer))
+    objective: Objective[Any, Any] = build_objective(table["objective"], encoder, Vocabulary.of(tokenizer))
     spec = read_table(OptimiserSpec, table["optimiser"], "optimiser")
     optimiser = build_optimiser(objective.train(), spec)
 
-    def step(pieces: Sequence[Piece], number: int) -> None:
+    def step(pieces: Sequence[Chunk], number: int) -> None:
         example = objective.prepare(pieces, np.random.default_rng(number), 0.0)
         objective(example, example.counts).loss.backward()
         clip_gradients(objective.parameters(), spec.clip)

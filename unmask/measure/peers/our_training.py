@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from unmask.learn.objectives.interface import Piece
+from unmask.learn.data.chunk import Chunk
 from unmask.learn.objectives.masked import MaskedExample, MaskedLanguageModel
 from unmask.learn.objectives.masking import MaskingSpec
 from unmask.learn.optim import OptimiserSpec, build_optimiser
@@ -53,7 +53,7 @@ class OurRun:
             compile_blocks(encoder)
         spec = OptimiserSpec(learning_rate=LEARNING_RATE, weight_decay=DECAY, betas=BETAS, eps=EPS, clip=CLIP)
         self.optimiser = build_optimiser(self.objective, spec)
-        self.pieces = [Piece(one[1:-1], number) for number, one in enumerate(ids)]
+        self.pieces = [Chunk(one[1:-1], number) for number, one in enumerate(ids)]
         self.sequences, self.precision = sequences, precision
         self.draw = np.random.default_rng(seed)
 

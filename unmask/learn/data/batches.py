@@ -1,0 +1,38 @@
+"""What the training loop asks of whatever gives it micro-batches."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+Item_co = TypeVar("Item_co", covariant=True)
+
+
+class Batches(Protocol[Item_co]):
+    """An endless sequence of micro-batches of items, whose position can be stored and restored.
+
+    An item is whatever the objective prepares: a `Chunk` of running text, a text with its label, a pair.
+    """
+
+    def next(self, count: int, *, rank: int = 0, world: int = 1) -> Sequence[Sequence[Item_co]]:
+        """The next ``count`` micro-batches, of which those numbered rank, rank + world, ... are returned."""
+
+    def state(self) -> dict[str, Any]:
+        """The position, as values that JSON can hold."""
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue at a position that `state` returned.
+
+        Raises:
+            InvalidRequest: the position is one of other data.
+        """
+
+    @property
+    def fill_ratio(self) -> float:
+        """Tokens by the room of the micro-batches so far; 1 where there is no such room."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the micro-batches so far."""
+
+    @property
+    def epochs(self) -> Mapping[str, float]:
+        """How often each source has been read so far, by its name."""

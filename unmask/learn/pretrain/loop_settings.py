@@ -1,0 +1,93 @@
+"""What the training loop itself needs to know of a run, whatever it is trained on and wherever that lies."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from unmask.errors import InvalidRequest
+from unmask.learn.optim import OptimiserSpec, ScheduleSpec
+
+Precision = Literal["float32", "autocast", "bfloat16"]
+
+
+@dataclass(frozen=True)
+class BatchSettings:
+    """How many tokens a step sees."""
+
+    tokens: int
+    """Of a global batch: all micro-batches of all ranks."""
+    micro_tokens: int
+    """Of one micro-batch; memory grows with it."""
+    start_tokens: int | None = None
+    """Batch of the first step, where it grows; None begins with ``tokens``."""
+    ramp_share: float = 0.0
+    """Share of the run's steps over which it grows."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.micro_tokens <= self.tokens:
+            raise InvalidRequest(
+                f"micro_tokens is {self.micro_tokens}; it must be from 1 to tokens, which is {self.tokens}"
+            )
+        if self.start_tokens is not None and not self.micro_tokens <= self.start_tokens <= self.tokens:
+            raise InvalidRequest(
+                f"start_tokens is {self.start_tokens}; it must lie between micro_tokens and tokens"
+            )
+        if not 0 <= self.ramp_share <= 1:
+            raise InvalidRequest(f"ramp_share is {self.ramp_share}; it must lie between 0 and 1")
+
+    def micro_batches(self, step: int, steps: int) -> int:
+        """How many micro-batches make the global batch of this step, counted from 0."""
+        tokens = self.tokens
+        ramp = self.ramp_share * steps
+        if self.start_tokens is not None and step < ramp:
+            tokens = int(self.start_tokens + (self.tokens - self.start_tokens) * step / ramp)
+        return max(1, round(tokens / self.micro_tokens))
+
+
+@dataclass(frozen=True)
+class AveragingSettings:
+    """An exponential moving average of the weights, which is what is exported."""
+
+    decay: float = 0.999
+    """How much of the old average remains at each step."""
+    warm_up: bool = True
+    """Forget the fresh weights, as Adam's moments forget their zeros; see `unmask.learn.optim.Ema`."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.decay < 1:
+            raise InvalidRequest(f"decay is {self.decay}; it must be at least 0 and below 1")
+
+
+@dataclass(frozen=True)
+class FaultSettings:
+    """What happens when a step goes wrong."""
+
+    skip_non_finite: int = 0
+    """Steps of the run that may be skipped because their loss or gradient is not finite: weights, moments and
+    averages stay as they are, and the next step has the next text. One more such step ends the run."""
+
+    def __post_init__(self) -> None:
+        at_least("skip_non_finite", self.skip_non_finite, 0)
+
+
+@dataclass(frozen=True)
+class LoopSettings:
+    """Everything that decides what a step computes, but for the model and the items."""
+
+    steps: int
+    """Steps of the optimiser in all."""
+    batch: BatchSettings
+    optimiser: OptimiserSpec = field(default_factory=OptimiserSpec)
+    """Its clip; the optimiser itself is made before the loop."""
+    schedule: ScheduleSpec = field(default_factory=ScheduleSpec)
+    precision: Precision = "float32"
+    seed: int = 0
+    """Decides masks and dropout."""
+    averaged_evaluation: bool = True
+    """Evaluate with the averaged weights, where the run keeps any."""
+    faults: FaultSettings = field(default_factory=FaultSettings)
+
+
+def at_least(name: str, value: float | None, least: float) -> None:
+    """Refuse a number below ``least`` or not a number at all; None is passed over."""
+    if value is not None and not value >= least:
+        raise InvalidRequest(f"{name} is {value}; it must be at least {least}")

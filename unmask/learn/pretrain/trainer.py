@@ -1,0 +1,180 @@
+"""All steps of a loop, with its evaluations, checkpoints and log, and a way to stop between two of them."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, closing
+from pathlib import Path
+from typing import Any
+
+from unmask.errors import InvalidRequest, NonFiniteResult
+from unmask.learn.pretrain.checkpoint import Snapshot, newest_sound, place_of, prune, save_snapshot
+from unmask.learn.pretrain.distributed import is_sharded
+from unmask.learn.pretrain.events import read_events
+from unmask.learn.pretrain.loop import Loop, Tally
+from unmask.learn.pretrain.memory import memory_named
+from unmask.learn.pretrain.report import Reporter, Watcher
+from unmask.learn.pretrain.settings import CheckpointSettings, EvaluationSettings, LogSettings
+from unmask.learn.pretrain.sharded import placed, save_sharded
+from unmask.learn.pretrain.state import put_back, take
+from unmask.learn.pretrain.stopping import Stopped, heard
+
+
+class Trainer:
+    """Trains a loop to its last step, whatever its objective and its items are.
+
+    Args:
+        loop: before its first step.
+        held_out: micro-batches to evaluate on; there may be none.
+        settings: a dataclass of everything that decides the run, kept in checkpoints for `refuse_changes`.
+        evaluation: when to evaluate.
+        checkpoints: when to write them, and how many stay.
+        log: how often to log.
+        out: the run's folder.
+        write: writes the model of now into a folder of a checkpoint.
+        watcher: is told what happens.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        held_out: Sequence[Sequence[Any]],
+        *,
+        settings: Any,
+        evaluation: EvaluationSettings,
+        checkpoints: CheckpointSettings,
+        log: LogSettings,
+        out: Path,
+        write: Callable[[Path], None],
+        watcher: Watcher,
+    ) -> None:
+        self.loop = loop
+        self.held_out = held_out
+        self.settings = settings
+        self.evaluation, self.wanted, self.log = evaluation, checkpoints, log
+        self.out = out
+        self.write = write
+        self.watcher = watcher
+        self.tally = Tally()
+        self.resumed = False
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of all checkpoints of the run."""
+        return self.out / "checkpoints"
+
+    def restore(self, found: Snapshot) -> None:
+        """Continue after the step of a checkpoint of this run."""
+        self.tally = put_back(placed(found, self.loop), self.loop)
+        self.resumed = True
+        self.watcher.say(f"going on after step {found.step:,} of {self.loop.settings.steps:,}")
+
+    def train(self) -> Mapping[str, float]:
+        """All steps that are left; the figures on held-out items after the last.
+
+        Raises:
+            InvalidRequest: the run has more steps behind it than it should have.
+            NonFiniteResult: the loss or a gradient is not finite.
+            Stopped: SIGINT or SIGTERM came; a checkpoint of the last whole step is written.
+        """
+        loop, steps = self.loop, self.loop.settings.steps
+        if loop.step > steps:
+            raise InvalidRequest(
+                f"the run has done {loop.step} steps and steps is {steps}; give at least as many"
+            )
+        with closing(loop), closing(self._reporter()) as reporter, heard() as wish:
+            if not self.resumed and self.evaluation.at_start:
+                self._evaluate(reporter)
+            last = time.monotonic()
+            self.tally.began = time.perf_counter()
+            while loop.step < steps:
+                self._step(reporter)
+                done = loop.step == steps
+                with self.tally.paused():
+                    every = self.evaluation.every
+                    if done or (every and loop.step % every == 0):
+                        self._evaluate(reporter)
+                    # One process's wish or clock is all processes' wish and clock.
+                    due = self._due(time.monotonic() - last)
+                    asked = loop.ranks.sums({"stop": float(wish.uttered), "due": float(due)})
+                    if done or asked["stop"] or asked["due"]:
+                        self._save(reporter)
+                        last = time.monotonic()
+                if asked["stop"] and not done:
+                    raise Stopped(
+                        f"stopped after step {loop.step:,} of {steps:,}; the same command goes on from there"
+                    )
+        return self._last_figures()
+
+    def _reporter(self) -> Reporter:
+        reporter = Reporter(
+            self.loop, self.out, self.watcher, resumed=self.resumed, tensorboard=self.log.tensorboard
+        )
+        if self.resumed:
+            reporter.checkpoint(place_of(self.loop.step, self.checkpoints))
+        return reporter
+
+    def _step(self, reporter: Reporter) -> None:
+        """One step, and its line of the log where one is due."""
+        loop = self.loop
+        skipped = loop.skipped
+        try:
+            with self._memory_named():
+                norm = loop.one_step(self.tally)
+        except NonFiniteResult as error:
+            raise NonFiniteResult(f"{error}; {self._way_out()}") from None
+        if loop.skipped > skipped:
+            reporter.skipped()
+        if loop.step % self.log.every == 0 or loop.step == loop.settings.steps:
+            reporter.step(self.tally, norm)
+            self.tally = Tally()
+
+    def _evaluate(self, reporter: Reporter) -> None:
+        if self.held_out:
+            with self._memory_named():
+                figures = self.loop.evaluate(self.held_out)
+            reporter.held_out(figures)
+
+    def _memory_named(self) -> AbstractContextManager[None]:
+        return memory_named(self.loop.settings.batch.micro_tokens, self.loop.ranks.device)
+
+    def _due(self, seconds: float) -> bool:
+        """Whether a checkpoint is to be written after this step."""
+        wanted, step = self.wanted, self.loop.step
+        late = wanted.minutes > 0 and seconds > 60 * wanted.minutes
+        return late or step % wanted.every == 0 or step in wanted.milestones
+
+    def _save(self, reporter: Reporter) -> None:
+        def also(folder: Path) -> None:
+            self.write(folder / "model")
+
+        ranks, sharded = self.loop.ranks, is_sharded(self.loop.objective)
+        if not (ranks.first or sharded):
+            return
+        if ranks.first:
+            # What the log says up to here is on the disk before the checkpoint that a run resumes from.
+            reporter.log.sync()
+        snapshot = take(self.loop, self.tally, self.settings)
+        if sharded:
+            place = save_sharded(snapshot, self.checkpoints, ranks, also)
+        else:
+            place = save_snapshot(snapshot, self.checkpoints, also=also)
+        if not ranks.first:
+            return
+        reporter.checkpoint(place)
+        prune(self.checkpoints, self.loop.step, self.wanted.keep, self.wanted.milestones)
+
+    def _last_figures(self) -> Mapping[str, float]:
+        """On held-out items after the last step, as the log has them."""
+        found: dict[str, float] = {}
+        for event in read_events(self.out / "log.jsonl"):
+            if event.get("event") == "held_out" and event.get("step") == self.loop.step:
+                found = {name: value for name, value in event.items() if "/" in name}
+        return found
+
+    def _way_out(self) -> str:
+        sound = newest_sound(self.checkpoints, self.loop.step)
+        newest = "there is no good checkpoint yet" if sound is None else f"the newest good one is {sound}"
+        return (
+            f"{newest}; let the run skip such steps with faults.skip_non_finite, or begin anew in another "
+            "folder with a lower learning rate, a longer warm-up or optimiser.clip"
+        )
