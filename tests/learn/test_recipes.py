@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import unmask
-from tests.learn.runs import changed, to_toml, write_texts
+from tests.learn.runs import BLOCKS, changed, to_toml, write_texts
 from unmask.learn.optim import factor
 from unmask.learn.pretrain import pretrain, read_run
 from unmask.learn.pretrain.settings import RunSettings
@@ -194,7 +194,7 @@ def shrunk(name: str, place: Path) -> Path:
         model["config"] = {key: SIZES.get(key, value) for key, value in model["config"].items()}
     for which, text in (("sources", "first"), ("held_out", "held")):
         table["data"][which] = [
-            {**source, "files": [str(place / f"{text}.txt")]} for source in table["data"][which]
+            {**source, **BLOCKS, "files": [str(place / f"{text}.txt")]} for source in table["data"][which]
         ]
     batch = {"tokens": 512, "micro_tokens": 256}
     if "start_tokens" in table["batch"]:

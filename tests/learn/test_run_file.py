@@ -9,6 +9,7 @@ from safetensors.torch import load_file, save_file
 
 import unmask
 from tests.learn.runs import (
+    BLOCKS,
     EVERYTHING,
     RUN,
     Heard,
@@ -81,7 +82,7 @@ def test_a_key_that_another_one_overrules_is_refused(place):
         pretrain(write_run(place, model=model, tokenizer=None))
 
 
-SHORT = {"sources": [{"name": "first", "files": ["first.txt"], "max_tokens": 15}], "held_out": []}
+SHORT = {"sources": [{"name": "first", **BLOCKS, "files": ["first.txt"], "max_tokens": 15}], "held_out": []}
 
 
 def test_starting_from_a_model_with_other_heads_says_what_is_fresh(place, tiny_folder):
@@ -180,7 +181,7 @@ def test_weights_are_back_after_the_export(place, monkeypatch):
         ({"data": {"sources": [{"name": "a", "files": ["no.txt"]}]}}, ["no.txt", "no such file"]),
         (
             {"data": {"sources": [{"name": "a", "files": ["first.txt"]}]}},
-            ["source a has a piece", "max_tokens"],
+            ["source a has a chunk", "max_tokens"],
         ),
         ({"tokenizer": {"train": "bpe"}}, ["tokenizer needs either folder or train"]),
         ({"tokenizer": {"folder": None}}, ["tokenizer needs either folder or train"]),

@@ -25,7 +25,7 @@ from unmask.learn.pretrain.report import Silent, Watcher, plan
 from unmask.learn.pretrain.run_text import RunText, read_text
 from unmask.learn.pretrain.settings import RunSettings, read_run, run_of_table
 from unmask.learn.pretrain.sharded import newest_for_all
-from unmask.learn.pretrain.start import choose_device, run_encoder, run_objective, run_tokenizer
+from unmask.learn.pretrain.start import choose_device, longest, run_encoder, run_objective, run_tokenizer
 from unmask.learn.pretrain.state import refuse_changes
 from unmask.learn.pretrain.trainer import Trainer
 from unmask.learn.vocabulary import Vocabulary
@@ -121,8 +121,15 @@ class Run:
         optimiser = build_optimiser(objective, settings.optimiser)
         average = settings.averaging
         averages = Ema(objective, decay=average.decay, warm_up=average.warm_up) if average else None
-        limit = self.checkpoint.spec.max_tokens
-        text = read_text(settings, base, tokenizer, ranks, extra_tokens=objective.extra_tokens, limit=limit)
+        text = read_text(
+            settings,
+            base,
+            tokenizer,
+            ranks,
+            extra_tokens=objective.extra_tokens,
+            limit=longest(self.checkpoint.spec),
+            watcher=watcher,
+        )
         # Examples are made ahead where the device computes beside the host.
         ahead = ranks.device.type != "cpu"
         self.loop = Loop(

@@ -14,6 +14,7 @@ from unmask.learn.objectives.build import trained_heads
 from unmask.learn.pretrain.settings import Device, RunSettings
 from unmask.model.encoder import Encoder
 from unmask.model.families import published_config
+from unmask.model.spec import EncoderSpec
 from unmask.model.spec.config import WITHOUT_EFFECT
 from unmask.model.weights import Checkpoint, Source, find, read_checkpoint
 from unmask.model.weights.build import build
@@ -121,6 +122,17 @@ def run_encoder(
     if begun is not None and weights:
         take_over(encoder, build(begun), str(begun.source.folder), say)
     return checkpoint, encoder
+
+
+def longest(spec: EncoderSpec) -> int | None:
+    """The longest text that an encoder should be trained on; None where its config sets no limit.
+
+    Also where longer ones could be read: what is saved says that it was trained on no longer ones.
+    """
+    positions = spec.embedding.positions
+    rows = None if positions is None else positions.rows - positions.offset
+    limits = [spec.max_tokens, spec.trained_tokens, rows]
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _with_heads(settings: RunSettings, config: Mapping[str, Any]) -> dict[str, Any]:
