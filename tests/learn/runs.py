@@ -14,6 +14,9 @@ from unmask.learn.data.train_tokenizer import train_tokenizer
 SENTENCE = "the river bank was muddy and a boat went down with many small stones that nobody saw in winter"
 WORDS = SENTENCE.split()
 
+BLOCKS = {"format": "paragraphs"}
+"""Documents of a text file are what blank lines separate."""
+
 RUN = {
     "name": "tiny",
     "steps": 12,
@@ -33,10 +36,22 @@ RUN = {
     "tokenizer": {"folder": "tokenizer"},
     "data": {
         "sources": [
-            {"name": "first", "files": ["first.txt"], "max_tokens": 30, "weight": 2.0},
-            {"name": "second", "files": ["second.txt"], "max_tokens": 20, "split_by": "sentence"},
+            {
+                "name": "first",
+                "files": ["first.txt"],
+                "format": "paragraphs",
+                "max_tokens": 30,
+                "weight": 2.0,
+            },
+            {
+                "name": "second",
+                "files": ["second.txt"],
+                "format": "paragraphs",
+                "max_tokens": 20,
+                "split_by": "sentence",
+            },
         ],
-        "held_out": [{"name": "held", "files": ["held.txt"], "max_tokens": 30}],
+        "held_out": [{"name": "held", **BLOCKS, "files": ["held.txt"], "max_tokens": 30}],
     },
     "objective": {"kind": "masked"},
     "batch": {"tokens": 512, "micro_tokens": 256, "start_tokens": 256, "ramp_share": 0.5},
@@ -152,10 +167,13 @@ class Heard:
     """A watcher that remembers."""
 
     def __init__(self):
-        self.sentences, self.figures = [], []
+        self.sentences, self.figures, self.tokenized = [], [], []
 
     def say(self, sentence):
         self.sentences.append(sentence)
+
+    def tokenizing(self, source, documents, tokens):
+        self.tokenized.append((source, documents, tokens))
 
     def step(self, figures):
         self.figures.append(dict(figures))

@@ -75,11 +75,16 @@ def spec_of(*files, **changes):
     return SourceSpec("source", files, **changes)
 
 
+CSV_TEXTS = ('a, "" and', "two\nlines", "")
+
+
 @pytest.mark.parametrize("ending", ["", ".xz", ".gz"])
-@pytest.mark.parametrize("form", ["text", "lines", "jsonl"])
+@pytest.mark.parametrize("form", ["text", "paragraphs", "lines", "jsonl", "csv"])
 def test_every_text_format(form, ending, tmp_path):
     if form == "jsonl":
         name, content = "a.jsonl", "".join(json.dumps({"body": text}) + "\n" for text in TEXTS)
+    elif form == "csv":
+        name, content = "a.csv", "number,body\r\n" + "".join(f'1,"{text}"\r\n' for text in CSV_TEXTS)
     elif form == "lines":
         name, content = "a.txt", "\r\n".join(["one", TEXTS[1], "three"]) + "\n"
     else:
@@ -87,12 +92,14 @@ def test_every_text_format(form, ending, tmp_path):
     data = ("\ufeff" + content).encode()
     compress = {"": bytes, ".xz": lzma.compress, ".gz": gzip.compress}[ending]
     (tmp_path / (name + ending)).write_bytes(compress(data))
-    explicit = {"format": "lines"} if form == "lines" else {}
+    explicit = {"format": form} if form in ("lines", "paragraphs") else {}
     found = list(documents(spec_of("*.*", field="body", **explicit), tmp_path))
     wanted = {
         "jsonl": list(TEXTS),
         "lines": ["one", TEXTS[1], "three"],
-        "text": [f"{TEXTS[0]}\nmore", TEXTS[1]],
+        "paragraphs": [f"{TEXTS[0]}\nmore", TEXTS[1]],
+        "text": [f"\n\n{TEXTS[0]}\nmore\n \n\n{TEXTS[1]}"],
+        "csv": [text.replace('""', '"') for text in CSV_TEXTS],
     }
     assert found == wanted[form]
 
@@ -106,7 +113,8 @@ def test_parquet(tmp_path):
     kept = documents(spec_of("a.parquet", where={"split": "a"}), tmp_path)
     assert list(kept) == [TEXTS[0], TEXTS[2]] * 700
     with pytest.raises(
-        InvalidText, match=r"row 1 of .*a\.parquet has no field 'body'; it has 'text', 'split'"
+        InvalidText,
+        match=r"row 1 of .*a\.parquet has no field 'body'; set field to .*: 'text', 'split'",
     ):
         list(documents(spec_of("a.parquet", field="body"), tmp_path))
     (tmp_path / "b.parquet").write_bytes((tmp_path / "a.parquet").read_bytes()[:-9])
@@ -138,7 +146,9 @@ def test_a_saved_data_set(tmp_path):
     )
     assert list(documents(spec_of("all/train"), tmp_path)) == [*TEXTS, "z"]
     assert list(documents(spec_of("all/train", where={"kept": [0]}), tmp_path)) == [TEXTS[1]]
-    with pytest.raises(InvalidRequest, match=r"all is no data set .*; name one of those below it \(train\)"):
+    with pytest.raises(
+        InvalidRequest, match=r"all is a folder and no data set .*; name one of those .* \(train\)"
+    ):
         list(documents(spec_of("all"), tmp_path))
     first = tmp_path / "all/train/data-00000-of-00002.arrow"
     first.write_bytes(first.read_bytes()[:-200])
@@ -149,7 +159,7 @@ def test_a_saved_data_set(tmp_path):
 def test_records_from_python():
     rows = [(f"record {i}", {"text": text}) for i, text in enumerate(TEXTS)]
     assert list(texts(rows)) == list(TEXTS)
-    with pytest.raises(InvalidText, match="record 0 has no field 'split'; it has 'text'"):
+    with pytest.raises(InvalidText, match=r"record 0 has no field 'split'; set where to .*: 'text'"):
         list(texts(rows, where={"split": "train"}))
 
 
@@ -166,7 +176,16 @@ BAD_FILES = {
     "not UTF-8": ("a.txt", b"fine\n\xff\n", r"line 2 of .*a\.txt is not UTF-8: byte 0xff at byte 1"),
     "not JSON": ("a.jsonl", b'{"text": "x"}\n{"text\n', r"line 2 of .*a\.jsonl is not JSON"),
     "no object": ("a.jsonl", b"[1]\n", r"line 1 of .*a\.jsonl is no JSON object"),
-    "no field": ("a.jsonl", b'\n{"body": "x"}\n', r"line 2 of .*a\.jsonl has no field 'text'; it has 'body'"),
+    "no field": (
+        "a.jsonl",
+        b'\n{"body": "x"}\n',
+        r"line 2 of .* has no field 'text'; set field to .*'body'",
+    ),
+    "null": ("a.jsonl", b'{"text": null}\n', r"line 1 of .*a\.jsonl has null under 'text'; set skip_null"),
+    "a JSON array": ("a.json", b'[{"text": "x"}]\n', r"is no JSON object; give one object a line"),
+    "uneven csv": ("a.csv", b"text\na, b\n", r"row 2 of .*a\.csv has 2 values and the first row names 1"),
+    "open csv": ("a.csv", b'text\n"a\n', r"cannot read .*a\.csv after row 1"),
+    "csv field": ("a.csv", b"body\na\n", r"row 2 of .*a\.csv has no field 'text'; set field to .*'body'"),
     "no text": ("a.jsonl", b'{"text": 3}\n', r"line 1 of .*a\.jsonl has a value of type int under 'text'"),
     "a surrogate": ("a.jsonl", b'{"text": "\\ud800"}\n', r"line 1 of .* holds a lone surrogate U\+D800"),
     "cut xz": ("a.txt.xz", lzma.compress(b"text\n" * 99)[:-30], r"cannot read .*a\.txt\.xz after line"),
@@ -196,7 +215,7 @@ def test_a_file_that_is_not_there(name, tmp_path):
         ({"name": "a/b"}, "is called 'a/b'"),
         ({"name": ""}, "is called ''"),
         ({"files": ()}, "has no files"),
-        ({"format": "csv"}, "format of source a is 'csv'; it can be text, lines"),
+        ({"format": "tsv"}, "format of source a is 'tsv'; it can be text, paragraphs, lines"),
         ({"split_by": "word"}, "split_by of source a is 'word'"),
         ({"min_tokens": 0}, "min_tokens 0"),
         ({"min_tokens": 9, "max_tokens": 8}, "min_tokens 9 and max_tokens 8"),
@@ -230,7 +249,7 @@ def test_sentences():
 
 def test_units():
     text = "One. Two.\n\n  \nThree.  "
-    assert units(text, "document") == [(text, True)]
+    assert units(text, "document") == [(text, False)]
     assert units(text, "paragraph") == [("One. Two.", True), ("Three.", True)]
     assert units(text, "sentence") == [("One.", True), (" Two.", False), ("Three.", True)]
     assert units(" \n ", "document") == units("", "paragraph") == units("\n", "sentence") == []
@@ -396,8 +415,67 @@ def test_a_full_disk(tmp_path):
 
 def test_no_token_at_all(tmp_path):
     (tmp_path / "a.txt").write_text(" \n\n")
-    with pytest.raises(InvalidRequest, match="source source gave 0 documents and not one piece"):
+    with pytest.raises(InvalidRequest, match="source source gave 1 documents and not one piece"):
         prepare([spec_of("a.txt")], TOKENIZER, tmp_path / "out", tmp_path)
+
+
+def test_a_folder_of_texts_is_answered_with_a_glob(tmp_path):
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts/a.txt").write_text("a")
+    with pytest.raises(InvalidRequest, match=r"texts is a folder .*; name its files, such as texts/\*\.txt"):
+        list(documents(spec_of("texts"), tmp_path))
+
+
+def test_null_texts_are_skipped_where_wanted_and_counted(tmp_path):
+    rows = [{"text": "a river"}, {"text": None}, {"text": "a bank"}, {"text": None}]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (made,) = prepare([spec_of("a.jsonl", skip_null=True)], TOKENIZER, tmp_path / "out", tmp_path)
+    assert made.document_count == 2
+    assert made.null_texts == 2
+
+
+def test_a_file_of_text_is_one_document(tmp_path):
+    """However many blank lines it has; its pieces are as long as they may be."""
+    (tmp_path / "a.txt").write_text("\n\n".join(["the river bank was muddy"] * 30))
+    whole, blocks = prepare(
+        [
+            SourceSpec("a", ("a.txt",), max_tokens=50),
+            SourceSpec("b", ("a.txt",), format="paragraphs", max_tokens=50),
+        ],
+        TOKENIZER,
+        tmp_path / "out",
+        tmp_path,
+    )
+    assert (whole.document_count, blocks.document_count) == (1, 30)
+    assert whole.lengths.tolist() == [50, 50, 50]
+    assert blocks.lengths.tolist() == [5] * 30
+    assert whole.token_count == blocks.token_count
+
+
+def test_a_long_document_is_tokenised_in_parts(tmp_path, monkeypatch):
+    text = "\n".join(["the river bank was muddy"] * 40)
+    (tmp_path / "a.txt").write_text(text)
+    (once,) = prepare([spec_of("a.txt", max_tokens=999)], TOKENIZER, tmp_path / "once", tmp_path)
+    monkeypatch.setattr("unmask.learn.data.cutting.MOST_CHARACTERS", 100)
+    assert "".join(part for part, _ in units(text, "document")) == text
+    assert len(units(text, "document")) > 5
+    (often,) = prepare([spec_of("a.txt", max_tokens=999)], TOKENIZER, tmp_path / "often", tmp_path)
+    assert np.concatenate(often.read(np.arange(often.count))).tolist() == once.ids(0).tolist()
+
+
+def test_shards_of_a_changed_file_are_removed_and_others_stay(tmp_path):
+    cache = tmp_path / "out"
+    write_books(tmp_path / "a.jsonl", 20)
+    specs = [SourceSpec("a", ("a.jsonl",)), SourceSpec("a", ("a.jsonl",), max_tokens=9)]
+    (before,), (other,) = (prepare([spec], TOKENIZER, cache, tmp_path) for spec in specs)
+    (tmp_path / "elsewhere").mkdir()
+    write_books(tmp_path / "elsewhere/a.jsonl", 20, seed=4)
+    (theirs,) = prepare([specs[0]], TOKENIZER, cache, tmp_path / "elsewhere")
+    write_books(tmp_path / "a.jsonl", 20, seed=5)
+    (after,) = prepare([specs[0]], TOKENIZER, cache, tmp_path)
+    found = {path for path in cache.iterdir() if path.is_dir()}
+    assert found == {other.folder, theirs.folder, after.folder}
+    assert before.folder not in found
 
 
 def test_a_source_is_made_once(tmp_path):

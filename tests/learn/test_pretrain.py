@@ -25,6 +25,7 @@ from tests.learn.runs import (
     same_run,
     same_tensors,
     write_run,
+    write_texts,
 )
 from tests.support.command import assert_one_sentence, run_here
 from unmask.errors import InvalidRequest, NonFiniteResult, OutputError
@@ -85,12 +86,18 @@ def test_expected_epochs_are_those_that_come(place, monkeypatch):
     monkeypatch.setattr(MaskedLanguageModel, "prepare", counting)
     path = write_run(place, steps=80, data={"held_out": []}, checkpoints={"every": 80})
     result = pretrain(path, watcher=heard)
-    for name, tokens, share in zip(("first", "second"), given, (67, 33), strict=True):
+    for sentence, name, tokens, share in zip(
+        heard.sentences[1:3], ("first", "second"), given, (67, 33), strict=True
+    ):
         (manifest,) = (place / "data").glob(f"{name}-*/manifest.json")
-        of_it = json.loads(manifest.read_text())["counts"]["tokens"]
-        told = re.search(
-            rf"{name} ([\d,]+) tokens \((\d+)% of the batch, ([\d.]+) epochs", heard.sentences[1]
+        counts = json.loads(manifest.read_text())["counts"]
+        lengths = np.load(manifest.parent / "lengths.npy")
+        of_it = counts["tokens"]
+        assert sentence.startswith(
+            f"source {name}: {counts['documents']} documents in {len(lengths)} chunks of "
+            f"{np.median(lengths):.0f} tokens (median) to {lengths.max()}, "
         )
+        told = re.search(r"([\d,]+) in all; (\d+)% of the batch, ([\d.]+) epochs", sentence)
         assert told is not None
         assert int(told[1].replace(",", "")) == of_it
         assert int(told[2]) == share
@@ -393,3 +400,14 @@ def test_a_tally_that_counted_nothing_for_a_term_leaves_it_out():
     tally = Tally()
     tally.add({"masked/loss": 3.0, "other/loss": 0.0}, {"masked": 2.0, "other": 0.0, "tokens": 5.0})
     assert tally.means() == {"masked/loss": 1.5}
+
+
+def test_tokenizing_is_told_and_a_finished_cache_is_not_made_again(tmp_path, quick_peak):
+    write_texts(tmp_path)
+    heard = Heard()
+    pretrain(write_run(tmp_path, steps=1, evaluation={"every": 0}), watcher=heard)
+    assert [name for name, *_ in heard.tokenized] == ["first", "second", "held"]
+    assert all(documents > 30 and tokens > 300 for _, documents, tokens in heard.tokenized)
+    heard.tokenized.clear()
+    pretrain(write_run(tmp_path, steps=2, out="other", evaluation={"every": 0}), watcher=heard)
+    assert not heard.tokenized

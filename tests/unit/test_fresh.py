@@ -189,7 +189,8 @@ def test_a_config_that_cannot_be_trained_is_refused(config, error, says):
 def test_what_cannot_be_written_is_refused_before_training(monkeypatch):
     bert = family_of(BERT)
     forgetful = replace(bert, write=lambda spec: {**bert.write(spec), "intermediate_size": 16})
-    monkeypatch.setattr("unmask.model.weights.fresh.family_of", lambda _: forgetful)
+    for module in ("fresh", "writable"):
+        monkeypatch.setattr(f"unmask.model.weights.{module}.family_of", lambda _: forgetful)
     with pytest.raises(InvalidRequest, match="reads back as the same"):
         fresh(BERT, FILES)
 

@@ -29,12 +29,17 @@ class Teller:
         """A line of its own."""
         self._print(sentence, end="\n")
 
+    def tokenizing(self, source: str, documents: int, tokens: int) -> None:
+        """How far the text of a source is, as seldom as `step`."""
+        if self._wait():
+            return
+        counted = f"{documents:,} document" + ("" if documents == 1 else "s")
+        self._print(f"tokenizing {source}: {counted}, {tokens:,} tokens", end="" if self._live else "\n")
+
     def step(self, figures: Mapping[str, float]) -> None:
         """Where the run is; elsewhere than on a terminal at most every ten seconds."""
-        now, last = time.monotonic(), figures["step"] == figures["steps"]
-        if not self._live and now - self._last < SECONDS_BETWEEN_LINES and not last:
+        if self._wait(last=figures["step"] == figures["steps"]):
             return
-        self._last = now
         terms = ", ".join(f"{name} {value:.3f}" for name, value in figures.items() if "/" in name)
         line = (
             f"step {figures['step']:,.0f} of {figures['steps']:,.0f}: {terms}, "
@@ -48,6 +53,14 @@ class Teller:
         if self._open:
             print(file=sys.stderr, flush=True)
             self._open = False
+
+    def _wait(self, *, last: bool = False) -> bool:
+        """Whether a line of progress is too soon after the one before it."""
+        now = time.monotonic()
+        if not self._live and now - self._last < SECONDS_BETWEEN_LINES and not last:
+            return True
+        self._last = now
+        return False
 
     def _print(self, line: str, end: str) -> None:
         print(f"\r\x1b[K{line}" if self._live else line, end=end, file=sys.stderr, flush=True)

@@ -25,6 +25,9 @@ ABBREVIATIONS = frozenset(
     )
 )
 
+MOST_CHARACTERS = 2**20
+"""Of a document that are tokenised in one go."""
+
 _SENTENCE_END = re.compile(rf"[{re.escape(SENTENCE_ENDS)}]+[{re.escape(CLOSERS)}]*(?=\s)")
 
 
@@ -34,7 +37,7 @@ def units(text: str, pieces: Pieces) -> list[tuple[str, bool]]:
     A sentence that begins no paragraph keeps a space before it.
     """
     if pieces == "document":
-        return [(text, True)] if text.strip() else []
+        return [(part, False) for part in parts(text, MOST_CHARACTERS)] if text.strip() else []
     paragraphs = [line.strip() for line in text.splitlines() if line.strip()]
     if pieces == "paragraph":
         return [(paragraph, True) for paragraph in paragraphs]
@@ -43,6 +46,22 @@ def units(text: str, pieces: Pieces) -> list[tuple[str, bool]]:
         for paragraph in paragraphs
         for number, sentence in enumerate(sentences(paragraph))
     ]
+
+
+def parts(text: str, most: int) -> Iterator[str]:
+    """A text cut before lines into parts of about ``most`` characters; a line stays whole, however long.
+
+    So a book of any size is never tokenised at once.
+    """
+    start = 0
+    while len(text) - start > most:
+        stop = text.find("\n", start + most)
+        if stop < 0:
+            break
+        yield text[start : stop + 1]
+        start = stop + 1
+    if start < len(text):
+        yield text[start:]
 
 
 def sentences(paragraph: str) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 from unmask.errors import InvalidRequest
 from unmask.files import unwritable
 from unmask.learn.data.shards import MANIFEST, VERSION, ShardSet, fingerprint_of
-from unmask.learn.data.sources import SourceSpec, documents, input_files
+from unmask.learn.data.sources import SourceSpec, documents, format_of, input_files
 from unmask.learn.data.writing import write_shards
 from unmask.text import Tokenizer
 
@@ -33,7 +33,8 @@ def prepare(
 
     A source lies in ``folder/NAME-FINGERPRINT``, where the fingerprint is of its settings, the tokenizer
     and the contents of its files, so that nothing stale is ever read. What an interrupted process left is
-    removed and made anew. A second process waits for the first.
+    removed and made anew, and so are shards of the same files as they were before they were changed. A second
+    process waits for the first.
 
     Args:
         sources: with different names.
@@ -63,7 +64,10 @@ def _prepared(
     *,
     verify: bool,
 ) -> ShardSet:
-    inputs = [_identity(path) for path in input_files(spec, base)]
+    paths = input_files(spec, base)
+    for path in paths:
+        format_of(path, spec)  # known before any of them is read
+    inputs = [_identity(path) for path in paths]
     made_of = {
         "version": VERSION,
         "source": spec.settings(),
@@ -77,15 +81,36 @@ def _prepared(
             if not (target / MANIFEST).exists():
                 for left in folder.glob(f".{target.name}.*.partial"):
                     shutil.rmtree(left)
+                skipped = {"null_texts": 0}  # counted while documents are read, before notes are written
+                notes = {
+                    "fingerprint": fingerprint,
+                    "inputs": inputs,
+                    "paths": [str(path.resolve()) for path in paths],
+                    "skipped": skipped,
+                }
                 write_shards(
-                    documents(spec, base),
+                    documents(spec, base, skipped=skipped),
                     tokenizer,
                     spec,
                     target,
                     None if progress is None else lambda done, tokens: progress(spec, done, tokens),
-                    notes={"fingerprint": fingerprint, "inputs": inputs},
+                    notes=notes,
                 )
+                _remove_stale(target)
     return ShardSet.open(target, verify=verify)
+
+
+def _remove_stale(target: Path) -> None:
+    """Remove shards that differ from those in ``target`` in nothing but the contents of their files."""
+    made = json.loads((target / MANIFEST).read_bytes())
+    for folder in target.parent.glob(f"{made['source']['name']}-*"):
+        try:
+            other = json.loads((folder / MANIFEST).read_bytes())
+        except (OSError, ValueError):
+            continue  # none that is finished
+        same = all(other.get(key) == made[key] for key in ("version", "source", "tokenizer", "paths"))
+        if same and other.get("fingerprint") != made["fingerprint"]:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

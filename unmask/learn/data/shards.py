@@ -17,7 +17,8 @@ from unmask.learn.data.cutting import NOTHING
 from unmask.text import Tokenizer
 
 MANIFEST = "manifest.json"
-VERSION = 1
+VERSION = 2
+"""Of the format, and of the rules by which text becomes pieces; shards of other versions are made anew."""
 
 
 def fingerprint_of(tokenizer: Tokenizer) -> str:
@@ -96,6 +97,11 @@ class ShardSet:
     def document_count(self) -> int:
         """Documents that were read; one may have given no piece."""
         return int(self.manifest["counts"]["documents"])
+
+    @property
+    def null_texts(self) -> int:
+        """Records that were left out because their text is null."""
+        return int(self.manifest.get("skipped", {}).get("null_texts", 0))
 
     @property
     def vocabulary_size(self) -> int:

@@ -2,20 +2,26 @@
 
 import dataclasses
 import glob
-import gzip
-import importlib
-import json
-import lzma
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, get_args
+from typing import Any, Literal, get_args
 
 from unmask.errors import InvalidRequest, InvalidText
+from unmask.learn.data.records import (
+    Record,
+    blocks,
+    csv_rows,
+    dataset_rows,
+    json_rows,
+    lines,
+    parquet_rows,
+)
 from unmask.optional import require
 
-Format = Literal["text", "lines", "jsonl", "parquet", "datasets"]
-"""``text``: documents are blocks of lines with a blank line between them; ``lines``: one a line; ``jsonl``:
-one JSON object a line; ``parquet``: one a row; ``datasets``: a folder that ``Dataset.save_to_disk`` wrote."""
+Format = Literal["text", "paragraphs", "lines", "jsonl", "csv", "parquet", "datasets"]
+"""What one document is. ``text``: a file; ``paragraphs``: a block of lines, with a blank line before the next
+one; ``lines``: a line; ``jsonl``: a line that is a JSON object; ``csv``: a row below the row of names;
+``parquet``: a row; ``datasets``: a row of a folder that ``Dataset.save_to_disk`` wrote."""
 
 Pieces = Literal["document", "paragraph", "sentence"]
 """What a document is cut into, before what is too long is cut further."""
@@ -25,6 +31,8 @@ FORMAT_OF: Mapping[str, Format] = {
     ".txt": "text",
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".csv": "csv",
     ".parquet": "parquet",
 }
 
@@ -42,9 +50,13 @@ class SourceSpec:
     """Paths or globs, relative to the folder that whoever reads them names. A glob is read in the order of
     the names."""
     format: Format | None = None
-    """None: by each file's ending, before ``.xz`` or ``.gz``."""
+    """What one document is: a file (``text``), a block of lines between blank lines (``paragraphs``), a line
+    (``lines``), or a record of the other formats. None: by each file's ending, before ``.xz`` or ``.gz``:
+    ``text`` for .txt, ``jsonl`` for .jsonl, .ndjson and .json, and so on; a folder is a saved data set."""
     field: str = "text"
     """Where a record of a structured format holds the text."""
+    skip_null: bool = False
+    """Leave out records whose text is null; how many is said. Otherwise such a record is refused."""
     where: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Keep only records whose field has this value, or one of a list of values."""
     split_by: Pieces = "document"
@@ -107,12 +119,15 @@ def input_files(spec: SourceSpec, base: Path) -> list[Path]:
     return found
 
 
-def documents(spec: SourceSpec, base: Path = Path()) -> Iterator[str]:
-    """The documents of a source one after another, blank ones included; never a whole file at once.
+def documents(
+    spec: SourceSpec, base: Path = Path(), *, skipped: dict[str, int] | None = None
+) -> Iterator[str]:
+    """The documents of a source one after another, blank ones included.
 
     Args:
         spec: which files, in which format, and which records of them.
         base: the folder that its paths are relative to.
+        skipped: counts in ``null_texts`` the records that ``spec.skip_null`` leaves out.
 
     Raises:
         InvalidRequest: a file is not there, or nothing says what format it has.
@@ -120,22 +135,40 @@ def documents(spec: SourceSpec, base: Path = Path()) -> Iterator[str]:
         MissingExtra: a format that needs packages which are not installed.
     """
     for path in input_files(spec, base):
-        form = spec.format or _format_of(path, spec)
+        form = format_of(path, spec)
         if form == "text":
-            yield from _blocks(_lines(path))
+            yield "\n".join(text for _, text in lines(path))
+        elif form == "paragraphs":
+            yield from blocks(lines(path))
         elif form == "lines":
-            yield from (text for _, text in _lines(path))
-        elif form == "jsonl":
-            yield from texts(_json_rows(path), spec.field, spec.where)
+            yield from (text for _, text in lines(path))
         else:
-            require("train")
-            rows = _parquet_rows(path) if form == "parquet" else _dataset_rows(path)
+            if form in ("parquet", "datasets"):
+                require("train")
+            rows = RECORDS[form](path)
+            if spec.skip_null:
+                rows = _with_text(rows, spec.field, {} if skipped is None else skipped)
             yield from texts(rows, spec.field, spec.where)
 
 
-def texts(
-    rows: Iterable[tuple[str, Mapping[str, Any]]], key: str = "text", where: Mapping[str, Any] | None = None
-) -> Iterator[str]:
+RECORDS: Mapping[Format, Callable[[Path], Iterator[Record]]] = {
+    "jsonl": json_rows,
+    "csv": csv_rows,
+    "parquet": parquet_rows,
+    "datasets": dataset_rows,
+}
+
+
+def _with_text(rows: Iterable[Record], key: str, skipped: dict[str, int]) -> Iterator[Record]:
+    """The records whose text is not null; the others are counted."""
+    for name, row in rows:
+        if key in row and row[key] is None:
+            skipped["null_texts"] = skipped.get("null_texts", 0) + 1
+        else:
+            yield name, row
+
+
+def texts(rows: Iterable[Record], key: str = "text", where: Mapping[str, Any] | None = None) -> Iterator[str]:
     """The texts of records, of which those are kept whose fields have the values in ``where``.
 
     Args:
@@ -152,14 +185,18 @@ def texts(
     for name, row in rows:
         missing = [field for field in (key, *conditions) if field not in row]
         if missing:
+            option = "field" if missing[0] == key else "where"
             raise InvalidText(
-                f"{name} has no field {missing[0]!r}; it has {', '.join(map(repr, row)) or 'none'}"
+                f"{name} has no field {missing[0]!r}; set {option} to one that it has: "
+                f"{', '.join(map(repr, row)) or 'none'}"
             )
         if all(row[field] in values for field, values in conditions.items()):
             yield _checked(row[key], key, name)
 
 
 def _checked(text: object, key: str, name: str) -> str:
+    if text is None:
+        raise InvalidText(f"{name} has null under {key!r}; set skip_null to leave such records out")
     if not isinstance(text, str):
         raise InvalidText(f"{name} has a value of type {type(text).__name__} under {key!r}, and no text")
     try:
@@ -172,7 +209,14 @@ def _checked(text: object, key: str, name: str) -> str:
     return text
 
 
-def _format_of(path: Path, spec: SourceSpec) -> Format:
+def format_of(path: Path, spec: SourceSpec) -> Format:
+    """The format in which a file of a source is read.
+
+    Raises:
+        InvalidRequest: the source does not say it, and neither does the file's ending.
+    """
+    if spec.format is not None:
+        return spec.format
     if path.is_dir():
         return "datasets"
     suffixes = [suffix for suffix in path.suffixes if suffix not in COMPRESSED]
@@ -180,99 +224,6 @@ def _format_of(path: Path, spec: SourceSpec) -> Format:
     if found is None:
         raise InvalidRequest(
             f"{path} of source {spec.name} ends in none of {', '.join(FORMAT_OF)}, with or without "
-            f"{' or '.join(COMPRESSED)} behind; say what format it has"
+            f"{' or '.join(COMPRESSED)} behind; say with format what it is"
         )
     return found
-
-
-def _open(path: Path) -> BinaryIO | lzma.LZMAFile | gzip.GzipFile:
-    if path.suffix == ".xz":
-        return lzma.LZMAFile(path)
-    if path.suffix == ".gz":
-        return gzip.GzipFile(path)
-    return path.open("rb")
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Number, from 1, and text of each line without its end."""
-    number = 0
-    try:
-        with _open(path) as stream:
-            for number, raw in enumerate(stream, start=1):
-                try:
-                    text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
-                except UnicodeDecodeError as error:
-                    raise InvalidText(
-                        f"line {number} of {path} is not UTF-8: byte 0x{raw[error.start]:02x} at byte "
-                        f"{error.start + 1}; convert the file to UTF-8 first"
-                    ) from None
-                yield number, text.removesuffix("\n").removesuffix("\r")
-    except (OSError, EOFError, lzma.LZMAError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InvalidText(f"cannot read {path} after line {number}: {reason}") from None
-
-
-def _blocks(lines: Iterable[tuple[int, str]]) -> Iterator[str]:
-    block: list[str] = []
-    for _, line in lines:
-        if line.strip():
-            block.append(line)
-        elif block:
-            yield "\n".join(block)
-            block = []
-    if block:
-        yield "\n".join(block)
-
-
-def _json_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for number, line in _lines(path):
-        if not line.strip():
-            continue
-        name = f"line {number} of {path}"
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise InvalidText(f"{name} is not JSON: {error}") from None
-        if not isinstance(row, dict):
-            raise InvalidText(f"{name} is no JSON object")
-        yield name, row
-
-
-def _arrow() -> Any:
-    """The package, which has no types and need not be there."""
-    return importlib.import_module("pyarrow")
-
-
-def _parquet_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    arrow, parquet = _arrow(), importlib.import_module("pyarrow.parquet")
-    number = 0
-    try:
-        with parquet.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=1024):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield f"row {number} of {path}", row
-    except (OSError, arrow.ArrowException) as error:
-        raise InvalidText(f"cannot read {path} after row {number}: {error}") from None
-
-
-def _dataset_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """A saved data set is Arrow streams, and a state.json that names them in order."""
-    arrow = _arrow()
-    try:
-        state = json.loads((path / "state.json").read_bytes())
-        names = [str(entry["filename"]) for entry in state["_data_files"]]
-    except (OSError, ValueError, KeyError, TypeError):
-        inner = sorted(each.parent.name for each in path.glob("*/state.json"))
-        reason = f"; name one of those below it ({', '.join(inner)})" if inner else ""
-        raise InvalidRequest(f"{path} is no data set that Dataset.save_to_disk wrote{reason}") from None
-    number = 0
-    try:
-        for name in names:
-            with arrow.memory_map(str(path / name)) as file, arrow.ipc.open_stream(file) as batches:
-                for batch in batches:
-                    for row in batch.to_pylist():
-                        number += 1
-                        yield f"row {number} of {path}", row
-    except (OSError, arrow.ArrowException) as error:
-        raise InvalidText(f"cannot read {path} after row {number}: {error}") from None

@@ -95,15 +95,20 @@ def tokenised(
 ) -> Iterator[list[NDArray[np.int64]]]:
     """The pieces of each document."""
     parts = [units(document, spec.split_by) for document in documents]
-    texts = [text for document in parts for text, _ in document]
-    encodings = iter(tokenizer.engine.encode_batch_fast(texts, add_special_tokens=False))
+    ids = _ids((text for document in parts for text, _ in document), tokenizer)
     for document in parts:
-        yield cutter.pieces(
-            [(np.array(next(encodings).ids, dtype=np.int64), begins) for _, begins in document]
-        )
+        yield cutter.pieces([(next(ids), begins) for _, begins in document])
+
+
+def _ids(texts: Iterable[str], tokenizer: Tokenizer) -> Iterator[NDArray[np.int64]]:
+    """The ids of each text, of which not too many are held as objects at once."""
+    for batch in _batches(texts):
+        for encoding in tokenizer.engine.encode_batch_fast(batch, add_special_tokens=False):
+            yield np.array(encoding.ids, dtype=np.int64)
 
 
 def _batches(documents: Iterable[str]) -> Iterator[list[str]]:
+    """Texts of about `BATCH_CHARACTERS` together."""
     batch: list[str] = []
     size = 0
     for document in documents:

@@ -1,68 +1,118 @@
 """An objective from the table of a run file: ``kind`` and the keys of that kind."""
 
+import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from unmask.deprecation import renamed_keys
 from unmask.errors import InvalidRequest
 from unmask.learn.objectives.decoder import EnhancedMaskedLanguageModel
 from unmask.learn.objectives.distillation import Distillation
-from unmask.learn.objectives.distillation_spec import DistillationSpec, TeacherChoice
+from unmask.learn.objectives.distillation_spec import MINILM, MINILM_V2, DistillationSpec, TeacherChoice
 from unmask.learn.objectives.inherit import initialise_from_teacher
 from unmask.learn.objectives.interface import Objective
 from unmask.learn.objectives.masked import MaskedLanguageModel
 from unmask.learn.objectives.masking import MaskingSpec
-from unmask.learn.objectives.replaced import ReplacedSpec, ReplacedTokenDetection
+from unmask.learn.objectives.replaced import DEBERTA_V3, ReplacedSpec, ReplacedTokenDetection
 from unmask.learn.objectives.segments import SegmentPairs, SegmentSpec
 from unmask.learn.table import read_table
 from unmask.learn.vocabulary import Vocabulary
-from unmask.model.decoder import why_no_decoder
 from unmask.model.encoder import Encoder
 from unmask.model.weights import find, read_checkpoint
 from unmask.model.weights.build import build as build_encoder
 
-Builder = Callable[[Mapping[str, Any], Encoder, Vocabulary], Objective[Any, Any]]
+Spec = TypeVar("Spec", DistillationSpec, ReplacedSpec)
 
 
-def _masked(table: Mapping[str, Any], encoder: Encoder, vocabulary: Vocabulary) -> Objective[Any, Any]:
+@dataclass(frozen=True)
+class _Kind:
+    """How the table of one ``kind`` of objective is read, and what it is made into."""
+
+    read: Callable[[Mapping[str, Any]], Any]
+    heads: Callable[[Any], frozenset[str]]
+    """The roles of the encoder's heads that are trained, of what was read."""
+    build: Callable[[Any, Encoder, Vocabulary], Objective[Any, Any]]
+
+
+def _masked(masking: MaskingSpec, encoder: Encoder, vocabulary: Vocabulary) -> Objective[Any, Any]:
     """Through the enhanced mask decoder where the encoder has one and no plain head."""
-    masking = read_table(MaskingSpec, table, "objective")
-    if "masked" not in encoder.heads and why_no_decoder(encoder.spec) is None:
+    if "enhanced" in encoder.heads and "masked" not in encoder.heads:
         return EnhancedMaskedLanguageModel(encoder, vocabulary, masking)
     return MaskedLanguageModel(encoder, vocabulary, masking)
 
 
-def _segments(table: Mapping[str, Any], encoder: Encoder, vocabulary: Vocabulary) -> Objective[Any, Any]:
-    return SegmentPairs(encoder, vocabulary, read_table(SegmentSpec, table, "objective"))
-
-
-def _distillation(table: Mapping[str, Any], encoder: Encoder, vocabulary: Vocabulary) -> Objective[Any, Any]:
-    """The keys of `DistillationSpec` and those of `TeacherChoice`."""
+def _read_distillation(table: Mapping[str, Any]) -> tuple[DistillationSpec, TeacherChoice]:
     keys = dict(table)
     named = {key: keys.pop(key) for key in ("teacher", "inherit") if key in keys}
-    spec = read_table(DistillationSpec, keys, "objective")
-    chosen = read_table(TeacherChoice, named, "objective")
+    presets = {"minilm": MINILM, "minilm-v2": MINILM_V2}
+    return _preset(keys, DistillationSpec(), presets), read_table(TeacherChoice, named, "objective")
+
+
+def _distillation(
+    read: tuple[DistillationSpec, TeacherChoice], encoder: Encoder, vocabulary: Vocabulary
+) -> Objective[Any, Any]:
+    spec, chosen = read
     teacher = build_encoder(read_checkpoint(find(chosen.teacher)))
     if chosen.inherit is not None:
         initialise_from_teacher(encoder, teacher, chosen.inherit)
     return Distillation(encoder, teacher, vocabulary, spec)
 
 
-def _replaced(table: Mapping[str, Any], encoder: Encoder, vocabulary: Vocabulary) -> Objective[Any, Any]:
-    masking = table.get("masking", {})
-    if isinstance(masking, Mapping):  # what a table leaves out is as in the objective's own default
-        masking = {"replacement": ReplacedSpec().masking.replacement, **renamed_keys("MaskingSpec", masking)}
-    spec = read_table(ReplacedSpec, {**table, "masking": masking}, "objective")
-    return ReplacedTokenDetection(encoder, vocabulary, spec)
+def _preset(table: Mapping[str, Any], plain: Spec, presets: Mapping[str, Spec]) -> Spec:
+    """The keys of a table over those of the ``preset`` that it names, or over ``plain``."""
+    keys = dict(table)
+    name = keys.pop("preset", None)
+    if name is not None and name not in presets:
+        raise InvalidRequest(f"objective.preset is {name!r}; it can be {', '.join(presets)}")
+    defaults = dataclasses.asdict(plain if name is None else presets[name])
+    if isinstance(keys.get("masking"), Mapping):  # what it leaves out is as in the objective's default
+        keys["masking"] = {**defaults["masking"], **renamed_keys("MaskingSpec", keys["masking"])}
+    return read_table(type(plain), {**defaults, **keys}, "objective")
 
 
-OBJECTIVES: Mapping[str, Builder] = {
-    "masked": _masked,
-    "segments": _segments,
-    "distillation": _distillation,
-    "replaced": _replaced,
+def _heads_of_masked(_: MaskingSpec) -> frozenset[str]:
+    return frozenset({"masked"})
+
+
+OBJECTIVES: Mapping[str, _Kind] = {
+    "masked": _Kind(lambda table: read_table(MaskingSpec, table, "objective"), _heads_of_masked, _masked),
+    "segments": _Kind(
+        lambda table: read_table(SegmentSpec, table, "objective"),
+        lambda spec: frozenset({"masked", spec.question}),
+        lambda spec, encoder, vocabulary: SegmentPairs(encoder, vocabulary, spec),
+    ),
+    "distillation": _Kind(
+        _read_distillation,
+        lambda read: frozenset({"masked"} if read[0].hides else ()),
+        _distillation,
+    ),
+    "replaced": _Kind(
+        lambda table: _preset(table, ReplacedSpec(), {"deberta-v3": DEBERTA_V3}),
+        lambda _: frozenset(),  # the objective itself gives it a head
+        lambda spec, encoder, vocabulary: ReplacedTokenDetection(encoder, vocabulary, spec),
+    ),
 }
 """Every objective by the ``kind`` of a run file."""
+
+
+def trained_heads(table: Mapping[str, Any]) -> frozenset[str]:
+    """The roles of the heads that an encoder must have for a run file's ``[objective]``.
+
+    Raises:
+        InvalidRequest: see `build_objective`.
+    """
+    kind, read = _read(table)
+    return kind.heads(read)
+
+
+def read_objective(table: Mapping[str, Any]) -> Any:
+    """The settings that a run file's ``[objective]`` describes.
+
+    Raises:
+        InvalidRequest: see `build_objective`.
+    """
+    return _read(table)[1]
 
 
 def build_objective(
@@ -73,8 +123,13 @@ def build_objective(
     Raises:
         InvalidRequest: there is no such kind, or a key is not one of its.
     """
+    kind, read = _read(table)
+    return kind.build(read, encoder, vocabulary)
+
+
+def _read(table: Mapping[str, Any]) -> tuple[_Kind, Any]:
     keys = dict(table)
     kind = keys.pop("kind", None)
     if kind not in OBJECTIVES:
         raise InvalidRequest(f"objective.kind is {kind!r}; it can be {', '.join(OBJECTIVES)}")
-    return OBJECTIVES[kind](keys, encoder, vocabulary)
+    return OBJECTIVES[kind], OBJECTIVES[kind].read(keys)

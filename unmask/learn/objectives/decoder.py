@@ -32,7 +32,8 @@ class EnhancedMaskedLanguageModel(Objective[Chunk, MaskedExample]):
         if reason is not None:
             raise InvalidRequest(
                 f"the encoder cannot learn through an enhanced mask decoder, because {reason}; "
-                "give it a head MaskedLM(enhanced=True) and LearnedPositions(added=False)"
+                "in a run file set enhanced_mask_decoder = true in model.config, or leave legacy out for "
+                "a plain predictor"
             )
         self.encoder = encoder
         self.vocabulary = vocabulary

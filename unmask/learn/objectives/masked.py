@@ -110,6 +110,5 @@ def require_masked_head(encoder: Encoder) -> None:
     if "masked" not in encoder.heads:
         has = ", ".join(encoder.heads) or "none"
         raise InvalidRequest(
-            f"the encoder has no head that predicts masked words (heads: {has}); "
-            'name a class with one in its config, such as "architectures": ["ModernBertForMaskedLM"]'
+            f"the encoder has no head that predicts masked words (heads: {has}); give its spec a MaskedLM"
         )

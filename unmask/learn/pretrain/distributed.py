@@ -45,7 +45,7 @@ def check_batches(settings: RunSettings, ranks: Ranks) -> None:
     world, batch = ranks.world, settings.batch
     if world == 1:
         return
-    counts = sorted({batch.micro_batches(step, settings.steps) for step in range(settings.steps)})
+    counts = sorted({count for count, _ in batch.phases(settings.steps)})
     if counts[0] < world:
         raise InvalidRequest(
             f"a step has {counts[0]} micro-batches and the run {world} processes, so some would have nothing "

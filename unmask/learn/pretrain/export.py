@@ -15,12 +15,14 @@ from torch import Tensor
 import unmask
 from unmask.errors import InvalidRequest, OutputError
 from unmask.files import read_bytes, settle, unwritable
+from unmask.learn.objectives.interface import Objective
 from unmask.learn.pretrain.distributed import is_sharded, whole
 from unmask.learn.pretrain.loop import Loop
 from unmask.learn.pretrain.settings import ExportDtype, RunSettings
 from unmask.model.weights import Checkpoint
 from unmask.model.weights.build import DTYPES
 from unmask.model.weights.save import save
+from unmask.model.weights.writable import check_written, written_as
 
 RECORD = "training.json"
 """Which run the model is of, and how far it was trained."""
@@ -108,6 +110,20 @@ def _put(
         shutil.rmtree(work, ignore_errors=True)
 
 
+def check_encoders(objective: Objective[Any, Any], checkpoint: Checkpoint) -> None:
+    """Refuse before the first step an encoder that could not be saved after the last.
+
+    An encoder that is kept beside the one that is shipped, such as a generator, is saved in unmask's own
+    format where the family has none for it, see `written_as`.
+
+    Raises:
+        InvalidRequest: the family cannot write the encoder that is shipped.
+    """
+    for name, encoder in objective.encoders().items():
+        shape = written_as(checkpoint, encoder.spec) if name else checkpoint
+        check_written(shape.family, encoder.spec, shape.config)
+
+
 def check_place(folder: Path, name: str) -> None:
     """Refuse to put the model of a run over anything but an earlier one of it.
 
@@ -191,7 +207,8 @@ def _tensors(loop: Loop) -> Iterator[tuple[str, Tensor]]:
 
 def _write(loop: Loop, checkpoint: Checkpoint, folder: Path, shard_bytes: int | None) -> None:
     for name, encoder in loop.objective.encoders().items():
-        save(encoder, checkpoint, folder / name if name else folder, shard_bytes=shard_bytes)
+        shape = written_as(checkpoint, encoder.spec) if name else checkpoint
+        save(encoder, shape, folder / name if name else folder, shard_bytes=shard_bytes)
 
 
 def _record(folder: Path) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """What the training loop itself needs to know of a run, whatever it is trained on and wherever that lies."""
 
+import bisect
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -41,6 +42,22 @@ class BatchSettings:
         if self.start_tokens is not None and step < ramp:
             tokens = int(self.start_tokens + (self.tokens - self.start_tokens) * step / ramp)
         return max(1, round(tokens / self.micro_tokens))
+
+    def phases(self, steps: int) -> list[tuple[int, int]]:
+        """Micro-batches of a step and for how many steps in a row, in the order of the run.
+
+        The batch never shrinks, so each change is found by bisection: a run of any length is counted at once.
+        """
+        found: list[tuple[int, int]] = []
+        step = 0
+        while step < steps:
+            count = self.micro_batches(step, steps)
+            after = bisect.bisect_right(
+                range(steps), count, lo=step, key=lambda one: self.micro_batches(one, steps)
+            )
+            found.append((count, after - step))
+            step = after
+        return found
 
 
 @dataclass(frozen=True)

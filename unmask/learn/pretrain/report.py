@@ -21,6 +21,9 @@ class Watcher(Protocol):
     def say(self, sentence: str) -> None:
         """Something worth a line."""
 
+    def tokenizing(self, source: str, documents: int, tokens: int) -> None:
+        """The text of a source is being tokenized; so many documents and tokens are done."""
+
     def step(self, figures: Mapping[str, float]) -> None:
         """A line of the log, with ``step``, ``steps``, ``tokens_per_second``, ``seconds_left`` and more."""
 
@@ -29,6 +32,9 @@ class Silent:
     """Tells nobody."""
 
     def say(self, sentence: str) -> None:
+        """Nothing."""
+
+    def tokenizing(self, source: str, documents: int, tokens: int) -> None:
         """Nothing."""
 
     def step(self, figures: Mapping[str, float]) -> None:
@@ -138,22 +144,37 @@ class Reporter:
 
 
 def plan(settings: RunSettings, sets: Sequence[ShardSet], loop: Loop, parameters: int) -> list[str]:
-    """What is going to be trained, on how much of what, in two sentences."""
+    """What is going to be trained, and a sentence about each source."""
     batch, steps = settings.batch, settings.steps
-    counts = [batch.micro_batches(step, steps) for step in range(steps)]
-    room = sum(counts) * batch.micro_tokens
+    phases = batch.phases(steps)
+    room = sum(count * many for count, many in phases) * batch.micro_tokens
+    counts = [count for count, _ in phases]
     sizes = sorted({n * batch.micro_tokens for n in (min(counts), max(counts))})
     tokens = " to ".join(f"{n:,}" for n in sizes)
     return [
         f"{settings.name}: {parameters:,} parameters, {steps:,} steps of {tokens} "
         f"tokens, {room:,} in all, in {settings.precision} on {loop.ranks.device.type}"
         + (f", {loop.ranks.world} processes" if loop.ranks.world > 1 else ""),
-        "text: "
-        + ", ".join(
-            f"{one.name} {one.token_count:,} tokens ({share:.0%} of the batch, {epochs:.2f} epochs)"
+        *(
+            f"source {one.name}: {_contents(one)}; {share:.0%} of the batch, {epochs:.2f} epochs"
             for one, share, epochs in expected_epochs(settings, sets, loop.objective.extra_tokens, room)
         ),
     ]
+
+
+def _contents(one: ShardSet) -> str:
+    """How much text a source has, and how long what is trained on is."""
+    said = (
+        f"{_counted(one.document_count, 'document')} in {_counted(one.count, 'chunk')} of "
+        f"{np.median(one.lengths):,.0f} tokens (median) to {one.lengths.max():,}, {one.token_count:,} in all"
+    )
+    if one.null_texts:
+        said += f"; {_counted(one.null_texts, 'record')} without text skipped"
+    return said
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}" + ("" if number == 1 else "s")
 
 
 def expected_epochs(

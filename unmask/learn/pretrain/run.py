@@ -18,7 +18,7 @@ from unmask.learn.optim import Ema, build_optimiser
 from unmask.learn.pretrain.branch import start_with_moments
 from unmask.learn.pretrain.checkpoint import Snapshot
 from unmask.learn.pretrain.distributed import check_batches, is_sharded, spread
-from unmask.learn.pretrain.export import check_place, export, read_card, write_model
+from unmask.learn.pretrain.export import check_encoders, check_place, export, read_card, write_model
 from unmask.learn.pretrain.loop import Loop
 from unmask.learn.pretrain.ranks import Ranks
 from unmask.learn.pretrain.recompute import recompute_layers
@@ -26,7 +26,7 @@ from unmask.learn.pretrain.report import Silent, Watcher, plan
 from unmask.learn.pretrain.run_text import RunText, read_text
 from unmask.learn.pretrain.settings import RunSettings, read_run, run_of_table
 from unmask.learn.pretrain.sharded import newest_for_all
-from unmask.learn.pretrain.start import choose_device, run_encoder, run_objective, run_tokenizer
+from unmask.learn.pretrain.start import choose_device, longest, run_encoder, run_objective, run_tokenizer
 from unmask.learn.pretrain.state import refuse_changes
 from unmask.learn.pretrain.trainer import Trainer
 from unmask.learn.vocabulary import Vocabulary
@@ -122,8 +122,15 @@ class Run:
         optimiser = build_optimiser(objective, settings.optimizer)
         average = settings.averaging
         averages = Ema(objective, decay=average.decay, warm_up=average.warm_up) if average else None
-        limit = self.checkpoint.spec.max_tokens
-        text = read_text(settings, base, tokenizer, ranks, extra_tokens=objective.extra_tokens, limit=limit)
+        text = read_text(
+            settings,
+            base,
+            tokenizer,
+            ranks,
+            extra_tokens=objective.extra_tokens,
+            limit=longest(self.checkpoint.spec),
+            watcher=watcher,
+        )
         # Examples are made ahead where the device computes beside the host.
         ahead = ranks.device.type != "cpu"
         self.loop = Loop(
@@ -168,6 +175,7 @@ class Run:
         settings = self.settings
         table = run_objective(settings, self.base)
         objective: Objective[Any, Any] = build_objective(table, encoder, Vocabulary.of(tokenizer))
+        check_encoders(objective, self.checkpoint)
         if settings.precision == "bfloat16":
             objective.to(bfloat16)
         objective.to(self.ranks.device).train()

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unmask.errors import InvalidRequest
-from unmask.learn.data import ShardSet, Stream, held_out, prepare
+from unmask.learn.data import ShardSet, SourceSpec, Stream, held_out, prepare
 from unmask.learn.data.chunk import Chunk
 from unmask.learn.pretrain.ranks import Ranks
+from unmask.learn.pretrain.report import Watcher
 from unmask.learn.pretrain.settings import RunSettings
 from unmask.text import Tokenizer
 
@@ -31,6 +32,7 @@ def read_text(
     *,
     extra_tokens: int,
     limit: int | None,
+    watcher: Watcher,
 ) -> RunText:
     """Tokenize what is not in the cache yet, in the first process, and open all of it.
 
@@ -41,13 +43,18 @@ def read_text(
         ranks: the processes of the run.
         extra_tokens: special tokens that the objective adds to a chunk.
         limit: tokens that the encoder reads at most; None for any number.
+        watcher: hears how far tokenizing has come.
 
     Raises:
         InvalidRequest: a file is missing, or a chunk is longer than the encoder or a micro-batch allows.
     """
     data, cache, micro = settings.data, base / settings.data.cache, settings.batch.micro_tokens
-    sets = ranks.first_alone(lambda: prepare(data.sources, tokenizer, cache, base))
-    outside = ranks.first_alone(lambda: prepare(data.held_out, tokenizer, cache, base))
+
+    def tell(source: SourceSpec, documents: int, tokens: int) -> None:
+        watcher.tokenizing(source.name, documents, tokens)
+
+    sets = ranks.first_alone(lambda: prepare(data.sources, tokenizer, cache, base, tell))
+    outside = ranks.first_alone(lambda: prepare(data.held_out, tokenizer, cache, base, tell))
     _check_lengths([*sets, *outside], extra_tokens, limit)
     batches = Stream(
         [(one, source.weight) for one, source in zip(sets, data.sources, strict=True)],
@@ -73,6 +80,7 @@ def _check_lengths(sets: Sequence[ShardSet], extra_tokens: int, limit: int | Non
         longest = int(one.lengths.max()) + extra_tokens
         if limit is not None and longest > limit:
             raise InvalidRequest(
-                f"source {one.name} has a piece of {longest} tokens, {extra_tokens} special ones included, "
-                f"and the encoder reads at most {limit}; lower max_tokens of the source"
+                f"source {one.name} has a chunk of {longest} tokens, {extra_tokens} special ones included, "
+                f"and the encoder's config allows at most {limit}; lower max_tokens of the source, or raise the "
+                "limit (max_position_embeddings in most families)"
             )

@@ -157,6 +157,10 @@ class LogSettings:
         at_least("every", self.every, 1)
 
 
+MOST_STEPS = 10**12
+"""More than any run can do; beyond it sums of steps would lose their exactness."""
+
+
 @dataclass(frozen=True)
 class RunSettings:
     """One run, as its file says it."""
@@ -204,6 +208,8 @@ class RunSettings:
     def __post_init__(self) -> None:
         object.__setattr__(self, "objective", _with_present_names(self.objective))
         at_least("steps", self.steps, 1)
+        if self.steps > MOST_STEPS:
+            raise InvalidRequest(f"steps is {self.steps}; it can be at most {MOST_STEPS:,}")
         at_least("seed", self.seed, 0)
         at_least("export_shard_bytes", self.export_shard_bytes, 1)
         if not isinstance(self.objective.get("kind"), str):

@@ -10,13 +10,16 @@ import torch
 from unmask.errors import CheckpointNotFound, InvalidRequest, UnmaskError
 from unmask.files import read_bytes, whole_folder
 from unmask.learn.data import sample, train_tokenizer
+from unmask.learn.objectives.build import trained_heads
 from unmask.learn.pretrain.checkpoint import MANIFEST
 from unmask.learn.pretrain.settings import Device, RunSettings
 from unmask.model.encoder import Encoder
 from unmask.model.families import published_config
+from unmask.model.spec import EncoderSpec
 from unmask.model.spec.config import WITHOUT_EFFECT
 from unmask.model.weights import Checkpoint, Source, find, read_checkpoint
 from unmask.model.weights.build import build
+from unmask.model.weights.classes import with_heads
 from unmask.model.weights.fresh import fitted, fresh, new_encoder
 from unmask.text import Tokenizer
 from unmask.text.tokenizer import TOKENIZER_FILES
@@ -108,10 +111,10 @@ def run_encoder(
         if begun.unread_config:
             say(f"of {begun.source.folder}'s config.json, {_listed(begun.unread_config)} mean nothing here")
         there = {key: value for key, value in begun.config.items() if key not in begun.unread_config}
-        config = {**there, **own}
+        config = _with_heads(settings, {**there, **own})
     else:
         there = {} if model.shape is None else published_config(model.shape)
-        config = fitted({**there, **own}, tokenizer)
+        config = fitted(_with_heads(settings, {**there, **own}), tokenizer)
     checkpoint = fresh(config, tokenizer.files, name=settings.name)
     if there:
         _refuse_idle(own, there, config, checkpoint)
@@ -120,6 +123,30 @@ def run_encoder(
     if begun is not None and weights:
         take_over(encoder, build(begun), str(begun.source.folder), say)
     return checkpoint, encoder
+
+
+def longest(spec: EncoderSpec) -> int | None:
+    """The longest text that an encoder should be trained on; None where its config sets no limit.
+
+    Also where longer ones could be read: what is saved says that it was trained on no longer ones.
+    """
+    positions = spec.embedding.positions
+    rows = None if positions is None else positions.rows - positions.offset
+    limits = [spec.max_tokens, spec.trained_tokens, rows]
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _with_heads(settings: RunSettings, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The config with a class that has the heads of the objective, where the run file names no other."""
+    made = with_heads(config, trained_heads(settings.objective))
+    own = settings.model.config.get("architectures")
+    if own is not None and made["architectures"] != own:
+        (name,) = made["architectures"]
+        raise InvalidRequest(
+            f"model.config's architectures is {own!r}, which lacks heads that the objective trains; "
+            f"name {name}, or leave architectures out"
+        )
+    return made
 
 
 def _refuse_idle(

@@ -61,11 +61,14 @@ def _write_sample(plan: Plan, folder: Path) -> None:
     """Parts of the plan's text, spread evenly over it, in turn to each half."""
     files = tuple(str(Path(file).absolute()) for file in plan.data.text)
     size = max(LEAST_BYTES, plan.training.tokens * BYTES_PER_TOKEN)
+    # Halves of few long documents would be far from equal.
+    plain = all(Path(file).suffix == ".txt" for file in files)
+    source = SourceSpec("text", files, format="paragraphs" if plain else None)
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         paths = [stack.enter_context(whole_file(folder / f"{half[0]}.jsonl")) for half in HALVES]
         opened = [stack.enter_context(path.open("w", encoding="utf-8")) for path in paths]
-        for number, text in enumerate(sample([SourceSpec("text", files)], Path(), size)):
+        for number, text in enumerate(sample([source], Path(), size)):
             opened[number % len(opened)].write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
 
 

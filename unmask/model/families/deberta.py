@@ -5,7 +5,8 @@ with biases on queries and values only. Each layer projects the shared table of 
 its own. Checkpoints were trained with an enhanced mask decoder, which knows absolute positions
 (`unmask.model.decoder`). Its head (``lm_predictions``) goes with a table of positions, which the embedding
 does not add; where a checkpoint has none, the head reads the last hidden states, as `transformers` has it
-with ``legacy=False``.
+with ``legacy=False``. The key ``enhanced_mask_decoder``, which is of unmask alone, asks for the table in the
+config of an encoder that is still to be trained.
 """
 
 from collections.abc import Mapping
@@ -64,6 +65,7 @@ def spec(
     vocabulary: int = 50265,
     position: AttentionPosition | None = None,
     positions: int = 0,
+    decoder: int = 0,
     trained_tokens: int = 512,
     segments: int = 0,
     embedding_width: int | None = None,
@@ -77,7 +79,8 @@ def spec(
     """A DeBERTa of the given sizes.
 
     ``position`` is that of every layer; None is the published one, both terms over ``trained_tokens``.
-    With ``positions`` above 0, that many absolute positions are added to the embedding.
+    With ``positions`` above 0, that many absolute positions are added to the embedding; with ``decoder``
+    above 0, a table of as many is kept for an enhanced mask decoder.
     """
     require_at_least("heads", heads, 1)
     if width % heads:
@@ -99,7 +102,9 @@ def spec(
         embedding=Embedding(
             vocabulary=vocabulary,
             width=embedding_width or width,
-            positions=LearnedPositions(positions) if positions else None,
+            positions=LearnedPositions(positions or decoder, added=positions > 0)
+            if positions or decoder
+            else None,
             segments=segments,
             norm=norm,
             projection=Projection(bias=False, before_norm=True) if narrow else None,
@@ -137,9 +142,17 @@ def sizes(config: Settings) -> dict[str, Any]:
     if width is not None:
         config.require("pooler_hidden_size", width)
     trained = config.take("max_position_embeddings", 512)
+    added = config.take("position_biased_input", True)
+    decoder = config.take("enhanced_mask_decoder", False)
+    if added and decoder:
+        raise UnknownArchitecture(
+            f"{config.name} says enhanced_mask_decoder and position_biased_input are True, and a decoder "
+            "needs positions that the embedding does not add; set position_biased_input to False"
+        )
     return {
         "trained_tokens": trained,
-        "positions": trained if config.take("position_biased_input", True) else 0,
+        "positions": trained if added else 0,
+        "decoder": trained if decoder else 0,
         "segments": config.take("type_vocab_size", 0),
         "embedding_width": config.maybe("embedding_size", int),
         "activation": ACTIVATIONS[config.take("hidden_act", "gelu")],
@@ -215,6 +228,8 @@ def settings(encoder: EncoderSpec) -> dict[str, Any]:
         written["embedding_size"] = embedding.width
     if encoder.pooler is not None:
         written["pooler_hidden_act"] = name_of(encoder.pooler.activation)
+    if embedding.positions is not None and not added and "masked" not in roles:
+        written["enhanced_mask_decoder"] = True
     if roles & {"masked", "enhanced"}:
         written["legacy"] = "masked" in roles
     return written
@@ -233,8 +248,9 @@ def adapt(encoder: EncoderSpec, shapes: Shapes, config: Settings) -> EncoderSpec
     tokens = classifies_tokens(config)
     kept = shapes.get("embeddings.position_embeddings.weight")
     embedding = encoder.embedding
-    if embedding.positions is None and kept is not None:
-        embedding = replace(embedding, positions=LearnedPositions(kept[0], added=False))
+    if embedding.positions is None or not embedding.positions.added:
+        positions = None if kept is None else LearnedPositions(kept[0], added=False)
+        embedding = replace(embedding, positions=positions)
     return replace(
         encoder,
         embedding=embedding,

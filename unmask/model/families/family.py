@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from unmask.errors import UnknownArchitecture
+from unmask.model.families.detector import ROWS as DETECTOR_ROWS
+from unmask.model.families.detector import adapting, has_none, writing
 from unmask.model.spec import EncoderSpec, Head, MaskedLM, Transform, role_of
 from unmask.model.spec.compat import Compat
 from unmask.model.spec.rows import Row
@@ -35,7 +37,11 @@ def number_of_layer(spec: EncoderSpec, weights: int) -> str:
 
 @dataclass(frozen=True)
 class Family:
-    """One line of encoders that share a config and a layout of tensors."""
+    """One line of encoders that share a config and a layout of tensors.
+
+    A family whose tensors have no names for a head that finds replaced tokens is given such names, see
+    `unmask.model.families.detector`.
+    """
 
     name: str
     model_types: tuple[str, ...]
@@ -61,6 +67,12 @@ class Family:
     """What ``{l}`` stands for in their names: where the set of weights of that number is kept."""
     differs: str = ""
     """What ``compat="hf"`` changes; empty where nothing does."""
+
+    def __post_init__(self) -> None:
+        if has_none(self.rows):
+            object.__setattr__(self, "rows", (*self.rows, *DETECTOR_ROWS))
+            object.__setattr__(self, "adapt", adapting(self.adapt))
+            object.__setattr__(self, "write", writing(self.write))
 
     @property
     def prefixes(self) -> tuple[str, ...]:

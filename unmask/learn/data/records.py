@@ -1,0 +1,142 @@
+"""Lines and records of text files, compressed or not, and of tables."""
+
+import csv
+import gzip
+import importlib
+import json
+import lzma
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from unmask.errors import InvalidRequest, InvalidText
+
+Record = tuple[str, Mapping[str, Any]]
+"""What an error calls a record, and its values by field."""
+
+
+def _open(path: Path) -> BinaryIO | lzma.LZMAFile | gzip.GzipFile:
+    if path.suffix == ".xz":
+        return lzma.LZMAFile(path)
+    if path.suffix == ".gz":
+        return gzip.GzipFile(path)
+    return path.open("rb")
+
+
+def lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Number, from 1, and text of each line without its end."""
+    number = 0
+    try:
+        with _open(path) as stream:
+            for number, raw in enumerate(stream, start=1):
+                try:
+                    text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+                except UnicodeDecodeError as error:
+                    raise InvalidText(
+                        f"line {number} of {path} is not UTF-8: byte 0x{raw[error.start]:02x} at byte "
+                        f"{error.start + 1}; convert the file to UTF-8 first"
+                    ) from None
+                yield number, text.removesuffix("\n").removesuffix("\r")
+    except (OSError, EOFError, lzma.LZMAError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InvalidText(f"cannot read {path} after line {number}: {reason}") from None
+
+
+def blocks(numbered: Iterable[tuple[int, str]]) -> Iterator[str]:
+    """Lines between blank ones, joined."""
+    block: list[str] = []
+    for _, line in numbered:
+        if line.strip():
+            block.append(line)
+        elif block:
+            yield "\n".join(block)
+            block = []
+    if block:
+        yield "\n".join(block)
+
+
+def json_rows(path: Path) -> Iterator[Record]:
+    """A JSON object a line; blank lines are passed over."""
+    for number, line in lines(path):
+        if not line.strip():
+            continue
+        name = f"line {number} of {path}"
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise InvalidText(
+                f"{name} is not JSON, of which each line must hold one object: {error}"
+            ) from None
+        if not isinstance(row, dict):
+            raise InvalidText(f"{name} is no JSON object; give one object a line")
+        yield name, row
+
+
+def _arrow() -> Any:
+    """The package, which has no types and need not be there."""
+    return importlib.import_module("pyarrow")
+
+
+def csv_rows(path: Path) -> Iterator[Record]:
+    """A row of comma-separated values below the row of names."""
+    csv.field_size_limit(sys.maxsize)
+    number = 1
+    try:
+        rows = csv.reader((f"{text}\n" for _, text in lines(path)), strict=True)
+        names = next(rows, [])
+        for row in rows:
+            number += 1
+            if not row:
+                continue
+            if len(row) != len(names):
+                raise InvalidText(
+                    f"row {number} of {path} has {len(row)} values and the first row names {len(names)}; "
+                    "put values that hold a comma or a line break in quotes"
+                )
+            yield f"row {number} of {path}", dict(zip(names, row, strict=True))
+    except csv.Error as error:
+        raise InvalidText(f"cannot read {path} after row {number}: {error}") from None
+
+
+def parquet_rows(path: Path) -> Iterator[Record]:
+    """A row of a Parquet file."""
+    arrow, parquet = _arrow(), importlib.import_module("pyarrow.parquet")
+    number = 0
+    try:
+        with parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=1024):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield f"row {number} of {path}", row
+    except (OSError, arrow.ArrowException) as error:
+        raise InvalidText(f"cannot read {path} after row {number}: {error}") from None
+
+
+def dataset_rows(path: Path) -> Iterator[Record]:
+    """A saved data set is Arrow streams, and a state.json that names them in order."""
+    arrow = _arrow()
+    try:
+        state = json.loads((path / "state.json").read_bytes())
+        names = [str(entry["filename"]) for entry in state["_data_files"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        inner = sorted(each.parent.name for each in path.glob("*/state.json"))
+        ending = next((each.suffix for each in sorted(path.glob("*")) if each.suffix), ".txt")
+        way_out = (
+            f"one of those below it ({', '.join(inner)})"
+            if inner
+            else f"its files, such as {path.name}/*{ending}"
+        )
+        raise InvalidRequest(
+            f"{path} is a folder and no data set that Dataset.save_to_disk wrote; name {way_out}"
+        ) from None
+    number = 0
+    try:
+        for name in names:
+            with arrow.memory_map(str(path / name)) as file, arrow.ipc.open_stream(file) as batches:
+                for batch in batches:
+                    for row in batch.to_pylist():
+                        number += 1
+                        yield f"row {number} of {path}", row
+    except (OSError, arrow.ArrowException) as error:
+        raise InvalidText(f"cannot read {path} after row {number}: {error}") from None

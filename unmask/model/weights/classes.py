@@ -1,0 +1,136 @@
+"""Which heads a config.json asks for, by the class in its ``architectures``."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from unmask.errors import InvalidRequest, UnknownArchitecture
+from unmask.model.families import Family, family_of
+from unmask.model.families.family import CLASSES, Shapes
+from unmask.model.spec import EncoderSpec, role_of
+from unmask.model.spec.rows import Concat, Rename, Reorder
+from unmask.settings import Settings
+
+CLASSES_OF = {"next_sentence": 2, "sentence_order": 2, "replaced": 1, "span": 2}
+"""How many classes a head decides among, where its role says it."""
+
+
+def spec_of_class(family: Family, config: Settings) -> EncoderSpec:
+    """The encoder with the heads of the class that ``architectures`` names."""
+    base = family.read(config, "published")
+    found: dict[str, list[_Choice]] = {}
+    for choice in _choices(family, base, config):
+        found.setdefault(str(choice.written["architectures"][0]), []).append(choice)
+    wanted = config.values.get("architectures")
+    if wanted is None and len(found) == 1:
+        wanted = list(found)
+    if not isinstance(wanted, list) or len(wanted) != 1 or wanted[0] not in found:
+        raise UnknownArchitecture(
+            f"the config says architectures is {wanted!r}; of the family {family.name} it can be a list "
+            f"with one of {', '.join(found)}"
+        )
+    # Two kinds of head may go by one class, and a key beside it says which (DeBERTa's legacy).
+    chosen = min(
+        found[wanted[0]],
+        key=lambda choice: sum(
+            config.values.get(key, value) != value for key, value in choice.written.items()
+        ),
+    )
+    return family.adapt(base, chosen.shapes, config)
+
+
+def with_heads(config: Mapping[str, Any], roles: frozenset[str]) -> dict[str, Any]:
+    """The config with a class that has heads of these roles: its own, or else the family's smallest.
+
+    Raises:
+        InvalidRequest: no class of the family has them.
+        CheckpointError: the config cannot be read.
+    """
+    settings, family = Settings("the config", dict(config)), family_of(config)
+    fitting = [
+        choice
+        for choice in _choices(family, family.read(settings, "published"), settings)
+        if roles <= choice.roles
+    ]
+    if not fitting:
+        raise InvalidRequest(
+            f"the objective trains heads of the roles {', '.join(sorted(roles))}, and the family "
+            f"{family.name} has no class with them; take another objective, or another model_type"
+        )
+    if any(choice.written["architectures"] == config.get("architectures") for choice in fitting):
+        return dict(config)
+    smallest = min(fitting, key=lambda choice: len(choice.roles))
+    return {**config, "architectures": smallest.written["architectures"]}
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """One set of heads on an encoder."""
+
+    roles: frozenset[str]
+    """Of the heads; a predictor of words is ``masked`` here, whatever it reads."""
+    shapes: Shapes
+    """What `Family.adapt` sees them by."""
+    written: Mapping[str, Any]
+    """The config.json of the encoder with them."""
+
+
+def _choices(family: Family, base: EncoderSpec, config: Settings) -> Iterator[_Choice]:
+    """Every set of heads for which the family has a class and names of tensors."""
+    named = {row.ours.split(".")[1] for row in _named(family) if row.ours.startswith("heads.")}
+    pooler = {f"{name}.weight": (base.width, base.width) for name in _theirs(family, "pooler.dense")}
+    positions, kept = base.embedding.positions, {}
+    if positions is not None and not positions.added:
+        kept = {
+            f"{name}.weight": (positions.rows, base.embedding.width)
+            for name in _theirs(family, "embedding.positions")
+        }
+    for roles, suffix in CLASSES.items():
+        # A table of positions that the embedding does not add is for the decoder that predicts words.
+        if not roles <= named or (kept and "masked" in roles):
+            continue
+        own = Settings(config.name, {**config.values, "architectures": [suffix]})
+        heads = {name: shape for role in roles for name, shape in _head_shapes(family, base, role, config)}
+        shapes: dict[str, tuple[int, ...]] = kept | heads
+        spec = family.adapt(base, shapes | pooler, own)
+        read = any(getattr(head, "reads", None) == "pooler" for head in spec.heads)
+        if read or (base.pooler is not None and not roles):
+            shapes |= pooler
+        else:
+            spec = family.adapt(base, shapes, own)
+        if base.heads or frozenset(map(role_of, spec.heads)) == roles:
+            there = frozenset(_plainly(role_of(head)) for head in spec.heads)
+            yield _Choice(there, shapes, family.write(spec))
+
+
+def _plainly(role: str) -> str:
+    return "masked" if role == "enhanced" else role
+
+
+def _named(family: Family) -> Iterator[Rename | Concat | Reorder]:
+    return (row for row in family.rows if isinstance(row, Rename | Concat | Reorder))
+
+
+def _theirs(family: Family, ours: str) -> Iterator[str]:
+    for row in _named(family):
+        if row.ours == ours:
+            yield from row.theirs if isinstance(row, Concat) else (row.theirs,)
+
+
+def _head_shapes(
+    family: Family, base: EncoderSpec, role: str, config: Settings
+) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """What `Family.adapt` looks for to see a head: its tensors, by the length of their first axis."""
+    predicts = role in ("masked", "enhanced")
+    labels = config.values.get("id2label")
+    sizes = {
+        "transform.dense": base.embedding.width if predicts else base.width,
+        "decoder": base.embedding.vocabulary,
+        "out": CLASSES_OF.get(role, len(labels) if isinstance(labels, dict) else 2),
+    }
+    for row in _named(family):
+        place = row.ours.removeprefix(f"heads.{role}.")
+        if place in sizes and place != row.ours:
+            for theirs in _theirs(family, row.ours):
+                yield f"{theirs}.weight", (sizes[place],)
+                yield f"{theirs}.bias", (sizes[place],)

@@ -1,0 +1,70 @@
+"""Whether an encoder that is to be trained can be saved, and in whose layout."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from unmask.errors import CorruptCheckpoint, InvalidRequest, TensorMismatch, UnmaskError
+from unmask.model.families import Family, family_of
+from unmask.model.families.family import Shapes
+from unmask.model.families.native import NATIVE
+from unmask.model.spec import EncoderSpec
+from unmask.model.weights.build import on_meta
+from unmask.model.weights.checkpoint import Checkpoint
+from unmask.model.weights.claims import moves
+from unmask.settings import Settings
+
+
+def check_written(family: Family, spec: EncoderSpec, config: Mapping[str, Any]) -> None:
+    """Refuse an encoder that a family's files would not give back as the same.
+
+    Args:
+        family: in whose layout it is to be saved.
+        spec: of the encoder.
+        config: keys of config.json that are saved beside those of `Family.write`.
+
+    Raises:
+        InvalidRequest: the family has no name for a tensor or a setting of it, or it cannot be built.
+        CheckpointError: what would be written cannot be read.
+    """
+    try:
+        state = on_meta(spec).state_dict()
+    except (RuntimeError, ValueError) as error:
+        raise InvalidRequest(f"an encoder of these sizes cannot be built: {error}") from None
+    shapes: dict[str, tuple[int, ...]] = {}
+    try:
+        found = moves(family.rows, state, partial(family.layer_name, spec))
+    except TensorMismatch as error:
+        raise InvalidRequest(
+            f"an encoder of the family {family.name} cannot be saved with these heads: {error}"
+        ) from None
+    for move in found:
+        first, *rest = state[move.ours].shape or (1,)
+        shapes |= dict.fromkeys(move.theirs, (first // len(move.theirs), *rest))
+    back = _read_back(family, {**config, **family.write(spec)}, shapes)
+    if back != spec:
+        raise InvalidRequest(
+            f"the family {family.name} cannot write this encoder so that it reads back as the same; "
+            "change the keys that are unlike those of its published config.json files"
+        )
+
+
+def _read_back(family: Family, config: Mapping[str, Any], shapes: Shapes) -> EncoderSpec:
+    settings = Settings("the config as it is written", config)
+    if family_of(config) is not family:
+        raise CorruptCheckpoint(f"{settings.name} is of another family than {family.name}")
+    return family.adapt(family.read(settings, "published"), shapes, settings)
+
+
+def written_as(checkpoint: Checkpoint, spec: EncoderSpec) -> Checkpoint:
+    """The checkpoint in whose layout an encoder is saved that was made from that of ``checkpoint``.
+
+    It is ``checkpoint`` where its family can write the encoder, else one in unmask's own format, which
+    `transformers` does not read.
+    """
+    try:
+        check_written(checkpoint.family, spec, checkpoint.config)
+    except UnmaskError:
+        return replace(checkpoint, family=NATIVE, config={}, spec=spec)
+    return checkpoint
