@@ -2,7 +2,8 @@
 
 A tokenizer splits a text from the left into words and then each word into tokens, so the tokens of a prefix
 equal those of the whole text, except near the cut: a word there may go on, and a mark may belong to the
-character before it. Tokens count as final here when their word ends well before the cut and another follows it.
+character before it. Tokens count as final here when their word ends well
+before the cut and another follows it.
 """
 
 from dataclasses import dataclass
@@ -63,7 +64,8 @@ def beginning(
         if size >= most:
             raise InvalidText(
                 f"{name} has {len(text):,} characters, and the first {size:,} of them make fewer than "
-                f"{tokens} tokens that end with a word; split the text, or remove its blank or unbroken stretches"
+                f"{tokens} tokens that end with a word; split the text, or remove its blank or unbroken "
+                "stretches"
             )
         size = min(4 * size, most)
     return None
