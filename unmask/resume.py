@@ -1,13 +1,14 @@
 """Long outputs that survive a stop: rows are appended to a partial file whose progress is journalled.
 
 ``OUT.partial`` holds the rows so far and ``OUT.partial.json`` says how many of them count. After a
-kill or a power cut the same command goes on where the journal stands; when all rows are there the
+kill or a power cut the same command resumes where the journal stands; when all rows are there the
 file is renamed to ``OUT``. When the disk refuses a write, both are removed.
 """
 
 import fcntl
 import json
 import os
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -16,13 +17,18 @@ from typing import BinaryIO
 from unmask.errors import OutputError
 from unmask.files import unwritable, whole_file
 
+Fingerprint = Callable[[int], str]
+"""What identifies the first so many rows: their inputs, and the settings."""
+
 
 class ResumableFile:
     """A file of ``rows`` rows written in order, as a context manager.
 
     Args:
         path: the finished file.
-        fingerprint: identifies inputs and settings; partial rows of another one are not continued.
+        fingerprint: identifies the settings and the inputs of the first so many rows; partial rows of
+            others are not continued.
+        compatible: fingerprints that rows may have as well, of settings that made the same rows.
         rows: how many there will be.
         header: the file's first bytes.
         overwrite: replace a finished file of that name.
@@ -36,9 +42,10 @@ class ResumableFile:
     def __init__(
         self,
         path: Path,
-        fingerprint: str,
+        fingerprint: Fingerprint,
         rows: int,
         *,
+        compatible: Sequence[Fingerprint] = (),
         header: bytes = b"",
         overwrite: bool = False,
         restart: bool = False,
@@ -49,6 +56,7 @@ class ResumableFile:
         self._partial = path.with_name(path.name + ".partial")
         self._journal = path.with_name(path.name + ".partial.json")
         self._fingerprint = fingerprint
+        self._accepted = (fingerprint, *compatible)
         self._overwrite = overwrite
         if path.is_dir():
             raise OutputError(f"{path} is a folder; name a file")
@@ -112,7 +120,8 @@ class ResumableFile:
             fingerprint, rows, size = state["fingerprint"], int(state["rows"]), int(state["bytes"])
         except (ValueError, KeyError, TypeError):
             raise OutputError(f"{self._journal} is damaged; start again with --restart") from None
-        if fingerprint != self._fingerprint or self._partial.stat().st_size < size:
+        known = self._partial.stat().st_size >= size and rows <= self.rows
+        if not known or all(fingerprint != accepted(rows) for accepted in self._accepted):
             raise OutputError(
                 f"{self._partial} was begun with other texts or settings; "
                 "name another file, or start again with --restart"
@@ -127,7 +136,7 @@ class ResumableFile:
             os.fsync(self._file.fileno())
             self.rows_done += rows
             state = {
-                "fingerprint": self._fingerprint,
+                "fingerprint": self._fingerprint(self.rows_done),
                 "rows": self.rows_done,
                 "bytes": self._file.tell(),
             }

@@ -1,10 +1,12 @@
 """``unmask embed``: the same numbers as the Python call, in order, and no work lost or mixed by a stop."""
 
 import json
+import os
 import random
 import shutil
 import signal
 import time
+import weakref
 from importlib import import_module
 
 import numpy as np
@@ -12,9 +14,13 @@ import pytest
 
 from tests.support.command import Ran, assert_one_sentence, run_here
 from tests.support.tiny import change_json
+from unmask.cli import embed_input
 from unmask.errors import OutputError
 from unmask.resume import ResumableFile
+from unmask.text import Line
+from unmask.text import read as read_module
 
+embed_module = import_module("unmask.cli.embed")
 WORDS = ("the", "river", "bank", "was", "muddy", "text", "another", "a", "texts", "banking", "xyz", "!")
 LIMIT = 19  # what sentence_bert_config.json of the tiny checkpoint says
 PART = 7
@@ -37,7 +43,7 @@ def as_lines(some):
 @pytest.fixture
 def small_parts(monkeypatch):
     """The journal is written every few texts instead of every few thousand."""
-    monkeypatch.setattr(import_module("unmask.cli.embed"), "TEXTS_PER_PART", PART)
+    monkeypatch.setattr(embed_input, "TEXTS_PER_PART", PART)
 
 
 @pytest.fixture
@@ -131,12 +137,14 @@ def test_a_text_too_long_is_cut_only_when_asked_and_both_numbers_are_told(tiny_f
     arguments = ("embed", "--truncation", "end", "-m", tiny_folder, "-o", out, "--overwrite")
 
     summary = json.loads(run_here(*arguments, "--json", stdin=stdin).out)
-    assert summary["cut"] == [{"source": "<stdin>", "line": 2, "original_tokens": 42, "kept_tokens": LIMIT}]
+    assert summary["truncated_texts"] == 1
+    (truncated,) = summary["truncated"]
+    assert truncated == {"source": "<stdin>", "line": 2, "original_tokens": 42, "kept_tokens": LIMIT}
     row = rows_of(out.read_text())[1]
     assert (row["tokens"], row["original_tokens"]) == (LIMIT, 42)
     assert_close(embeddings_of(out.read_text()), tiny_model.embed(["the", long, "river"], truncation="end"))
     human = run_here(*arguments, stdin=stdin).out
-    assert f"cut to {LIMIT} tokens" in human
+    assert f"truncated to {LIMIT} tokens" in human
     assert "line 2 of <stdin>, had 42" in human
 
 
@@ -164,7 +172,8 @@ def test_the_summary(tiny_folder, tiny_model, lines, tmp_path):
         "resumed_texts": 0,
         "tokens": sum(map(len, tiny_model.tokenize(TEXTS))),
         "width": tiny_model.width,
-        "cut": [],
+        "truncated_texts": 0,
+        "truncated": [],
         "output": str(out),
     }
     human = run_here("embed", lines, "-m", tiny_folder, "-o", out, "--overwrite").out
@@ -172,20 +181,118 @@ def test_the_summary(tiny_folder, tiny_model, lines, tmp_path):
     assert str(out) in human
 
 
-def test_all_texts_are_checked_before_the_first_is_embedded(tiny_folder, tmp_path, small_parts):
-    stdin = as_lines([*TEXTS, "bank " * 40])
-    ran = run_here("embed", "-m", tiny_folder, stdin=stdin)
-    assert_one_sentence(ran, f"line {ROWS + 1} of <stdin>")
+@pytest.mark.parametrize("fault", [b"\xff\n", b"\n"], ids=["not UTF-8", "blank"])
+def test_a_bad_line_of_a_file_is_found_before_anything_is_embedded(fault, tiny_folder, lines, small_parts):
+    lines.write_bytes(lines.read_bytes() + fault)
+    ran = run_here("embed", lines, "-m", tiny_folder)
+    assert_one_sentence(ran, f"line {ROWS + 1} of {lines}")
     assert ran.out == ""
+
+
+def test_a_text_too_long_stops_the_run_and_keeps_what_was_written(
+    tiny_folder, tiny_model, tmp_path, small_parts
+):
+    lines, out = tmp_path / "lines.txt", tmp_path / "rows.jsonl"
+    long = "bank " * 40
+    lines.write_bytes(as_lines([*TEXTS[:30], long, "the", long]))
+    command = ("embed", lines, "-m", tiny_folder, "-o", out, "--json")
+    ran = run_here(*command)
+    assert_one_sentence(ran, "line 31 of", "1 of the 2 lines after it", "--truncation end")
+    assert journalled_rows(out) == 28
+
+    # Either way out keeps those rows: the line may be mended, or the text truncated.
+    copies = [path.read_bytes() for path in partial_files(out)]
+    summary = json.loads(run_here(*command, "--truncation", "end").out)
+    assert (summary["resumed_texts"], summary["texts"], summary["truncated_texts"]) == (28, 33, 2)
+    assert_close(
+        embeddings_of(out.read_text()),
+        tiny_model.embed([*TEXTS[:30], long, "the", long], truncation="end"),
+    )
+    out.unlink()
+    for path, content in zip(partial_files(out), copies, strict=True):
+        path.write_bytes(content)
+    lines.write_bytes(as_lines([*TEXTS[:30], "the bank", "the"]))
+    summary = json.loads(run_here(*command).out)
+    assert (summary["resumed_texts"], summary["texts"]) == (28, 32)
+    assert_close(embeddings_of(out.read_text()), tiny_model.embed([*TEXTS[:30], "the bank", "the"]))
+
+
+def partial_files(out):
+    return [out.with_name(out.name + ending) for ending in (".partial", ".partial.json")]
+
+
+def test_a_pipe_is_read_as_a_stream_and_kept_beside_an_output(tiny_folder, expected, tmp_path, small_parts):
+    """Without an output rows appear before the pipe ends; with one, lines are counted first."""
+    for output in ([], ["-o", tmp_path / "rows.npy"]):
+        read, write = os.pipe()
+        with os.fdopen(write, "wb") as pipe:
+            pipe.write(as_lines(TEXTS))
+        ran = run_here("embed", f"/dev/fd/{read}", "-m", tiny_folder, *output)
+        os.close(read)
+        assert ran.code == 0
+        found = np.load(output[1]) if output else embeddings_of(ran.out)
+        assert_close(found, expected)
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.npy"]
+
+
+def test_standard_input_only_once(tiny_folder):
+    assert_one_sentence(run_here("embed", "-", "-", "-m", tiny_folder, stdin=b"the\n"), "named twice")
+
+
+def test_no_more_than_a_part_of_the_lines_is_held(tiny_folder, lines, monkeypatch, small_parts):
+    """By what is alive when the last line is read."""
+    alive = weakref.WeakSet()
+    most = 0
+
+    class Watched(Line):
+        def __init__(self, *given):
+            nonlocal most
+            super().__init__(*given)
+            alive.add(self)
+            most = max(most, len(alive))
+
+    monkeypatch.setattr(read_module, "Line", Watched)
+    assert run_here("embed", lines, "-m", tiny_folder).code == 0
+    assert PART <= most <= 3 * PART
+
+
+def test_a_part_has_a_bounded_number_of_characters(monkeypatch):
+    monkeypatch.setattr(embed_input, "CHARACTERS_PER_PART", 100)
+    lengths = [60, 30, 10, 1, 250, 60, 60]
+    reader = embed_input.LineReader(Line("a" * length, "it", 1) for length in lengths)
+    parts = []
+    while part := reader.take():
+        parts.append([len(line.text) for line in part])
+    assert parts == [[60, 30, 10], [1], [250], [60], [60]]
+    assert reader.done == len(lengths)
+
+
+def test_a_file_that_changes_meanwhile_is_noticed(tiny_folder, lines, tmp_path, monkeypatch):
+    survey = embed_module.survey
+
+    def and_then_change(given):
+        found = survey(given)
+        lines.write_bytes(lines.read_bytes().replace(b"river", b"bank", 1))
+        return found
+
+    monkeypatch.setattr(embed_module, "survey", and_then_change)
+    ran = run_here("embed", lines, "-m", tiny_folder, "-o", tmp_path / "rows.npy")
+    assert_one_sentence(ran, "changed while it was read")
+    assert not (tmp_path / "rows.npy").exists()
+
+
+def test_a_line_without_an_end_is_refused(tiny_folder, monkeypatch):
+    monkeypatch.setattr(read_module, "LONGEST_LINE", 1000)
+    ran = run_here("embed", "-m", tiny_folder, stdin=b"the\n" + b"a" * 2000)
+    assert_one_sentence(ran, "line 2 of <stdin> is longer than 1,000 bytes")
 
 
 # --- a stop, and going on ------------------------------------------------------------------------------
 
 SLOW = """
 import time
-import unmask.cli.embed, unmask.resume
-import sys
-sys.modules["unmask.cli.embed"].TEXTS_PER_PART = PART
+import unmask.cli.embed_input, unmask.resume
+unmask.cli.embed_input.TEXTS_PER_PART = PART
 append = unmask.resume.ResumableFile.append
 
 def slow(self, content, rows):
@@ -312,7 +419,6 @@ def other_vocabulary(_, checkpoint):
     ("change", "options"),
     [
         (other_texts, ()),
-        (one_text_more, ()),
         (other_order, ()),
         (other_activation, ()),
         (other_limit, ()),
@@ -337,6 +443,13 @@ def test_partial_rows_of_other_texts_or_settings_are_refused(
     assert stopped.with_name("rows.jsonl.partial").read_bytes() == before
     assert journalled_rows(stopped) == 2 * PART
     assert not stopped.exists()
+
+
+def test_texts_may_be_added_after_a_stop(stopped, tiny_folder, tiny_model, lines):
+    one_text_more(lines, None)
+    summary = json.loads(run_here("embed", lines, *CUT, "-m", tiny_folder, "-o", stopped, "--json").out)
+    assert (summary["resumed_texts"], summary["texts"]) == (2 * PART, ROWS + 1)
+    assert_close(embeddings_of(stopped.read_text()), tiny_model.embed([*TEXTS, "more"]))
 
 
 def test_restart_begins_again(stopped, tiny_folder, tiny_model, lines):
@@ -381,6 +494,11 @@ def test_a_finished_output_is_replaced_only_when_asked_and_only_when_the_new_one
     assert_close(np.load(out), expected)
 
 
+def of(identity):
+    """A fingerprint of rows that does not depend on their number."""
+    return lambda rows: identity
+
+
 # --- two at once ---------------------------------------------------------------------------------------
 
 
@@ -399,10 +517,10 @@ def test_two_writers_of_one_output(apart, tiny_folder, lines, expected, tmp_path
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_file_in_use_is_left_alone(restart, tmp_path):
     path = tmp_path / "rows"
-    with ResumableFile(path, "a", 2, header=b"h") as first:
+    with ResumableFile(path, of("a"), 2, header=b"h") as first:
         first.append(b"1", 1)
         with pytest.raises(OutputError, match="another process"):
-            ResumableFile(path, "a", 2, header=b"h", restart=restart)
+            ResumableFile(path, of("a"), 2, header=b"h", restart=restart)
         first.append(b"2", 1)
     assert path.read_bytes() == b"h12"
     assert list(tmp_path.iterdir()) == [path]
@@ -410,12 +528,12 @@ def test_a_file_in_use_is_left_alone(restart, tmp_path):
 
 def test_a_refused_file_is_free_again_at_once(tmp_path):
     path = tmp_path / "rows"
-    first = ResumableFile(path, "a", 2)
+    first = ResumableFile(path, of("a"), 2)
     first.append(b"1", 1)
     first.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
     with pytest.raises(OutputError, match="other texts") as refused:
-        ResumableFile(path, "b", 2)
-    with ResumableFile(path, "a", 2) as again:
+        ResumableFile(path, of("b"), 2)
+    with ResumableFile(path, of("a"), 2) as again:
         again.append(b"2", 1)
     assert path.read_bytes() == b"12"
     assert refused.value is not None
@@ -426,7 +544,7 @@ def test_a_writer_that_opened_the_partial_file_before_it_was_renamed(tmp_path, m
     import fcntl
 
     path = tmp_path / "rows"
-    first = ResumableFile(path, "a", 1)
+    first = ResumableFile(path, of("a"), 1)
     first.append(b"1", 1)
     flock = fcntl.flock
 
@@ -437,14 +555,14 @@ def test_a_writer_that_opened_the_partial_file_before_it_was_renamed(tmp_path, m
 
     monkeypatch.setattr(fcntl, "flock", finish_first)
     with pytest.raises(OutputError):
-        ResumableFile(path, "a", 1)
+        ResumableFile(path, of("a"), 1)
     assert path.read_bytes() == b"1"
 
 
 def test_a_writer_that_looked_before_the_output_was_finished(tmp_path, monkeypatch):
     """The first finishes after the second saw that there is no output yet: the result is not replaced."""
     path = tmp_path / "rows"
-    first = ResumableFile(path, "a", 1)
+    first = ResumableFile(path, of("a"), 1)
     first.append(b"1", 1)
     exists = type(path).exists
 
@@ -457,14 +575,15 @@ def test_a_writer_that_looked_before_the_output_was_finished(tmp_path, monkeypat
 
     monkeypatch.setattr(type(path), "exists", exists_and_then_finish)
     with pytest.raises(OutputError, match="rows"):
-        ResumableFile(path, "b", 1)
+        ResumableFile(path, of("b"), 1)
     assert path.read_bytes() == b"1"
     assert list(tmp_path.iterdir()) == [path]
 
 
 KILLED_AT_A_RENAME = """
-import os, signal, sys
-sys.modules["unmask.cli.embed"].TEXTS_PER_PART = 7
+import os, signal
+import unmask.cli.embed_input
+unmask.cli.embed_input.TEXTS_PER_PART = 7
 replace, calls = os.replace, []
 
 def dying(*arguments):

@@ -2,17 +2,18 @@
 
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter
 
+from unmask.cli.embed_input import Inputs, LineReader, require_texts, survey
 from unmask.cli.embed_rows import RowFormat, fingerprint, format_of
-from unmask.cli.input import STANDARD_INPUT, standard_input
+from unmask.cli.embed_run import EmbedRun, TruncatedText
+from unmask.cli.input import STANDARD_INPUT
 from unmask.cli.options import (
     CompatOption,
     DtypeOption,
@@ -23,27 +24,10 @@ from unmask.cli.options import (
     TruncationOption,
 )
 from unmask.cli.output import print_json, progress
-from unmask.errors import EmptyText, InvalidRequest, InvalidText
-from unmask.model.spec import PooledVector, PoolingMode
+from unmask.errors import InvalidRequest, InvalidText
+from unmask.model.spec import PoolingMode
 from unmask.resume import ResumableFile
-from unmask.tasks import Progress
-from unmask.text import Blank, Encoding, Line, Truncation, read_lines
-
-if TYPE_CHECKING:
-    from unmask.loaded import Model
-
-TEXTS_PER_PART = 2048
-"""Texts between two entries of the journal: what a stop can cost, and what is sorted by length together."""
-
-
-@dataclass(frozen=True)
-class CutText:
-    """One text that was longer than the model reads."""
-
-    source: str
-    line: int
-    original_tokens: int
-    kept_tokens: int
+from unmask.text import Blank
 
 
 @dataclass(frozen=True)
@@ -56,9 +40,12 @@ class EmbedSummary:
     resumed_texts: int
     """Of these, how many an earlier run had done."""
     tokens: int
+    """Tokens of the texts that this run embedded."""
     width: int
     seconds: float
-    cut: tuple[CutText, ...]
+    truncated_texts: int
+    truncated: tuple[TruncatedText, ...]
+    """The first of them, as many as `LISTED` says."""
     output: str | None
 
 
@@ -102,119 +89,91 @@ def embed(
 ) -> None:
     """Embed texts, one a line.
 
-    All texts are checked before the first is embedded. With --output a run that was stopped goes on
-    where it was when the same command is given again, and the file appears when it is whole.
+    Input of any size is read as a stream. A line that cannot be embedded stops the run with its number; what
+    was written to --output until then is kept. A run that was stopped resumes when the same command is given
+    again, and the file appears when it is whole.
     """
     form = format_of(output)
     if blank == "skip" and form is RowFormat.NUMPY:
         raise InvalidRequest("--blank skip would shift the rows of a .npy file; write .jsonl instead")
-    lines = [line for name in inputs or [STANDARD_INPUT] for line in _read(name, field, blank)]
-    if not lines:
-        raise EmptyText("there is no text in the input; give at least one line")
+    with Inputs(
+        inputs or [STANDARD_INPUT],
+        field,
+        blank,
+        reread=output is not None,
+        beside=None if output is None else output.parent,
+    ) as given:
+        found = survey(given) if given.rereadable else None
+        if found is not None:
+            require_texts(found.texts)
 
-    from unmask.loaded import load
+        from unmask.loaded import load
 
-    loaded = load(model, dtype=dtype, revision=revision, kernel=kernel, compat=compat)
-    head = loaded.embedding_head(pooling, unit_length)
-    width = head.width(loaded.spec)
-    tokens, cut = _check(loaded, lines, truncation)
-    start = time.perf_counter()
-    with ExitStack() as stack:
-        target = None
-        if output is not None:
-            settings = (form.value, dtype, compat, kernel, head, truncation)
-            target = stack.enter_context(
-                ResumableFile(
-                    output,
-                    fingerprint(loaded.checkpoint, lines, settings),
-                    len(lines),
-                    header=form.header(len(lines), width),
-                    overwrite=overwrite,
-                    restart=restart,
-                )
-            )
-        resumed = target.rows_done if target else 0
-        report = stack.enter_context(progress("embedding", len(lines)))
-        for content, count in _rows(
-            loaded, head, lines, begin=resumed, truncation=truncation, form=form, report=report
-        ):
-            if target:
-                target.append(content, count)
-            else:
-                sys.stdout.buffer.write(content)
-                sys.stdout.buffer.flush()
+        loaded = load(model, dtype=dtype, revision=revision, kernel=kernel, compat=compat)
+        head = loaded.embedding_head(pooling, unit_length)
+        run = EmbedRun(
+            loaded, head, LineReader(given.lines()), survey=found, truncation=truncation, form=form
+        )
+        start = time.perf_counter()
+        if output is None:
+            resumed = _print(run)
+        else:
+            settings = (form.value, dtype, compat, kernel, head)
+            resumed = _write(run, output, settings, overwrite=overwrite, restart=restart)
+    run.warn()
     _report(
         EmbedSummary(
             model=loaded.name,
             revision=loaded.revision,
-            texts=len(lines),
+            texts=run.reader.done,
             resumed_texts=resumed,
-            tokens=tokens,
-            width=width,
+            tokens=run.tally.tokens,
+            width=run.width,
             seconds=time.perf_counter() - start,
-            cut=tuple(cut),
+            truncated_texts=run.tally.truncated_texts,
+            truncated=tuple(run.tally.truncated),
             output=str(output) if output else None,
         ),
         json,
     )
 
 
-def _rows(
-    loaded: "Model",
-    head: PooledVector,
-    lines: list[Line],
-    *,
-    begin: int,
-    truncation: Truncation,
-    form: RowFormat,
-    report: Progress,
-) -> Iterator[tuple[bytes, int]]:
-    """What is to be written, part by part from text ``begin`` on, and how many rows it is."""
-    for first in range(begin, len(lines), TEXTS_PER_PART):
-        part = lines[first : first + TEXTS_PER_PART]
-        encodings = _encode(loaded, part, truncation)
-        embeddings_SE = loaded.embed_encodings(
-            encodings,
-            head,
-            progress=partial(_forward, report, first, len(lines)),
-            name=partial(_name, part),
+def _print(run: EmbedRun) -> int:
+    """Rows to standard output, as soon as they are there."""
+    with progress("embedding", run.total) as report:
+        for content, _ in run.rows(report):
+            sys.stdout.buffer.write(content)
+            sys.stdout.buffer.flush()
+    require_texts(run.reader.done)
+    return 0
+
+
+def _write(run: EmbedRun, output: Path, settings: object, *, overwrite: bool, restart: bool) -> int:
+    """Rows to a file; how many of them an earlier run had written."""
+    assert run.survey is not None
+    header = run.form.header(run.survey.texts, run.width)
+    of_settings = fingerprint(run.loaded.checkpoint, (settings, header))
+    # Rows that were made while longer texts were refused are those of a run that truncates, not the reverse.
+    compatible = [partial(run.fingerprint, of_settings, "error")] if run.truncation == "end" else []
+    with ExitStack() as stack:
+        target = stack.enter_context(
+            ResumableFile(
+                output,
+                partial(run.fingerprint, of_settings, run.truncation),
+                run.survey.texts,
+                compatible=compatible,
+                header=header,
+                overwrite=overwrite,
+                restart=restart,
+            )
         )
-        yield form.rows(part, encodings, embeddings_SE), len(part)
-
-
-def _name(lines: list[Line], index: int) -> str:
-    return str(lines[index])
-
-
-def _forward(report: Progress, first: int, total: int, done: int, _: int) -> None:
-    report(first + done, total)
-
-
-def _read(name: str, field: str | None, blank: Blank) -> Iterator[Line]:
-    if name == STANDARD_INPUT:
-        yield from read_lines(standard_input(), "<stdin>", field=field, blank=blank)
-        return
-    try:
-        with open(name, "rb") as stream:
-            yield from read_lines(stream, name, field=field, blank=blank)
-    except OSError as error:
-        raise InvalidText(f"cannot read {name}: {error.strerror}") from None
-
-
-def _encode(loaded: "Model", lines: list[Line], truncation: Truncation) -> list[Encoding]:
-    return loaded.tokenize([line.text for line in lines], truncation=truncation, name=partial(_name, lines))
-
-
-def _check(loaded: "Model", lines: list[Line], truncation: Truncation) -> tuple[int, list[CutText]]:
-    """Tokenize everything once: a fault in the last line must not cost the work on all others."""
-    tokens, cut = 0, []
-    for first in range(0, len(lines), TEXTS_PER_PART):
-        part = lines[first : first + TEXTS_PER_PART]
-        for line, encoding in zip(part, _encode(loaded, part, truncation), strict=True):
-            tokens += len(encoding)
-            if encoding.truncated_tokens:
-                cut.append(CutText(line.source, line.number, encoding.original_tokens, len(encoding)))
-    return tokens, cut
+        resumed = target.rows_done
+        report = stack.enter_context(progress("embedding", run.total))
+        for content, count in run.rows(report):
+            target.append(content, count)
+        if run.reader.digest() != run.survey.digest:
+            raise InvalidText("the input changed while it was read; give the command again")
+    return resumed
 
 
 def _report(summary: EmbedSummary, json: bool) -> None:
@@ -230,10 +189,11 @@ def _report(summary: EmbedSummary, json: bool) -> None:
         f"{summary.width} numbers each{where}",
         file=stream,
     )
-    if summary.cut:
-        longest = max(summary.cut, key=lambda one: one.original_tokens)
+    if summary.truncated:
+        first = summary.truncated[0]
+        total = "more than were counted" if first.original_tokens is None else f"{first.original_tokens:,}"
         print(
-            f"{len(summary.cut):,} texts were cut to {longest.kept_tokens} tokens; the longest, line "
-            f"{longest.line} of {longest.source}, had {longest.original_tokens}",
+            f"{summary.truncated_texts:,} texts were truncated to {first.kept_tokens} tokens; the first, "
+            f"line {first.line} of {first.source}, had {total}",
             file=stream,
         )

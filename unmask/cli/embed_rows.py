@@ -19,7 +19,8 @@ class RowFormat(Enum):
     """How rows are written."""
 
     JSONL = ".jsonl"
-    """One object a line: source, line, tokens, original_tokens, embedding."""
+    """One object a line: source, line, tokens, original_tokens (null where they were not all counted),
+    embedding."""
     NUMPY = ".npy"
     """A float32 array (S, E)."""
 
@@ -46,7 +47,7 @@ class RowFormat(Enum):
                 "source": line.source,
                 "line": line.number,
                 "tokens": len(encoding),
-                "original_tokens": encoding.original_tokens,
+                "original_tokens": encoding.original_tokens if encoding.counted_whole else None,
                 "embedding": row.tolist(),
             }
             for line, encoding, row in zip(lines, encodings, embeddings_SE, strict=True)
@@ -68,8 +69,8 @@ def format_of(output: Path | None) -> RowFormat:
     raise InvalidRequest(f"{output} ends in neither .jsonl nor .npy; name the output with one of them")
 
 
-def fingerprint(checkpoint: Checkpoint, lines: Sequence[Line], settings: object) -> str:
-    """Identifies the weights, the texts and the settings of a run, as 64 hexadecimal digits."""
+def fingerprint(checkpoint: Checkpoint, settings: object) -> str:
+    """Identifies the weights and the settings of a run, as 64 hexadecimal digits."""
     read = (checkpoint.spec, checkpoint.max_tokens, settings)
     digest = hashlib.sha256(repr(read).encode())
     for path in sorted({tensor.file for tensor in checkpoint.tensors.values()}):
@@ -77,6 +78,4 @@ def fingerprint(checkpoint: Checkpoint, lines: Sequence[Line], settings: object)
             digest.update(hashlib.file_digest(file, "sha256").digest())
     for _, content in sorted(checkpoint.tokenizer.files.items()):
         digest.update(hashlib.sha256(content).digest())
-    for line in lines:
-        digest.update(repr((line.source, line.number, line.text)).encode())
     return digest.hexdigest()

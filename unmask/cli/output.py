@@ -58,14 +58,14 @@ def plain(value: object) -> Any:
 def progress(what: str, total: int) -> Iterator[Progress]:
     """A bar on a terminal, a plain line every few seconds elsewhere; both on standard error.
 
-    ``total`` is what the bar begins with; each report says how many there are.
+    ``total`` is what the bar begins with; each report says how many there are. 0 means that nobody knows.
     """
     if sys.stderr.isatty():
         from rich.progress import Progress as Bars
 
         with Bars(console=Console(stderr=True), transient=True) as bars:
-            task = bars.add_task(what, total=total)
-            yield lambda done, of: bars.update(task, completed=done, total=of)
+            task = bars.add_task(what, total=total or None)
+            yield lambda done, of: bars.update(task, completed=done, total=of or None)
         return
     start = last = time.monotonic()
 
@@ -74,11 +74,7 @@ def progress(what: str, total: int) -> Iterator[Progress]:
         now = time.monotonic()
         if now - last >= 5 and done:
             last = now
-            left = (now - start) / done * (of - done)
-            print(
-                f"{what}: {done:,} of {of:,}, about {left:.0f} s left",
-                file=sys.stderr,
-                flush=True,
-            )
+            left = f" of {of:,}, about {(now - start) / done * (of - done):.0f} s left" if of else ""
+            print(f"{what}: {done:,}{left}", file=sys.stderr, flush=True)
 
     yield report

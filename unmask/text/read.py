@@ -3,9 +3,13 @@
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import BinaryIO, Literal
 
 from unmask.errors import EmptyText, InvalidText
+
+LONGEST_LINE = 128 << 20
+"""Bytes of a line; more is no text but a file of another kind, such as one without line ends."""
 
 Blank = Literal["error", "skip"]
 """What to do with a line that holds no text: refuse the file, or leave the line out."""
@@ -37,11 +41,14 @@ def read_lines(
         blank: what to do with a line without text.
 
     Raises:
-        InvalidText: a line is not UTF-8, or no JSON object with such a string.
+        InvalidText: a line is not UTF-8, no JSON object with such a string, or too long for any text.
         EmptyText: a line holds no text, with ``blank="error"``.
     """
-    for number, raw in enumerate(stream, start=1):
+    lines = iter(partial(stream.readline, LONGEST_LINE + 1), b"")
+    for number, raw in enumerate(lines, start=1):
         where = f"line {number} of {source}"
+        if len(raw) > LONGEST_LINE:
+            raise InvalidText(f"{where} is longer than {LONGEST_LINE:,} bytes; put one text on each line")
         try:
             text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:

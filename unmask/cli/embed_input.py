@@ -1,0 +1,204 @@
+"""Lines from files and standard input, read as a stream: checked in a first pass, then part by part."""
+
+import hashlib
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
+
+from unmask.cli.input import STANDARD_INPUT, standard_input
+from unmask.errors import EmptyText, InvalidRequest, InvalidText, OutputError
+from unmask.text import Blank, Line, read_lines
+
+TEXTS_PER_PART = 2048
+"""Texts between two entries of the journal: what a stop can cost, and what is sorted by length together."""
+CHARACTERS_PER_PART = 2_000_000
+"""Or as many characters, which bounds memory: tokenizing one takes up to 200 bytes."""
+
+
+@dataclass(frozen=True)
+class _Source:
+    """One input: a file that is opened for each pass, or a stream that is open."""
+
+    shown: str
+    stream: BinaryIO | None
+    start: int = 0
+    """Where a stream that can be read again begins."""
+
+    @contextmanager
+    def open(self) -> Iterator[BinaryIO]:
+        if self.stream is None:
+            with open(self.shown, "rb") as stream:
+                yield stream
+            return
+        if self.stream.seekable():
+            self.stream.seek(self.start)
+        yield self.stream
+
+
+class Inputs:
+    """The inputs of a run, in the order given, as a context manager.
+
+    Args:
+        names: files, or `STANDARD_INPUT`.
+        field: see `read_lines`.
+        blank: see `read_lines`.
+        reread: they are read more than once, so what is no regular file is copied to a temporary one.
+        beside: the folder of that file; None is the system's.
+
+    Raises:
+        InvalidRequest: standard input is named twice.
+        InvalidText: a file cannot be read.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        field: str | None,
+        blank: Blank,
+        *,
+        reread: bool,
+        beside: Path | None = None,
+    ) -> None:
+        if names.count(STANDARD_INPUT) > 1:
+            raise InvalidRequest("standard input, -, is named twice; name it once")
+        self._field, self._blank = field, blank
+        self._stack = ExitStack()
+        self.rereadable = True
+        """Whether all lines can be read again."""
+        try:
+            self._sources = [self._source(name, reread, beside) for name in names]
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def _source(self, name: str, reread: bool, beside: Path | None) -> _Source:
+        if name == STANDARD_INPUT:
+            shown, stream = "<stdin>", standard_input()
+        else:
+            with _readable(name):
+                if stat.S_ISREG(os.stat(name).st_mode):
+                    return _Source(name, None)
+                shown, stream = name, self._stack.enter_context(open(name, "rb"))  # noqa: SIM115 - closed with the stack
+        if _is_regular(stream):
+            return _Source(shown, stream, stream.tell())
+        if not reread:
+            self.rereadable = False
+            return _Source(shown, stream)
+        try:
+            copy = tempfile.TemporaryFile(dir=beside)  # noqa: SIM115 - closed with the stack
+            self._stack.enter_context(copy)
+            shutil.copyfileobj(stream, copy)
+        except OSError as error:
+            raise OutputError(f"cannot keep a copy of {shown} beside the output: {error.strerror}") from None
+        return _Source(shown, copy)
+
+    def lines(self) -> Iterator[Line]:
+        """Every line, from the beginning where the inputs can be read again.
+
+        Raises:
+            TextError: a line is blank, or not what it should be.
+        """
+        for source in self._sources:
+            with _readable(source.shown), source.open() as stream:
+                yield from read_lines(stream, source.shown, field=self._field, blank=self._blank)
+
+    def __enter__(self) -> "Inputs":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+
+@contextmanager
+def _readable(name: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InvalidText(f"cannot read {name}: {error.strerror}") from None
+
+
+def _is_regular(stream: BinaryIO) -> bool:
+    try:
+        return stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+    except OSError:
+        return stream.seekable()  # a buffer in memory
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What a first pass over all lines found."""
+
+    texts: int
+    digest: str
+
+
+def survey(inputs: Inputs) -> Survey:
+    """Check every line as far as that needs no tokenizer, and count them.
+
+    Raises:
+        TextError: a line is blank, or not what it should be.
+    """
+    reader = LineReader(inputs.lines())
+    while reader.take():
+        pass
+    return Survey(reader.done, reader.digest())
+
+
+class LineReader:
+    """Lines in parts, and what identifies those that were taken so far."""
+
+    def __init__(self, lines: Iterator[Line]) -> None:
+        self.done = 0
+        """Lines taken."""
+        self._lines = lines
+        self._left_over: Line | None = None
+        self._digest = hashlib.sha256()
+
+    def take(self) -> list[Line]:
+        """The next part; empty at the end."""
+        return self._take(TEXTS_PER_PART)
+
+    def skip_to(self, done: int) -> None:
+        """Take lines until there are ``done``, or no more."""
+        while self.done < done and self._take(min(TEXTS_PER_PART, done - self.done)):
+            pass
+
+    def digest(self) -> str:
+        """Identifies every line taken, where it stood and what it says, as 64 hexadecimal digits."""
+        return self._digest.hexdigest()
+
+    def _take(self, most: int) -> list[Line]:
+        part: list[Line] = []
+        characters = 0
+        while len(part) < most and (line := self._next()) is not None:
+            characters += len(line.text)
+            if part and characters > CHARACTERS_PER_PART:
+                self._left_over = line
+                break
+            part.append(line)
+            self._digest.update(repr((line.source, line.number, line.text)).encode())
+        self.done += len(part)
+        return part
+
+    def _next(self) -> Line | None:
+        line, self._left_over = self._left_over, None
+        return next(self._lines, None) if line is None else line
+
+
+def require_texts(count: int) -> None:
+    """Refuse an input without a single text.
+
+    Raises:
+        EmptyText: ``count`` is 0.
+    """
+    if not count:
+        raise EmptyText("there is no text in the input; give at least one line")

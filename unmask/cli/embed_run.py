@@ -1,0 +1,154 @@
+"""The work of ``unmask embed``: lines to rows in parts, what is counted, and what identifies a run."""
+
+import hashlib
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from unmask.cli.embed_input import LineReader, Survey
+from unmask.cli.embed_rows import RowFormat
+from unmask.errors import BeyondTraining, TextTooLong
+from unmask.tasks import Progress
+from unmask.text import Encoding, Line, Truncation
+
+if TYPE_CHECKING:
+    from unmask.loaded import Model
+    from unmask.model.spec import PooledVector
+
+LISTED = 1000
+"""Truncated texts that the summary lists; all of them are counted."""
+PARTS_CHECKED = 10
+"""Parts in which more texts that are too long are looked for when the first one is found."""
+
+
+@dataclass(frozen=True)
+class TruncatedText:
+    """One text that was longer than the model reads."""
+
+    source: str
+    line: int
+    original_tokens: int | None
+    """None where they were not all counted."""
+    kept_tokens: int
+
+
+@dataclass
+class Tally:
+    """What is counted while texts run."""
+
+    tokens: int = 0
+    longest: int = 0
+    truncated_texts: int = 0
+    truncated: list[TruncatedText] = field(default_factory=list)
+
+    def add(self, line: Line, encoding: Encoding) -> None:
+        """Count one text."""
+        self.tokens += len(encoding)
+        self.longest = max(self.longest, len(encoding))
+        if encoding.truncated_tokens:
+            self.truncated_texts += 1
+            if len(self.truncated) < LISTED:
+                total = encoding.original_tokens if encoding.counted_whole else None
+                self.truncated.append(TruncatedText(line.source, line.number, total, len(encoding)))
+
+
+class EmbedRun:
+    """Texts of a reader to rows, part by part."""
+
+    def __init__(
+        self,
+        loaded: "Model",
+        head: "PooledVector",
+        reader: LineReader,
+        *,
+        survey: Survey | None,
+        truncation: Truncation,
+        form: RowFormat,
+    ) -> None:
+        self.loaded, self.head, self.reader, self.survey = loaded, head, reader, survey
+        self.truncation: Truncation = truncation
+        self.form = form
+        self.width = head.width(loaded.spec)
+        self.total = survey.texts if survey else 0
+        """0 where nobody can know."""
+        self.tally = Tally()
+
+    def fingerprint(self, of_settings: str, truncation: Truncation, rows: int) -> str:
+        """What identifies the first rows; the reader is moved on to where they end."""
+        self.reader.skip_to(rows)
+        parts = (of_settings, truncation, self.reader.digest())
+        return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+    def rows(self, report: Progress) -> Iterator[tuple[bytes, int]]:
+        """What is to be written, part by part, and how many rows it is.
+
+        Raises:
+            TextError: a text is too long, or has no words.
+        """
+        while True:
+            first, part = self.reader.done, self.reader.take()
+            if not part:
+                return
+            encodings = self._encode(part)
+            for line, encoding in zip(part, encodings, strict=True):
+                self.tally.add(line, encoding)
+            embeddings_SE = self.loaded.embed_encodings(
+                encodings,
+                self.head,
+                progress=partial(_forward, report, first, self.total),
+                name=partial(_name, part),
+            )
+            yield self.form.rows(part, encodings, embeddings_SE), len(part)
+
+    def _encode(self, part: list[Line]) -> list[Encoding]:
+        try:
+            return self._tokens(part, self.truncation)
+        except TextTooLong as error:
+            raise self._with_others(error, part) from None
+
+    def _tokens(self, part: list[Line], truncation: Truncation) -> list[Encoding]:
+        return self.loaded.tokenizer.encode_batch(
+            [line.text for line in part],
+            max_tokens=self.loaded.max_tokens,
+            truncation=truncation,
+            name=partial(_name, part),
+        )
+
+    def _with_others(self, error: TextTooLong, part: list[Line]) -> TextTooLong:
+        """The error of the first text that is too long, with how many there are after it."""
+        long, checked, parts = 0, 0, 1
+        while part:
+            found = [one.truncated_tokens > 0 for one in self._tokens(part, "end")]
+            checked += len(found) - (0 if long else found.index(True))
+            long += sum(found)
+            part = self.reader.take() if parts < PARTS_CHECKED else []
+            parts += 1
+        if long == 1:
+            return error
+        fault, _, way_out = str(error).partition("; ")
+        return TextTooLong(
+            f"{fault}, and so it is with {long - 1:,} of the {checked - 1:,} lines after it; {way_out}",
+            original_tokens=error.original_tokens,
+            max_tokens=error.max_tokens,
+        )
+
+    def warn(self) -> None:
+        """Say once that texts were longer than any in training."""
+        trained = self.loaded.checkpoint.trained_tokens
+        if trained is not None and self.tally.longest > trained:
+            warnings.warn(
+                f"the longest text has {self.tally.longest} tokens and the model was trained on at most "
+                f"{trained}; it is read whole",
+                BeyondTraining,
+                stacklevel=2,
+            )
+
+
+def _name(lines: list[Line], index: int) -> str:
+    return str(lines[index])
+
+
+def _forward(report: Progress, first: int, total: int, done: int, _: int) -> None:
+    report(first + done, total)
