@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from unmask import errors, see
     from unmask.explorer.notebook import explore
-    from unmask.loaded import Model, load, save
+    from unmask.loaded import ElmoModel, Model, load, save
     from unmask.measure import probes as evaluate
     from unmask.model import families
     from unmask.model.encoder import Encoder
@@ -32,6 +32,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "AttentionView": "unmask.see",
     "CheckpointOutput": "unmask.model.spec",
+    "ElmoModel": "unmask.loaded",
     "Encoder": "unmask.model.encoder",
     "EncoderSpec": "unmask.model.spec",
     "Encoding": "unmask.text",
@@ -61,6 +62,7 @@ _RENAMED = {"EmbeddingHead": "PooledVector"}
 __all__ = [
     "AttentionView",
     "CheckpointOutput",
+    "ElmoModel",
     "Encoder",
     "EncoderSpec",
     "Encoding",

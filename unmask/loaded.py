@@ -2,19 +2,46 @@
 
 import os
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args, overload
 
 import torch
 
 from unmask.arguments import check_choice, check_flag, shown
 from unmask.errors import CheckpointNotFound, InvalidRequest, KernelError
+from unmask.loaded_elmo import ElmoModel
 from unmask.loaded_model import Model
+from unmask.model.elmo.find import find_elmo
 from unmask.model.families import Compat
 from unmask.model.kernels import KERNELS
 from unmask.model.weights import find, read_checkpoint
-from unmask.model.weights.build import DTYPES
+from unmask.model.weights.build import DTYPES, device_named
 
-__all__ = ["Model", "load", "save"]
+__all__ = ["ElmoModel", "Model", "load", "save"]
+
+
+@overload
+def load(
+    source: str | Path,
+    *,
+    dtype: str | torch.dtype = "float32",
+    device: str | int | torch.device | None = None,
+    kernel: str | None = None,
+    compat: Compat = "published",
+    revision: str | None = None,
+    verify: bool | None = None,
+    family: None = None,
+) -> Model: ...
+
+
+@overload
+def load(
+    source: str | Path,
+    *,
+    dtype: str | torch.dtype = "float32",
+    device: str | int | torch.device | None = None,
+    revision: str | None = None,
+    family: Literal["elmo"],
+) -> ElmoModel: ...
 
 
 def load(
@@ -26,7 +53,8 @@ def load(
     compat: Compat = "published",
     revision: str | None = None,
     verify: bool | None = None,
-) -> Model:
+    family: Literal["elmo"] | None = None,
+) -> Model | ElmoModel:
     """Load an encoder for inference.
 
     Args:
@@ -42,6 +70,8 @@ def load(
         revision: a branch, tag or commit of the hub; the commit it stands for is recorded.
         verify: whether to compare the SHA-256 of every file with those that `Model.save` wrote; None does
             so for folders of up to 64 MB, where it takes about 0.15 s. Sizes are always compared.
+        family: ``"elmo"`` loads an ELMo, which is not a Transformer and gives an `ElmoModel`: a folder that
+            `save_elmo` wrote, or one with the ``options.json`` and ``.hdf5`` of its authors.
 
     Raises:
         CheckpointError: the checkpoint cannot be found, read or trusted.
@@ -57,7 +87,22 @@ def load(
     check_flag("verify", verify)
     _check_kernel(kernel)
     place = _device_name(device)
-    checkpoint = read_checkpoint(find(_checked_source(source), revision), compat, verify=verify)
+    found = find(_checked_source(source), revision)
+    elmo = find_elmo(found.folder)
+    if family is not None:
+        check_choice("family", family, ("elmo",))
+        if elmo is None:
+            raise CheckpointNotFound(f"{found.folder} holds no ELMo; leave family out to load an encoder")
+        if kernel is not None or compat != "published" or number_format == "int8":
+            raise InvalidRequest("an ELMo has no attention kernel, compat or int8; leave them out")
+        network = elmo.read().to(device_named(place), DTYPES[number_format])
+        return ElmoModel(network, found.name)
+    if elmo is not None:
+        raise InvalidRequest(
+            f"{found.folder} holds an ELMo, which is not a Transformer; "
+            "load it in Python with unmask.load(folder, family='elmo')"
+        )
+    checkpoint = read_checkpoint(found, compat, verify=verify)
     return Model(checkpoint, dtype=number_format, device=place, kernel=kernel, compat=compat)
 
 

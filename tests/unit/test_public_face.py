@@ -15,6 +15,7 @@ def test_public_names():
     assert unmask.__all__ == [
         "AttentionView",
         "CheckpointOutput",
+        "ElmoModel",
         "Encoder",
         "EncoderSpec",
         "Encoding",

@@ -15,7 +15,7 @@ FLOORS = (
     {"text"},
     {"model"},
     {"tasks", "learn", "see"},
-    {"loaded_encoder"},
+    {"loaded_encoder", "loaded_elmo"},
     {"loaded_model"},
     {"loaded"},
     {"search", "measure"},

@@ -1,6 +1,7 @@
 """How every task runs an engine: sequences of equal length together, a bounded number of tokens a batch."""
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,16 +16,18 @@ from unmask.text import Encoding, PackedBatch, token_budget_batches
 TOKENS_PER_PASS = 2048
 """Enough for matrix products at full speed, few enough for the activations to stay in cache."""
 
+Batch = TypeVar("Batch")
+
 Chosen = NDArray[np.int64]
 """Indices of the sequences of one batch."""
 
 
 def batches(
     lengths: Sequence[int],
-    packed: Callable[[Chosen], PackedBatch],
+    packed: Callable[[Chosen], Batch],
     tokens_per_pass: int = TOKENS_PER_PASS,
     progress: Progress | None = None,
-) -> Iterator[tuple[Chosen, PackedBatch]]:
+) -> Iterator[tuple[Chosen, Batch]]:
     """Each batch with the indices of its sequences; every sequence is in one of them.
 
     Args:

@@ -1,0 +1,186 @@
+"""A loaded ELMo (Peters et al. 2018): words in, their states out. It is not a Transformer."""
+
+from collections.abc import Iterator, Sequence
+from typing import Literal, overload
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from unmask.arguments import check_callable, check_choice, check_flag, listed, shown, whole_number
+from unmask.errors import EmptyText, InvalidRequest
+from unmask.model import heads
+from unmask.model.elmo import Elmo, ElmoSpec, character_ids
+from unmask.model.spec import POOLING_MODES, PooledVector, PoolingMode
+from unmask.tasks import Progress
+from unmask.tasks.batches import TOKENS_PER_PASS, Chosen, batches, require_finite
+from unmask.text import SequenceLayout
+from unmask.text.tokenizer import numbered
+
+ElmoLayers = Literal["mixed", "last", "all"]
+"""Which states of a word: the learned mix of all layers, the last layer's, or every layer's."""
+
+Words = str | Sequence[str]
+"""One text: its words, or a string that is split at white space."""
+
+
+class ElmoModel:
+    """A loaded ELMo. Made by `load` with ``family="elmo"``.
+
+    A text is a string, which is split at white space, or a list of its words; the model was trained on text
+    whose punctuation stands apart. One string gives what is given for one text.
+    """
+
+    def __init__(self, network: Elmo, name: str) -> None:
+        self.network = network
+        """The torch module."""
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<unmask ELMo {self.name}: {self.spec.layers} layers, width {self.width}, on {self.device}>"
+
+    @property
+    def spec(self) -> ElmoSpec:
+        """The network as a value."""
+        return self.network.spec
+
+    @property
+    def width(self) -> int:
+        """The numbers of one word's state: both directions side by side."""
+        return 2 * self.spec.width
+
+    @property
+    def device(self) -> str:
+        """Where the weights are."""
+        return str(self.network.mix.gamma.device)
+
+    @property
+    def dtype(self) -> str:
+        """The number format of the weights."""
+        return str(self.network.mix.gamma.dtype).removeprefix("torch.")
+
+    @overload
+    def hidden_states(  # type: ignore[overload-overlap]
+        self, texts: str, *, layers: ElmoLayers = "mixed", tokens_per_pass: int = TOKENS_PER_PASS
+    ) -> Tensor: ...
+
+    @overload
+    def hidden_states(
+        self, texts: Sequence[Words], *, layers: ElmoLayers = "mixed", tokens_per_pass: int = TOKENS_PER_PASS
+    ) -> list[Tensor]: ...
+
+    def hidden_states(
+        self,
+        texts: str | Sequence[Words],
+        *,
+        layers: ElmoLayers = "mixed",
+        tokens_per_pass: int = TOKENS_PER_PASS,
+    ) -> Tensor | list[Tensor]:
+        """States of every word, on the CPU: (N, E), or with ``layers="all"`` (L + 1, N, E), words first.
+
+        A list of tensors, or one tensor for one string.
+
+        Args:
+            texts: one string, or a list of strings or of lists of words.
+            layers: see `ElmoLayers`.
+            tokens_per_pass: the most words that run together.
+
+        Raises:
+            TextError: a text has no words, or a word is not Unicode text.
+            InvalidRequest: an argument is not one of those above.
+            NonFiniteResult: a state is infinity or not-a-number.
+        """
+        check_choice("layers", layers, ("mixed", "last", "all"))
+        sentences = sentences_of(texts)
+        found = [torch.empty(0)] * len(sentences)
+        for chosen, layout in self._batches(sentences, tokens_per_pass):
+            x_TD = self._run(sentences, chosen, layout, layers)
+            require_finite(
+                x_TD.numpy(), chosen, layout.sequence_of_T, "a hidden state", name=numbered, dtype=self.dtype
+            )
+            for place, index in enumerate(chosen):
+                found[index] = x_TD[..., layout.rows(place), :]
+        return found[0] if isinstance(texts, str) else found
+
+    def embed(
+        self,
+        texts: str | Sequence[Words],
+        *,
+        pooling: PoolingMode = "mean",
+        normalize: bool = False,
+        tokens_per_pass: int = TOKENS_PER_PASS,
+        progress: Progress | None = None,
+    ) -> NDArray[np.float32]:
+        """One vector per text from the mixed states of its words, float32: (S, E), or (E,) for one string.
+
+        The authors say nothing of one vector per text; the mean of its words is a usual choice.
+
+        Args:
+            texts: one string, or a list of strings or of lists of words.
+            pooling: over the words of a text.
+            normalize: whether to divide by the Euclidean length.
+            tokens_per_pass: the most words that run together.
+            progress: called with (texts done, texts in all).
+
+        Raises:
+            TextError: a text has no words, or a word is not Unicode text.
+            InvalidRequest: an argument is not one of those above.
+            NonFiniteResult: an embedding is infinity or not-a-number.
+        """
+        check_choice("pooling", pooling, POOLING_MODES)
+        check_flag("normalize", normalize)
+        check_callable("progress", progress)
+        sentences, output = sentences_of(texts), PooledVector((pooling,), bool(normalize))
+        embeddings_SE = np.empty((len(sentences), self.width), dtype=np.float32)
+        for chosen, layout in self._batches(sentences, tokens_per_pass, progress):
+            x_TD = self._run(sentences, chosen, layout, "mixed")
+            e_SE = heads.embed(x_TD, layout, output).float().numpy()
+            require_finite(
+                e_SE, chosen, np.arange(len(chosen)), "the embedding", name=numbered, dtype=self.dtype
+            )
+            embeddings_SE[chosen] = e_SE
+        return embeddings_SE[0] if isinstance(texts, str) else embeddings_SE
+
+    def _batches(
+        self, sentences: list[list[str]], tokens_per_pass: int, progress: Progress | None = None
+    ) -> Iterator[tuple[Chosen, SequenceLayout]]:
+        def layout(chosen: Chosen) -> SequenceLayout:
+            return SequenceLayout.of_lengths([len(sentences[index]) for index in chosen])
+
+        whole_number("tokens_per_pass", tokens_per_pass, 1)
+        return batches([len(words) for words in sentences], layout, tokens_per_pass, progress)
+
+    def _run(
+        self, sentences: list[list[str]], chosen: Chosen, layout: SequenceLayout, layers: ElmoLayers
+    ) -> Tensor:
+        words = [word for index in chosen for word in sentences[index]]
+        characters = torch.from_numpy(character_ids(words, self.spec.word_characters))
+        with torch.inference_mode():
+            states = self.network(characters.to(self.device), layout)
+            match layers:
+                case "mixed":
+                    x: Tensor = states.mixed_TD
+                case "last":
+                    x = states.layers_LTD[-1]
+                case "all":
+                    x = states.layers_LTD
+            return x.to(torch.promote_types(x.dtype, torch.float32)).cpu()
+
+
+def sentences_of(texts: object) -> list[list[str]]:
+    """The words of each text.
+
+    Raises:
+        EmptyText: a text has none.
+        InvalidRequest: a text is not a string or a list of words.
+    """
+    sentences = []
+    for index, text in enumerate([texts] if isinstance(texts, str) else listed("texts", texts)):
+        words = text.split() if isinstance(text, str) else listed(numbered(index), text)
+        if not all(isinstance(word, str) for word in words):
+            raise InvalidRequest(f"{numbered(index)} is {shown(text)}; give a string or a list of words")
+        if not words:
+            raise EmptyText(f"{numbered(index)} has no words; give a text with at least one")
+        sentences.append(words)
+    return sentences

@@ -1,0 +1,42 @@
+"""Which form of an ELMo a folder holds: ours, or the two files of its authors."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from unmask.errors import CorruptCheckpoint
+from unmask.files import read_bytes
+from unmask.model.elmo.files import CONFIG, MODEL_TYPE, load_elmo, read_published_elmo
+from unmask.model.elmo.network import Elmo
+from unmask.settings import Settings
+
+
+@dataclass(frozen=True)
+class ElmoFolder:
+    """A folder that holds an ELMo."""
+
+    folder: Path
+    published: tuple[Path, Path] | None
+    """The authors' options and weights; None for a folder of our own."""
+
+    def read(self) -> Elmo:
+        """The network, in evaluation mode.
+
+        Raises:
+            CheckpointError: what is wrong with the files, in one sentence.
+            MissingExtra: h5py is not installed, which reads the authors' weights.
+        """
+        return load_elmo(self.folder) if self.published is None else read_published_elmo(*self.published)
+
+
+def find_elmo(folder: Path) -> ElmoFolder | None:
+    """The ELMo in a folder; None where it holds something else.
+
+    The authors' files have names that end in ``options.json`` and ``.hdf5``.
+    """
+    if (folder / CONFIG).is_file():
+        config = Settings.parse(read_bytes(folder / CONFIG, CorruptCheckpoint), CONFIG)
+        return ElmoFolder(folder, None) if config.values.get("model_type") == MODEL_TYPE else None
+    options, weights = (sorted(folder.glob(ending)) for ending in ("*options.json", "*.hdf5"))
+    if len(options) == len(weights) == 1:
+        return ElmoFolder(folder, (options[0], weights[0]))
+    return None
