@@ -17,6 +17,7 @@ UnmaskError
   MissingExtra              an optional package is not installed
   OutputError               a result could not be written
   NonFiniteResult           a computation gave infinity or not-a-number
+  OutOfMemory               the machine or its GPU has no memory left for it
   ProcessLost               another process of a run has ended
   Cancelled                 whoever asked for it wants it no more
 """
