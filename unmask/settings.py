@@ -8,6 +8,15 @@ from unmask.errors import CorruptCheckpoint, UnknownArchitecture
 
 Value = TypeVar("Value")
 
+LONGEST_SHOWN = 80
+"""Characters of a value that a message repeats."""
+
+
+def shown(value: object) -> str:
+    """A value as a message repeats it: the beginning of one that is long."""
+    text = repr(value)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}... ({len(text)} characters)"
+
 
 def parse_json(content: bytes, name: str) -> Any:
     """The value of a JSON file; ``name`` is what errors call it.
@@ -64,7 +73,10 @@ class Settings:
         self._read.add(key)
         value = self.values.get(key)
         if kind is float and type(value) is int:
-            value = float(value)
+            try:
+                value = float(value)
+            except OverflowError:
+                raise self.wrong(key, kind) from None
         if value is not None and type(value) is not kind:
             raise self.wrong(key, kind)
         return value
@@ -79,12 +91,12 @@ class Settings:
         value = self.values.get(key, choices[0])
         if value not in choices:
             built = " or ".join(repr(choice) for choice in choices)
-            raise UnknownArchitecture(f"{self.name} says {key} is {value!r}; only {built} is built")
+            raise UnknownArchitecture(f"{self.name} says {key} is {shown(value)}; only {built} is built")
 
     def wrong(self, key: str, kind: type) -> CorruptCheckpoint:
         """The error for a value that is not of ``kind``."""
         return CorruptCheckpoint(
-            f"{self.name} says {key} is {self.values[key]!r}, which is no {kind.__name__}"
+            f"{self.name} says {key} is {shown(self.values[key])}, which is no {kind.__name__}"
         )
 
     def unread(self) -> frozenset[str]:

@@ -22,6 +22,7 @@ from unmask.model.families.neobert import NEOBERT
 from unmask.model.families.nomicbert import NOMICBERT
 from unmask.model.families.performer import PERFORMER
 from unmask.model.families.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
+from unmask.settings import shown
 
 FAMILIES: tuple[Family, ...] = (
     BERT,
@@ -64,11 +65,11 @@ def family_of(config: Mapping[str, object]) -> Family:
     for family in sorted(FAMILIES, key=lambda family: -len(family.marks)):
         if model_type in family.model_types and all(mark in config for mark in family.marks):
             return family
-    known = ", ".join(name for family in FAMILIES for name in family.model_types)
+    known = ", ".join(dict.fromkeys(name for family in FAMILIES for name in family.model_types))
     if model_type is None:
         raise UnknownArchitecture(f"config.json does not say its model_type; built are: {known}")
     raise UnknownArchitecture(
-        f"config.json says model_type is {model_type!r}, which is not built; built are: {known}"
+        f"config.json says model_type is {shown(model_type)}, which is not built; built are: {known}"
     )
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from unmask.errors import UnknownArchitecture
-from unmask.model.spec.check import require_at_least
+from unmask.model.spec.check import require_size
 from unmask.model.spec.parts import Activation, Norm
 
 Role = Literal["next_sentence", "sentence_order", "replaced", "sequence", "tokens", "span"]
@@ -27,7 +27,7 @@ class Transform:
     bias: bool = True
 
     def __post_init__(self) -> None:
-        require_at_least("width of a head's transform", self.width, 1)
+        require_size("width of a head's transform", self.width)
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class ResidualTransform:
     norm: Norm
 
     def __post_init__(self) -> None:
-        require_at_least("width of a head's transform", self.width, 1)
+        require_size("width of a head's transform", self.width)
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Classifier:
     """Of the state, before the transform."""
 
     def __post_init__(self) -> None:
-        require_at_least("classes", self.classes, 1)
+        require_size("classes", self.classes)
 
 
 Head = MaskedLM | Classifier
