@@ -30,7 +30,7 @@ from unmask.model.families.family import Family, Release
 from unmask.model.spec import Convolution, Disentangled, EncoderSpec, LayerNorm
 from unmask.model.spec.compat import Compat
 from unmask.model.spec.config_keys import Arguments, Key, KeyGroup, changed, name_of, softmax_of
-from unmask.model.spec.rows import Concat, Rename
+from unmask.model.spec.rows import Concat, Ignore, Rename
 from unmask.settings import Settings, shown
 
 
@@ -56,7 +56,7 @@ def _read_distances(config: Settings, arguments: Arguments, compat: Compat) -> A
 def _write_distances(encoder: EncoderSpec) -> Mapping[str, Any]:
     position, written = softmax_of(encoder).position, write_distances(encoder)
     if not isinstance(position, Disentangled):
-        return written
+        return written | {"norm_rel_ebd": "none"}
     return written | {
         "norm_rel_ebd": "layer_norm" if position.table_norm else "none",
         "position_buckets": position.buckets or -1,
@@ -104,6 +104,7 @@ _SELF = "encoder.layer.{l}.attention.self."
 ROWS = (
     *SHARED_ROWS,
     Rename("encoder.LayerNorm", "distances.norm"),
+    Ignore("encoder.LayerNorm.*", "a norm of distances, which this encoder has not"),
     Rename("encoder.conv.conv", "convolution.inner"),
     Rename("encoder.conv.LayerNorm", "convolution.norm"),
     Concat((_SELF + "query_proj", _SELF + "key_proj", _SELF + "value_proj"), "layers.{l}.attention.qkv"),
