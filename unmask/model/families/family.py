@@ -14,6 +14,7 @@ from unmask.model.families.heads import (
     refuse_choices,
     write_heads,
 )
+from unmask.model.families.labels import with_labels, write_labels
 from unmask.model.spec import EncoderSpec, Pooler, role_of
 from unmask.model.spec.compat import Compat
 from unmask.model.spec.config_keys import ConfigKey, read_keys, write_keys
@@ -159,7 +160,8 @@ class Family:
         found = Found(replace(encoder, pooler=pooler), shapes, config)
         if self.refuses_choices:
             refuse_choices(found)
-        return replace(self.parts(found), heads=find_heads(self.heads, found))
+        heads = find_heads(self.heads, found)
+        return replace(self.parts(found), heads=tuple(with_labels(head, config) for head in heads))
 
     def write(self, encoder: EncoderSpec) -> Mapping[str, Any]:
         """A spec to the keys of config.json that decide outputs, ``architectures`` and ``model_type``."""
@@ -168,6 +170,7 @@ class Family:
             "model_type": self.model_types[0],
             **write_keys(self.keys, encoder),
             **write_heads(self.heads, encoder),
+            **{key: value for head in encoder.heads for key, value in write_labels(head).items()},
         }
 
 
