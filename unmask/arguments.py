@@ -1,18 +1,10 @@
 """Checks of arguments that callers give: one sentence that names the value, the limit and the way out."""
 
 import operator
-import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any
 
-from unmask.errors import InvalidRequest
-
-
-def shown(value: object) -> str:
-    """A value as an error shows it, however long it is."""
-    short = reprlib.Repr()
-    short.maxstring = short.maxother = short.maxlong = 60
-    return short.repr(value)
+from unmask.errors import InvalidRequest, quoted
 
 
 def check_choice(name: str, value: object, allowed: Sequence[str]) -> None:
@@ -20,19 +12,19 @@ def check_choice(name: str, value: object, allowed: Sequence[str]) -> None:
     if not isinstance(value, str) or value not in allowed:
         names = [repr(one) for one in allowed]
         listed = " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
-        raise InvalidRequest(f"{name} is {shown(value)}; it can be {listed}")
+        raise InvalidRequest(f"{name} is {quoted(value)}; it can be {listed}")
 
 
 def check_flag(name: str, value: object) -> None:
     """Raise `InvalidRequest` unless the value is True, False or None."""
     if value is not None and not isinstance(value, bool):
-        raise InvalidRequest(f"{name} is {shown(value)}; it can be True, False, or None for the default")
+        raise InvalidRequest(f"{name} is {quoted(value)}; it can be True, False, or None for the default")
 
 
 def check_callable(name: str, value: object) -> None:
     """Raise `InvalidRequest` unless the value is a function or None."""
     if value is not None and not isinstance(value, Callable):  # type: ignore[arg-type]
-        raise InvalidRequest(f"{name} is {shown(value)}; give a function, or leave it out")
+        raise InvalidRequest(f"{name} is {quoted(value)}; give a function, or leave it out")
 
 
 def whole_number(name: str, value: Any, least: int | None = None, most: int | None = None) -> int:
@@ -46,7 +38,7 @@ def whole_number(name: str, value: Any, least: int | None = None, most: int | No
             raise TypeError
         found = operator.index(value)
     except TypeError:
-        raise InvalidRequest(f"{name} is {shown(value)}; it must be a whole number") from None
+        raise InvalidRequest(f"{name} is {quoted(value)}; it must be a whole number") from None
     if most is not None and not (least or 0) <= found <= most:
         raise InvalidRequest(f"{name} is {found}; it can be {least or 0} to {most}")
     if least is not None and found < least:
@@ -62,8 +54,8 @@ def listed(name: str, values: Any) -> list[Any]:
     """
     unordered = isinstance(values, str | bytes | bytearray | Mapping | Set)
     if unordered or not isinstance(values, Iterable):
-        raise InvalidRequest(f"{name} is {shown(values)}; give a string or a list of strings")
+        raise InvalidRequest(f"{name} is {quoted(values)}; give a string or a list of strings")
     try:
         return list(values)
     except TypeError:  # an array without dimensions
-        raise InvalidRequest(f"{name} is {shown(values)}; give a string or a list of strings") from None
+        raise InvalidRequest(f"{name} is {quoted(values)}; give a string or a list of strings") from None

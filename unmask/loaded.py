@@ -6,8 +6,8 @@ from typing import Literal, get_args, overload
 
 import torch
 
-from unmask.arguments import check_choice, check_flag, shown
-from unmask.errors import CheckpointNotFound, InvalidRequest, KernelError
+from unmask.arguments import check_choice, check_flag
+from unmask.errors import CheckpointNotFound, InvalidRequest, KernelError, quoted
 from unmask.loaded_elmo import ElmoModel
 from unmask.loaded_model import Model
 from unmask.model.elmo.find import find_elmo
@@ -83,7 +83,7 @@ def load(
     check_choice("dtype", number_format, (*DTYPES, "int8"))
     check_choice("compat", compat, get_args(Compat))
     if revision is not None and not isinstance(revision, str):
-        raise InvalidRequest(f"revision is {shown(revision)}; give a branch, a tag or a commit")
+        raise InvalidRequest(f"revision is {quoted(revision)}; give a branch, a tag or a commit")
     check_flag("verify", verify)
     _check_kernel(kernel)
     place = _device_name(device)
@@ -109,14 +109,14 @@ def load(
 def save(model: Model, folder: str | Path, *, shard_bytes: int | None = None) -> None:
     """Write a loaded model as a checkpoint folder; see `Model.save`."""
     if not isinstance(model, Model):
-        raise InvalidRequest(f"model is {shown(model)}; give what unmask.load returned")
+        raise InvalidRequest(f"model is {quoted(model)}; give what unmask.load returned")
     model.save(folder, shard_bytes=shard_bytes)
 
 
 def _checked_source(source: object) -> str | Path:
     if not isinstance(source, str | os.PathLike) or not isinstance(os.fspath(source), str) or not str(source):
         raise InvalidRequest(
-            f"source is {shown(source)}; name a checkpoint folder, a hub id such as owner/model, "
+            f"source is {quoted(source)}; name a checkpoint folder, a hub id such as owner/model, "
             "'unmask-mini' or 'default'"
         )
     path = os.fspath(source)
@@ -126,14 +126,14 @@ def _checked_source(source: object) -> str | Path:
         pass  # "default", a hub id, or a mistake that `find` explains
     except (OSError, ValueError) as error:  # a name too long, or with a NUL in it
         reason = getattr(error, "strerror", None) or str(error)
-        raise CheckpointNotFound(f"{shown(path)} cannot be opened: {reason}; name another folder") from None
+        raise CheckpointNotFound(f"{quoted(path)} cannot be opened: {reason}; name another folder") from None
     return path
 
 
 def _check_kernel(kernel: object) -> None:
     names = [one.capability.name for one in KERNELS]
     if kernel is not None and kernel not in names:
-        raise KernelError(f"there is no kernel {shown(kernel)}; there are {', '.join(names)}")
+        raise KernelError(f"there is no kernel {quoted(kernel)}; there are {', '.join(names)}")
 
 
 def _device_name(device: object) -> str | None:
@@ -141,7 +141,7 @@ def _device_name(device: object) -> str | None:
     if isinstance(device, int) and not isinstance(device, bool) and device >= 0:
         device = f"cuda:{device}"
     if device is not None and not isinstance(device, str | torch.device):
-        raise InvalidRequest(f"device is {shown(device)}; give one that torch knows, such as cpu or cuda")
+        raise InvalidRequest(f"device is {quoted(device)}; give one that torch knows, such as cpu or cuda")
     if device is not None and str(device).startswith("meta"):
         raise InvalidRequest("device is meta, which computes nothing; give cpu or cuda")
     return None if device is None else str(device)

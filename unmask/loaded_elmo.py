@@ -8,8 +8,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unmask.arguments import check_callable, check_choice, check_flag, listed, shown, whole_number
-from unmask.errors import EmptyText, InvalidRequest
+from unmask.arguments import check_callable, check_choice, check_flag, listed, whole_number
+from unmask.errors import EmptyText, InvalidRequest, quoted
 from unmask.model import heads
 from unmask.model.elmo import Elmo, ElmoSpec, character_ids
 from unmask.model.spec import POOLING_MODES, PooledVector, PoolingMode
@@ -179,7 +179,7 @@ def sentences_of(texts: object) -> list[list[str]]:
     for index, text in enumerate([texts] if isinstance(texts, str) else listed("texts", texts)):
         words = text.split() if isinstance(text, str) else listed(numbered(index), text)
         if not all(isinstance(word, str) for word in words):
-            raise InvalidRequest(f"{numbered(index)} is {shown(text)}; give a string or a list of words")
+            raise InvalidRequest(f"{numbered(index)} is {quoted(text)}; give a string or a list of words")
         if not words:
             raise EmptyText(f"{numbered(index)} has no words; give a text with at least one")
         sentences.append(words)

@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unmask.arguments import check_callable, check_choice, check_flag, listed, shown
+from unmask.arguments import check_callable, check_choice, check_flag, listed
 from unmask.arguments import whole_number as whole
 from unmask.deprecation import renamed_arguments, renamed_method
-from unmask.errors import BeyondTraining, InvalidRequest
+from unmask.errors import BeyondTraining, InvalidRequest, quoted
 from unmask.loaded_encoder import LoadedEncoder
 from unmask.model.engine import Layers
 from unmask.model.spec import (
@@ -420,7 +420,7 @@ class Model(LoadedEncoder):
         """
         if not isinstance(text, str):
             raise InvalidRequest(
-                f"text is {shown(text)}; attention looks into one text at a time, so give a string"
+                f"text is {quoted(text)}; attention looks into one text at a time, so give a string"
             )
         check_callable("watch", watch)
         (encoding,) = self._tokenized(text, pair, truncation)
@@ -433,7 +433,7 @@ class Model(LoadedEncoder):
         in ``int8`` is written in float32, from the weights it was loaded from.
         """
         if not isinstance(folder, str | Path) or not str(folder):
-            raise InvalidRequest(f"folder is {shown(folder)}; give the name of a folder to write")
+            raise InvalidRequest(f"folder is {quoted(folder)}; give the name of a folder to write")
         if shard_bytes is not None:
             whole("shard_bytes", shard_bytes, 1)
         save(self.trainable_encoder(replace=False), self.checkpoint, folder, shard_bytes=shard_bytes)

@@ -64,7 +64,10 @@ class Settings:
         self._read.add(key)
         value = self.values.get(key)
         if kind is float and type(value) is int:
-            value = float(value)
+            try:
+                value = float(value)
+            except OverflowError:
+                raise self.wrong(key, kind) from None
         if value is not None and type(value) is not kind:
             raise self.wrong(key, kind)
         return value

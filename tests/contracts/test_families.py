@@ -2,12 +2,14 @@
 
 import json
 from functools import partial
+from types import NoneType
 
 import pytest
 
-from unmask.errors import InvalidRequest, UnknownArchitecture
+from unmask.errors import CheckpointError, CorruptCheckpoint, InvalidRequest, UnknownArchitecture
 from unmask.model.families import FAMILIES, family_of
 from unmask.model.spec.config import WITHOUT_EFFECT
+from unmask.model.spec.config_keys import Key
 from unmask.model.spec.rows import Ignore
 from unmask.model.weights.build import on_meta
 from unmask.model.weights.claims import claim, moves
@@ -93,3 +95,77 @@ def layer(s, heads=2):
     return s.Layer(
         mixer=s.SoftmaxAttention(heads, 4), feedforward=s.PlainFeedForward(9, "gelu"), norm=s.LayerNorm(1e-5)
     )
+
+
+HUGE = (2**31, 2**63, 10**30)
+NONSENSE = [
+    ("modernbert", "norm_eps", float("inf")),
+    ("modernbert", "norm_eps", 1e308),
+    ("modernbert", "norm_eps", float("nan")),
+    ("modernbert", "max_position_embeddings", 0),
+    ("modernbert", "max_position_embeddings", -1),
+    ("modernbert", "local_attention", 0),
+    ("modernbert", "global_rope_theta", float("inf")),
+    ("modernbert", "norm_eps", 10**400),
+    ("bert", "max_position_embeddings", 0),
+    ("bert", "initializer_range", float("inf")),
+    ("bert", "num_hidden_layers", 10**9),
+    ("roberta", "max_position_embeddings", 2),
+    ("nomic_bert", "n_embd", 0),
+    *(("bert", key, size) for key in ("hidden_size", "intermediate_size", "vocab_size") for size in HUGE),
+    *(("modernbert", key, size) for key in ("hidden_size", "intermediate_size") for size in HUGE),
+]
+
+
+@pytest.mark.parametrize(("model_type", "key", "value"), NONSENSE)
+def test_a_number_that_cannot_be_meant_is_refused_by_its_key(model_type, key, value):
+    config = {"model_type": model_type, key: value}
+    with pytest.raises(CorruptCheckpoint, match=rf"\b{key} is ") as caught:
+        family_of(config).read(Settings("config.json", config), "published")
+    assert len(str(caught.value)) < 250
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"hidden_act": "a" * 100_000},
+        {"is_decoder": "a" * 100_000},
+        {"hidden_size": "a" * 100_000},
+        {"model_type": "a" * 100_000},
+    ],
+)
+def test_a_long_value_is_not_repeated_whole(changes):
+    config = {"model_type": "bert", **changes}
+    with pytest.raises(CheckpointError, match=r"100002 characters") as caught:
+        family_of(config).read(Settings("config.json", config), "published")
+    assert len(str(caught.value)) < 600
+
+
+def test_every_model_type_is_named_once():
+    with pytest.raises(UnknownArchitecture) as caught:
+        family_of({"model_type": "gpt2"})
+    named = str(caught.value).partition("built are: ")[2].split(", ")
+    assert len(named) == len(set(named))
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_every_key_that_is_read_is_written(family):
+    """With another value than its default, one key after another."""
+    others = {bool: (True, False), int: (16, 3, 24), float: (0.25, 0.5), NoneType: (6,), str: ()}
+    base = {"model_type": family.model_types[0], **dict.fromkeys(family.marks, 512)}
+    for key in family.keys:
+        if not isinstance(key, Key):
+            continue
+        for value in key.values or others[type(key.default)]:
+            config = {**base, key.name: value}
+            if key.name in ("hidden_size", "dim"):
+                config[key.name] = 960
+            try:
+                spec = family.read(Settings("config.json", config), "published")
+            except CheckpointError:
+                continue
+            written = family.write(spec)
+            assert key.name in written
+            assert family.read(Settings("config.json", {**base, **written}), "published") == spec
+            if key.values is None:
+                assert written[key.name] == config[key.name]

@@ -70,5 +70,72 @@ def test_parameters(name):
         assert parameter_count(published.pretraining) == pretraining
 
 
+SMALL_EPS, ROBERTA_EPS, DEBERTA_EPS = 1e-12, 1e-5, 1e-7
+ROBERTA = (ROBERTA_EPS, "gelu", 514, 50265, 1)
+DEBERTA_V3 = (DEBERTA_EPS, "gelu", 512, 128100, 0)
+MODERN = (1e-5, "gelu", 8192, 50368, 50283)
+
+SETTINGS = {
+    "google-bert/bert-base-uncased": (SMALL_EPS, "gelu", 512, 30522, 0, 12),
+    "google-bert/bert-large-uncased": (SMALL_EPS, "gelu", 512, 30522, 0, 16),
+    "google-bert/bert-base-cased": (SMALL_EPS, "gelu", 512, 28996, 0, 12),
+    "FacebookAI/roberta-base": (*ROBERTA, 12),
+    "FacebookAI/roberta-large": (*ROBERTA, 16),
+    "FacebookAI/xlm-roberta-base": (ROBERTA_EPS, "gelu", 514, 250002, 1, 12),
+    "FacebookAI/xlm-roberta-large": (ROBERTA_EPS, "gelu", 514, 250002, 1, 16),
+    "distilbert/distilroberta-base": (*ROBERTA, 12),
+    "almanach/camembert-base": (ROBERTA_EPS, "gelu", 514, 32005, 1, 12),
+    "albert/albert-base-v2": (SMALL_EPS, "gelu_tanh", 512, 30000, 0, 12),
+    "albert/albert-large-v2": (SMALL_EPS, "gelu_tanh", 512, 30000, 0, 16),
+    "albert/albert-xlarge-v2": (SMALL_EPS, "gelu_tanh", 512, 30000, 0, 16),
+    "albert/albert-xxlarge-v2": (SMALL_EPS, "gelu_tanh", 512, 30000, 0, 64),
+    "distilbert/distilbert-base-uncased": (SMALL_EPS, "gelu", 512, 30522, 0, 12),
+    "google/electra-small-discriminator": (SMALL_EPS, "gelu", 512, 30522, 0, 4),
+    "google/electra-base-discriminator": (SMALL_EPS, "gelu", 512, 30522, 0, 12),
+    "google/electra-large-discriminator": (SMALL_EPS, "gelu", 512, 30522, 0, 16),
+    "google/electra-base-generator": (SMALL_EPS, "gelu", 512, 30522, 0, 4),
+    "google/electra-large-generator": (SMALL_EPS, "gelu", 512, 30522, 0, 4),
+    "allenai/longformer-base-4096": (ROBERTA_EPS, "gelu", 4098, 50265, 1, 12),
+    "allenai/longformer-large-4096": (ROBERTA_EPS, "gelu", 4098, 50265, 1, 16),
+    "google/bigbird-roberta-base": (SMALL_EPS, "gelu_tanh", 4096, 50358, 0, 12),
+    "google/bigbird-roberta-large": (SMALL_EPS, "gelu_tanh", 4096, 50358, 0, 16),
+    "microsoft/deberta-base": (DEBERTA_EPS, "gelu", 512, 50265, 0, 12),
+    "microsoft/deberta-large": (DEBERTA_EPS, "gelu", 512, 50265, 0, 16),
+    "microsoft/deberta-v3-xsmall": (*DEBERTA_V3, 6),
+    "microsoft/deberta-v3-small": (*DEBERTA_V3, 12),
+    "microsoft/deberta-v3-base": (*DEBERTA_V3, 12),
+    "microsoft/deberta-v3-large": (*DEBERTA_V3, 16),
+    "microsoft/mdeberta-v3-base": (DEBERTA_EPS, "gelu", 512, 251000, 0, 12),
+    "microsoft/deberta-v2-xlarge": (*DEBERTA_V3, 24),
+    "microsoft/deberta-v2-xxlarge": (*DEBERTA_V3, 24),
+    "mosaicml/mosaic-bert-base": (SMALL_EPS, "gelu", 512, 30528, 0, 12),
+    "nomic-ai/nomic-embed-text-v1.5": (SMALL_EPS, "silu", 2048, 30528, 0, 12),
+    "Alibaba-NLP/gte-multilingual-base": (SMALL_EPS, "gelu", 8192, 250048, 1, 12),
+    "answerdotai/ModernBERT-base": (*MODERN, 12),
+    "answerdotai/ModernBERT-large": (*MODERN, 16),
+    "jhu-clsp/ettin-encoder-17m": (*MODERN, 4),
+    "jhu-clsp/ettin-encoder-32m": (*MODERN, 6),
+    "jhu-clsp/ettin-encoder-68m": (*MODERN, 8),
+    "jhu-clsp/ettin-encoder-1b": (*MODERN, 28),
+    "chandar-lab/NeoBERT": (1e-5, "silu", 4096, 30522, 0, 12),
+    "microsoft/MiniLM-L12-H384-uncased": (SMALL_EPS, "gelu", 512, 30522, 0, 12),
+    "sentence-transformers/all-MiniLM-L6-v2": (SMALL_EPS, "gelu", 512, 30522, 0, 12),
+}
+"""Of the published config.json files: the norms' epsilon, the activation, rows of the table of positions (or
+the longest text of the training, where there is no such table), vocabulary, padding id, heads."""
+
+
+@pytest.mark.parametrize("name", sorted(PUBLISHED))
+def test_settings_that_change_no_count(name):
+    spec = PUBLISHED[name][1].spec
+    positions, padding = spec.embedding.positions, spec.embedding.padding_id
+    rows = spec.trained_tokens if positions is None else positions.rows
+    (norm,) = {layer.norm.eps for layer in spec.layers}
+    (activation,) = {layer.feedforward.activation for layer in spec.layers}
+    (heads,) = {layer.mixer.heads for layer in spec.layers}
+    assert (norm, activation, rows, spec.embedding.vocabulary, padding, heads) == SETTINGS[name]
+    assert positions is None or positions.offset == (padding + 1 if rows in (514, 4098) else 0)
+
+
 def test_every_row_is_in_the_registry():
     assert TABLE.keys() <= PUBLISHED.keys()

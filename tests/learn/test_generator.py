@@ -12,21 +12,22 @@ from tests.support.specs import ALIBI_SHARED, POST_NORM, ROTARY_WINDOWS, SPECS, 
 from unmask.learn.objectives.generator import discriminator_spec, generator_spec, with_detector
 from unmask.learn.objectives.replaced import DEBERTA_V3, ReplacedSpec, ReplacedTokenDetection
 from unmask.model.encoder import Encoder
-from unmask.model.families import deberta_v2, electra
+from unmask.model.families.deberta_v2 import DEBERTA_V2
+from unmask.model.families.electra import ELECTRA
 from unmask.model.spec import Classifier, LayerNorm, MaskedLM, Transform
 
 
 def test_generators_are_the_published_ones():
-    base, large = electra.discriminator(electra.BASE), electra.discriminator(electra.LARGE)
-    assert generator_spec(base, width_share=1 / 3) == electra.generator(electra.BASE_GENERATOR)
-    assert generator_spec(large) == electra.generator(electra.LARGE_GENERATOR)
-    small = generator_spec(electra.discriminator(electra.SMALL))
+    small, base, large, base_generator, large_generator = (one.pretraining for one in ELECTRA.published)
+    assert generator_spec(base, width_share=1 / 3) == base_generator
+    assert generator_spec(large) == large_generator
+    small = generator_spec(small)
     assert (small.width, small.layers[0].mixer.heads, small.layers[0].feedforward.width) == (64, 1, 256)
     assert small.embedding.width == 128
 
 
 def test_generator_of_deberta_v3_has_half_its_layers():
-    base = deberta_v2.spec(layers=12, width=768, heads=12, feedforward=3072)
+    base = next(one.spec for one in DEBERTA_V2.published if one.name == "microsoft/deberta-v3-base")
     made = generator_spec(base, width_share=DEBERTA_V3.width_share, layers_share=DEBERTA_V3.layers_share)
     assert made.layers == base.layers[:6]
     assert (made.width, made.embedding) == (768, base.embedding)

@@ -22,32 +22,35 @@ from unmask.learn.objectives.sharing import ShiftedTable, export, shared_parts
 from unmask.learn.optim.groups import place_parameters
 from unmask.model.encoder import Encoder
 from unmask.model.families import deberta_v2, electra
-from unmask.model.spec import Disentangled, LayerNorm, LearnedPositions, Transform
+from unmask.model.families.heads import pretrained
+from unmask.model.spec import LearnedPositions, Transform
 
 SIZE = 97
-ELECTRA = electra.discriminator(
-    electra.spec(
-        layers=2,
-        width=16,
-        heads=2,
-        feedforward=20,
-        embedding=12,
-        vocabulary=SIZE,
-        positions=40,
-        dropout=0.0,
-        attention_dropout=0.0,
-    )
+TINY = {
+    "attention_probs_dropout_prob": 0.0,
+    "hidden_dropout_prob": 0.0,
+    "max_position_embeddings": 40,
+    "num_attention_heads": 2,
+    "pad_token_id": 0,
+    "vocab_size": SIZE,
+}
+ELECTRA = pretrained(
+    electra.ELECTRA.from_config(
+        **TINY, num_hidden_layers=2, hidden_size=16, intermediate_size=20, embedding_size=12
+    ),
+    electra.HEADS,
+    "replaced",
 )
-DEBERTA = deberta_v2.spec(
-    layers=3,
-    width=12,
-    heads=2,
-    feedforward=18,
-    vocabulary=SIZE,
-    positions=40,
-    dropout=0.0,
-    attention_dropout=0.0,
-    position=Disentangled(9, buckets=6, shared_projections=True, table_norm=LayerNorm(1e-7), clamped=True),
+DEBERTA = deberta_v2.DEBERTA_V2.from_config(
+    **TINY,
+    **deberta_v2.DISENTANGLED | {"position_biased_input": True},
+    num_hidden_layers=3,
+    hidden_size=12,
+    intermediate_size=18,
+    max_relative_positions=9,
+    norm_rel_ebd="layer_norm",
+    position_buckets=6,
+    share_att_key=True,
 )
 KEPT = replace(
     DEBERTA,
@@ -254,7 +257,9 @@ def test_as_transformers_computes_it():
     prepared = example(made, lengths=(7, 7))
 
     def theirs(encoder, kind):
-        config = transformers.ElectraConfig(**electra.write(encoder.spec), attn_implementation="eager")
+        config = transformers.ElectraConfig(
+            **electra.ELECTRA.write(encoder.spec), attn_implementation="eager"
+        )
         model = getattr(transformers, kind)(config).double().eval()
         tensors = {name: tensor.clone() for name, tensor in their_tensors(encoder, electra.ELECTRA).items()}
         missing, unexpected = model.load_state_dict(tensors, strict=False)

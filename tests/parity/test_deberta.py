@@ -13,8 +13,8 @@ from tests.contracts.cases import Case
 from tests.contracts.test_transformers import random_model, their_outputs, write_vocabulary
 from tests.support import plain
 from unmask.errors import UnknownArchitecture
-from unmask.model.families.deberta import read as read_first
-from unmask.model.families.deberta_v2 import DEBERTA_V2, read
+from unmask.model.families.deberta import DEBERTA
+from unmask.model.families.deberta_v2 import DEBERTA_V2
 from unmask.model.kernels.distances import table_rows
 from unmask.model.spec import Disentangled
 from unmask.model.weights import Source, read_checkpoint
@@ -71,14 +71,14 @@ def test_compat_differs_only_beyond_the_distances_of_training(tmp_path):
 
 def test_the_first_version_is_the_same_either_way():
     config = {**V1, "vocab_size": 9}
-    assert read_first(Settings("c", config), "hf") == read_first(Settings("c", config), "published")
+    assert DEBERTA.read(Settings("c", config), "hf") == DEBERTA.read(Settings("c", config), "published")
 
 
 def test_the_row_of_distances_beyond_training_is_read_by_hf_alone():
     published = DEBERTA_V2.published[0].spec.distances
     far = torch.tensor([-4000, -512, -511, 511, 512, 4000])
     assert table_rows(far, published).tolist() == [1, 1, 1, 511, 511, 511]
-    hf = read(Settings("c", dict(DEBERTA_V2.write(DEBERTA_V2.published[0].spec))), "hf").distances
+    hf = DEBERTA_V2.read(Settings("c", dict(DEBERTA_V2.write(DEBERTA_V2.published[0].spec))), "hf").distances
     assert table_rows(far, hf).tolist() == [0, 0, 1, 511, 511, 511]
 
 

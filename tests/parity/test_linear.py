@@ -16,8 +16,8 @@ from tests.support import dense, plain
 from tests.support.specs import SPECS, random_encoder
 from unmask.errors import InvalidRequest, UnknownArchitecture
 from unmask.model.families import FAMILIES
-from unmask.model.families import linear as linear_page
-from unmask.model.families import performer as performer_page
+from unmask.model.families.linear import LINEAR
+from unmask.model.families.performer import PERFORMER
 from unmask.model.layers import LinearMixer
 from unmask.model.layers.linear_attention import log_features, orthogonal_rows
 from unmask.model.spec import Classifier, LinearAttention, MaskedLM, Transform
@@ -28,11 +28,20 @@ from unmask.model.weights.save import save, their_tensors
 from unmask.settings import Settings
 from unmask.text import PackedBatch, SequenceLayout
 
-SIZES = {"layers": 2, "width": 21, "heads": 3, "feedforward": 10, "vocabulary": 31, "positions": 40}
+SIZES = {
+    "attention_probs_dropout_prob": 0.0,
+    "hidden_size": 21,
+    "intermediate_size": 10,
+    "max_position_embeddings": 40,
+    "num_attention_heads": 3,
+    "num_hidden_layers": 2,
+    "pad_token_id": 0,
+    "vocab_size": 31,
+}
 PAGES = {
-    "linear": linear_page.spec(**SIZES, eps=1e-3),
-    "performer": performer_page.spec(**SIZES, random_features=5, eps=1e-3),
-    "performer, features by width": performer_page.spec(**SIZES),
+    "linear": LINEAR.from_config(**SIZES, feature_eps=1e-3),
+    "performer": PERFORMER.from_config(**SIZES, num_random_features=5, feature_eps=1e-3),
+    "performer, features by width": PERFORMER.from_config(**SIZES),
 }
 TEXTS = [[7, 8, 9, 10, 11], [5], list(range(5, 30))]
 

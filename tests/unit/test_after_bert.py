@@ -10,14 +10,15 @@ from safetensors.torch import load_file, save_file
 
 from tests.support.specs import random_encoder
 from unmask.errors import TensorMismatch, UnknownArchitecture
-from unmask.model.families import FAMILIES, albert, bert, family_of, nomicbert, roberta
+from unmask.model.families import FAMILIES, albert, family_of, roberta
 from unmask.model.spec import Classifier, MaskedLM, Transform
 from unmask.model.weights import Source, read_checkpoint
 from unmask.model.weights.build import build
 from unmask.model.weights.save import their_tensors
 from unmask.settings import Settings
 
-SIZES = {"width": 6, "heads": 3, "feedforward": 5}
+LAYERS, GROUPS, INNER = "num_hidden_layers", "num_hidden_groups", "inner_group_num"
+SIZES = {"hidden_size": 6, "num_attention_heads": 3, "intermediate_size": 5}
 
 
 def write_roberta(folder, *, tied):
@@ -61,8 +62,7 @@ def test_the_bias_of_an_untied_matrix_is_the_one_that_is_added(tmp_path):
 def test_a_tied_bias_under_its_second_name_alone_is_read(name, tmp_path):
     """As in NomicBERT's own files, whose predictor has no other."""
     family = next(family for family in FAMILIES if family.name == name)
-    page = {"bert": bert, "roberta": roberta, "nomicbert": nomicbert}[name]
-    base = page.spec(**SIZES, layers=1, vocabulary=13)
+    base = family.from_config(**SIZES, num_hidden_layers=1, vocab_size=13)
     masked = MaskedLM(Transform(6, "silu" if name == "nomicbert" else "gelu", base.layers[0].norm))
     encoder = random_encoder(replace(base, pooler=None, heads=(masked,)))
     tensors = their_tensors(encoder, family)
@@ -92,53 +92,64 @@ def test_a_head_over_choices_is_not_taken_for_one_of_tokens(name):
 @pytest.mark.parametrize(
     ("sizes", "sharing", "names"),
     [
-        ({"layers": 4}, (0, 0, 0, 0), ["0.albert_layers.0"]),
-        ({"layers": 3, "groups": 2}, (0, 0, 1), ["0.albert_layers.0", "1.albert_layers.0"]),
-        ({"layers": 2, "groups": 2}, (0, 1), ["0.albert_layers.0", "1.albert_layers.0"]),
-        ({"layers": 1}, (0,), ["0.albert_layers.0"]),
+        ({LAYERS: 4}, (0, 0, 0, 0), ["0.albert_layers.0"]),
         (
-            {"layers": 3, "groups": 2, "inner": 2},
+            {LAYERS: 3, GROUPS: 2},
+            (0, 0, 1),
+            ["0.albert_layers.0", "1.albert_layers.0"],
+        ),
+        (
+            {LAYERS: 2, GROUPS: 2},
+            (0, 1),
+            ["0.albert_layers.0", "1.albert_layers.0"],
+        ),
+        ({LAYERS: 1}, (0,), ["0.albert_layers.0"]),
+        (
+            {LAYERS: 3, GROUPS: 2, INNER: 2},
             (0, 1, 0, 1, 2, 3),
             ["0.albert_layers.0", "0.albert_layers.1", "1.albert_layers.0", "1.albert_layers.1"],
         ),
     ],
 )
 def test_groups_and_inner_layers(sizes, sharing, names):
-    spec = albert.spec(**SIZES, **sizes)
+    spec = albert.ALBERT.from_config(**SIZES, **sizes)
     assert spec.sharing == sharing
     assert [albert.layer_name(spec, weights) for weights in range(len(names))] == names
-    config = json.loads(json.dumps(albert.write(spec)))
-    assert config["num_hidden_layers"] == sizes["layers"]
-    assert (config["num_hidden_groups"], config["inner_group_num"]) == (
-        sizes.get("groups", 1),
-        sizes.get("inner", 1),
+    config = json.loads(json.dumps(albert.ALBERT.write(spec)))
+    assert config[LAYERS] == sizes[LAYERS]
+    assert (config[GROUPS], config[INNER]) == (
+        sizes.get(GROUPS, 1),
+        sizes.get(INNER, 1),
     )
-    assert albert.read(Settings("config.json", config), "published") == spec
+    assert albert.ALBERT.read(Settings("config.json", config), "published") == spec
 
 
 @pytest.mark.parametrize(
     ("sizes", "sentence"),
     [
-        ({"layers": 2, "groups": 3}, "3 groups for 2 layers would leave groups unused"),
-        ({"layers": 2, "groups": 2, "inner": 2}, "2 inner layers in each of 2 groups that run only once"),
+        ({LAYERS: 2, GROUPS: 3}, "3 groups for 2 layers would leave groups unused"),
+        (
+            {LAYERS: 2, GROUPS: 2, INNER: 2},
+            "2 inner layers in each of 2 groups that run only once",
+        ),
     ],
 )
 def test_groups_that_say_too_little_are_refused(sizes, sentence):
     with pytest.raises(UnknownArchitecture, match=sentence):
-        albert.spec(**SIZES, **sizes)
+        albert.ALBERT.from_config(**SIZES, **sizes)
 
 
 @pytest.mark.parametrize("key", ["net_structure_type", "gap_size", "num_memory_blocks"])
 def test_an_experiment_of_the_albert_config_is_refused(key):
-    config = {**albert.write(albert.BASE), key: 1}
+    config = {**albert.ALBERT.write(albert.ALBERT.published[0].spec), key: 1}
     with pytest.raises(UnknownArchitecture, match=f"{key} is 1; only 0 is built"):
-        albert.read(Settings("config.json", config), "published")
+        albert.ALBERT.read(Settings("config.json", config), "published")
 
 
 def test_one_layout_keeps_three_names():
     names = {}
     for family in FAMILIES:
-        if family.rows is roberta.ROWS:
+        if family.heads is roberta.HEADS and family.encoder_rows is roberta.ROWS:
             config = family.write(family.published[0].pretraining)
             names[config["model_type"]] = config["architectures"]
             assert family_of(config) is family
@@ -151,5 +162,5 @@ def test_one_layout_keeps_three_names():
 
 
 def test_the_table_of_positions_ends_where_the_longest_text_does():
-    assert roberta.BASE.max_tokens == 512
-    assert roberta.after_padding(roberta.BASE, 4).max_tokens == 509
+    assert roberta.ROBERTA.published[0].spec.max_tokens == 512
+    assert roberta.ROBERTA.from_config(max_position_embeddings=514, pad_token_id=4).max_tokens == 509

@@ -14,6 +14,7 @@ from tests.support.tiny import VOCABULARY
 from unmask.errors import InvalidRequest, TensorMismatch, UnknownArchitecture, UnmaskError
 from unmask.model.families import FAMILIES, family_of, find_shape, published_config
 from unmask.model.spec import role_of
+from unmask.model.spec.config_keys import KeyGroup
 from unmask.model.weights import Source, read_checkpoint
 from unmask.model.weights.build import build
 from unmask.model.weights.fresh import fitted, fresh, new_encoder
@@ -188,7 +189,8 @@ def test_a_config_that_cannot_be_trained_is_refused(config, error, says):
 
 def test_what_cannot_be_written_is_refused_before_training(monkeypatch):
     bert = family_of(BERT)
-    forgetful = replace(bert, write=lambda spec: {**bert.write(spec), "intermediate_size": 16})
+    wrong = KeyGroup(lambda *_: {}, lambda spec: {"intermediate_size": 16})
+    forgetful = replace(bert, keys=(*bert.keys, wrong))
     for module in ("fresh", "writable"):
         monkeypatch.setattr(f"unmask.model.weights.{module}.family_of", lambda _: forgetful)
     with pytest.raises(InvalidRequest, match="reads back as the same"):

@@ -228,3 +228,34 @@ def test_the_encoder_names_no_family():
                 if isinstance(node, ast.Constant) and isinstance(node.value, str)
             }
             assert not strings & {family.name for family in FAMILIES}, path
+
+
+PAGE_PARTS = ("KEYS", "ROWS", "spec", "HEADS", "PUBLISHED", "Family")
+"""What every family's page has, in this order; a page without heads or checkpoints leaves those out."""
+
+
+def parts_of_page(path: Path) -> list[str]:
+    """The parts of a page in the order in which they are made."""
+    found: list[str] = []
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef) and node.name == "spec":
+            found.append("spec")
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            name = target.id if isinstance(target, ast.Name) else ""
+            made = ast.unparse(node.value) if node.value is not None else ""
+            if name in PAGE_PARTS:
+                found.append(name)
+            elif "model_types=" in made or made.startswith("_family("):
+                found.append("Family")
+    return list(dict.fromkeys(found))
+
+
+def test_family_pages_list_their_parts_in_one_order():
+    folder = ROOT / "model" / "families"
+    pages = [path for path in sorted(folder.glob("*.py")) if "encoder_rows=" in path.read_text()]
+    assert len(pages) >= 17
+    for path in pages:
+        found = parts_of_page(path)
+        assert found == [part for part in PAGE_PARTS if part in found], path.name
+        assert {"KEYS", "spec", "Family"} <= set(found), path.name

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.arguments import listed, shown, whole_number
-from unmask.errors import InvalidRequest
+from unmask.arguments import listed, whole_number
+from unmask.errors import InvalidRequest, quoted
 from unmask.model.engine import Engine, Floats, Layers
 from unmask.model.spec import EncoderSpec
 from unmask.tasks.batches import TOKENS_PER_PASS, Chosen, batches, require_finite
@@ -78,7 +78,7 @@ def checked_ids(spec: EncoderSpec, ids: Sequence[object], what: str = "token id"
             found = np.empty((0, 0))
         if found.ndim != 1 or not len(found) or found.dtype.kind not in "iu":
             raise InvalidRequest(
-                f"sequence {index + 1} of {what}s is {shown(given)}; give a list of at least one integer"
+                f"sequence {index + 1} of {what}s is {quoted(given)}; give a list of at least one integer"
             )
         if found.min() < 0 or found.max() >= size:
             worst = int(found.max() if found.max() >= size else found.min())
@@ -97,7 +97,7 @@ def checked_types(spec: EncoderSpec, types: object, ids: Sequence[Ids]) -> list[
     if [len(one) for one in found] != [len(one) for one in ids]:
         given, wanted = ([len(one) for one in some] for some in (found, ids))
         raise InvalidRequest(
-            f"token_type_ids have lengths {shown(given)} and the ids {shown(wanted)}; give one for each id"
+            f"token_type_ids have lengths {quoted(given)} and the ids {quoted(wanted)}; give one for each id"
         )
     return found
 
@@ -111,7 +111,7 @@ def checked_places(places: object, ids: Sequence[Ids]) -> list[list[int]]:
     found = [] if isinstance(places, str) or callable(places) else listed("global_tokens", places)
     if len(found) != len(ids):
         raise InvalidRequest(
-            f"global_tokens is {shown(places)}; give the places of the global tokens of each of the "
+            f"global_tokens is {quoted(places)}; give the places of the global tokens of each of the "
             f"{len(ids)} sequences of ids"
         )
     return [[whole_number("global token", one) for one in listed("global_tokens", some)] for some in found]

@@ -5,8 +5,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.arguments import check_choice, shown
-from unmask.errors import InvalidRequest
+from unmask.arguments import check_choice
+from unmask.errors import InvalidRequest, quoted
 
 Metric = Literal["cosine", "dot", "euclidean", "manhattan"]
 """The two distances are negative, so that larger always means more alike."""
@@ -46,7 +46,9 @@ def _rows(name: str, given: Any) -> NDArray[np.float32]:
     except (TypeError, ValueError, RuntimeError):
         found = None
     if found is None or found.ndim not in (1, 2) or not np.isfinite(found).all():
-        raise InvalidRequest(f"{name} is {shown(given)}; give texts, or embeddings of shape (texts, numbers)")
+        raise InvalidRequest(
+            f"{name} is {quoted(given)}; give texts, or embeddings of shape (texts, numbers)"
+        )
     return np.atleast_2d(found)
 
 

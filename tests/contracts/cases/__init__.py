@@ -29,6 +29,8 @@ class Case:
     """Run theirs as in training, for what it does only there; settings must make dropout 0."""
     logits: dict[str, str] | None = None
     """Where it puts the logits of our heads; None: where its class usually does."""
+    unused: tuple[str, ...] = ()
+    """How names of tensors begin that it makes, never uses, and that we leave out."""
 
     def __str__(self) -> str:
         return " ".join(part for part in (self.model, self.label, self.compat) if part)

@@ -22,6 +22,7 @@ CASES = [
     Case("DebertaModel", SIZES | {"relative_attention": True}, "a table without terms"),
     Case("DebertaModel", SIZES | {"hidden_act": "relu", "layer_norm_eps": 1e-5}, "no distances, relu"),
     Case("DebertaForMaskedLM", SIZES | BOTH | {"embedding_size": 9}, "narrow words"),
+    Case("DebertaForMaskedLM", SIZES | BOTH | {"tie_word_embeddings": False}, "untied"),
     Case("DebertaForMaskedLM", SIZES | BOTH | {"legacy": False}, "legacy=False", logits=ENHANCED),
     Case("DebertaForSequenceClassification", SIZES | BOTH | {"num_labels": 4}),
     Case("DebertaForTokenClassification", SIZES | BOTH | {"num_labels": 7}),

@@ -31,7 +31,14 @@ CASES = [
         SIZES | {"max_position_embeddings": 23, "type_vocab_size": 2, "hidden_act": "silu"},
         "absolute positions, no distances, silu",
     ),
+    Case(
+        "DebertaV2Model",
+        SIZES | {"norm_rel_ebd": "layer_norm"},
+        "a norm of no distances",
+        unused=("encoder.LayerNorm.",),
+    ),
     Case("DebertaV2ForMaskedLM", SIZES | V3 | {"embedding_size": 9}, "narrow words"),
+    Case("DebertaV2ForMaskedLM", SIZES | V3 | {"tie_word_embeddings": False}, "untied"),
     Case("DebertaV2ForMaskedLM", SIZES | V3 | {"legacy": False}, "legacy=False", logits=ENHANCED),
     Case(
         "DebertaV2ForSequenceClassification",

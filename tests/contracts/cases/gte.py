@@ -21,6 +21,9 @@ CASES = [
     ),
     Case("GteForMaskedLM", SMALL | {"layer_norm_eps": 1e-3, "hidden_act": "relu"}, "relu"),
     Case("GteForMaskedLM", TINY),
+    Case("GteModel", SMALL | {"tie_word_embeddings": False}, "untied"),
+    Case("GteForMaskedLM", SMALL | {"tie_word_embeddings": False}, "untied"),
+    Case("GteForTokenClassification", SMALL | {"tie_word_embeddings": False}, "untied"),
     Case("GteForSequenceClassification", SMALL | {"num_labels": 4}),
     Case("GteForTokenClassification", SMALL | {"num_labels": 7}),
 ]

@@ -64,7 +64,7 @@ def family_of(config: Mapping[str, object]) -> Family:
     for family in sorted(FAMILIES, key=lambda family: -len(family.marks)):
         if model_type in family.model_types and all(mark in config for mark in family.marks):
             return family
-    known = ", ".join(name for family in FAMILIES for name in family.model_types)
+    known = ", ".join(dict.fromkeys(name for family in FAMILIES for name in family.model_types))
     if model_type is None:
         raise UnknownArchitecture(f"config.json does not say its model_type; built are: {known}")
     raise UnknownArchitecture(

@@ -13,27 +13,28 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from unmask.errors import UnknownArchitecture
-from unmask.model.families.bert import ACTIVATIONS as BERT_ACTIVATIONS
-from unmask.model.families.bert import feedforward_of
-from unmask.model.families.family import (
-    Family,
-    Published,
-    Shapes,
-    architectures,
-    classifies_tokens,
-    present,
-    refuse_choices,
+from unmask.errors import UnknownArchitecture, quoted
+from unmask.model.families.bert import MASKED as BERT_MASKED
+from unmask.model.families.common import (
+    ACTIVATIONS as BERT_ACTIVATIONS,
 )
+from unmask.model.families.common import (
+    ENCODER_KEYS,
+    ENCODER_ROWS,
+    LARGE,
+    NO_DECODER,
+    activation_of,
+    head_width_of,
+    post_norm_encoder,
+)
+from unmask.model.families.family import Family, Found, Release
+from unmask.model.families.heads import POOLED_OR_TOKENS, SPAN, HeadLayout
 from unmask.model.spec import (
     Activation,
     AttentionPosition,
     Classifier,
     Disentangled,
-    Embedding,
     EncoderSpec,
-    Layer,
-    LayerNorm,
     LearnedPositions,
     MaskedLM,
     NoPosition,
@@ -44,104 +45,32 @@ from unmask.model.spec import (
     Transform,
     role_of,
 )
-from unmask.model.spec.check import require_at_least
 from unmask.model.spec.compat import Compat
-from unmask.model.spec.rows import Copy, Ignore, Rename, Reorder
+from unmask.model.spec.config_keys import (
+    FIELDS,
+    Arguments,
+    Key,
+    KeyGroup,
+    changed,
+    in_range,
+    name_of,
+    only,
+    softmax_of,
+)
+from unmask.model.spec.rows import Concat, Rename, Reorder
 from unmask.settings import Settings
 
 ACTIVATIONS: dict[str, Activation] = {**BERT_ACTIVATIONS, "tanh": "tanh"}
-"""As in `bert`, and tanh, the default of later convolutions."""
+"""As in BERT, and tanh, the default of later convolutions."""
 
 TERMS = {"c2p": "content_to_position", "p2c": "position_to_content"}
 """``pos_att_type`` -> ours."""
 
 
-def spec(
-    *,
-    layers: int,
-    width: int,
-    heads: int,
-    feedforward: int,
-    vocabulary: int = 50265,
-    position: AttentionPosition | None = None,
-    positions: int = 0,
-    decoder: int = 0,
-    trained_tokens: int = 512,
-    segments: int = 0,
-    embedding_width: int | None = None,
-    activation: Activation = "gelu",
-    dropout: float = 0.1,
-    attention_dropout: float = 0.1,
-    eps: float = 1e-7,
-    init_std: float = 0.02,
-    padding_id: int | None = 0,
-) -> EncoderSpec:
-    """A DeBERTa of the given sizes.
-
-    ``position`` is that of every layer; None is the published one, both terms over ``trained_tokens``.
-    With ``positions`` above 0, that many absolute positions are added to the embedding; with ``decoder``
-    above 0, a table of as many is kept for an enhanced mask decoder.
-    """
-    require_at_least("heads", heads, 1)
-    if width % heads:
-        raise UnknownArchitecture(f"width {width} does not divide into {heads} heads")
-    if position is None:
-        position = Disentangled(trained_tokens, position_key_bias=False, table_dropout=dropout)
-    norm = LayerNorm(eps)
-    layer = Layer(
-        mixer=SoftmaxAttention(
-            heads, width // heads, position=position, key_bias=False, dropout=attention_dropout
-        ),
-        feedforward=PlainFeedForward(feedforward, activation),
-        norm=norm,
-        dropout=dropout,
-    )
-    narrow = embedding_width is not None and embedding_width != width
-    return EncoderSpec(
-        width=width,
-        embedding=Embedding(
-            vocabulary=vocabulary,
-            width=embedding_width or width,
-            positions=LearnedPositions(positions or decoder, added=positions > 0)
-            if positions or decoder
-            else None,
-            segments=segments,
-            norm=norm,
-            projection=Projection(bias=False, before_norm=True) if narrow else None,
-            dropout=dropout,
-            padding_id=padding_id,
-        ),
-        layers=(layer,) * layers,
-        trained_tokens=trained_tokens,
-        init_std=init_std,
-    )
-
-
-def read(config: Settings, compat: Compat) -> EncoderSpec:
-    """The spec that a config.json of this family describes."""
-    config.require("talking_head", False)
-    return spec(
-        **sizes(config),
-        layers=config.take("num_hidden_layers", 12),
-        width=config.take("hidden_size", 768),
-        heads=config.take("num_attention_heads", 12),
-        feedforward=config.take("intermediate_size", 3072),
-        vocabulary=config.take("vocab_size", 50265),
-        position=distances(config, position_key_bias=False),
-    )
-
-
-def sizes(config: Settings) -> dict[str, Any]:
-    """What this family and its second version say in the same words, as arguments of `spec`."""
-    config.require("is_decoder", False)
-    config.require("add_cross_attention", False)
-    config.require("hidden_act", *ACTIVATIONS)
-    config.require("pooler_hidden_act", *ACTIVATIONS)
-    config.maybe("legacy", bool)  # which head stands on it; its tensors say so
-    width = config.maybe("hidden_size", int)
+def _read_embedding(config: Settings, arguments: Arguments, compat: Compat) -> Arguments:
+    width, own = config.maybe("embedding_size", int), arguments["width"]
     if width is not None:
-        config.require("pooler_hidden_size", width)
-    trained = config.take("max_position_embeddings", 512)
+        in_range(config, "embedding_size", width, FIELDS["embedding_width"].check)
     added = config.take("position_biased_input", True)
     decoder = config.take("enhanced_mask_decoder", False)
     if added and decoder:
@@ -149,22 +78,46 @@ def sizes(config: Settings) -> dict[str, Any]:
             f"{config.name} says enhanced_mask_decoder and position_biased_input are True, and a decoder "
             "needs positions that the embedding does not add; set position_biased_input to False"
         )
+    positions = LearnedPositions(arguments["trained_tokens"], added=added) if added or decoder else None
     return {
-        "trained_tokens": trained,
-        "positions": trained if added else 0,
-        "decoder": trained if decoder else 0,
-        "segments": config.take("type_vocab_size", 0),
-        "embedding_width": config.maybe("embedding_size", int),
-        "activation": ACTIVATIONS[config.take("hidden_act", "gelu")],
-        "dropout": config.take("hidden_dropout_prob", 0.1),
-        "attention_dropout": config.take("attention_probs_dropout_prob", 0.1),
-        "eps": config.take("layer_norm_eps", 1e-7),
-        "init_std": config.take("initializer_range", 0.02),
-        "padding_id": config.maybe("pad_token_id", int),
+        "embedding_width": width,
+        "projection": Projection(bias=False, before_norm=True) if width not in (None, own) else None,
+        "positions": positions,
     }
 
 
-def distances(config: Settings, **more: Any) -> AttentionPosition:
+def _write_embedding(encoder: EncoderSpec) -> Mapping[str, Any]:
+    embedding = encoder.embedding
+    added = embedding.positions is not None and embedding.positions.added
+    written: dict[str, Any] = {"position_biased_input": added}
+    if (
+        embedding.positions is not None
+        and not added
+        and not any(role_of(h) == "masked" for h in encoder.heads)
+    ):
+        written["enhanced_mask_decoder"] = True
+    return written | ({} if embedding.projection is None else {"embedding_size": embedding.width})
+
+
+def _read_pooler(config: Settings, arguments: Arguments, compat: Compat) -> Arguments:
+    """No argument: tensors say whether there is a pooler, and which head ``legacy`` is about."""
+    config.require("pooler_hidden_act", *ACTIVATIONS)
+    if "hidden_size" in config.values:
+        config.require("pooler_hidden_size", arguments["width"])
+    config.maybe("legacy", bool)
+    return {}
+
+
+def _write_pooler(encoder: EncoderSpec) -> Mapping[str, Any]:
+    activation = (
+        {}
+        if encoder.pooler is None
+        else {"pooler_hidden_act": name_of(ACTIVATIONS, encoder.pooler.activation)}
+    )
+    return {"pooler_hidden_size": encoder.width} | activation
+
+
+def distances(config: Settings, arguments: Arguments, **more: Any) -> AttentionPosition:
     """What scores know of distances; ``more`` are fields of `Disentangled` that a version settles."""
     found = config.values.get("pos_att_type")
     config.maybe("pos_att_type", list if isinstance(found, list) else str)
@@ -172,118 +125,60 @@ def distances(config: Settings, **more: Any) -> AttentionPosition:
     names = [str(name).strip() for name in names]
     reach = config.take("max_relative_positions", -1)
     if len(set(names)) < len(names) or not set(names) <= TERMS.keys():
-        raise UnknownArchitecture(f"{config.name} says pos_att_type is {found!r}; built are c2p and p2c")
+        raise UnknownArchitecture(
+            f"{config.name} says pos_att_type is {quoted(found)}; built are c2p and p2c"
+        )
     if not config.take("relative_attention", False):
         if names:
             raise UnknownArchitecture(
-                f"{config.name} says relative_attention is False and pos_att_type {found!r}, "
+                f"{config.name} says relative_attention is False and pos_att_type {quoted(found)}, "
                 "which scales scores by terms that are not there"
             )
         return NoPosition()
     return Disentangled(
-        max_distance=reach if reach >= 1 else config.take("max_position_embeddings", 512),
+        max_distance=reach if reach >= 1 else arguments["trained_tokens"],
         content_to_position="c2p" in names,
         position_to_content="p2c" in names,
-        table_dropout=config.take("hidden_dropout_prob", 0.1),
+        table_dropout=arguments["dropout"],
         **more,
     )
 
 
-def write(encoder: EncoderSpec) -> Mapping[str, Any]:
-    """The config.json keys of a spec made by `spec`."""
-    return {"architectures": architectures("Deberta", encoder), "model_type": "deberta"} | settings(encoder)
-
-
-def settings(encoder: EncoderSpec) -> dict[str, Any]:
-    """The keys that this family and its second version share."""
-    layer, embedding = encoder.layers[0], encoder.embedding
-    mixer, network, norm = layer.mixer, feedforward_of(encoder), layer.norm
-    assert isinstance(mixer, SoftmaxAttention)
-    assert isinstance(norm, LayerNorm)
-    position, roles = mixer.position, {role_of(head) for head in encoder.heads}
-    added = embedding.positions is not None and embedding.positions.added
-    written = {
-        "attention_probs_dropout_prob": mixer.dropout,
-        "hidden_act": name_of(network.activation),
-        "hidden_dropout_prob": layer.dropout,
-        "hidden_size": encoder.width,
-        "initializer_range": encoder.init_std,
-        "intermediate_size": network.width,
-        "layer_norm_eps": norm.eps,
-        "max_position_embeddings": encoder.trained_tokens,
-        "num_attention_heads": mixer.heads,
-        "num_hidden_layers": len(encoder.layers),
-        "pad_token_id": embedding.padding_id,
-        "pooler_hidden_size": encoder.width,
-        "pos_att_type": [],
-        "position_biased_input": added,
-        "relative_attention": isinstance(position, Disentangled),
-        "type_vocab_size": embedding.segments,
-        "vocab_size": embedding.vocabulary,
+def write_distances(encoder: EncoderSpec) -> dict[str, Any]:
+    """The keys that `distances` reads."""
+    position = softmax_of(encoder).position
+    if not isinstance(position, Disentangled):
+        return {"pos_att_type": [], "relative_attention": False}
+    return {
+        "max_relative_positions": position.max_distance,
+        "pos_att_type": [name for name, ours in TERMS.items() if getattr(position, ours)],
+        "relative_attention": True,
     }
-    if isinstance(position, Disentangled):
-        written["max_relative_positions"] = position.max_distance
-        written["pos_att_type"] = [name for name, ours in TERMS.items() if getattr(position, ours)]
-    if embedding.projection is not None:
-        written["embedding_size"] = embedding.width
-    if encoder.pooler is not None:
-        written["pooler_hidden_act"] = name_of(encoder.pooler.activation)
-    if embedding.positions is not None and not added and "masked" not in roles:
-        written["enhanced_mask_decoder"] = True
-    if roles & {"masked", "enhanced"}:
-        written["legacy"] = "masked" in roles
-    return written
 
 
-def name_of(activation: Activation) -> str:
-    """What config.json calls it."""
-    return next(name for name, ours in ACTIVATIONS.items() if ours == activation)
+SHARED_KEYS = (
+    *NO_DECODER,
+    *changed(
+        ENCODER_KEYS,
+        hidden_act=...,
+        type_vocab_size=0,
+        layer_norm_eps=1e-7,
+    ),
+    Key("hidden_act", "activation", "gelu", ACTIVATIONS),
+    Key("max_position_embeddings", "trained_tokens", 512),
+    KeyGroup(_read_embedding, _write_embedding),
+    KeyGroup(_read_pooler, _write_pooler),
+)
+"""What the second version kept."""
 
-
-def adapt(encoder: EncoderSpec, shapes: Shapes, config: Settings) -> EncoderSpec:
-    """With the heads, the pooler and the absolute positions that a checkpoint has tensors of."""
-    refuse_choices(config)
-    norm, activation = encoder.layers[0].norm, feedforward_of(encoder).activation
-    pooler = Pooler(ACTIVATIONS[config.take("pooler_hidden_act", "gelu")])
-    tokens = classifies_tokens(config)
-    kept = shapes.get("embeddings.position_embeddings.weight")
-    embedding = encoder.embedding
-    if embedding.positions is None or not embedding.positions.added:
-        positions = None if kept is None else LearnedPositions(kept[0], added=False)
-        embedding = replace(embedding, positions=positions)
-    return replace(
-        encoder,
-        embedding=embedding,
-        pooler=pooler if "pooler.dense.weight" in shapes else None,
-        heads=present(
-            shapes,
-            ("cls.predictions.transform.dense.weight", lambda w: MaskedLM(Transform(w, activation, norm))),
-            (
-                "lm_predictions.lm_head.dense.weight",
-                lambda w: MaskedLM(Transform(w, activation, norm), enhanced=True),
-            ),
-            (
-                "mask_predictions.dense.weight",
-                lambda w: Classifier(
-                    "replaced", 1, "tokens_and_first", Transform(w, activation), input_norm=norm
-                ),
-            ),
-            (
-                "classifier.weight",
-                lambda c: (
-                    Classifier("tokens", c, "tokens") if tokens else Classifier("sequence", c, "pooler")
-                ),
-            ),
-            ("qa_outputs.weight", lambda c: Classifier("span", c, "tokens")),
-        ),
-    )
-
-
-def pretraining(encoder: EncoderSpec) -> EncoderSpec:
-    """With a predictor of masked words, as `transformers` counts it: without a decoder's positions."""
-    return replace(
-        encoder, heads=(MaskedLM(Transform(encoder.embedding.width, "gelu", encoder.layers[0].norm)),)
-    )
+KEYS = (
+    only("talking_head", False),
+    *changed(SHARED_KEYS, vocab_size=50265),
+    KeyGroup(
+        lambda config, arguments, compat: {"position": distances(config, arguments, position_key_bias=False)},
+        write_distances,
+    ),
+)
 
 
 def _of_each_head(encoder: EncoderSpec) -> tuple[int, ...]:
@@ -291,39 +186,14 @@ def _of_each_head(encoder: EncoderSpec) -> tuple[int, ...]:
     return tuple(3 * head + part for part in range(3) for head in range(mixer.heads))
 
 
-_LAYER = "encoder.layer.{l}."
-_SELF = _LAYER + "attention.self."
-
 SHARED_ROWS = (
-    Rename("embeddings.word_embeddings", "embedding.words"),
-    Rename("embeddings.position_embeddings", "embedding.positions"),
-    Rename("embeddings.token_type_embeddings", "embedding.segments"),
+    *(row for row in ENCODER_ROWS if not isinstance(row, Concat)),
     Rename("embeddings.embed_proj", "embedding.projection"),
-    Rename("embeddings.LayerNorm", "embedding.norm"),
     Rename("encoder.rel_embeddings", "distances.table"),
-    Rename(_LAYER + "attention.output.dense", "layers.{l}.attention.out"),
-    Rename(_LAYER + "attention.output.LayerNorm", "layers.{l}.attention_norm"),
-    Rename(_LAYER + "intermediate.dense", "layers.{l}.feedforward.inner"),
-    Rename(_LAYER + "output.dense", "layers.{l}.feedforward.outer"),
-    Rename(_LAYER + "output.LayerNorm", "layers.{l}.feedforward_norm"),
-    Rename("pooler.dense", "pooler.dense"),
-    Ignore("embeddings.position_ids", "a buffer of 0, 1, 2 ..., computed here"),
-    Rename("cls.predictions.transform.dense", "heads.masked.transform.dense"),
-    Rename("cls.predictions.transform.LayerNorm", "heads.masked.transform.norm"),
-    Rename("cls.predictions.bias", "heads.masked.bias"),
-    Copy("cls.predictions.decoder.weight", "embedding.words.weight"),
-    Copy("cls.predictions.decoder.bias", "heads.masked.bias"),
-    Rename("lm_predictions.lm_head.dense", "heads.enhanced.transform.dense"),
-    Rename("lm_predictions.lm_head.LayerNorm", "heads.enhanced.transform.norm"),
-    Rename("lm_predictions.lm_head.bias", "heads.enhanced.bias"),
-    Rename("mask_predictions.LayerNorm", "heads.replaced.norm"),
-    Rename("mask_predictions.dense", "heads.replaced.transform.dense"),
-    Rename("mask_predictions.classifier", "heads.replaced.out"),
-    Rename("classifier", "heads.sequence.out"),
-    Rename("classifier", "heads.tokens.out"),
-    Rename("qa_outputs", "heads.span.out"),
 )
 """Names that the second version kept."""
+
+_SELF = "encoder.layer.{l}.attention.self."
 
 ROWS = (
     *SHARED_ROWS,
@@ -334,23 +204,110 @@ ROWS = (
     Rename(_SELF + "pos_q_proj", "layers.{l}.attention.distances.query"),
 )
 
-_HE = "He et al. 2021"
 
-BASE = spec(layers=12, width=768, heads=12, feedforward=3072)
-LARGE = spec(layers=24, width=1024, heads=16, feedforward=4096)
+def spec(
+    *,
+    width: int,
+    heads: int,
+    feedforward: int,
+    activation: Activation,
+    position: AttentionPosition,
+    attention_dropout: float,
+    head_width: int | None = None,
+    key_bias: bool = False,
+    **others: Any,
+) -> EncoderSpec:
+    """A DeBERTa of the given sizes; ``others`` are those of `post_norm_encoder`.
+
+    ``head_width`` is None where heads divide the width among them.
+    """
+    equal = head_width_of(width, heads)
+    mixer = SoftmaxAttention(
+        heads,
+        equal if head_width is None else head_width,
+        position=position,
+        key_bias=key_bias,
+        dropout=attention_dropout,
+    )
+    network = PlainFeedForward(feedforward, activation)
+    return post_norm_encoder(width=width, mixer=mixer, feedforward=network, **others)
+
+
+def parts(found: Found) -> EncoderSpec:
+    """With the pooler's activation, and the absolute positions that a checkpoint keeps for its decoder."""
+    encoder, embedding = found.encoder, found.encoder.embedding
+    pooler = Pooler(ACTIVATIONS[found.config.take("pooler_hidden_act", "gelu")])
+    kept = found.shapes.get("embeddings.position_embeddings.weight")
+    if embedding.positions is None or not embedding.positions.added:
+        positions = None if kept is None else LearnedPositions(kept[0], added=False)
+        embedding = replace(embedding, positions=positions)
+    return replace(encoder, embedding=embedding, pooler=pooler if encoder.pooler else None)
+
+
+def _enhanced(found: Found, width: int) -> MaskedLM:
+    transform = Transform(width, activation_of(found.encoder), found.encoder.layers[0].norm)
+    return MaskedLM(transform, enhanced=True)
+
+
+def _replaced(found: Found, width: int) -> Classifier:
+    norm = found.encoder.layers[0].norm
+    transform = Transform(width, activation_of(found.encoder))
+    return Classifier("replaced", 1, "tokens_and_first", transform, input_norm=norm)
+
+
+HEADS = (
+    replace(BERT_MASKED, write=lambda head: {"legacy": True, **BERT_MASKED.write(head)}),
+    HeadLayout(
+        "lm_predictions.lm_head.dense.weight",
+        ("enhanced",),
+        _enhanced,
+        (
+            Rename("lm_predictions.lm_head.dense", "heads.enhanced.transform.dense"),
+            Rename("lm_predictions.lm_head.LayerNorm", "heads.enhanced.transform.norm"),
+            Rename("lm_predictions.lm_head.bias", "heads.enhanced.bias"),
+        ),
+        lambda head: {"legacy": False},
+    ),
+    HeadLayout(
+        "mask_predictions.dense.weight",
+        ("replaced",),
+        _replaced,
+        (
+            Rename("mask_predictions.LayerNorm", "heads.replaced.norm"),
+            Rename("mask_predictions.dense", "heads.replaced.transform.dense"),
+            Rename("mask_predictions.classifier", "heads.replaced.out"),
+        ),
+    ),
+    POOLED_OR_TOKENS,
+    SPAN,
+)
+
+DISENTANGLED = {
+    "pos_att_type": "c2p|p2c",
+    "position_biased_input": False,
+    "relative_attention": True,
+}
+"""Of every published checkpoint."""
+
+PUBLISHED = (
+    Release("microsoft/deberta-base"),
+    Release("microsoft/deberta-large", LARGE),
+)
 
 DEBERTA = Family(
     name="deberta",
     model_types=("deberta",),
-    paper=_HE,
-    read=read,
-    adapt=adapt,
-    write=write,
+    stem="Deberta",
+    paper="He et al. 2021",
+    keys=KEYS,
+    encoder_rows=ROWS,
+    spec=spec,
     prefix="deberta.",
-    rows=ROWS,
-    published=(
-        Published("microsoft/deberta-base", BASE, "MIT", _HE, pretraining(BASE)),
-        Published("microsoft/deberta-large", LARGE, "MIT", _HE, pretraining(LARGE)),
-    ),
+    heads=HEADS,
+    releases=PUBLISHED,
+    released=DISENTANGLED,
+    licence="MIT",
+    parts=parts,
     beside=("heads.", "pooler."),
+    refuses_choices=True,
 )

@@ -13,122 +13,98 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from unmask.errors import UnknownArchitecture
+from unmask.errors import UnknownArchitecture, quoted
+from unmask.model.families.common import LARGE
 from unmask.model.families.deberta import (
     ACTIVATIONS,
+    DISENTANGLED,
+    HEADS,
+    SHARED_KEYS,
     SHARED_ROWS,
-    adapt,
     distances,
-    name_of,
-    pretraining,
-    settings,
-    sizes,
+    parts,
+    write_distances,
 )
 from unmask.model.families.deberta import spec as first_spec
-from unmask.model.families.family import Family, Published, architectures
-from unmask.model.spec import (
-    Convolution,
-    Disentangled,
-    EncoderSpec,
-    LayerNorm,
-    SoftmaxAttention,
-)
+from unmask.model.families.family import Family, Release
+from unmask.model.spec import Convolution, Disentangled, EncoderSpec, LayerNorm
 from unmask.model.spec.compat import Compat
-from unmask.model.spec.rows import Concat, Rename
+from unmask.model.spec.config_keys import Arguments, Key, KeyGroup, changed, name_of, softmax_of
+from unmask.model.spec.rows import Concat, Ignore, Rename
 from unmask.settings import Settings
 
-PUBLISHED = Disentangled(
-    512, buckets=256, shared_projections=True, table_norm=LayerNorm(1e-7), table_dropout=0.1, clamped=True
-)
-"""Positions of every published checkpoint."""
 
-
-def spec(
-    *,
-    convolution: Convolution | None = None,
-    head_width: int | None = None,
-    **first: Any,
-) -> EncoderSpec:
-    """A DeBERTa v2 or v3 of the given sizes; ``first`` are arguments of the first version's `spec`.
-
-    ``head_width`` is None where heads divide the width among them.
-    """
-    arguments: dict[str, Any] = {"position": PUBLISHED, "vocabulary": 128100} | first
-    made = first_spec(**arguments)
-    layer = made.layers[0]
-    assert isinstance(layer.mixer, SoftmaxAttention)
-    mixer = replace(layer.mixer, head_width=head_width or layer.mixer.head_width, key_bias=True)
-    return replace(made, layers=(replace(layer, mixer=mixer),) * len(made.layers), convolution=convolution)
-
-
-def read(config: Settings, compat: Compat) -> EncoderSpec:
-    """The spec that a config.json of this family describes."""
-    shared = sizes(config)
+def _read_distances(config: Settings, arguments: Arguments, compat: Compat) -> Arguments:
     buckets = max(0, config.take("position_buckets", -1))
     norms = {name.strip() for name in config.take("norm_rel_ebd", "none").lower().split("|")}
     if not norms <= {"none", "layer_norm"}:
         raise UnknownArchitecture(
-            f"{config.name} says norm_rel_ebd is {config.values['norm_rel_ebd']!r}; "
+            f"{config.name} says norm_rel_ebd is {quoted(config.values['norm_rel_ebd'])}; "
             "built are none and layer_norm"
         )
-    return spec(
-        **shared,
-        layers=config.take("num_hidden_layers", 24),
-        width=config.take("hidden_size", 1536),
-        heads=config.take("num_attention_heads", 24),
-        feedforward=config.take("intermediate_size", 6144),
-        vocabulary=config.take("vocab_size", 128100),
-        head_width=config.maybe("attention_head_size", int),
-        position=distances(
-            config,
-            buckets=buckets,
-            shared_projections=config.take("share_att_key", False),
-            table_norm=LayerNorm(shared["eps"]) if "layer_norm" in norms else None,
-            clamped=compat == "published" and buckets > 0,
-        ),
-        convolution=_convolution(config, shared),
+    position = distances(
+        config,
+        arguments,
+        buckets=buckets,
+        shared_projections=config.take("share_att_key", False),
+        table_norm=LayerNorm(arguments["eps"]) if "layer_norm" in norms else None,
+        clamped=compat == "published" and buckets > 0,
     )
+    return {"position": position}
 
 
-def _convolution(config: Settings, shared: Mapping[str, Any]) -> Convolution | None:
+def _write_distances(encoder: EncoderSpec) -> Mapping[str, Any]:
+    position, written = softmax_of(encoder).position, write_distances(encoder)
+    if not isinstance(position, Disentangled):
+        return written | {"norm_rel_ebd": "none"}
+    return written | {
+        "norm_rel_ebd": "layer_norm" if position.table_norm else "none",
+        "position_buckets": position.buckets or -1,
+        "share_att_key": position.shared_projections,
+    }
+
+
+def _read_convolution(config: Settings, arguments: Arguments, compat: Compat) -> Arguments:
     kernel, groups = config.take("conv_kernel_size", 0), config.take("conv_groups", 1)
     config.require("conv_act", "tanh", *ACTIVATIONS)
     if kernel <= 0:
-        return None
+        return {"convolution": None}
     activation = ACTIVATIONS[config.take("conv_act", "tanh")]
-    return Convolution(kernel, LayerNorm(shared["eps"]), activation, groups, shared["dropout"])
+    norm = LayerNorm(arguments["eps"])
+    return {"convolution": Convolution(kernel, norm, activation, groups, arguments["dropout"])}
 
 
-def write(encoder: EncoderSpec) -> Mapping[str, Any]:
-    """The config.json keys of a spec made by `spec`."""
-    mixer, convolution = encoder.layers[0].mixer, encoder.convolution
-    assert isinstance(mixer, SoftmaxAttention)
-    written = {
-        "architectures": architectures("DebertaV2", encoder),
-        "attention_head_size": mixer.head_width,
-        "model_type": "deberta-v2",
-        **settings(encoder),
+def _write_convolution(encoder: EncoderSpec) -> Mapping[str, Any]:
+    convolution = encoder.convolution
+    if convolution is None:
+        return {}
+    return {
+        "conv_act": name_of(ACTIVATIONS, convolution.activation),
+        "conv_groups": convolution.groups,
+        "conv_kernel_size": convolution.kernel,
     }
-    if isinstance(mixer.position, Disentangled):
-        written |= {
-            "norm_rel_ebd": "layer_norm" if mixer.position.table_norm else "none",
-            "position_buckets": mixer.position.buckets or -1,
-            "share_att_key": mixer.position.shared_projections,
-        }
-    if convolution is not None:
-        written |= {
-            "conv_act": name_of(convolution.activation),
-            "conv_groups": convolution.groups,
-            "conv_kernel_size": convolution.kernel,
-        }
-    return written
 
+
+KEYS = (
+    *changed(
+        SHARED_KEYS,
+        num_hidden_layers=24,
+        hidden_size=1536,
+        num_attention_heads=24,
+        intermediate_size=6144,
+        vocab_size=128100,
+    ),
+    Key("attention_head_size", "head_width"),
+    KeyGroup(_read_distances, _write_distances),
+    KeyGroup(_read_convolution, _write_convolution),
+)
 
 _SELF = "encoder.layer.{l}.attention.self."
 
 ROWS = (
     *SHARED_ROWS,
     Rename("encoder.LayerNorm", "distances.norm"),
+    Ignore("encoder.LayerNorm.*", "a norm of distances, which this encoder has not"),
     Rename("encoder.conv.conv", "convolution.inner"),
     Rename("encoder.conv.LayerNorm", "convolution.norm"),
     Concat((_SELF + "query_proj", _SELF + "key_proj", _SELF + "value_proj"), "layers.{l}.attention.qkv"),
@@ -136,59 +112,42 @@ ROWS = (
     Rename(_SELF + "pos_query_proj", "layers.{l}.attention.distances.query"),
 )
 
+
+def spec(*, convolution: Convolution | None, **first: Any) -> EncoderSpec:
+    """A DeBERTa v2 or v3 of the given sizes; ``first`` are arguments of the first version's `spec`."""
+    return replace(first_spec(key_bias=True, **first), convolution=convolution)
+
+
 _V2 = "He et al. 2021"
-_V3 = "He, Gao & Chen 2023"
+_CONVOLUTION = {"conv_act": "gelu", "conv_kernel_size": 3}
+_BASE = {"num_hidden_layers": 12, "hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}
+_XSMALL = {"hidden_size": 384, "num_attention_heads": 6, "intermediate_size": 1536}
 
-_CONVOLUTION = Convolution(3, LayerNorm(1e-7), "gelu", dropout=0.1)
-
-
-def _published(name: str, paper: str, **sizes: Any) -> Published:
-    encoder = spec(**sizes)
-    return Published(name, encoder, "MIT", paper, pretraining(encoder))
-
+PUBLISHED = (
+    Release("microsoft/deberta-v2-xlarge", _CONVOLUTION, _V2),
+    Release("microsoft/deberta-v2-xxlarge", {"num_hidden_layers": 48, **_CONVOLUTION}, _V2),
+    Release("microsoft/deberta-v3-xsmall", _BASE | _XSMALL),
+    Release("microsoft/deberta-v3-small", _BASE | {"num_hidden_layers": 6}),
+    Release("microsoft/deberta-v3-base", _BASE),
+    Release("microsoft/deberta-v3-large", LARGE),
+    Release("microsoft/mdeberta-v3-base", _BASE | {"vocab_size": 251000}),
+)
 
 DEBERTA_V2 = Family(
     name="deberta_v2",
     model_types=("deberta-v2",),
-    paper=_V3,
-    read=read,
-    adapt=adapt,
-    write=write,
+    stem="DebertaV2",
+    paper="He, Gao & Chen 2023",
+    keys=KEYS,
+    encoder_rows=ROWS,
+    spec=spec,
     prefix="deberta.",
-    rows=ROWS,
-    published=(
-        _published(
-            "microsoft/deberta-v2-xlarge",
-            _V2,
-            layers=24,
-            width=1536,
-            heads=24,
-            feedforward=6144,
-            convolution=_CONVOLUTION,
-        ),
-        _published(
-            "microsoft/deberta-v2-xxlarge",
-            _V2,
-            layers=48,
-            width=1536,
-            heads=24,
-            feedforward=6144,
-            convolution=_CONVOLUTION,
-        ),
-        _published("microsoft/deberta-v3-xsmall", _V3, layers=12, width=384, heads=6, feedforward=1536),
-        _published("microsoft/deberta-v3-small", _V3, layers=6, width=768, heads=12, feedforward=3072),
-        _published("microsoft/deberta-v3-base", _V3, layers=12, width=768, heads=12, feedforward=3072),
-        _published("microsoft/deberta-v3-large", _V3, layers=24, width=1024, heads=16, feedforward=4096),
-        _published(
-            "microsoft/mdeberta-v3-base",
-            _V3,
-            layers=12,
-            width=768,
-            heads=12,
-            feedforward=3072,
-            vocabulary=251000,
-        ),
-    ),
-    differs="distances beyond those of the training are merged as they are, not cut first",
+    heads=HEADS,
+    releases=PUBLISHED,
+    released=DISENTANGLED | {"norm_rel_ebd": "layer_norm", "position_buckets": 256, "share_att_key": True},
+    licence="MIT",
+    parts=parts,
     beside=("heads.", "pooler."),
+    refuses_choices=True,
+    differs="distances beyond those of the training are merged as they are, not cut first",
 )

@@ -1,19 +1,27 @@
 """What a family is: a page of values that says how its checkpoints are read and written."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
-from unmask.errors import UnknownArchitecture
-from unmask.model.families.detector import ROWS as DETECTOR_ROWS
-from unmask.model.families.detector import adapting, has_none, writing
-from unmask.model.spec import EncoderSpec, Head, MaskedLM, Transform, role_of
+from unmask.model.families.detector import CLASS as DETECTOR_CLASS
+from unmask.model.families.detector import DETECTOR, has_detector
+from unmask.model.families.heads import (
+    Found,
+    HeadLayout,
+    Shapes,
+    find_heads,
+    pretrained,
+    refuse_choices,
+    write_heads,
+)
+from unmask.model.families.labels import with_labels, write_labels
+from unmask.model.spec import EncoderSpec, Pooler, role_of
 from unmask.model.spec.compat import Compat
-from unmask.model.spec.rows import Row
+from unmask.model.spec.config_keys import ConfigKey, read_keys, write_keys
+from unmask.model.spec.rows import Rename, Row
 from unmask.settings import Settings
-
-Shapes = Mapping[str, tuple[int, ...]]
-"""Shapes of a checkpoint's tensors by canonical name."""
 
 
 @dataclass(frozen=True)
@@ -30,54 +38,22 @@ class Published:
     """The encoder with the heads it was pretrained with."""
 
 
+@dataclass(frozen=True)
+class Release:
+    """A published checkpoint as its family's page lists it; what is None is as its family says."""
+
+    name: str
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """What its config.json says otherwise than the family's ``released``."""
+    paper: str | None = None
+    licence: str | None = None
+    roles: tuple[str, ...] | None = None
+    """Of the heads it was pretrained with; none where they are not known."""
+
+
 def number_of_layer(spec: EncoderSpec, weights: int) -> str:
     """Layers are named by their number in most layouts."""
     return str(weights)
-
-
-@dataclass(frozen=True)
-class Family:
-    """One line of encoders that share a config and a layout of tensors.
-
-    A family whose tensors have no names for a head that finds replaced tokens is given such names, see
-    `unmask.model.families.detector`.
-    """
-
-    name: str
-    model_types: tuple[str, ...]
-    """Values of ``model_type`` in config.json; the first is the one written."""
-    paper: str
-    read: Callable[[Settings, Compat], EncoderSpec]
-    """config.json to a spec, without heads."""
-    adapt: Callable[[EncoderSpec, Shapes, Settings], EncoderSpec]
-    """Add the heads whose tensors a checkpoint has, and leave out optional parts that it has not."""
-    write: Callable[[EncoderSpec], Mapping[str, Any]]
-    """A spec to the keys of config.json that decide outputs, ``architectures`` and ``model_type``."""
-    prefix: str
-    """What stands before the encoder's tensors in checkpoints saved with a head."""
-    rows: tuple[Row, ...]
-    published: tuple[Published, ...]
-    marks: tuple[str, ...] = ()
-    """Keys of config.json that tell it from another family of the same ``model_type``."""
-    other_prefixes: tuple[str, ...] = ()
-    """What older checkpoints have in the place of ``prefix``; read, never written."""
-    beside: tuple[str, ...] = ("heads.",)
-    """How names of ours begin that stand beside the encoder in such checkpoints, without ``prefix``."""
-    layer_name: Callable[[EncoderSpec, int], str] = number_of_layer
-    """What ``{l}`` stands for in their names: where the set of weights of that number is kept."""
-    differs: str = ""
-    """What ``compat="hf"`` changes; empty where nothing does."""
-
-    def __post_init__(self) -> None:
-        if has_none(self.rows):
-            object.__setattr__(self, "rows", (*self.rows, *DETECTOR_ROWS))
-            object.__setattr__(self, "adapt", adapting(self.adapt))
-            object.__setattr__(self, "write", writing(self.write))
-
-    @property
-    def prefixes(self) -> tuple[str, ...]:
-        """Everything that may stand before the encoder's tensors."""
-        return (self.prefix, *self.other_prefixes)
 
 
 CLASSES: Mapping[frozenset[str], str] = {
@@ -95,61 +71,139 @@ CLASSES: Mapping[frozenset[str], str] = {
 """The end of the name of the `transformers` class that has these heads."""
 
 
-def architectures(stem: str, spec: EncoderSpec) -> list[str]:
+@dataclass(frozen=True, eq=False)
+class Family:
+    """One line of encoders that share a config and a layout of tensors.
+
+    A family without a head for replaced tokens is given one, see `unmask.model.families.detector`.
+    """
+
+    name: str
+    model_types: tuple[str, ...]
+    """Values of ``model_type`` in config.json; the first is the one written."""
+    stem: str
+    """How the names of its classes begin."""
+    paper: str
+    keys: tuple[ConfigKey, ...]
+    """The keys of config.json that decide outputs."""
+    encoder_rows: tuple[Row, ...]
+    """How the encoder's tensors are named; those of heads stand in ``heads``."""
+    spec: Callable[..., EncoderSpec]
+    """The encoder, without heads, from the arguments that ``keys`` make."""
+    prefix: str
+    """What stands before the encoder's tensors in checkpoints saved with a head."""
+    heads: tuple[HeadLayout, ...] = ()
+    releases: tuple[Release, ...] = ()
+    released: Mapping[str, Any] = field(default_factory=dict)
+    """What the config.json of every release says otherwise than the defaults, but for the padding id 0."""
+    roles: tuple[str, ...] = ("masked",)
+    """Of the heads that releases were pretrained with."""
+    licence: str = "Apache-2.0"
+    """Of releases."""
+    parts: Callable[[Found], EncoderSpec] = lambda found: found.encoder
+    """Adds optional parts, other than heads and a pooler, whose tensors a checkpoint has."""
+    marks: tuple[str, ...] = ()
+    """Keys of config.json that tell it from another family of the same ``model_type``."""
+    other_prefixes: tuple[str, ...] = ()
+    """What older checkpoints have in the place of ``prefix``; read, never written."""
+    beside: tuple[str, ...] = ("heads.",)
+    """How names of ours begin that stand beside the encoder in such checkpoints, without ``prefix``."""
+    layer_name: Callable[[EncoderSpec, int], str] = number_of_layer
+    """What ``{l}`` stands for in their names: where the set of weights of that number is kept."""
+    classes: Mapping[frozenset[str], str] = field(default_factory=lambda: CLASSES)
+    """The ends of those names, by the roles of the heads."""
+    refuses_choices: bool = False
+    """Whether a head over several texts has the tensor names of one that decides tokens, and is refused."""
+    differs: str = ""
+    """What ``compat="hf"`` changes; empty where nothing does."""
+
+    @property
+    def prefixes(self) -> tuple[str, ...]:
+        """Everything that may stand before the encoder's tensors."""
+        return (self.prefix, *self.other_prefixes)
+
+    @property
+    def head_layouts(self) -> tuple[HeadLayout, ...]:
+        """``heads``, and a detector of replaced tokens where none of them is one."""
+        return self.heads if has_detector(self.encoder_rows, self.heads) else (*self.heads, DETECTOR)
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """How all tensors are named."""
+        return (*self.encoder_rows, *(row for head in self.head_layouts for row in head.rows))
+
+    def read(self, config: Settings, compat: Compat) -> EncoderSpec:
+        """config.json to a spec, without heads.
+
+        Raises:
+            CorruptCheckpoint: a value of the wrong type, or outside its range.
+            UnknownArchitecture: a value that is not built.
+        """
+        return self.spec(**read_keys(self.keys, config, compat))
+
+    @cached_property
+    def published(self) -> tuple[Published, ...]:
+        """The checkpoints that its authors published."""
+        return tuple(map(self._publish, self.releases))
+
+    def _publish(self, release: Release) -> Published:
+        encoder = self.from_config(**{"pad_token_id": 0, **self.released, **release.config})
+        roles = self.roles if release.roles is None else release.roles
+        return Published(
+            release.name,
+            encoder,
+            release.licence or self.licence,
+            release.paper or self.paper,
+            pretrained(encoder, self.heads, *roles) if roles else None,
+        )
+
+    def from_config(self, **keys: Any) -> EncoderSpec:
+        """The spec, without heads, of a config.json with these keys."""
+        return self.read(Settings("config.json", keys), "published")
+
+    def adapt(self, encoder: EncoderSpec, shapes: Shapes, config: Settings) -> EncoderSpec:
+        """Add the heads whose tensors a checkpoint has, and leave out optional parts that it has not."""
+        poolers = [
+            row.theirs for row in self.encoder_rows if isinstance(row, Rename) and row.ours == "pooler.dense"
+        ]
+        pooler = (encoder.pooler or Pooler()) if any(f"{name}.weight" in shapes for name in poolers) else None
+        found = Found(replace(encoder, pooler=pooler), shapes, config)
+        if self.refuses_choices:
+            refuse_choices(found)
+        heads = find_heads(self.head_layouts, found)
+        return replace(self.parts(found), heads=tuple(with_labels(head, config) for head in heads))
+
+    def write(self, encoder: EncoderSpec) -> Mapping[str, Any]:
+        """A spec to the keys of config.json that decide outputs, ``architectures`` and ``model_type``."""
+        return {
+            "architectures": self._architectures(encoder),
+            "model_type": self.model_types[0],
+            **write_keys(self.keys, encoder),
+            **write_heads(self.head_layouts, encoder),
+            **{key: value for head in encoder.heads for key, value in write_labels(head).items()},
+        }
+
+    def _architectures(self, encoder: EncoderSpec) -> list[str]:
+        if DETECTOR in self.head_layouts and any(role_of(head) == "replaced" for head in encoder.heads):
+            return [self.stem + DETECTOR_CLASS]
+        return architectures(self.stem, encoder, self.classes)
+
+
+def architectures(stem: str, spec: EncoderSpec, classes: Mapping[frozenset[str], str] = CLASSES) -> list[str]:
     """The value of ``architectures`` in config.json: the class of `transformers` that reads all of it."""
     roles = frozenset(role_of(head) for head in spec.heads)
-    return [stem + CLASSES.get(roles, "Model")]
-
-
-def classifies_tokens(config: Settings) -> bool:
-    """Whether a head called ``classifier`` decides tokens: only the class it was saved from says so."""
-    names = config.values.get("architectures")
-    return isinstance(names, list) and any("TokenClassification" in str(name) for name in names)
-
-
-def refuse_choices(config: Settings) -> None:
-    """Refuse a head over several texts, whose tensors bear the names of one that decides tokens.
-
-    Raises:
-        UnknownArchitecture: the class it was saved from has such a head.
-    """
-    names = config.values.get("architectures")
-    for name in names if isinstance(names, list) else ():
-        if "MultipleChoice" in str(name):
-            raise UnknownArchitecture(f"{config.name} says it was saved from {name}, whose head is not built")
-
-
-def tying(spec: EncoderSpec) -> dict[str, Any]:
-    """What config.json says of a predictor of words: whether its matrix is the word embedding."""
-    masked = next((head for head in spec.heads if isinstance(head, MaskedLM)), None)
-    return {} if masked is None else {"tie_word_embeddings": masked.tied}
-
-
-def predictor(transform: Transform, config: Settings, shapes: Shapes, decoder: str) -> MaskedLM:
-    """The predictor of words of a checkpoint whose own matrix, where it has one, is called ``decoder``.
-
-    Files of `transformers` hold two biases then: that of the matrix, which is added, and one that is not.
-    """
-    tied = config.take("tie_word_embeddings", True)
-    return MaskedLM(transform, tied, own_bias=not tied and f"{decoder}.bias" in shapes)
-
-
-def present(shapes: Shapes, *heads: tuple[str, Callable[[int], Head]]) -> tuple[Head, ...]:
-    """The heads whose tensor is there; each is made from the first axis of that tensor (its classes)."""
-    return tuple(make(shapes[name][0]) for name, make in heads if name in shapes)
+    return [stem + classes.get(roles, classes[frozenset()])]
 
 
 __all__ = [
     "CLASSES",
     "Compat",
     "Family",
+    "Found",
+    "HeadLayout",
     "Published",
+    "Release",
     "Shapes",
     "architectures",
-    "classifies_tokens",
     "number_of_layer",
-    "predictor",
-    "present",
-    "refuse_choices",
-    "tying",
 ]

@@ -4,25 +4,17 @@ No encoder of this kind has a published checkpoint in common use, so the folder 
 config.json and names of tensors, and the few keys that say how features are made. Not in `transformers`.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from unmask.model.families.bert import ROWS, adapt
-from unmask.model.families.bert import read as read_as_bert
+from unmask.model.families.bert import HEADS, ROWS
+from unmask.model.families.bert import KEYS as BERT_KEYS
 from unmask.model.families.bert import spec as bert_spec
-from unmask.model.families.bert import write as write_as_bert
-from unmask.model.families.family import Compat, Family, architectures
-from unmask.model.spec import EncoderSpec, LinearAttention, SoftmaxAttention
-from unmask.settings import Settings
-
-EPS = 1e-6
-"""What the authors' code adds to the denominator."""
-
-
-def with_mixer(encoder: EncoderSpec, mixer: LinearAttention) -> EncoderSpec:
-    """A BERT whose every layer mixes by ``mixer``."""
-    return replace(encoder, layers=tuple(replace(layer, mixer=mixer) for layer in encoder.layers))
+from unmask.model.families.common import head_width_of
+from unmask.model.families.family import Family
+from unmask.model.spec import EncoderSpec, LinearAttention
+from unmask.model.spec.check import require_deviation
+from unmask.model.spec.config_keys import Field, Key, changed, only
 
 
 def mixer_of(encoder: EncoderSpec) -> LinearAttention:
@@ -32,64 +24,42 @@ def mixer_of(encoder: EncoderSpec) -> LinearAttention:
     return mixer
 
 
-def read_bert(config: Settings, compat: Compat) -> tuple[EncoderSpec, int, int]:
-    """The spec as if it were a BERT's, its heads and their width. There are no probabilities to drop."""
-    config.require("attention_probs_dropout_prob", 0.0)
-    encoder = read_as_bert(config, compat)
-    mixer = encoder.layers[0].mixer
-    assert isinstance(mixer, SoftmaxAttention)
-    return encoder, mixer.heads, mixer.head_width
+FEATURE_EPS = Field(lambda encoder: mixer_of(encoder).eps, require_deviation)
+
+BERT_KEYS_WITHOUT_DROPOUT = (
+    # There are no probabilities to drop.
+    only("attention_probs_dropout_prob", 0.0, written=True),
+    *changed(BERT_KEYS, attention_probs_dropout_prob=...),
+)
+
+KEYS = (
+    *BERT_KEYS_WITHOUT_DROPOUT,
+    only("feature_map", "elu+1", written=True),
+    # What the authors' code adds to the denominator.
+    Key("feature_eps", "eps_of_features", 1e-6, field=FEATURE_EPS),
+)
 
 
-def write_bert(encoder: EncoderSpec, stem: str) -> Mapping[str, Any]:
-    """The keys that are BERT's, and the class's name, which says what a classifier decides."""
-    mixer = mixer_of(encoder)
-    softmax = SoftmaxAttention(mixer.heads, mixer.head_width)
-    as_bert = replace(encoder, layers=tuple(replace(layer, mixer=softmax) for layer in encoder.layers))
-    return {**write_as_bert(as_bert), "architectures": architectures(stem, encoder)}
+def with_mixer(heads: int, mixer: LinearAttention, **bert: Any) -> EncoderSpec:
+    """A BERT whose every layer mixes by ``mixer``; ``bert`` are other arguments of its `spec`."""
+    encoder = bert_spec(heads=heads, attention_dropout=0.0, **bert)
+    return replace(encoder, layers=tuple(replace(layer, mixer=mixer) for layer in encoder.layers))
 
 
-def spec(
-    *,
-    layers: int,
-    width: int,
-    heads: int,
-    feedforward: int,
-    eps: float = EPS,
-    **others: Any,
-) -> EncoderSpec:
-    """An encoder of the given sizes; ``others`` are those of a BERT."""
-    encoder = bert_spec(layers=layers, width=width, heads=heads, feedforward=feedforward, **others)
-    return with_mixer(encoder, LinearAttention(heads, width // heads, "elu+1", eps=eps))
-
-
-def read(config: Settings, compat: Compat) -> EncoderSpec:
-    """The spec that a config.json of this family describes."""
-    config.require("feature_map", "elu+1")
-    encoder, heads, head_width = read_bert(config, compat)
-    eps = config.take("feature_eps", EPS)
-    return with_mixer(encoder, LinearAttention(heads, head_width, "elu+1", eps=eps))
-
-
-def write(encoder: EncoderSpec) -> Mapping[str, Any]:
-    """The config.json keys of a spec made by `spec`."""
-    mixer = mixer_of(encoder)
-    return {
-        **write_bert(encoder, "UnmaskLinear"),
-        "feature_eps": mixer.eps,
-        "feature_map": mixer.feature_map,
-        "model_type": "unmask-linear",
-    }
+def spec(*, heads: int, width: int, eps_of_features: float, **bert: Any) -> EncoderSpec:
+    """An encoder of the given sizes; ``bert`` are other arguments of BERT's `spec`."""
+    mixer = LinearAttention(heads, head_width_of(width, heads), "elu+1", eps=eps_of_features)
+    return with_mixer(heads, mixer, width=width, **bert)
 
 
 LINEAR = Family(
     name="linear",
     model_types=("unmask-linear",),
+    stem="UnmaskLinear",
     paper="Katharopoulos et al. 2020",
-    read=read,
-    adapt=adapt,
-    write=write,
+    keys=KEYS,
+    encoder_rows=ROWS,
+    spec=spec,
     prefix="bert.",
-    rows=ROWS,
-    published=(),
+    heads=HEADS,
 )

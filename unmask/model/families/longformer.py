@@ -3,6 +3,7 @@
 Which tokens are global is said with each batch, by the task: see `unmask.model.spec.global_tokens`.
 
 ``attention_window`` in config.json is the whole window: a token sees half of it on each side, and itself.
+The authors' code reads ``attention_dilation``, and `transformers` does not.
 """
 
 from collections.abc import Mapping
@@ -10,83 +11,68 @@ from dataclasses import replace
 from typing import Any
 
 from unmask.errors import CorruptCheckpoint, UnknownArchitecture
-from unmask.model.families.family import Compat, Family, Published
+from unmask.model.families.common import LARGE
+from unmask.model.families.family import Family, Release
+from unmask.model.families.roberta import HEADS, RELEASED
+from unmask.model.families.roberta import KEYS as ROBERTA_KEYS
 from unmask.model.families.roberta import ROWS as ROBERTA_ROWS
-from unmask.model.families.roberta import adapt, pretraining
-from unmask.model.families.roberta import read as read_roberta
 from unmask.model.families.roberta import spec as roberta_spec
-from unmask.model.families.roberta import write as write_roberta
 from unmask.model.spec import EncoderSpec, SoftmaxAttention, Window, WindowAndGlobals
+from unmask.model.spec.check import require_size
+from unmask.model.spec.compat import Compat
+from unmask.model.spec.config_keys import Arguments, KeyGroup, in_range, only, softmax_of
 from unmask.model.spec.rows import Concat
 from unmask.settings import Settings
 
 
-def with_windows(encoder: EncoderSpec, windows: list[Window]) -> EncoderSpec:
-    """A RoBERTa whose layers see these windows and the global tokens."""
-    layers = []
-    for layer, window in zip(encoder.layers, windows, strict=True):
-        assert isinstance(layer.mixer, SoftmaxAttention)
-        layers.append(replace(layer, mixer=replace(layer.mixer, reach=WindowAndGlobals(window))))
-    return replace(encoder, layers=tuple(layers))
-
-
-def spec(*, layers: int, width: int, heads: int, feedforward: int, positions: int = 4098) -> EncoderSpec:
-    """A Longformer of the given sizes, each token seeing 256 others on each side."""
-    encoder = roberta_spec(layers=layers, width=width, heads=heads, feedforward=feedforward)
-    moved = encoder.embedding.positions
-    assert moved is not None
-    longer = replace(encoder.embedding, positions=replace(moved, rows=positions))
-    return with_windows(replace(encoder, embedding=longer), [Window(256)] * layers)
-
-
-def read(config: Settings, compat: Compat) -> EncoderSpec:
-    """The spec that a config.json of this family describes: RoBERTa's keys, and a window for each layer.
-
-    The authors' code reads ``attention_dilation``, and `transformers` does not.
-    """
-    config.require("attention_mode", "longformer")
-    config.require("autoregressive", False)
-    config.require("ignore_attention_mask", False)
-    encoder = read_roberta(config, compat)
-    windows = _per_layer(config, "attention_window", 512, len(encoder.layers))
-    dilations = _per_layer(config, "attention_dilation", 1, len(encoder.layers))
+def _read_windows(config: Settings, arguments: Arguments, compat: Compat) -> Arguments:
+    windows = _per_layer(config, "attention_window", 512, arguments["layers"])
+    dilations = _per_layer(config, "attention_dilation", 1, arguments["layers"])
     for whole in windows:
         if whole % 2 or whole < 1:
             raise UnknownArchitecture(f"{config.name} says attention_window is {whole}; it must be even")
     if compat == "hf":
-        dilations = [1] * len(encoder.layers)
-    return with_windows(
-        encoder, [Window(whole // 2, dilation) for whole, dilation in zip(windows, dilations, strict=True)]
-    )
+        dilations = [1] * len(windows)
+    return {"windows": [Window(whole // 2, d) for whole, d in zip(windows, dilations, strict=True)]}
 
 
 def _per_layer(config: Settings, key: str, default: int, layers: int) -> list[int]:
     """A number for each layer, or one for all of them."""
-    if not isinstance(config.values.get(key), list):
-        return [config.take(key, default)] * layers
-    found = config.take(key, [default])
-    if any(type(one) is not int for one in found):
-        raise config.wrong(key, int)
-    if len(found) != layers:
-        raise CorruptCheckpoint(f"{config.name} gives {key} for {len(found)} layers, and there are {layers}")
+    if isinstance(config.values.get(key), list):
+        found = config.take(key, [default])
+        if any(type(one) is not int for one in found):
+            raise config.wrong(key, int)
+        if len(found) != layers:
+            raise CorruptCheckpoint(
+                f"{config.name} gives {key} for {len(found)} layers, and there are {layers}"
+            )
+    else:
+        found = [config.take(key, default)] * layers
+    if key == "attention_dilation":
+        for one in found:
+            in_range(config, key, one, require_size)
     return found
 
 
-def write(encoder: EncoderSpec) -> Mapping[str, Any]:
-    """The config.json keys of a spec made by `spec`."""
+def _write_windows(encoder: EncoderSpec) -> Mapping[str, Any]:
     windows = []
     for layer in encoder.layers:
         assert isinstance(layer.mixer, SoftmaxAttention)
         assert isinstance(layer.mixer.reach, WindowAndGlobals)
         windows.append(layer.mixer.reach.window)
-    keys = {
-        **write_roberta("longformer", "Longformer", encoder),
-        "attention_window": [2 * window.radius for window in windows],
-    }
+    keys = {"attention_window": [2 * window.radius for window in windows]}
     if any(window.dilation > 1 for window in windows):
         keys["attention_dilation"] = [window.dilation for window in windows]
     return keys
 
+
+KEYS = (
+    only("attention_mode", "longformer"),
+    only("autoregressive", False),
+    only("ignore_attention_mask", False),
+    *ROBERTA_KEYS,
+    KeyGroup(_read_windows, _write_windows),
+)
 
 _SELF = "encoder.layer.{l}.attention.self."
 
@@ -98,28 +84,31 @@ ROWS = (
     ),
 )
 
-_BELTAGY = "Beltagy, Peters & Cohan 2020"
 
-BASE = spec(layers=12, width=768, heads=12, feedforward=3072)
-LARGE = spec(layers=24, width=1024, heads=16, feedforward=4096)
+def spec(*, windows: list[Window], **roberta: Any) -> EncoderSpec:
+    """A RoBERTa whose layers see these windows and the global tokens."""
+    encoder = roberta_spec(**roberta)
+    mixers = (replace(softmax_of(encoder), reach=WindowAndGlobals(window)) for window in windows)
+    return replace(encoder, layers=tuple(replace(encoder.layers[0], mixer=mixer) for mixer in mixers))
 
 
-def _published(name: str, encoder: EncoderSpec) -> Published:
-    return Published(name, encoder, "Apache-2.0", _BELTAGY, pretraining(encoder))
-
+PUBLISHED = (
+    Release("allenai/longformer-base-4096"),
+    Release("allenai/longformer-large-4096", LARGE),
+)
 
 LONGFORMER = Family(
     name="longformer",
     model_types=("longformer",),
-    paper=_BELTAGY,
-    read=read,
-    adapt=adapt,
-    write=write,
+    stem="Longformer",
+    paper="Beltagy, Peters & Cohan 2020",
+    keys=KEYS,
+    encoder_rows=ROWS,
+    spec=spec,
     prefix="longformer.",
-    rows=ROWS,
-    published=(
-        _published("allenai/longformer-base-4096", BASE),
-        _published("allenai/longformer-large-4096", LARGE),
-    ),
+    heads=HEADS,
+    releases=PUBLISHED,
+    released=RELEASED | {"max_position_embeddings": 4098},
+    refuses_choices=True,
     differs="windows are not dilated, whatever attention_dilation says",
 )

@@ -5,13 +5,13 @@ attends to the whole text, the others to a window, each kind with a theta of its
 normalised, so layer 0 has no norm before its attention.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any, Literal
 
-from unmask.errors import UnknownArchitecture
-from unmask.model.families.bert import ACTIVATIONS
-from unmask.model.families.family import Compat, Family, Published, Shapes, architectures
+from unmask.errors import UnknownArchitecture, quoted
+from unmask.model.families.common import ACTIVATIONS, LARGE, biases, head_width_of
+from unmask.model.families.family import Family, Found, Release
+from unmask.model.families.heads import HeadLayout
 from unmask.model.families.rope import read_rope, write_rope
 from unmask.model.spec import (
     Activation,
@@ -19,11 +19,9 @@ from unmask.model.spec import (
     Embedding,
     EncoderSpec,
     GatedFeedForward,
-    Head,
     Layer,
     LayerNorm,
     MaskedLM,
-    Reads,
     Role,
     Rotary,
     SoftmaxAttention,
@@ -31,7 +29,18 @@ from unmask.model.spec import (
     Whole,
     Window,
 )
-from unmask.model.spec.check import require_at_least
+from unmask.model.spec.check import require_positive, require_size
+from unmask.model.spec.compat import Compat
+from unmask.model.spec.config_keys import (
+    Arguments,
+    Field,
+    Key,
+    KeyGroup,
+    in_range,
+    name_of,
+    only,
+    softmax_of,
+)
 from unmask.model.spec.rows import Copy, Ignore, Rename, Row
 from unmask.settings import Settings
 
@@ -45,49 +54,144 @@ THETA: dict[Kind, float] = {WHOLE: 160_000.0, SLIDING: 10_000.0}
 """Where a config names none."""
 
 
-def pattern(layers: int, every: int = 3) -> tuple[Kind, ...]:
-    """The kind of each layer when layers 0, ``every``, twice ``every`` ... attend to the whole text."""
-    require_at_least("global_attn_every_n_layers", every, 1)
-    return tuple(SLIDING if layer % every else WHOLE for layer in range(layers))
+def _read_kinds(config: Settings, arguments: Arguments, compat: Compat) -> Arguments:
+    """The kind of each layer: named one by one in new configs, by their distance in old ones."""
+    layers, every = arguments["layers"], config.take("global_attn_every_n_layers", 3)
+    in_range(config, "global_attn_every_n_layers", every, require_size)
+    window = config.take("local_attention", 128)
+    in_range(config, "local_attention", window, require_size)
+    kinds = config.maybe("layer_types", list)
+    if kinds is None:
+        kinds = [SLIDING if layer % every else WHOLE for layer in range(layers)]
+    if len(kinds) != layers:
+        raise UnknownArchitecture(f"{config.name} names the types of {len(kinds)} layers and has {layers}")
+    for kind in kinds:
+        Settings(config.name, {"layer_types": kind}).require("layer_types", WHOLE, SLIDING)
+    # The config counts the tokens on both sides together.
+    return {"kinds": tuple(kinds), "radius": window // 2}
+
+
+def _write_kinds(encoder: EncoderSpec) -> Mapping[str, Any]:
+    reaches = [layer.mixer.reach for layer in encoder.layers if isinstance(layer.mixer, SoftmaxAttention)]
+    radius = next((reach.radius for reach in reaches if isinstance(reach, Window)), 64)
+    kinds = [SLIDING if isinstance(reach, Window) else WHOLE for reach in reaches]
+    return {"layer_types": kinds, "local_attention": max(1, 2 * radius)}
+
+
+def _read_rotary(config: Settings, arguments: Arguments, compat: Compat) -> Arguments:
+    """Rotary positions by kind of layer: in one object in new configs, as two numbers in old ones."""
+    theta = config.take("global_rope_theta", THETA[WHOLE])
+    # The authors' code takes the other theta where the local one is null.
+    default = theta if "local_rope_theta" in config.values else THETA[SLIDING]
+    local = config.maybe("local_rope_theta", float)
+    old = {WHOLE: theta, SLIDING: default if local is None else local}
+    for name, one in (("global_rope_theta", theta), ("local_rope_theta", old[SLIDING])):
+        in_range(config, name, one, require_positive)
+    objects = Settings(f"{config.name}'s rope_parameters", config.take("rope_parameters", {}))
+    rotary = {
+        kind: read_rope(objects.maybe(kind, dict) or {}, old[kind], f"rope_parameters.{kind}")
+        for kind in (WHOLE, SLIDING)
+    }
+    for key in objects.unread():
+        raise UnknownArchitecture(f"{config.name} says rope_parameters of {quoted(key)}, which no layer is")
+    return {"rotary": rotary}
+
+
+def _write_rotary(encoder: EncoderSpec) -> Mapping[str, Any]:
+    rotary = {kind: Rotary(theta) for kind, theta in THETA.items()}
+    for layer in encoder.layers:
+        assert isinstance(layer.mixer, SoftmaxAttention)
+        assert isinstance(layer.mixer.position, Rotary)
+        rotary[SLIDING if isinstance(layer.mixer.reach, Window) else WHOLE] = layer.mixer.position
+    return {"rope_parameters": {kind: write_rope(rotary[kind]) for kind in (WHOLE, SLIDING)}}
+
+
+def _network_of(encoder: EncoderSpec) -> GatedFeedForward:
+    network = encoder.layers[0].feedforward
+    assert isinstance(network, GatedFeedForward)
+    return network
+
+
+def _norm_of(encoder: EncoderSpec) -> LayerNorm:
+    assert isinstance(encoder.final_norm, LayerNorm)
+    return encoder.final_norm
+
+
+KEYS = (
+    only("is_decoder", False),
+    only("position_embedding_type", "absolute", "sans_pos"),  # written, but never read by anyone
+    only("rope_scaling", None),
+    Key("hidden_activation", "activation", "gelu", ACTIVATIONS),
+    Key("num_hidden_layers", "layers", 22),
+    Key("hidden_size", "width", 768),
+    Key("num_attention_heads", "heads", 12),
+    Key("intermediate_size", "feedforward", 1152),
+    Key("vocab_size", "vocabulary", 50368),
+    KeyGroup(_read_kinds, _write_kinds),
+    KeyGroup(_read_rotary, _write_rotary),
+    Key(
+        "attention_bias",
+        "attention_bias",
+        False,
+        field=Field(lambda encoder: softmax_of(encoder).query_bias),
+    ),
+    Key("mlp_bias", "feedforward_bias", False, field=Field(lambda encoder: _network_of(encoder).in_bias)),
+    Key("norm_bias", "norm_bias", False, field=Field(lambda encoder: _norm_of(encoder).bias)),
+    Key("embedding_dropout", "embedding_dropout", 0.0),
+    Key("attention_dropout", "attention_dropout", 0.0),
+    Key("norm_eps", "eps", 1e-5),
+    Key("initializer_range", "init_std", 0.02),
+    Key("pad_token_id", "padding_id"),
+    Key("max_position_embeddings", "trained_tokens", 8192),
+)
+
+_LAYER = "layers.{l}."
+
+ROWS = (
+    Rename("embeddings.tok_embeddings", "embedding.words"),
+    Rename("embeddings.norm", "embedding.norm"),
+    Rename(_LAYER + "attn_norm", _LAYER + "attention_norm"),
+    Rename(_LAYER + "attn.Wqkv", _LAYER + "attention.qkv"),
+    Rename(_LAYER + "attn.Wo", _LAYER + "attention.out"),
+    Rename(_LAYER + "mlp_norm", _LAYER + "feedforward_norm"),
+    Rename(_LAYER + "mlp.Wi", _LAYER + "feedforward.inner"),
+    Rename(_LAYER + "mlp.Wo", _LAYER + "feedforward.outer"),
+    Rename("final_norm", "final_norm"),
+    Ignore("layers.*.attn.rotary_emb.inv_freq", "a buffer of frequencies, computed here"),
+)
 
 
 def spec(
     *,
-    kinds: Sequence[Kind],
+    layers: int,
+    kinds: tuple[Kind, ...],
     width: int,
     heads: int,
     feedforward: int,
-    vocabulary: int = 50368,
-    radius: int = 64,
-    rotary: Mapping[Kind, Rotary] | None = None,
-    activation: Activation = "gelu",
-    attention_bias: bool = False,
-    feedforward_bias: bool = False,
-    norm_bias: bool = False,
-    embedding_dropout: float = 0.0,
-    attention_dropout: float = 0.0,
-    eps: float = 1e-5,
-    init_std: float = 0.02,
-    padding_id: int | None = 50283,
-    trained_tokens: int | None = 8192,
+    vocabulary: int,
+    radius: int,
+    rotary: Mapping[Kind, Rotary],
+    activation: Activation,
+    attention_bias: bool,
+    feedforward_bias: bool,
+    norm_bias: bool,
+    embedding_dropout: float,
+    attention_dropout: float,
+    eps: float,
+    init_std: float,
+    padding_id: int | None,
+    trained_tokens: int,
 ) -> EncoderSpec:
     """A ModernBERT of the given sizes, one layer for each of ``kinds``."""
-    require_at_least("heads", heads, 1)
-    if width % heads:
-        raise UnknownArchitecture(f"width {width} does not divide into {heads} heads")
-    turns = rotary or {kind: Rotary(theta) for kind, theta in THETA.items()}
     norm = LayerNorm(eps, norm_bias)
-    layers = tuple(
+    made = (
         Layer(
             mixer=SoftmaxAttention(
                 heads,
-                width // heads,
+                head_width_of(width, heads),
                 reach=Whole() if kind == WHOLE else Window(radius),
-                position=turns[kind],
-                query_bias=attention_bias,
-                key_bias=attention_bias,
-                value_bias=attention_bias,
-                out_bias=attention_bias,
+                position=rotary[kind],
+                **biases(attention_bias),
                 dropout=attention_dropout,
             ),
             feedforward=GatedFeedForward(feedforward, activation, feedforward_bias, feedforward_bias),
@@ -106,167 +210,63 @@ def spec(
             dropout=embedding_dropout,
             padding_id=padding_id,
         ),
-        layers=layers,
+        layers=tuple(made),
         final_norm=norm,
         trained_tokens=trained_tokens,
         init_std=init_std,
     )
 
 
-def read(config: Settings, compat: Compat) -> EncoderSpec:
-    """The spec that a config.json of this family describes."""
-    config.require("is_decoder", False)
-    config.require("position_embedding_type", "absolute", "sans_pos")  # written, but never read by anyone
-    config.require("rope_scaling", None)
-    config.require("hidden_activation", *ACTIVATIONS)
-    layers = config.take("num_hidden_layers", 22)
-    require_at_least("num_hidden_layers", layers, 1)
-    return spec(
-        kinds=_kinds(config, layers),
-        width=config.take("hidden_size", 768),
-        heads=config.take("num_attention_heads", 12),
-        feedforward=config.take("intermediate_size", 1152),
-        vocabulary=config.take("vocab_size", 50368),
-        # The config counts the tokens on both sides together.
-        radius=config.take("local_attention", 128) // 2,
-        rotary=_rotary(config),
-        activation=ACTIVATIONS[config.take("hidden_activation", "gelu")],
-        attention_bias=config.take("attention_bias", False),
-        feedforward_bias=config.take("mlp_bias", False),
-        norm_bias=config.take("norm_bias", False),
-        embedding_dropout=config.take("embedding_dropout", 0.0),
-        attention_dropout=config.take("attention_dropout", 0.0),
-        eps=config.take("norm_eps", 1e-5),
-        init_std=config.take("initializer_range", 0.02),
-        padding_id=config.maybe("pad_token_id", int),
-        trained_tokens=config.take("max_position_embeddings", 8192),
-    )
-
-
-def _kinds(config: Settings, layers: int) -> tuple[Kind, ...]:
-    """The kind of each layer: named one by one in new configs, by their distance in old ones."""
-    every = config.take("global_attn_every_n_layers", 3)
-    named = config.maybe("layer_types", list)
-    if named is None:
-        return pattern(layers, every)
-    if len(named) != layers:
-        raise UnknownArchitecture(f"config.json names the types of {len(named)} layers and has {layers}")
-    for kind in named:
-        Settings("config.json", {"layer_types": kind}).require("layer_types", WHOLE, SLIDING)
-    return tuple(named)
-
-
-def _rotary(config: Settings) -> dict[Kind, Rotary]:
-    """Rotary positions by kind of layer: in one object in new configs, as two numbers in old ones."""
-    theta = config.take("global_rope_theta", THETA[WHOLE])
-    # The authors' code takes the other theta where the local one is null.
-    default = theta if "local_rope_theta" in config.values else THETA[SLIDING]
-    local = config.maybe("local_rope_theta", float)
-    old = {WHOLE: theta, SLIDING: default if local is None else local}
-    objects = Settings("config.json's rope_parameters", config.take("rope_parameters", {}))
-    rotary = {
-        kind: read_rope(objects.maybe(kind, dict) or {}, old[kind], f"rope_parameters.{kind}")
-        for kind in (WHOLE, SLIDING)
-    }
-    for key in objects.unread():
-        raise UnknownArchitecture(f"config.json says rope_parameters of {key!r}, which no layer is")
-    return rotary
-
-
-def write(encoder: EncoderSpec) -> Mapping[str, Any]:
-    """The config.json keys of a spec made by `spec`."""
-    first, norm, embedding = encoder.layers[0], encoder.final_norm, encoder.embedding
-    mixer, network = first.mixer, first.feedforward
-    assert isinstance(mixer, SoftmaxAttention)
-    assert isinstance(network, GatedFeedForward)
-    assert isinstance(norm, LayerNorm)
-    kinds, radii, rotary = [], [], {kind: Rotary(theta) for kind, theta in THETA.items()}
-    for layer in encoder.layers:
-        assert isinstance(layer.mixer, SoftmaxAttention)
-        assert isinstance(layer.mixer.position, Rotary)
-        window = layer.mixer.reach
-        kinds.append(SLIDING if isinstance(window, Window) else WHOLE)
-        radii += [window.radius] if isinstance(window, Window) else []
-        rotary[kinds[-1]] = layer.mixer.position
-    return {
-        "architectures": architectures("ModernBert", encoder),
-        "attention_bias": mixer.query_bias,
-        "attention_dropout": mixer.dropout,
-        "embedding_dropout": embedding.dropout,
-        "hidden_activation": _name_of(network.activation),
-        "hidden_size": encoder.width,
-        "initializer_range": encoder.init_std,
-        "intermediate_size": network.width,
-        "layer_types": kinds,
-        "local_attention": 2 * radii[0] if radii else 128,
-        "max_position_embeddings": encoder.trained_tokens,
-        "mlp_bias": network.in_bias,
-        "model_type": "modernbert",
-        "norm_bias": norm.bias,
-        "norm_eps": norm.eps,
-        "num_attention_heads": mixer.heads,
-        "num_hidden_layers": len(encoder.layers),
-        "pad_token_id": embedding.padding_id,
-        "rope_parameters": {kind: write_rope(rotary[kind]) for kind in (WHOLE, SLIDING)},
-        "vocab_size": embedding.vocabulary,
-        **_write_head(encoder.heads),
-    }
-
-
-def _write_head(heads: tuple[Head, ...]) -> dict[str, Any]:
-    if not heads or not isinstance(heads[0].transform, Transform):
-        return {}
-    head, transform = heads[0], heads[0].transform
-    common = {
-        "classifier_activation": _name_of(transform.activation),
-        "classifier_bias": transform.bias,
-    }
-    if isinstance(head, MaskedLM):
-        return common | {"decoder_bias": head.bias, "tie_word_embeddings": head.tied}
-    if head.role == "sequence":
-        return common | {"classifier_pooling": "cls" if head.reads == "first" else "mean"}
-    return common
-
-
-def _name_of(activation: Activation) -> str:
-    return next(name for name, ours in ACTIVATIONS.items() if ours == activation)
-
-
-def adapt(encoder: EncoderSpec, shapes: Shapes, config: Settings) -> EncoderSpec:
-    """With the head that a checkpoint has: each is a dense layer, an activation, a norm and a matrix."""
+def _transform(found: Found) -> Transform:
+    """What every head does first: a dense layer, an activation, a norm."""
+    config = found.config
     config.require("classifier_activation", *ACTIVATIONS)
-    config.require("classifier_pooling", "cls", "mean")
-    transform = Transform(
-        encoder.width,
-        ACTIVATIONS[config.take("classifier_activation", "gelu")],
-        encoder.final_norm,
-        config.take("classifier_bias", False),
-    )
-    pooling: Reads = "mean" if config.take("classifier_pooling", "cls") == "mean" else "first"
-    masked = MaskedLM(transform, config.take("tie_word_embeddings", True), config.take("decoder_bias", True))
-    heads: tuple[Head, ...] = ()
-    if "classifier.weight" in shapes:
-        role = _role(config.values.get("architectures"))
-        reads = pooling if role == "sequence" else "tokens"
-        heads = (Classifier(role, shapes["classifier.weight"][0], reads, transform),)
-    elif "head.dense.weight" in shapes:
-        heads = (masked,)
-    return replace(encoder, heads=heads)
+    activation = ACTIVATIONS[config.take("classifier_activation", "gelu")]
+    bias = config.take("classifier_bias", False)
+    return Transform(found.encoder.width, activation, found.encoder.final_norm, bias)
 
 
-def _role(names: object) -> Role:
+def _write_transform(head: MaskedLM | Classifier) -> dict[str, Any]:
+    if not isinstance(head.transform, Transform):
+        return {}
+    activation = name_of(ACTIVATIONS, head.transform.activation)
+    return {"classifier_activation": activation, "classifier_bias": head.transform.bias}
+
+
+def parts(found: Found) -> EncoderSpec:
+    """The encoder as it is; a config.json's keys of heads are checked whether there is a head or not."""
+    _transform(found)
+    found.config.require("classifier_pooling", "cls", "mean")
+    found.config.take("decoder_bias", True)
+    return found.encoder
+
+
+def _masked(found: Found, width: int) -> MaskedLM | None:
+    if "classifier.weight" in found.shapes:
+        return None
+    tied, bias = found.config.take("tie_word_embeddings", True), found.config.take("decoder_bias", True)
+    return MaskedLM(_transform(found), tied, bias)
+
+
+def _write_masked(head: MaskedLM) -> Mapping[str, Any]:
+    return {**_write_transform(head), "decoder_bias": head.bias, "tie_word_embeddings": head.tied}
+
+
+def _classifier(found: Found, classes: int) -> Classifier:
     """What a head called ``classifier`` decides: only the class it was saved from says so."""
-    said = " ".join(map(str, names)) if isinstance(names, list) else ""
-    if "TokenClassification" in said:
-        return "tokens"
-    if "QuestionAnswering" in said:
-        return "span"
-    if "MultipleChoice" in said:
-        raise UnknownArchitecture("config.json says architectures is multiple choice, which is not built")
-    return "sequence"
+    for role, name in (("tokens", "TokenClassification"), ("span", "QuestionAnswering")):
+        if found.saved_from(name):
+            return Classifier("tokens" if role == "tokens" else "span", classes, "tokens", _transform(found))
+    mean = found.config.take("classifier_pooling", "cls") == "mean"
+    return Classifier("sequence", classes, "mean" if mean else "first", _transform(found))
 
 
-def _classifier(role: Role) -> tuple[Row, ...]:
+def _write_classifier(head: Classifier) -> Mapping[str, Any]:
+    pooling = {"classifier_pooling": "cls" if head.reads == "first" else "mean"}
+    return {**_write_transform(head), **(pooling if head.role == "sequence" else {})}
+
+
+def _classifier_rows(role: Role) -> tuple[Row, ...]:
     return (
         Rename("head.dense", f"heads.{role}.transform.dense"),
         Rename("head.norm", f"heads.{role}.transform.norm"),
@@ -274,68 +274,63 @@ def _classifier(role: Role) -> tuple[Row, ...]:
     )
 
 
-_LAYER = "layers.{l}."
-
-ROWS = (
-    Rename("embeddings.tok_embeddings", "embedding.words"),
-    Rename("embeddings.norm", "embedding.norm"),
-    Rename(_LAYER + "attn_norm", _LAYER + "attention_norm"),
-    Rename(_LAYER + "attn.Wqkv", _LAYER + "attention.qkv"),
-    Rename(_LAYER + "attn.Wo", _LAYER + "attention.out"),
-    Rename(_LAYER + "mlp_norm", _LAYER + "feedforward_norm"),
-    Rename(_LAYER + "mlp.Wi", _LAYER + "feedforward.inner"),
-    Rename(_LAYER + "mlp.Wo", _LAYER + "feedforward.outer"),
-    Rename("final_norm", "final_norm"),
-    Ignore("layers.*.attn.rotary_emb.inv_freq", "a buffer of frequencies, computed here"),
-    Rename("head.dense", "heads.masked.transform.dense"),
-    Rename("head.norm", "heads.masked.transform.norm"),
-    Rename("decoder", "heads.masked.decoder"),
-    Rename("decoder.bias", "heads.masked.bias"),
-    Copy("decoder.weight", "embedding.words.weight"),
-    *_classifier("sequence"),
-    *_classifier("tokens"),
-    *_classifier("span"),
+HEADS = (
+    HeadLayout(
+        "head.dense.weight",
+        ("masked",),
+        _masked,
+        (
+            Rename("head.dense", "heads.masked.transform.dense"),
+            Rename("head.norm", "heads.masked.transform.norm"),
+            Rename("decoder", "heads.masked.decoder"),
+            Rename("decoder.bias", "heads.masked.bias"),
+            Copy("decoder.weight", "embedding.words.weight"),
+        ),
+        _write_masked,
+    ),
+    HeadLayout(
+        "classifier.weight",
+        ("sequence", "tokens", "span"),
+        _classifier,
+        (*_classifier_rows("sequence"), *_classifier_rows("tokens"), *_classifier_rows("span")),
+        _write_classifier,
+    ),
 )
 
-_WARNER = "Warner et al. 2024"
-_WELLER = "Weller et al. 2025"
 
-BASE = spec(kinds=pattern(22), width=768, heads=12, feedforward=1152)
-LARGE = spec(kinds=pattern(28), width=1024, heads=16, feedforward=2624)
-
-ETTIN_ROTARY: dict[Kind, Rotary] = {WHOLE: Rotary(160_000.0), SLIDING: Rotary(160_000.0)}
-"""Ettin's last phase of training gave all layers one theta."""
-
-
-def _ettin(layers: int, width: int, heads: int, feedforward: int) -> EncoderSpec:
-    return spec(kinds=pattern(layers), width=width, heads=heads, feedforward=feedforward, rotary=ETTIN_ROTARY)
-
-
-def pretraining(encoder: EncoderSpec) -> EncoderSpec:
-    """With the head it was pretrained with: masked words."""
-    head = MaskedLM(Transform(encoder.width, "gelu", encoder.final_norm, bias=False))
-    return replace(encoder, heads=(head,))
+def _ettin(size: str, layers: int, width: int, heads: int, feedforward: int) -> Release:
+    """Ettin's last phase of training gave all layers one theta."""
+    config = {
+        "num_hidden_layers": layers,
+        "hidden_size": width,
+        "num_attention_heads": heads,
+        "intermediate_size": feedforward,
+        "local_rope_theta": THETA[WHOLE],
+    }
+    return Release(f"jhu-clsp/ettin-encoder-{size}", config, "Weller et al. 2025", "MIT")
 
 
-def _published(name: str, encoder: EncoderSpec, licence: str, paper: str) -> Published:
-    return Published(name, encoder, licence, paper, pretraining(encoder))
-
+PUBLISHED = (
+    Release("answerdotai/ModernBERT-base"),
+    Release("answerdotai/ModernBERT-large", LARGE | {"num_hidden_layers": 28, "intermediate_size": 2624}),
+    _ettin("17m", 7, 256, 4, 384),
+    _ettin("32m", 10, 384, 6, 576),
+    _ettin("68m", 19, 512, 8, 768),
+    _ettin("1b", 28, 1792, 28, 3840),
+)
 
 MODERNBERT = Family(
     name="modernbert",
     model_types=("modernbert",),
-    paper=_WARNER,
-    read=read,
-    adapt=adapt,
-    write=write,
+    stem="ModernBert",
+    paper="Warner et al. 2024",
+    keys=KEYS,
+    encoder_rows=ROWS,
+    spec=spec,
     prefix="model.",
-    rows=ROWS,
-    published=(
-        _published("answerdotai/ModernBERT-base", BASE, "Apache-2.0", _WARNER),
-        _published("answerdotai/ModernBERT-large", LARGE, "Apache-2.0", _WARNER),
-        _published("jhu-clsp/ettin-encoder-17m", _ettin(7, 256, 4, 384), "MIT", _WELLER),
-        _published("jhu-clsp/ettin-encoder-32m", _ettin(10, 384, 6, 576), "MIT", _WELLER),
-        _published("jhu-clsp/ettin-encoder-68m", _ettin(19, 512, 8, 768), "MIT", _WELLER),
-        _published("jhu-clsp/ettin-encoder-1b", _ettin(28, 1792, 28, 3840), "MIT", _WELLER),
-    ),
+    heads=HEADS,
+    parts=parts,
+    releases=PUBLISHED,
+    released={"pad_token_id": 50283},
+    refuses_choices=True,
 )

@@ -6,143 +6,47 @@ and the order of norms are BERT's. Its config.json says ``bert`` too and is told
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
-from unmask.errors import UnknownArchitecture
-from unmask.model.families.bert import ACTIVATIONS
-from unmask.model.families.family import Compat, Family, Published, Shapes, architectures, present
+from unmask.model.families.common import (
+    ACTIVATIONS,
+    ENCODER_KEYS,
+    NO_DECODER,
+    head_width_of,
+    post_norm_encoder,
+)
+from unmask.model.families.family import Family, Found, Release
+from unmask.model.families.heads import HeadLayout, pooled
 from unmask.model.spec import (
     Alibi,
-    Classifier,
-    Embedding,
     EncoderSpec,
     GatedFeedForward,
-    Layer,
     LayerNorm,
     MaskedLM,
-    Pooler,
     SoftmaxAttention,
     Transform,
 )
-from unmask.model.spec.check import require_at_least
+from unmask.model.spec.compat import Compat
+from unmask.model.spec.config_keys import Arguments, Key, KeyGroup, changed, name_of, only
 from unmask.model.spec.rows import Copy, Rename
 from unmask.settings import Settings
 
 
-def spec(
-    *,
-    layers: int,
-    width: int,
-    heads: int,
-    feedforward: int,
-    vocabulary: int = 30528,
-    segments: int = 2,
-    dropout: float = 0.1,
-    attention_dropout: float = 0.0,
-    eps: float = 1e-12,
-    init_std: float = 0.02,
-    padding_id: int | None = 0,
-    trained_tokens: int | None = 512,
-) -> EncoderSpec:
-    """A MosaicBERT of the given sizes."""
-    require_at_least("heads", heads, 1)
-    if width % heads:
-        raise UnknownArchitecture(f"width {width} does not divide into {heads} heads")
-    norm = LayerNorm(eps)
-    layer = Layer(
-        mixer=SoftmaxAttention(heads, width // heads, position=Alibi(), dropout=attention_dropout),
-        feedforward=GatedFeedForward(feedforward, "gelu", out_bias=True),
-        norm=norm,
-        dropout=dropout,
-    )
-    return EncoderSpec(
-        width=width,
-        embedding=Embedding(
-            vocabulary=vocabulary,
-            width=width,
-            segments=segments,
-            norm=norm,
-            dropout=dropout,
-            padding_id=padding_id,
-        ),
-        layers=(layer,) * layers,
-        trained_tokens=trained_tokens,
-        init_std=init_std,
-    )
+def _read_table(config: Settings, arguments: Arguments, compat: Compat) -> Arguments:
+    """How far its own code prepares a table: no argument."""
+    config.take("alibi_starting_size", 512)
+    return {}
 
 
-def read(config: Settings, compat: Compat) -> EncoderSpec:
-    """The spec that a config.json of this family describes."""
-    config.require("position_embedding_type", "absolute", "alibi")  # never read by its code: it is ALiBi
-    config.require("is_decoder", False)
-    config.require("add_cross_attention", False)
-    config.require("tie_word_embeddings", True)
-    config.take("alibi_starting_size", 512)  # how far its own code prepares a table
-    return spec(
-        layers=config.take("num_hidden_layers", 12),
-        width=config.take("hidden_size", 768),
-        heads=config.take("num_attention_heads", 12),
-        feedforward=config.take("intermediate_size", 3072),
-        vocabulary=config.take("vocab_size", 30522),
-        segments=config.take("type_vocab_size", 2),
-        dropout=config.take("hidden_dropout_prob", 0.1),
-        attention_dropout=config.take("attention_probs_dropout_prob", 0.0),
-        eps=config.take("layer_norm_eps", 1e-12),
-        init_std=config.take("initializer_range", 0.02),
-        padding_id=config.maybe("pad_token_id", int),
-        trained_tokens=config.take("max_position_embeddings", 512),
-    )
-
-
-def write(encoder: EncoderSpec) -> Mapping[str, Any]:
-    """The config.json keys of a spec made by `spec`."""
-    layer, embedding = encoder.layers[0], encoder.embedding
-    assert isinstance(layer.mixer, SoftmaxAttention)
-    assert isinstance(layer.norm, LayerNorm)
-    written = {
-        "alibi_starting_size": encoder.trained_tokens,
-        "architectures": architectures("Bert", encoder),
-        "attention_probs_dropout_prob": layer.mixer.dropout,
-        "hidden_dropout_prob": layer.dropout,
-        "hidden_size": encoder.width,
-        "initializer_range": encoder.init_std,
-        "intermediate_size": layer.feedforward.width,
-        "layer_norm_eps": layer.norm.eps,
-        "max_position_embeddings": encoder.trained_tokens,
-        "model_type": "bert",
-        "num_attention_heads": layer.mixer.heads,
-        "num_hidden_layers": len(encoder.layers),
-        "pad_token_id": embedding.padding_id,
-        "position_embedding_type": "absolute",
-        "type_vocab_size": embedding.segments,
-        "vocab_size": embedding.vocabulary,
-    }
-    for head in encoder.heads:
-        if isinstance(head, MaskedLM) and head.transform is not None:
-            activation = head.transform.activation
-            written["hidden_act"] = next(name for name, ours in ACTIVATIONS.items() if ours == activation)
-    return written
-
-
-def adapt(encoder: EncoderSpec, shapes: Shapes, config: Settings) -> EncoderSpec:
-    """With the pooler and the head that a checkpoint has. Its code has heads for words and for texts."""
-    # The layers' own activation is fixed: only the head's follows the config, and its norm's eps does not.
-    config.require("hidden_act", *ACTIVATIONS)
-    activation = ACTIVATIONS[config.take("hidden_act", "gelu")]
-    return replace(
-        encoder,
-        pooler=Pooler() if "pooler.dense.weight" in shapes else None,
-        heads=present(
-            shapes,
-            (
-                "cls.predictions.transform.dense.weight",
-                lambda w: MaskedLM(Transform(w, activation, LayerNorm(1e-12))),
-            ),
-            ("classifier.weight", lambda c: Classifier("sequence", c, "pooler")),
-        ),
-    )
-
+KEYS = (
+    only("position_embedding_type", "absolute", "alibi", written=True),  # its code never reads it
+    *NO_DECODER,
+    only("tie_word_embeddings", True),
+    # The layers' own activation is fixed: only the head's follows the config.
+    *changed(ENCODER_KEYS, hidden_act=..., attention_probs_dropout_prob=0.0),
+    Key("max_position_embeddings", "trained_tokens", 512),
+    KeyGroup(_read_table, lambda encoder: {"alibi_starting_size": encoder.trained_tokens}),
+)
 
 _LAYER = "encoder.layer.{l}."
 
@@ -157,34 +61,62 @@ ROWS = (
     Rename(_LAYER + "mlp.wo", "layers.{l}.feedforward.outer"),
     Rename(_LAYER + "mlp.layernorm", "layers.{l}.feedforward_norm"),
     Rename("pooler.dense", "pooler.dense"),
-    Rename("cls.predictions.transform.dense", "heads.masked.transform.dense"),
-    Rename("cls.predictions.transform.LayerNorm", "heads.masked.transform.norm"),
-    Rename("cls.predictions.decoder.bias", "heads.masked.bias"),
-    Copy("cls.predictions.decoder.weight", "embedding.words.weight"),
-    Rename("classifier", "heads.sequence.out"),
 )
 
-_PORTES = "Portes et al. 2023"
 
-BASE = spec(layers=12, width=768, heads=12, feedforward=3072)
+def spec(*, width: int, heads: int, feedforward: int, attention_dropout: float, **others: Any) -> EncoderSpec:
+    """A MosaicBERT of the given sizes; ``others`` are those of `post_norm_encoder`."""
+    mixer = SoftmaxAttention(heads, head_width_of(width, heads), position=Alibi(), dropout=attention_dropout)
+    network = GatedFeedForward(feedforward, "gelu", out_bias=True)
+    return post_norm_encoder(width=width, mixer=mixer, feedforward=network, **others)
+
+
+def parts(found: Found) -> EncoderSpec:
+    """The encoder as it is; the key of the head is checked whether there is a head or not."""
+    found.config.require("hidden_act", *ACTIVATIONS)
+    return found.encoder
+
+
+def _masked(found: Found, width: int) -> MaskedLM:
+    """Its norm's epsilon does not follow the config."""
+    activation = ACTIVATIONS[found.config.take("hidden_act", "gelu")]
+    return MaskedLM(Transform(width, activation, LayerNorm(1e-12)))
+
+
+def _write_masked(head: MaskedLM) -> Mapping[str, Any]:
+    return {} if head.transform is None else {"hidden_act": name_of(ACTIVATIONS, head.transform.activation)}
+
+
+HEADS = (
+    HeadLayout(
+        "cls.predictions.transform.dense.weight",
+        ("masked",),
+        _masked,
+        (
+            Rename("cls.predictions.transform.dense", "heads.masked.transform.dense"),
+            Rename("cls.predictions.transform.LayerNorm", "heads.masked.transform.norm"),
+            Rename("cls.predictions.decoder.bias", "heads.masked.bias"),
+            Copy("cls.predictions.decoder.weight", "embedding.words.weight"),
+        ),
+        _write_masked,
+    ),
+    pooled("sequence", "classifier"),
+)
+"""Its code has heads for words and for texts."""
+
+PUBLISHED = (Release("mosaicml/mosaic-bert-base", {"vocab_size": 30528}),)
 
 MOSAICBERT = Family(
     name="mosaicbert",
     model_types=("bert",),
-    marks=("alibi_starting_size",),
-    paper=_PORTES,
-    read=read,
-    adapt=adapt,
-    write=write,
+    stem="Bert",
+    paper="Portes et al. 2023",
+    keys=KEYS,
+    encoder_rows=ROWS,
+    spec=spec,
     prefix="bert.",
-    rows=ROWS,
-    published=(
-        Published(
-            "mosaicml/mosaic-bert-base",
-            BASE,
-            "Apache-2.0",
-            _PORTES,
-            replace(BASE, heads=(MaskedLM(Transform(768, "gelu", LayerNorm(1e-12))),)),
-        ),
-    ),
+    heads=HEADS,
+    parts=parts,
+    releases=PUBLISHED,
+    marks=("alibi_starting_size",),
 )

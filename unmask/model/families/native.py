@@ -8,47 +8,55 @@ from collections.abc import Mapping
 from typing import Any
 
 from unmask.errors import CorruptCheckpoint
-from unmask.model.families.family import Compat, Family, Shapes, architectures
+from unmask.model.families.family import Family, Shapes
 from unmask.model.spec import EncoderSpec
+from unmask.model.spec.compat import Compat
+from unmask.model.spec.config_keys import Arguments, KeyGroup, only
 from unmask.model.spec.plain import of_plain, to_plain
 from unmask.model.spec.rows import Same
 from unmask.settings import Settings
 
 
-def read(config: Settings, compat: Compat) -> EncoderSpec:
-    """The spec that ``encoder`` in a config.json describes, with its heads."""
-    config.require("is_decoder", False)
+def _read(config: Settings, arguments: Arguments, compat: Compat) -> Arguments:
     found = config.maybe("encoder", dict)
     if found is None:
         raise CorruptCheckpoint(f"{config.name} has no encoder; for model_type unmask it holds the spec")
-    return of_plain(EncoderSpec, found, f"{config.name}'s encoder")
+    return {"encoder": of_plain(EncoderSpec, found, f"{config.name}'s encoder")}
 
 
-def adapt(encoder: EncoderSpec, shapes: Shapes, config: Settings) -> EncoderSpec:
-    """As it is: the config says all, and a tensor too many or too few is an error."""
+KEYS = (
+    only("is_decoder", False),
+    KeyGroup(_read, lambda encoder: {"encoder": to_plain(encoder)}),
+)
+
+ROWS = (Same(),)
+
+
+def spec(*, encoder: EncoderSpec) -> EncoderSpec:
+    """The encoder as config.json describes it, with its heads."""
     return encoder
 
 
-def write(encoder: EncoderSpec) -> Mapping[str, Any]:
-    """The config.json keys of any spec."""
-    return {
-        "architectures": architectures("Unmask", encoder),
-        "encoder": to_plain(encoder),
-        "model_type": "unmask",
-    }
+class Native(Family):
+    """The config says all, and a tensor too many or too few is an error."""
+
+    def adapt(self, encoder: EncoderSpec, shapes: Shapes, config: Settings) -> EncoderSpec:
+        """The encoder as it is."""
+        return encoder
 
 
-to_config = write
-"""The keys of config.json for any spec, to be given to `unmask.model.weights.fresh.fresh`."""
-
-NATIVE = Family(
+NATIVE = Native(
     name="unmask",
     model_types=("unmask",),
+    stem="Unmask",
     paper="",
-    read=read,
-    adapt=adapt,
-    write=write,
+    keys=KEYS,
+    encoder_rows=ROWS,
+    spec=spec,
     prefix="",
-    rows=(Same(),),
-    published=(),
 )
+
+
+def to_config(encoder: EncoderSpec) -> Mapping[str, Any]:
+    """The keys of config.json for any spec, to be given to `unmask.model.weights.fresh.fresh`."""
+    return NATIVE.write(encoder)

@@ -5,20 +5,34 @@ each layer's random matrix beside its weights. Not in `transformers`.
 """
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
+from unmask.model.families.bert import HEADS
 from unmask.model.families.bert import ROWS as BERT_ROWS
-from unmask.model.families.bert import adapt
-from unmask.model.families.bert import spec as bert_spec
-from unmask.model.families.family import Compat, Family
-from unmask.model.families.linear import mixer_of, read_bert, with_mixer, write_bert
+from unmask.model.families.common import head_width_of
+from unmask.model.families.family import Family
+from unmask.model.families.linear import BERT_KEYS_WITHOUT_DROPOUT, FEATURE_EPS, mixer_of, with_mixer
 from unmask.model.spec import EncoderSpec, LinearAttention
+from unmask.model.spec.check import require_size
+from unmask.model.spec.config_keys import Field, Key, only
 from unmask.model.spec.rows import Rename
-from unmask.settings import Settings
 
-EPS = 1e-4
-"""What the authors' code adds to every feature."""
+KEYS = (
+    *BERT_KEYS_WITHOUT_DROPOUT,
+    only("feature_map", "favor+", written=True),
+    Key(
+        "num_random_features",
+        "random_features",
+        field=Field(lambda encoder: mixer_of(encoder).random_features, require_size),
+    ),
+    # What the authors' code adds to every feature.
+    Key("feature_eps", "eps_of_features", 1e-4, field=FEATURE_EPS),
+)
+
+ROWS = (
+    *BERT_ROWS,
+    Rename("encoder.layer.{l}.attention.self.random_features", "layers.{l}.attention.projection"),
+)
 
 
 def features_for(head_width: int) -> int:
@@ -27,56 +41,23 @@ def features_for(head_width: int) -> int:
 
 
 def spec(
-    *,
-    layers: int,
-    width: int,
-    heads: int,
-    feedforward: int,
-    random_features: int | None = None,
-    eps: float = EPS,
-    **others: Any,
+    *, heads: int, width: int, random_features: int | None, eps_of_features: float, **bert: Any
 ) -> EncoderSpec:
-    """An encoder of the given sizes; ``others`` are those of a BERT."""
-    encoder = bert_spec(layers=layers, width=width, heads=heads, feedforward=feedforward, **others)
-    head_width = width // heads
+    """An encoder of the given sizes; ``bert`` are other arguments of BERT's `spec`."""
+    head_width = head_width_of(width, heads)
     features = features_for(head_width) if random_features is None else random_features
-    return with_mixer(encoder, LinearAttention(heads, head_width, "favor+", features, eps))
+    mixer = LinearAttention(heads, head_width, "favor+", features, eps_of_features)
+    return with_mixer(heads, mixer, width=width, **bert)
 
-
-def read(config: Settings, compat: Compat) -> EncoderSpec:
-    """The spec that a config.json of this family describes."""
-    config.require("feature_map", "favor+")
-    encoder, heads, head_width = read_bert(config, compat)
-    features = config.take("num_random_features", features_for(head_width))
-    eps = config.take("feature_eps", EPS)
-    return with_mixer(encoder, LinearAttention(heads, head_width, "favor+", features, eps))
-
-
-def write(encoder: EncoderSpec) -> Mapping[str, Any]:
-    """The config.json keys of a spec made by `spec`."""
-    mixer = mixer_of(encoder)
-    return {
-        **write_bert(encoder, "UnmaskPerformer"),
-        "feature_eps": mixer.eps,
-        "feature_map": mixer.feature_map,
-        "model_type": "unmask-performer",
-        "num_random_features": mixer.random_features,
-    }
-
-
-ROWS = (
-    *BERT_ROWS,
-    Rename("encoder.layer.{l}.attention.self.random_features", "layers.{l}.attention.projection"),
-)
 
 PERFORMER = Family(
     name="performer",
     model_types=("unmask-performer",),
+    stem="UnmaskPerformer",
     paper="Choromanski et al. 2021",
-    read=read,
-    adapt=adapt,
-    write=write,
+    keys=KEYS,
+    encoder_rows=ROWS,
+    spec=spec,
     prefix="bert.",
-    rows=ROWS,
-    published=(),
+    heads=HEADS,
 )

@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from unmask.model.spec import Rotary
+from unmask.model.spec import EncoderSpec, Rotary
+from unmask.model.spec.check import require_positive
+from unmask.model.spec.config_keys import in_range, softmax_of
 from unmask.settings import Settings
 
 
@@ -20,7 +22,10 @@ def read_rope(values: Mapping[str, Any], theta: float, name: str = "rope_paramet
     settings.require(kind, "default", "linear")
     settings.require("partial_rotary_factor", 1.0, None)
     factor = settings.take("factor", 1.0) if values.get(kind) == "linear" else 1.0
-    return Rotary(settings.take("rope_theta", theta), scale=factor)
+    theta = settings.take("rope_theta", theta)
+    in_range(settings, "rope_theta", theta, require_positive)
+    in_range(settings, "factor", factor, require_positive)
+    return Rotary(theta, scale=factor)
 
 
 def write_rope(rotary: Rotary) -> dict[str, Any]:
@@ -28,3 +33,10 @@ def write_rope(rotary: Rotary) -> dict[str, Any]:
     if rotary.scale == 1.0:
         return {"rope_theta": rotary.theta, "rope_type": "default"}
     return {"factor": rotary.scale, "rope_theta": rotary.theta, "rope_type": "linear"}
+
+
+def rotary_of(encoder: EncoderSpec) -> Rotary:
+    """The rotary positions of layer 0."""
+    position = softmax_of(encoder).position
+    assert isinstance(position, Rotary)
+    return position

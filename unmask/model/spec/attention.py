@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from unmask.errors import InvalidRequest, UnknownArchitecture
-from unmask.model.spec.check import require_at_least, require_positive, require_share
+from unmask.model.spec.check import require_at_least, require_positive, require_share, require_size
 from unmask.model.spec.parts import Norm
 
 # --- reach: which keys a query may see ---------------------------------------------------------------
@@ -142,8 +142,8 @@ class Disentangled:
     text of the training reaches, is never read."""
 
     def __post_init__(self) -> None:
-        require_at_least("Disentangled.max_distance", self.max_distance, 1)
-        require_at_least("Disentangled.buckets", self.buckets, 0)
+        require_size("Disentangled.max_distance", self.max_distance)
+        require_size("Disentangled.buckets", self.buckets, 0)
         require_share("Disentangled.table_dropout", self.table_dropout)
         if self.buckets and not 1 <= self.buckets // 2 < self.max_distance - 1:
             raise InvalidRequest(
@@ -183,8 +183,8 @@ class SoftmaxAttention:
     """Share of attention probabilities dropped in training."""
 
     def __post_init__(self) -> None:
-        require_at_least("heads", self.heads, 1)
-        require_at_least("head_width", self.head_width, 1)
+        require_size("heads", self.heads)
+        require_size("head_width", self.head_width)
         require_share("attention dropout", self.dropout)
         if isinstance(self.position, Rotary):
             turned = self.head_width if self.position.width is None else self.position.width
@@ -229,8 +229,8 @@ class LinearAttention:
     bias: bool = True
 
     def __post_init__(self) -> None:
-        require_at_least("heads", self.heads, 1)
-        require_at_least("head_width", self.head_width, 1)
+        require_size("heads", self.heads)
+        require_size("head_width", self.head_width)
         drawn = self.feature_map == "favor+"
         if drawn != (self.random_features > 0):
             wanted = "at least 1" if drawn else "0"

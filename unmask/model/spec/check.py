@@ -1,21 +1,48 @@
-"""Range checks of spec fields: one sentence that names the field, the value and the limit."""
+"""Range checks of numbers in a spec or a config.json: one sentence with the name, the value and the limit."""
 
-from unmask.errors import InvalidRequest
+import math
+
+from unmask.errors import InvalidRequest, quoted
+
+LARGEST = 2**24
+"""No encoder has a larger size; products of sizes up to it stay within what torch can count."""
+
+MOST_LAYERS = 10_000
+"""No encoder has so many layers; a file that says so is wrong."""
 
 
 def require_at_least(name: str, value: int, least: int) -> None:
     """Raise `InvalidRequest` unless ``value`` is at least ``least``."""
     if value < least:
-        raise InvalidRequest(f"{name} is {value}; it must be at least {least}")
+        raise InvalidRequest(f"{name} is {quoted(value)}; it must be at least {least}")
+
+
+def require_size(name: str, value: int, least: int = 1, most: int = LARGEST) -> None:
+    """Raise `InvalidRequest` unless ``value`` is from ``least`` to ``most``."""
+    require_at_least(name, value, least)
+    if value > most:
+        raise InvalidRequest(f"{name} is {quoted(value)}; it must be at most {most}")
 
 
 def require_positive(name: str, value: float) -> None:
-    """Raise `InvalidRequest` unless ``value`` is above 0 (and a number)."""
-    if not value > 0:
-        raise InvalidRequest(f"{name} is {value}; it must be above 0")
+    """Raise `InvalidRequest` unless ``value`` is above 0 and finite."""
+    if not (value > 0 and math.isfinite(value)):
+        raise InvalidRequest(f"{name} is {quoted(value)}; it must be above 0 and finite")
+
+
+def require_eps(name: str, value: float) -> None:
+    """Raise `InvalidRequest` unless ``value`` is above 0 and at most 1; a larger one outweighs the states."""
+    if not 0 < value <= 1:
+        raise InvalidRequest(f"{name} is {quoted(value)}; it must be above 0 and at most 1")
+
+
+def require_deviation(name: str, value: float) -> None:
+    """Raise `InvalidRequest` unless ``value`` is at least 0 and finite."""
+    if not 0 <= value < math.inf:
+        raise InvalidRequest(f"{name} is {quoted(value)}; it must be at least 0 and finite")
 
 
 def require_share(name: str, value: float) -> None:
     """Raise `InvalidRequest` unless ``value`` is a probability below 1."""
     if not 0 <= value < 1:
-        raise InvalidRequest(f"{name} is {value}; it must be at least 0 and below 1")
+        raise InvalidRequest(f"{name} is {quoted(value)}; it must be at least 0 and below 1")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from unmask.errors import InvalidRequest
 from unmask.model.spec.attention import Disentangled, Mixer, SoftmaxAttention
-from unmask.model.spec.check import require_at_least, require_share
+from unmask.model.spec.check import require_at_least, require_share, require_size
 from unmask.model.spec.heads import Head, MaskedLM, role_of
 from unmask.model.spec.parts import Activation, FeedForward, Norm
 
@@ -22,7 +22,7 @@ class LearnedPositions:
     added: bool = True
 
     def __post_init__(self) -> None:
-        require_at_least("LearnedPositions.rows", self.rows, self.offset + 1)
+        require_size("LearnedPositions.rows", self.rows, self.offset + 1)
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ class Embedding:
     """The id that pads in other libraries; never used here, kept for them."""
 
     def __post_init__(self) -> None:
-        require_at_least("vocabulary", self.vocabulary, 1)
-        require_at_least("embedding width", self.width, 1)
-        require_at_least("segments", self.segments, 0)
+        require_size("vocabulary", self.vocabulary)
+        require_size("embedding width", self.width)
+        require_size("segments", self.segments, 0)
         require_share("embedding dropout", self.dropout)
 
 
@@ -95,7 +95,7 @@ class Convolution:
     """Share of the convolution's output dropped in training."""
 
     def __post_init__(self) -> None:
-        require_at_least("Convolution.kernel", self.kernel, 1)
+        require_size("Convolution.kernel", self.kernel, most=1024)
         require_at_least("Convolution.groups", self.groups, 1)
         require_share("Convolution.dropout", self.dropout)
         if self.kernel % 2 == 0:
@@ -129,7 +129,7 @@ class EncoderSpec:
     init_std: float = 0.02
 
     def __post_init__(self) -> None:
-        require_at_least("width", self.width, 1)
+        require_size("width", self.width)
         require_at_least("number of layers", len(self.layers), 1)
         if self.init_std < 0:
             raise InvalidRequest(f"init_std is {self.init_std}; it must be at least 0")

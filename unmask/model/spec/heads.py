@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from unmask.errors import UnknownArchitecture
-from unmask.model.spec.check import require_at_least
+from unmask.errors import InvalidRequest, UnknownArchitecture
+from unmask.model.spec.check import require_size
 from unmask.model.spec.parts import Activation, Norm
 
 Role = Literal["next_sentence", "sentence_order", "replaced", "sequence", "tokens", "span"]
@@ -15,6 +15,9 @@ the text, the class of each token, or where an answer starts and ends."""
 Reads = Literal["pooler", "first", "mean", "tokens", "tokens_and_first"]
 """The state a classifier reads: the pooler's, the first token's, the mean of all, every token's own, or
 the sum of every token's own and the first token's."""
+
+ProblemType = Literal["regression", "single_label_classification", "multi_label_classification"]
+"""What a classifier's logits are: numbers, one class of several, or each class apart."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class Transform:
     bias: bool = True
 
     def __post_init__(self) -> None:
-        require_at_least("width of a head's transform", self.width, 1)
+        require_size("width of a head's transform", self.width)
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class ResidualTransform:
     norm: Norm
 
     def __post_init__(self) -> None:
-        require_at_least("width of a head's transform", self.width, 1)
+        require_size("width of a head's transform", self.width)
 
 
 @dataclass(frozen=True)
@@ -76,9 +79,15 @@ class Classifier:
     bias: bool = True
     input_norm: Norm | None = None
     """Of the state, before the transform."""
+    labels: tuple[str, ...] | None = None
+    """Names of the classes, in their order; None where they have none."""
+    problem_type: ProblemType | None = None
+    """The task of the logits; None where it is not said."""
 
     def __post_init__(self) -> None:
-        require_at_least("classes", self.classes, 1)
+        require_size("classes", self.classes)
+        if self.labels is not None and len(self.labels) != self.classes:
+            raise InvalidRequest(f"a classifier has {len(self.labels)} labels and {self.classes} classes")
 
 
 Head = MaskedLM | Classifier

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from unmask.model.spec.check import require_at_least, require_positive
+from unmask.model.spec.check import require_eps, require_size
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "tanh"]
 """``gelu`` is the exact (erf) form of Hendrycks & Gimpel 2016, ``gelu_tanh`` its tanh approximation."""
@@ -17,7 +17,7 @@ class LayerNorm:
     bias: bool = True
 
     def __post_init__(self) -> None:
-        require_positive("LayerNorm.eps", self.eps)
+        require_eps("LayerNorm.eps", self.eps)
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class RMSNorm:
     eps: float
 
     def __post_init__(self) -> None:
-        require_positive("RMSNorm.eps", self.eps)
+        require_eps("RMSNorm.eps", self.eps)
 
 
 Norm = LayerNorm | RMSNorm
@@ -42,7 +42,7 @@ class PlainFeedForward:
     bias: bool = True
 
     def __post_init__(self) -> None:
-        require_at_least("feed-forward width", self.width, 1)
+        require_size("feed-forward width", self.width)
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class GatedFeedForward:
     out_bias: bool = False
 
     def __post_init__(self) -> None:
-        require_at_least("feed-forward width", self.width, 1)
+        require_size("feed-forward width", self.width)
 
 
 FeedForward = PlainFeedForward | GatedFeedForward

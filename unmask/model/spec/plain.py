@@ -12,16 +12,14 @@ from itertools import groupby
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from unmask.errors import CorruptCheckpoint, InvalidRequest, UnknownArchitecture
+from unmask.errors import CorruptCheckpoint, InvalidRequest, UnknownArchitecture, quoted
+from unmask.model.spec.check import MOST_LAYERS
 
 KIND = "kind"
 """Names the class of a part where there is more than one it could be."""
 
 TIMES = "times"
 """In a list of parts: how many of them follow one another."""
-
-MOST_TIMES = 10_000
-"""No encoder has so many layers; a file that says so is wrong."""
 
 NUMBERS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 
@@ -86,25 +84,25 @@ def _read(kind: Any, plain: object, where: str) -> Any:
     choices = [choice for option in options if get_origin(option) is Literal for choice in get_args(option)]
     if choices:
         if plain not in choices:
-            raise UnknownArchitecture(f"{where} is {plain!r}; it can be {', '.join(map(str, choices))}")
+            raise UnknownArchitecture(f"{where} is {quoted(plain)}; it can be {', '.join(map(str, choices))}")
         return plain
     (number,) = (option for option in options if option is not NoneType)
     if number is float and type(plain) is int:
         plain = float(plain)
     if type(plain) is not number or (isinstance(plain, float) and not math.isfinite(plain)):
-        raise CorruptCheckpoint(f"{where} is {plain!r}; it must be {NUMBERS[number]}")
+        raise CorruptCheckpoint(f"{where} is {quoted(plain)}; it must be {NUMBERS[number]}")
     return plain
 
 
 def _read_part(classes: Mapping[str, type], plain: object, where: str) -> Any:
     if not isinstance(plain, dict):
-        raise CorruptCheckpoint(f"{where} is {plain!r}; it must be an object of fields")
+        raise CorruptCheckpoint(f"{where} is {quoted(plain)}; it must be an object of fields")
     given = dict(plain)
     (name, *others) = classes
     if others:
         name = given.pop(KIND, None)
         if name not in classes:
-            raise UnknownArchitecture(f"{where}.{KIND} is {name!r}; it can be {', '.join(classes)}")
+            raise UnknownArchitecture(f"{where}.{KIND} is {quoted(name)}; it can be {', '.join(classes)}")
     known = _fields(classes[name])
     for key in given:
         if key not in known:
@@ -121,16 +119,16 @@ def _read_part(classes: Mapping[str, type], plain: object, where: str) -> Any:
 
 def _read_list(item: Any, plain: object, where: str) -> tuple[Any, ...]:
     if not isinstance(plain, list):
-        raise CorruptCheckpoint(f"{where} is {plain!r}; it must be a list")
+        raise CorruptCheckpoint(f"{where} is {quoted(plain)}; it must be a list")
     found: list[Any] = []
     for number, one in enumerate(plain):
         times = 1
         if _classes(item) and isinstance(one, dict):
             one = dict(one)  # noqa: PLW2901 - the count is taken out of a copy
             times = one.pop(TIMES, 1)
-            if type(times) is not int or not 1 <= times <= MOST_TIMES:
+            if type(times) is not int or not 1 <= times <= MOST_LAYERS:
                 raise CorruptCheckpoint(
-                    f"{where}[{number}].{TIMES} is {times!r}; it must be 1 to {MOST_TIMES}"
+                    f"{where}[{number}].{TIMES} is {quoted(times)}; it must be 1 to {MOST_LAYERS}"
                 )
         found += [_read(item, one, f"{where}[{number}]")] * times
     return tuple(found)

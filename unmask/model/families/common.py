@@ -1,0 +1,133 @@
+"""What family pages share: keys and names that outlived BERT, and post-norm layers."""
+
+from typing import Any
+
+from unmask.errors import UnknownArchitecture
+from unmask.model.spec import (
+    Activation,
+    Embedding,
+    EncoderSpec,
+    FeedForward,
+    Layer,
+    LayerNorm,
+    LearnedPositions,
+    Mixer,
+    Pooler,
+    Projection,
+)
+from unmask.model.spec.config_keys import ConfigKey, Key, only
+from unmask.model.spec.rows import Concat, Ignore, Rename
+
+ACTIVATIONS: dict[str, Activation] = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+}
+"""config.json's ``hidden_act`` -> ours; the first name of each of ours is the one written."""
+
+NO_DECODER = (only("is_decoder", False), only("add_cross_attention", False))
+
+ENCODER_KEYS: tuple[ConfigKey, ...] = (
+    Key("hidden_act", "activation", "gelu", ACTIVATIONS),
+    Key("num_hidden_layers", "layers", 12),
+    Key("hidden_size", "width", 768),
+    Key("num_attention_heads", "heads", 12),
+    Key("intermediate_size", "feedforward", 3072),
+    Key("vocab_size", "vocabulary", 30522),
+    Key("type_vocab_size", "segments", 2),
+    Key("hidden_dropout_prob", "dropout", 0.1),
+    Key("attention_probs_dropout_prob", "attention_dropout", 0.1),
+    Key("layer_norm_eps", "eps", 1e-12),
+    Key("initializer_range", "init_std", 0.02),
+    Key("pad_token_id", "padding_id"),
+)
+"""BERT's keys, which most families kept, with BERT's defaults."""
+
+LARGE = {
+    "num_hidden_layers": 24,
+    "hidden_size": 1024,
+    "num_attention_heads": 16,
+    "intermediate_size": 4096,
+}
+"""Sizes of BERT-large, which most families kept."""
+
+_SELF = "encoder.layer.{l}.attention.self."
+
+ENCODER_ROWS = (
+    Rename("embeddings.word_embeddings", "embedding.words"),
+    Rename("embeddings.position_embeddings", "embedding.positions"),
+    Rename("embeddings.token_type_embeddings", "embedding.segments"),
+    Rename("embeddings.LayerNorm", "embedding.norm"),
+    Ignore("embeddings.position_ids", "a buffer of 0, 1, 2 ..., computed here"),
+    Concat((_SELF + "query", _SELF + "key", _SELF + "value"), "layers.{l}.attention.qkv"),
+    Rename("encoder.layer.{l}.attention.output.dense", "layers.{l}.attention.out"),
+    Rename("encoder.layer.{l}.attention.output.LayerNorm", "layers.{l}.attention_norm"),
+    Rename("encoder.layer.{l}.intermediate.dense", "layers.{l}.feedforward.inner"),
+    Rename("encoder.layer.{l}.output.dense", "layers.{l}.feedforward.outer"),
+    Rename("encoder.layer.{l}.output.LayerNorm", "layers.{l}.feedforward_norm"),
+    Rename("pooler.dense", "pooler.dense"),
+)
+"""BERT's names of tensors, which the families after it kept."""
+
+
+def head_width_of(width: int, heads: int) -> int:
+    """The width of a head where heads divide the width among them.
+
+    Raises:
+        UnknownArchitecture: they do not.
+    """
+    if width % heads:
+        raise UnknownArchitecture(f"width {width} does not divide into {heads} heads")
+    return width // heads
+
+
+def biases(there: bool) -> dict[str, Any]:
+    """Arguments of `SoftmaxAttention`: all its matrices have biases, or none has."""
+    return dict.fromkeys(("query_bias", "key_bias", "value_bias", "out_bias"), there)
+
+
+def activation_of(encoder: EncoderSpec) -> Activation:
+    """The activation of the feed-forward networks."""
+    return encoder.layers[0].feedforward.activation
+
+
+def post_norm_encoder(
+    *,
+    layers: int,
+    width: int,
+    mixer: Mixer,
+    feedforward: FeedForward,
+    eps: float,
+    dropout: float,
+    vocabulary: int,
+    segments: int,
+    init_std: float,
+    padding_id: int | None,
+    positions: LearnedPositions | None = None,
+    embedding_width: int | None = None,
+    projection: Projection | None = None,
+    trained_tokens: int | None = None,
+    pooler: Pooler | None = None,
+) -> EncoderSpec:
+    """BERT's order of things: equal layers with a norm after each part, over a normalised embedding."""
+    norm = LayerNorm(eps)
+    return EncoderSpec(
+        width=width,
+        embedding=Embedding(
+            vocabulary=vocabulary,
+            width=width if embedding_width is None else embedding_width,
+            positions=positions,
+            segments=segments,
+            norm=norm,
+            projection=projection,
+            dropout=dropout,
+            padding_id=padding_id,
+        ),
+        layers=(Layer(mixer=mixer, feedforward=feedforward, norm=norm, dropout=dropout),) * layers,
+        pooler=pooler,
+        trained_tokens=trained_tokens,
+        init_std=init_std,
+    )

@@ -1,0 +1,192 @@
+"""Heads as families keep them: the tensor each is known by, what it is then, and its tensors' names."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from unmask.errors import UnknownArchitecture
+from unmask.model.families.common import activation_of
+from unmask.model.spec import (
+    Activation,
+    Classifier,
+    EncoderSpec,
+    Head,
+    MaskedLM,
+    Role,
+    Transform,
+    role_of,
+)
+from unmask.model.spec.rows import Copy, Rename, Row
+from unmask.settings import Settings
+
+Shapes = Mapping[str, tuple[int, ...]]
+"""Shapes of a checkpoint's tensors by canonical name."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a checkpoint says of its parts: the encoder's spec, the shapes of its tensors, its config.json."""
+
+    encoder: EncoderSpec
+    shapes: Shapes
+    config: Settings
+
+    def saved_from(self, suffix: str) -> bool:
+        """Whether the class it was saved from has ``suffix`` in its name."""
+        return self.class_with(suffix) is not None
+
+    def class_with(self, suffix: str) -> str | None:
+        """The name of the class it was saved from, where ``suffix`` is in it."""
+        names = self.config.values.get("architectures")
+        found = [str(name) for name in names if suffix in str(name)] if isinstance(names, list) else []
+        return found[0] if found else None
+
+
+@dataclass(frozen=True)
+class HeadLayout:
+    """One head, or one of several that share a tensor's name."""
+
+    tensor: str
+    """The tensor that such a checkpoint has."""
+    roles: tuple[str, ...]
+    """What the head can be."""
+    make: Callable[[Found, int], Head | None]
+    """The head, from what was found and the tensor's first axis; None where the tensor is of another head."""
+    rows: tuple[Row, ...]
+    write: Callable[[Any], Mapping[str, Any]] = lambda head: {}
+    """The keys of config.json that describe the head."""
+
+
+def refuse_choices(found: Found) -> None:
+    """Refuse a head over several texts, whose tensors bear the names of one that decides tokens.
+
+    Raises:
+        UnknownArchitecture: the class it was saved from has such a head.
+    """
+    name = found.class_with("MultipleChoice")
+    if name is not None:
+        raise UnknownArchitecture(
+            f"{found.config.name} says it was saved from {name}, whose head is not built"
+        )
+
+
+def tying(head: MaskedLM) -> Mapping[str, Any]:
+    """What config.json says of a predictor of words: whether its matrix is the word embedding."""
+    return {"tie_word_embeddings": head.tied}
+
+
+def masked_words(
+    dense: str,
+    norm: str,
+    bias: str,
+    decoder: str,
+    *,
+    activation: Activation | None = None,
+    write: Callable[[MaskedLM], Mapping[str, Any]] = tying,
+) -> HeadLayout:
+    """A predictor of masked words with a transform, by the names of its parts.
+
+    An untied matrix has a bias of its own beside ``bias`` in files of most classes of `transformers`: the
+    former is added, the latter is kept. ``activation`` is None where the encoder's own is used.
+    """
+    second = f"{decoder}.bias" != bias
+
+    def make(found: Found, width: int) -> MaskedLM:
+        tied = found.config.take("tie_word_embeddings", True)
+        own_bias = second and not tied and f"{decoder}.bias" in found.shapes
+        transform = Transform(width, activation or activation_of(found.encoder), found.encoder.layers[0].norm)
+        return MaskedLM(transform, tied, own_bias=own_bias)
+
+    return HeadLayout(
+        f"{dense}.weight",
+        ("masked",),
+        make,
+        (
+            Rename(dense, "heads.masked.transform.dense"),
+            Rename(norm, "heads.masked.transform.norm"),
+            Rename(bias, "heads.masked.bias"),
+            Rename(decoder, "heads.masked.decoder"),
+            Copy(f"{decoder}.weight", "embedding.words.weight"),
+            *([Copy(f"{decoder}.bias", "heads.masked.bias")] if second else []),
+        ),
+        write,
+    )
+
+
+def classifier(
+    role: Role, name: str, make: Callable[[Found, int], Head | None], dense: str = ""
+) -> HeadLayout:
+    """A classifier whose last matrix is ``name``, and whose transform's, where it has one, is ``dense``."""
+    transform = (Rename(dense, f"heads.{role}.transform.dense"),) if dense else ()
+    return HeadLayout(f"{name}.weight", (role,), make, (*transform, Rename(name, f"heads.{role}.out")))
+
+
+def pooled(role: Role, name: str) -> HeadLayout:
+    """A classifier of the pooler's state."""
+    return classifier(role, name, lambda found, classes: Classifier(role, classes, "pooler"))
+
+
+def dense_sequence(activation: Activation | None, *, dense: str, name: str) -> HeadLayout:
+    """A classifier of the first token's state with a dense layer; None: the encoder's activation."""
+
+    def make(found: Found, classes: int) -> Head:
+        used = activation or activation_of(found.encoder)
+        return Classifier("sequence", classes, "first", Transform(found.encoder.width, used))
+
+    return classifier("sequence", name, make, dense)
+
+
+TOKENS = classifier("tokens", "classifier", lambda found, classes: Classifier("tokens", classes, "tokens"))
+SPAN = classifier("span", "qa_outputs", lambda found, classes: Classifier("span", classes, "tokens"))
+
+POOLED_OR_TOKENS = HeadLayout(
+    "classifier.weight",
+    ("sequence", "tokens"),
+    lambda found, classes: (
+        Classifier("tokens", classes, "tokens")
+        if found.saved_from("TokenClassification")
+        else Classifier("sequence", classes, "pooler")
+    ),
+    (Rename("classifier", "heads.sequence.out"), *TOKENS.rows),
+)
+"""Only the class it was saved from says what a head called ``classifier`` decides."""
+
+DENSE_OR_TOKENS = (
+    dense_sequence("tanh", dense="classifier.dense", name="classifier.out_proj"),
+    TOKENS,
+)
+
+
+def find_heads(layouts: Sequence[HeadLayout], found: Found) -> tuple[Head, ...]:
+    """The heads whose tensor is there, each made from the first axis of that tensor."""
+    made = (
+        layout.make(found, found.shapes[layout.tensor][0])
+        for layout in layouts
+        if layout.tensor in found.shapes
+    )
+    return tuple(head for head in made if head is not None)
+
+
+def write_heads(layouts: Sequence[HeadLayout], encoder: EncoderSpec) -> dict[str, Any]:
+    """The keys of config.json that describe an encoder's heads."""
+    by_role = {role: layout for layout in layouts for role in layout.roles}
+    written: dict[str, Any] = {}
+    for head in encoder.heads:
+        if role_of(head) in by_role:
+            written |= by_role[role_of(head)].write(head)
+    return written
+
+
+def pretrained(encoder: EncoderSpec, layouts: Sequence[HeadLayout], *roles: str) -> EncoderSpec:
+    """The encoder with the heads of these roles, and with its pooler only where one of them reads it."""
+    classes = {"next_sentence": 2, "sentence_order": 2, "replaced": 1}
+    found = Found(encoder, {}, Settings("config.json", {}))
+    made = [
+        layout.make(found, classes.get(role, encoder.embedding.width))
+        for role in roles
+        for layout in layouts
+        if role in layout.roles
+    ]
+    heads = tuple(head for head in made if head is not None)
+    read = any(isinstance(head, Classifier) and head.reads == "pooler" for head in heads)
+    return replace(encoder, pooler=encoder.pooler if read else None, heads=heads)

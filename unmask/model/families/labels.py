@@ -1,0 +1,59 @@
+"""Names of a classifier's classes and the kind of its task, as config.json has them."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from unmask.errors import CorruptCheckpoint, quoted
+from unmask.model.spec import Classifier, Head
+from unmask.settings import Settings
+
+LABELED = ("sequence", "tokens")
+"""Roles of heads whose classes are those of a task."""
+
+PROBLEM_TYPES = (None, "regression", "single_label_classification", "multi_label_classification")
+
+
+def default_labels(classes: int) -> tuple[str, ...]:
+    """The names that `transformers` gives to classes without names."""
+    return tuple(f"LABEL_{number}" for number in range(classes))
+
+
+def with_labels(head: Head, config: Settings) -> Head:
+    """The head with what config.json says of its classes; default names count as none.
+
+    Raises:
+        CorruptCheckpoint: the names are not one for each class.
+        UnknownArchitecture: a kind of task that there is not.
+    """
+    if not isinstance(head, Classifier) or head.role not in LABELED:
+        return head
+    config.maybe("label2id", dict)  # id2label the other way about, which is written anew
+    if head.role == "sequence":
+        config.require("problem_type", *PROBLEM_TYPES)
+        head = replace(head, problem_type=config.values.get("problem_type"))
+    found = config.maybe("id2label", dict)
+    if found is None:
+        return head
+    names = [found.get(str(number)) for number in range(head.classes)]
+    if len(found) != head.classes or not all(isinstance(name, str | int | float) for name in names):
+        raise CorruptCheckpoint(
+            f"{config.name} says id2label is {quoted(found)}; the head has {head.classes} classes, "
+            f'so it must name each of "0" to "{head.classes - 1}"'
+        )
+    labels = tuple(map(str, names))
+    return replace(head, labels=None if labels == default_labels(head.classes) else labels)
+
+
+def write_labels(head: Head) -> Mapping[str, Any]:
+    """The keys that `with_labels` reads. Two classes without names are what an absent key means."""
+    if not isinstance(head, Classifier) or head.role not in LABELED:
+        return {}
+    written: dict[str, Any] = {}
+    if head.problem_type is not None:
+        written["problem_type"] = head.problem_type
+    if head.labels is not None or head.classes != 2:
+        labels = head.labels or default_labels(head.classes)
+        written["id2label"] = {str(number): label for number, label in enumerate(labels)}
+        written["label2id"] = {label: number for number, label in enumerate(labels)}
+    return written
