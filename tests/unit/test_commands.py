@@ -104,13 +104,40 @@ def test_inspect_says_what_it_is(with_heads):
     assert spec["layers"][0]["mixer"]["heads"] == HEADS
 
 
-def test_inspect_for_people_shows_the_same(with_heads):
+def test_inspect_is_short_and_in_words(with_heads):
     found, text = answer("inspect", with_heads), shown("inspect", with_heads)
+    assert len(text.splitlines()) < 40
+    assert max(map(len, text.splitlines())) <= 100
+    words = " ".join(text.split())
+    for part in (
+        f"parameters {found['parameter_count']:,}",
+        "sentence embedding mean pooling, normalized",
+        f"layers 0 to {LAYERS - 1} full attention, {HEADS} heads of width {WIDTH // HEADS};",
+        "feed-forward 37 GELU; post-norm LayerNorm (eps 1e-12)",
+        "masked language modeling (tied to the embedding); next sentence prediction (2 classes)",
+        f"used {len(found['tensors']) - 1} of {len(found['tensors'])} ({len(found['tensors']) - 1} in F32);",
+        "1 ignored a buffer of 0, 1, 2 ..., computed here (bert.embeddings.position_ids)",
+    ):
+        assert part in words
+    assert "EmbeddingHead(" not in text
+    assert "of another dtype" not in text
+
+
+def test_inspect_names_a_tensor_of_another_dtype(tiny_copy):
+    name = "encoder.layer.1.output.dense.weight"
+    change_tensors(tiny_copy, lambda stored: stored.update({name: stored[name].half()}))
+    assert answer("inspect", tiny_copy)["odd_dtypes"] == [name]
+    words = " ".join(shown("inspect", tiny_copy).split())
+    assert f"of another dtype {name}; the others are F32" in words
+
+
+def test_inspect_for_people_shows_the_same(with_heads):
+    found, text = answer("inspect", with_heads), shown("inspect", with_heads, "--tensors")
     claimed = sum(tensor["ours"] is not None for tensor in found["tensors"])
     ignored = len(found["tensors"]) - claimed
     assert claimed
     assert ignored
-    assert f"{len(found['tensors'])} tensors: {claimed} claimed, {ignored} ignored, 0 missing" in text
+    assert f"{claimed} of {len(found['tensors'])}" in text
     lines = [line.split() for line in text.splitlines() if line.strip()]
     for tensor in found["tensors"]:
         (line,) = [words for words in lines if words[0] == tensor["name"]]
@@ -127,7 +154,7 @@ def test_inspect_reports_what_nothing_understood(tiny_copy):
     (tiny_copy / "modules.json").unlink()
     found = answer("inspect", tiny_copy)
     assert found["head"] is None
-    assert found["head_missing"] in shown("inspect", tiny_copy)
+    assert found["head_missing"] in " ".join(shown("inspect", tiny_copy).split())
 
 
 def test_inspect_the_default(default_model):
@@ -157,10 +184,11 @@ def test_models(default_model):
     assert by_name[DEFAULT_NAME]["here"] == "installed, as default"
     assert by_name[DEFAULT_NAME]["parameter_count"] == default_model.parameter_count
     for row in rows:
-        (line,) = [line for line in text.splitlines() if line.startswith(f"{row['name']} ")]
+        (line,) = [line for line in text.splitlines() if line.split()[:1] == [row["name"]]]
         assert f"{row['parameter_count']:,}" in line
-        assert row["licence"] in line
-        assert row["paper"] in line
+        assert row["paper"] in text
+        assert row["licence"] in text
+    assert max(map(len, text.splitlines())) <= 100
 
 
 def test_kernels():
@@ -175,8 +203,11 @@ def test_kernels():
         assert set(record["devices_here"]) <= set(found["devices_here"])
         assert record["dtypes"] == sorted(kernel.capability.dtypes)
         assert record["reaches"] == sorted(reach.__name__ for reach in kernel.capability.reaches)
-        (line,) = [line for line in text.splitlines() if line.startswith(f"{record['name']} ")]
-        assert all(reach in line for reach in record["reaches"])
+        names = [line.split() for line in text.splitlines() if line and not line.startswith(" ")]
+        assert [record["name"]] in names
+    assert max(map(len, text.splitlines())) <= 100
+    block = " ".join(text.split()).partition("varlen computes")[2].partition("triton computes")[0]
+    assert "dtypes bfloat16, float16 attention Whole, Window score terms NoPosition" in block
 
 
 # --- look ----------------------------------------------------------------------------------------------

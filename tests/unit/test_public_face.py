@@ -82,7 +82,7 @@ def test_commands_and_their_options():
             "field", "pooling", "unit_length", "overwrite", "restart", "json",
         ],
         "pretrain": ["run", "json"],
-        "inspect": ["checkpoint", "revision", "compat", "json"],
+        "inspect": ["checkpoint", "revision", "compat", "tensors", "verify", "json"],
         "convert": ["source", "out", "revision", "dtype", "shard_megabytes", "json"],
         "models": ["json"],
         "kernels": [

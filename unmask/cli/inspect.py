@@ -1,20 +1,20 @@
 """``unmask inspect``: what a checkpoint is, and what became of every tensor in it."""
 
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import fields
-from itertools import groupby
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
-from rich.pretty import pretty_repr
-from rich.text import Text
+from rich.console import Console
 
 from unmask.cli.options import CompatOption, JsonOption, RevisionOption
-from unmask.cli.output import console, print_json, table
+from unmask.cli.output import console, print_json, safe, table
 
 if TYPE_CHECKING:
-    from unmask.model.spec import EncoderSpec
     from unmask.model.weights.inspect import Inspection
+
+NAMED = 3
+"""Tensors that a summary calls by name."""
 
 
 def inspect(
@@ -22,13 +22,16 @@ def inspect(
     *,
     revision: RevisionOption = None,
     compat: CompatOption = "published",
+    tensors: Annotated[
+        bool, Parameter(negative="", help="list every tensor: its shape, its dtype, and its use")
+    ] = False,
     verify: Annotated[
         bool,
         Parameter(negative="", help="compare the SHA-256 of every file with those written when it was saved"),
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Show a checkpoint's spec, parameter count, tokenizer, and the fate of every tensor."""
+    """Show a checkpoint's architecture, parameter count, tokenizer, and what its tensors are used for."""
     from unmask.model.weights import find, read_checkpoint
     from unmask.model.weights.inspect import inspect as inspect_checkpoint
 
@@ -37,66 +40,89 @@ def inspect(
     )
     if json:
         print_json(inspection)
+        return
+    screen = console(width=100)
+    _show(inspection, screen)
+    if tensors:
+        _show_tensors(inspection, console())
     else:
-        _show(inspection)
+        screen.print("\nEvery tensor: --tensors; every field of the architecture: --json")
 
 
-def _show(inspection: "Inspection") -> None:
-    screen = console()
-    about = table(None, "", "")
-    about.show_header = False
-    limit, trained = inspection.max_tokens, inspection.trained_tokens
-    facts = {
-        "name": inspection.name,
-        "folder": inspection.folder,
-        "revision": inspection.revision or "none, a local folder",
-        "family": inspection.family,
-        "parameters": f"{inspection.parameter_count:,}",
-        "longest text": "no limit" if limit is None else f"{limit:,} tokens, special tokens included",
-        "trained on": ""
-        if trained is None
-        else f"at most {trained:,} tokens; longer texts are read and it is said",
-        "approximated": "; ".join(inspection.approximated) or "nothing",
-        "compat hf": inspection.compat_differs or "changes nothing",
-        "tokenizer": inspection.tokenizer or "none, so it reads token ids and no text",
-        "embedding": inspection.head_missing or str(inspection.head),
-        "checksums": _checksums(inspection),
-        "config keys not understood": ", ".join(inspection.unread_config) or "none",
-    }
-    for name, value in ((name, value) for name, value in facts.items() if value):
-        about.add_row(name, value)
-    screen.print(about)
-    screen.print("\n[bold]spec[/bold]")
-    parts = table(None, "", "")
-    parts.show_header = False
-    for name, part in _parts(inspection.spec):
-        parts.add_row(name, Text(pretty_repr(part, max_width=90)))
-    screen.print(parts)
-    claimed = sum(tensor.ours is not None for tensor in inspection.tensors)
-    ignored = len(inspection.tensors) - claimed
-    title = f"\n{len(inspection.tensors)} tensors: {claimed} claimed, {ignored} ignored, 0 missing"
-    shown = table(title, "tensor", "shape", "dtype", "fate")
-    for tensor in inspection.tensors:
-        fate = tensor.ours or f"ignored: {tensor.reason}"
-        shown.add_row(tensor.name, " x ".join(map(str, tensor.shape)), tensor.dtype, fate)
-    screen.print(shown)
+def _show(inspection: "Inspection", screen: Console) -> None:
+    from unmask.cli.describe import describe_spec
+
+    for title, rows in (
+        (None, _facts(inspection)),
+        ("\n[bold]architecture[/bold]", describe_spec(inspection.spec)),
+        ("\n[bold]tensors[/bold]", _tensors(inspection)),
+    ):
+        shown = table(None, "", "")
+        shown.show_header = False
+        shown.columns[0].no_wrap = False
+        shown.columns[0].max_width = 28
+        for name, value in rows:
+            shown.add_row(safe(name), safe(value))
+        if title:
+            screen.print(title)
+        screen.print(shown)
+
+
+def _facts(inspection: "Inspection") -> Iterator[tuple[str, str]]:
+    from unmask.cli.describe import describe_embedding_head
+
+    limit, trained, head = inspection.max_tokens, inspection.trained_tokens, inspection.head
+    yield "name", inspection.name
+    yield "folder", inspection.folder
+    yield "revision", inspection.revision or "none, a local folder"
+    yield "family", inspection.family
+    yield "parameters", f"{inspection.parameter_count:,}"
+    yield "maximum length", "unlimited" if limit is None else f"{limit:,} tokens, special tokens included"
+    if trained is not None:
+        yield "trained on", f"at most {trained:,} tokens; longer texts are read with a warning"
+    yield "tokenizer", inspection.tokenizer or "none, so it reads token ids and no text"
+    head_missing = f"none: {inspection.head_missing}"
+    yield "sentence embedding", head_missing if head is None else describe_embedding_head(head)
+    if inspection.approximated:
+        yield "approximated", "; ".join(inspection.approximated)
+    if inspection.compat_differs:
+        yield "with --compat hf", inspection.compat_differs
+    yield "checksums", _checksums(inspection)
+    if inspection.unread_config:
+        yield "config keys not understood", ", ".join(inspection.unread_config)
 
 
 def _checksums(inspection: "Inspection") -> str:
     verified = inspection.verified
     if verified is None:
         return "none stored"
-    what = "SHA-256" if verified.hashed else "sizes"
-    return f"{what} of {verified.files} files verified"
+    return f"{'SHA-256' if verified.hashed else 'sizes'} of {verified.files} files verified"
 
 
-def _parts(spec: "EncoderSpec") -> Iterator[tuple[str, object]]:
-    """The fields of a spec; layers that are equal and adjoining are shown once."""
-    for field in fields(spec):
-        if field.name != "layers":
-            yield field.name, getattr(spec, field.name)
-    first = 0
-    for layer, run in groupby(spec.layers):
-        last = first + len(list(run)) - 1
-        yield f"layers {first} to {last}" if last > first else f"layer {first}", layer
-        first = last + 1
+def _tensors(inspection: "Inspection") -> Iterator[tuple[str, str]]:
+    """How many tensors are used and in which number formats, and why others are not."""
+    used = Counter(tensor.dtype for tensor in inspection.tensors if tensor.ours is not None)
+    dtypes = ", ".join(f"{count} in {dtype}" for dtype, count in used.most_common())
+    yield "used", f"{used.total()} of {len(inspection.tensors)} ({dtypes}); none is missing"
+    if inspection.odd_dtypes:
+        usual = used.most_common(1)[0][0]
+        yield "of another dtype", f"{_some(inspection.odd_dtypes)}; the others are {usual}, so check the file"
+    ignored: dict[str, list[str]] = {}
+    for tensor in inspection.tensors:
+        if tensor.ours is None:
+            ignored.setdefault(str(tensor.reason), []).append(tensor.name)
+    for reason, names in ignored.items():
+        yield f"{len(names)} ignored", f"{reason} ({_some(tuple(names))})"
+
+
+def _some(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
+
+
+def _show_tensors(inspection: "Inspection", screen: Console) -> None:
+    shown = table("", "tensor", "shape", "dtype", "use")
+    for tensor in inspection.tensors:
+        use = tensor.ours or f"ignored: {tensor.reason}"
+        shown.add_row(safe(tensor.name), " x ".join(map(str, tensor.shape)), tensor.dtype, safe(use))
+    screen.print(shown)

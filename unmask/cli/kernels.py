@@ -1,5 +1,6 @@
 """``unmask kernels``: what each attention kernel can do, which run here, and which one a need would get."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
@@ -12,7 +13,13 @@ if TYPE_CHECKING:
 
 Reaches = Literal["whole", "window", "dilated", "globals", "blocks"]
 Positions = Literal["none", "rotary", "alibi", "disentangled"]
-FEATURES = ("gradients", "dropout", "log_sum_exp")
+FEATURE_NAMES = {
+    "gradients": "gradients",
+    "dropout": "dropout",
+    "log_sum_exp": "log-sum-exp",
+    "dilation": "dilation",
+}
+"""What a kernel supports or does not, by its field of `Capability`."""
 
 
 def kernels(
@@ -127,31 +134,35 @@ def _list_all(json: bool) -> None:
             }
         )
         return
-    yes_or_no = (*FEATURES, "dilation")
-    shown = table(
-        None, "kernel", "computes", "runs here on", "dtypes", "reach", "score terms",
-        *("log-sum-exp" if one == "log_sum_exp" else one for one in yes_or_no),
-        "pays", "head widths",
-    )  # fmt: skip
+    screen = console(width=100)
     for record in records:
-        shown.add_row(
-            record.name,
-            record.computes,
-            ", ".join(_usable(record, devices)) or f"nothing: {_why_not(record, devices)}",
-            ", ".join(sorted(record.dtypes)),
-            ", ".join(sorted(kind.__name__ for kind in record.reaches)),
-            ", ".join(sorted(kind.__name__ for kind in record.positions)),
-            *("yes" if getattr(record, one) else "no" for one in yes_or_no),
-            _lengths(record),
-            _widths(record),
-        )
-    screen = console()
-    screen.print(shown)
+        screen.print(f"[bold]{record.name}[/bold]")
+        shown = table(None, "", "")
+        shown.show_header = False
+        for name, value in _facts(record, devices):
+            shown.add_row(f"  {name}", value)
+        screen.print(shown)
+        screen.print()
     screen.print(
         f"torch {torch.__version__}, {torch.get_num_threads()} threads, "
-        f"devices here: {', '.join(sorted(devices))}. The first that can do what a model needs, and pays for "
-        "its lengths, is used; --kernel names another. Try: unmask kernels --device cuda --dtype bfloat16"
+        f"devices here: {', '.join(sorted(devices))}. The first that can do what a model needs, at lengths "
+        "that it prefers, is used; --kernel names another. Try: "
+        "unmask kernels --device cuda --dtype bfloat16",
+        soft_wrap=False,
     )
+
+
+def _facts(record: "Capability", devices: set[str]) -> Iterator[tuple[str, str]]:
+    """What a kernel can do, a line for each property."""
+    yield "computes", record.computes
+    yield "runs here on", ", ".join(_usable(record, devices)) or f"nothing: {_why_not(record, devices)}"
+    yield "dtypes", ", ".join(sorted(record.dtypes))
+    yield "attention", ", ".join(sorted(kind.__name__ for kind in record.reaches))
+    yield "score terms", ", ".join(sorted(kind.__name__ for kind in record.positions))
+    has = [FEATURE_NAMES[one] for one in FEATURE_NAMES if getattr(record, one)]
+    yield "supports", ", ".join(has) or "none of gradients, dropout, log-sum-exp, dilation"
+    yield "preferred lengths", _lengths(record)
+    yield "head widths", _widths(record)
 
 
 def _usable(record: "Capability", devices: set[str]) -> list[str]:

@@ -1,9 +1,17 @@
 """``unmask models``: the families that are built, their published checkpoints, and what is here."""
 
 from dataclasses import dataclass
+from itertools import groupby
 
 from unmask.cli.options import JsonOption
-from unmask.cli.output import console, print_json, table
+from unmask.cli.output import console, print_json, safe, table
+
+CACHED, INSTALLED = "in the hub's cache", "installed, as default"
+HERE = {CACHED: "cached", INSTALLED: "default"}
+"""How a checkpoint can be loaded without a network, and its short form in a table."""
+
+NAME_WIDTH, NUMBER_WIDTHS = 42, (6, 5, 5, 13, 9)
+"""Of columns, so that the tables of all families are aligned."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +39,9 @@ def models(*, json: JsonOption = False) -> None:
     from unmask.model.weights.hub import cached
     from unmask.model.weights.shapes import parameter_count
 
-    on_disk = dict.fromkeys(cached(), "in the hub's cache")
+    on_disk = dict.fromkeys(cached(), CACHED)
     if find_spec(DEFAULT_PACKAGE) is not None:
-        on_disk[DEFAULT_NAME] = "installed, as default"
+        on_disk[DEFAULT_NAME] = INSTALLED
     rows = [
         ModelRow(
             name=published.name,
@@ -53,17 +61,24 @@ def models(*, json: JsonOption = False) -> None:
     if json:
         print_json(rows)
         return
-    numbers = ("layers", "width", "heads", "parameters", "positions")
-    shown = table(None, "name", "family", *numbers, "licence", "paper", "here", right=numbers)
-    for row in rows:
-        sizes = (
-            row.layers,
-            row.width,
-            row.heads,
-            f"{row.parameter_count:,}",
-            row.max_tokens or "any",
-        )
-        shown.add_row(row.name, row.family, *map(str, sizes), row.licence, row.paper, row.here or "")
-    console().print(shown)
+    _show(rows)
     others = ", ".join(family.name for family in FAMILIES if not family.published)
-    console().print(f"Built too, without a published checkpoint in common use: {others}")
+    sentence = f"Families without a published checkpoint in common use: {others}"
+    console(width=100).print(sentence, soft_wrap=False)
+
+
+def _show(rows: list[ModelRow]) -> None:
+    """A table for each family, paper and licence: what rows share is said once, and lines stay short."""
+    screen = console(width=100)
+    numbers = ("layers", "width", "heads", "parameters", "positions")
+    for (family, paper, licence), group in groupby(rows, lambda row: (row.family, row.paper, row.licence)):
+        screen.print(f"[bold]{family}[/bold], {safe(paper)}, {safe(licence)}")
+        shown = table(None, "  name", *numbers, "here", right=numbers)
+        shown.columns[0].min_width = NAME_WIDTH
+        for column, width in zip(shown.columns[1:], NUMBER_WIDTHS, strict=False):
+            column.min_width = width
+        for row in group:
+            sizes = (row.layers, row.width, row.heads, f"{row.parameter_count:,}", row.max_tokens or "any")
+            shown.add_row(f"  {row.name}", *map(str, sizes), HERE.get(row.here or "", ""))
+        screen.print(shown)
+        screen.print()

@@ -14,9 +14,9 @@ from rich.table import Table
 from unmask.tasks.progress import Progress
 
 
-def console() -> Console:
-    """Where people read results. Elsewhere than on a terminal lines are not folded or coloured."""
-    return Console(width=None if sys.stdout.isatty() else 500, highlight=False, soft_wrap=True)
+def console(width: int = 500) -> Console:
+    """Where people read results. Elsewhere than on a terminal lines have no colors, and tables this width."""
+    return Console(width=None if sys.stdout.isatty() else width, highlight=False, soft_wrap=True)
 
 
 def table(title: str | None, *columns: str, right: tuple[str, ...] = ()) -> Table:

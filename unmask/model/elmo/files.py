@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from unmask.errors import CorruptCheckpoint, OutputError, TensorMismatch, UnknownArchitecture
-from unmask.files import read_bytes, whole_folder
+from unmask.files import check_regular, read_regular, whole_folder
 from unmask.model.elmo.network import Elmo, LayerMix
 from unmask.model.elmo.spec import ElmoSpec
 from unmask.optional import require
@@ -50,7 +50,7 @@ def load_elmo(folder: str | Path) -> Elmo:
         CheckpointError: what is wrong with the folder, in one sentence.
     """
     folder = Path(folder)
-    config = Settings.parse(read_bytes(folder / CONFIG, CorruptCheckpoint), CONFIG)
+    config = Settings.parse(read_regular(folder / CONFIG, CorruptCheckpoint), CONFIG)
     config.require("model_type", MODEL_TYPE)
     config.require("activation", "relu", "tanh")
     defaults = asdict(ElmoSpec())
@@ -61,6 +61,7 @@ def load_elmo(folder: str | Path) -> Elmo:
     }
     spec = ElmoSpec(**values, filters=filters_of(config, "filters"))
     refuse_unread(config)
+    check_regular(folder / WEIGHTS, CorruptCheckpoint)
     try:
         state = load_file(folder / WEIGHTS)
     except (SafetensorError, OSError) as error:
@@ -78,13 +79,14 @@ def read_published_elmo(options: str | Path, weights: str | Path) -> Elmo:
     require("elmo")
     import h5py  # type: ignore[import-untyped]
 
-    spec = published_spec(Settings.parse(read_bytes(Path(options), CorruptCheckpoint), Path(options).name))
+    spec = published_spec(Settings.parse(read_regular(Path(options), CorruptCheckpoint), Path(options).name))
     stored: dict[str, Array] = {}
 
     def collect(name: str, item: Any) -> None:
         if isinstance(item, h5py.Dataset):
             stored[name] = item[()]
 
+    check_regular(Path(weights), CorruptCheckpoint)
     try:
         with h5py.File(weights, "r") as file:
             file.visititems(collect)

@@ -1,5 +1,6 @@
 """What a checkpoint is and what became of every tensor in it, as one typed value."""
 
+from collections import Counter
 from dataclasses import dataclass
 
 from unmask.model.spec import CheckpointOutput, EncoderSpec, MaskedLM, UnknownOutput
@@ -52,6 +53,8 @@ class Inspection:
     """What was compared with the checksums of the folder; None where it has none."""
     unread_config: tuple[str, ...]
     """Keys of config.json that nothing understands."""
+    odd_dtypes: tuple[str, ...]
+    """Tensors in use whose number format is not that of most of them."""
     tensors: tuple[TensorFate, ...]
 
 
@@ -88,8 +91,15 @@ def inspect(checkpoint: Checkpoint) -> Inspection:
         compat_differs=checkpoint.family.differs or None,
         verified=checkpoint.verified,
         unread_config=checkpoint.unread_config,
+        odd_dtypes=_odd_dtypes(fates),
         tensors=fates,
     )
+
+
+def _odd_dtypes(tensors: tuple[TensorFate, ...]) -> tuple[str, ...]:
+    counted = Counter(tensor.dtype for tensor in tensors if tensor.ours is not None)
+    usual = counted.most_common(1)[0][0]
+    return tuple(tensor.name for tensor in tensors if tensor.ours is not None and tensor.dtype != usual)
 
 
 def _approximated(spec: EncoderSpec) -> tuple[str, ...]:

@@ -1,0 +1,169 @@
+"""A spec in words, for people: one line for each part, with the field's names. Free of torch."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from unmask.model.spec import (
+    Alibi,
+    AttentionPosition,
+    Blocks,
+    Classifier,
+    Disentangled,
+    Embedding,
+    EmbeddingHead,
+    EncoderSpec,
+    FeedForward,
+    GatedFeedForward,
+    Head,
+    Layer,
+    LayerNorm,
+    LinearAttention,
+    MaskedLM,
+    Mixer,
+    NoPosition,
+    Norm,
+    PoolingMode,
+    Reach,
+    Rotary,
+    Whole,
+    Window,
+    WindowAndGlobals,
+)
+
+POOLING: dict[PoolingMode, str] = {
+    "mean": "mean",
+    "first": "CLS token",
+    "max": "max",
+    "mean_sqrt": "mean_sqrt_len",
+}
+
+ACTIVATIONS = {
+    "gelu": "GELU",
+    "gelu_tanh": "GELU (tanh)",
+    "relu": "ReLU",
+    "silu": "SiLU",
+    "tanh": "tanh",
+}
+
+GATED = {"gelu": "GeGLU", "gelu_tanh": "GeGLU (tanh)", "relu": "ReGLU", "silu": "SwiGLU"}
+
+ROLES = {
+    "next_sentence": "next sentence prediction",
+    "sentence_order": "sentence order prediction",
+    "replaced": "replaced token detection",
+    "sequence": "sequence classification",
+    "tokens": "token classification",
+    "span": "extractive question answering",
+}
+
+
+def describe_spec(spec: EncoderSpec) -> Iterator[tuple[str, str]]:
+    """Each part of an encoder and what it is; layers of the same words are one part."""
+    yield "embedding", _embedding(spec.embedding, spec.width)
+    alike: dict[str, list[int]] = {}
+    for number, layer in enumerate(spec.layers):
+        alike.setdefault(_layer(layer), []).append(number)
+    for words, numbers in alike.items():
+        yield f"layer{'s' if len(numbers) > 1 else ''} {_ranges(numbers)}", words
+    if spec.sharing is not None:
+        yield "shared weights", f"{len(spec.layers)} layers use {max(spec.sharing) + 1} sets of weights"
+    if spec.convolution is not None:
+        kernel = spec.convolution.kernel
+        yield "convolution", f"over {kernel} tokens of the embedding, added to the output of layer 0"
+    if spec.final_norm is not None:
+        yield "final norm", _norm(spec.final_norm)
+    if spec.pooler is not None:
+        yield "pooler", f"dense layer and {ACTIVATIONS[spec.pooler.activation]} on the first token"
+    yield "heads", "; ".join(map(_head, spec.heads)) or "none"
+
+
+def describe_embedding_head(head: EmbeddingHead) -> str:
+    """How sentence embeddings are made."""
+    pooling = " and ".join(POOLING[mode] for mode in head.pooling)
+    return f"{pooling} pooling, {'normalized' if head.unit_length else 'not normalized'}"
+
+
+def _embedding(spec: Embedding, width: int) -> str:
+    parts = [f"{spec.vocabulary:,} tokens, width {spec.width:,}"]
+    if spec.projection is not None:
+        parts.append(f"projected to {width:,}")
+    if spec.positions is not None:
+        use = "learned positions" if spec.positions.added else "positions for the mask decoder"
+        parts.append(f"{spec.positions.rows:,} {use}")
+    if spec.segments:
+        parts.append(f"{spec.segments} token types")
+    return ", ".join([*parts, _norm(spec.norm)])
+
+
+def _layer(spec: Layer) -> str:
+    norm = f"{'pre-norm' if spec.norm_first else 'post-norm'} {_norm(spec.norm)}"
+    first = "" if spec.attention_norm else " (none before attention)"
+    return f"{_mixer(spec.mixer)}; feed-forward {_feedforward(spec.feedforward)}; {norm}{first}"
+
+
+def _mixer(spec: Mixer) -> str:
+    heads = f"{spec.heads} heads of width {spec.head_width}"
+    if isinstance(spec, LinearAttention):
+        kind = f"linear attention ({spec.feature_map}"
+        return (
+            f"{kind}{f', {spec.random_features} random features' if spec.random_features else ''}), {heads}"
+        )
+    return f"{_pattern(spec.reach)}, {heads}{_position(spec.position)}"
+
+
+def _pattern(reach: Reach) -> str:
+    match reach:
+        case Whole():
+            return "full attention"
+        case Window(radius=radius, dilation=dilation):
+            gaps = f", every {dilation} tokens" if dilation > 1 else ""
+            return f"sliding window of {radius} tokens to each side{gaps}"
+        case WindowAndGlobals(window=window, own_projections=own):
+            return f"{_pattern(window)} and global tokens{' with projections of their own' if own else ''}"
+        case Blocks(block=block, random_blocks=random):
+            return f"block-sparse attention, blocks of {block} tokens, {random} random blocks"
+
+
+def _position(position: AttentionPosition) -> str:
+    match position:
+        case NoPosition():
+            return ""
+        case Rotary(theta=theta, width=width, scale=scale):
+            part = "" if width is None else f" on {width} features"
+            stretched = "" if scale == 1 else f", positions divided by {scale:g}"
+            return f", RoPE with theta {theta:,g}{part}{stretched}"
+        case Alibi():
+            return ", ALiBi"
+        case Disentangled(max_distance=distance, buckets=buckets):
+            merged = f" in {buckets} log buckets" if buckets else ""
+            return f", disentangled relative positions up to {distance}{merged}"
+
+
+def _feedforward(spec: FeedForward) -> str:
+    if isinstance(spec, GatedFeedForward):
+        gated = GATED.get(spec.activation, f"gated {ACTIVATIONS[spec.activation]}")
+        return f"{spec.width:,} {gated}"
+    return f"{spec.width:,} {ACTIVATIONS[spec.activation]}"
+
+
+def _norm(norm: Norm | None) -> str:
+    if norm is None:
+        return "no norm"
+    if isinstance(norm, LayerNorm):
+        return f"LayerNorm (eps {norm.eps:g}{'' if norm.bias else ', no bias'})"
+    return f"RMSNorm (eps {norm.eps:g})"
+
+
+def _head(head: Head) -> str:
+    if isinstance(head, MaskedLM):
+        kind = "masked language modeling" + (" through an enhanced mask decoder" if head.enhanced else "")
+        return f"{kind} ({'tied to the embedding' if head.tied else 'a matrix of its own'})"
+    assert isinstance(head, Classifier)
+    return f"{ROLES[head.role]} ({head.classes} {'classes' if head.classes > 1 else 'logit'})"
+
+
+def _ranges(numbers: list[int]) -> str:
+    """Ascending numbers, neighbors joined: "0 to 3, 7, 9"."""
+    starts = [numbers[0], *(b for a, b in pairwise(numbers) if b > a + 1)]
+    ends = [*(a for a, b in pairwise(numbers) if b > a + 1), numbers[-1]]
+    return ", ".join(str(a) if a == b else f"{a} to {b}" for a, b in zip(starts, ends, strict=True))
