@@ -402,7 +402,7 @@ def test_a_device_that_is_not_here(tiny_folder):
 
 @pytest.mark.parametrize("text", [b"the", 3, None, "a\ud800b", ["the"]])
 def test_what_is_no_text_is_refused_by_the_functions(tiny_model, text):
-    for call in (tiny_model.embed, tiny_model.hidden, tiny_model.encode):
+    for call in (tiny_model.embed, tiny_model.hidden_states, tiny_model.tokenize):
         with pytest.raises(InvalidText, match="text 2"):
             call(["the", text])
     with pytest.raises(InvalidText, match="the text"):

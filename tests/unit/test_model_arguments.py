@@ -10,7 +10,7 @@ import torch
 
 import unmask
 from tests.support.tiny import WIDTH, change_json, tiny_bert, write_checkpoint
-from unmask.deprecation import RenamedWarning
+from unmask.deprecation import RenamedWarning, renamed_command_line
 from unmask.errors import CheckpointError, CorruptCheckpoint, InvalidRequest, KernelError, NonFiniteResult
 from unmask.tasks.batches import require_finite
 
@@ -291,3 +291,10 @@ def test_which_text_is_not_finite_in_a_batch_of_several():
     values[1, 2, 0] = np.inf
     with pytest.raises(NonFiniteResult, match="x of 7 is not finite"):
         require_finite(values, np.array([9, 7, 3]), np.array([0, 0, 1, 2]), "x", str)
+
+
+def test_old_names_of_poolings_on_the_command_line():
+    for given in (["--pooling", "first"], ["--pooling=first"]):
+        found, notes = renamed_command_line(["embed", *given, "-o", "first"])
+        assert " ".join(found).replace("=", " ") == "embed --pooling cls -o first"
+        assert notes == ["--pooling first is now called --pooling cls"]

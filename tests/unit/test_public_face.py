@@ -99,22 +99,23 @@ def test_commands_and_their_options():
 
 @pytest.mark.parametrize(
     ("arguments", "limit_seconds"),
-    [(["-c", "import unmask"], 0.3), (["-m", "unmask", "--help"], 0.5)],
+    [(["-c", "import unmask"], 0.05), (["-m", "unmask", "--help"], 0.5)],
     ids=["import", "help"],
 )
 def test_quick_to_start(arguments, limit_seconds):
-    """By processor time, which on an idle machine is the time on the clock: tests share theirs."""
+    """By processor time beyond that of Python itself, which on an idle machine is the time on the clock."""
 
     def spent() -> float:
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         return used.ru_utime + used.ru_stime
 
-    def run() -> float:
+    def run(arguments: list[str]) -> float:
         before = spent()
         subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
         return spent() - before
 
-    assert min(run() for _ in range(5)) < limit_seconds
+    python = min(run(["-c", "pass"]) for _ in range(5))
+    assert min(run(arguments) for _ in range(8)) - python < limit_seconds
 
 
 def test_import_leaves_torch_alone():

@@ -136,11 +136,11 @@ class Score:
         elif isinstance(target, Embedding) and target.token is None:
             reads = list(target.pooling)
         for one in reads:
-            if one in ("first", "pooler", "tokens_and_first"):
+            if one in ("first", "cls", "pooler", "tokens_and_first"):
                 weights_N[0] += 1 / len(reads)
             if one in ("tokens", "tokens_and_first"):
                 weights_N[token] += 1
-            if one not in ("first", "pooler", "tokens", "tokens_and_first"):
+            if one not in ("first", "cls", "pooler", "tokens", "tokens_and_first"):
                 weights_N += 1 / length / len(reads)
         return weights_N
 
