@@ -152,8 +152,8 @@ def test_a_text_too_long_is_cut_only_when_asked_and_both_numbers_are_told(tiny_f
     ("options", "settings"),
     [
         (["--pooling", "first"], {"pooling": "first"}),
-        (["--pooling", "max", "--no-unit-length"], {"pooling": "max", "unit_length": False}),
-        (["--no-unit-length"], {"unit_length": False}),
+        (["--pooling", "max", "--no-normalize"], {"pooling": "max", "unit_length": False}),
+        (["--no-normalize"], {"unit_length": False}),
     ],
 )
 def test_pooling_options(options, settings, tiny_folder, tiny_model, lines, tmp_path):
@@ -425,7 +425,7 @@ def other_vocabulary(_, checkpoint):
         (other_vocabulary, ()),
         (None, ("--dtype", "bfloat16")),
         (None, ("--pooling", "max")),
-        (None, ("--no-unit-length",)),
+        (None, ("--no-normalize",)),
         (None, ("--truncation", "error")),
         (None, ("--kernel", "reference")),
     ],
