@@ -16,10 +16,17 @@ class RenamedWarning(FutureWarning):
     """An old name was used; the message names the new one."""
 
 
-COMMAND_OPTIONS: dict[str, str] = {"--too-long": "--truncation"}
-"""Options of the command line, such as ``--too-long``, by old name."""
+COMMAND_OPTIONS: dict[str, str] = {
+    "--no-unit-length": "--no-normalize",
+    "--shape": "--architecture",
+    "--too-long": "--truncation",
+    "--unit-length": "--normalize",
+    "ablate --out": "--output",
+    "evaluate --out": "--output",
+}
+"""Options of the command line, such as ``--too-long``, by old name; those of one command follow its name."""
 
-COMMANDS: dict[str, str] = {}
+COMMANDS: dict[str, str] = {"evolve": "ablate", "wall": "scaling"}
 """Commands by old name."""
 
 OPTION_VALUES: dict[tuple[str, str], str] = {
@@ -122,7 +129,10 @@ def renamed_command_line(arguments: list[str]) -> tuple[list[str], list[str]]:
     notes: list[str] = []
     for place, argument in enumerate(arguments):
         name, equals, value = argument.partition("=")
-        new = COMMANDS.get(name, name) if place == 0 else COMMAND_OPTIONS.get(name, name)
+        if place == 0:
+            new = COMMANDS.get(name, name)
+        else:
+            new = COMMAND_OPTIONS.get(name) or COMMAND_OPTIONS.get(f"{found[0]} {name}", name)
         if new != name:
             notes.append(f"{name} is now called {new}")
         option = new if equals else (found[-1] if found else "")

@@ -3,6 +3,7 @@
 import pytest
 
 from unmask.cli.explore import MODELS, _load, explore
+from unmask.cli.options import RunOptions
 from unmask.errors import CheckpointError, InvalidRequest
 
 
@@ -29,7 +30,7 @@ def test_without_a_model_there_are_two(served):
 
 def test_what_does_not_fit_together_is_refused(served):
     with pytest.raises(InvalidRequest, match="name one --model"):
-        explore(revision="main")
+        explore(run=RunOptions(revision="main"))
     with pytest.raises(InvalidRequest, match="more than 0"):
         explore(memory=0)
     assert served == []
@@ -37,5 +38,5 @@ def test_what_does_not_fit_together_is_refused(served):
 
 def test_a_model_that_is_not_there_is_said_in_the_terminal_too(capsys):
     with pytest.raises(CheckpointError):
-        _load("./nowhere", dtype="float32", revision=None, compat="published")
+        _load("./nowhere", RunOptions())
     assert "nowhere" in capsys.readouterr().err

@@ -212,7 +212,7 @@ def test_the_benchmark_trains_both_and_counts_padding(tmp_path):
     pytest.importorskip("accelerate")
     (tmp_path / "vocab.txt").write_text("\n".join(WORDS) + "\n")
     done = run_here(
-        "bench", "training", "--shape", "ettin-encoder-17m", "--layers", "1", "--threads", "1",
+        "bench", "training", "--architecture", "ettin-encoder-17m", "--layers", "1", "--threads", "1",
         "--tokenizer", str(tmp_path),
         "--sequences", "4", "--steps", "2", "--rounds", "1", "--longest", "24", "--json",
         "--precision", "float32", "--precision", "bfloat16",
@@ -241,5 +241,5 @@ def test_the_benchmark_trains_both_and_counts_padding(tmp_path):
     [("--sequences", "0"), ("--tokenizer", "/nowhere"), ("--model", "x", "--tokenizer", "/nowhere")],
 )
 def test_the_benchmark_refuses_in_one_sentence(arguments):
-    shape = () if "--model" in arguments else ("--shape", "ettin-encoder-17m", "--layers", "1")
+    shape = () if "--model" in arguments else ("--architecture", "ettin-encoder-17m", "--layers", "1")
     assert_one_sentence(run_here("bench", "training", *shape, *arguments))

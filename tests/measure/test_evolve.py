@@ -535,9 +535,9 @@ def test_seeds_out_of_range_are_refused(plan, tmp_path, seeds):
 
 
 def test_command_lists_designs():
-    listed = json.loads(run_here("evolve", "--list", "--json").out)
+    listed = json.loads(run_here("ablate", "--list", "--json").out)
     assert [(one["name"], one["parent"]) for one in listed] == [(one.name, one.parent) for one in DESIGNS]
-    assert "replaced-token" in run_here("evolve", "--list").out
+    assert "replaced-token" in run_here("ablate", "--list").out
 
 
 def test_command_trains_and_goes_on(plan, data, tmp_path, monkeypatch):
@@ -545,19 +545,19 @@ def test_command_trains_and_goes_on(plan, data, tmp_path, monkeypatch):
     sizes = ("--width", 16, "--layers", 2, "--heads", 2, "--vocabulary", 300)
     effort = ("--tokens", 5120, "--batch-tokens", 512, "--pairs", 2)
     files = ("--data", data, "--text", "text.txt", "--held-out", "held.txt")
-    of_runs = ("--designs", "alibi", "--seeds", 1, "--out", tmp_path / "out")
-    begun = run_here("evolve", *of_runs, *files, *sizes, *effort)
+    of_runs = ("--designs", "alibi", "--seeds", 1, "--output", tmp_path / "out")
+    begun = run_here("ablate", *of_runs, *files, *sizes, *effort)
     assert begun.code == 0, begun.err
     assert "1 of 1: alibi, seed 1" in begun.err
     assert "alibi" in begun.out
     # A data folder without treebank: no tagging.
-    gone_on = run_here("evolve", *of_runs, "--json")
+    gone_on = run_here("ablate", *of_runs, "--json")
     (row,) = json.loads(gone_on.out)["rows"]
     assert (row["design"], row["seeds"]) == ("alibi", [1])
     assert {one["measure"] for one in row["outcomes"]} >= {"masked_loss", "blimp"}
     assert "tagging" not in {one["measure"] for one in row["outcomes"]}
     assert "seed 1" not in gone_on.err
-    other = run_here("evolve", *of_runs, "--width", 32)
+    other = run_here("ablate", *of_runs, "--width", 32)
     assert other.code == 1
     assert "sizes.width was 16 and is 32" in other.err
 
@@ -567,7 +567,7 @@ def test_command_reports(experiment):
     page_file, picture = experiment / "docs" / "page.md", experiment / "docs" / "pictures" / "it.png"
     picture.parent.mkdir(parents=True)
     (experiment / "notes.md").write_text("## Notes\n\nMade up.\n")
-    ran = run_here("evolve", "report", "--out", experiment, "--page", page_file, "--picture", picture)
+    ran = run_here("ablate", "report", "--output", experiment, "--page", page_file, "--picture", picture)
     assert ran.code == 0, ran.err
     assert "rotary against bert: masked loss, nats -0.097 ± 0.014, better" in ran.out
     assert "](pictures/it.png)" in page_file.read_text()
@@ -585,7 +585,7 @@ def test_command_reports(experiment):
     ],
 )
 def test_command_refuses(tmp_path, arguments, sentence):
-    ran = run_here("evolve", "--out", tmp_path / "out", *arguments)
+    ran = run_here("ablate", "--output", tmp_path / "out", *arguments)
     assert ran.code == 1
     assert sentence in ran.err
     assert ran.err.count("\n") == 1
@@ -593,5 +593,5 @@ def test_command_refuses(tmp_path, arguments, sentence):
 
 
 def test_command_reports_nothing_where_nothing_is(tmp_path):
-    ran = run_here("evolve", "report", "--out", tmp_path)
+    ran = run_here("ablate", "report", "--output", tmp_path)
     assert (ran.code, "holds no experiment" in ran.err) == (1, True)

@@ -391,7 +391,7 @@ def test_a_report_is_what_was_written(tiny_folder, tmp_path):
     value = json.loads(path.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
     assert value["points"][0]["seconds"]["median"] == report.points[0].seconds.median
     for damage in ({"points": 3}, {"dtype": None}, {"protocol": "speed"}):
-        with pytest.raises(InvalidRequest, match="unmask wall wrote"):
+        with pytest.raises(InvalidRequest, match="unmask scaling wrote"):
             of_plain({**value, **damage})
     del value["machine"]
     with pytest.raises(InvalidRequest, match="has no machine"):

@@ -151,7 +151,7 @@ def test_the_command_measures_draws_keeps_and_compares(tiny_folder, tmp_path):
     report, picture = tmp_path / "wall.json", tmp_path / "wall.svg"
     ways = ("--kernel", "chosen", "--kernel", "disentangled")
     options = ("--model", tiny_folder, *ways, "--threads", 1, "--memory", "8GiB", "--repeats", 1)
-    done = run_here("wall", *options, "--lengths", "3,9,99", "-o", report, "--picture", picture, "--json")
+    done = run_here("scaling", *options, "--lengths", "3,9,99", "-o", report, "--picture", picture, "--json")
     assert done.code == 0, done.err
     value = json.loads(done.out)
     found = {(one["kernel"], one["length"]): (one["outcome"], one["note"]) for one in value["points"]}
@@ -166,11 +166,11 @@ def test_the_command_measures_draws_keeps_and_compares(tiny_folder, tmp_path):
     assert isinstance(kept.points[0], WallPoint)
     assert "<svg" in picture.read_text()
     assert list(tmp_path.glob("*.points")) == []
-    shown = run_here("wall", "--show", report, "--compare", report)
+    shown = run_here("scaling", "--show", report, "--compare", report)
     assert shown.code == 0, shown.err
     assert "1.00 (" in shown.out
     assert "position table ends at 23" in shown.out
-    both = json.loads(run_here("wall", "--show", report, "--compare", report, "--json").out)
+    both = json.loads(run_here("scaling", "--show", report, "--compare", report, "--json").out)
     assert len(both["comparison"]["rows"]) == 2
 
 
@@ -191,4 +191,4 @@ def test_the_command_measures_draws_keeps_and_compares(tiny_folder, tmp_path):
     ],
 )
 def test_a_wrong_request_is_one_sentence(arguments, words):
-    assert_one_sentence(run_here("wall", *arguments), words)
+    assert_one_sentence(run_here("scaling", *arguments), words)

@@ -22,7 +22,7 @@ from unmask.measure.timing import Spread, interleaved, percentile, ratio
 from unmask.model.kernels import Tile, allowed
 from unmask.model.spec import Whole, Window
 
-SHAPE = ("--shape", "ettin-encoder-17m", "--layers", "1", "--threads", "1")
+SHAPE = ("--architecture", "ettin-encoder-17m", "--layers", "1", "--threads", "1")
 
 
 def ran(*arguments):
@@ -258,9 +258,9 @@ def test_no_peers(monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        (("speed", "--shape", "gpt-7"), ("no shape 'gpt-7'", "modernbert-base", "bert-large-uncased")),
-        (("speed", "--shape", "modernbert-base", "--layers", "99"), ("--layers is 99", "1 to 22")),
-        (("speed", "--shape", "modernbert-base", "--model", "x"), ("not both",)),
+        (("speed", "--architecture", "gpt-7"), ("no shape 'gpt-7'", "modernbert-base", "bert-large-uncased")),
+        (("speed", "--architecture", "modernbert-base", "--layers", "99"), ("--layers is 99", "1 to 22")),
+        (("speed", "--architecture", "modernbert-base", "--model", "x"), ("not both",)),
         (("peers", "--lengths", "12,many"), ("--lengths is '12,many'",)),
         (("kernels", "--picture", "x.gif"), (".png or .svg",)),
         (("kernels", "-o", "/no/such/folder/x.json"), ("/no/such/folder is no folder",)),

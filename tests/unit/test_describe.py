@@ -6,9 +6,9 @@ import pytest
 
 from tests.support.heads import decoded_spec, spec_with_heads
 from tests.support.specs import SPECS
-from unmask.cli.describe import describe_embedding_head, describe_spec
+from unmask.cli.describe import describe_output, describe_spec
 from unmask.model.families import FAMILIES
-from unmask.model.spec import EmbeddingHead, Rotary
+from unmask.model.spec import PooledVector, Rotary
 
 PUBLISHED = {one.name: one.pretraining or one.spec for family in FAMILIES for one in family.published}
 
@@ -74,9 +74,9 @@ def test_parts_that_no_published_encoder_has():
 @pytest.mark.parametrize(
     ("head", "words"),
     [
-        (EmbeddingHead(("mean",), unit_length=True), "mean pooling, normalized"),
-        (EmbeddingHead(("first", "mean_sqrt")), "CLS token and mean_sqrt_len pooling, not normalized"),
+        (PooledVector(("mean",), normalize=True), "mean pooling, normalized"),
+        (PooledVector(("cls", "mean_sqrt_len")), "CLS token and mean_sqrt_len pooling, not normalized"),
     ],
 )
 def test_sentence_embeddings_in_words(head, words):
-    assert describe_embedding_head(head) == words
+    assert describe_output(head) == words

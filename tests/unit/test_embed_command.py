@@ -152,8 +152,8 @@ def test_a_text_too_long_is_cut_only_when_asked_and_both_numbers_are_told(tiny_f
     ("options", "settings"),
     [
         (["--pooling", "cls"], {"pooling": "cls"}),
-        (["--pooling", "max", "--no-unit-length"], {"pooling": "max", "normalize": False}),
-        (["--no-unit-length"], {"normalize": False}),
+        (["--pooling", "max", "--no-normalize"], {"pooling": "max", "normalize": False}),
+        (["--no-normalize"], {"normalize": False}),
     ],
 )
 def test_pooling_options(options, settings, tiny_folder, tiny_model, lines, tmp_path):
@@ -425,7 +425,7 @@ def other_vocabulary(_, checkpoint):
         (other_vocabulary, ()),
         (None, ("--dtype", "bfloat16")),
         (None, ("--pooling", "max")),
-        (None, ("--no-unit-length",)),
+        (None, ("--no-normalize",)),
         (None, ("--truncation", "error")),
         (None, ("--kernel", "reference")),
     ],

@@ -46,7 +46,7 @@ def answer(*arguments):
 @pytest.mark.parametrize("probe", ["blimp", "perplexity", "tagging"])
 def test_json_is_one_line_and_what_the_file_has(probe, folder, data, tmp_path):
     out = tmp_path / "result.json"
-    found = answer(probe, "-m", folder, "--data", data / probe, "--out", out)
+    found = answer(probe, "-m", folder, "--data", data / probe, "--output", out)
     assert json.loads(out.read_text()) == found
     assert found["probe"] == probe
     assert 0 <= found["accuracy"] <= 1
@@ -90,7 +90,7 @@ def test_tagging_one_layer(folder, data):
     ("probe", "options", "parts"),
     [
         ("blimp", ("--limit", 0), ("limit is 0", "--limit")),
-        ("blimp", ("--out", "/nowhere/x.json"), ("/nowhere is no folder",)),
+        ("blimp", ("--output", "/nowhere/x.json"), ("/nowhere is no folder",)),
         ("perplexity", ("--tokens", 24), ("24 tokens", "at most 23")),
         ("perplexity", ("--tokens", 2), ("leaves no room", "--tokens")),
         ("tagging", ("--layer", LAYERS + 1), (f"layer is {LAYERS + 1}", f"to {LAYERS}")),

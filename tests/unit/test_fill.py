@@ -50,8 +50,8 @@ def test_the_command_shows_the_same(folder):
     ("text", "options", "parts"),
     [
         ("the bank", (), ("the text has no [MASK]",)),
-        (TEXT, ("--top", "0"), ("top_k is 0", "1 to")),
-        (TEXT, ("--top", "9999"), ("top_k is 9999",)),
+        (TEXT, ("--top", "0"), ("--top is 0", "1 to")),
+        (TEXT, ("--top", "9999"), ("--top is 9999",)),
         ("the [MASK] " * 30, (), ("tokens", "at most")),
     ],
 )

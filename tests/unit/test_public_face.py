@@ -4,6 +4,7 @@ import inspect
 import resource
 import subprocess
 import sys
+from dataclasses import fields, is_dataclass
 
 import pytest
 
@@ -52,34 +53,39 @@ def test_error_tree_is_the_one_that_is_drawn():
     assert drawn == made
 
 
+RUN = ["revision", "dtype", "compat", "device", "kernel", "threads"]
+SUBJECT = ["model", "architecture", "layers", "revision"]
+MEASURE = ["output", "json", "threads", "seed"]
+BENCH = [*MEASURE, "dtype", "device", "picture"]
+RESULT = ["output", "json"]
+
+
+def options_of(command):
+    """Names of a command's arguments and options, those of a shared dataclass each by itself."""
+    found = []
+    for name, parameter in inspect.signature(command).parameters.items():
+        kind = parameter.annotation
+        found += [field.name for field in fields(kind)] if is_dataclass(kind) else [name]
+    return found
+
+
 def test_commands_and_their_options():
     from unmask.cli.main import COMMANDS
 
-    options = {command.__name__: list(inspect.signature(command).parameters) for command in COMMANDS}
-    assert options == {
-        "look": [
-            "text", "pair", "model", "revision", "dtype", "compat", "layer", "head", "top",
-            "truncation", "json",
-        ],
-        "explore": [
-            "text", "model", "revision", "dtype", "compat", "port", "browser", "memory", "json",
-        ],
+    assert {command.__name__: options_of(command) for command in COMMANDS} == {
+        "look": ["text", "pair", "model", *RUN, "layer", "head", "top", "truncation", "json"],
+        "explore": ["text", "model", *RUN, "port", "browser", "memory", "json"],
         "report": [
-            "text", "pair", "output", "model", "revision", "dtype", "compat", "views", "layer", "head",
-            "token", "truncation", "json",
+            "text", "pair", "output", "model", *RUN, "views", "layer", "head", "token", "truncation", "json",
         ],
         "geometry": [
-            "text", "file", "model", "model_b", "revision", "dtype", "compat", "points", "special", "random",
-            "seed", "json",
+            "text", "file", "model", "model_b", *RUN, "points", "special", "random", "seed", "json",
         ],
-        "senses": [
-            "word", "file", "model", "revision", "dtype", "compat", "shuffle", "random", "permutations",
-            "seed", "json",
-        ],
-        "fill": ["text", "model", "revision", "dtype", "compat", "top", "truncation", "json"],
+        "senses": ["word", "file", "model", *RUN, "shuffle", "random", "permutations", "seed", "json"],
+        "fill": ["text", "model", *RUN, "top", "truncation", "json"],
         "embed": [
-            "inputs", "output", "model", "revision", "dtype", "compat", "kernel", "truncation", "blank",
-            "field", "pooling", "unit_length", "overwrite", "restart", "json",
+            "inputs", "output", "model", *RUN, "truncation", "blank", "field", "pooling", "normalize",
+            "overwrite", "restart", "json",
         ],
         "pretrain": ["run", "json"],
         "inspect": ["checkpoint", "revision", "compat", "tensors", "verify", "json"],
@@ -90,11 +96,83 @@ def test_commands_and_their_options():
             "log_sum_exp", "json",
         ],
         "wall": [
-            "model", "shape", "layers", "revision", "kernel", "peer", "lengths", "longest", "repeats",
-            "seconds", "memory", "dtype", "device", "threads", "seed", "output", "restart", "picture",
-            "show", "compare", "json",
+            *SUBJECT, "kernel", "peer", "lengths", "longest", "repeats", "seconds", "memory", "dtype",
+            "device", "restart", "picture", "show", "compare", *MEASURE,
         ],
     }  # fmt: skip
+
+
+def groups():
+    """Options of the commands that belong to a group, by name."""
+    from unmask.cli.main import GROUPS
+
+    found = {}
+    for group in GROUPS:
+        commands = {name: group[name].default_command for name in group if not name.startswith("-")}
+        if group.default_command is not None:
+            commands[""] = group.default_command
+        for name, command in commands.items():
+            found[f"{group.name[0]} {name}".strip()] = options_of(command)
+    return found
+
+
+def test_groups_and_their_options():
+    assert groups() == {
+        "bench speed": [*SUBJECT, "size", "samples", "tokens_per_pass", "rounds", "seconds", *BENCH],
+        "bench peers": [
+            *SUBJECT, "work", "texts", "count", "lengths", "against", "peer", "memory", "rounds", "seconds",
+            *BENCH,
+        ],
+        "bench kernels": [
+            "reach", "position", "lengths", "radius", "heads", "head_width", "rounds", "seconds", *BENCH,
+        ],
+        "bench accuracy": [*SUBJECT, "texts", "count", "data", *BENCH],
+        "bench training": [
+            *SUBJECT, "tokenizer", "precision", "texts", "sequences", "steps", "longest", "compile", "rounds",
+            "seconds", *MEASURE,
+        ],
+        "evaluate blimp": ["model", "data", *RUN, "score", "limit", *RESULT],
+        "evaluate perplexity": [
+            "model", "data", *RUN, "measure", "score", "tokens", "limit", "seed", *RESULT,
+        ],
+        "evaluate tagging": ["model", "data", *RUN, "layer", "limit", *RESULT],
+        "ablate": [
+            "designs", "seeds", "output", "data", "text", "held_out", "tokens", "batch_tokens", "width",
+            "layers", "heads", "vocabulary", "pairs", "listed", "json",
+        ],
+        "ablate cost": ["output", "designs", "rounds", "json"],
+        "ablate report": ["output", "page", "picture", "json"],
+    }  # fmt: skip
+
+
+def test_old_names_on_the_command_line():
+    from unmask.cli.main import COMMANDS, app
+    from unmask.deprecation import COMMAND_OPTIONS, OPTION_VALUES, renamed_command_line
+    from unmask.deprecation import COMMANDS as OLD_COMMANDS
+
+    taken = {name for command in COMMANDS for name in options_of(command)}
+    taken |= {name for options in groups().values() for name in options}
+    spelled = {f"--{no}{name.replace('_', '-')}" for name in taken for no in ("", "no-")}
+    assert set(COMMAND_OPTIONS.values()) <= spelled
+    assert not spelled & set(COMMAND_OPTIONS), "an old name is in use again"
+    for command, old in (name.split() for name in COMMAND_OPTIONS if " " in name):
+        own = [name for full, names in groups().items() if full.split()[0] == command for name in names]
+        assert own
+        assert old.removeprefix("--") not in own
+    assert {option for option, _ in OPTION_VALUES} <= spelled
+    assert set(OLD_COMMANDS.values()) <= set(app)
+    assert not set(OLD_COMMANDS) & set(app)
+    assert renamed_command_line(["embed", "--too-long", "cut", "--no-unit-length"]) == (
+        ["embed", "--truncation", "end", "--no-normalize"],
+        [
+            "--too-long is now called --truncation",
+            "--truncation cut is now called --truncation end",
+            "--no-unit-length is now called --no-normalize",
+        ],
+    )
+    assert renamed_command_line(["convert", "a", "--out", "b"]) == (["convert", "a", "--out", "b"], [])
+    assert renamed_command_line(["evolve", "cost", "--out=b"])[0] == ["ablate", "cost", "--output=b"]
+    assert renamed_command_line(["wall", "--shape=x"])[0] == ["scaling", "--architecture=x"]
 
 
 @pytest.mark.parametrize(

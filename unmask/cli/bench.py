@@ -6,27 +6,18 @@ from typing import Annotated, Literal
 from cyclopts import App, Parameter
 
 from unmask.cli.bench_options import (
+    BENCH,
+    SUBJECT,
+    BenchOptions,
     CountOption,
-    DeviceOption,
-    DtypesOption,
-    LayersOption,
     LengthsOption,
-    ModelChoice,
-    OutputOption,
-    PictureOption,
     RoundsOption,
     SecondsOption,
-    SeedOption,
-    ShapeOption,
+    SubjectOptions,
     TextsOption,
-    ThreadsOption,
-    chosen_subject,
-    finish,
     numbers,
-    prepared,
 )
 from unmask.cli.bench_training import training
-from unmask.cli.options import JsonOption, RevisionOption
 from unmask.cli.output import progress
 
 bench = App(
@@ -41,12 +32,7 @@ bench.command(training)
 @bench.command
 def speed(
     *,
-    model: ModelChoice = None,
-    shape: ShapeOption = None,
-    layers: LayersOption = None,
-    revision: RevisionOption = None,
-    dtype: DtypesOption = None,
-    device: DeviceOption = "cpu",
+    subject: SubjectOptions = SUBJECT,
     size: Annotated[
         list[Literal["short", "long"]] | None, Parameter(negative="", help="only this one; may be repeated")
     ] = None,
@@ -54,41 +40,32 @@ def speed(
     tokens_per_pass: Annotated[int | None, Parameter(help="the most tokens that run together")] = None,
     rounds: RoundsOption = 3,
     seconds: SecondsOption = 120,
-    threads: ThreadsOption = None,
-    seed: SeedOption = 0,
-    output: OutputOption = None,
-    picture: PictureOption = None,
-    json: JsonOption = False,
+    options: BenchOptions = BENCH,
 ) -> None:
     """Tokens per second by the protocol of the ModernBERT paper: fixed and variable, short and long."""
-    with prepared(output, picture, threads), chosen_subject(model, shape, layers, seed, revision) as chosen:
+    with options.prepared(), subject.chosen(options.seed) as chosen:
         from unmask.measure.bench.speed import measure_speed
 
         with progress("Timing", 0) as report:
             made = measure_speed(
                 chosen,
-                dtypes=dtype or ["float32"],
+                dtypes=options.dtype or ["float32"],
                 sizes=size or ["short", "long"],
                 samples=samples,
                 tokens_per_pass=tokens_per_pass,
                 rounds=rounds,
-                device=device,
-                seed=seed,
+                device=options.device,
+                seed=options.seed,
                 budget_seconds=seconds,
                 progress=report,
             )
-    finish(made, output, picture, json)
+    options.finish(made)
 
 
 @bench.command
 def peers(
     *,
-    model: ModelChoice = None,
-    shape: ShapeOption = None,
-    layers: LayersOption = None,
-    revision: RevisionOption = None,
-    dtype: DtypesOption = None,
-    device: DeviceOption = "cpu",
+    subject: SubjectOptions = SUBJECT,
     work: Annotated[
         list[Literal["mixed", "online", "query", "document"]] | None,
         Parameter(negative="", help="only this workload; may be repeated"),
@@ -101,21 +78,17 @@ def peers(
     memory: Annotated[bool, Parameter(help="measure peak memory too, in processes of their own")] = True,
     rounds: RoundsOption = 5,
     seconds: SecondsOption = 120,
-    threads: ThreadsOption = None,
-    seed: SeedOption = 0,
-    output: OutputOption = None,
-    picture: PictureOption = None,
-    json: JsonOption = False,
+    options: BenchOptions = BENCH,
 ) -> None:
     """Ours beside what else is installed: same weights, same texts, in turn, agreement before time."""
-    with prepared(output, picture, threads), chosen_subject(model, shape, layers, seed, revision) as chosen:
+    with options.prepared(), subject.chosen(options.seed) as chosen:
         from unmask.measure.bench.peers import measure_peers
 
         with progress("Comparing", 0) as report:
             made = measure_peers(
                 chosen,
                 work or ["mixed", "online", "query"],
-                dtypes=dtype or ["float32", "bfloat16", "int8"],
+                dtypes=options.dtype or ["float32", "bfloat16", "int8"],
                 texts=texts,
                 count=count,
                 lengths=numbers(lengths),
@@ -123,12 +96,12 @@ def peers(
                 against=against,
                 only=peer or (),
                 memory=memory,
-                device=device,
-                seed=seed,
+                device=options.device,
+                seed=options.seed,
                 budget_seconds=seconds,
                 progress=report,
             )
-    finish(made, output, picture, json)
+    options.finish(made)
 
 
 @bench.command
@@ -141,21 +114,15 @@ def kernels(
         Literal["none", "alibi", "disentangled"], Parameter(help="what is added to scores")
     ] = "none",
     lengths: LengthsOption = "512,2048",
-    dtype: DtypesOption = None,
     radius: Annotated[int, Parameter(help="of windows; the width of blocks")] = 64,
     heads: Annotated[int, Parameter(help="of the layer")] = 12,
     head_width: Annotated[int, Parameter(help="of each head")] = 64,
-    device: DeviceOption = "cpu",
     rounds: RoundsOption = 3,
     seconds: SecondsOption = 60,
-    threads: ThreadsOption = None,
-    seed: SeedOption = 0,
-    output: OutputOption = None,
-    picture: PictureOption = None,
-    json: JsonOption = False,
+    options: BenchOptions = BENCH,
 ) -> None:
     """Each attention kernel against the definition: error, time, memory, share of the machine's peak."""
-    with prepared(output, picture, threads):
+    with options.prepared():
         from unmask.measure.bench.kernels import measure_kernels
 
         with progress("Attending", 0) as report:
@@ -163,50 +130,41 @@ def kernels(
                 reach=reach,
                 position=position,
                 lengths=numbers(lengths),
-                dtypes=dtype or ["float32"],
+                dtypes=options.dtype or ["float32"],
                 radius=radius,
                 heads=heads,
                 head_width=head_width,
                 rounds=rounds,
-                device=device,
-                seed=seed,
+                device=options.device,
+                seed=options.seed,
                 budget_seconds=seconds,
                 progress=report,
             )
-    finish(made, output, picture, json)
+    options.finish(made)
 
 
 @bench.command
 def accuracy(
     *,
-    model: ModelChoice = None,
-    shape: ShapeOption = None,
-    layers: LayersOption = None,
-    revision: RevisionOption = None,
-    dtype: DtypesOption = None,
-    device: DeviceOption = "cpu",
+    subject: SubjectOptions = SUBJECT,
     texts: TextsOption = None,
     count: CountOption = 1000,
     data: Annotated[Path | None, Parameter(help="a folder of data sets with glue/STS-B in it")] = None,
-    threads: ThreadsOption = None,
-    seed: SeedOption = 0,
-    output: OutputOption = None,
-    picture: PictureOption = None,
-    json: JsonOption = False,
+    options: BenchOptions = BENCH,
 ) -> None:
     """What a number format costs: embeddings in it beside those in float32."""
-    with prepared(output, picture, threads), chosen_subject(model, shape, layers, seed, revision) as chosen:
+    with options.prepared(), subject.chosen(options.seed) as chosen:
         from unmask.measure.bench.accuracy import measure_accuracy
 
         with progress("Embedding", 0) as report:
             made = measure_accuracy(
                 chosen,
-                dtypes=dtype or ["bfloat16", "float16", "int8"],
+                dtypes=options.dtype or ["bfloat16", "float16", "int8"],
                 texts=texts,
                 count=count,
                 data=data,
-                device=device,
-                seed=seed,
+                device=options.device,
+                seed=options.seed,
                 progress=report,
             )
-    finish(made, output, picture, json)
+    options.finish(made)

@@ -6,32 +6,23 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from unmask.cli.bench_options import (
-    LayersOption,
-    ModelChoice,
-    OutputOption,
+    MEASURE,
+    SUBJECT,
+    MeasureOptions,
     RoundsOption,
     SecondsOption,
-    SeedOption,
-    ShapeOption,
+    SubjectOptions,
     TextsOption,
-    ThreadsOption,
-    chosen_subject,
-    prepared,
-    print_report,
-    write_report,
 )
-from unmask.cli.options import JsonOption, RevisionOption
+from unmask.cli.bench_tables import show
 from unmask.cli.output import progress
 
 
 def training(
     *,
-    model: ModelChoice = None,
-    shape: ShapeOption = None,
-    layers: LayersOption = None,
-    revision: RevisionOption = None,
+    subject: SubjectOptions = SUBJECT,
     tokenizer: Annotated[
-        Path | None, Parameter(help="a folder whose tokenizer a shape gets; none invents words")
+        Path | None, Parameter(help="a folder whose tokenizer an architecture gets; none invents words")
     ] = None,
     precision: Annotated[
         list[Literal["float32", "autocast", "bfloat16"]] | None,
@@ -46,15 +37,12 @@ def training(
     compile: Annotated[bool, Parameter(help="run ours with compiled layers")] = False,
     rounds: RoundsOption = 3,
     seconds: SecondsOption = 120,
-    threads: ThreadsOption = None,
-    seed: SeedOption = 0,
-    output: OutputOption = None,
-    json: JsonOption = False,
+    options: MeasureOptions = MEASURE,
 ) -> None:
     """A training step of ours beside transformers with its Trainer: same weights, texts and precision."""
     with (
-        prepared(output, None, threads),
-        chosen_subject(model, shape, layers, seed, revision, pretraining=True, tokenizer=tokenizer) as chosen,
+        options.prepared(),
+        subject.chosen(options.seed, pretraining=True, tokenizer=tokenizer) as chosen,
     ):
         from unmask.measure.bench.training import measure_training
 
@@ -68,9 +56,10 @@ def training(
                 longest=longest,
                 compiled=compile,
                 rounds=rounds,
-                seed=seed,
+                seed=options.seed,
                 budget_seconds=seconds,
                 progress=report,
             )
-    write_report(made, output)
-    print_report(made, json)
+    options.write(made)
+    if not options.printed(made):
+        show(made)

@@ -7,10 +7,10 @@ from unmask.model.spec import (
     Alibi,
     AttentionPosition,
     Blocks,
+    CheckpointOutput,
     Classifier,
     Disentangled,
     Embedding,
-    EmbeddingHead,
     EncoderSpec,
     FeedForward,
     GatedFeedForward,
@@ -20,11 +20,16 @@ from unmask.model.spec import (
     LinearAttention,
     MaskedLM,
     Mixer,
+    MultiVector,
     NoPosition,
     Norm,
+    PairScore,
+    PooledVector,
     PoolingMode,
     Reach,
     Rotary,
+    SparseVector,
+    UnknownOutput,
     Whole,
     Window,
     WindowAndGlobals,
@@ -32,9 +37,9 @@ from unmask.model.spec import (
 
 POOLING: dict[PoolingMode, str] = {
     "mean": "mean",
-    "first": "CLS token",
+    "cls": "CLS token",
     "max": "max",
-    "mean_sqrt": "mean_sqrt_len",
+    "mean_sqrt_len": "mean_sqrt_len",
 }
 
 ACTIVATIONS = {
@@ -77,10 +82,21 @@ def describe_spec(spec: EncoderSpec) -> Iterator[tuple[str, str]]:
     yield "heads", "; ".join(map(_head, spec.heads)) or "none"
 
 
-def describe_embedding_head(head: EmbeddingHead) -> str:
-    """How sentence embeddings are made."""
+OUTPUTS: dict[type, str] = {
+    MultiVector: "one vector for each token",
+    SparseVector: "one weight for each entry of the vocabulary",
+    PairScore: "one score for a pair of texts",
+}
+
+
+def describe_output(head: CheckpointOutput) -> str:
+    """What the checkpoint makes of a text, and how."""
+    if isinstance(head, UnknownOutput):
+        return head.reason
+    if not isinstance(head, PooledVector):
+        return OUTPUTS[type(head)]
     pooling = " and ".join(POOLING[mode] for mode in head.pooling)
-    return f"{pooling} pooling, {'normalized' if head.unit_length else 'not normalized'}"
+    return f"{pooling} pooling, {'normalized' if head.normalize else 'not normalized'}"
 
 
 def _embedding(spec: Embedding, width: int) -> str:

@@ -14,15 +14,7 @@ from unmask.cli.embed_input import Inputs, LineReader, require_texts, survey
 from unmask.cli.embed_rows import RowFormat, fingerprint, format_of
 from unmask.cli.embed_run import EmbedRun, TruncatedText
 from unmask.cli.input import STANDARD_INPUT
-from unmask.cli.options import (
-    CompatOption,
-    DtypeOption,
-    JsonOption,
-    KernelOption,
-    ModelOption,
-    RevisionOption,
-    TruncationOption,
-)
+from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions, TruncationOption
 from unmask.cli.output import print_json, progress
 from unmask.errors import InvalidRequest, InvalidText
 from unmask.model.spec import PoolingMode
@@ -65,10 +57,7 @@ def embed(
         Parameter(name=["--output", "-o"], help="file to write, .jsonl or .npy; none prints JSONL"),
     ] = None,
     model: ModelOption = "default",
-    revision: RevisionOption = None,
-    dtype: DtypeOption = "float32",
-    compat: CompatOption = "published",
-    kernel: KernelOption = None,
+    run: RunOptions = RUN,
     truncation: TruncationOption = "error",
     blank: Annotated[
         Blank, Parameter(help="refuse lines without text, or leave them out (JSONL only)")
@@ -79,9 +68,9 @@ def embed(
     pooling: Annotated[
         PoolingMode | None, Parameter(help="instead of the pooling that the checkpoint says")
     ] = None,
-    unit_length: Annotated[
+    normalize: Annotated[
         bool | None,
-        Parameter(help="divide by the length or not, instead of what the checkpoint says"),
+        Parameter(help="divide embeddings by their length or not, instead of what the checkpoint says"),
     ] = None,
     overwrite: Annotated[bool, Parameter(negative="", help="replace a finished output")] = False,
     restart: Annotated[bool, Parameter(negative="", help="throw away what a stopped run had done")] = False,
@@ -107,31 +96,29 @@ def embed(
         if found is not None:
             require_texts(found.texts)
 
-        from unmask.loaded import load
-
-        loaded = load(model, dtype=dtype, revision=revision, kernel=kernel, compat=compat)
-        head = loaded.embedding_head(pooling, unit_length)
-        run = EmbedRun(
+        loaded = run.load(model)
+        head = loaded.embedding_head(pooling, normalize)
+        work = EmbedRun(
             loaded, head, LineReader(given.lines()), survey=found, truncation=truncation, form=form
         )
         start = time.perf_counter()
         if output is None:
-            resumed = _print(run)
+            resumed = _print(work)
         else:
-            settings = (form.value, dtype, compat, kernel, head)
-            resumed = _write(run, output, settings, overwrite=overwrite, restart=restart)
-    run.warn()
+            settings = (form.value, run.dtype, run.compat, run.kernel, head)
+            resumed = _write(work, output, settings, overwrite=overwrite, restart=restart)
+    work.warn()
     _report(
         EmbedSummary(
             model=loaded.name,
             revision=loaded.revision,
-            texts=run.reader.done,
+            texts=work.reader.done,
             resumed_texts=resumed,
-            tokens=run.tally.tokens,
-            width=run.width,
+            tokens=work.tally.tokens,
+            width=work.width,
             seconds=time.perf_counter() - start,
-            truncated_texts=run.tally.truncated_texts,
-            truncated=tuple(run.tally.truncated),
+            truncated_texts=work.tally.truncated_texts,
+            truncated=tuple(work.tally.truncated),
             output=str(output) if output else None,
         ),
         json,

@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from unmask.cli.options import DtypeOption, JsonOption, ModelOption, RevisionOption
-from unmask.cli.output import console, plain, print_json, progress, safe, table
-from unmask.files import check_can_write
+from unmask.cli.options import OUTPUT, RUN, ModelOption, OutputOptions, RunOptions
+from unmask.cli.output import console, progress, safe, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,10 +24,6 @@ evaluate = App(
 )
 
 DataOption = Annotated[Path, Parameter(name="--data", help="the folder of the data, or a file of it")]
-DeviceOption = Annotated[str, Parameter(name="--device", help="as torch names it")]
-OutOption = Annotated[
-    Path | None, Parameter(name=["--out", "-o"], help="write the result as JSON to this file")
-]
 ScoreOption = Annotated[
     Literal["original", "within_word"],
     Parameter(name="--score", help="mask one token at a time, or the later ones of its word too"),
@@ -40,24 +35,21 @@ def blimp(
     *,
     model: ModelOption,
     data: DataOption,
-    revision: RevisionOption = None,
-    dtype: DtypeOption = "float32",
-    device: DeviceOption = "cpu",
+    run: RunOptions = RUN,
     score: ScoreOption = "original",
     limit: Annotated[int | None, Parameter(help="the first so many pairs of every paradigm")] = None,
-    json: JsonOption = False,
-    out: OutOption = None,
+    output: OutputOptions = OUTPUT,
 ) -> None:
     """Minimal pairs: how often the grammatical sentence is the likelier (pseudo-log-likelihood)."""
-    _check(out)
-    from unmask.loaded import load
+    output.check()
     from unmask.measure.probes.blimp import measure_blimp, read_blimp
 
     pairs = read_blimp(data, limit)
-    loaded = load(model, dtype=dtype, device=device, revision=revision)
+    loaded = run.load(model)
     with progress("Scoring tokens", 0) as report:
         result = measure_blimp(loaded, pairs, score=score, progress=report)
-    if not _finished(result, out, json):
+    output.write(result)
+    if not output.printed(result):
         _show_blimp(result)
 
 
@@ -66,9 +58,7 @@ def perplexity(
     *,
     model: ModelOption,
     data: DataOption,
-    revision: RevisionOption = None,
-    dtype: DtypeOption = "float32",
-    device: DeviceOption = "cpu",
+    run: RunOptions = RUN,
     measure: Annotated[
         Literal["masked", "pseudo"], Parameter(help="15 percent masked at once, or each token in turn")
     ] = "masked",
@@ -76,25 +66,24 @@ def perplexity(
     tokens: Annotated[int | None, Parameter(help="of a window, special ones included; none: 128")] = None,
     limit: Annotated[int | None, Parameter(help="the first so many windows")] = None,
     seed: Annotated[int, Parameter(help="of the masks that are drawn")] = 0,
-    json: JsonOption = False,
-    out: OutOption = None,
+    output: OutputOptions = OUTPUT,
 ) -> None:
     """Masked words of running text: loss, perplexity, accuracy, nats per character and byte."""
-    _check(out)
-    from unmask.loaded import load
+    output.check()
     from unmask.measure.probes.perplexity import measure_perplexity
     from unmask.measure.probes.scoring import check_masked
     from unmask.measure.probes.windows import documents, text_file, windows
 
     path = text_file(data)
-    loaded = load(model, dtype=dtype, device=device, revision=revision)
+    loaded = run.load(model)
     check_masked(loaded)
     cut = windows(loaded, documents(path), tokens=tokens, limit=limit)
     with progress("Asking", 0) as report:
         result = measure_perplexity(
             loaded, cut, source=path.name, measure=measure, score=score, seed=seed, progress=report
         )
-    if not _finished(result, out, json):
+    output.write(result)
+    if not output.printed(result):
         _show_perplexity(result)
 
 
@@ -103,46 +92,23 @@ def tagging(
     *,
     model: ModelOption,
     data: DataOption,
-    revision: RevisionOption = None,
-    dtype: DtypeOption = "float32",
-    device: DeviceOption = "cpu",
+    run: RunOptions = RUN,
     layer: Annotated[int | None, Parameter(help="0 for the embedding to the last; none: all")] = None,
     limit: Annotated[int | None, Parameter(help="the first so many sentences of each part")] = None,
-    json: JsonOption = False,
-    out: OutOption = None,
+    output: OutputOptions = OUTPUT,
 ) -> None:
     """Parts of speech read off frozen hidden states by a linear probe, layer by layer."""
-    _check(out)
-    from unmask.loaded import load
+    output.check()
     from unmask.measure.probes.conllu import read_treebank
     from unmask.measure.probes.tagging import measure_tagging
 
     treebank = read_treebank(data, limit)
-    loaded = load(model, dtype=dtype, device=device, revision=revision)
+    loaded = run.load(model)
     with progress("Reading sentences", 0) as report:
         result = measure_tagging(loaded, treebank, layer=layer, progress=report)
-    if not _finished(result, out, json):
+    output.write(result)
+    if not output.printed(result):
         _show_tagging(result)
-
-
-def _check(out: Path | None) -> None:
-    """Refuse at once what could not be written at the end."""
-    if out is not None:
-        check_can_write(out)
-
-
-def _finished(result: object, out: Path | None, json: bool) -> bool:
-    """Write the result where that is asked for; whether JSON was printed, so that no table is wanted."""
-    if out is not None:
-        from json import dumps
-
-        from unmask.files import whole_file
-
-        with whole_file(out) as partial:
-            partial.write_text(dumps(plain(result), indent=2, allow_nan=False) + "\n", encoding="utf-8")
-    if json:
-        print_json(result)
-    return json
 
 
 def _show_blimp(result: "BlimpResult") -> None:

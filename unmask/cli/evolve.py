@@ -1,4 +1,4 @@
-"""``unmask evolve``: designs of small encoders trained alike, one change at a time."""
+"""``unmask ablate``: designs of small encoders trained alike, one change at a time."""
 
 import os
 import sys
@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from unmask.measure.evolve.report import Report
 
 evolve = App(
-    name="evolve",
+    name="ablate",
     help="Designs from BERT on, trained alike with one change at a time, and what each change brings.",
     sort_key=1002,
 )
 
 FolderOption = Annotated[
-    Path, Parameter(name="--out", help="folder of the experiment; gone on with if there")
+    Path,
+    Parameter(name=["--output", "-o"], help="folder of the experiment, which is resumed if it is there"),
 ]
 DesignsOption = Annotated[
     str | None, Parameter(name="--designs", help="names with commas; all without (see --list)")
@@ -35,7 +36,7 @@ def run(
     *,
     designs: DesignsOption = None,
     seeds: Annotated[int, Parameter(help="runs of each design")] = 3,
-    out: FolderOption = OUT,
+    output: FolderOption = OUT,
     data: Annotated[
         Path | None, Parameter(help="a folder with text, and with blimp and ud_ewt if it has them")
     ] = None,
@@ -70,16 +71,16 @@ def run(
     sizes = {"width": width, "layers": layers, "heads": heads, "vocabulary": vocabulary}
     training = {"tokens": tokens, "batch_tokens": batch_tokens}
     found = None if data is None else _data(data, text, held_out)
-    plan = _plan(out, found, sizes, training, {"pairs": pairs})
+    plan = _plan(output, found, sizes, training, {"pairs": pairs})
     names = None if designs is None else designs.split(",")
-    start(plan, out, names, seeds, _say)
-    _show(make_report(out), json)
+    start(plan, output, names, seeds, _say)
+    _show(make_report(output), json)
 
 
 @evolve.command
 def cost(
     *,
-    out: FolderOption = OUT,
+    output: FolderOption = OUT,
     designs: DesignsOption = None,
     rounds: Annotated[int, Parameter(help="steps of each design")] = 30,
     json: JsonOption = False,
@@ -94,8 +95,8 @@ def cost(
     for name in names:
         by_name(name)
     with progress("Timing", 0) as report:
-        made = measure_cost(read_plan(out), out, names, rounds=rounds, progress=report)
-    write_costs(made, out)
+        made = measure_cost(read_plan(output), output, names, rounds=rounds, progress=report)
+    write_costs(made, output)
     if json:
         print_json(made)
         return
@@ -110,7 +111,7 @@ def cost(
 @evolve.command
 def report(
     *,
-    out: FolderOption = OUT,
+    output: FolderOption = OUT,
     page: Annotated[Path | None, Parameter(help="write it as Markdown to this file")] = None,
     picture: Annotated[Path | None, Parameter(help="draw it to this file, .png or .svg")] = None,
     json: JsonOption = False,
@@ -121,7 +122,7 @@ def report(
     """
     from unmask.measure.evolve.report import make_report
 
-    made = make_report(out)
+    made = make_report(output)
     if picture is not None:
         from unmask.measure.evolve.picture import draw
 
@@ -131,7 +132,7 @@ def report(
         from unmask.measure.evolve.page import page as written
 
         shown = None if picture is None else os.path.relpath(picture, page.parent)
-        noted = out / "notes.md"
+        noted = output / "notes.md"
         notes = noted.read_text(encoding="utf-8") if noted.is_file() else ""
         with whole_file(page) as partial:
             partial.write_text(written(made, shown, notes), encoding="utf-8")
@@ -139,7 +140,7 @@ def report(
 
 
 def _plan(
-    out: Path,
+    output: Path,
     data: "Data | None",
     sizes: dict[str, int | None],
     training: dict[str, int | None],
@@ -150,8 +151,8 @@ def _plan(
 
     from unmask.measure.evolve.plan import PLAN, Plan, read_plan
 
-    if (out / PLAN).is_file():
-        before = read_plan(out)
+    if (output / PLAN).is_file():
+        before = read_plan(output)
     elif data is None:
         raise InvalidRequest("--data is not given; name the folder of text, and of blimp and ud_ewt if there")
     else:

@@ -1,13 +1,12 @@
 """``unmask explore``: the explorer's page in the browser."""
 
 import sys
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from unmask.cli.options import CompatOption, DtypeOption, JsonOption, RevisionOption
+from unmask.cli.options import RUN, JsonOption, RunOptions
 from unmask.cli.output import print_json
 from unmask.errors import InvalidRequest, UnmaskError
 
@@ -30,9 +29,7 @@ def explore(
             "repeated, and texts are compared between two (none: default and unmask-mini)",
         ),
     ] = None,
-    revision: RevisionOption = None,
-    dtype: DtypeOption = "float32",
-    compat: CompatOption = "published",
+    run: RunOptions = RUN,
     port: Annotated[int, Parameter(help="port on 127.0.0.1; 0 takes a free one")] = 0,
     browser: Annotated[bool, Parameter(help="open the page in the browser")] = True,
     memory: Annotated[float, Parameter(help="GB that the texts in memory may hold together")] = 2.0,
@@ -48,12 +45,12 @@ def explore(
 
     require("explorer")
     names = list(dict.fromkeys(model or MODELS))
-    if revision is not None and len(names) != 1:
+    if run.revision is not None and len(names) != 1:
         raise InvalidRequest(
-            f"revision {revision!r} was given for {len(names)} models; name one --model with it"
+            f"--revision {run.revision} was given for {len(names)} models; name one --model with it"
         )
     if not 0 < memory < 1e6:
-        raise InvalidRequest(f"memory is {memory:g} GB; it must be more than 0")
+        raise InvalidRequest(f"--memory is {memory:g} GB; it must be more than 0")
 
     def ready(url: str) -> None:
         if json:
@@ -63,7 +60,7 @@ def explore(
         sys.stdout.flush()
 
     serve(
-        [(name, partial(_load, name, dtype=dtype, revision=revision, compat=compat)) for name in names],
+        [(name, partial(_load, name, run)) for name in names],
         port=port,
         text=text,
         open_browser=browser,
@@ -72,13 +69,10 @@ def explore(
     )
 
 
-def _load(name: str, **options: str | None) -> "Model":
+def _load(name: str, run: RunOptions) -> "Model":
     """Load a model in the background; what is wrong with it is said here too, not on the page alone."""
-    from unmask.loaded import load
-
-    loading: Callable[..., Model] = load
     try:
-        return loading(name, **options)
+        return run.load(name)
     except UnmaskError as error:
         print(f"unmask: {name}: {error}", file=sys.stderr)
         raise

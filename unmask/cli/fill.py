@@ -5,24 +5,16 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from unmask.cli.input import STANDARD_INPUT, read_standard_input
-from unmask.cli.options import (
-    CompatOption,
-    DtypeOption,
-    JsonOption,
-    ModelOption,
-    RevisionOption,
-    TruncationOption,
-)
+from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions, TruncationOption
 from unmask.cli.output import console, print_json, safe, table
+from unmask.errors import InvalidRequest
 
 
 def fill(
     text: Annotated[str, Parameter(help="a text with mask tokens in it; - reads standard input")],
     *,
     model: ModelOption = "unmask-mini",
-    revision: RevisionOption = None,
-    dtype: DtypeOption = "float32",
-    compat: CompatOption = "published",
+    run: RunOptions = RUN,
     top: Annotated[int, Parameter(help="how many words to show for each mask")] = 5,
     truncation: TruncationOption = "error",
     json: JsonOption = False,
@@ -30,9 +22,10 @@ def fill(
     """Predict the words behind the mask tokens of a text, such as [MASK]."""
     if text == STANDARD_INPUT:
         text = read_standard_input()
-    from unmask.loaded import load
-
-    loaded = load(model, dtype=dtype, revision=revision, compat=compat)
+    loaded = run.load(model)
+    words = loaded.spec.embedding.vocabulary
+    if not 1 <= top <= words:
+        raise InvalidRequest(f"--top is {top}; it can be 1 to {words}")
     filled = loaded.fill(text, top_k=top, truncation=truncation)
     if json:
         print_json({"model": loaded.name, "revision": loaded.revision, "text": text, "masks": filled})

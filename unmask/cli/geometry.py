@@ -1,6 +1,7 @@
 """``unmask geometry``: the shape of the cloud of token vectors at every depth, and CKA of two models."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,7 +9,7 @@ from cyclopts import Parameter
 
 from unmask.cli.geometry_tables import CkaReport, GeometryReport, show, show_cka
 from unmask.cli.input import STANDARD_INPUT, read_standard_input
-from unmask.cli.options import CompatOption, DtypeOption, JsonOption, ModelOption, RevisionOption
+from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions
 from unmask.cli.output import print_json, progress
 from unmask.errors import InvalidRequest
 
@@ -25,9 +26,7 @@ def geometry(
     file: Annotated[Path | None, Parameter(help="read this file of text instead, plain or .xz")] = None,
     model: ModelOption = "default",
     model_b: Annotated[str | None, Parameter(help="compare layers with this model's (CKA)")] = None,
-    revision: RevisionOption = None,
-    dtype: DtypeOption = "float32",
-    compat: CompatOption = "published",
+    run: RunOptions = RUN,
     points: Annotated[int, Parameter(help="the most tokens measured (words, with --model-b)")] = MOST,
     special: Annotated[bool, Parameter(negative="", help="measure special tokens too")] = False,
     random: Annotated[bool, Parameter(help="measure the design with random weights too")] = True,
@@ -40,13 +39,12 @@ def geometry(
     weights give. With --model-b: how alike the layers of two models are.
     """
     if not 1 <= points <= MOST:
-        raise InvalidRequest(f"points is {points}; 1 to {MOST} are measured (--points)")
+        raise InvalidRequest(f"--points is {points}; it can be 1 to {MOST}")
     words, left = _words(text, file, points)
-    from unmask.loaded import load
 
-    loaded = load(model, dtype=dtype, revision=revision, compat=compat)
+    loaded = run.load(model)
     if model_b is not None:
-        other = load(model_b, dtype=dtype, compat=compat)
+        other = replace(run, revision=None).load(model_b)
         _compare((loaded, other), words, left, points, seed=seed, json=json)
         return
     from unmask.see.geometry import geometry as measure

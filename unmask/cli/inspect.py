@@ -69,7 +69,7 @@ def _show(inspection: "Inspection", screen: Console) -> None:
 
 
 def _facts(inspection: "Inspection") -> Iterator[tuple[str, str]]:
-    from unmask.cli.describe import describe_embedding_head
+    from unmask.cli.describe import describe_output
 
     limit, trained, head = inspection.max_tokens, inspection.trained_tokens, inspection.head
     yield "name", inspection.name
@@ -82,7 +82,7 @@ def _facts(inspection: "Inspection") -> Iterator[tuple[str, str]]:
         yield "trained on", f"at most {trained:,} tokens; longer texts are read with a warning"
     yield "tokenizer", inspection.tokenizer or "none, so it reads token ids and no text"
     head_missing = f"none: {inspection.head_missing}"
-    yield "sentence embedding", head_missing if head is None else describe_embedding_head(head)
+    yield "sentence embedding", head_missing if head is None else describe_output(head)
     if inspection.approximated:
         yield "approximated", "; ".join(inspection.approximated)
     if inspection.compat_differs:

@@ -6,15 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from unmask.cli.input import STANDARD_INPUT, read_standard_input
-from unmask.cli.options import (
-    CompatOption,
-    DtypeOption,
-    JsonOption,
-    ModelOption,
-    RevisionOption,
-    TruncationOption,
-)
+from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions, TruncationOption
 from unmask.cli.output import console, print_json, progress, safe, table
+from unmask.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from unmask.loaded import Model
@@ -85,9 +79,7 @@ def look(
     pair: Annotated[str | None, Parameter(help="a second text, for models that read pairs")] = None,
     *,
     model: ModelOption = "default",
-    revision: RevisionOption = None,
-    dtype: DtypeOption = "float32",
-    compat: CompatOption = "published",
+    run: RunOptions = RUN,
     layer: Annotated[int | None, Parameter(name=["--layer", "-l"], help="show this layer, from 0")] = None,
     head: Annotated[int | None, Parameter(name=["--head", "-H"], help="show this head, from 0")] = None,
     top: Annotated[int, Parameter(help="with a head chosen: the strongest keys shown of each token")] = 3,
@@ -100,12 +92,11 @@ def look(
     """
     if text == STANDARD_INPUT:
         text = read_standard_input()
-    from unmask.errors import InvalidRequest
-    from unmask.loaded import load
-
     if head is not None and layer is None:
         raise InvalidRequest(f"--head {head} was given without --layer; name both")
-    loaded = load(model, dtype=dtype, revision=revision, compat=compat)
+    if top < 1:
+        raise InvalidRequest(f"--top is {top}; it must be at least 1")
+    loaded = run.load(model)
     view = loaded.attention(text, pair, truncation=truncation)
     if layer is not None:
         view.probabilities(layer, head or 0, slice(0, 0))  # refuses a layer that is not there

@@ -24,6 +24,7 @@ from unmask.cli.models import models
 from unmask.cli.pretrain import pretrain
 from unmask.cli.report import report
 from unmask.cli.senses import senses
+from unmask.cli.sentence import misuse, one_line
 from unmask.cli.wall import wall
 from unmask.deprecation import renamed_command_line
 from unmask.errors import BeyondTraining, UnmaskError
@@ -44,6 +45,8 @@ COMMANDS = (
     wall,
 )
 """Every command, in the order of the help text."""
+NAMES = {"wall": "scaling"}
+"""Names of commands that are not those of their functions."""
 GROUPS = (bench, evaluate, evolve)
 """Commands that have commands of their own; they come last."""
 
@@ -58,7 +61,7 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 for command in COMMANDS:
-    app.command(command, sort_key=COMMANDS.index(command))
+    app.command(command, name=NAMES.get(command.__name__), sort_key=COMMANDS.index(command))
 for group in GROUPS:
     app.command(group)
 
@@ -70,18 +73,18 @@ def main() -> None:
     arguments = [STANDARD_INPUT if argument == "-" else argument for argument in sys.argv[1:]]
     arguments, renamed = renamed_command_line(arguments)
     for note in renamed:
-        print(f"unmask: note: {note}", file=sys.stderr)
+        _say(f"note: {note}")
     try:
         with warnings.catch_warnings(record=True, action="always", category=BeyondTraining) as caught:
             app(arguments, exit_on_error=False, print_error=False)
         sys.stdout.flush()
         notes = {str(one.message) for one in caught if issubclass(one.category, BeyondTraining)}
         for note in sorted(notes):
-            print(f"unmask: note: {note}", file=sys.stderr)
+            _say(f"note: {note}")
     except UnmaskError as error:
         _stop(1, str(error))
     except CycloptsError as error:
-        _stop(2, f"{' '.join(str(error).split())} (see: unmask --help)")
+        _stop(2, misuse(error, arguments))
     except KeyboardInterrupt as stop:
         _stop(130, str(stop) or "stopped")
     except BrokenPipeError:
@@ -92,16 +95,11 @@ def main() -> None:
         _stop(1, f"{error.strerror or error}: {error.filename or 'standard output'}")
 
 
+def _say(sentence: str) -> None:
+    print(f"unmask: {one_line(sentence)}", file=sys.stderr)
+
+
 def _stop(code: int, sentence: str) -> NoReturn:
-    print(f"unmask: {_one_line(sentence.replace(STANDARD_INPUT, '-'))}", file=sys.stderr)
+    _say(sentence)
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - a failed flush must not speak again at exit
     sys.exit(code)
-
-
-def _one_line(sentence: str) -> str:
-    """A sentence as one line of bounded length: a file name may hold newlines, a value any length."""
-    line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in sentence)
-    if len(line) <= LONGEST_SENTENCE:
-        return line
-    half = LONGEST_SENTENCE // 2
-    return f"{line[:half]} [... {len(line) - 2 * half:,} characters ...] {line[-half:]}"

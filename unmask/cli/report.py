@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from unmask.cli.input import STANDARD_INPUT, read_standard_input
-from unmask.cli.options import CompatOption, DtypeOption, JsonOption, RevisionOption, TruncationOption
+from unmask.cli.options import RUN, JsonOption, RunOptions, TruncationOption
 from unmask.cli.output import print_json, progress
 from unmask.errors import InvalidRequest
 from unmask.files import check_can_write
@@ -52,9 +52,7 @@ def report(
             "one to compare (none: default)",
         ),
     ] = None,
-    revision: RevisionOption = None,
-    dtype: DtypeOption = "float32",
-    compat: CompatOption = "published",
+    run: RunOptions = RUN,
     views: Annotated[
         str | None,
         Parameter(
@@ -76,13 +74,12 @@ def report(
     if text == STANDARD_INPUT:
         text = read_standard_input()
     from unmask.explorer.api import Api
-    from unmask.loaded import load
 
     names = list(dict.fromkeys(model or ["default"]))
-    _check(names, revision, output)
+    _check(names, run.revision, output)
     look = _look(views, layer, head, token)
     began = time.monotonic()
-    loaders = [(name, partial(load, name, dtype=dtype, revision=revision, compat=compat)) for name in names]
+    loaders = [(name, partial(run.load, name)) for name in names]
     too_long = "cut" if truncation == "end" else "error"
     api = Api(loaders, held_bytes=HELD_BYTES)
     try:
@@ -112,7 +109,7 @@ def _check(names: list[str], revision: str | None, output: Path) -> None:
     if len(names) > MOST_MODELS:
         raise InvalidRequest(f"{len(names)} models were named; a report shows one, or compares two")
     if revision is not None and len(names) != 1:
-        raise InvalidRequest(f"revision {revision!r} was given for two models; name one --model with it")
+        raise InvalidRequest(f"--revision {revision} was given for two models; name one --model with it")
     if output.suffix.lower() not in (".html", ".htm"):
         raise InvalidRequest(f"--output is {str(output)!r}; a report is a web page, so name a file .html")
     check_can_write(output)

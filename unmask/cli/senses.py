@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from unmask.cli.options import CompatOption, DtypeOption, JsonOption, ModelOption, RevisionOption
+from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions
 from unmask.cli.output import console, print_json, progress, safe, table
 
 if TYPE_CHECKING:
@@ -20,9 +20,7 @@ def senses(
         Parameter(help='sense, tab, sentence on every line; or JSON lines with "sense" and "sentence"'),
     ] = None,
     model: ModelOption = "default",
-    revision: RevisionOption = None,
-    dtype: DtypeOption = "float32",
-    compat: CompatOption = "published",
+    run: RunOptions = RUN,
     shuffle: Annotated[
         Literal["none", "within", "across"],
         Parameter(help="shuffle all other words first, within each sentence or across them"),
@@ -36,14 +34,13 @@ def senses(
 
     Shipped are sentences of bank, bat, spring, crane and bark; other words need a --file.
     """
-    from unmask.loaded import load
     from unmask.see.geometry import read_sense_file, shipped_senses
     from unmask.see.geometry import senses as measure
 
     given = shipped_senses(word) if file is None else read_sense_file(file, word)
     if shuffle != "none":
         given = given.dealt(shuffle, seed)
-    loaded = load(model, dtype=dtype, revision=revision, compat=compat)
+    loaded = run.load(model)
     with progress("Reading sentences", 0) as report:
         found = measure(
             loaded.encoder,

@@ -1,4 +1,4 @@
-"""``unmask wall``: time and memory over length, the curves through them, and the longest text that fits."""
+"""``unmask scaling``: time and memory over length, fitted curves, and the longest text that fits."""
 
 import sys
 from pathlib import Path
@@ -6,17 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from unmask.cli.bench_options import (
-    DeviceOption,
-    LayersOption,
-    ModelChoice,
-    OutputOption,
-    SeedOption,
-    ShapeOption,
-    ThreadsOption,
-    numbers,
-)
-from unmask.cli.options import JsonOption, RevisionOption, RunDtype
+from unmask.cli.bench_options import MEASURE, SUBJECT, MeasureOptions, SubjectOptions, numbers
+from unmask.cli.options import DeviceOption, RunDtype
 from unmask.cli.output import console, plain, print_json, progress, safe, table
 from unmask.errors import InvalidRequest
 from unmask.files import check_can_write
@@ -31,10 +22,7 @@ if TYPE_CHECKING:
 
 def wall(
     *,
-    model: ModelChoice = None,
-    shape: ShapeOption = None,
-    layers: LayersOption = None,
-    revision: RevisionOption = None,
+    subject: SubjectOptions = SUBJECT,
     kernel: Annotated[
         list[str] | None,
         Parameter(negative="", help="only this one, or chosen for what runs by itself; may be repeated"),
@@ -54,26 +42,23 @@ def wall(
     ] = None,
     dtype: Annotated[RunDtype, Parameter(help="number format to compute in")] = "float32",
     device: DeviceOption = "cpu",
-    threads: ThreadsOption = None,
-    seed: SeedOption = 0,
-    output: OutputOption = None,
     restart: Annotated[
         bool, Parameter(negative="", help="measure again what a stopped run with --output has measured")
     ] = False,
     picture: Annotated[Path | None, Parameter(help="draw it to this file, .svg")] = None,
     show: Annotated[Path | None, Parameter(help="show this report of before, and measure nothing")] = None,
     compare: Annotated[Path | None, Parameter(help="set it beside this other report")] = None,
-    json: JsonOption = False,
+    options: MeasureOptions = MEASURE,
 ) -> None:
     """Find where length stops you: time and peak memory, a + bN + cN², and the longest text that fits.
 
     Each point is measured in a process of its own, so that running out of memory ends that point alone.
-    With --output a stopped run goes on where it was. Lengths go up to the end of the position table.
+    With --output a stopped run is resumed. Lengths go up to the end of the position table.
     """
     from unmask.measure.wall.picture import check_picture, draw
     from unmask.measure.wall.report import read_report, write_report
 
-    _check(output, picture)
+    _check(options.output, picture)
     if picture is not None:
         check_picture(picture)
     other = None if compare is None else read_report(compare)
@@ -85,10 +70,10 @@ def wall(
 
         ways = (*(kernel or ((CHOSEN,) if peer else ())), *(peer or ()))
         settings = WallSettings(
-            model=model,
-            shape=shape,
-            layers=layers,
-            revision=revision,
+            model=subject.model,
+            shape=subject.architecture,
+            layers=subject.layers,
+            revision=subject.revision,
             ways=ways,
             lengths=tuple(numbers(lengths)) if lengths is not None else (),
             longest=longest,
@@ -97,15 +82,15 @@ def wall(
             memory_bytes=None if memory is None else parse_bytes(memory),
             dtype=dtype,
             device=device,
-            threads=threads,
-            seed=seed,
+            threads=options.threads,
+            seed=options.seed,
         )
-        made = _measure(settings, output, restart)
-    if output is not None:
-        write_report(made, output)
+        made = _measure(settings, options.output, restart)
+    if options.output is not None:
+        write_report(made, options.output)
     if picture is not None:
         draw(made, picture)
-    _tell(made, other, json)
+    _tell(made, other, options.json)
 
 
 def _check(output: Path | None, picture: Path | None) -> None:

@@ -91,7 +91,9 @@ def subject(
         CheckpointError: the model cannot be found or read.
     """
     if (model is None) == (shape is None):
-        raise InvalidRequest("name either a model (--model) or a shape (--shape), not both and not neither")
+        raise InvalidRequest(
+            "name either a model (--model) or an architecture (--architecture), not both and not neither"
+        )
     if shape is None:
         if layers is not None:
             raise InvalidRequest("--layers shortens a shape; a model's own weights are measured whole")

@@ -79,7 +79,7 @@ def _parts(report: Report, picture: str | None, notes: str) -> Iterator[str]:
     counts = sorted({len(row.seeds) for row in report.rows})
     runs = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
     yield f"{describe(report)} Runs of each design: {runs}.\n"
-    yield "Made by `unmask evolve` and `unmask evolve cost`; `unmask evolve report` writes this page.\n"
+    yield "Made by `unmask ablate` and `unmask ablate cost`; `unmask ablate report` writes this page.\n"
     if picture is not None:
         yield f"![Every design's measures, with their intervals]({picture})\n"
     yield "## The designs\n"

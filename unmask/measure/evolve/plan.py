@@ -107,7 +107,7 @@ def write_plan(plan: Plan, out: Path) -> None:
             changed = _changed(asdict(before), asdict(plan))
             raise InvalidRequest(
                 f"the experiment in {out} was begun with other settings: {', '.join(changed)}; "
-                "give those again, or name another folder with --out"
+                "give those again, or name another folder with --output"
             )
         return
     out.mkdir(parents=True, exist_ok=True)
@@ -124,7 +124,9 @@ def read_plan(out: Path) -> Plan:
     try:
         return read_table(Plan, json.loads(path.read_text()), "")
     except OSError:
-        raise InvalidRequest(f"{out} holds no experiment; make one with unmask evolve --out {out}") from None
+        raise InvalidRequest(
+            f"{out} holds no experiment; make one with unmask ablate --output {out}"
+        ) from None
     except ValueError as error:
         raise InvalidRequest(f"{path} is damaged: {error}; begin anew in another folder") from None
 

@@ -91,7 +91,7 @@ def make_report(out: Path) -> Report:
     found = [read_figures(path) for path in sorted((out / "runs").glob(f"*/{FIGURES}"))]
     runs = [one for one in found if one is not None]
     if not runs:
-        raise InvalidRequest(f"no run in {out} is finished; go on with unmask evolve --out {out}")
+        raise InvalidRequest(f"no run in {out} is finished; resume it with unmask ablate --output {out}")
     of_design = {one.design: one for one in (costs.designs if costs else ())}
     rows = tuple(
         _row(design, runs, plan, of_design.get(design.name))

@@ -216,13 +216,13 @@ def read_value(kind: Any, value: object, where: str) -> Any:
         or (kind is float and type(value) is int)
     )
     if not as_it_is:
-        raise InvalidRequest(f"{where} is {value!r}, so this is no report that unmask wall wrote")
+        raise InvalidRequest(f"{where} is {value!r}, so this is no report that unmask scaling wrote")
     return float(value) if kind is float else value  # type: ignore[arg-type]
 
 
 def _read_fields(kind: type, value: object, where: str) -> Any:
     if not isinstance(value, dict):
-        raise InvalidRequest(f"{where} is no JSON object, so this is no report that unmask wall wrote")
+        raise InvalidRequest(f"{where} is no JSON object, so this is no report that unmask scaling wrote")
     types = get_type_hints(kind)
     names = [field.name for field in fields(kind)]
     missing = [name for name in names if name not in value]

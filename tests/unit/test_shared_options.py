@@ -1,0 +1,118 @@
+"""Options that commands share do what they say, and what is said is one bounded line."""
+
+import contextlib
+import json
+
+import pytest
+import torch
+
+from tests.support.command import assert_one_sentence, run_here
+from unmask.cli.sentence import LONGEST, one_line
+
+COMMANDS = {
+    "look": ("look", "the river bank"),
+    "fill": ("fill", "the [MASK] bank"),
+    "embed": ("embed",),
+    "geometry": ("geometry", "the river bank was muddy", "--no-random"),
+    "senses": ("senses", "bank"),
+    "report": ("report", "the river bank", "-o", "report.html"),
+    "evaluate": ("evaluate", "blimp", "--data", "nowhere"),
+}
+
+
+@pytest.fixture
+def loads(monkeypatch):
+    """How models would be loaded; nothing goes on after that."""
+    calls = []
+
+    class Reached(BaseException):
+        pass
+
+    def load(name, **options):
+        calls.append((name, options))
+        raise Reached
+
+    monkeypatch.setattr("unmask.loaded.load", load)
+    monkeypatch.setattr("unmask.measure.probes.blimp.read_blimp", lambda *_: [])
+
+    def run(*arguments):
+        with contextlib.suppress(Reached):
+            run_here(*arguments, stdin=b"the river\n")
+        return calls.pop()
+
+    return run
+
+
+@pytest.fixture
+def same_threads():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("same_threads")
+@pytest.mark.parametrize("command", COMMANDS)
+def test_how_a_model_is_loaded_and_run(command, loads, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = {
+        "dtype": "bfloat16",
+        "compat": "hf",
+        "device": "cuda:1",
+        "kernel": "reference",
+        "revision": "r",
+    }
+    given = [part for name, value in options.items() for part in (f"--{name}", value)]
+    if command == "report":
+        monkeypatch.setattr("unmask.explorer.api.Api", lambda loaders, **_: loaders[0][1]())
+    name, found = loads(*COMMANDS[command], "-m", "some/model", *given, "--threads", "3")
+    assert (name, found) == ("some/model", options)
+    assert torch.get_num_threads() == 3
+
+
+def test_a_model_without_a_name_and_threads_below_one():
+    assert_one_sentence(run_here("look", "the", "-m", ""), "--model is empty")
+    assert_one_sentence(run_here("embed", "--threads", "0", stdin=b"the\n"), "--threads is 0")
+
+
+def test_old_names_are_taken_and_one_line_says_the_new_one(tiny_folder, tiny_model):
+    long = "bank " * 40
+    old = ("embed", "--too-long", "cut", "--no-unit-length", "--json", "-m", tiny_folder)
+    ran = run_here(*old, stdin=long.encode())
+    assert ran.code == 0
+    *notes, _ = ran.err.splitlines()
+    assert notes == [
+        "unmask: note: --too-long is now called --truncation",
+        "unmask: note: --truncation cut is now called --truncation end",
+        "unmask: note: --no-unit-length is now called --no-normalize",
+    ]
+    row = json.loads(ran.out)
+    expected = tiny_model.embed(long, truncation="end")
+    assert row["embedding"] != pytest.approx(expected.tolist(), abs=1e-3)
+    assert (row["tokens"], row["original_tokens"]) == (19, 42)
+    assert "--picture" in run_here("wall", "--help").out
+
+
+# --- sentences -----------------------------------------------------------------------------------------
+
+
+def test_a_file_name_with_line_ends_is_one_line(tmp_path):
+    ran = run_here("embed", tmp_path / "no\nfile\x1b[31m")
+    assert_one_sentence(ran, "no\\nfile\\x1b[31m")
+
+
+def test_a_long_value_is_shortened(tmp_path):
+    name = "a" * 100_000
+    ran = run_here("look", "the", "-m", tmp_path / name)
+    assert_one_sentence(ran, "aaa ... ")
+    assert len(ran.err) < LONGEST + 100
+    misused = run_here("embed", "--dtype", name)
+    assert misused.code == 2
+    assert misused.err.count("\n") == 1
+    assert len(misused.err) < LONGEST + 100
+
+
+def test_a_way_out_is_named_as_it_is_typed_here():
+    said = "it is blank; leave it out (blank='skip', or --blank skip)"
+    assert one_line(said) == "it is blank; leave it out (--blank skip)"
+    assert one_line("name another key (field=, or --field)") == "name another key (--field)"
+    assert one_line("an (example, or --two) and f(x=1)") == "an (example, or --two) and f(x=1)"

@@ -1,0 +1,33 @@
+"""What is said to a person: one line of bounded length, in the words of the command line."""
+
+import re
+
+from cyclopts import CycloptsError, MissingArgumentError
+
+from unmask.cli.input import STANDARD_INPUT
+
+LONGEST = 1000
+"""Characters of a sentence; of a longer one, which repeats some long value, the middle is left out."""
+
+_BOTH_WAYS = re.compile(r"\(\w+=[^()]*?, or (--[^()]+)\)")
+"""How errors name a way out for both: ``(truncation='end', or --truncation end)``."""
+
+
+def one_line(sentence: str) -> str:
+    """The sentence without characters that would move the cursor, and not too long."""
+    said = _BOTH_WAYS.sub(r"(\1)", sentence.replace(STANDARD_INPUT, "-"))
+    if len(said) > LONGEST:
+        said = f"{said[: LONGEST // 2]} ... {said[-LONGEST // 2 :]}"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in said)
+
+
+def misuse(error: CycloptsError, arguments: list[str]) -> str:
+    """What was wrong with the arguments, in terms of what was typed."""
+    said = " ".join(str(error).split())
+    if isinstance(error, MissingArgumentError) and error.argument is not None:
+        name = error.argument.name
+        if name not in arguments and error.argument.field_info.is_positional:
+            said = f"{name.removeprefix('--').upper()} is missing"
+        elif name in arguments[:-1] and (value := arguments[arguments.index(name) + 1]).startswith("-"):
+            said = f'{name} has no value; one that begins with "-" is given as {name}={value}'
+    return f"{said} (see: unmask --help)"
