@@ -31,7 +31,7 @@ from unmask.model.spec import EncoderSpec, Rotary, SoftmaxAttention, Window, Win
 SHIPPED = Path(__file__).parents[1] / "unmask" / "shipped" / "designs"
 SIZES = Sizes(tokens=128)
 RADIUS = 4
-OBJECTIVE = {"kind": "masked", "rate": 0.3, "instead": "mask"}
+OBJECTIVE = {"kind": "masked", "rate": 0.3, "replacement": "mask"}
 
 CARDS = {
     "unordered": "BERT's design without any positions: the order of words is nowhere in it.",

@@ -25,7 +25,12 @@ COMMANDS: dict[str, str] = {}
 OPTION_VALUES: dict[tuple[str, str], str] = {}
 """New values by (new option, old value)."""
 
-RUN_FILE_KEYS: dict[str, dict[str, str]] = {}
+RUN_FILE_KEYS: dict[str, dict[str, str]] = {
+    "RunSettings": {"optimiser": "optimizer"},
+    "ModelSettings": {"initialisation": "initialization"},
+    "MaskingSpec": {"instead": "replacement", "unit": "mask_unit", "copies": "static_masks"},
+    "SourceSpec": {"pieces": "split_by"},
+}
 """For each settings class of a run file, by name: new keys by old ones."""
 
 RUN_FILE_VALUES: dict[tuple[str, str], dict[str, str]] = {}

@@ -48,14 +48,14 @@ RUN = {
                 "files": ["second.txt"],
                 "format": "paragraphs",
                 "max_tokens": 20,
-                "pieces": "sentence",
+                "split_by": "sentence",
             },
         ],
         "held_out": [{"name": "held", **BLOCKS, "files": ["held.txt"], "max_tokens": 30}],
     },
     "objective": {"kind": "masked"},
     "batch": {"tokens": 512, "micro_tokens": 256, "start_tokens": 256, "ramp_share": 0.5},
-    "optimiser": {"learning_rate": 3e-3},
+    "optimizer": {"learning_rate": 3e-3},
     "evaluation": {"every": 6, "tokens": 600},
     "checkpoints": {"every": 4, "minutes": 0},
     "log": {"every": 3},
@@ -64,7 +64,7 @@ RUN = {
 
 EVERYTHING = {
     "precision": "bfloat16",
-    "optimiser": {"kind": "muon", "learning_rate": 3e-3},
+    "optimizer": {"kind": "muon", "learning_rate": 3e-3},
     "averaging": {"decay": 0.9},
 }
 """What has the most state: masters, momenta, moments, averages."""

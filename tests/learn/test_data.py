@@ -52,7 +52,7 @@ def write_books(path, count, seed=0, longest=60):
 
 def shard_set(folder, name, count, seed=0, **changes):
     write_books(folder / f"{name}.jsonl", count, seed)
-    values = {"pieces": "paragraph", "max_tokens": 40} | changes
+    values = {"split_by": "paragraph", "max_tokens": 40} | changes
     spec = SourceSpec(name, (f"{name}.jsonl",), **values)
     return write_shards(documents(spec, folder), TOKENIZER, spec, folder / name)
 
@@ -216,7 +216,7 @@ def test_a_file_that_is_not_there(name, tmp_path):
         ({"name": ""}, "is called ''"),
         ({"files": ()}, "has no files"),
         ({"format": "tsv"}, "format of source a is 'tsv'; it can be text, paragraphs, lines"),
-        ({"pieces": "word"}, "pieces of source a is 'word'"),
+        ({"split_by": "word"}, "split_by of source a is 'word'"),
         ({"min_tokens": 0}, "min_tokens 0"),
         ({"min_tokens": 9, "max_tokens": 8}, "min_tokens 9 and max_tokens 8"),
         ({"weight": 0.0}, "weight of source a is 0"),
@@ -301,13 +301,13 @@ def test_a_cut_is_made_after_a_sentence_or_before_a_word():
 
 def test_short_pieces_are_joined():
     text = "the bank\nthe river was muddy the river was muddy\na\nanother text"
-    made, losses = pieces_of(text, pieces="paragraph", max_tokens=12, min_tokens=3)
+    made, losses = pieces_of(text, split_by="paragraph", max_tokens=12, min_tokens=3)
     assert made == ["the bank the river was muddy the river was muddy", "a another text"]
     made, losses = pieces_of(
-        "the river was muddy the river was muddy\na", pieces="paragraph", max_tokens=8, min_tokens=3
+        "the river was muddy the river was muddy\na", split_by="paragraph", max_tokens=8, min_tokens=3
     )
     assert made == ["the river was muddy", "the river was muddy a"]
-    made, losses = pieces_of("the river", pieces="paragraph", max_tokens=8, min_tokens=3)
+    made, losses = pieces_of("the river", split_by="paragraph", max_tokens=8, min_tokens=3)
     assert (made, losses.dropped_pieces, losses.dropped_tokens) == ([], 1, 2)
     _, losses = pieces_of(" \n", max_tokens=8, min_tokens=3)
     assert losses.blank_documents == 1
@@ -319,7 +319,7 @@ def test_short_pieces_are_joined():
 @pytest.mark.parametrize("pieces", ["document", "paragraph", "sentence"])
 def test_shards_hold_what_the_tokenizer_says(pieces, tmp_path):
     rows = write_books(tmp_path / "a.jsonl", 30)
-    spec = spec_of("a.jsonl", pieces=pieces, max_tokens=17, min_tokens=5)
+    spec = spec_of("a.jsonl", split_by=pieces, max_tokens=17, min_tokens=5)
     told = []
     made = write_shards(
         documents(spec, tmp_path),
@@ -409,7 +409,7 @@ def smallest_files():
 def test_a_full_disk(tmp_path):
     write_books(tmp_path / "a.jsonl", 200)
     with smallest_files(), pytest.raises(OutputError, match=r"cannot write .*source-\w+: File too large"):
-        prepare([spec_of("a.jsonl", pieces="paragraph")], TOKENIZER, tmp_path / "out", tmp_path)
+        prepare([spec_of("a.jsonl", split_by="paragraph")], TOKENIZER, tmp_path / "out", tmp_path)
     assert not [path for path in (tmp_path / "out").iterdir() if path.is_dir()]
 
 
@@ -843,7 +843,7 @@ def test_held_out_is_fixed(sets):
 
 def test_real_text_fills_micro_batches(tmp_path):
     path = shared("data/openstax/openstax_ccby.jsonl.xz")
-    spec = SourceSpec("openstax", (path.name,), pieces="paragraph", max_tokens=126)
+    spec = SourceSpec("openstax", (path.name,), split_by="paragraph", max_tokens=126)
     few = [text for _, text in zip(range(60), documents(spec, path.parent), strict=False)]
     made = write_shards(few, TOKENIZER, spec, tmp_path / "out")
     assert made.token_count > 300_000

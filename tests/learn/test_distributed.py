@@ -181,7 +181,7 @@ def test_two_processes_export_what_one_does(parent, place, kind):
         **STEADY,
         "steps": 2,
         "precision": "bfloat16",
-        "optimiser": {"kind": "muon"},
+        "optimizer": {"kind": "muon"},
         "export_dtype": "float32",
         "distributed": {"kind": kind},
     }

@@ -33,7 +33,7 @@ def test_generator_of_deberta_v3_has_half_its_layers():
     head = discriminator_spec(base).heads[0]
     assert (head.reads, head.input_norm) == ("tokens_and_first", LayerNorm(1e-7))
     assert head.transform == Transform(768, "gelu")
-    assert DEBERTA_V3.masking.instead == "mask"
+    assert DEBERTA_V3.masking.replacement == "mask"
 
 
 @pytest.mark.parametrize("name", SPECS)

@@ -46,7 +46,7 @@ def test_only_chosen_tokens_change_and_special_ones_are_never_chosen(
     lengths, rate, unit, instead, copies, seed
 ):
     ids_T, layout = packed(lengths, seed)
-    spec = MaskingSpec(rate=rate, unit=unit, instead=instead, copies=copies)
+    spec = MaskingSpec(rate=rate, mask_unit=unit, replacement=instead, static_masks=copies)
     hidden_T, chosen_M = hide(ids_T, layout, spec, VOCABULARY, draw=np.random.default_rng(seed))
     assert len(chosen_M)
     assert (np.diff(chosen_M) > 0).all()
@@ -64,7 +64,7 @@ def test_only_chosen_tokens_change_and_special_ones_are_never_chosen(
 @pytest.mark.parametrize("lengths", [[3] * 400, [200] * 8])
 def test_the_rate_is_right_on_average_however_short_texts_are(unit, lengths):
     ids_T, layout = packed(lengths)
-    spec = MaskingSpec(rate=0.3, unit=unit)
+    spec = MaskingSpec(rate=0.3, mask_unit=unit)
     draw = np.random.default_rng(1)
     shares = [
         len(choose(ids_T, layout, spec, rate=0.3, vocabulary=VOCABULARY, draw=draw)) / sum(lengths)
@@ -78,7 +78,7 @@ def test_the_rate_is_right_on_average_however_short_texts_are(unit, lengths):
 def test_shares_of_what_stands_instead(instead):
     ids_T, layout = packed([500] * 20)
     hidden_T, chosen_M = hide(
-        ids_T, layout, MaskingSpec(rate=0.5, instead=instead), VOCABULARY, draw=np.random.default_rng(0)
+        ids_T, layout, MaskingSpec(rate=0.5, replacement=instead), VOCABULARY, draw=np.random.default_rng(0)
     )
     masked, random = INSTEAD[instead]
     placed = hidden_T[chosen_M]
@@ -93,7 +93,7 @@ def test_words_are_hidden_whole():
     chosen_M = choose(
         ids_T,
         layout,
-        MaskingSpec(unit="word"),
+        MaskingSpec(mask_unit="word"),
         rate=0.3,
         vocabulary=VOCABULARY,
         draw=np.random.default_rng(0),
@@ -109,7 +109,7 @@ def test_runs_of_words_have_the_published_lengths():
     """Lan et al. 2020: one to three words with probability in proportion to 1 / n."""
     no_continuation = Vocabulary(SIZE, 2, 3, 4, SPECIAL, np.zeros(SIZE, dtype=bool))
     ids_T, layout = packed([20_000])
-    spec = MaskingSpec(unit="ngram", longest=3)
+    spec = MaskingSpec(mask_unit="ngram", longest=3)
     chosen_M = choose(
         ids_T, layout, spec, rate=0.02, vocabulary=no_continuation, draw=np.random.default_rng(0)
     )
@@ -120,7 +120,7 @@ def test_runs_of_words_have_the_published_lengths():
 
 def test_static_masks_are_a_few_and_follow_the_text():
     ids_T, layout = packed([30])
-    spec = MaskingSpec(rate=0.3, copies=4)
+    spec = MaskingSpec(rate=0.3, static_masks=4)
     seen = {
         tuple(hide(ids_T, layout, spec, VOCABULARY, draw=np.random.default_rng(seed))[0].tolist())
         for seed in range(60)
@@ -141,7 +141,8 @@ def test_the_rate_moves_over_the_run():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"rate": 0.0}, {"rate": 1.0}, {"final_rate": 1.5}, {"instead": "bart"}, {"unit": "line"}]
+    "wrong",
+    [{"rate": 0.0}, {"rate": 1.0}, {"final_rate": 1.5}, {"replacement": "bart"}, {"mask_unit": "line"}],
 )
 def test_wrong_settings_are_refused(wrong):
     with pytest.raises(InvalidRequest, match=str(next(iter(wrong.values())))):

@@ -198,7 +198,7 @@ def test_bad_requests():
         ({"learning_rate": 0.0}, "learning_rate must be above 0"),
         ({"learning_rate": math.inf}, "finite"),
         ({"eps": math.nan}, "eps"),
-        ({"clip": 0.0}, "clip must be above 0"),
+        ({"clip": -1.0}, "clip must be at least 0"),
         ({"weight_decay": -0.1}, "weight_decay must be at least 0"),
         ({"betas": (0.9, 1.0)}, "second of betas"),
         ({"betas": (0.9,)}, "two numbers"),
@@ -213,7 +213,7 @@ def test_specs_refuse_numbers_outside_their_range(table, message):
 
 def test_a_table_of_a_file_is_a_spec():
     table = {"kind": "muon", "betas": [0.9, 0.95], "learning_rate": 0.001, "muon_weight_decay": 0}
-    spec = read_table(OptimiserSpec, table, "optimiser")
+    spec = read_table(OptimiserSpec, table, "optimizer")
     assert spec == OptimiserSpec("muon", 0.001, (0.9, 0.95), muon_weight_decay=0.0)
 
 
@@ -255,3 +255,13 @@ def test_without_gradients_the_norm_is_0():
         one.grad = torch.zeros_like(one)
     assert float(clip_gradients(zero.parameters(), 1.0)) == 0
     assert all((one.grad == 0).all() for one in zero.parameters())
+
+
+def test_a_clip_of_zero_is_no_limit():
+    """TOML has no word for nothing."""
+    assert OptimiserSpec(clip=0) == OptimiserSpec(clip=None)
+    linear = nn.Linear(2, 2)
+    for parameter in linear.parameters():
+        parameter.grad = torch.full_like(parameter, 100.0)
+    assert build_optimiser(linear, OptimiserSpec(clip=0)).clip() == pytest.approx(100 * 6**0.5)
+    assert all((parameter.grad == 100.0).all() for parameter in linear.parameters())

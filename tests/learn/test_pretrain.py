@@ -137,7 +137,7 @@ def test_evaluation_leaves_no_trace(place, monkeypatch):
 KINDS = {
     "everything": EVERYTHING,
     "adamw, autocast": {"precision": "autocast", "averaging": {"warm_up": False}},
-    "stable adamw, float32": {"optimiser": {"kind": "stable_adamw", "decoupled": True, "weight_decay": 1e-5}},
+    "stable adamw, float32": {"optimizer": {"kind": "stable_adamw", "decoupled": True, "weight_decay": 1e-5}},
 }
 
 
@@ -234,8 +234,8 @@ def test_a_folder_of_somebody_else_is_not_replaced(place):
     ("change", "key"),
     [
         ({"seed": 4}, "seed was 3 and is 4"),
-        ({"optimiser": {"learning_rate": 0.01}}, "optimiser.learning_rate was 0.003 and is 0.01"),
-        ({"optimiser": {"betas": [0.8, 0.9]}}, "optimiser.betas was [0.9, 0.98] and is [0.8, 0.9]"),
+        ({"optimizer": {"learning_rate": 0.01}}, "optimizer.learning_rate was 0.003 and is 0.01"),
+        ({"optimizer": {"betas": [0.8, 0.9]}}, "optimizer.betas was [0.9, 0.98] and is [0.8, 0.9]"),
         ({"objective": {"rate": 0.2}}, "objective.rate was None and is 0.2"),
         ({"model": {"config": {"hidden_act": "relu"}}}, "model.config.hidden_act was None and is 'relu'"),
         ({"averaging": {}}, "averaging"),

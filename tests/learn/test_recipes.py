@@ -134,7 +134,7 @@ def test_modernbert_grows_its_batch_and_warms_up_over_the_published_tokens():
 
 
 def rate(settings: RunSettings, step: int) -> float:
-    return settings.optimiser.learning_rate * factor(settings.schedule, step, settings.steps)
+    return settings.optimizer.learning_rate * factor(settings.schedule, step, settings.steps)
 
 
 def test_the_learning_rate_goes_on_from_phase_to_phase():
@@ -143,7 +143,7 @@ def test_the_learning_rate_goes_on_from_phase_to_phase():
     assert rate(second, 50_000) == pytest.approx(0.5e-5)
     for scale in ("published", "small"):
         phases = [recipe(f"modernbert/{scale}-{phase}.toml") for phase in (1, 2, 3)]
-        top = [settings.optimiser.learning_rate for settings in phases]
+        top = [settings.optimizer.learning_rate for settings in phases]
         assert top[1] == top[2] == pytest.approx(top[0] * 3 / 8)
         assert rate(phases[0], phases[0].steps) == top[0]
         assert rate(phases[1], 0) == rate(phases[1], phases[1].steps) == top[1] == rate(phases[2], 0)

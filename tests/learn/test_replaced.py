@@ -62,7 +62,7 @@ DESIGNS = {
     "modernbert": ROTARY_WINDOWS,
     "albert": ALIBI_SHARED,
 }
-HALF = ReplacedSpec(width_share=0.5, layers_share=0.5, masking=MaskingSpec(rate=0.4, instead="electra"))
+HALF = ReplacedSpec(width_share=0.5, layers_share=0.5, masking=MaskingSpec(rate=0.4, replacement="electra"))
 MODES = ("none", "tied", "gradient_disentangled")
 
 
@@ -568,7 +568,7 @@ def test_a_run_file_builds_it():
     made = build_objective(table, Encoder(POST_NORM), vocabulary())
     assert isinstance(made, ReplacedTokenDetection)
     assert made.spec == ReplacedSpec(
-        sharing="none", width_share=1.0, masking=MaskingSpec(rate=0.25, instead="electra")
+        sharing="none", width_share=1.0, masking=MaskingSpec(rate=0.25, replacement="electra")
     )
     with pytest.raises(InvalidRequest, match="masking is 3; it must be a table"):
         build_objective({"kind": "replaced", "masking": 3}, Encoder(POST_NORM), vocabulary())

@@ -16,13 +16,16 @@ from tests.learn.runs import (
     Instead,
     changed,
     ended,
+    same_run,
     same_tensors,
     to_toml,
     write_run,
 )
 from tests.support.command import assert_one_sentence, run_here
 from unmask.errors import InvalidRequest, UnmaskError
+from unmask.learn import train
 from unmask.learn.pretrain import pretrain, read_run
+from unmask.learn.pretrain.loop_settings import BatchSettings
 
 RUN_MODULE = importlib.import_module("unmask.learn.pretrain.run")
 
@@ -51,7 +54,7 @@ def test_starting_from_the_model_of_a_run(place):
     second = {
         "model": Instead(start_from="first/model", config=longer),
         "tokenizer": None,
-        "optimiser": {"learning_rate": 1e-12},
+        "optimizer": {"learning_rate": 1e-12},
         "out": "second",
     }
     pretrain(write_run(place, steps=2, **second), watcher=heard)
@@ -160,11 +163,11 @@ def test_weights_are_back_after_the_export(place, monkeypatch):
         ({"steps": None}, ["it needs steps"]),
         ({"seed": -1}, ["seed is -1"]),
         (
-            {"optimiser": {"learning_rte": 1}},
-            ["optimiser has no key 'learning_rte'; did you mean learning_rate"],
+            {"optimizer": {"learning_rte": 1}},
+            ["optimizer has no key 'learning_rte'; did you mean learning_rate"],
         ),
-        ({"optimiser": {"learning_rate": "x"}}, ["optimiser.learning_rate is 'x'; it must be a number"]),
-        ({"optimiser": {"learning_rate": -1}}, ["optimiser: learning_rate must be above 0"]),
+        ({"optimizer": {"learning_rate": "x"}}, ["optimizer.learning_rate is 'x'; it must be a number"]),
+        ({"optimizer": {"learning_rate": -1}}, ["optimizer: learning_rate must be above 0"]),
         ({"batch": {"micro_tokens": 1000}}, ["batch: micro_tokens is 1000"]),
         ({"batch": {"micro_tokens": 0}}, ["batch: micro_tokens is 0"]),
         ({"checkpoints": {"every": 0}}, ["checkpoints: every is 0; it must be at least 1"]),
@@ -192,7 +195,7 @@ def test_weights_are_back_after_the_export(place, monkeypatch):
         ({"tokenizer": None, "model": Instead(start_from="no/such/model")}, ["no/such/model is no folder"]),
         ({"model": {"config": {"hidden_sise": 3}}}, ["hidden_sise"]),
         ({"model": {"config": {"architectures": ["BertModel"]}}}, ["name BertForMaskedLM"]),
-        ({"model": {"initialisation": "other"}}, ["model.initialisation is 'other'"]),
+        ({"model": {"initialization": "other"}}, ["model.initialization is 'other'"]),
         ({"card": "no.md"}, ["no.md", "card"]),
         ({"device": "tpu"}, ["device is 'tpu'; it can be auto, cpu, cuda"]),
         ({"export_shard_bytes": 0}, ["export_shard_bytes is 0"]),
@@ -265,7 +268,62 @@ def test_every_default_of_a_run_file_is_a_run(place):
     table = {key: RUN[key] for key in ("name", "model", "tokenizer", "objective", "steps")}
     table["data"] = {"sources": [RUN["data"]["sources"][0]]}
     table["batch"] = {"tokens": 300, "micro_tokens": 300}
-    table["optimiser"] = {}
+    table["optimizer"] = {}
     (place / "small.toml").write_text(to_toml(table | {"steps": 1}))
     assert read_run(place / "small.toml").out == "."
     assert pretrain(place / "small.toml").folder == place / "model"
+
+
+def test_a_batch_grows_from_its_first_step_to_the_end_of_its_ramp():
+    batch = BatchSettings(tokens=500, micro_tokens=10, start_tokens=100, ramp_share=0.4)
+    counts = [batch.micro_batches(step, 10) for step in range(10)]
+    assert counts == [10, 20, 30, 40, 50, 50, 50, 50, 50, 50]
+
+
+def test_a_run_whose_gradients_are_not_clipped(place):
+    path = write_run(place, steps=2, optimizer={"clip": 0})
+    assert read_run(path).optimizer.clip is None
+    train(path)
+    assert train(path).steps == 2  # what the checkpoint has stored is the same
+
+
+OLD = {
+    "optimiser": "optimizer",
+    "initialisation": "initialization",
+    "instead": "replacement",
+    "unit": "mask_unit",
+    "copies": "static_masks",
+    "pieces": "split_by",
+}
+"""Names of keys before they were renamed."""
+
+
+def test_a_run_file_with_old_names_is_the_same_run_with_a_note_for_each(place):
+    masking = {"replacement": "mask", "mask_unit": "word", "static_masks": 2}
+    changes = {"steps": 6, "model": {"initialization": "megatron"}, "objective": masking}
+    train(write_run(place, **changes, out="new"))
+    path = write_run(place, **changes)
+    text = path.read_text()
+    for old, new in OLD.items():
+        text = text.replace(f'"{new}" =', f'"{old}" =').replace(f"{new} =", f"{old} =")
+    path.write_text(text)
+    ran = run_here("pretrain", path)
+    assert ran.code == 0
+    notes = [line for line in ran.err.splitlines() if line.startswith("note: ")]
+    assert notes == [f"note: the run-file key {old} is now called {OLD[old]}" for old in noted(notes)]
+    assert noted(notes) == set(OLD)
+    same_run(place / "run", place / "new")
+    # It is resumed under the new names, and nothing counts as changed.
+    ran = run_here("pretrain", write_run(place, **changes | {"steps": 7}))
+    assert (ran.code, "note: " in ran.err) == (0, False)
+
+
+def noted(notes):
+    return {line.split()[4]: None for line in notes}.keys()
+
+
+def test_a_key_under_both_names_is_refused(place):
+    path = write_run(place)
+    path.write_text(path.read_text() + "optimiser = {}\n")
+    with pytest.raises(InvalidRequest, match="it has no key 'optimiser'; did you mean optimizer"):
+        train(path)

@@ -224,18 +224,18 @@ def test_pieces_of_byte_pairs(tmp_path):
         return [tokenizer.engine.decode(made.ids(i).tolist()) for i in range(made.count)]
 
     long = 'Rinder tesmu. (Lobaon!) "Derlo?" Mulo, derba tesing onder lorin.'
-    assert pieces_of("Balo\n\nRinder tesmu.", "a", pieces="paragraph", min_tokens=4) == [
+    assert pieces_of("Balo\n\nRinder tesmu.", "a", split_by="paragraph", min_tokens=4) == [
         "Balo\nRinder tesmu."
     ]
     ids = tokenizer.engine.encode('Rinder tesmu. (Lobaon!) "Derlo?"', add_special_tokens=False).ids
     made = pieces_of(long, "b", max_tokens=len(ids) + 3)
     assert made[0] == 'Rinder tesmu. (Lobaon!) "Derlo?"'
     assert "".join(made) == long
-    split = pieces_of("Rinder tesmu. Lobaon!\nDerlo.", "c", pieces="sentence")
+    split = pieces_of("Rinder tesmu. Lobaon!\nDerlo.", "c", split_by="sentence")
     assert split == ["Rinder tesmu.", " Lobaon!", "Derlo."]
     with pytest.raises(InvalidRequest, match="source a gave 1 documents and not one piece"):
-        pieces_of("Rinder tesmu. Lobaon!\nDerlo.", "d", pieces="sentence", min_tokens=60, max_tokens=120)
+        pieces_of("Rinder tesmu. Lobaon!\nDerlo.", "d", split_by="sentence", min_tokens=60, max_tokens=120)
     text = "Rinder tesmu. Lobaon!\nDerlo."
     whole = len(tokenizer.engine.encode(text, add_special_tokens=False).ids)
-    joined = pieces_of(text, "e", pieces="sentence", min_tokens=whole - 1, max_tokens=120)
+    joined = pieces_of(text, "e", split_by="sentence", min_tokens=whole - 1, max_tokens=120)
     assert joined == [text]

@@ -28,8 +28,8 @@ from unmask.learn import train
 from unmask.learn.objectives.interface import Example, Objective, Outcome
 from unmask.learn.optim import OptimiserSpec, build_optimiser
 from unmask.learn.pretrain import read_run
-from unmask.learn.pretrain.loop import Loop
-from unmask.learn.pretrain.loop_settings import BatchSettings, LoopSettings
+from unmask.learn.pretrain.loop import Loop, Tally
+from unmask.learn.pretrain.loop_settings import BatchSettings, FaultSettings, LoopSettings
 from unmask.learn.pretrain.ranks import Ranks
 from unmask.learn.pretrain.report import Silent
 from unmask.learn.pretrain.settings import CheckpointSettings, EvaluationSettings, LogSettings
@@ -93,14 +93,14 @@ class Shuffled:
 
 
 def trainer(out, write=lambda folder: None):
-    settings = LoopSettings(steps=6, batch=BatchSettings(20, 10), optimiser=OptimiserSpec(learning_rate=1e-2))
+    settings = LoopSettings(steps=6, batch=BatchSettings(20, 10), optimizer=OptimiserSpec(learning_rate=1e-2))
     torch.manual_seed(0)
     objective = Labels().train()
     loop = Loop(
         settings,
         objective,
         Shuffled(),
-        optimiser=build_optimiser(objective, settings.optimiser),
+        optimiser=build_optimiser(objective, settings.optimizer),
         averages=None,
         ranks=Ranks(),
     )
@@ -141,6 +141,28 @@ def test_labeled_items_are_trained_on_and_resumed_bit_by_bit(tmp_path, monkeypat
             trainer(tmp_path / "broken").train()
     trainer(tmp_path / "broken").train()
     same_run(tmp_path / "whole", tmp_path / "broken")
+
+
+@dataclass(frozen=True)
+class Unlucky(Ranks):
+    """Another process has a loss that is not finite, at one step."""
+
+    def sums(self, values):
+        return {name: float("nan") if "loss" in name else value for name, value in values.items()}
+
+
+def test_a_step_that_is_not_finite_in_another_process_is_skipped_here_too(tmp_path):
+    loop = trainer(tmp_path).loop
+    loop.settings = replace(loop.settings, faults=FaultSettings(skip_non_finite=1))
+    before = {name: one.clone() for name, one in loop.objective.state_dict().items()}
+    loop.ranks = Unlucky()
+    assert np.isnan(loop.one_step(Tally()))
+    assert (loop.step, loop.skipped, loop.micro_batches) == (1, 1, 2)
+    same_tensors(loop.objective.state_dict(), before)
+    assert all(one.grad is None for one in loop.objective.parameters())
+    loop.ranks = Ranks()
+    assert loop.one_step(Tally()) > 0
+    assert any(not torch.equal(one, before[name]) for name, one in loop.objective.state_dict().items())
 
 
 # --- from Python ---------------------------------------------------------------------------------------

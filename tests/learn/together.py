@@ -41,7 +41,7 @@ def replaced():
     return ReplacedTokenDetection(
         discriminator,
         vocabulary(),
-        ReplacedSpec(1.0, 1.0, "gradient_disentangled", masking=MaskingSpec(0.3, instead="electra")),
+        ReplacedSpec(1.0, 1.0, "gradient_disentangled", masking=MaskingSpec(0.3, replacement="electra")),
     )
 
 
@@ -85,7 +85,7 @@ def build(case, kind, ranks, optimiser="adamw"):
             "data": {"sources": [{"name": "none", "files": ["none"]}]},
             "objective": {"kind": "masked"},
             "batch": {"tokens": MICRO_BATCHES[kind], "micro_tokens": 1},
-            "optimiser": {"kind": optimiser, "learning_rate": 0.01, "weight_decay": 0.1, "clip": 0.5},
+            "optimizer": {"kind": optimiser, "learning_rate": 0.01, "weight_decay": 0.1, "clip": 0.5},
             "schedule": {"kind": "constant", "warmup_steps": 0},
             "distributed": {"kind": kind},
         },
@@ -97,7 +97,7 @@ def build(case, kind, ranks, optimiser="adamw"):
         for one in objective.parameters():
             one.add_(ranks.rank)  # the first process's weights count
     spread(objective, settings, ranks)
-    moved = build_optimiser(objective, settings.optimiser)
+    moved = build_optimiser(objective, settings.optimizer)
     averages = Ema(objective, decay=0.9)
     return Loop(settings.loop, objective, Texts(), optimiser=moved, averages=averages, ranks=ranks)
 

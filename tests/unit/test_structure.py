@@ -33,6 +33,13 @@ MODEL_FLOORS = (
     {"weights"},
 )
 
+LEARN_FLOORS = (
+    {"table", "vocabulary"},
+    {"data"},
+    {"objectives", "optim"},
+    {"pretrain"},
+)
+
 TORCH_FREE = ("text", "model/spec", "model/families")
 
 FOREIGN = ("transformers", "sentence_transformers")
@@ -102,6 +109,10 @@ def test_no_folder_imports_a_higher_floor():
 
 def test_inside_model_no_part_imports_a_higher_one():
     assert upward(MODEL_FLOORS, "unmask.model") == []
+
+
+def test_inside_learn_no_part_imports_a_higher_one():
+    assert upward(LEARN_FLOORS, "unmask.learn") == []
 
 
 def test_the_floor_test_sees_an_upward_import(tmp_path, monkeypatch):

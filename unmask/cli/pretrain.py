@@ -2,14 +2,17 @@
 
 import sys
 import time
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from unmask.cli.options import JsonOption
 from unmask.cli.output import console, plain, print_json, safe
+from unmask.deprecation import RenamedWarning
 
 SECONDS_BETWEEN_LINES = 10.0
 
@@ -78,7 +81,7 @@ def pretrain(
 
     teller = Teller()
     try:
-        with joined() as ranks:
+        with joined() as ranks, _old_names(teller.say if ranks.first else None):
             result = start(run, ranks=ranks, watcher=teller)
     finally:
         teller.close()
@@ -93,6 +96,24 @@ def pretrain(
     )
     for name, value in result.held_out.items():
         console().print(f"held out {name}: {value:.4f}")
+
+
+@contextmanager
+def _old_names(say: Callable[[str], None] | None) -> Iterator[None]:
+    """Within it, an old name in a run file is a note when it is read, one for each name, and no warning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", RenamedWarning)
+        show, seen = warnings.showwarning, set[str]()
+
+        def note(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+            if not issubclass(category, RenamedWarning):
+                show(message, category, *where, **more)
+            elif say is not None and str(message) not in seen:
+                seen.add(str(message))
+                say(f"note: {message}")
+
+        warnings.showwarning = note
+        yield
 
 
 def _duration(seconds: float) -> str:

@@ -59,7 +59,7 @@ class SourceSpec:
     """Leave out records whose text is null; how many is said. Otherwise such a record is refused."""
     where: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Keep only records whose field has this value, or one of a list of values."""
-    pieces: Pieces = "document"
+    split_by: Pieces = "document"
     max_tokens: int = 510
     """The most tokens of a piece; special tokens are not counted."""
     min_tokens: int = 1
@@ -75,7 +75,7 @@ class SourceSpec:
                 f"a source is called {self.name!r}; letters, digits, '-', '_' and '.' can be in its name"
             )
         for value, choices, called in (
-            (self.pieces, get_args(Pieces), "pieces"),
+            (self.split_by, get_args(Pieces), "split_by"),
             (self.format or "text", get_args(Format), "format"),
         ):
             if value not in choices:
@@ -94,9 +94,11 @@ class SourceSpec:
 
     def settings(self) -> dict[str, Any]:
         """What its pieces depend on beside the contents of the files; the weight is not among it."""
-        return {
+        found = {
             each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.name != "weight"
         }
+        found["pieces"] = found.pop("split_by")  # so that tokens on disk stay those of the same settings
+        return found
 
 
 def input_files(spec: SourceSpec, base: Path) -> list[Path]:

@@ -94,7 +94,7 @@ def tokenised(
     documents: list[str], tokenizer: Tokenizer, cutter: Cutter, spec: SourceSpec
 ) -> Iterator[list[NDArray[np.int64]]]:
     """The pieces of each document."""
-    parts = [units(document, spec.pieces) for document in documents]
+    parts = [units(document, spec.split_by) for document in documents]
     ids = _ids((text for document in parts for text, _ in document), tokenizer)
     for document in parts:
         yield cutter.pieces([(next(ids), begins) for _, begins in document])

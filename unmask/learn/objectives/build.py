@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from unmask.deprecation import renamed_keys
 from unmask.errors import InvalidRequest
 from unmask.learn.objectives.decoder import EnhancedMaskedLanguageModel
 from unmask.learn.objectives.distillation import Distillation
@@ -60,13 +61,13 @@ def _distillation(
 
 def _preset(table: Mapping[str, Any], plain: Spec, presets: Mapping[str, Spec]) -> Spec:
     """The keys of a table over those of the ``preset`` that it names, or over ``plain``."""
-    keys = dict(table)
+    keys = renamed_keys(type(plain).__name__, table)
     name = keys.pop("preset", None)
     if name is not None and name not in presets:
         raise InvalidRequest(f"objective.preset is {name!r}; it can be {', '.join(presets)}")
     defaults = dataclasses.asdict(plain if name is None else presets[name])
     if isinstance(keys.get("masking"), Mapping):  # what it leaves out is as in the objective's default
-        keys["masking"] = {**defaults["masking"], **keys["masking"]}
+        keys["masking"] = {**defaults["masking"], **renamed_keys("MaskingSpec", keys["masking"])}
     return read_table(type(plain), {**defaults, **keys}, "objective")
 
 

@@ -32,11 +32,11 @@ class MaskingSpec:
     """Share of a text's tokens that is chosen."""
     final_rate: float | None = None
     """The rate goes linearly from ``rate`` to this over the run (Ankner et al. 2023); None keeps it."""
-    instead: Instead = "bert"
-    unit: Unit = "token"
+    replacement: Instead = "bert"
+    mask_unit: Unit = "token"
     longest: int = 3
     """Words in the longest n-gram; a run of n has a probability in proportion to 1 / n (Lan et al. 2020)."""
-    copies: int = 0
+    static_masks: int = 0
     """Static masking: every piece of text has this many fixed masks (10 in BERT's data), one of which is
     drawn. 0 draws a new one every time (Liu et al. 2019)."""
 
@@ -44,13 +44,13 @@ class MaskingSpec:
         for name, rate in (("rate", self.rate), ("final_rate", self.final_rate)):
             if rate is not None and not 0 < rate < 1:
                 raise InvalidRequest(f"masking {name} is {rate}; it must lie between 0 and 1")
-        if self.instead not in INSTEAD:
-            raise InvalidRequest(f"masking instead is {self.instead!r}; it can be {', '.join(INSTEAD)}")
-        if self.unit not in ("token", "word", "ngram"):
-            raise InvalidRequest(f"masking unit is {self.unit!r}; it can be token, word, ngram")
-        if self.longest < 1 or self.copies < 0:
+        if self.replacement not in INSTEAD:
+            raise InvalidRequest(f"replacement is {self.replacement!r}; it can be {', '.join(INSTEAD)}")
+        if self.mask_unit not in ("token", "word", "ngram"):
+            raise InvalidRequest(f"mask_unit is {self.mask_unit!r}; it can be token, word, ngram")
+        if self.longest < 1 or self.static_masks < 0:
             raise InvalidRequest(
-                f"masking longest is {self.longest} and copies {self.copies}; at least 1 and 0 are needed"
+                f"longest is {self.longest} and static_masks {self.static_masks}; at least 1 and 0 are needed"
             )
 
     def rate_at(self, progress: float) -> float:
@@ -79,21 +79,21 @@ def hide(
         layout: where each begins.
         spec: how.
         vocabulary: which ids are special, and which continue a word.
-        draw: decides all that is random; with ``spec.copies`` only which copy.
+        draw: decides all that is random; with ``spec.static_masks`` only which copy.
         progress: share of the run that is done.
 
     Returns:
         What the encoder reads, shape (T,), and the chosen places in rising order, shape (M,).
     """
     rate = spec.rate_at(progress)
-    if not spec.copies:
+    if not spec.static_masks:
         chosen_M = choose(ids_T, layout, spec, rate=rate, vocabulary=vocabulary, draw=draw)
         return _put(ids_T, chosen_M, spec, vocabulary, draw), chosen_M
     hidden_T, chosen = ids_T.copy(), []
     for sequence in range(layout.sequence_count):
         rows = layout.rows(sequence)
         own_N = ids_T[rows]
-        copy = int(draw.integers(spec.copies))
+        copy = int(draw.integers(spec.static_masks))
         fixed = np.random.default_rng([copy, *own_N.tolist()])
         alone = SequenceLayout.of_lengths([len(own_N)])
         own_M = choose(own_N, alone, spec, rate=rate, vocabulary=vocabulary, draw=fixed)
@@ -144,14 +144,14 @@ def _units(
     draw: np.random.Generator,
 ) -> NDArray[np.int64]:
     """A number for each token, equal for tokens that are hidden together."""
-    if spec.unit == "token":
+    if spec.mask_unit == "token":
         return np.arange(len(ids_T))
     begins_T = ~vocabulary.continues_V[ids_T] | vocabulary.special_V[ids_T]
     begins_T[layout.offsets[:-1]] = True
     after_special = np.concatenate(([False], vocabulary.special_V[ids_T][:-1]))
     begins_T |= after_special
     word_T = np.cumsum(begins_T) - 1
-    if spec.unit == "word":
+    if spec.mask_unit == "word":
         return word_T
     # Words are laid into runs whose lengths are drawn; a run ends early where its text does.
     words = int(word_T[-1]) + 1
@@ -172,7 +172,7 @@ def _put(
     vocabulary: Vocabulary,
     draw: np.random.Generator,
 ) -> NDArray[np.int64]:
-    masked, random = INSTEAD[spec.instead]
+    masked, random = INSTEAD[spec.replacement]
     hidden_T, fate_M = ids_T.copy(), draw.random(len(chosen_M))
     hidden_T[chosen_M[fate_M < masked]] = vocabulary.mask_id
     drawn = chosen_M[(fate_M >= masked) & (fate_M < masked + random)]

@@ -46,7 +46,7 @@ class ReplacedSpec:
     """Logits are divided by it before words are drawn; the generator's own loss knows none."""
     disallow_correct: bool = False
     """The right word is never drawn."""
-    masking: MaskingSpec = field(default_factory=lambda: MaskingSpec(instead="electra"))
+    masking: MaskingSpec = field(default_factory=lambda: MaskingSpec(replacement="electra"))
     """All chosen tokens are replaced, those too that the generator saw; DeBERTa v3 masks all of them."""
 
     def __post_init__(self) -> None:
@@ -59,7 +59,7 @@ DEBERTA_V3 = ReplacedSpec(
     width_share=1.0,
     layers_share=0.5,
     sharing="gradient_disentangled",
-    masking=MaskingSpec(instead="mask"),
+    masking=MaskingSpec(replacement="mask"),
 )
 """As He, Gao & Chen 2023 write it."""
 

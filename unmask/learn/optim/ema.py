@@ -60,6 +60,18 @@ class Ema:
         now = [one.to(mean.dtype) for one, mean in zip(parameters, averages, strict=True)]
         torch._foreach_lerp_(averages, now, weight)
 
+    @torch.no_grad()
+    def restart(self) -> None:
+        """Forget all updates: the average is the parameters of now.
+
+        Raises:
+            InvalidRequest: the module holds the average at the moment, see `swap`.
+        """
+        self._refuse_if_swapped("restart")
+        self.updates = 0
+        for name, mean in self._averages.items():
+            mean.copy_(self._parameters[name])
+
     @contextmanager
     def swap(self) -> Iterator[None]:
         """Within it, the module holds the average; afterwards its own parameters again, bit by bit.

@@ -25,8 +25,6 @@ STACKED: tuple[tuple[type[nn.Module], str, int], ...] = (
 )
 """Linear layers that are several of equal size, one below the other: module, name, how many."""
 
-NORMS = (nn.LayerNorm, nn.RMSNorm)
-
 
 @dataclass(frozen=True, eq=False)
 class Placed:
@@ -35,7 +33,7 @@ class Placed:
     name: str
     parameter: nn.Parameter
     decays: bool
-    """Weights of two axes or more, embeddings among them, but no norm and no bias."""
+    """Weights of two axes or more, embeddings among them: norms and biases have one."""
     parts: int
     """0 if Muon has no business with it; else how many matrices are stacked along its first axis."""
 
@@ -69,7 +67,7 @@ def _walk(
         if isinstance(module, kind):
             stacked = stacked | {getattr(module, child): parts}
     for name, parameter in module.named_parameters(recurse=False):
-        decays = parameter.ndim >= 2 and not name.endswith("bias") and not isinstance(module, NORMS)
+        decays = parameter.ndim >= 2
         matrix = hidden and name == "weight" and isinstance(module, nn.Linear)
         yield prefix + name, parameter, decays, stacked.get(module, 1) if matrix else 0
     for name, child_module in module.named_children():

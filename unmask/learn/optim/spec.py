@@ -31,7 +31,7 @@ class OptimiserSpec:
     """With "fully decoupled" decay that share is ``factor * weight_decay``: the learning rate has no part in
     it, only the schedule. Such a ``weight_decay`` is smaller, such as ModernBERT's 1e-5."""
     clip: float | None = 1.0
-    """The longest that all gradients together may be; None for no limit. The training loop applies it."""
+    """The longest that all gradients together may be; 0 for no limit. The training loop applies it."""
     rest: Literal["adamw", "stable_adamw"] = "adamw"
     """Under ``muon``: what moves embeddings, norms, biases and output layers, with the fields above."""
     muon_learning_rate: float | None = None
@@ -45,15 +45,17 @@ class OptimiserSpec:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "betas", tuple(self.betas))
+        if self.clip == 0:  # TOML has no None
+            object.__setattr__(self, "clip", None)
         if self.kind not in get_args(Kind):
             raise InvalidRequest(f"kind must be one of {', '.join(get_args(Kind))}, not {self.kind!r}")
         if self.rest not in ("adamw", "stable_adamw"):
             raise InvalidRequest(f"rest must be adamw or stable_adamw, not {self.rest!r}")
         if len(self.betas) != 2:
             raise InvalidRequest(f"betas must be two numbers, not {len(self.betas)}")
-        for name in ("learning_rate", "eps", "clip", "muon_learning_rate"):
+        for name in ("learning_rate", "eps", "muon_learning_rate"):
             self._check(name, getattr(self, name), 0.0, math.inf, open_below=True)
-        for name in ("weight_decay", "muon_weight_decay"):
+        for name in ("weight_decay", "clip", "muon_weight_decay"):
             self._check(name, getattr(self, name), 0.0, math.inf)
         for name, value in (
             ("the first of betas", self.betas[0]),

@@ -170,7 +170,7 @@ class Loop:
         sums = self._gradients(ready.examples, ready.numbers, counts)
         loss = sums.pop("loss")
         self.optimiser.set_learning_rate(factor(settings.schedule, self.step, settings.steps))
-        norm = float(clip_gradients(self.objective.parameters(), settings.optimiser.clip))
+        norm = float(clip_gradients(self.objective.parameters(), settings.optimizer.clip))
         # Sums and norm are those of all ranks, so all of them decide alike.
         wrong = _not_finite({**sums, "the loss": loss}) or _not_finite({"the gradient": norm})
         if not wrong:

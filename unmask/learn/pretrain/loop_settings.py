@@ -93,8 +93,8 @@ class LoopSettings:
     steps: int
     """Steps of the optimiser in all."""
     batch: BatchSettings
-    optimiser: OptimiserSpec = field(default_factory=OptimiserSpec)
-    """Its clip; the optimiser itself is made before the loop."""
+    optimizer: OptimiserSpec = field(default_factory=OptimiserSpec)
+    """Its clip; the optimizer itself is made before the loop."""
     schedule: ScheduleSpec = field(default_factory=ScheduleSpec)
     precision: Precision = "float32"
     seed: int = 0

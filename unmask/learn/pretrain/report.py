@@ -119,12 +119,14 @@ class Reporter:
         )
 
     def checkpoint(self, place: Path) -> None:
-        """A checkpoint is on the disk; its line is written once, also where a kill came between the two."""
-        if not self.first:
-            return
+        """A checkpoint is on the disk."""
+        self.log.write("checkpoint", self.loop.step, folder=place.name)
+
+    def resumed_from(self, place: Path) -> None:
+        """The run continues from this checkpoint, whose line a kill may have kept from being written."""
         event = {"event": "checkpoint", "step": self.loop.step, "folder": place.name}
-        if event not in read_events(self.log.path):
-            self.log.write("checkpoint", self.loop.step, folder=place.name)
+        if self.first and event not in read_events(self.log.path):
+            self.checkpoint(place)
 
     def close(self) -> None:
         """Let go of files."""

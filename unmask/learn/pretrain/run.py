@@ -15,6 +15,7 @@ from unmask.files import unwritable
 from unmask.learn.objectives.build import build_objective
 from unmask.learn.objectives.interface import Objective
 from unmask.learn.optim import Ema, build_optimiser
+from unmask.learn.pretrain.branch import start_with_moments
 from unmask.learn.pretrain.checkpoint import Snapshot
 from unmask.learn.pretrain.distributed import check_batches, is_sharded, spread
 from unmask.learn.pretrain.export import check_encoders, check_place, export, read_card, write_model
@@ -118,7 +119,7 @@ class Run:
         self.checkpoint, encoder = run_encoder(settings, base, tokenizer, watcher.say, weights=found is None)
         parameters = sum(one.numel() for one in encoder.parameters())
         objective = self._objective(encoder, tokenizer)
-        optimiser = build_optimiser(objective, settings.optimiser)
+        optimiser = build_optimiser(objective, settings.optimizer)
         average = settings.averaging
         averages = Ema(objective, decay=average.decay, warm_up=average.warm_up) if average else None
         text = read_text(
@@ -146,6 +147,8 @@ class Run:
             watcher.say(sentence)
         if found is not None:
             self.trainer.restore(found)
+        elif settings.model.moments:
+            start_with_moments(settings.model, base, self.loop, watcher.say)
         self._set_up_steps()
 
     def train(self) -> Result:

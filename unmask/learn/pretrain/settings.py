@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from unmask.deprecation import renamed_keys
 from unmask.errors import InvalidRequest
 from unmask.learn.data.sources import SourceSpec
 from unmask.learn.optim import OptimiserSpec, ScheduleSpec
@@ -36,8 +37,15 @@ class ModelSettings:
     """A published model whose sizes are taken, such as answerdotai/ModernBERT-base."""
     start_from: str | None = None
     """A checkpoint whose weights and tokenizer the run begins with: a folder beside the run file unless
-    absolute. It must stay where it is until the run is done."""
-    initialisation: Initialisation = "normal"
+    absolute. It must stay where it is until the run is done. A checkpoint of a run is one too:
+    ``.../checkpoints/step-N``."""
+    moments: bool = False
+    """With ``start_from`` such a checkpoint of a run: begin with its optimizer's moments, its averages and
+    whatever else it trains, not with its encoder alone. Learning rate, schedule and text may differ."""
+    progress: bool = False
+    """With ``moments``: continue its count of steps and its position in the text too, as a branch of that run
+    does. ``steps`` then counts its steps too, and the text must be the same."""
+    initialization: Initialisation = "normal"
     """How fresh weights are drawn; with ``start_from``, those of heads that the checkpoint has not."""
     kernel: str | None = None
     """The attention kernel; None takes the first that can."""
@@ -45,6 +53,10 @@ class ModelSettings:
     def __post_init__(self) -> None:
         if self.shape is not None and self.start_from is not None:
             raise InvalidRequest("shape and start_from are both given; leave one of them out")
+        if self.moments and self.start_from is None:
+            raise InvalidRequest("moments is true and start_from is not given; name a checkpoint of a run")
+        if self.progress and not self.moments:
+            raise InvalidRequest("progress is true and moments is not; set both, or leave progress out")
         if self.shape is None and self.start_from is None and not self.config:
             raise InvalidRequest("nothing says which encoder it is; give config, shape or start_from")
 
@@ -162,7 +174,7 @@ class RunSettings:
     objective: Mapping[str, Any]
     """``kind`` and the keys of that objective; see `unmask.learn.objectives.build`."""
     batch: BatchSettings
-    optimiser: OptimiserSpec
+    optimizer: OptimiserSpec
     tokenizer: TokenizerSettings = field(default_factory=TokenizerSettings)
     schedule: ScheduleSpec = field(default_factory=ScheduleSpec)
     averaging: AveragingSettings | None = None
@@ -194,6 +206,7 @@ class RunSettings:
     """The exported weights are split into files of at most so many bytes; None for one file."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "objective", _with_present_names(self.objective))
         at_least("steps", self.steps, 1)
         if self.steps > MOST_STEPS:
             raise InvalidRequest(f"steps is {self.steps}; it can be at most {MOST_STEPS:,}")
@@ -221,13 +234,21 @@ class RunSettings:
         return LoopSettings(
             self.steps,
             self.batch,
-            self.optimiser,
+            self.optimizer,
             self.schedule,
             self.precision,
             self.seed,
             self.evaluation.averaged,
             self.faults,
         )
+
+
+def _with_present_names(objective: Mapping[str, Any]) -> dict[str, Any]:
+    """An objective's table with old names replaced; keys of masking are in it or in a table of it."""
+    found = dict(objective)
+    if isinstance(found.get("masking"), Mapping):
+        found["masking"] = renamed_keys("MaskingSpec", found["masking"])
+    return renamed_keys("MaskingSpec", found) if found.get("kind") == "masked" else found
 
 
 def read_run(path: Path) -> RunSettings:

@@ -13,6 +13,7 @@ from unmask.files import read_bytes, whole_folder
 from unmask.learn.data import sample, train_tokenizer
 from unmask.learn.data.sources import format_of, input_files
 from unmask.learn.objectives.build import trained_heads
+from unmask.learn.pretrain.checkpoint import MANIFEST
 from unmask.learn.pretrain.settings import Device, RunSettings
 from unmask.model.encoder import Encoder
 from unmask.model.families import published_config
@@ -163,7 +164,7 @@ def run_encoder(
     if there:
         _refuse_idle(own, there, config, checkpoint)
     torch.manual_seed(settings.seed)
-    encoder = new_encoder(checkpoint, model.initialisation, kernel=model.kernel)
+    encoder = new_encoder(checkpoint, model.initialization, kernel=model.kernel)
     if begun is not None and weights:
         take_over(encoder, build(begun), str(begun.source.folder), say)
     return checkpoint, encoder
@@ -265,12 +266,15 @@ def run_objective(settings: RunSettings, base: Path) -> dict[str, Any]:
 def source(name: str, base: Path) -> Source:
     """A checkpoint that a run file names: a folder as the file sees it, or a hub id.
 
+    Of a run's checkpoint it is the model in it.
+
     Raises:
         CheckpointNotFound: there is no such folder, or only one as the current folder sees it.
     """
     folder = base / name
     if folder.is_dir():
-        return Source(folder, folder.resolve().name)
+        inner = folder / "model" if (folder / MANIFEST).is_file() else folder
+        return Source(inner, folder.resolve().name)
     if Path(name).is_dir():
         raise CheckpointNotFound(
             f"{folder} is no folder; a path in a run file begins at the file's folder, not at {Path.cwd()}"

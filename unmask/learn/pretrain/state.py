@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from unmask.errors import CorruptCheckpoint, InvalidRequest
+from unmask.learn.optim import Ema
 from unmask.learn.pretrain.checkpoint import Snapshot, flattened
 from unmask.learn.pretrain.loop import Loop, Tally
 from unmask.learn.table import read_table
@@ -73,26 +74,65 @@ def put_back(snapshot: Snapshot, loop: Loop) -> Tally:
     """
     state = snapshot.state
     try:
-        loop.objective.load_state_dict(_below(snapshot.tensors, "objective."))
-        kept: dict[int, dict[str, Any]] = {}
-        for name, tensor in _below(snapshot.tensors, "optimiser.").items():
-            index, key = name.split(".", 1)
-            kept.setdefault(int(index), {})[key] = tensor
-        for index, values in state["optimiser"]["rest"].items():
-            kept.setdefault(int(index), {}).update(values)
-        loop.optimiser.load_state_dict({"state": kept, "param_groups": state["optimiser"]["param_groups"]})
+        load_weights(snapshot, loop)
+        load_moments(snapshot, loop)
         if loop.averages is not None:
-            loop.averages.load_state_dict({**_below(snapshot.tensors, "averages."), **state["averages"]})
-        loop.batches.restore(state["stream"])
-        loop.step, loop.tokens, loop.micro_batches = snapshot.step, state["tokens"], state["micro_batches"]
-        loop.skipped = state.get("skipped", 0)
-        loop.loss, loop.lowest_loss = state.get("loss"), state.get("lowest_loss")
+            load_averages(snapshot, loop.averages)
+        load_progress(snapshot, loop)
     except (RuntimeError, KeyError, ValueError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise CorruptCheckpoint(
             f"the checkpoint of step {snapshot.step} is of another model than the run file's: {reason}"
         ) from None
     return Tally(**state["tally"], began=time.perf_counter()) if "tally" in state else Tally()
+
+
+def load_weights(snapshot: Snapshot, loop: Loop) -> None:
+    """Everything that is trained.
+
+    Raises:
+        RuntimeError: names or shapes differ.
+    """
+    loop.objective.load_state_dict(_below(snapshot.tensors, "objective."))
+
+
+def load_moments(snapshot: Snapshot, loop: Loop) -> None:
+    """What the optimizer keeps; rates and decay stay those of the loop.
+
+    Raises:
+        InvalidRequest: it is of another optimizer, or of other parameters.
+    """
+    kept: dict[int, dict[str, Any]] = {}
+    for name, tensor in _below(snapshot.tensors, "optimiser.").items():
+        index, key = name.split(".", 1)
+        kept.setdefault(int(index), {})[key] = tensor
+    stored = snapshot.state["optimiser"]
+    for index, values in stored["rest"].items():
+        kept.setdefault(int(index), {}).update(values)
+    loop.optimiser.load_state_dict({"state": kept, "param_groups": stored["param_groups"]})
+
+
+def load_averages(snapshot: Snapshot, averages: Ema) -> None:
+    """Averages of the weights.
+
+    Raises:
+        KeyError: the snapshot has none.
+        InvalidRequest: they are of other parameters.
+    """
+    averages.load_state_dict({**_below(snapshot.tensors, "averages."), **snapshot.state["averages"]})
+
+
+def load_progress(snapshot: Snapshot, loop: Loop) -> None:
+    """How far the run is.
+
+    Raises:
+        InvalidRequest: the data are others.
+    """
+    state = snapshot.state
+    loop.batches.restore(state["stream"])
+    loop.step, loop.tokens, loop.micro_batches = snapshot.step, state["tokens"], state["micro_batches"]
+    loop.skipped = state.get("skipped", 0)
+    loop.loss, loop.lowest_loss = state.get("loss"), state.get("lowest_loss")
 
 
 def refuse_changes(settings: Any, stored: Mapping[str, Any], out: Path, free: frozenset[str] = FREE) -> None:

@@ -110,7 +110,7 @@ class Trainer:
             self.loop, self.out, self.watcher, resumed=self.resumed, tensorboard=self.log.tensorboard
         )
         if self.resumed:
-            reporter.checkpoint(place_of(self.loop.step, self.checkpoints))
+            reporter.resumed_from(place_of(self.loop.step, self.checkpoints))
         return reporter
 
     def _step(self, reporter: Reporter) -> None:
@@ -176,5 +176,5 @@ class Trainer:
         newest = "there is no good checkpoint yet" if sound is None else f"the newest good one is {sound}"
         return (
             f"{newest}; let the run skip such steps with faults.skip_non_finite, or begin anew in another "
-            "folder with a lower learning rate, a longer warm-up or optimiser.clip"
+            "folder with a lower learning rate, a longer warm-up or optimizer.clip"
         )

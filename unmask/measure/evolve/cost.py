@@ -173,7 +173,7 @@ def _stepper(plan: Plan, design: str, tokenizer: Tokenizer) -> Callable[[Sequenc
     checkpoint = fresh(fitted(table["model"]["config"], tokenizer), tokenizer.files, name=design)
     encoder = new_encoder(checkpoint, seed=0)
     objective: Objective[Any, Any] = build_objective(table["objective"], encoder, Vocabulary.of(tokenizer))
-    spec = read_table(OptimiserSpec, table["optimiser"], "optimiser")
+    spec = read_table(OptimiserSpec, table["optimizer"], "optimizer")
     optimiser = build_optimiser(objective.train(), spec)
 
     def step(pieces: Sequence[Chunk], number: int) -> None:

@@ -134,7 +134,7 @@ def first(sizes: Sizes) -> Variant:
         heads=(MaskedLM(Transform(sizes.width, "gelu", norm)),),
         trained_tokens=sizes.tokens,
     )
-    return Variant(encoder, {"kind": "masked", "rate": 0.15, "instead": "bert"})
+    return Variant(encoder, {"kind": "masked", "rate": 0.15, "replacement": "bert"})
 
 
 def _unfitted(design: Design, sizes: Sizes) -> Variant:

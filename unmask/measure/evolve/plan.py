@@ -144,7 +144,7 @@ def sources(plan: Plan) -> list[SourceSpec]:
     """
     most = plan.sizes.tokens - SPECIAL
     return [
-        SourceSpec(name, (f"{TEXT}/{name}.jsonl",), pieces=pieces, max_tokens=most, min_tokens=least)
+        SourceSpec(name, (f"{TEXT}/{name}.jsonl",), split_by=pieces, max_tokens=most, min_tokens=least)
         for name, pieces, least in HALVES
     ]
 
@@ -165,7 +165,7 @@ def run_table(plan: Plan, design: str, seed: int) -> dict[str, Any]:
         },
         "objective": dict(made.objective),
         "batch": {"tokens": training.batch_tokens, "micro_tokens": training.batch_tokens},
-        "optimiser": {
+        "optimizer": {
             "kind": "muon",
             "learning_rate": training.learning_rate,
             "muon_learning_rate": training.muon_learning_rate,
@@ -180,7 +180,7 @@ def _source_table(source: SourceSpec) -> dict[str, Any]:
     return {
         "name": source.name,
         "files": [f"../../{file}" for file in source.files],
-        "pieces": source.pieces,
+        "split_by": source.split_by,
         "max_tokens": source.max_tokens,
         "min_tokens": source.min_tokens,
     }
