@@ -83,7 +83,7 @@ def test_masked_words_are_learnt_through_the_decoder(name, texts, monkeypatch):
         {"kind": "masked"},
         model=Instead({"start_from": f"{name}/model"}),
         tokenizer=None,
-        optimiser={"learning_rate": 1e-9},
+        optimizer={"learning_rate": 1e-9},
         steps=1,
     )
     before, after = (unmask.load(one.folder).encoder.state_dict() for one in (result, again))

@@ -11,7 +11,7 @@ from unmask.learn.objectives.masking import MaskingSpec
 from unmask.learn.objectives.replaced import DEBERTA_V3, ReplacedSpec
 
 TAUGHT = {"kind": "distillation", "teacher": "t"}
-ELECTRA = ReplacedSpec(masking=MaskingSpec(rate=0.2, instead="electra"))
+ELECTRA = ReplacedSpec(masking=MaskingSpec(rate=0.2, replacement="electra"))
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ ELECTRA = ReplacedSpec(masking=MaskingSpec(rate=0.2, instead="electra"))
         ({"kind": "replaced", "preset": "deberta-v3"}, DEBERTA_V3),
         (
             {"kind": "replaced", "preset": "deberta-v3", "weight": 10.0, "masking": {"rate": 0.2}},
-            replace(DEBERTA_V3, weight=10.0, masking=MaskingSpec(rate=0.2, instead="mask")),
+            replace(DEBERTA_V3, weight=10.0, masking=MaskingSpec(rate=0.2, replacement="mask")),
         ),
         (
             {"kind": "replaced", "masking": {"rate": 0.2}},

@@ -10,6 +10,10 @@ import re
 import tomllib
 from typing import Literal, Union, get_args, get_origin, get_type_hints
 
+import pytest
+
+import unmask
+from tests.learn.runs import SENTENCE, Heard, changed, to_toml
 from tests.support.places import REPOSITORY
 from unmask.learn.data.sources import SourceSpec
 from unmask.learn.objectives.build import TeacherChoice
@@ -18,11 +22,18 @@ from unmask.learn.objectives.masking import MaskingSpec
 from unmask.learn.objectives.replaced import ReplacedSpec
 from unmask.learn.objectives.segments import SegmentSpec
 from unmask.learn.optim import OptimiserSpec, ScheduleSpec
-from unmask.learn.pretrain import settings
+from unmask.learn.pretrain import pretrain, settings
 from unmask.learn.pretrain.events import EventLog
 from unmask.learn.pretrain.settings import RunSettings
 from unmask.learn.pretrain.state import FREE
 from unmask.learn.table import read_table
+
+SIZES = {
+    "hidden_size": 24,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+}
 
 PAGE = REPOSITORY / "docs" / "pretrain.md"
 BEGIN, END = "<!-- keys: written by tests/learn/test_pretrain_docs.py -->", "<!-- end of keys -->"
@@ -116,6 +127,43 @@ def test_examples_are_run_files():
     assert len(examples) >= 2
     for example in examples:
         read_table(RunSettings, tomllib.loads(example), "")
+
+
+def tiny(example, place, texts):
+    """An example of the page with sizes, steps and text for a test; its paths stay as they are."""
+    table = tomllib.loads(example)
+    config = table["model"].get("config", {})
+    config |= {key: SIZES[key] for key in config.keys() & SIZES.keys()}
+    for source in [*table["data"]["sources"], *table["data"].get("held_out", [])]:
+        (name,) = source["files"]
+        path = place / name.replace("*", "one")
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(texts)
+    changes = {"steps": 2, "batch": {"tokens": 2048, "micro_tokens": 2048}, "precision": "float32"}
+    path = place / f"{table['name']}.toml"
+    if "tokenizer" in table:
+        table["tokenizer"] |= {"vocabulary": 300}
+    path.write_text(to_toml(changed(table, **changes)))
+    return path
+
+
+def thetas(folder):
+    spec = unmask.load(folder).spec
+    return [layer.mixer.position.theta for layer in spec.layers[:2]], spec.trained_tokens
+
+
+@pytest.mark.usefixtures("quick_peak")
+def test_the_second_phase_of_the_page_turns_whole_layers_more_slowly(tmp_path):
+    """The small run and the phase after it, run as they stand but for sizes."""
+    first, _, second = re.findall(r"```toml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    text = "\n\n".join([SENTENCE.capitalize() + "."] * 200)
+    one = pretrain(tiny(first, tmp_path, text))
+    assert thetas(one.folder) == ([10_000.0, 10_000.0], 128)
+    watcher = Heard()
+    two = pretrain(tiny(second, tmp_path, text), watcher=watcher)
+    assert thetas(two.folder) == ([160_000.0, 10_000.0], 512)
+    said = next(sentence for sentence in watcher.sentences if sentence.startswith("source long:"))
+    assert int(re.search(r"of ([\d,]+) tokens \(median\)", said).group(1)) > 400
 
 
 def test_what_may_be_changed_is_said():

@@ -99,6 +99,11 @@ class ShardSet:
         return int(self.manifest["counts"]["documents"])
 
     @property
+    def inputs(self) -> dict[str, str]:
+        """SHA-256 of each file that it was made of, by the file's name; empty where that was not kept."""
+        return {entry["name"]: entry["sha256"] for entry in self.manifest.get("inputs", [])}
+
+    @property
     def null_texts(self) -> int:
         """Records that were left out because their text is null."""
         return int(self.manifest.get("skipped", {}).get("null_texts", 0))

@@ -95,6 +95,7 @@ class Stream:
         return {
             "version": STATE_VERSION,
             "settings": self._settings(),
+            "inputs": {each.name: each.inputs for each in self._sets},
             "sources": [[given.pieces, given.tokens] for given in self._pool.before],
             "carried": [
                 [int(source), int(position)]
@@ -118,6 +119,7 @@ class Stream:
                 f"the state of the data is of version {state.get('version')}, and this program reads "
                 f"{STATE_VERSION}; begin anew"
             )
+        self._refuse_other_text(state)
         for name, value in self._settings().items():
             if state["settings"].get(name) != value:
                 raise InvalidRequest(
@@ -160,6 +162,19 @@ class Stream:
             "weights": self._share_S.tolist(),
             "sets": [[each.name, each.digest] for each in self._sets],
         }
+
+    def _refuse_other_text(self, state: Mapping[str, Any]) -> None:
+        before = {name: digest for name, digest in state["settings"].get("sets", [])}
+        for each in self._sets:
+            if before.get(each.name, each.digest) == each.digest:
+                continue
+            old, now = state.get("inputs", {}).get(each.name, {}), each.inputs
+            changed = sorted(name for name in old.keys() | now.keys() if old.get(name) != now.get(name))
+            what = f"{', '.join(changed[:3])} of source {each.name}" if changed else f"source {each.name}"
+            raise InvalidRequest(
+                f"the text of {what} is not what it was when the run was begun; put back the text of then, "
+                "or begin anew in another folder"
+            )
 
     def _pieces(self, source: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Which pieces of a source are at these positions of its endless sequence."""

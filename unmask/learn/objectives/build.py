@@ -61,7 +61,7 @@ def _distillation(
 
 def _preset(table: Mapping[str, Any], plain: Spec, presets: Mapping[str, Spec]) -> Spec:
     """The keys of a table over those of the ``preset`` that it names, or over ``plain``."""
-    keys = dict(table)
+    keys = renamed_keys(type(plain).__name__, table)
     name = keys.pop("preset", None)
     if name is not None and name not in presets:
         raise InvalidRequest(f"objective.preset is {name!r}; it can be {', '.join(presets)}")

@@ -81,6 +81,6 @@ def _check_lengths(sets: Sequence[ShardSet], extra_tokens: int, limit: int | Non
         if limit is not None and longest > limit:
             raise InvalidRequest(
                 f"source {one.name} has a chunk of {longest} tokens, {extra_tokens} special ones included, "
-                f"and the encoder's config allows at most {limit}; lower max_tokens of the source, "
-                "or raise the limit (max_position_embeddings in most families)"
+                f"and the encoder's config allows at most {limit}; lower max_tokens of the source, or raise "
+                "the limit (max_position_embeddings in most families)"
             )

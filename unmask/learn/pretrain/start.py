@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,21 +11,26 @@ import torch
 from unmask.errors import CheckpointNotFound, InvalidRequest, UnmaskError
 from unmask.files import read_bytes, whole_folder
 from unmask.learn.data import sample, train_tokenizer
+from unmask.learn.data.sources import format_of, input_files
 from unmask.learn.objectives.build import trained_heads
 from unmask.learn.pretrain.checkpoint import MANIFEST
 from unmask.learn.pretrain.settings import Device, RunSettings
 from unmask.model.encoder import Encoder
 from unmask.model.families import published_config
-from unmask.model.spec import EncoderSpec
+from unmask.model.spec import EmbeddingHead, EncoderSpec
 from unmask.model.spec.config import WITHOUT_EFFECT
 from unmask.model.weights import Checkpoint, Source, find, read_checkpoint
 from unmask.model.weights.build import build
 from unmask.model.weights.classes import with_heads
-from unmask.model.weights.fresh import fitted, fresh, new_encoder
+from unmask.model.weights.for_others import without_length
+from unmask.model.weights.fresh import check_config, fitted, fresh, new_encoder
 from unmask.text import Tokenizer
 from unmask.text.tokenizer import TOKENIZER_FILES
 
 Say = Callable[[str], None]
+
+LEAST_TOKENS = 3
+"""Of a text: one of its own between two special ones."""
 
 
 def choose_device(wanted: Device, local: int = 0) -> torch.device:
@@ -57,6 +63,7 @@ def run_tokenizer(settings: RunSettings, base: Path, out: Path, say: Say) -> Tok
         InvalidRequest: the folder holds none, or it cannot be trained as asked.
         OutputError: a new one cannot be written.
     """
+    check_run(settings, base)
     wanted = settings.tokenizer
     if settings.model.start_from is not None:
         return read_checkpoint(source(settings.model.start_from, base)).tokenizer
@@ -83,7 +90,41 @@ def run_tokenizer(settings: RunSettings, base: Path, out: Path, say: Say) -> Tok
         raise InvalidRequest(
             f"tokenizer.folder names {folder}, which holds none of {', '.join(TOKENIZER_FILES)}"
         )
-    return Tokenizer.from_files(found)
+    made = Tokenizer.from_files(found)
+    if wanted.train is not None and made.vocabulary_size < wanted.vocabulary:
+        say(
+            f"the tokenizer has {made.vocabulary_size:,} pieces and not {wanted.vocabulary:,}, since its "
+            "text gives no more"
+        )
+    return made
+
+
+def check_run(settings: RunSettings, base: Path) -> None:
+    """Refuse what can be refused before a tokenizer is trained and text is tokenized.
+
+    Raises:
+        InvalidRequest: a file is missing, or the objective or the encoder's config cannot be.
+        CheckpointError: the config names what is not built.
+    """
+    trained_heads(settings.objective)
+    for one in (*settings.data.sources, *settings.data.held_out):
+        for path in input_files(one, base):
+            format_of(path, one)
+    model = settings.model
+    if model.start_from is not None:
+        return
+    there = {} if model.shape is None else published_config(model.shape)
+    limit = longest(check_config(_with_heads(settings, {**there, **_own_config(settings)})))
+    if limit is not None and limit < LEAST_TOKENS:
+        raise InvalidRequest(
+            f"the encoder's config allows texts of at most {limit} tokens, and the shortest have "
+            f"{LEAST_TOKENS}; raise the limit (max_position_embeddings in most families)"
+        )
+
+
+def _own_config(settings: RunSettings) -> dict[str, Any]:
+    """The run file's keys of config.json; what is said of training alone has no place in what is saved."""
+    return {key: value for key, value in settings.model.config.items() if key != "gradient_checkpointing"}
 
 
 def run_encoder(
@@ -103,8 +144,7 @@ def run_encoder(
         CheckpointError: the checkpoint cannot be used, or the config names what is not built.
     """
     model = settings.model
-    # What is said of training alone has no place in the config of what is saved.
-    own = {key: value for key, value in model.config.items() if key != "gradient_checkpointing"}
+    own = _own_config(settings)
     begun = None
     if model.start_from is not None:
         begun = read_checkpoint(source(model.start_from, base))
@@ -115,7 +155,12 @@ def run_encoder(
     else:
         there = {} if model.shape is None else published_config(model.shape)
         config = fitted(_with_heads(settings, {**there, **own}), tokenizer)
-    checkpoint = fresh(config, tokenizer.files, name=settings.name)
+    files = tokenizer.files
+    if begun is not None and longest(check_config(config)) != longest(begun.spec):
+        files = without_length(files)  # that of the texts before
+    checkpoint = fresh(config, files, name=settings.name)
+    if begun is not None:
+        checkpoint = _with_pooling(checkpoint, begun, say)
     if there:
         _refuse_idle(own, there, config, checkpoint)
     torch.manual_seed(settings.seed)
@@ -134,6 +179,23 @@ def longest(spec: EncoderSpec) -> int | None:
     rows = None if positions is None else positions.rows - positions.offset
     limits = [spec.max_tokens, spec.trained_tokens, rows]
     return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _with_pooling(checkpoint: Checkpoint, begun: Checkpoint, say: Say) -> Checkpoint:
+    """The checkpoint with the way in which the one that it begins with makes sentence embeddings."""
+    if not isinstance(begun.head, EmbeddingHead):
+        return checkpoint
+    if checkpoint.spec.width != begun.spec.width:
+        say(f"the pooling of {begun.source.folder} is left out, since it is made for another width")
+        return checkpoint
+    say(f"the pooling of {begun.source.folder} ({', '.join(begun.head.pooling)}) is kept")
+    limits = [one.max_tokens for one in (checkpoint, begun) if one.max_tokens is not None]
+    return replace(
+        checkpoint,
+        head=begun.head,
+        sentence_files=begun.sentence_files,
+        max_tokens=min(limits, default=None),
+    )
 
 
 def _with_heads(settings: RunSettings, config: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from unmask.model.families import Family, family_of
 from unmask.model.layers import Initialisation
 from unmask.model.spec import EncoderSpec
 from unmask.model.spec.config import WITHOUT_EFFECT
+from unmask.model.weights import for_others
 from unmask.model.weights.checkpoint import Checkpoint, max_tokens, trained_tokens
 from unmask.model.weights.classes import spec_of_class
 from unmask.model.weights.embedding_head import read_head
@@ -38,7 +39,8 @@ def fresh(
     """The checkpoint of an encoder that is still to be trained; no weight is made, see `new_encoder`.
 
     The family is that of ``model_type``, and the heads are those of the class in ``architectures``, such as
-    ``["BertForPreTraining"]``. A padding id that the config leaves out is the tokenizer's.
+    ``["BertForPreTraining"]``. Ids of special tokens that the config leaves out are the tokenizer's, and the
+    longest text that the tokenizer's files leave out is the encoder's.
 
     Args:
         config: what its config.json is to say.
@@ -54,11 +56,14 @@ def fresh(
     spec = _with_padding(spec, tokenizer)
     _check_vocabulary(spec, tokenizer)
     check_written(family, spec, settings.values)
+    longest = spec.max_tokens or spec.trained_tokens
+    files = for_others.tokenizer_files(tokenizer.files, spec, longest)
+    tokenizer = replace(tokenizer, files=files)
     return Checkpoint(
         source=Source(Path(name), name),
         family=family,
         spec=spec,
-        config=settings.values,
+        config={**settings.values, **for_others.token_ids(settings.values, tokenizer)},
         unread_config=(),
         tensors={},
         stored_tokenizer=tokenizer,

@@ -1,0 +1,63 @@
+"""What a new checkpoint says for programs that ask config.json and the tokenizer's files."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from unmask.model.spec import EncoderSpec
+from unmask.model.weights.checkpoint import NO_LIMIT
+from unmask.settings import Settings
+from unmask.text import Tokenizer
+
+ROLES = {"bos_token_id": "cls", "cls_token_id": "cls", "eos_token_id": "sep", "sep_token_id": "sep"}
+"""Keys of config.json that name a token, and its role. Where they are left out `transformers` takes ids of
+the family's published vocabulary."""
+
+CONFIG = "tokenizer_config.json"
+
+
+def token_ids(config: Mapping[str, Any], tokenizer: Tokenizer) -> dict[str, int]:
+    """The ids that a config leaves out, by key."""
+    found = {}
+    for key, role in ROLES.items():
+        id = (
+            tokenizer.token_to_id(tokenizer.special_tokens[role])
+            if role in tokenizer.special_tokens
+            else None
+        )
+        if id is not None and config.get(key) is None:
+            found[key] = id
+    return found
+
+
+def tokenizer_files(files: Mapping[str, bytes], spec: EncoderSpec, longest: int | None) -> dict[str, bytes]:
+    """The tokenizer's files with the length of the longest text, and without segments that the model has not.
+
+    Args:
+        files: as the checkpoint folder has them.
+        spec: of the encoder.
+        longest: tokens of the longest text; None where nothing limits it.
+    """
+    if CONFIG not in files:
+        return dict(files)
+    config = Settings.parse(files[CONFIG], CONFIG).values
+    changed: dict[str, Any] = {}
+    said = config.get("model_max_length")
+    if longest is not None and (not isinstance(said, int | float) or said >= NO_LIMIT):
+        changed["model_max_length"] = longest
+    names = config.get("model_input_names")
+    if spec.embedding.segments < 2 and isinstance(names, list) and "token_type_ids" in names:
+        changed["model_input_names"] = [name for name in names if name != "token_type_ids"]
+    if not changed:
+        return dict(files)
+    content = json.dumps({**config, **changed}, indent=2, sort_keys=True, ensure_ascii=False)
+    return {**files, CONFIG: f"{content}\n".encode()}
+
+
+def without_length(files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """The tokenizer's files as if they set no limit to the length of a text."""
+    if CONFIG not in files:
+        return dict(files)
+    config = dict(Settings.parse(files[CONFIG], CONFIG).values)
+    config.pop("model_max_length", None)
+    return {**files, CONFIG: json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False).encode()}
