@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -192,7 +193,8 @@ class Run:
             checkpoints=settings.checkpoints,
             log=settings.log,
             out=self.out,
-            write=lambda folder: write_model(self.loop, self.checkpoint, folder),
+            # Not a function of the run: the two would hold each other, and text on disk stay open.
+            write=partial(write_model, self.loop, self.checkpoint),
             watcher=self.watcher,
         )
 
