@@ -346,6 +346,17 @@ def test_look_for_people(tiny_folder):
         assert line.rstrip().endswith(f"{head['sink_mass']:.2f}")
 
 
+def test_look_fits_into_a_terminal_and_explains_its_columns(default_model):
+    _, table, legend = shown("look", "Unquestionably incomprehensible internationalization").split("\n\n")
+    assert max(map(len, f"{table}\n{legend}".splitlines())) <= 80
+    heading = table.splitlines()[0]
+    for column in ("head", "pattern", "attends to", "entropy", "distance", "most attended"):
+        assert column in heading
+        assert column in legend
+    for label in LABELS:
+        assert label in legend
+
+
 def test_look_at_one_layer(tiny_folder):
     found = answer("look", TEXT, "-m", tiny_folder, "--layer", "1")
     assert [(head["layer"], head["head"]) for head in found["heads"]] == [(1, head) for head in range(HEADS)]
@@ -355,7 +366,7 @@ def test_look_cuts_only_when_asked_and_says_so(tiny_folder):
     long = "bank " * 40
     found = answer("look", long, "-m", tiny_folder, "--truncation", "end")
     assert (found["original_tokens"], found["kept_tokens"], len(found["tokens"])) == (42, LIMIT, LIMIT)
-    assert f"{LIMIT} tokens of 42, {42 - LIMIT} cut off" in shown(
+    assert f"{LIMIT} tokens of 42, {42 - LIMIT} truncated" in shown(
         "look", long, "-m", tiny_folder, "--truncation", "end"
     )
 
@@ -385,7 +396,8 @@ def test_look_shows_control_characters_and_does_not_send_them(tiny_folder):
 
 
 def test_look_with_no_colour_and_no_fold_in_a_pipe(tiny_folder):
-    widest = max(map(len, shown("look", "the river bank was muddy", "-m", tiny_folder).splitlines()))
+    text = "the river bank was muddy " * 5
+    widest = max(map(len, shown("look", text, "-m", tiny_folder, "--truncation", "end").splitlines()))
     assert widest > 80
 
 
@@ -394,8 +406,9 @@ def test_look_with_no_colour_and_no_fold_in_a_pipe(tiny_folder):
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.__name__)
 def test_help_of_each_command(command):
-    text = shown(command.__name__, "--help")
-    assert text.startswith(f"Usage: unmask {command.__name__}")
+    name = NAMES.get(command.__name__, command.__name__)
+    text = shown(name, "--help")
+    assert text.startswith(f"Usage: unmask {name}")
     assert " ".join(command.__doc__.split(".")[0].split()) in " ".join(text.split())
     assert "--json" in text
 

@@ -1,6 +1,5 @@
 """Options that commands share do what they say, and what is said is one bounded line."""
 
-import contextlib
 import json
 
 import pytest
@@ -36,7 +35,7 @@ def loads(monkeypatch):
     monkeypatch.setattr("unmask.measure.probes.blimp.read_blimp", lambda *_: [])
 
     def run(*arguments):
-        with contextlib.suppress(Reached):
+        with pytest.raises(Reached):
             run_here(*arguments, stdin=b"the river\n")
         return calls.pop()
 

@@ -14,8 +14,19 @@ if TYPE_CHECKING:
     from unmask.loaded import Model
     from unmask.see import AttentionView
 
-SHADES = " ░▒▓█"
-"""Five steps from nothing to all."""
+LEGEND = """\
+Means over the {queries} queries. A head is LAYER.HEAD, both from 0.
+pattern        self, previous, next or offset: at least 90 % of queries attend most
+               to that position; first, special or punctuation: those keys get half
+               of the attention or more; broad: near uniform; mixed: none of these
+attends to     the relation that gets most attention, and its share: the token
+               itself (self), the one before (previous) or after (next), the first
+               token, or the other special tokens
+entropy        in nats, and as a share of the entropy of uniform attention
+distance       mean distance between query and key, in tokens
+most attended  the token that receives most attention (its position), and how much
+               it receives; uniform attention gives each token {uniform:.2f}, unless
+               layers have a window"""
 
 
 @dataclass(frozen=True)
@@ -67,7 +78,8 @@ class Look:
     model: str
     revision: str | None
     tokens: tuple[LookToken, ...]
-    original_tokens: int
+    original_tokens: int | None
+    """None where only the beginning of a very long text was tokenized."""
     kept_tokens: int
     heads: tuple[LookHead, ...]
     edges: tuple[LookEdge, ...]
@@ -82,7 +94,7 @@ def look(
     run: RunOptions = RUN,
     layer: Annotated[int | None, Parameter(name=["--layer", "-l"], help="show this layer, from 0")] = None,
     head: Annotated[int | None, Parameter(name=["--head", "-H"], help="show this head, from 0")] = None,
-    top: Annotated[int, Parameter(help="with a head chosen: the strongest keys shown of each token")] = 3,
+    top: Annotated[int, Parameter(help="with a head chosen: how many keys to show for each token")] = 3,
     truncation: TruncationOption = "error",
     json: JsonOption = False,
 ) -> None:
@@ -105,7 +117,7 @@ def look(
         model=loaded.name,
         revision=loaded.revision,
         tokens=_tokens(view),
-        original_tokens=view.encoding.original_tokens,
+        original_tokens=view.encoding.original_tokens if view.encoding.counted_whole else None,
         kept_tokens=view.encoding.kept_tokens,
         heads=tuple(one for one in _heads(view, layer) if head in (None, one.head)),
         edges=edges,
@@ -163,53 +175,52 @@ def _edges(view: "AttentionView", layer: int, head: int, top: int) -> tuple[Look
 
 def _show(found: Look, loaded: "Model") -> None:
     screen = console()
-    cut = found.original_tokens - found.kept_tokens
+    if found.original_tokens is None:
+        tokens = f"the first {found.kept_tokens} tokens of a longer text"
+    else:
+        left_out = found.original_tokens - found.kept_tokens
+        tokens = f"{found.kept_tokens} tokens"
+        tokens += f" of {found.original_tokens}, {left_out} truncated" if left_out else ""
     screen.print(
-        f"[bold]{found.model}[/bold], {loaded.layer_count} layers of {loaded.head_count} heads; "
-        f"{found.kept_tokens} tokens" + (f" of {found.original_tokens}, {cut} cut off" if cut else "")
+        f"[bold]{found.model}[/bold], {loaded.layer_count} layers of {loaded.head_count} heads; {tokens}"
     )
     shown = " ".join(f"[dim]{safe(t.surface)}[/dim]" if t.special else safe(t.surface) for t in found.tokens)
     screen.print(f"{shown}\n")
     if found.edges:
         _show_edges(found)
         return
-    right = ("entropy", "of even", "distance", "receives")
-    columns = ("layer.head", "is", "looks most at", "", *right[:3], "sink", "receives")
+    right = ("entropy", "distance", "receives")
+    columns = ("head", "pattern", "attends to", "entropy", "distance", "most attended", "receives")
     heads = table(None, *columns, right=right)
     for one in found.heads:
         heads.add_row(
             f"{one.layer}.{one.head}",
             one.label,
             f"{one.relation} {one.relation_mass:.2f}",
-            _bar(one.relation_mass),
-            f"{one.entropy_nats:.2f}",
-            f"{one.entropy_share:.0%}",
+            f"{one.entropy_nats:.2f} ({one.entropy_share:.0%})",
             f"{one.distance_tokens:.1f}",
-            f"{safe(found.tokens[one.sink_token].surface)} ({one.sink_token})",
+            f"{safe(_shortened(found.tokens[one.sink_token].surface))} ({one.sink_token})",
             f"{one.sink_mass:.2f}",
         )
     screen.print(heads)
     screen.print(f"\n[dim]{_legend(found)}[/dim]")
 
 
+def _shortened(surface: str, most: int = 14) -> str:
+    return surface if len(surface) <= most else f"{surface[: most - 1]}…"
+
+
 def _legend(found: Look) -> str:
     """What the columns mean, and what the numbers are where there is no softmax."""
     linear = sorted({one.layer for one in found.heads if one.kind == "kernel"})
-    whole = (
-        f"Means over the {found.kept_tokens} queries. Is: self, previous, next or offset where at least 90 % "
-        "of queries have their strongest key at that place; else the kind of key that gets half of the "
-        "attention or more; else broad, or mixed. Looks most at: itself (self), the token before (previous) "
-        "or after (next), the first token, or another special token, with the share of attention it gets. "
-        "Entropy in nats, and as a share of an even spread over the keys allowed. Distance in tokens. Sink: "
-        f"the token that receives most; an even spread gives each {1 / found.kept_tokens:.2f}, but where "
-        "layers see a window."
-    )
+    whole = LEGEND.format(queries=found.kept_tokens, uniform=1 / found.kept_tokens)
     if not linear:
         return whole
     layers = ", ".join(map(str, linear))
     return (
-        f"Kernel weights, not a softmax, in layer{'s' if len(linear) > 1 else ''} {layers}: linear attention "
-        f"has no probabilities; these are the weights that it implies, divided by their sum. {whole}"
+        f"Kernel weights, not a softmax, in layer{'s' if len(linear) > 1 else ''} {layers}:\n"
+        "linear attention has no probabilities; these are the weights that it implies,\n"
+        f"divided by their sum.\n{whole}"
     )
 
 
@@ -218,9 +229,9 @@ def _show_edges(found: Look) -> None:
     screen = console()
     what = ", by kernel weights (linear attention has no softmax)" if one.kind == "kernel" else ""
     screen.print(
-        f"layer {one.layer}, head {one.head}, {one.label}: where each token looks, strongest first{what}"
+        f"layer {one.layer}, head {one.head}, {one.label}: which keys each token attends to most{what}"
     )
-    shown = table(None, "", "token", "looks at", right=("",))
+    shown = table(None, "", "query", "keys", right=("",))
     for query, token in enumerate(found.tokens):
         keys = "   ".join(
             f"{safe(found.tokens[edge.key].surface)} ({edge.key}) {edge.probability:.3f}"
@@ -229,8 +240,3 @@ def _show_edges(found: Look) -> None:
         )
         shown.add_row(str(query), safe(token.surface), keys)
     screen.print(shown)
-
-
-def _bar(share: float, width: int = 8) -> str:
-    full, part = divmod(share * width, 1)
-    return ("█" * int(full) + SHADES[round(part * (len(SHADES) - 1))]).ljust(width)[:width]

@@ -17,7 +17,7 @@ from unmask.learn.pretrain.checkpoint import MANIFEST
 from unmask.learn.pretrain.settings import Device, RunSettings
 from unmask.model.encoder import Encoder
 from unmask.model.families import published_config
-from unmask.model.spec import EmbeddingHead, EncoderSpec
+from unmask.model.spec import EncoderSpec, PooledVector
 from unmask.model.spec.config import WITHOUT_EFFECT
 from unmask.model.weights import Checkpoint, Source, find, read_checkpoint
 from unmask.model.weights.build import build
@@ -183,7 +183,7 @@ def longest(spec: EncoderSpec) -> int | None:
 
 def _with_pooling(checkpoint: Checkpoint, begun: Checkpoint, say: Say) -> Checkpoint:
     """The checkpoint with the way in which the one that it begins with makes sentence embeddings."""
-    if not isinstance(begun.head, EmbeddingHead):
+    if not isinstance(begun.head, PooledVector):
         return checkpoint
     if checkpoint.spec.width != begun.spec.width:
         say(f"the pooling of {begun.source.folder} is left out, since it is made for another width")
