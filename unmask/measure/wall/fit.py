@@ -3,6 +3,8 @@
 The square comes from attention that sees the whole text; a window of fixed width, feed-forward networks
 and norms grow with N alone; what a call costs whatever it reads is a. Negative coefficients have no such
 meaning, so they are not allowed, and a term that measurement does not ask for is exactly 0.
+
+Axes: P measured lengths; S draws; C coefficients.
 """
 
 import itertools
