@@ -34,6 +34,13 @@ MODEL_FLOORS = (
     {"weights"},
 )
 
+MEASURE_FLOORS = (
+    {"machine", "memory", "subject", "texts", "timing"},
+    {"peers"},
+    {"bench", "probes"},
+    {"evolve", "wall"},
+)
+
 TORCH_FREE = ("text", "model/spec", "model/families")
 
 FOREIGN = ("transformers", "sentence_transformers")
@@ -103,6 +110,10 @@ def test_no_folder_imports_a_higher_floor():
 
 def test_inside_model_no_part_imports_a_higher_one():
     assert upward(MODEL_FLOORS, "unmask.model") == []
+
+
+def test_inside_measure_no_part_imports_a_higher_one():
+    assert upward(MEASURE_FLOORS, "unmask.measure") == []
 
 
 def test_the_floor_test_sees_an_upward_import(tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ from unmask.errors import InvalidRequest
 from unmask.files import check_can_write
 
 if TYPE_CHECKING:
-    from unmask.measure.pictures import Report
+    from unmask.measure.bench.pictures import Report
     from unmask.measure.subject import Subject
 
 ModelChoice = Annotated[
@@ -51,7 +51,7 @@ def prepared(output: Path | None, picture: Path | None, threads: int | None) -> 
     import torch
 
     if picture is not None:
-        from unmask.measure.pictures import check_picture
+        from unmask.measure.bench.pictures import check_picture
 
         check_picture(picture)
     for path in (output, picture):
@@ -106,7 +106,7 @@ def finish(report: "Report", output: Path | None, picture: Path | None, json: bo
     """Write, draw and print a report, whichever is asked for."""
     write_report(report, output)
     if picture is not None:
-        from unmask.measure.pictures import draw
+        from unmask.measure.bench.pictures import draw
 
         draw(report, picture)
     print_report(report, json)
