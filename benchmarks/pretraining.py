@@ -6,7 +6,7 @@
 ``train`` makes a run file of ``recipes/`` with smaller sizes and fewer steps, trains it or goes on with it,
 and measures it. ``report`` prints a table of all that are done and draws how they got there.
 
-The unigram and the bigram (`unmask.measure.probes.baselines`) are counted on the very pieces of text that the
+The unigram and the bigram (`benchmarks/baselines.py`) are counted on the very pieces of text that the
 run trained on, and asked for the same held-out words; they see true neighbours where the encoder sees masks.
 Thresholds of detection are chosen on text of the training, for counts and encoder alike.
 """
@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from benchmarks.baselines import Bigram, Sight, best_threshold, count, f1, foretell, suspicion
 from unmask.learn.data import Stream, held_out, prepare
 from unmask.learn.data.chunk import Chunk
 from unmask.learn.objectives.interface import Objective
@@ -35,7 +36,6 @@ from unmask.learn.pretrain.report import Silent
 from unmask.learn.pretrain.run import Run
 from unmask.learn.pretrain.settings import RunSettings
 from unmask.measure.evolve.plan import toml
-from unmask.measure.probes.baselines import Bigram, Sight, best_threshold, count, f1, foretell, suspicion
 
 ROOT = Path(__file__).parents[1]
 HELD_OUT_TOKENS = 60_000

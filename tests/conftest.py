@@ -1,12 +1,22 @@
 """Fixtures that several test files share."""
 
 import shutil
+import signal
 
 import pytest
 
 from tests.support.apart import Parent
 from tests.support.places import default_folder
 from tests.support.tiny import write_checkpoint
+
+
+def pytest_configure(config):
+    """Receive interrupts, also where a shell started the suite in the background and so ignores them.
+
+    Children inherit an ignored signal but not a handler, so this is enough for theirs too.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 """The axis letters that end tensor names: ``x_TD`` has tokens first, then the encoder's width.
 
-Every module that handles tensors uses these letters and no others.
+A module that needs another letter, or one of these with another meaning, says so in the last lines of its
+docstring: ``Axes: W words; P pairs of segments.`` A test holds every name to that.
 """
 
 AXES: dict[str, str] = {
@@ -20,4 +21,6 @@ AXES: dict[str, str] = {
     "B": "sequences of equal length, run together; in a profile, bins of distance",
     "X": "classes of keys",
     "O": "distances from query to key, with their sign",
+    "P": "rows of the table of relative positions",
+    "k": "the strongest keys of a query",
 }

@@ -231,7 +231,7 @@ def test_serve_prints_an_address_that_works_and_leaves_on_interrupt():
         host, _, token = address.removeprefix("http://").partition("/?token=")
         assert host.startswith("127.0.0.1:")
         assert len(token) >= 32
-        connection = http.client.HTTPConnection(host, timeout=10)
+        connection = http.client.HTTPConnection(host, timeout=60)
         connection.request("GET", "/api/session", headers={"X-Unmask-Token": token})
         answer = connection.getresponse()
         assert (answer.status, json.load(answer)["models"][0]["name"]) == (200, "fake")
@@ -239,4 +239,4 @@ def test_serve_prints_an_address_that_works_and_leaves_on_interrupt():
         connection.close()
         server.send_signal(signal.SIGINT)
         assert server.stdout.read().strip() == "left"
-        assert server.wait(timeout=10) == 0
+        assert server.wait(timeout=60) == 0

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.support.explorable import FakeModel
+from tests.support.waiting import HANG_SECONDS
 from unmask.explorer import Api
 from unmask.explorer.binary import unpack
 
@@ -42,7 +43,7 @@ class Asking:
 
     def measured(self, text=TEXT, **options):
         text_id, _ = self.read(text, **options)
-        assert self.api.finish(text_id, 30)
+        assert self.api.finish(text_id, HANG_SECONDS)
         state = self.json(f"texts/{text_id}/state")
         assert state["phase"] == "done", state
         return text_id

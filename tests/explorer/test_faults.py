@@ -11,6 +11,7 @@ import pytest
 
 from tests.explorer.conftest import TEXT, Asking
 from tests.support.explorable import FakeModel
+from tests.support.waiting import HANG_SECONDS, wait_until
 from unmask.errors import CheckpointNotFound, UnknownArchitecture
 from unmask.explorer import Api
 
@@ -28,107 +29,113 @@ def large():
 
 
 @pytest.fixture
-def slow(large, monkeypatch):
-    """An explorer in which every block of an analysis takes some milliseconds."""
+def released():
+    """Set by a test that wants analyses to go past `HELD_FROM`."""
+    released = threading.Event()
+    yield released
+    released.set()
+
+
+HELD_FROM = 2
+
+
+@pytest.fixture
+def held(large, monkeypatch, released):
+    """An explorer whose analyses stay at layer `HELD_FROM`, block after block, until they are released."""
     measure_layer = ATLAS.measure_layer
 
-    def slowly(*arguments, tick, **options):
-        def late(cells):
-            time.sleep(0.004)
-            tick(cells)
+    def held_back(recording, layer, *, tick, **options):
+        while layer >= HELD_FROM and not released.wait(0.001):
+            tick(0)
+        return measure_layer(recording, layer, tick=tick, **options)
 
-        return measure_layer(*arguments, tick=late, **options)
-
-    monkeypatch.setattr(ATLAS, "measure_layer", slowly)
+    monkeypatch.setattr(ATLAS, "measure_layer", held_back)
     asking = Asking(Api([large], held_texts=4))
     yield asking
     asking.api.close()
 
 
-def until(asking, text_id, reached, seconds=20.0):
+def until(asking, text_id, reached):
     """The first state for which ``reached`` holds."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+
+    def found():
         state = asking.json(f"texts/{text_id}/state")
-        if reached(state):
-            return state
-        time.sleep(0.01)
-    raise AssertionError(f"not reached within {seconds} s: {state}")
+        return state if reached(state) else None
+
+    return wait_until(found)
 
 
 def some_ready(state):
     return any(state["ready"]) and not all(state["ready"])
 
 
-def test_stopped_half_way_what_is_done_stays_and_goes_on(slow):
-    text_id, read = slow.read(LONG)
-    state = until(slow, text_id, some_ready)
+def test_stopped_half_way_what_is_done_stays_and_goes_on(held, released):
+    text_id, read = held.read(LONG)
+    state = until(held, text_id, some_ready)
     assert (state["phase"], state["readable"]) == ("measuring", True)
     assert 0 < state["done"] < state["total"]
-    began = time.monotonic()
-    slow.json(f"texts/{text_id}/stop", "POST", {})
-    state = until(slow, text_id, lambda state: state["phase"] == "stopped")
-    assert time.monotonic() - began < 1
+    held.json(f"texts/{text_id}/stop", "POST", {})
+    state = until(held, text_id, lambda state: state["phase"] == "stopped")
     ready = state["ready"]
     assert some_ready(state)
     assert state["problem"] is None
     # What is measured is there, the rest says why it is not.
     done, missing = ready.index(True), ready.index(False)
-    slow.arrays(f"texts/{text_id}/head/{done}/0")
-    assert slow.problem(f"texts/{text_id}/edges/{missing}/0", 409)["kind"] == "NotReady"
-    arrays, _ = slow.arrays(f"texts/{text_id}/heads")
+    held.arrays(f"texts/{text_id}/head/{done}/0")
+    assert held.problem(f"texts/{text_id}/edges/{missing}/0", 409)["kind"] == "NotReady"
+    arrays, _ = held.arrays(f"texts/{text_id}/heads")
     assert arrays["ready"].tolist() == ready
     assert not arrays["entropy"][missing].any()
     # Exact values of any layer are there too.
-    slow.arrays(f"texts/{text_id}/values/{missing}/0?rows=0:2")
-    assert slow.json(f"texts/{text_id}/sinks")["layers_ready"] == sum(ready)
-    again = slow.json(f"texts/{text_id}/go", "POST", {})
+    held.arrays(f"texts/{text_id}/values/{missing}/0?rows=0:2")
+    assert held.json(f"texts/{text_id}/sinks")["layers_ready"] == sum(ready)
+    again = held.json(f"texts/{text_id}/go", "POST", {})
     assert again["ready"] == ready, "what was measured is not measured again"
-    assert slow.api.finish(text_id, 30)
-    assert slow.json(f"texts/{text_id}/state")["ready"] == [True] * read["layers"]
+    released.set()
+    assert held.api.finish(text_id, HANG_SECONDS)
+    assert held.json(f"texts/{text_id}/state")["ready"] == [True] * read["layers"]
 
 
-def test_questions_are_answered_while_a_text_is_measured(slow):
-    text_id, _ = slow.read(LONG)
-    until(slow, text_id, some_ready)
-    began = time.monotonic()
+def test_questions_are_answered_while_a_text_is_measured(held):
+    text_id, _ = held.read(LONG)
+    until(held, text_id, some_ready)
     for row in range(5):
-        slow.arrays(f"texts/{text_id}/values/4/1?rows={row}:{row + 1}")
-    assert time.monotonic() - began < 2
-    assert slow.json(f"texts/{text_id}/state")["phase"] == "measuring"
+        held.arrays(f"texts/{text_id}/values/4/1?rows={row}:{row + 1}")
+    assert held.json(f"texts/{text_id}/state")["phase"] == "measuring"
 
 
-def test_two_pages_at_once_both_get_on(slow):
-    first, _ = slow.read(LONG)
-    second, _ = slow.read(LONG + " another")
-    until(slow, second, some_ready)
-    assert not all(slow.json(f"texts/{first}/state")["ready"]), "the second did not wait for the first's end"
-    assert slow.api.finish(first, 30)
-    assert slow.api.finish(second, 30)
-    assert slow.json(f"texts/{second}/state")["phase"] == "done"
+def test_two_pages_at_once_both_get_on(held, released):
+    first, _ = held.read(LONG)
+    second, _ = held.read(LONG + " another")
+    until(held, second, some_ready)
+    assert not all(held.json(f"texts/{first}/state")["ready"]), "the second did not wait for the first's end"
+    released.set()
+    assert held.api.finish(first, HANG_SECONDS)
+    assert held.api.finish(second, HANG_SECONDS)
+    assert held.json(f"texts/{second}/state")["phase"] == "done"
 
 
-def test_the_same_text_twice_is_one(slow):
+def test_the_same_text_twice_is_one(held):
     ids = []
-    hands = [threading.Thread(target=lambda: ids.append(slow.read(LONG)[0])) for _ in range(4)]
+    hands = [threading.Thread(target=lambda: ids.append(held.read(LONG)[0])) for _ in range(4)]
     for hand in hands:
         hand.start()
     for hand in hands:
         hand.join()
     assert len(set(ids)) == 1
-    slow.json(f"texts/{ids[0]}", "DELETE", status=204)
+    held.json(f"texts/{ids[0]}", "DELETE", status=204)
 
 
-def test_a_forgotten_text_stops_and_is_unknown(slow):
-    text_id, _ = slow.read(LONG)
-    until(slow, text_id, some_ready)
-    reading = slow.api._workplace.texts.get(text_id)
-    slow.json(f"texts/{text_id}", "DELETE", status=204)
-    assert reading.wait(2)
+def test_a_forgotten_text_stops_and_is_unknown(held):
+    text_id, _ = held.read(LONG)
+    until(held, text_id, some_ready)
+    reading = held.api._workplace.texts.get(text_id)
+    held.json(f"texts/{text_id}", "DELETE", status=204)
+    assert reading.wait(HANG_SECONDS)
     assert reading.state().phase == "stopped"
-    assert slow.problem(f"texts/{text_id}/state", 404)["kind"] == "UnknownText"
-    slow.json(f"texts/{text_id}", "DELETE", status=204)
-    assert slow.read(LONG)[0] == text_id, "posted again, it is the same"
+    assert held.problem(f"texts/{text_id}/state", 404)["kind"] == "UnknownText"
+    held.json(f"texts/{text_id}", "DELETE", status=204)
+    assert held.read(LONG)[0] == text_id, "posted again, it is the same"
 
 
 def test_only_the_latest_texts_are_held(model):
@@ -170,7 +177,7 @@ def test_a_model_without_attention_says_why(model, monkeypatch):
     monkeypatch.setattr("unmask.see.attention.Recording.of", refuse)
     asking = Asking(Api([model]))
     text_id, _ = asking.read()
-    assert asking.api.finish(text_id, 10)
+    assert asking.api.finish(text_id, HANG_SECONDS)
     state = asking.json(f"texts/{text_id}/state")
     assert (state["phase"], state["readable"]) == ("failed", False)
     assert "no attention" in state["problem"]["sentence"]
@@ -187,7 +194,7 @@ def test_memory_that_ends_is_a_sentence(model, monkeypatch):
     monkeypatch.setattr(ATLAS, "measure_layer", exhaust)
     asking = Asking(Api([model]))
     text_id, _ = asking.read()
-    assert asking.api.finish(text_id, 10)
+    assert asking.api.finish(text_id, HANG_SECONDS)
     state = asking.json(f"texts/{text_id}/state")
     assert (state["phase"], state["problem"]["kind"], state["readable"]) == ("failed", "OutOfMemory", True)
     asking.api.close()
@@ -197,7 +204,7 @@ def test_the_page_comes_before_the_models(model):
     go = threading.Event()
 
     def late():
-        go.wait(10)
+        go.wait(HANG_SECONDS)
         return model
 
     def never():
@@ -211,7 +218,7 @@ def test_the_page_comes_before_the_models(model):
     hand = threading.Thread(target=lambda: answers.append(asking.raw("texts", "POST", {"text": TEXT})))
     hand.start()
     go.set()
-    hand.join(10)
+    hand.join(HANG_SECONDS)
     assert answers[0].status == 200, "a text that is posted meanwhile waits for its model"
     asking.raw("texts", "POST", {"text": TEXT, "model": 1})
     models = asking.json("session")["models"]
@@ -225,7 +232,7 @@ def test_the_page_comes_before_the_models(model):
 def test_a_model_that_takes_too_long_is_said_to_be_loading(model, monkeypatch):
     monkeypatch.setattr("unmask.explorer.models.LOADING_SECONDS", 0.05)
     go = threading.Event()
-    asking = Asking(Api([("late", lambda: go.wait(10) and model)]))
+    asking = Asking(Api([("late", lambda: go.wait(HANG_SECONDS) and model)]))
     assert asking.problem("texts", 503, "POST", {"text": TEXT})["kind"] == "ModelLoading"
     go.set()
     asking.api.close()
@@ -246,9 +253,7 @@ def test_a_wall_is_measured_watched_and_stopped(model, monkeypatch):
     state = asking.json("wall", "POST", body)
     assert state["phase"] in ("waiting", "running")
     assert asking.problem("wall", 409, "POST", body)["kind"] == "Busy"
-    end = time.monotonic() + 30
-    while asking.json("wall")["phase"] in ("waiting", "running") and time.monotonic() < end:
-        time.sleep(0.02)
+    wait_until(lambda: asking.json("wall")["phase"] not in ("waiting", "running"))
     state = asking.json("wall")
     assert (state["phase"], state["problem"]) == ("done", None)
     assert [point["length"] for point in state["points"]][:6] == body["lengths"]
@@ -256,10 +261,7 @@ def test_a_wall_is_measured_watched_and_stopped(model, monkeypatch):
     assert state["report"]["curves"][0]["kernel"] == "chosen"
     asking.json("wall", "POST", body)
     asking.json("wall", "DELETE")
-    end = time.monotonic() + 10
-    while asking.json("wall")["phase"] != "stopped" and time.monotonic() < end:
-        time.sleep(0.01)
-    assert asking.json("wall")["phase"] == "stopped"
+    wait_until(lambda: asking.json("wall")["phase"] == "stopped")
     asking.api.close()
 
 

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.explorer.conftest import TEXT
+from tests.support.waiting import HANG_SECONDS
 
 pytest.importorskip("anywidget", reason="the notebook extra is not installed")
 
@@ -35,7 +36,7 @@ def test_a_message_is_answered_with_the_api_s_bytes(widget, model, monkeypatch):
     head, data = asked(widget, monkeypatch, "POST", "texts", {"text": TEXT})
     assert (head["status"], head["type"]) == (200, "application/json")
     text_id = json.loads(data)["id"]
-    assert widget.api.finish(text_id, 30)
+    assert widget.api.finish(text_id, HANG_SECONDS)
     head, data = asked(widget, monkeypatch, "GET", f"texts/{text_id}/values/1/2?rows=0:3")
     values, _ = unpack(data)
     wanted = model.attention(TEXT).probabilities(1, 2, slice(0, 3))

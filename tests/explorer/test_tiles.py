@@ -11,7 +11,6 @@ from unmask.explorer.tiles import (
     TILE,
     coarsest_maps,
     codes,
-    decoded,
     levels,
     pooled,
     reduced,
@@ -29,6 +28,12 @@ def of_matrix(p_NN, tile, cell, step=7):
 
 def whole(p_RC, cell):
     return of_matrix(p_RC, Tile(0, p_RC.shape[0], 0, p_RC.shape[1]), cell)
+
+
+def decoded(coded):
+    """What codes stand for."""
+    share = np.exp(math.log(FLOOR) * (255 - coded.astype(np.float32)) / 254)
+    return np.where(coded > 0, share, 0).astype(np.float32)
 
 
 def test_codes_are_on_one_scale():

@@ -7,9 +7,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from benchmarks.baselines import best_threshold, count, f1, foretell, suspicion
 from tests.learn.toy import CLS, SEP, SPECIAL, vocabulary
 from unmask.errors import InvalidRequest
-from unmask.measure.probes.baselines import best_threshold, count, f1, foretell, suspicion
 
 SIZE, UNKNOWN = 23, 1
 

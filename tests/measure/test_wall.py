@@ -84,13 +84,18 @@ def test_a_noisy_line_shows_no_certain_square_and_a_noisy_square_does():
     assert all(one.square_is_seen for one in squares)
 
 
-def test_intervals_hold_the_truth_about_as_often_as_they_say():
-    true, held = Curve(0.01, 2e-4, 1e-7), 0
-    for seed in range(30):
-        found = fit(noisy(true, 0.06, seed), seed=seed).shown
-        held += found.square.low <= true.square <= found.square.high
-        assert found.square.value == pytest.approx(true.square, rel=0.25)
-    assert held >= 24
+def test_intervals_hold_the_truth_as_often_as_they_say():
+    """One call at each of many lengths: neither fewer nor more of the 95 % intervals hold what is true."""
+    true, held = Curve(0.01, 2e-4, 1e-7), []
+    lengths = [64 * 2 ** (step / 3) for step in range(19)]
+    for seed in range(200):
+        found = fit(noisy(true, 0.06, seed, lengths, repeats=1), seed=seed)
+        shown = found.shown
+        pairs = [(shown.constant, true.constant), (shown.line, true.line), (shown.square, true.square)]
+        pairs += [(at(found, tokens), true(tokens)) for tokens in (500, 8192)]
+        held += [estimate.low <= value <= estimate.high for estimate, value in pairs]
+        assert shown.square.value == pytest.approx(true.square, rel=0.25)
+    assert 0.93 < np.mean(held) < 0.965
 
 
 def test_the_fit_is_that_of_another_solver():

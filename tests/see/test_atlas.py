@@ -13,6 +13,7 @@ import torch
 
 from tests.support import dense
 from tests.support.specs import SPECS, global_tokens, random_encoder
+from tests.support.waiting import wait_until
 from unmask.errors import Cancelled, NonFiniteResult
 from unmask.model.spec import Whole, Window
 from unmask.see.atlas import Atlas, atlas, profile_edges
@@ -268,6 +269,7 @@ def test_an_error_in_a_thread_comes_out():
 
 def test_threads_stand_still_while_the_caller_takes_its_time():
     made, seen = [0, 0], []
+    most = 2 * (AHEAD + 1)
 
     def count(number):
         def work(tick):
@@ -279,11 +281,10 @@ def test_threads_stand_still_while_the_caller_takes_its_time():
 
     def wait(_):
         if not seen:
-            time.sleep(0.1)
-            seen.append(sum(made))
-            time.sleep(0.1)
+            wait_until(lambda: sum(made) >= most)
+            time.sleep(0.05)
             seen.append(sum(made))
 
     together([count(0), count(1)], wait, 2)
-    assert seen[0] == seen[1] <= 2 * (AHEAD + 1)
+    assert seen == [most]
     assert made == [200, 200]

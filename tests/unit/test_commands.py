@@ -440,20 +440,22 @@ def test_it_runs_as_a_module():
     assert (done.stdout.decode().strip(), done.stderr) == (unmask.__version__, b"")
 
 
-SLOW_PARTS = """
-import time
+HELD_PARTS = """
+import os, sys, time
 from unmask.loaded import Model
 import unmask.cli.embed_input
 unmask.cli.embed_input.TEXTS_PER_PART = 2
-embed = Model.embed_encodings
+embed, calls = Model.embed_encodings, []
 
-def slow(*arguments, **options):
-    time.sleep(0.05)
+def held(*arguments, **options):
+    while calls and not os.path.exists(GATE):
+        time.sleep(0.002)
+    calls.append(1)
     return embed(*arguments, **options)
 
-Model.embed_encodings = slow
+Model.embed_encodings = held
 """
-"""Parts that are written one after another, so that most of them come after the reader has gone."""
+"""Small parts, all but the first of which are written after the reader has gone."""
 
 
 @pytest.mark.parametrize(("command", "lines_read"), [("embed", 1), ("inspect", 0)])
@@ -463,9 +465,12 @@ def test_a_reader_that_stops_early(command, lines_read, apart, tiny_folder, tmp_
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     stdin = b"the river bank\n" * 20
-    process = apart.start(*arguments, stdin=stdin, stdout=str(pipe), before=SLOW_PARTS)
+    gate = tmp_path / "gate"
+    before = f"GATE = {str(gate)!r}\n{HELD_PARTS}"
+    process = apart.start(*arguments, stdin=stdin, stdout=str(pipe), before=before)
     with pipe.open("rb") as reader:
         for _ in range(lines_read):
             assert reader.readline().endswith(b"\n")
+    gate.touch()
     ran = process.wait()
     assert (ran.code, ran.err) == (1, "")

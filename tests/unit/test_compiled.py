@@ -7,7 +7,7 @@ import torch
 
 from tests.support.specs import SPECS, VOCABULARY, random_encoder
 from unmask.errors import InvalidRequest
-from unmask.model.compiled import compile_blocks, is_compiled, uncompile_blocks
+from unmask.model.compiled import compile_blocks, is_compiled
 from unmask.text import PackedBatch
 
 # Torch looks at a gradient that is not there while it compiles.
@@ -73,7 +73,7 @@ def test_layers_of_one_shape_share_what_was_compiled():
     assert len(graphs) == 4, "a second number of tokens was not compiled for all numbers"
 
 
-def test_compiled_once_and_undone():
+def test_compiled_once():
     encoder = random_encoder(SPECS["rotary-windows"])
     assert not is_compiled(encoder)
     before = step(encoder, (4,))[0]
@@ -82,8 +82,6 @@ def test_compiled_once_and_undone():
     with pytest.raises(InvalidRequest, match="compiled already"):
         compile_blocks(encoder)
     torch.testing.assert_close(step(encoder, (4,))[0], before, rtol=0, atol=1e-6)
-    assert not is_compiled(uncompile_blocks(encoder))
-    assert torch.equal(step(encoder, (4,))[0], before)
 
 
 @pytest.mark.slow

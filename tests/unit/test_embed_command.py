@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.command import Ran, assert_one_sentence, run_here
 from tests.support.tiny import change_json
+from tests.support.waiting import wait_until
 from unmask.cli import embed_input
 from unmask.errors import OutputError
 from unmask.resume import ResumableFile
@@ -290,12 +291,14 @@ def test_a_line_without_an_end_is_refused(tiny_folder, monkeypatch):
 # --- a stop, and going on ------------------------------------------------------------------------------
 
 SLOW = """
-import time
+import os, time
 import unmask.cli.embed_input, unmask.resume
 unmask.cli.embed_input.TEXTS_PER_PART = PART
 append = unmask.resume.ResumableFile.append
 
 def slow(self, content, rows):
+    while self.rows_done >= HELD_FROM and not os.path.exists(GATE):
+        time.sleep(0.002)
     half = len(content) // 2
     self._file.write(content[:half])
     self._file.flush()
@@ -309,15 +312,9 @@ unmask.resume.ResumableFile.append = slow
 """Small parts and slow writes, so that a kill meets the command in every state."""
 
 
-def slowly(pause):
-    return f"PART, PAUSE = {PART}, {pause}\n{SLOW}"
-
-
-def wait_until(what, seconds=60):
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end
-        time.sleep(0.002)
+def slowly(pause, held_from, gate=""):
+    """Writes that take their time, and none beyond so many rows until the file ``gate`` is there."""
+    return f"PART, PAUSE, HELD_FROM, GATE = {PART}, {pause}, {held_from}, {str(gate)!r}\n{SLOW}"
 
 
 CUT = ("--truncation", "end")
@@ -341,7 +338,8 @@ def test_after_kill_the_same_command_goes_on_to_the_same_bytes(
     moments = random.Random(suffix)
     done = 0
     for least in (1, PART + 1, 2 * PART + 1, 3 * PART + 1):
-        process = apart.start("embed", lines, "-m", tiny_folder, "-o", out, before=slowly(0.04))
+        before = slowly(0.04, held_from=least + PART)
+        process = apart.start("embed", lines, "-m", tiny_folder, "-o", out, before=before)
         wait_until(lambda least=least: journalled_rows(out) >= least)
         time.sleep(moments.uniform(0, 0.04))
         process.send(signal.SIGKILL)
@@ -359,7 +357,7 @@ def test_after_kill_the_same_command_goes_on_to_the_same_bytes(
 
 def test_an_interrupt_says_so_and_keeps_what_is_done(apart, tiny_folder, lines, tmp_path):
     out = tmp_path / "rows.npy"
-    process = apart.start("embed", lines, "-m", tiny_folder, "-o", out, before=slowly(0.1))
+    process = apart.start("embed", lines, "-m", tiny_folder, "-o", out, before=slowly(0, held_from=PART))
     wait_until(lambda: journalled_rows(out))
     process.send(signal.SIGINT)
     assert process.wait() == Ran(130, "", "unmask: stopped\n")
@@ -503,12 +501,13 @@ def of(identity):
 
 
 def test_two_writers_of_one_output(apart, tiny_folder, lines, expected, tmp_path):
-    out = tmp_path / "rows.npy"
-    first = apart.start("embed", lines, "-m", tiny_folder, "-o", out, before=slowly(0.1))
+    out, gate = tmp_path / "rows.npy", tmp_path / "gate"
+    first = apart.start("embed", lines, "-m", tiny_folder, "-o", out, before=slowly(0, PART, gate))
     wait_until(lambda: journalled_rows(out))
     for options in ((), ("--restart",), ("--overwrite",), ("--restart", "--overwrite")):
         second = run_here("embed", lines, "-m", tiny_folder, "-o", out, *options)
         assert_one_sentence(second, "another process is writing", "rows.npy")
+    gate.touch()
     ran = first.wait()
     assert (ran.code, ran.err) == (0, "")
     assert_close(np.load(out), expected)

@@ -47,6 +47,18 @@ def test_the_rewritten_encoder_equals_the_plain_one(name, dtype):
     assert (found - expected).abs().max() <= BOUNDS[dtype] * expected.abs().max()
 
 
+@pytest.mark.skipif(why_not("int8") is not None, reason=str(why_not("int8")))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_largest_value_of_a_token_is_never_beyond_8_bits(dtype):
+    """Scales are rounded to the token's type; one more than 255 would come out as 0, with the other sign."""
+    layer = QuantizedLinear(torch.eye(16), None, dtype)
+    largest_T = torch.cat([(1 + torch.arange(128) / 128) * 2.0**power for power in (-20, 0, 9)])
+    x_TK = largest_T[:, None] * torch.linspace(-1, 1, 16)
+    with torch.inference_mode():
+        y_TN = layer(x_TK.to(dtype)).float()
+    assert (y_TN - x_TK.to(dtype).float()).abs().amax(1).div(largest_T).max() < 0.01
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", SPECS)
 def test_no_text_can_tell_what_it_runs_beside(name, dtype):

@@ -1,6 +1,7 @@
 """The house as docs/architecture.md draws it: no folder knows a higher floor, nothing goes in circles."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -66,6 +67,13 @@ TORCH_FREE = (
     ),
 )
 """Folders and files from which nothing leads to torch, through other modules of the package either."""
+MEASURE_FLOORS = (
+    {"machine", "memory", "subject", "texts", "timing"},
+    {"peers"},
+    {"bench", "probes"},
+    {"evolve", "wall"},
+)
+
 
 FOREIGN = ("transformers", "sentence_transformers")
 
@@ -138,6 +146,10 @@ def test_inside_model_no_part_imports_a_higher_one():
 
 def test_inside_learn_no_part_imports_a_higher_one():
     assert upward(LEARN_FLOORS, "unmask.learn") == []
+
+
+def test_inside_measure_no_part_imports_a_higher_one():
+    assert upward(MEASURE_FLOORS, "unmask.measure") == []
 
 
 def test_the_floor_test_sees_an_upward_import(tmp_path, monkeypatch):
@@ -259,3 +271,49 @@ def test_family_pages_list_their_parts_in_one_order():
         found = parts_of_page(path)
         assert found == [part for part in PAGE_PARTS if part in found], path.name
         assert {"KEYS", "spec", "Family"} <= set(found), path.name
+
+
+AXIS = re.compile(r"[a-z0-9]_([A-Z][A-Z0-9]*[a-z]?)$")
+"""What a name like ``x_TD`` or ``keys_HRk`` ends in."""
+LONGEST_AXES = 6
+
+
+def axes_used(tree: ast.AST) -> dict[str, str]:
+    """Each axis letter at the end of a name, and one name that has it."""
+    found = {}
+    for node in ast.walk(tree):
+        name = next((value for field in ("id", "attr", "arg") if (value := getattr(node, field, None))), None)
+        if isinstance(name, str) and (match := AXIS.search(name)) and len(match[1]) <= LONGEST_AXES:
+            found |= {letter: name for letter in match[1] if not letter.isdigit()}
+    return found
+
+
+def axes_declared(tree: ast.Module) -> set[str]:
+    """The letters that a module's docstring explains: ``Axes: W words; P pairs of segments.``"""
+    docstring = ast.get_docstring(tree) or ""
+    _, _, text = docstring.partition("\n\nAxes: ")
+    return {entry.split()[0] for entry in text.split(";") if entry.strip()}
+
+
+def test_axis_letters_are_explained():
+    from unmask.axes import AXES
+
+    wrong = []
+    for name, path in modules().items():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        used, declared = axes_used(tree), axes_declared(tree)
+        wrong += [
+            f"{name}: {used[letter]} has an axis {letter}" for letter in used.keys() - declared - AXES.keys()
+        ]
+        wrong += [f"{name}: explains {letter}, which no name has" for letter in declared - used.keys()]
+    assert sorted(wrong) == []
+
+
+def test_the_axis_test_sees_a_letter_that_nobody_explained():
+    tree = ast.parse(
+        '"""A module.\n\nAxes: W words; G groups\nof words."""\nx_TW = edges_HNk = norms_Q11 = RESULT_X'
+    )
+    assert axes_used(tree) == {
+        "T": "x_TW", "W": "x_TW", "H": "edges_HNk", "N": "edges_HNk", "k": "edges_HNk", "Q": "norms_Q11",
+    }  # fmt: skip
+    assert axes_declared(tree) == {"W", "G"}

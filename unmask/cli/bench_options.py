@@ -21,7 +21,7 @@ from unmask.errors import InvalidRequest
 from unmask.files import check_can_write
 
 if TYPE_CHECKING:
-    from unmask.measure.pictures import Report
+    from unmask.measure.bench.pictures import Report
     from unmask.measure.subject import Subject
 
 LengthsOption = Annotated[
@@ -110,7 +110,7 @@ class BenchOptions(MeasureOptions):
     def check(self) -> None:
         """Refuse at once what could not be written or drawn at the end."""
         if self.picture is not None:
-            from unmask.measure.pictures import check_picture
+            from unmask.measure.bench.pictures import check_picture
 
             check_picture(self.picture)
             check_can_write(self.picture)
@@ -120,7 +120,7 @@ class BenchOptions(MeasureOptions):
         """Write, draw and print a report, whichever is asked for."""
         self.write(report)
         if self.picture is not None:
-            from unmask.measure.pictures import draw
+            from unmask.measure.bench.pictures import draw
 
             draw(report, self.picture)
         if not self.printed(report):

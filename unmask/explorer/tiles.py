@@ -37,12 +37,6 @@ def codes(p: NDArray[np.floating]) -> Codes:
     return coded
 
 
-def decoded(coded: Codes) -> Floats:
-    """What codes stand for."""
-    share = np.exp(math.log(FLOOR) * (255 - coded.astype(np.float32)) / 254)
-    return np.where(coded > 0, share, 0).astype(np.float32)
-
-
 def levels(tokens: int) -> int:
     """How many zoom levels a text has: at the last one it fits into one tile."""
     return max(0, math.ceil(math.log2(tokens / TILE))) + 1

@@ -47,15 +47,6 @@ def compile_blocks(encoder: Encoder, *, backend: str = "inductor", dynamic: bool
     return encoder
 
 
-def uncompile_blocks(encoder: Encoder) -> Encoder:
-    """The same encoder, as it was before `compile_blocks`."""
-    for block in encoder.layers:
-        assert isinstance(block, Block)
-        block.__dict__.pop("after_attention", None)
-        block.attention.__dict__.pop("project", None)
-    return encoder
-
-
 def is_compiled(encoder: Encoder) -> bool:
     """Whether `compile_blocks` was called for it."""
     return any("after_attention" in block.__dict__ for block in encoder.layers)

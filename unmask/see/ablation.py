@@ -2,6 +2,8 @@
 
 Ablation is measured, not estimated; Jain & Wallace 2019 and Serrano & Smith 2019 show why weights alone do
 not say what a model used.
+
+Axes: I heads times the width of one.
 """
 
 from dataclasses import dataclass

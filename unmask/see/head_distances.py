@@ -1,4 +1,7 @@
-"""How differently heads attend to one text, and which heads of two models are alike."""
+"""How differently heads attend to one text, and which heads of two models are alike.
+
+Axes: A heads of the first text; B heads of the second; G groups of tokens.
+"""
 
 from dataclasses import dataclass
 from itertools import pairwise

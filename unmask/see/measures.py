@@ -3,6 +3,8 @@
 A block of rows is small enough to stay in a core's cache. Its scores are made once; runs of `cell` columns
 are then summed by small products (sum, first moment, sum weighted by norms), from which maps, distances and
 norms follow without another pass. What is added up over rows is added up in float64.
+
+Axes: P columns, padded to whole cells; W columns, with room for a shift; c columns of a cell.
 """
 
 from collections.abc import Callable

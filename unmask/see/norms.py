@@ -1,4 +1,7 @@
-"""How long what a token gives through a head is (Kobayashi et al. 2020)."""
+"""How long what a token gives through a head is (Kobayashi et al. 2020).
+
+Axes: I heads times the width of one.
+"""
 
 import torch
 from torch import Tensor, nn

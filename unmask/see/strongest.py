@@ -1,4 +1,7 @@
-"""The strongest keys of each query, exactly, of equal ones the first in the text."""
+"""The strongest keys of each query, exactly, of equal ones the first in the text.
+
+Axes: s cells that are looked into.
+"""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,7 @@
-"""How well a vocabulary fits a text: into how many pieces it has to split words."""
+"""How well a vocabulary fits a text: into how many pieces it has to split words.
+
+Axes: W words.
+"""
 
 from dataclasses import dataclass
 

@@ -2,6 +2,8 @@
 
 Where a word begins and ends is read from the caller's own characters by their Unicode properties, never
 from how a vocabulary spells its pieces, so that texts of any two tokenizers can be compared.
+
+Axes: W words; G groups of tokens.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,7 @@
-"""Which tokens are hidden from the encoder, and what stands in their place."""
+"""Which tokens are hidden from the encoder, and what stands in their place.
+
+Axes: U units that are hidden as one; W words.
+"""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -6,6 +6,8 @@ in both.
 
 Pieces are split where `unmask.learn.objectives.splitting` says. A piece of a single word cannot be split: it
 stands alone as [CLS] A [SEP], its words are masked like others, and it is asked no question.
+
+Axes: P pairs of segments that are asked about.
 """
 
 from collections.abc import Mapping, Sequence

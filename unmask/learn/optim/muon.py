@@ -1,4 +1,7 @@
-"""Muon (Jordan et al. 2024): momentum whose every matrix is made orthogonal before it is applied."""
+"""Muon (Jordan et al. 2024): momentum whose every matrix is made orthogonal before it is applied.
+
+Axes: P matrices of one shape; R their rows; C their columns; N their shorter side.
+"""
 
 from collections.abc import Sequence
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest, MissingExtra
 from unmask.loaded import load
-from unmask.measure.alone import peak_alone
 from unmask.measure.bench import workloads
+from unmask.measure.bench.alone import peak_alone
 from unmask.measure.bench.report import MIB, Agreement, LeftOut, agreement, sentence_of
 from unmask.measure.bench.workloads import Workload
 from unmask.measure.machine import Machine, this_machine

@@ -114,15 +114,9 @@ def measure_speed(
     Raises:
         InvalidRequest: an unknown size, or no number format runs.
     """
-    unknown = [size for size in sizes if size not in SIZES]
-    if unknown or not sizes:
-        raise InvalidRequest(
-            f"there is no size {unknown[0] if unknown else ''!r}; there are {', '.join(SIZES)}"
-        )
     where = torch.device(device)
     budget = tokens_per_pass or TOKENS_PER_PASS[where.type]
-    if budget < 1 or (samples is not None and samples < 1):
-        raise InvalidRequest("tokens per pass and samples must be at least 1")
+    _check(sizes, budget, samples)
     limit = subject.record.max_tokens
     settings = [setting for size in sizes for setting in _settings(size, limit, samples, where, seed)]
     models, left_out = _load(subject, dtypes, device)
@@ -130,17 +124,24 @@ def measure_speed(
         # Both sizes would be cut to the same.
         settings = [setting for setting in settings if setting.size == "short"]
         left_out.append(LeftOut("long", "", f"the model reads at most {limit} tokens"))
-    works: dict[str, Callable[[], None]] = {}
-    for dtype, model in models.items():
-        for setting in settings:
-            works[f"{dtype} {setting.size} {setting.name}"] = _work(model, setting, budget, where, seed)
+    cases = [(dtype, model, setting) for dtype, model in models.items() for setting in settings]
+    works = {
+        f"{dtype} {setting.size} {setting.name}": _work(model, setting, budget, where, seed)
+        for dtype, model, setting in cases
+    }
     times = interleaved(works, rounds, budget_seconds=budget_seconds, progress=progress)
-    rows = [
-        _row(dtype, model, setting, times, device=where, seed=seed)
-        for dtype, model in models.items()
-        for setting in settings
-    ]
+    rows = [_row(*case, times, device=where, seed=seed) for case in cases]
     return SpeedReport(subject.record, this_machine(where), budget, tuple(rows), tuple(left_out), seed)
+
+
+def _check(sizes: Sequence[str], budget: int, samples: int | None) -> None:
+    unknown = [size for size in sizes if size not in SIZES]
+    if unknown or not sizes:
+        raise InvalidRequest(
+            f"there is no size {unknown[0] if unknown else ''!r}; there are {', '.join(SIZES)}"
+        )
+    if budget < 1 or (samples is not None and samples < 1):
+        raise InvalidRequest("tokens per pass and samples must be at least 1")
 
 
 def _settings(

@@ -113,12 +113,7 @@ def measure_training(
         MissingExtra: `transformers` or `accelerate` is not installed.
         InvalidRequest: a number is below 1, no head predicts masked words, or the losses of the two differ.
     """
-    reason = unavailable()
-    if reason is not None:
-        raise MissingExtra(f"there is nothing to compare with: {reason}")
-    for name, number in (("sequences", sequences), ("steps", steps), ("rounds", rounds)):
-        if number < 1:
-            raise InvalidRequest(f"{name} is {number}; it must be at least 1")
+    _check(sequences=sequences, steps=steps, rounds=rounds)
     tokenizer = read_checkpoint(Source(subject.folder, "", None)).tokenizer
     limit = subject.record.max_tokens
     longest = longest if limit is None else min(longest, limit)
@@ -164,6 +159,15 @@ def measure_training(
         left_out=(why,) if "bfloat16" in precisions else (),
         seed=seed,
     )
+
+
+def _check(**numbers: int) -> None:
+    reason = unavailable()
+    if reason is not None:
+        raise MissingExtra(f"there is nothing to compare with: {reason}")
+    for name, number in numbers.items():
+        if number < 1:
+            raise InvalidRequest(f"{name} is {number}; it must be at least 1")
 
 
 def _ids(

@@ -5,8 +5,8 @@ from typing import Any
 
 from unmask.errors import InvalidRequest
 from unmask.files import whole_file
+from unmask.measure.bench.pictures import LINE, OTHERS, OURS, check_picture
 from unmask.measure.evolve.report import MEASURES, Report, describe
-from unmask.measure.pictures import LINE, OTHERS, OURS, check_picture
 
 ROW_INCHES, WIDTH_INCHES = 0.27, 12.0
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from unmask.errors import InvalidRequest
 from unmask.measure.timing import Spread
-from unmask.measure.wall.fit import Estimate
+from unmask.measure.wall.fit import IntervalEstimate
 from unmask.measure.wall.report import WallReport
 
 
@@ -27,8 +27,8 @@ class Crossing:
     """Where the square overtakes all the rest, and the longest text that fits."""
 
     kernel: str
-    left: Estimate | None
-    right: Estimate | None
+    left: IntervalEstimate | None
+    right: IntervalEstimate | None
     left_longest: int | None
     right_longest: int | None
 

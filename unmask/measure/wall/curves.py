@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from unmask.measure.wall.fit import LEAST_LENGTHS, Estimate, Fit, at, fit, reach
+from unmask.measure.wall.fit import LEAST_LENGTHS, Fit, IntervalEstimate, at, fit, reach
 from unmask.measure.wall.report import Longest, Probe, WallCurves, WallPoint, Within
 from unmask.measure.wall.settings import PROBE_SHARE, WITHIN_SECONDS
 
@@ -45,11 +45,7 @@ def curves_of(
     timed = [(point.length, point.repeats) for point in points if point.repeats]
     sized = [(point.length, (float(point.peak_bytes),)) for point in points if point.peak_bytes is not None]
     rests = [point.resting_bytes for point in points if point.resting_bytes is not None]
-    why_not = ""
-    if len(timed) < LEAST_LENGTHS:
-        ended = next((point for point in points if not point.measured), None)
-        reason = "" if ended is None else f" (at {ended.length:,}: {ended.note})"
-        why_not = f"{len(timed)} lengths were measured{reason}; a curve takes {LEAST_LENGTHS}"
+    why_not = "" if len(timed) >= LEAST_LENGTHS else _too_few(len(timed), points)
     time = None if why_not else fit(timed, seed=seed)
     enough = len(sized) >= LEAST_LENGTHS and any(values[0] > 0 for _, values in sized)
     memory = fit(sized, least=LEAST_BYTES, seed=seed) if enough else None
@@ -66,6 +62,13 @@ def curves_of(
         probe=None,
     )
     return Found(shown, time, memory)
+
+
+def _too_few(lengths: int, points: Sequence[WallPoint]) -> str:
+    """Why there is no curve: how many lengths there are, and what ended the series."""
+    ended = next((point for point in points if not point.measured), None)
+    reason = "" if ended is None else f" (at {ended.length:,}: {ended.note})"
+    return f"{lengths} lengths were measured{reason}; a curve takes {LEAST_LENGTHS}"
 
 
 def _longest(
@@ -135,12 +138,7 @@ def probe_length(
     measured, last = {point.length for point in timed}, timed[-1].length
     loading = max(point.process_seconds - sum(point.repeats) for point in timed[:LEAST_LENGTHS])
     affordable = found.time.shown.curve.reaches(max(0.0, seconds - loading) / (2 * SLACK))
-    longest = found.shown.longest
-    target = PROBE_SHARE * longest.tokens if longest is not None else 2.0 * last
-    target = target if max_tokens is None else min(target, float(max_tokens))
-    why = "" if longest is not None else "no length is known to be the longest that fits"
-    if longest is not None and longest.ends_by == "positions":
-        why = "the position table ends before memory does"
+    target, why = _wanted(found.shown.longest, last, max_tokens)
     if affordable < target:
         target, why = affordable, f"a longer text would take more than the {seconds:,.0f} s left for it"
     if target <= last:
@@ -152,6 +150,17 @@ def probe_length(
     while length in measured:
         length -= 1
     return (length, why) if length >= 1 else None
+
+
+def _wanted(longest: Longest | None, last: int, max_tokens: int | None) -> tuple[float, str]:
+    """The length to probe if time sets no limit, and why it is no nearer to the longest that fits."""
+    if longest is None:
+        target, why = 2.0 * last, "no length is known to be the longest that fits"
+    else:
+        by_positions = longest.ends_by == "positions"
+        target = PROBE_SHARE * longest.tokens
+        why = "the position table ends before memory does" if by_positions else ""
+    return (target if max_tokens is None else min(target, float(max_tokens))), why
 
 
 def probed(found: Found, point: WallPoint, why: str) -> WallCurves:
@@ -180,7 +189,7 @@ def probed(found: Found, point: WallPoint, why: str) -> WallCurves:
     return replace(found.shown, probe=probe)
 
 
-def _error(measured: float, predicted: Estimate | None) -> float | None:
+def _error(measured: float, predicted: IntervalEstimate | None) -> float | None:
     if predicted is None or predicted.value <= 0:
         return None
     return measured / predicted.value - 1

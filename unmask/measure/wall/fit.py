@@ -3,6 +3,8 @@
 The square comes from attention that sees the whole text; a window of fixed width, feed-forward networks
 and norms grow with N alone; what a call costs whatever it reads is a. Negative coefficients have no such
 meaning, so they are not allowed, and a term that measurement does not ask for is exactly 0.
+
+Axes: P measured lengths; S draws; C coefficients.
 """
 
 import itertools
@@ -20,7 +22,7 @@ INTERVAL = (0.025, 0.975)
 
 
 @dataclass(frozen=True)
-class Estimate:
+class IntervalEstimate:
     """A value and its 95 % interval. ``high`` is None where the draws reach infinity."""
 
     value: float
@@ -68,12 +70,12 @@ class Curve:
 class FittedCurve:
     """A curve through measured lengths, as a report shows it."""
 
-    constant: Estimate
-    line: Estimate
-    square: Estimate
-    square_over_line: Estimate | None
+    constant: IntervalEstimate
+    line: IntervalEstimate
+    square: IntervalEstimate
+    square_over_line: IntervalEstimate | None
     """Where c N^2 overtakes b N; None without a square."""
-    square_over_rest: Estimate | None
+    square_over_rest: IntervalEstimate | None
     """Where c N^2 overtakes a + b N; None without a square."""
     largest_residual: float
     """The most that the curve is off at a measured length, as a share of what it is measured against."""
@@ -116,10 +118,7 @@ def fit(measured: Sequence[tuple[int, Sequence[float]]], *, least: float = 0.0, 
     """
     tokens_P = np.array([tokens for tokens, _ in measured], dtype=np.float64)
     y_P = np.array([np.median(values) for _, values in measured], dtype=np.float64)
-    if len(set(tokens_P)) < LEAST_LENGTHS:
-        raise ValueError(f"{len(set(tokens_P))} lengths were measured; a curve takes {LEAST_LENGTHS}")
-    if not np.isfinite(y_P).all() or (y_P < 0).any() or (y_P == 0).all():
-        raise ValueError("measured values must be finite, not negative and not all 0")
+    _check(tokens_P, y_P)
     scale_P = np.maximum(y_P, least)
     scale_P[scale_P == 0] = y_P[y_P > 0].min()
     (curve,) = _least_squares(tokens_P, y_P[:, None], scale_P)
@@ -146,12 +145,19 @@ def fit(measured: Sequence[tuple[int, Sequence[float]]], *, least: float = 0.0, 
     return Fit(shown, tuple(draws))
 
 
-def at(found: Fit, tokens: float) -> Estimate:
+def _check(tokens_P: NDArray[np.float64], y_P: NDArray[np.float64]) -> None:
+    if len(set(tokens_P)) < LEAST_LENGTHS:
+        raise ValueError(f"{len(set(tokens_P))} lengths were measured; a curve takes {LEAST_LENGTHS}")
+    if not np.isfinite(y_P).all() or (y_P < 0).any() or (y_P == 0).all():
+        raise ValueError("measured values must be finite, not negative and not all 0")
+
+
+def at(found: Fit, tokens: float) -> IntervalEstimate:
     """What the curve says of a length, with the interval of its draws."""
     return _estimate(found.shown.curve(tokens), [one(tokens) for one in found.draws])
 
 
-def reach(found: Fit, value: float) -> Estimate | None:
+def reach(found: Fit, value: float) -> IntervalEstimate | None:
     """The largest length at which the curve is not above ``value``; None if the curve never gets there."""
     return _crossing(found.shown.curve.reaches(value), [one.reaches(value) for one in found.draws])
 
@@ -182,12 +188,12 @@ def _least_squares(
     return [Curve(float(a), float(b / top), float(c / top**2)) for a, b, c in best_CS.T]
 
 
-def _estimate(value: float, draws: Sequence[float]) -> Estimate:
+def _estimate(value: float, draws: Sequence[float]) -> IntervalEstimate:
     low, high = np.quantile(draws, INTERVAL, method="inverted_cdf")
     # The value itself is in its interval, also where draws lean to one side of a coefficient held at 0.
     low, high = min(float(low), value), max(float(high), value)
-    return Estimate(value, low, high if math.isfinite(high) else None)
+    return IntervalEstimate(value, low, high if math.isfinite(high) else None)
 
 
-def _crossing(value: float, draws: Sequence[float]) -> Estimate | None:
+def _crossing(value: float, draws: Sequence[float]) -> IntervalEstimate | None:
     return _estimate(value, draws) if math.isfinite(value) else None

@@ -12,7 +12,7 @@ from unmask.files import read_bytes, whole_file
 from unmask.measure.machine import Machine
 from unmask.measure.subject import Measured
 from unmask.measure.timing import Spread
-from unmask.measure.wall.fit import Estimate, FittedCurve
+from unmask.measure.wall.fit import FittedCurve, IntervalEstimate
 
 Outcome = Literal["measured", "did not fit", "no time", "refused", "failed"]
 """Of one way at one length. ``did not fit``: memory ended; ``no time``: the budget did, before or during it;
@@ -59,7 +59,7 @@ class Within:
     """The longest text of which a call takes so long, by the curve of time."""
 
     seconds: float
-    tokens: Estimate
+    tokens: IntervalEstimate
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Longest:
     high: int | None
     """Of the 95 % interval; None where that is open."""
     ends_by: Literal["memory", "positions"]
-    seconds: Estimate | None
+    seconds: IntervalEstimate | None
     """What a call on it would take, by the curve of time."""
 
 
@@ -86,8 +86,8 @@ class Probe:
     """Why it is no nearer to `unmask.measure.wall.settings.PROBE_SHARE` of that; empty where it is."""
     beyond_measured: bool
     """Whether it is longer than every length that the curves were fitted to."""
-    predicted_seconds: Estimate | None
-    predicted_bytes: Estimate | None
+    predicted_seconds: IntervalEstimate | None
+    predicted_bytes: IntervalEstimate | None
     seconds_error: float | None
     """Measured over predicted, less 1."""
     bytes_error: float | None
@@ -199,25 +199,28 @@ def read_value(kind: Any, value: object, where: str) -> Any:
     Raises:
         InvalidRequest: it is of another type.
     """
-    origin, inner = get_origin(kind), get_args(kind)
-    if origin in (Union, UnionType):
-        if value is None and NoneType in inner:
+    if get_origin(kind) in (Union, UnionType):
+        if value is None and NoneType in get_args(kind):
             return None
-        kind = next(one for one in inner if one is not NoneType)
-        origin, inner = get_origin(kind), get_args(kind)
+        kind = next(one for one in get_args(kind) if one is not NoneType)
+    origin, inner = get_origin(kind), get_args(kind)
     if is_dataclass(kind) and isinstance(kind, type):
         return _read_fields(kind, value, where)
     if origin is tuple and isinstance(value, list):
         return tuple(read_value(inner[0], one, f"{where}[{place}]") for place, one in enumerate(value))
-    as_it_is = (
-        (origin is Mapping and isinstance(value, dict))
-        or (origin is Literal and value in inner)
-        or (isinstance(kind, type) and type(value) is kind)
-        or (kind is float and type(value) is int)
-    )
-    if not as_it_is:
+    if not _is_plain(kind, value):
         raise InvalidRequest(f"{where} is {value!r}, so this is no report that unmask scaling wrote")
     return float(value) if kind is float else value  # type: ignore[arg-type]
+
+
+def _is_plain(kind: Any, value: object) -> bool:
+    """Whether JSON holds a value of this type as it is."""
+    origin = get_origin(kind)
+    if origin is Mapping:
+        return isinstance(value, dict)
+    if origin is Literal:
+        return value in get_args(kind)
+    return type(value) is kind or (kind is float and type(value) is int)
 
 
 def _read_fields(kind: type, value: object, where: str) -> Any:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from unmask.measure.wall.fit import Estimate, FittedCurve
+from unmask.measure.wall.fit import FittedCurve, IntervalEstimate
 from unmask.measure.wall.report import Longest, Probe, WallCurves, WallReport
 from unmask.measure.wall.settings import CHOSEN
 
@@ -91,7 +91,7 @@ def _square(found: FittedCurve) -> str:
     )
 
 
-def _tokens(found: Estimate) -> str:
+def _tokens(found: IntervalEstimate) -> str:
     high = "no end" if found.high is None else f"{found.high:,.0f}"
     return f"{found.value:,.0f} tokens (95 %: {found.low:,.0f} to {high})"
 

@@ -1,4 +1,7 @@
-"""ELMo on disk: a folder of our own in safetensors, and the options.json and weights.hdf5 of the authors."""
+"""ELMo on disk: a folder of our own in safetensors, and the options.json and weights.hdf5 of the authors.
+
+Axes: G gates of an LSTM, times its cells.
+"""
 
 import json
 from collections.abc import Callable, Mapping

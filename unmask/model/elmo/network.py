@@ -1,4 +1,7 @@
-"""ELMo's network on packed sentences: characters to words, two directions of LSTMs, the mix of layers."""
+"""ELMo's network on packed sentences: characters to words, two directions of LSTMs, the mix of layers.
+
+Axes: G gates of an LSTM, times its cells.
+"""
 
 from typing import NamedTuple
 

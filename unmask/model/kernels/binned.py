@@ -3,6 +3,8 @@
 Texts are put into bins of R tokens, R being the longest text's length rounded up. All bins and heads then
 run as one product for scores and one for values, and a mask hides the texts of a bin from one another. Many
 scores of a bin are computed and thrown away, which costs less than a call for each distinct length.
+
+Axes: B bins; R places of a bin; P places of all bins; G heads times bins.
 """
 
 import math
@@ -73,9 +75,9 @@ class Bins:
         x_HPK = x_THK.transpose(0, 1).index_select(1, self.token_P)
         return x_HPK.view(-1, self.size, x_THK.shape[-1])
 
-    def gather(self, x_LRK: Tensor, heads: int) -> Tensor:
+    def gather(self, x_GRK: Tensor, heads: int) -> Tensor:
         """The inverse of `spread`."""
-        x_HPK = x_LRK.view(heads, self.count * self.size, -1)
+        x_HPK = x_GRK.view(heads, self.count * self.size, -1)
         return x_HPK.index_select(1, self.place_T).transpose(0, 1).contiguous()
 
 
@@ -165,41 +167,41 @@ class _Binned(torch.autograd.Function):
     def forward(ctx: Any, q_THK: Tensor, k_THK: Tensor, v_THK: Tensor, work: "_Work") -> Tensor:
         plan, slopes_H, dropout = work.plan, work.slopes_H, work.dropout
         heads, width = q_THK.shape[1:]
-        q_LRK, k_LRK, v_LRK = plan.spread(q_THK * width**-0.5), plan.spread(k_THK), plan.spread(v_THK)
-        s_LRR = torch.bmm(q_LRK, k_LRK.mT)
-        s_HBRR = s_LRR.view(heads, plan.count, plan.size, plan.size)
+        q_GRK, k_GRK, v_GRK = plan.spread(q_THK * width**-0.5), plan.spread(k_THK), plan.spread(v_THK)
+        s_GRR = torch.bmm(q_GRK, k_GRK.mT)
+        s_HBRR = s_GRR.view(heads, plan.count, plan.size, plan.size)
         if slopes_H is not None:  # the places of a bin are as far apart as its tokens
-            far_RR = Tile.whole(plan.size).distance_RC(s_LRR.device).abs()
-            s_HBRR -= (slopes_H[:, None, None] * far_RR).to(s_LRR)[:, None]
-        s_HBRR += plan.mask(s_LRR.dtype)
-        p_LRR = torch.softmax(s_LRR, -1)
-        kept_LRR = None
+            far_RR = Tile.whole(plan.size).distance_RC(s_GRR.device).abs()
+            s_HBRR -= (slopes_H[:, None, None] * far_RR).to(s_GRR)[:, None]
+        s_HBRR += plan.mask(s_GRR.dtype)
+        p_GRR = torch.softmax(s_GRR, -1)
+        kept_GRR = None
         if dropout:
-            kept_LRR = torch.empty_like(p_LRR, dtype=torch.bool).bernoulli_(1 - dropout)
-        o_LRK = torch.bmm(_dropped(p_LRR, kept_LRR, dropout), v_LRK)
-        ctx.save_for_backward(q_LRK, k_LRK, v_LRK, p_LRR, kept_LRR)
+            kept_GRR = torch.empty_like(p_GRR, dtype=torch.bool).bernoulli_(1 - dropout)
+        o_GRK = torch.bmm(_dropped(p_GRR, kept_GRR, dropout), v_GRK)
+        ctx.save_for_backward(q_GRK, k_GRK, v_GRK, p_GRR, kept_GRR)
         ctx.work = work
-        return plan.gather(o_LRK, heads)
+        return plan.gather(o_GRK, heads)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, do_THK: Tensor) -> tuple[Tensor | None, ...]:
-        q_LRK, k_LRK, v_LRK, p_LRR, kept_LRR = ctx.saved_tensors
+        q_GRK, k_GRK, v_GRK, p_GRR, kept_GRR = ctx.saved_tensors
         plan, dropout = ctx.work.plan, ctx.work.dropout
-        do_LRK = plan.spread(do_THK)
-        dv_LRK = torch.bmm(_dropped(p_LRR, kept_LRR, dropout).mT, do_LRK)
-        dp_LRR = _dropped(torch.bmm(do_LRK, v_LRK.mT), kept_LRR, dropout)
-        ds_LRR = _SOFTMAX_BACKWARD(dp_LRR, p_LRR, -1, p_LRR.dtype)
-        dq_LRK, dk_LRK = torch.bmm(ds_LRR, k_LRK), torch.bmm(ds_LRR.mT, q_LRK)
-        dq_THK, dk_THK, dv_THK = (plan.gather(x_LRK, do_THK.shape[1]) for x_LRK in (dq_LRK, dk_LRK, dv_LRK))
+        do_GRK = plan.spread(do_THK)
+        dv_GRK = torch.bmm(_dropped(p_GRR, kept_GRR, dropout).mT, do_GRK)
+        dp_GRR = _dropped(torch.bmm(do_GRK, v_GRK.mT), kept_GRR, dropout)
+        ds_GRR = _SOFTMAX_BACKWARD(dp_GRR, p_GRR, -1, p_GRR.dtype)
+        dq_GRK, dk_GRK = torch.bmm(ds_GRR, k_GRK), torch.bmm(ds_GRR.mT, q_GRK)
+        dq_THK, dk_THK, dv_THK = (plan.gather(x_GRK, do_THK.shape[1]) for x_GRK in (dq_GRK, dk_GRK, dv_GRK))
         return dq_THK.mul_(do_THK.shape[-1] ** -0.5), dk_THK, dv_THK, None
 
 
 _SOFTMAX_BACKWARD: Callable[..., Tensor] = torch.ops.aten._softmax_backward_data.default
 
 
-def _dropped(p_LRR: Tensor, kept_LRR: Tensor | None, dropout: float) -> Tensor:
+def _dropped(p_GRR: Tensor, kept_GRR: Tensor | None, dropout: float) -> Tensor:
     """What dropout leaves, divided by the share it keeps."""
-    if kept_LRR is None:
-        return p_LRR
-    return p_LRR * kept_LRR * (1 / (1 - dropout) if dropout < 1 else 0.0)
+    if kept_GRR is None:
+        return p_GRR
+    return p_GRR * kept_GRR * (1 / (1 - dropout) if dropout < 1 else 0.0)

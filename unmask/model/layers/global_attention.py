@@ -1,4 +1,7 @@
-"""Rows of global tokens with projections of their own (Beltagy, Peters & Cohan 2020)."""
+"""Rows of global tokens with projections of their own (Beltagy, Peters & Cohan 2020).
+
+Axes: G global tokens of a sequence.
+"""
 
 import math
 from dataclasses import dataclass

@@ -1,4 +1,7 @@
-"""Linear CKA: how alike two layers place the same tokens, up to rotation and scale."""
+"""Linear CKA: how alike two layers place the same tokens, up to rotation and scale.
+
+Axes: P the whole text (0) and each block left out.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -104,7 +107,7 @@ def _rows(a: Sequence[FloatArray], b: Sequence[FloatArray]) -> int:
 
 @dataclass(frozen=True, eq=False)
 class _Layer:
-    """Centred rows, and what the products of kernels need. P counts the whole (0) and each block left out."""
+    """Centred rows, and what the products of kernels need."""
 
     x_ND: FloatArray
     own_N: FloatArray

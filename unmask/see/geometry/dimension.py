@@ -1,6 +1,8 @@
 """Intrinsic dimension from distances to neighbours, as pure functions of those distances.
 
 Each takes r_MK, the distances of M points to their K nearest others, nearest first and above 0.
+
+Axes: K neighbours; J neighbours nearer than the last.
 """
 
 import numpy as np

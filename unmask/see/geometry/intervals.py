@@ -6,6 +6,8 @@ biases measures of the spectrum. Tokens of one text are not independent draws ei
 jackknife by blocks (Kuensch 1989): the tokens, in their order, are cut into ten runs, and everything is
 computed ten times more, each time without one run, neighbours included. On average it is never too narrow for
 independent points (Efron and Stein 1981); for measures by neighbours it is about 1.5 times too wide there.
+
+Axes: G runs of tokens, each left out once.
 """
 
 from collections.abc import Sequence

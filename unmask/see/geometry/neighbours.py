@@ -1,4 +1,7 @@
-"""Distances to the nearest neighbours, exact, by blocks of rows; of all points and without each block."""
+"""Distances to the nearest neighbours, exact, by blocks of rows; of all points and without each block.
+
+Axes: K neighbours; Q neighbours that are looked at; G blocks of points, each left out once.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass

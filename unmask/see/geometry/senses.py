@@ -2,6 +2,8 @@
 
 Two vectors alone prove nothing: any two differ. So a set of sentences with the sense of the word in each,
 and beside every number what it is when the senses are dealt out at random.
+
+Axes: P permutations.
 """
 
 from collections.abc import Sequence

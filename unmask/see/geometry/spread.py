@@ -1,4 +1,7 @@
-"""How a cloud of vectors is spread: spectrum, cosines, lengths. Everything is exact in O(N D^2)."""
+"""How a cloud of vectors is spread: spectrum, cosines, lengths. Everything is exact in O(N D^2).
+
+Axes: G blocks of points, each left out once.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass

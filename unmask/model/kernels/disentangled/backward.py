@@ -2,6 +2,8 @@
 
 Gradients of scores are written into the same sheared views that scores are read from, so those of the table
 are matrix products; keys beyond the band add theirs to the table's two ends by sums over rows and columns.
+
+Axes: G as in `strips`; W as in `strips`.
 """
 
 import math

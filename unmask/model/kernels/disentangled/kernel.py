@@ -3,6 +3,8 @@
 Texts of equal length run together while they are short; a long one runs head by head, in strips of queries
 by all keys (`strips`), whose softmax is complete. The backward pass computes every strip again, so
 only inputs are kept. Sums are taken in a fixed order: equal calls give equal bits.
+
+Axes: G as in `strips`; W as in `strips`.
 """
 
 import math

@@ -6,8 +6,7 @@ likewise of keys: the scores of neighbouring queries stand in such a product shi
 whose row stride is shorter by one lays them one below the other. No score is gathered, and nothing is held
 by pairs of tokens but the strip.
 
-In names here G is heads times the sequences that run together (heads outermost), W distances, P rows of the
-table.
+Axes: G heads times the sequences that run together (heads outermost); W distances.
 """
 
 from dataclasses import dataclass, field

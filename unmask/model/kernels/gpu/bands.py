@@ -3,6 +3,8 @@
 Columns of a band are distances ``query - key``, falling one by one from the least at and beyond which all
 read one row to the greatest at and below which all do. A band is one matrix product with the table's rows in
 that order, and its gradients are products too. Work and memory are linear in tokens.
+
+Axes: W columns of a band.
 """
 
 from collections.abc import Iterator

@@ -1,6 +1,8 @@
 """Attention as groups of equal work: blocks of queries, and the places of the keys that each block meets.
 
 All keys that a query sees are in one group, so every softmax is over complete rows and nothing is rescaled.
+
+Axes: P places of tokens in the plan, empty ones among them.
 """
 
 from collections.abc import Iterator

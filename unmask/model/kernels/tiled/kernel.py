@@ -3,6 +3,8 @@
 A plan turns a reach into groups of equal work (`plan`), one runner computes any group (`run`).
 Nothing but queries, keys, values, results and log-sum-exps is kept for the backward pass, which computes
 probabilities again (as Dao et al. 2022 do) and draws dropout's masks again from their seed.
+
+Axes: P places of tokens in the plan, empty ones among them.
 """
 
 import math

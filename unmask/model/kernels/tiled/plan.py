@@ -1,4 +1,7 @@
-"""Each reach as groups of equal work."""
+"""Each reach as groups of equal work.
+
+Axes: P places of tokens in the plan, empty ones among them.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,7 @@
-"""The groups of a plan, forward and backward: products, softmax over complete rows, mix."""
+"""The groups of a plan, forward and backward: products, softmax over complete rows, mix.
+
+Axes: P places of tokens in the plan, empty ones among them.
+"""
 
 import math
 from dataclasses import dataclass

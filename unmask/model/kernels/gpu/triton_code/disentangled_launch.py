@@ -1,6 +1,8 @@
 """How the Triton code of disentangled attention is launched, and its place in autograd.
 
 Importable without triton, which is needed when something is launched.
+
+Axes: W columns of a band.
 """
 
 import math

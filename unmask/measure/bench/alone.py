@@ -1,4 +1,4 @@
-"""The peak memory of one engine in a process of its own: ``python -m unmask.measure.alone JSON``.
+"""The peak memory of one engine in a process of its own: ``python -m unmask.measure.bench.alone JSON``.
 
 What a library holds after loading is what it needs at rest; what it takes on top while it works is what
 is reported. In one process several would hide behind one another.
@@ -34,7 +34,7 @@ def peak_alone(engine: str, source: Source, workload: Workload, threads: int) ->
             "device": source.device,
         },
     }
-    command = [sys.executable, "-m", "unmask.measure.alone", json.dumps(request)]
+    command = [sys.executable, "-m", "unmask.measure.bench.alone", json.dumps(request)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=True)
     except (subprocess.SubprocessError, OSError):

@@ -1,0 +1,15 @@
+"""Waiting for what another thread or process does; the bound is only for what never happens."""
+
+import time
+
+HANG_SECONDS = 60
+"""After so long something counts as hanging, however busy the machine is."""
+
+
+def wait_until(what, pause=0.002):
+    """Return the first true value of ``what()``."""
+    end = time.monotonic() + HANG_SECONDS
+    while not (found := what()):
+        assert time.monotonic() < end, f"not reached within {HANG_SECONDS} s"
+        time.sleep(pause)
+    return found
