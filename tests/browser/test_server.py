@@ -182,8 +182,12 @@ def test_headers(page):
         policy = headers["content-security-policy"]
         assert "default-src 'self'" in policy
         assert "unsafe" not in policy
+        assert "frame-ancestors 'none'" in policy
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["referrer-policy"] == "no-referrer"
+        assert headers["x-frame-options"] == "DENY"
+        assert headers["cross-origin-opener-policy"] == "same-origin"
+        assert headers["cross-origin-resource-policy"] == "same-origin"
         assert headers["cache-control"] == ("no-cache" if path == "/" else "no-store")
 
 

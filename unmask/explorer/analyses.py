@@ -11,7 +11,7 @@ from unmask.explorer.worker import Job, Watch, Worker
 Value = TypeVar("Value")
 
 KEPT = 48
-"""Results kept; the one unused for longest leaves first."""
+"""Results kept; the one unused for longest leaves first. Those still being made come on top."""
 
 
 class Analyses:
@@ -26,12 +26,11 @@ class Analyses:
         """The result of ``work``, waited for; its error is raised here, and the next who asks tries again."""
         with self._lock:
             if key not in self._made:
+                self._make_room()
                 results: list[Any] = []
                 job = Job(lambda watch: results.append(work(watch)))
                 self._made[key] = job, results
                 self._worker.start(job)
-                while len(self._made) > KEPT:
-                    self._made.popitem(last=False)
             self._made.move_to_end(key)
             job, results = self._made[key]
         job.ended.wait()
@@ -41,6 +40,12 @@ class Analyses:
             if self._made.get(key, (None,))[0] is job:
                 del self._made[key]
         raise job.error or cannot("this analysis was stopped; ask for it again")
+
+    def _make_room(self) -> None:
+        """Drop results until one more may be kept, but none that is still being made: `stop` must reach it."""
+        ended = [key for key, (job, _) in self._made.items() if job.ended.is_set()]
+        for key in ended[: max(0, len(self._made) - KEPT + 1)]:
+            del self._made[key]
 
     def stop(self) -> None:
         """Stop those that run."""

@@ -48,11 +48,11 @@ def need_predictor(reading: Reading) -> None:
     """Refuse with a sentence unless the model predicts words and can be asked for one."""
     model = reading.model
     try:
-        word_role(model.runner, model.name)
+        word_role(model.runner, reading.place.name)
     except InvalidRequest as error:
         raise cannot(str(error)) from None
     if model.tokenizer.mask_id is None:
-        raise cannot(f"the tokenizer of {model.name} has no mask token, so no word can be asked for")
+        raise cannot(f"the tokenizer of {reading.place.name} has no mask token, so no word can be asked for")
 
 
 def is_mask(reading: Reading, token: int) -> bool:
@@ -66,7 +66,7 @@ def masked_at(reading: Reading, view: AttentionView, token: int, watch: Watch) -
         return view.recording
     found = reading.masked.get(token)
     if found is None:
-        encoding = masked(reading.encoding, [token], reading.model.tokenizer, name=reading.model.name)
+        encoding = masked(reading.encoding, [token], reading.model.tokenizer, name=reading.place.name)
         found = Recording.of(reading.model.runner, encoding, watch=watch)
         # One at a time: each is as large as the text's own.
         reading.masked = {token: found}
@@ -83,7 +83,7 @@ def target_of(reading: Reading, request: Request) -> str:
     if target == "word":
         need_predictor(reading)
     if target == "class" and not _classifiers(reading):
-        raise cannot(f"{reading.model.name} has no classifier; ask for another target")
+        raise cannot(f"{reading.place.name} has no classifier; ask for another target")
     return target
 
 

@@ -53,7 +53,7 @@ def bank(workplace: Workplace, request: Request) -> Answer:
         )
 
     report = workplace.analyses.once(("bank", place.index, word), measure)
-    return json_answer(Senses(model.name, word, words, report))
+    return json_answer(Senses(place.name, word, words, report))
 
 
 def _levels(recording: Recording) -> list[object]:
