@@ -42,7 +42,7 @@ class Analyses:
         raise job.error or cannot("this analysis was stopped; ask for it again")
 
     def _make_room(self) -> None:
-        """Drop results until one more may be kept, but none that is still being made: `stop` must reach it."""
+        """Drop results until one more may be kept; none still being made, which `stop` must reach."""
         ended = [key for key, (job, _) in self._made.items() if job.ended.is_set()]
         for key in ended[: max(0, len(self._made) - KEPT + 1)]:
             del self._made[key]
