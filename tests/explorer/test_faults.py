@@ -14,7 +14,7 @@ from tests.support.explorable import FakeModel
 from unmask.errors import CheckpointNotFound, UnknownArchitecture, UnmaskError
 from unmask.explorer import Api
 from unmask.explorer.analyses import Analyses
-from unmask.explorer.worker import Worker
+from unmask.http.worker import Worker
 
 ATLAS = import_module("unmask.see.atlas")
 """`unmask.see` has a function of that name."""

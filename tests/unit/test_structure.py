@@ -12,7 +12,7 @@ ROOT = Path(unmask.__file__).parent
 
 FLOORS = (
     {"errors", "axes", "deprecation", "optional", "files", "resume", "settings"},
-    {"text"},
+    {"text", "http"},
     {"model"},
     {"tasks", "learn", "see"},
     {"loaded"},
@@ -33,7 +33,7 @@ MODEL_FLOORS = (
     {"weights"},
 )
 
-TORCH_FREE = ("text", "model/spec", "model/families")
+TORCH_FREE = ("text", "http", "model/spec", "model/families")
 
 FOREIGN = ("transformers", "sentence_transformers")
 

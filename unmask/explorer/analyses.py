@@ -5,8 +5,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar, cast
 
-from unmask.explorer.problems import cannot
-from unmask.explorer.worker import Job, Watch, Worker
+from unmask.http.errors import cannot
+from unmask.http.worker import Job, Watch, Worker
 
 Value = TypeVar("Value")
 

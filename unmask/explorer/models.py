@@ -6,8 +6,7 @@ from functools import cached_property
 
 from unmask.errors import InvalidRequest, UnmaskError
 from unmask.explorer.identity import Candidate, candidate_of, digest_of, distinct_names
-from unmask.explorer.problems import Refused, cannot, problem_of, unexpected
-from unmask.explorer.results import Problem
+from unmask.http.errors import Problem, Refused, cannot, problem_of, unexpected
 from unmask.loaded import Model
 from unmask.model.encoder import Encoder
 

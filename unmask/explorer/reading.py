@@ -10,10 +10,10 @@ from unmask.explorer.cache import Cache
 from unmask.explorer.describe import text_read
 from unmask.explorer.hand import Hand
 from unmask.explorer.models import Place
-from unmask.explorer.problems import Refused, cannot
 from unmask.explorer.results import State, TextRead
 from unmask.explorer.tiles import coarsest_maps
-from unmask.explorer.worker import Job, Watch, Worker
+from unmask.http.errors import Refused, cannot
+from unmask.http.worker import Job, Watch, Worker
 from unmask.loaded import Model
 from unmask.see import AttentionView
 from unmask.see.atlas import Atlas, layer_cells

@@ -5,9 +5,9 @@ from collections import OrderedDict
 
 from unmask.explorer.identity import digest
 from unmask.explorer.models import Models, Place
-from unmask.explorer.problems import Refused
 from unmask.explorer.reading import Reading
-from unmask.explorer.worker import Worker
+from unmask.http.errors import Refused
+from unmask.http.worker import Worker
 from unmask.text import TooLong
 
 HELD_TEXTS = 8

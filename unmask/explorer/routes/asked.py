@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import torch
 
 from unmask.errors import InvalidRequest
-from unmask.explorer.problems import cannot
 from unmask.explorer.reading import Reading
-from unmask.explorer.request import Request
-from unmask.explorer.worker import Watch
+from unmask.http.errors import cannot
+from unmask.http.requests import Request
+from unmask.http.worker import Watch
 from unmask.model.decoder import word_role
 from unmask.model.encoder import Encoder
 from unmask.model.heads import ClassPredictor

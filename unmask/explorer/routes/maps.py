@@ -6,16 +6,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
-from unmask.explorer.answers import Answer, array_answer
+from unmask.explorer.binary import array_answer
 from unmask.explorer.hand import Floats, Hand
-from unmask.explorer.problems import cannot
 from unmask.explorer.reading import Reading
-from unmask.explorer.request import Request
 from unmask.explorer.results import TileMeta, ValuesMeta
 from unmask.explorer.routes.limits import MAX_CELLS, MAX_DRAWN_CELLS, OVERVIEW_CELLS
 from unmask.explorer.routes.route import Route, head_of, of_text
 from unmask.explorer.tiles import FLOOR, TILE, Codes, codes, levels, pooled, reduced, tile_of
-from unmask.explorer.worker import Watch
+from unmask.http.errors import cannot
+from unmask.http.requests import Request
+from unmask.http.responses import Answer
+from unmask.http.worker import Watch
 from unmask.model.kernels import Tile
 from unmask.model.spec import Alibi, Disentangled
 from unmask.see.attention import AttentionView, Weight
