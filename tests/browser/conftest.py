@@ -35,17 +35,16 @@ class Running:
 
 
 @contextmanager
-def running(model, *, port=0, **options):
+def running(model, *, port=0, token=TOKEN, **options):
     """Serve a model's explorer from a thread."""
     uvicorn = pytest.importorskip("uvicorn", reason="the explorer extra is not installed")
     from unmask.explorer import make_app
+    from unmask.http.server import configured
 
     listening = socket.create_server(("127.0.0.1", port))
     port = listening.getsockname()[1]
-    app = make_app(model, TOKEN, port=port, **options)
-    server = uvicorn.Server(
-        uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=1)
-    )
+    app = make_app(model, token, port=port, **options)
+    server = uvicorn.Server(configured(app))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
 

@@ -102,6 +102,7 @@ def test_by_keyboard_alone_through_all_views(browser, house):
         page.keyboard.press("Control+Enter")
         page.wait_for_selector('[data-testid="map"]:not([data-shown=""])')
         settle(page)
+        page.keyboard.press("Tab")  # no longer typing
         for key, view in KEYS.items():
             page.keyboard.press(key)
             settle(page, view)

@@ -107,7 +107,7 @@ def test_unknown_texts_and_routes(page):
     assert problem(page.get("/api/texts/nothing/heads"))["kind"] == "UnknownText"
     assert problem(page.get("/api/elsewhere"))["kind"] == "UnknownRoute"
     assert problem(page.post("/api/session", json={}))["kind"] == "UnknownRoute"
-    assert problem(page.get("/api/texts/..%2Fsession"))["kind"] == "UnknownRoute"
+    assert problem(page.get("/api/texts/..%2Fsession"))["kind"] == "UnknownText", "one part, slash and all"
     assert problem(page.get("/api/texts/%2573%25"))["kind"] == "UnknownText"
     assert problem(page.get("/api/?texts"))["kind"] == "UnknownRoute"
 
@@ -182,8 +182,12 @@ def test_headers(page):
         policy = headers["content-security-policy"]
         assert "default-src 'self'" in policy
         assert "unsafe" not in policy
+        assert "frame-ancestors 'none'" in policy
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["referrer-policy"] == "no-referrer"
+        assert headers["x-frame-options"] == "DENY"
+        assert headers["cross-origin-opener-policy"] == "same-origin"
+        assert headers["cross-origin-resource-policy"] == "same-origin"
         assert headers["cache-control"] == ("no-cache" if path == "/" else "no-store")
 
 

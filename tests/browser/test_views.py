@@ -202,3 +202,17 @@ def test_a_report_of_a_wall_is_opened_and_nothing_else(show, tmp_path):
     for length, *found in shown:
         assert found == pytest.approx([seconds(length)] * 4)
     assert "a processor" in page.get_by_test_id("wall-card").inner_text()
+
+
+def test_the_watched_token_has_a_gap_where_others_have_an_effect(show):
+    """What replacing it does to itself is the largest effect of all: a 0 there would be a false number."""
+    page = show(view="tour", tour__chapter="reach", tour__token=RIVER)
+    chart = page.get_by_test_id("line-chart")
+    line = chart.locator("svg path.line").get_attribute("d")
+    assert line.count("M") == 2, "a line in two pieces, with the watched token between them"
+    page.get_by_test_id("line-chart-twin").click()
+    rows = cells(page, "line-chart-table")
+    assert [token for token, value in rows if value is None] == [str(RIVER)]
+    assert chart.locator("tbody tr").nth(RIVER).inner_text().endswith("–")
+    own = re.search(r"changes it by ([\d.]+)", chart.inner_text())[1]
+    assert float(own) > max(float(value) for _, value in rows if value is not None)

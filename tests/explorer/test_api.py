@@ -80,6 +80,51 @@ def test_ids_are_stable(asking, model, other):
     assert len(ids) == 4
 
 
+def test_two_models_of_one_folder_name_are_two_models():
+    """A run writes its model into a folder "model": two runs must not be compared with themselves."""
+    models = [FakeModel("model"), FakeModel("model", seed=1)]
+    asking = Asking(Api(models))
+    ids = [asking.measured(TEXT, model=at) for at in (0, 1)]
+    reads = [asking.json(f"texts/{text_id}") for text_id in ids]
+    assert [read["model_index"] for read in reads] == [0, 1]
+    names = [read["model"] for read in reads]
+    assert names == [one["name"] for one in asking.json("session")["models"]]
+    parents = [model.checkpoint.source.folder.parent.name for model in models]
+    assert names == [f"{parent}/model" for parent in parents]
+    for text_id, model in zip(ids, models, strict=True):
+        values, _ = asking.arrays(f"texts/{text_id}/values/2/3")
+        wanted = model.attention(TEXT).probabilities(2, 3)
+        np.testing.assert_allclose(values["values"], wanted, atol=1e-6)
+    compared, _ = asking.arrays(f"compare/{ids[0]}/{ids[1]}")
+    assert np.diag(compared["distance"]).min() > 1e-3
+    asking.api.close()
+
+
+def test_one_checkpoint_twice_is_two_models():
+    """One of the two may have been trained further in memory."""
+    asking = Asking(Api([FakeModel(), FakeModel()]))
+    reads = [asking.read(TEXT, model=at)[1] for at in (0, 1)]
+    assert [(read["model_index"], read["model"]) for read in reads] == [(0, "fake"), (1, "fake (2)")]
+    assert reads[0]["id"] != reads[1]["id"]
+    asking.api.close()
+
+
+def test_other_weights_in_the_same_folder_are_another_text():
+    """A page that outlived its server must not go on with answers of a model that is no longer there."""
+    ids = []
+    for seed in (0, 1):
+        asking = Asking(Api([FakeModel(seed=seed)]))
+        ids.append(asking.read()[0])
+        asking.api.close()
+    assert ids[0] != ids[1]
+
+
+def test_what_a_text_holds_cannot_pass_for_a_pair(asking):
+    pair, _ = asking.read("the river", pair="the bank")
+    joined, read = asking.read("the river\0the bank")
+    assert (joined != pair, read["pair"]) == (True, None)
+
+
 def test_a_pair_of_texts(asking):
     _, read = asking.read("the river", pair="a bank")
     assert read["pair"] == "a bank"
@@ -337,7 +382,7 @@ def test_tour_and_wall_are_there(asking):
 
 def test_answers_do_not_name_what_is_not_finite(asking, text_id, monkeypatch):
     monkeypatch.setattr(
-        "unmask.explorer.hand.Hand.blocks",
+        "unmask.see.layer_cache.LayerCache.blocks",
         lambda *_, **__: iter([(0, np.full((2, 2), np.nan, dtype=np.float32))]),
     )
     for path in ("values/0/0", "tiles/2/1/0/0/0?weight=norm"):

@@ -9,7 +9,7 @@ from tests.explorer.conftest import TEXT
 from unmask.errors import InvalidRequest
 from unmask.explorer import saved
 from unmask.explorer.evidence import VIEWS, Look, question_token, standalone, view_paths
-from unmask.explorer.problems import Refused
+from unmask.http.errors import Refused
 
 
 @pytest.fixture(scope="module")

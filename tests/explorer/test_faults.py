@@ -12,8 +12,10 @@ import pytest
 from tests.explorer.conftest import TEXT, Asking
 from tests.support.explorable import FakeModel
 from tests.support.waiting import HANG_SECONDS, wait_until
-from unmask.errors import CheckpointNotFound, UnknownArchitecture
+from unmask.errors import CheckpointNotFound, UnknownArchitecture, UnmaskError
 from unmask.explorer import Api
+from unmask.explorer.analyses import Analyses
+from unmask.http.worker import Worker
 
 ATLAS = import_module("unmask.see.atlas")
 """`unmask.see` has a function of that name."""
@@ -136,6 +138,51 @@ def test_a_forgotten_text_stops_and_is_unknown(held):
     assert held.problem(f"texts/{text_id}/state", 404)["kind"] == "UnknownText"
     held.json(f"texts/{text_id}", "DELETE", status=204)
     assert held.read(LONG)[0] == text_id, "posted again, it is the same"
+
+
+def test_a_text_that_makes_room_for_another_stops(slow):
+    """Nobody can ask for what is still measured of it, so it may not hold up the others."""
+    first, _ = slow.read(LONG)
+    until(slow, first, some_ready)
+    reading = slow.api._workplace.texts.get(first)
+    for number in range(4):
+        slow.read(f"{TEXT} {number}")
+    assert slow.problem(f"texts/{first}", 404)["kind"] == "UnknownText"
+    assert reading.wait(20)
+    assert reading.state().phase == "stopped"
+
+
+def test_an_analysis_that_runs_stays_within_reach(monkeypatch):
+    """Others that are asked for meanwhile may not push it out of the store, where it could not be stopped."""
+    monkeypatch.setattr("unmask.explorer.analyses.KEPT", 2)
+    worker = Worker()
+    analyses = Analyses(worker)
+    running, problems = threading.Event(), []
+
+    def endless(watch):
+        while True:
+            running.set()
+            watch("going", 0, 1)
+
+    def ask():
+        try:
+            analyses.once("endless", endless)
+        except UnmaskError as error:
+            problems.append(str(error))
+
+    hand = threading.Thread(target=ask, daemon=True)
+    hand.start()
+    assert running.wait(10)
+    assert [analyses.once(number, lambda watch, number=number: number) for number in range(5)] == [*range(5)]
+    made = []
+    assert analyses.once(4, lambda watch: made.append(1)) == 4
+    assert analyses.once(0, lambda watch: made.append(1)) is None, "the oldest that has ended leaves"
+    analyses.stop()
+    hand.join(5)
+    said = list(problems)
+    worker.close()
+    assert len(said) == 1
+    assert "stopped" in said[0]
 
 
 def test_only_the_latest_texts_are_held(model):

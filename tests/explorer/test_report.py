@@ -48,6 +48,23 @@ def test_a_report_holds_the_numbers_of_the_model(model, tmp_path, capsys):
         assert part in stamp
 
 
+def test_two_models_of_one_folder_name_are_both_in_it(tmp_path):
+    models = [FakeModel("model"), FakeModel("model", seed=1)]
+    path = tmp_path / "two.html"
+    report(TEXT, output=path, model=[folder(one) for one in models], views="map,compare", layer=1, head=2)
+    kept = saved(path)
+    reads = [
+        json.loads(answer["data"])
+        for path, answer in kept["answers"].items()
+        if re.fullmatch("texts/[^/]+", path)
+    ]
+    assert [read["model_index"] for read in reads] == [0, 1]
+    parents = [one.checkpoint.source.folder.parent.name for one in models]
+    assert [read["model"] for read in reads] == [f"{parent}/model" for parent in parents]
+    first, second = (kept["answers"][f"texts/{read['id']}/heads"]["data"] for read in reads)
+    assert first != second
+
+
 def test_standard_input_and_chosen_views(model, tmp_path, monkeypatch, capsys):
     from unmask.cli.input import STANDARD_INPUT
 

@@ -9,8 +9,8 @@ import pytest
 from tests.support.waiting import HANG_SECONDS
 from unmask.errors import InvalidRequest
 from unmask.explorer.analyses import Analyses
-from unmask.explorer.problems import Refused
-from unmask.explorer.worker import LANES, Job, Worker
+from unmask.http.errors import Refused
+from unmask.http.worker import LANES, Job, Worker
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.support import dense
 from tests.support.specs import SPECS, random_encoder
-from unmask.explorer.hand import Hand
 from unmask.explorer.tiles import pooled
 from unmask.model.kernels import Tile
 from unmask.model.spec import EncoderSpec, LearnedPositions
@@ -92,7 +91,7 @@ def test_nor_by_what_stands_on_a_recording(name):
         ablate_edge(recording, Embedding(), 0, 1, query=5, key=6)
         view.score_parts(0, 1, slice(100, 300), slice(0, 700))
         view.top_edges(0, 1, 4)
-        pooled(Hand(view).blocks((0, 0), tile, "norm", None), tile, 8)
+        pooled(view.layer_cache.blocks((0, 0), tile, None, weighted=True), tile, 8)
     assert 0 < guard.largest <= LENGTH**2 / 8
     with Guard() as guard:
         assert head_distances(recording).queries < LENGTH
@@ -105,10 +104,10 @@ def test_arrays_are_as_small():
     tile, words = Tile(0, LENGTH, 0, LENGTH), np.arange(LENGTH) // 40
     whole = LENGTH**2 * np.dtype(np.float32).itemsize
     for work in (
-        lambda: pooled(Hand(view).blocks((0, 0), tile, "raw", None), tile, 8),
+        lambda: pooled(view.layer_cache.blocks((0, 0), tile, None), tile, 8),
         lambda: rollout(view.recording, 3),
         view.atlas,
-        lambda: pooled(Hand(view).blocks((0, 0), tile, "norm", view.atlas().layers[0]), tile, 8),
+        lambda: pooled(view.layer_cache.blocks((0, 0), tile, view.atlas().layers[0], weighted=True), tile, 8),
         lambda: sinks(view.atlas()),
         lambda: view.top_edges(0, 1, 4),
         lambda: grouped_map(view, 0, 0, words, int(words[-1]) + 1),

@@ -13,7 +13,7 @@ ROOT = Path(unmask.__file__).parent
 
 FLOORS = (
     {"errors", "axes", "arguments", "deprecation", "optional", "files", "resume", "settings"},
-    {"text"},
+    {"text", "http"},
     {"model"},
     {"tasks", "learn", "see"},
     {"loaded_encoder", "loaded_elmo"},
@@ -46,6 +46,7 @@ LEARN_FLOORS = (
 
 TORCH_FREE = (
     "text",
+    "http",
     "model/spec",
     "model/families",
     *(

@@ -7,8 +7,8 @@ what both stand on, a function from requests to answers that needs no server at 
 
 from typing import TYPE_CHECKING, Any
 
-from unmask.explorer.answers import Answer
 from unmask.explorer.server import make_app, serve
+from unmask.http.responses import Answer
 
 if TYPE_CHECKING:
     from unmask.explorer.api import Api

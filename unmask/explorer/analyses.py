@@ -5,13 +5,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar, cast
 
-from unmask.explorer.problems import cannot
-from unmask.explorer.worker import Job, Watch, Worker
+from unmask.http.errors import cannot
+from unmask.http.worker import Job, Watch, Worker
 
 Value = TypeVar("Value")
 
 KEPT = 48
-"""Results kept; the one unused for longest leaves first."""
+"""Results kept; the one unused for longest leaves first. Those still being made come on top."""
 
 
 class Analyses:
@@ -26,12 +26,11 @@ class Analyses:
         """The result of ``work``, waited for; its error is raised here, and the next who asks tries again."""
         with self._lock:
             if key not in self._made:
+                self._make_room()
                 results: list[Any] = []
                 job = Job(lambda watch: results.append(work(watch)))
                 self._made[key] = job, results
                 self._worker.start(job)
-                while len(self._made) > KEPT:
-                    self._made.popitem(last=False)
             self._made.move_to_end(key)
             job, results = self._made[key]
         job.ended.wait()
@@ -41,6 +40,12 @@ class Analyses:
             if self._made.get(key, (None,))[0] is job:
                 del self._made[key]
         raise job.error or cannot("this analysis was stopped; ask for it again")
+
+    def _make_room(self) -> None:
+        """Drop results until one more may be kept; none still being made, which `stop` must reach."""
+        ended = [key for key, (job, _) in self._made.items() if job.ended.is_set()]
+        for key in ended[: max(0, len(self._made) - KEPT + 1)]:
+            del self._made[key]
 
     def stop(self) -> None:
         """Stop those that run."""

@@ -11,15 +11,15 @@ from urllib.parse import parse_qsl, unquote
 
 from unmask.errors import UnmaskError
 from unmask.explorer.analyses import Analyses
-from unmask.explorer.answers import Answer, failure, plain
 from unmask.explorer.models import Loader, Models
-from unmask.explorer.problems import Refused, unexpected
-from unmask.explorer.request import Request
 from unmask.explorer.routes import ROUTES
 from unmask.explorer.texts import HELD_BYTES, HELD_TEXTS, Texts
 from unmask.explorer.wall import Wall
-from unmask.explorer.worker import Worker
 from unmask.explorer.workplace import Workplace
+from unmask.http.errors import Refused, unexpected
+from unmask.http.requests import Request
+from unmask.http.responses import Answer, failure, plain
+from unmask.http.worker import Worker
 from unmask.loaded import Model
 
 

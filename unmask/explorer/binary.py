@@ -9,6 +9,7 @@
 ``dtype`` is ``u1`` (uint8), ``i4`` (int32) or ``f4`` (float32). ``web/src/api/binary.ts`` reads it.
 """
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -18,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unmask.errors import NonFiniteResult
+from unmask.http.responses import Answer
 
 MAGIC = b"UMK2"
 MEDIA_TYPE = "application/octet-stream"
@@ -50,6 +52,12 @@ def pack(arrays: Mapping[str, npt.NDArray[Any]], meta: Any = None) -> bytes:
     written = header.encode("ascii")
     written += b" " * (-(8 + len(written)) % _ALIGNMENT)
     return b"".join((MAGIC, len(written).to_bytes(4, "little"), written, *parts))
+
+
+def array_answer(values: Mapping[str, npt.NDArray[Any]], meta: Any = None) -> Answer:
+    """Named arrays in this container, as an answer."""
+    data = pack(values, meta)
+    return Answer(200, MEDIA_TYPE, data, f'"{hashlib.sha256(data).hexdigest()[:32]}"')
 
 
 def unpack(data: bytes) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:

@@ -50,7 +50,7 @@ def model_info(place: Place) -> ModelInfo:
         can_fill=any(role in CAN_FILL for role in roles),
         can_classify=any(role not in CAN_FILL for role in roles),
         maps=bool(mixers),
-        no_maps=None if mixers or model is None else f"{model.name} has no layer with attention",
+        no_maps=None if mixers or model is None else f"{place.name} has no layer with attention",
     )
 
 
@@ -60,7 +60,7 @@ def text_read(text_id: str, place: Place, model: Model, found: Words) -> TextRea
     joined = encoding.text if encoding.pair is None else f"{encoding.text}\0{encoding.pair}"
     return TextRead(
         id=text_id,
-        model=model.name,
+        model=place.name,
         model_index=place.index,
         revision=model.revision,
         dtype=model.dtype,
@@ -72,18 +72,18 @@ def text_read(text_id: str, place: Place, model: Model, found: Words) -> TextRea
         total_tokens=encoding.original_tokens,
         kept_tokens=encoding.kept_tokens,
         max_tokens=model.max_tokens,
-        note=_note(model, encoding),
+        note=_note(place, model, encoding),
         tokens=tuple(_token(encoding, found, token) for token in range(len(encoding))),
         words=tuple(_word(found, word) for word in range(len(found))),
     )
 
 
-def _note(model: Model, encoding: Encoding) -> str | None:
+def _note(place: Place, model: Model, encoding: Encoding) -> str | None:
     trained = model.checkpoint.trained_tokens
     if trained is None or len(encoding) <= trained:
         return None
     return (
-        f"the text has {len(encoding):,} tokens and {model.name} was trained on at most {trained:,}; "
+        f"the text has {len(encoding):,} tokens and {place.name} was trained on at most {trained:,}; "
         "it is read whole, and how well is not known"
     )
 

@@ -7,10 +7,10 @@ from typing import Any
 from urllib.parse import urlencode
 
 from unmask.errors import InvalidRequest
-from unmask.explorer.answers import Answer, accepted, plain
 from unmask.explorer.binary import unpack
 from unmask.explorer.saved import Get, saved_page
 from unmask.explorer.tiles import TILE
+from unmask.http.responses import Answer, accepted, plain
 from unmask.tasks import Progress
 
 VIEWS = (

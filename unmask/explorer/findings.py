@@ -5,7 +5,8 @@
 
 from dataclasses import dataclass
 
-from unmask.explorer.results import Json, Problem
+from unmask.explorer.results import Json
+from unmask.http.errors import Failure, Problem
 from unmask.see.geometry.senses import Null, SenseLayer, SenseReport
 from unmask.see.geometry.values import (
     Estimate,
@@ -17,6 +18,8 @@ from unmask.see.geometry.values import (
 from unmask.see.vocabulary import SplitWord, VocabularyFit
 
 PUBLISHED = (
+    Problem,
+    Failure,
     Estimate,
     LayerGeometry,
     Null,

@@ -2,10 +2,11 @@
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 from unmask.errors import InvalidRequest, UnmaskError
-from unmask.explorer.problems import Refused, cannot, problem_of, unexpected
-from unmask.explorer.results import Problem
+from unmask.explorer.identity import Candidate, candidate_of, digest_of, distinct_names
+from unmask.http.errors import Problem, Refused, cannot, problem_of, unexpected
 from unmask.loaded import Model
 from unmask.model.encoder import Encoder
 
@@ -20,6 +21,7 @@ class Place:
     def __init__(self, index: int, name: str, loader: Loader) -> None:
         self.index = index
         self.name = name
+        """What the page calls it: no two of one explorer are called alike, and it never changes."""
         self.phase = "waiting"
         self.problem: Problem | None = None
         self.model: Model | None = None
@@ -32,7 +34,6 @@ class Place:
         self.phase = "loading"
         try:
             self.model = self._loader()
-            self.name = self.model.name
             self.phase = "ready"
         except UnmaskError as error:
             self.problem, self.phase = problem_of(error), "failed"
@@ -53,6 +54,11 @@ class Place:
         """Let go of whoever waits for it."""
         self._settled.set()
 
+    @cached_property
+    def digest(self) -> str:
+        """Of what its model computes, see `digest_of`."""
+        return digest_of(self.need())
+
     def plain(self) -> Encoder:
         """The model in modules that give gradients; read when first asked for, and kept."""
         if self._plain is None:
@@ -67,11 +73,12 @@ class Models:
         if not given:
             raise InvalidRequest("the explorer was given no model; name at least one")
         self.places: list[Place] = []
-        for index, one in enumerate(given):
+        names = distinct_names([_candidate(one) for one in given])
+        for index, (name, one) in enumerate(zip(names, given, strict=True)):
             if isinstance(one, tuple):
-                self.places.append(Place(index, *one))
+                self.places.append(Place(index, name, one[1]))
                 continue
-            place = Place(index, one.name, lambda model=one: model)  # type: ignore[misc]
+            place = Place(index, name, lambda model=one: model)  # type: ignore[misc]
             place.load()
             self.places.append(place)
 
@@ -99,3 +106,10 @@ class Models:
 def _load_all(places: Sequence[Place]) -> None:
     for place in places:
         place.load()
+
+
+def _candidate(given: Model | tuple[str, Loader]) -> Candidate:
+    """What a model could be called by, before it is loaded where it is not."""
+    if isinstance(given, Model):
+        return Candidate(given.name, given.checkpoint.source.folder, given.dtype)
+    return candidate_of(given[0])

@@ -8,12 +8,11 @@ from typing import TypeVar
 from unmask.explorer.analyses import Analyses
 from unmask.explorer.cache import Cache
 from unmask.explorer.describe import text_read
-from unmask.explorer.hand import Hand
 from unmask.explorer.models import Place
-from unmask.explorer.problems import Refused, cannot
 from unmask.explorer.results import State, TextRead
 from unmask.explorer.tiles import coarsest_maps
-from unmask.explorer.worker import Job, Watch, Worker
+from unmask.http.errors import Refused, cannot
+from unmask.http.worker import Job, Watch, Worker
 from unmask.loaded import Model
 from unmask.see import AttentionView
 from unmask.see.atlas import Atlas, layer_cells
@@ -47,7 +46,6 @@ class Reading:
         self._worker = worker
         self._view: AttentionView | None = None
         self._atlas: Atlas | None = None
-        self._hand: Hand | None = None
         self._wished = -1
         self._job: Job | None = None
         self._analyses = Analyses(worker)
@@ -118,13 +116,6 @@ class Reading:
         if job is not None and job.phase == "stopped":
             raise cannot("reading this text was stopped; let it go on to see its attention")
         raise Refused(409, "NotReady", "this text is still being read; ask again in a moment")
-
-    @property
-    def hand(self) -> Hand:
-        """The layer that was looked at last, ready for more; only for whoever has the model's turn."""
-        if self._hand is None:
-            self._hand = Hand(self.view)
-        return self._hand
 
     def wish(self, layer: int) -> None:
         """Have that layer measured next."""

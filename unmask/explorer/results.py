@@ -1,4 +1,4 @@
-"""What the API answers in JSON: frozen dataclasses, and the one place that writes them down.
+"""What the API answers in JSON: frozen dataclasses.
 
 ``web/src/api/types.ts`` mirrors every class here, name by name; a test compares the two.
 Arrays of numbers are not here: they travel as bytes (`unmask.explorer.binary`), and the classes whose name
@@ -6,34 +6,13 @@ ends in ``Meta`` describe what stands in the ``meta`` of such bytes.
 Tokens are counted from 0; ranges are half open; characters are code points of the text.
 """
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
+from unmask.http.errors import Problem
 
 Json = Any
 """A value that another part defines; the page reads it with types of its own."""
-
-
-@dataclass(frozen=True)
-class Problem:
-    """Why a request was refused: a kind for programs, a sentence for people.
-
-    ``total_tokens`` and ``max_tokens`` are set when a text is too long.
-    """
-
-    kind: str
-    sentence: str
-    total_tokens: int | None = None
-    max_tokens: int | None = None
-
-
-@dataclass(frozen=True)
-class Failure:
-    """The body of every answer that is not a success."""
-
-    error: Problem
 
 
 @dataclass(frozen=True)
@@ -270,19 +249,3 @@ class Sinks:
     layers: tuple[SinkLayer, ...]
     tokens: tuple[SinkToken, ...]
     heads: tuple[SinkHead, ...]
-
-
-def to_json(result: Any) -> bytes:
-    """UTF-8 JSON of a result (a dataclass, or plain values); a number that is not finite raises ValueError.
-
-    Written in ASCII with escapes, because a sentence may quote a text that is not valid Unicode.
-    """
-    value = asdict(result) if hasattr(result, "__dataclass_fields__") else result
-    return json.dumps(value, allow_nan=False, separators=(",", ":"), default=_plain).encode("ascii")
-
-
-def _plain(value: Any) -> Any:
-    """A number of numpy as Python's own."""
-    if isinstance(value, np.generic):
-        return value.item()
-    raise TypeError(f"{type(value).__name__} is no JSON value")

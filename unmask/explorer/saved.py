@@ -7,10 +7,10 @@ import json
 import re
 from collections.abc import Callable, Sequence
 
-from unmask.explorer.answers import JSON, Answer
 from unmask.explorer.built import STATIC
-from unmask.explorer.problems import Refused
 from unmask.explorer.stamp import one_line
+from unmask.http.errors import Refused
+from unmask.http.responses import JSON, Answer
 
 MOST_PATHS = 5000
 MOST_BYTES = 50_000_000

@@ -85,27 +85,20 @@ def serve(
     optional.require("explorer")
     import uvicorn
 
+    from unmask.http.server import configured
+
     listening = _listen(host, port)
     token = secrets.token_urlsafe(24)
     bound_port: int = listening.getsockname()[1]
     url = _address(host, bound_port, token, text)
     app = make_app(models, token, port=bound_port, held_bytes=held_bytes)
-    config = uvicorn.Config(
-        app,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        lifespan="off",
-        # Requests that wait for a model must not hold up the end.
-        timeout_graceful_shutdown=1,
-    )
     if on_ready is not None:
         on_ready(url)
     if open_browser:
         # Some browsers hold the call until they are closed.
         threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
     try:
-        uvicorn.Server(config).run(sockets=[listening])
+        uvicorn.Server(configured(app)).run(sockets=[listening])
     except KeyboardInterrupt:
         # Ctrl+C is how one leaves; uvicorn raises it again after a clean shutdown.
         return

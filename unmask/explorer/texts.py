@@ -1,14 +1,14 @@
 """The texts that were read lately: a store bounded by number and by memory."""
 
-import hashlib
 import threading
 from collections import OrderedDict
 from typing import Literal
 
+from unmask.explorer.identity import digest
 from unmask.explorer.models import Models, Place
-from unmask.explorer.problems import Refused
 from unmask.explorer.reading import Reading
-from unmask.explorer.worker import Worker
+from unmask.http.errors import Refused
+from unmask.http.worker import Worker
 
 TooLong = Literal["error", "cut"]
 """What the page asks to be done with a text that the model cannot read whole."""
@@ -22,8 +22,8 @@ HELD_BYTES = 2 << 30
 class Texts:
     """The last ``held_texts`` texts, of ``held_bytes`` together; the one unused for longest leaves first.
 
-    The id of a text depends only on the model, the text and how it was to be read. A page whose text has
-    left, or whose server was started again, posts it once more and goes on under the same id.
+    The id of a text depends only on the model and its number, the text and how it was to be read. A page
+    whose text has left, or whose server was started again, posts it once more and keeps its id.
     """
 
     def __init__(self, models: Models, worker: Worker, held_texts: int, held_bytes: int) -> None:
@@ -94,9 +94,6 @@ class Texts:
 
 
 def _name(place: Place, text: str, pair: str | None, too_long: TooLong) -> str:
-    model = place.need()
-    # Two places may hold one model in two number formats.
-    parts = (model.name, model.revision or "", model.dtype, too_long, text, *([] if pair is None else [pair]))
-    # A lone surrogate has no UTF-8 form; the model is the one to refuse it, in a sentence.
-    data = "\0".join(parts).encode("utf-8", "surrogatepass")
-    return hashlib.sha256(data).hexdigest()[:24]
+    # The place counts too: two may hold one checkpoint, one of them trained further in memory.
+    pairs = ["alone", ""] if pair is None else ["pair", pair]
+    return digest([str(place.index), place.digest, too_long, text, *pairs])[:24]

@@ -5,8 +5,8 @@ from dataclasses import asdict
 from typing import Any
 
 from unmask.explorer.findings import WallState
-from unmask.explorer.problems import Refused
-from unmask.explorer.worker import Job, Watch, Worker
+from unmask.http.errors import Refused
+from unmask.http.worker import Job, Watch, Worker
 from unmask.measure.wall.apart import Tick, measure_apart
 from unmask.measure.wall.one import Request
 from unmask.measure.wall.report import WallPoint, to_plain

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from unmask.explorer.analyses import Analyses
-from unmask.explorer.answers import Answer
 from unmask.explorer.models import Models
 from unmask.explorer.texts import Texts
 from unmask.explorer.wall import Wall
-from unmask.explorer.worker import Worker
+from unmask.http.responses import Answer
+from unmask.http.worker import Worker
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from unmask.model.kernels import Tile
 from unmask.model.spec.global_tokens import GlobalTokens
 from unmask.see.atlas import MAPS, TOP_K, Atlas
 from unmask.see.layer_atlas import CLASSES, LayerAtlas
+from unmask.see.layer_cache import LayerCache
 from unmask.see.places import at_least
 from unmask.see.recording import Kind, Recording
 from unmask.see.rectangles import probabilities, score_parts
@@ -88,6 +89,8 @@ class AttentionView:
         self.encoding = encoding
         self.recording = Recording.of(encoder, encoding, global_tokens=global_tokens, watch=watch)
         """The text's states, which everything here is computed from."""
+        self.layer_cache = LayerCache(self.recording)
+        """For many rectangles of one layer, in float32; see `probabilities` for exact ones."""
         self._atlases: dict[tuple[int, int], Atlas] = {}
         self._rows: LayerRows | None = None
 

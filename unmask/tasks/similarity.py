@@ -1,4 +1,7 @@
-"""How alike embeddings are, by the measures of `sentence-transformers`."""
+"""How alike embeddings are, by the measures of `sentence-transformers`.
+
+Axes: A rows of the first; B rows of the second.
+"""
 
 from typing import Any, Literal, get_args
 

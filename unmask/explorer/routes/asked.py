@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import torch
 
 from unmask.errors import InvalidRequest
-from unmask.explorer.problems import cannot
 from unmask.explorer.reading import Reading
-from unmask.explorer.request import Request
-from unmask.explorer.worker import Watch
+from unmask.http.errors import cannot
+from unmask.http.requests import Request
+from unmask.http.worker import Watch
 from unmask.model.decoder import word_role
 from unmask.model.encoder import Encoder
 from unmask.model.heads import ClassPredictor
@@ -49,11 +49,11 @@ def need_predictor(reading: Reading) -> None:
     """Refuse with a sentence unless the model predicts words and can be asked for one."""
     model = reading.model
     try:
-        word_role(model.encoder, model.name)
+        word_role(model.encoder, reading.place.name)
     except InvalidRequest as error:
         raise cannot(str(error)) from None
     if model.tokenizer.mask_id is None:
-        raise cannot(f"the tokenizer of {model.name} has no mask token, so no word can be asked for")
+        raise cannot(f"the tokenizer of {reading.place.name} has no mask token, so no word can be asked for")
 
 
 def is_mask(reading: Reading, token: int) -> bool:
@@ -67,7 +67,7 @@ def masked_at(reading: Reading, view: AttentionView, token: int, watch: Watch) -
         return view.recording
     found = reading.masked.get(token)
     if found is None:
-        encoding = masked(reading.encoding, [token], reading.model.tokenizer, name=reading.model.name)
+        encoding = masked(reading.encoding, [token], reading.model.tokenizer, name=reading.place.name)
         found = Recording.of(reading.model.encoder, encoding, watch=watch)
         # One at a time: each is as large as the text's own.
         reading.masked = {token: found}
@@ -84,7 +84,7 @@ def target_of(reading: Reading, request: Request) -> str:
     if target == "word":
         need_predictor(reading)
     if target == "class" and not _classifiers(reading):
-        raise cannot(f"{reading.model.name} has no classifier; ask for another target")
+        raise cannot(f"{reading.place.name} has no classifier; ask for another target")
     return target
 
 

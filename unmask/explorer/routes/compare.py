@@ -7,13 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
-from unmask.explorer.answers import Answer, array_answer
+from unmask.explorer.binary import array_answer
 from unmask.explorer.findings import Aligned, CompareMeta, HeadMatch
 from unmask.explorer.reading import Reading
-from unmask.explorer.request import Request
 from unmask.explorer.routes.route import Route
-from unmask.explorer.worker import Watch
 from unmask.explorer.workplace import Workplace
+from unmask.http.requests import Request
+from unmask.http.responses import Answer
+from unmask.http.worker import Watch
 from unmask.see import AttentionView
 from unmask.see.alignment import Alignment, align
 from unmask.see.geometry.cka import Cka, cka

@@ -1,12 +1,12 @@
 """One file to hand over: the page with the answers of the paths that were looked at."""
 
-from unmask.explorer.answers import Answer
 from unmask.explorer.evidence import Look, view_paths
-from unmask.explorer.problems import Refused
-from unmask.explorer.request import Request
 from unmask.explorer.routes.route import Route
 from unmask.explorer.saved import MOST_PATHS, saved_page
 from unmask.explorer.workplace import Workplace
+from unmask.http.errors import Refused
+from unmask.http.requests import Request
+from unmask.http.responses import Answer
 
 
 def export(workplace: Workplace, request: Request) -> Answer:

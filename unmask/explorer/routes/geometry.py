@@ -1,14 +1,14 @@
 """The shape of each level's vectors, and the laboratory of senses."""
 
 from unmask.errors import InvalidRequest
-from unmask.explorer.answers import Answer, json_answer
 from unmask.explorer.findings import Geometry, Senses
-from unmask.explorer.problems import problem_of
 from unmask.explorer.reading import Reading
-from unmask.explorer.request import Request
 from unmask.explorer.routes.route import Route, of_text
-from unmask.explorer.worker import Watch
 from unmask.explorer.workplace import Workplace
+from unmask.http.errors import problem_of
+from unmask.http.requests import Request
+from unmask.http.responses import Answer, json_answer
+from unmask.http.worker import Watch
 from unmask.see import AttentionView
 from unmask.see.geometry.layers import geometry
 from unmask.see.geometry.reading import random_twin
@@ -53,7 +53,7 @@ def bank(workplace: Workplace, request: Request) -> Answer:
         )
 
     report = workplace.analyses.once(("bank", place.index, word), measure)
-    return json_answer(Senses(model.name, word, words, report))
+    return json_answer(Senses(place.name, word, words, report))
 
 
 def _levels(recording: Recording) -> list[object]:

@@ -3,11 +3,12 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.explorer.answers import Answer, array_answer
+from unmask.explorer.binary import array_answer
 from unmask.explorer.reading import Reading
-from unmask.explorer.request import Request
 from unmask.explorer.results import HeadsMeta
 from unmask.explorer.routes.route import Route, head_of, of_text
+from unmask.http.requests import Request
+from unmask.http.responses import Answer
 from unmask.see.layer_atlas import CLASSES, LayerAtlas
 from unmask.see.taxonomy import LABELS, label_heads
 

@@ -6,19 +6,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
-from unmask.explorer.answers import Answer, array_answer
-from unmask.explorer.hand import Floats, Hand
-from unmask.explorer.problems import cannot
+from unmask.explorer.binary import array_answer
 from unmask.explorer.reading import Reading
-from unmask.explorer.request import Request
 from unmask.explorer.results import TileMeta, ValuesMeta
 from unmask.explorer.routes.limits import MAX_CELLS, MAX_DRAWN_CELLS, OVERVIEW_CELLS
 from unmask.explorer.routes.route import Route, head_of, of_text
 from unmask.explorer.tiles import FLOOR, TILE, Codes, codes, levels, pooled, reduced, tile_of
-from unmask.explorer.worker import Watch
+from unmask.http.errors import cannot
+from unmask.http.requests import Request
+from unmask.http.responses import Answer
+from unmask.http.worker import Watch
 from unmask.model.kernels import Tile
 from unmask.model.spec import Alibi, Disentangled
 from unmask.see.attention import AttentionView, Weight
+from unmask.see.layer_cache import Floats
 from unmask.see.watch import unwatched
 
 WEIGHTS: tuple[Weight, ...] = ("raw", "norm")
@@ -64,9 +65,9 @@ def _pooled(
     if measured is None:
         reading.wish(head[0])
 
-    def compute(hand: Hand, watch: Watch) -> Codes:
+    def compute(view: AttentionView, watch: Watch) -> Codes:
         def watched() -> Iterator[tuple[int, Floats]]:
-            for first, p_RC in hand.blocks(head, part, weight, measured):
+            for first, p_RC in view.layer_cache.blocks(head, part, measured, weighted=weight == "norm"):
                 yield first, p_RC
                 watch("drawing", first - part.first_row, part.end_row - part.first_row)
 
@@ -75,9 +76,9 @@ def _pooled(
 
     cells = (part.end_row - part.first_row) * (part.end_column - part.first_column)
     if measured is not None and cells <= MAX_DRAWN_CELLS:
-        both = reading.ask(lambda _: compute(reading.hand, unwatched))
+        both = reading.ask(lambda view: compute(view, unwatched))
     else:
-        both = reading.analyse(key, lambda _, watch: compute(reading.hand, watch))
+        both = reading.analyse(key, compute)
     reading.cache.put(key, both)
     return both[0], both[1]
 
@@ -129,7 +130,8 @@ def values(reading: Reading, request: Request) -> Answer:
 
     def compute(view: AttentionView) -> NDArray[np.floating]:
         if part == WHOLE_PART:
-            return reading.hand.rectangle((layer, head), rectangle, weight, measured)
+            found = view.layer_cache.rectangle
+            return found((layer, head), rectangle, measured, weighted=weight == "norm")
         return view.score_parts(layer, head, rows, columns)[part]
 
     meta = ValuesMeta(

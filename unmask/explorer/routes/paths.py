@@ -2,13 +2,14 @@
 
 from typing import get_args
 
-from unmask.explorer.answers import Answer, array_answer
+from unmask.explorer.binary import array_answer
 from unmask.explorer.findings import RelevanceMeta, RolloutMeta
 from unmask.explorer.reading import Reading
-from unmask.explorer.request import Request
 from unmask.explorer.routes.asked import Asked, Question, ask, plain_encoder, target_of
 from unmask.explorer.routes.route import Route, of_text, token_of
-from unmask.explorer.worker import Watch
+from unmask.http.requests import Request
+from unmask.http.responses import Answer
+from unmask.http.worker import Watch
 from unmask.see import AttentionView
 from unmask.see.relevance import Relevance, relevance
 from unmask.see.rollout import Fusion, Rollout, rollout

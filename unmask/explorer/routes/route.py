@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from unmask.explorer.answers import Answer
 from unmask.explorer.reading import Reading
-from unmask.explorer.request import Request
 from unmask.explorer.workplace import Workplace
+from unmask.http.requests import Request
+from unmask.http.responses import Answer
 
 Handler = Callable[[Workplace, Request], Answer]
 

@@ -1,17 +1,17 @@
 """The session, and texts: read, watched, stopped, gone on with, forgotten."""
 
 import unmask
-from unmask.explorer.answers import Answer, json_answer, no_answer
 from unmask.explorer.describe import model_info, versions
-from unmask.explorer.problems import Refused
 from unmask.explorer.reading import Reading
-from unmask.explorer.request import MAX_BODY_BYTES, Request
 from unmask.explorer.results import Limits, Session
 from unmask.explorer.routes.limits import MAX_CELLS, MAX_WORDS, OVERVIEW_CELLS
 from unmask.explorer.routes.route import Route, of_text
 from unmask.explorer.stamp import stamp
 from unmask.explorer.tiles import TILE
 from unmask.explorer.workplace import Workplace
+from unmask.http.errors import Refused
+from unmask.http.requests import MAX_BODY_BYTES, Request
+from unmask.http.responses import Answer, json_answer, no_answer
 
 
 def session(workplace: Workplace, request: Request) -> Answer:

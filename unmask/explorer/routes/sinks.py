@@ -4,12 +4,12 @@ from dataclasses import asdict
 
 import numpy as np
 
-from unmask.explorer.answers import Answer, json_answer
 from unmask.explorer.reading import Reading
-from unmask.explorer.request import Request
 from unmask.explorer.results import SinkHead, SinkLayer, Sinks, SinkToken
 from unmask.explorer.routes.limits import MAX_LISTED
 from unmask.explorer.routes.route import Route, of_text
+from unmask.http.requests import Request
+from unmask.http.responses import Answer, json_answer
 from unmask.see.layer_atlas import CLASSES
 from unmask.see.sinks import EPSILON
 from unmask.see.sinks import sinks as find

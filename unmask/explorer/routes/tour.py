@@ -2,12 +2,12 @@
 
 from dataclasses import asdict
 
-from unmask.explorer.answers import Answer, json_answer
-from unmask.explorer.request import Request
 from unmask.explorer.routes.route import Route
 from unmask.explorer.tour import chapters as every_chapter
 from unmask.explorer.tour import run
 from unmask.explorer.workplace import Workplace
+from unmask.http.requests import Request
+from unmask.http.responses import Answer, json_answer
 
 MOST_INDEX = 10_000
 

@@ -1,10 +1,10 @@
 """The wall: begun, watched, stopped."""
 
-from unmask.explorer.answers import Answer, json_answer
-from unmask.explorer.problems import Refused
-from unmask.explorer.request import Request
 from unmask.explorer.routes.route import Route
 from unmask.explorer.workplace import Workplace
+from unmask.http.errors import Refused
+from unmask.http.requests import Request
+from unmask.http.responses import Answer, json_answer
 from unmask.measure.wall.settings import WallSettings
 
 MOST_SECONDS = 3600.0

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
-from unmask.explorer.answers import Answer, array_answer, json_answer
+from unmask.explorer.binary import array_answer
 from unmask.explorer.findings import (
     Ablation,
     Fill,
@@ -18,9 +18,7 @@ from unmask.explorer.findings import (
     Prediction,
     WordsMeta,
 )
-from unmask.explorer.problems import cannot
 from unmask.explorer.reading import Reading
-from unmask.explorer.request import Request
 from unmask.explorer.routes.asked import (
     Asked,
     Question,
@@ -34,7 +32,10 @@ from unmask.explorer.routes.asked import (
 from unmask.explorer.routes.limits import MAX_LISTED, MAX_WORDS
 from unmask.explorer.routes.maps import WEIGHTS
 from unmask.explorer.routes.route import Route, head_of, of_text, token_of
-from unmask.explorer.worker import Watch
+from unmask.http.errors import cannot
+from unmask.http.requests import Request
+from unmask.http.responses import Answer, json_answer
+from unmask.http.worker import Watch
 from unmask.see.ablation import Effect, How, Importance, ablate, importance
 from unmask.see.attention import AttentionView, Weight
 from unmask.see.lens import Lens as Found

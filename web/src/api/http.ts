@@ -5,7 +5,8 @@ import { type Answer, ServerGone, type Source } from './source';
 export class HttpSource implements Source {
   readonly live = true;
 
-  constructor(private readonly token: string | null) {}
+  /** `token`: of the launch, as far as it is known. */
+  constructor(public token: string | null) {}
 
   get(path: string, signal?: AbortSignal): Promise<Answer> {
     return this.send(path, { signal });

@@ -94,9 +94,10 @@ export function matchRows(matches: readonly HeadMatch[]): (HeadMatch & Row & { a
   }));
 }
 
-/** A model's name without its owner: "sentence-transformers/all-MiniLM-L6-v2" is long for a title. */
-export function modelName(name: string): string {
-  return name.split('/').at(-1) || name;
+/** The last part of a model's name, where no other model on the page ends alike; else all of it. */
+export function shortName(name: string, all: readonly string[]): string {
+  const last = (one: string) => one.split('/').at(-1) || one;
+  return all.some((other) => other !== name && last(other) === last(name)) ? name : last(name);
 }
 
 /** Names of all heads, layer by layer. */

@@ -45,7 +45,7 @@ function oneLine(text: string): string {
 
 function nameOf(explorer: Explorer): string {
   const { view } = explorer;
-  const model = (explorer.a?.read.model ?? 'unmask').split('/').at(-1) ?? 'unmask';
+  const model = explorer.a ? explorer.shortName(explorer.a.read.model) : 'unmask';
   const head = viewOf(view.view).maps ? `-${view.layer}.${view.head}` : '';
   return `${model}-${view.view}${head}`.replace(/[^\w.-]+/g, '-');
 }

@@ -2,10 +2,13 @@
 
 import type { Arrays } from '../api/binary';
 import { FrameSource } from '../api/frame';
+import { HttpSource } from '../api/http';
 import { openSource } from '../api/open';
 import { SavedSource } from '../api/saved';
 import { accepted, jsonOf, Refused, ServerGone, type Source } from '../api/source';
+import { keepToken, keyIn, withHash } from '../api/token';
 import type { ModelInfo, Problem, Session, State } from '../api/types';
+import { shortName } from '../draw/compare';
 import { Answers } from './answers.svelte';
 import type { Action } from './keys';
 import { Looking, type Spot } from './looking.svelte';
@@ -34,6 +37,8 @@ export class Explorer extends Looking {
   draftPair = $state('');
   /** The text box is open although a text is shown. */
   editing = $state(false);
+  /** When the page closed the text box under the hands of somebody who typed; null: it did not. */
+  closedAt: number | null = null;
   /** A text is being sent. */
   busy = $state(false);
   /** Why the last text was refused. */
@@ -81,11 +86,15 @@ export class Explorer extends Looking {
   async start(): Promise<void> {
     const { source } = this;
     const saved = source instanceof SavedSource ? source.page.hash : source instanceof FrameSource ? source.hash : '';
-    this.view = parseHash(location.hash.length > 1 ? location.hash : saved);
-    this.draft = this.view.text;
-    this.draftPair = this.view.pair;
+    this.arrive(parseHash(location.hash.length > 1 ? location.hash : saved));
     window.addEventListener('popstate', () => void this.restore(parseHash(location.hash)));
     await this.connect();
+  }
+
+  /** Takes up the state of an address before anything is read. */
+  private arrive(view: ViewState): void {
+    this.view = view;
+    [this.draft, this.draftPair] = [view.text, view.pair];
   }
 
   /** Greets the server, again after it was gone, and reads the text of the address. */
@@ -95,6 +104,29 @@ export class Explorer extends Looking {
       if (!(this.source instanceof SavedSource)) await this.load();
       else await this.unpack(this.source);
     });
+  }
+
+  /**
+   * Opens a locked page with what was pasted: the address that the explorer printed, or its token alone.
+   * Gives back why it does not open, or nothing.
+   */
+  async unlock(pasted: string): Promise<string> {
+    const key = keyIn(pasted, location.origin);
+    if (typeof key === 'string') return key;
+    if (key.elsewhere !== null) {
+      location.assign(withHash(key.elsewhere, location.hash));
+      return '';
+    }
+    if (!(this.source instanceof HttpSource)) return '';
+    this.source.token = key.token;
+    this.problem = null;
+    if (key.hash !== '') this.arrive(parseHash(key.hash));
+    await this.connect();
+    if (this.phase === 'locked') return 'this is not the token of the explorer that runs now; copy the address it printed last';
+    keepToken(key.token);
+    this.answers.revivals++;
+    for (const reading of this.shown) void this.follow(reading);
+    return '';
   }
 
   /** Reads a text that was typed. */
@@ -108,6 +140,11 @@ export class Explorer extends Looking {
   /** The model of a name, or null. */
   modelNamed(name: string): ModelInfo | null {
     return this.models.find((model) => model.name === name) ?? null;
+  }
+
+  /** A model's name without its owner, "all-MiniLM-L6-v2", where that still tells it from the others. */
+  shortName(name: string): string {
+    return shortName(name, this.models.map((model) => model.name));
   }
 
   /** Does what a key or a command asks for. */
@@ -163,8 +200,10 @@ export class Explorer extends Looking {
         this.answers.revivals++;
         for (const reading of this.shown) void this.follow(reading);
         if (!this.a) await this.attempt(() => this.load());
-      } catch {
-        setTimeout(() => void again(), LATER_MS);
+      } catch (error) {
+        // A refusal is an answer: the server is there, and was started again with another token.
+        if (error instanceof Refused) this.report(error);
+        else setTimeout(() => void again(), LATER_MS);
       }
     };
     setTimeout(() => void again(), LATER_MS);

@@ -49,6 +49,25 @@ export const BINDINGS: readonly Binding[] = [
   bind('?', 'this help', { do: 'help' }),
 ];
 
+/** Whoever types does not pause for longer between two keys. */
+const PAUSE_MS = 700;
+
+/** Keys that belong to typing beside those that write a character. */
+const TYPING = ['Shift', 'CapsLock', 'AltGraph', 'Dead', 'Backspace', 'Delete', 'Enter', 'Process', 'Unidentified'];
+
+/**
+ * Whether a key was meant for the text box, which the page closed while somebody typed in it. Such keys do
+ * nothing; a pause, or a key that writes nothing, says that the next one is meant for the page.
+ */
+export function stillTyping(event: KeyboardEvent, typing: { closedAt: number | null }): boolean {
+  if (typing.closedAt === null) return false;
+  const types = event.key.length === 1 || TYPING.includes(event.key);
+  const still = types && event.timeStamp - typing.closedAt < PAUSE_MS;
+  typing.closedAt = still ? event.timeStamp : null;
+  if (still) event.preventDefault();
+  return still;
+}
+
 /** The action of a key press; `inside` says whether a picture has the focus. */
 export function actionOf(event: KeyboardEvent, inside: boolean, bindings: readonly Binding[]): Action | null {
   // AltGr types [ and ] on many layouts and is reported as Ctrl with Alt.

@@ -23,6 +23,11 @@ export function points(values: Numbers): Point[] {
   return values.map((y, x) => ({ x, y }));
 }
 
+/** The same with a gap at one place, where nothing was measured or the value is not of the kind. */
+export function pointsBut(values: Numbers, gap: number): Point[] {
+  return values.map((y, x) => ({ x, y: x === gap ? null : y }));
+}
+
 /** The same for a logarithmic axis, on which zero has no place: a gap. */
 export function logPoints(values: Numbers): Point[] {
   return values.map((y, x) => ({ x, y: y > 0 ? y : null }));

@@ -18,8 +18,7 @@ from queue import SimpleQueue
 from typing import TypeVar
 
 from unmask.errors import Cancelled, UnmaskError
-from unmask.explorer.problems import Refused, problem_of, unexpected
-from unmask.explorer.results import Problem
+from unmask.http.errors import Problem, Refused, problem_of, unexpected
 
 Value = TypeVar("Value")
 Watch = Callable[[str, int, int], None]
@@ -243,7 +242,7 @@ class Worker:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise Refused(503, "Closing", "the explorer is being closed")
+            raise Refused(503, "Closing", "everything is being closed; start it again to ask more")
 
     def _run_threads(self) -> None:
         with self._lock:
@@ -251,7 +250,7 @@ class Worker:
                 return
             roles = [("questions", self._answer), *((f"lane {lane}", self._work) for lane in range(LANES))]
             self._threads = [
-                threading.Thread(target=run, name=f"unmask explorer: {name}", daemon=True)
+                threading.Thread(target=run, name=f"unmask worker: {name}", daemon=True)
                 for name, run in roles
             ]
             for thread in self._threads:

@@ -1,4 +1,4 @@
-"""Who may talk to the explorer: this machine's own page, and nobody else.
+"""Who may talk to a server of this package: this machine's own page, and nobody else.
 
 The page is served on a loopback address, but every web site open in the same browser can send
 requests there, and a foreign name can be made to resolve to it (DNS rebinding). So the Host must
@@ -10,11 +10,10 @@ from collections.abc import MutableMapping
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from unmask.explorer.answers import failure
-from unmask.explorer.problems import Refused
+from unmask.http.errors import Refused
+from unmask.http.responses import failure, to_response
 
 TOKEN_HEADER = "X-Unmask-Token"
 
@@ -43,10 +42,19 @@ SECURITY_HEADERS = {
 
 
 class Guard:
-    """ASGI middleware: checks Host, Origin and token, and adds the security headers."""
+    """ASGI middleware: checks Host, Origin and token, and adds the security headers.
 
-    def __init__(self, app: ASGIApp, *, token: str, port: int) -> None:
+    Args:
+        app: what is guarded; paths below ``/api/`` want the token.
+        token: of this launch.
+        port: as in the server's address.
+        service: what the server is called in a sentence, "explorer".
+        command: the command that started it and printed its address.
+    """
+
+    def __init__(self, app: ASGIApp, *, token: str, port: int, service: str, command: str) -> None:
         self._app = app
+        self._service, self._command = service, command
         self._token = token.encode()
         hosts = {f"{name}:{port}" for name in LOOPBACK_NAMES}
         # Browsers leave the port out where it is HTTP's own.
@@ -70,19 +78,19 @@ class Guard:
         try:
             self._check(scope["path"], Headers(scope=scope))
         except Refused as refused:
-            answer = failure(refused)
-            refusal = Response(answer.data, answer.status, media_type=answer.media_type)
-            await refusal(scope, receive, send_guarded)
+            await to_response(failure(refused))(scope, receive, send_guarded)
             return
         await self._app(scope, receive, send_guarded)
 
     def _check(self, path: str, headers: Headers) -> None:
         host = headers.get("host", "").lower()
         if host not in self._hosts:
-            raise Refused(403, "ForeignHost", "the explorer answers only under its own address, not this one")
+            raise Refused(
+                403, "ForeignHost", f"the {self._service} answers only under its own address, not this one"
+            )
         origin = headers.get("origin")
         if origin is not None and origin.lower() != f"http://{host}":
-            raise Refused(403, "ForeignOrigin", "another web site may not use the explorer")
+            raise Refused(403, "ForeignOrigin", f"another web site may not use the {self._service}")
         if not path.startswith("/api/"):
             return
         given = headers.get(TOKEN_HEADER)
@@ -91,14 +99,14 @@ class Guard:
                 401,
                 "TokenMissing",
                 "this page was opened without its launch token; open the address that "
-                '"unmask explore" printed',
+                f'"{self._command}" printed',
             )
         if not hmac.compare_digest(given.encode("latin-1"), self._token):
             raise Refused(
                 401,
                 "TokenWrong",
-                "the launch token belongs to another run of the explorer; open the address that "
-                '"unmask explore" printed last',
+                f"the launch token belongs to another run of the {self._service}; open the address that "
+                f'"{self._command}" printed last',
             )
 
 

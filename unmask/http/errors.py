@@ -2,9 +2,29 @@
 
 import sys
 import traceback
+from dataclasses import dataclass
 
 from unmask.errors import InvalidRequest, MissingExtra, TextError, TextTooLong, UnmaskError
-from unmask.explorer.results import Problem
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Why a request was refused: a kind for programs, a sentence for people.
+
+    ``total_tokens`` and ``max_tokens`` are set when a text is too long.
+    """
+
+    kind: str
+    sentence: str
+    total_tokens: int | None = None
+    max_tokens: int | None = None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The body of every answer that is not a success."""
+
+    error: Problem
 
 
 class Refused(UnmaskError):
@@ -30,7 +50,12 @@ def unexpected(error: BaseException) -> Refused:
             "this machine's memory was not enough; read a shorter text, or only its beginning",
         )
     traceback.print_exception(error, file=sys.stderr)
-    return Refused(500, "InternalError", "the explorer met a fault of its own; its terminal says more")
+    return own_fault()
+
+
+def own_fault() -> Refused:
+    """What is said to whoever asked when the fault is ours."""
+    return Refused(500, "InternalError", "the server met a fault of its own; its terminal says more")
 
 
 def status_of(error: UnmaskError) -> int:

@@ -1,16 +1,23 @@
 """Reading a request: its path, its query and its body, each value checked against its limits."""
 
+import asyncio
 import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from unmask.errors import InvalidRequest
-from unmask.explorer.problems import Refused
+from unmask.http.errors import Refused
+from unmask.http.responses import JSON
+
+if TYPE_CHECKING:
+    from starlette.requests import Request as WebRequest
 
 MAX_BODY_BYTES = 1 << 20
 """Longest request body: 1 MiB, far more than any model here reads."""
+BODY_SECONDS = 30.0
+"""How long a client of this machine may take to send a whole body."""
 
 _RANGE = re.compile(r"([0-9]{1,9}):([0-9]{1,9})")
 
@@ -71,7 +78,7 @@ class Request:
     def json(self) -> dict[str, Any]:
         """The body, an object in JSON."""
         if len(self.body) > MAX_BODY_BYTES:
-            raise Refused(413, "BodyTooLarge", f"a request may hold {MAX_BODY_BYTES:,} bytes, not more")
+            raise _too_large()
         try:
             given = json.loads(self.body)
         except (ValueError, RecursionError):
@@ -86,3 +93,34 @@ def index(name: str, given: str, count: int) -> int:
     if not (given.isascii() and given.isdigit() and len(given) <= 9 and int(given) < count):
         raise InvalidRequest(f"{name} must be a number from 0 to {count - 1}, not {given!r}")
     return int(given)
+
+
+async def read_body(request: "WebRequest") -> bytes:
+    """The whole body, given up as soon as it is longer than it may be, or takes too long.
+
+    Raises:
+        Refused: it is too long, too slow, not JSON, or whoever sent it has gone.
+    """
+    from starlette.requests import ClientDisconnect
+
+    body = bytearray()
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > MAX_BODY_BYTES:
+                    raise _too_large()
+    except TimeoutError:
+        sentence = f"the body was not sent within {BODY_SECONDS:g} seconds; send it again"
+        raise Refused(408, "BodyTooSlow", sentence) from None
+    except ClientDisconnect:
+        raise Refused(400, "BadRequest", "the body ends before its announced length") from None
+    said = request.headers.get("content-type", "").partition(";")[0].strip()
+    # A form of another page can post without asking, but not as JSON.
+    if request.method == "POST" and said != JSON:
+        raise Refused(415, "BadRequest", "the body must be JSON, with its content type saying so")
+    return bytes(body)
+
+
+def _too_large() -> Refused:
+    return Refused(413, "BodyTooLarge", f"a request may hold {MAX_BODY_BYTES:,} bytes, not more")

@@ -1,0 +1,133 @@
+"""Links that open, a page that says when its server was started again, and keys that stay in the box."""
+
+import re
+from urllib.parse import quote
+
+import pytest
+from conftest import TOKEN, opened, running
+from fake_model import FakeModel
+
+from tests.browser.test_export import close
+
+SHORT = "the river bank was muddy"
+PLACE = f"#v=2&layer=1&head=2&text={quote(SHORT)}"
+MAP = '[data-testid="map"][data-shown*="/1/2/"]'
+
+
+def copied(page, link):
+    """What a button of the export menu puts on the clipboard."""
+    page.keyboard.press("e")
+    page.get_by_test_id(link).click()
+    page.get_by_text("The link is copied.").wait_for()
+    close(page)
+    return page.evaluate("navigator.clipboard.readText()")
+
+
+def unlock(page, pasted):
+    box = page.get_by_test_id("unlock")
+    box.get_by_role("textbox").fill(pasted)
+    box.get_by_role("button").click()
+
+
+@pytest.fixture
+def linked(browser, fake_explorer):
+    """A page with a text, and what its two links are."""
+    grants = {"permissions": ["clipboard-read", "clipboard-write"]}
+    with opened(browser, expected_errors=["401"], **grants) as page:
+        page.goto(fake_explorer.url + PLACE)
+        page.wait_for_selector(MAP)
+        yield page, copied(page, "copy-link"), copied(page, "copy-share")
+
+
+def test_the_copied_link_opens_in_another_tab(linked):
+    page, link, _ = linked
+    assert TOKEN in link
+    other = page.context.new_page()
+    other.goto(link)
+    other.wait_for_selector(MAP)
+    assert TOKEN not in other.url
+
+
+def test_the_link_to_share_has_no_token_and_asks_for_one(linked, fake_explorer):
+    page, _, link = linked
+    assert TOKEN not in link
+    other = page.context.new_page()
+    other.goto(link)
+    other.get_by_test_id("locked").wait_for()
+    for wrong, words in (
+        ("not that", "neither an address nor a token"),
+        ("http://evil.example/?token=a", "not the explorer of this machine"),
+        (fake_explorer.origin, "has no token"),
+        ("another-token", "not the token of the explorer that runs now"),
+    ):
+        unlock(other, wrong)
+        other.get_by_test_id("unlock-said").filter(has_text=re.compile(words, re.IGNORECASE)).wait_for()
+    unlock(other, TOKEN)
+    other.wait_for_selector(MAP)
+    other.reload()
+    other.wait_for_selector(MAP)
+
+
+def test_a_pasted_address_opens_a_locked_page(browser, fake_explorer):
+    with opened(browser, expected_errors=["401"]) as page:
+        page.goto(fake_explorer.origin)
+        page.get_by_test_id("locked").wait_for()
+        unlock(page, f" {fake_explorer.url}{PLACE}\n")
+        page.wait_for_selector(MAP)
+
+
+def test_a_locked_page_leads_to_the_explorer_of_another_port(browser, fake_explorer):
+    with running(FakeModel()) as other, opened(browser, expected_errors=["401"]) as page:
+        page.goto(fake_explorer.origin + PLACE)
+        page.get_by_test_id("locked").wait_for()
+        unlock(page, other.url)
+        page.wait_for_selector(MAP)
+        assert page.url.startswith(other.origin)
+
+
+def test_a_server_started_again_is_recognised_at_once(browser):
+    """Its answer to the old token is an answer, and not silence."""
+    with opened(browser, expected_errors=["ERR_CONNECTION_REFUSED", "401", "404"]) as page:
+        with running(FakeModel()) as server:
+            page.goto(server.url + PLACE)
+            page.wait_for_selector(MAP)
+            page.wait_for_function("() => document.querySelector('[data-testid=progress]') === null")
+            server.stop()
+            page.keyboard.press(".")
+            page.get_by_test_id("gone").wait_for()
+        port = int(server.origin.rsplit(":", 1)[1])
+        with running(FakeModel(), port=port, token="another-token"):
+            # Nothing is touched meanwhile.
+            page.get_by_test_id("locked-again").wait_for()
+            assert "was started again" in page.get_by_test_id("locked-again").inner_text()
+            assert page.get_by_test_id("gone").count() == 0
+            assert page.get_by_test_id("map").count() == 1, "what was read stays"
+            unlock(page, "another-token")
+            page.wait_for_selector('[data-testid="map"][data-shown*="/1/3/"]')
+            assert page.get_by_test_id("locked-again").count() == 0
+
+
+def test_keys_typed_while_a_text_is_read_stay_in_the_box(page, fake_explorer):
+    page.goto(fake_explorer.url)
+    page.get_by_test_id("text").fill(SHORT)
+    page.route("**/api/texts", lambda route: (page.keyboard.type(" h and s"), route.continue_()))
+    page.keyboard.press("Control+Enter")
+    page.wait_for_selector('[data-testid="map"]:not([data-shown=""])')
+    page.keyboard.type(", then k")
+    assert page.get_by_test_id("text").input_value() == f"{SHORT} h and s, then k"
+    assert page.get_by_test_id("page").get_attribute("data-view") == "map"
+
+
+def test_keys_typed_after_the_box_closed_do_nothing(page, fake_explorer):
+    page.goto(fake_explorer.url)
+    page.get_by_test_id("text").fill(SHORT)
+    page.keyboard.press("Control+Enter")
+    page.wait_for_selector('[data-testid="map"]:not([data-shown=""])')
+    page.get_by_test_id("text").wait_for(state="detached")
+    page.keyboard.type("skeeping ]?/", delay=5)
+    assert page.get_by_test_id("page").get_attribute("data-view") == "map"
+    assert page.locator("dialog").count() == 0
+    # A key that writes nothing ends it, and so does a pause.
+    page.keyboard.press("Tab")
+    page.keyboard.press("s")
+    page.wait_for_selector('[data-testid="page"][data-view="sinks"]')

@@ -1,0 +1,96 @@
+"""Which model is which: names that differ for a reader, and digests that differ for the store of texts."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from unmask.loaded import Model
+from unmask.model.families import DEFAULT_NAME
+from unmask.model.weights.find import DEFAULT, SHIPPED
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What a model could be called by."""
+
+    name: str
+    folder: Path | None = None
+    """Of its checkpoint, where that is a folder of this machine and known."""
+    dtype: str | None = None
+
+
+def candidate_of(given: str) -> Candidate:
+    """What the checkpoint of a name, as `unmask.load` takes it, will be called once it is loaded."""
+    if given == DEFAULT:
+        return Candidate(DEFAULT_NAME)
+    folder = Path(given).expanduser()
+    if given in SHIPPED or not folder.is_dir():
+        return Candidate(given)
+    return Candidate(folder.resolve().name, folder)
+
+
+def distinct_names(candidates: Sequence[Candidate]) -> list[str]:
+    """One name for each, no two alike, as short as that allows.
+
+    Models of one name are told apart by the folders above theirs, else by number format, else by number.
+    """
+    groups: dict[str, list[Candidate]] = {}
+    for one in candidates:
+        groups.setdefault(one.name, []).append(one)
+    proposed: dict[str, list[str]] = {name: _told_apart(group) for name, group in groups.items()}
+    found: list[str] = []
+    for one in candidates:
+        name = wanted = proposed[one.name].pop(0)
+        number = 1
+        while name in found:
+            number += 1
+            name = f"{wanted} ({number})"
+        found.append(name)
+    return found
+
+
+def digest(parts: Iterable[str]) -> str:
+    """A digest of strings; no two different sequences of them share one, whatever characters they hold."""
+    found = hashlib.sha256()
+    for part in parts:
+        # A lone surrogate has no UTF-8 form; the model is the one to refuse it, in a sentence.
+        data = part.encode("utf-8", "surrogatepass")
+        found.update(len(data).to_bytes(8, "little") + data)
+    return found.hexdigest()
+
+
+def digest_of(model: Model) -> str:
+    """A digest of what a model computes: its spec, tokenizer, number format and files of weights.
+
+    Files count by name, size and time: their contents may be gigabytes, and are not read again.
+    """
+    checkpoint = model.checkpoint
+    parts = [repr(checkpoint.spec), model.name, model.revision or "", model.dtype, str(model.max_tokens)]
+    for name, content in sorted(checkpoint.tokenizer.files.items()):
+        parts += [name, hashlib.sha256(content).hexdigest()]
+    for path in sorted({tensor.file for tensor in checkpoint.tensors.values()}):
+        try:
+            stat = path.stat()
+        except OSError:  # removed since it was loaded
+            continue
+        parts += [path.name, str(stat.st_size), str(stat.st_mtime_ns)]
+    return digest(parts)
+
+
+def _told_apart(group: Sequence[Candidate]) -> list[str]:
+    name = group[0].name
+    if len(group) == 1:
+        return [name]
+    folders = [one.folder for one in group]
+    paths = [folder.resolve() for folder in folders if folder is not None]
+    if len(set(paths)) == len(group):
+        # Deep enough that all differ, and no deeper.
+        for depth in range(1, max(len(path.parts) for path in paths) + 1):
+            ends = ["/".join(path.parts[-depth:]) for path in paths]
+            if len(set(ends)) == len(group):
+                return [end.replace("//", "/") for end in ends]
+    dtypes = [one.dtype for one in group]
+    if None not in dtypes and len(set(dtypes)) == len(group):
+        return [f"{name} ({dtype})" for dtype in dtypes]
+    return [name] * len(group)
