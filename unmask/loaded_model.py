@@ -13,7 +13,7 @@ from torch import Tensor
 from unmask.arguments import check_callable, check_choice, check_flag, listed
 from unmask.arguments import whole_number as whole
 from unmask.deprecation import renamed_arguments, renamed_method
-from unmask.errors import BeyondTraining, InvalidRequest, quoted
+from unmask.errors import BeyondTraining, InvalidRequest, InvalidText
 from unmask.loaded_encoder import LoadedEncoder
 from unmask.model.engine import Layers
 from unmask.model.spec import (
@@ -419,8 +419,8 @@ class Model(LoadedEncoder):
         see `unmask.see.Watch`.
         """
         if not isinstance(text, str):
-            raise InvalidRequest(
-                f"text is {quoted(text)}; attention looks into one text at a time, so give a string"
+            raise InvalidText(
+                f"the text is {quoted(text)}; attention reads one text at a time, so give a string"
             )
         check_callable("watch", watch)
         (encoding,) = self._tokenized(text, pair, truncation)

@@ -171,7 +171,6 @@ REFUSED = {
     ),
     "metric": (lambda m: m.similarity("a", "b", metric="sine"), "metric is 'sine'; it can be 'cosine'"),
     "vectors": (lambda m: m.similarity(["a", 1], "b"), r"a is \['a', 1\]; give texts, or embeddings"),
-    "attention": (lambda m: m.attention(["a"]), r"text is \['a'\]; attention"),
     "watch": (lambda m: m.attention("a", watch=1), "watch is 1; give a function"),
     "no head": (lambda m: m.logits("a"), "has no head"),
     "shards": (lambda m: m.save("x", shard_bytes="1MB"), "shard_bytes is '1MB'; it must be a whole number"),
