@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from unmask import errors, see
     from unmask.explorer.notebook import explore
+    from unmask.learn import train
     from unmask.loaded import ElmoModel, Model, load, save
     from unmask.measure import probes as evaluate
     from unmask.model import families
@@ -46,6 +47,7 @@ _HOMES = {
     "explore": "unmask.explorer.notebook",
     "load": "unmask.loaded",
     "save": "unmask.loaded",
+    "train": "unmask.learn",
 }
 
 _MODULES = {
@@ -81,6 +83,7 @@ __all__ = [
     "load",
     "save",
     "see",
+    "train",
 ]
 
 

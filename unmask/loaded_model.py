@@ -13,7 +13,7 @@ from torch import Tensor
 from unmask.arguments import check_callable, check_choice, check_flag, listed
 from unmask.arguments import whole_number as whole
 from unmask.deprecation import renamed_arguments, renamed_method
-from unmask.errors import BeyondTraining, InvalidRequest, InvalidText
+from unmask.errors import BeyondTraining, InvalidRequest, InvalidText, quoted
 from unmask.loaded_encoder import LoadedEncoder
 from unmask.model.engine import Layers
 from unmask.model.spec import (

@@ -35,6 +35,7 @@ def test_public_names():
         "load",
         "save",
         "see",
+        "train",
     ]
     for name in unmask.__all__:
         assert getattr(unmask, name).__doc__, name
