@@ -37,8 +37,8 @@ class ModelSettings:
     """A published model whose sizes are taken, such as answerdotai/ModernBERT-base."""
     start_from: str | None = None
     """A checkpoint whose weights and tokenizer the run begins with: a folder beside the run file unless
-    absolute, "default", or a hub id. It must stay where it is until the run is done. A checkpoint of a run is one too:
-    ``.../checkpoints/step-N``."""
+    absolute, "default", or a hub id. It must stay where it is until the run is done. A checkpoint of a run is
+    one too: ``.../checkpoints/step-N``."""
     moments: bool = False
     """With ``start_from`` such a checkpoint of a run: begin with its optimizer's moments, its averages and
     whatever else it trains, not with its encoder alone. Learning rate, schedule and text may differ."""
