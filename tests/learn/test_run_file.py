@@ -1,6 +1,7 @@
 """What a run file can say, what it cannot, and what comes of it."""
 
 import importlib
+import json
 from pathlib import Path
 
 import pytest
@@ -260,7 +261,11 @@ def test_a_tokenizer_trained_by_the_run_is_kept(place, monkeypatch):
     ended(path, monkeypatch, 5)
     kept = {file.name: file.read_bytes() for file in (place / "run/tokenizer").iterdir()}
     result = pretrain(path)
-    assert {name: (result.folder / name).read_bytes() for name in kept} == kept
+    made = {name: (result.folder / name).read_bytes() for name in kept}
+    own, exported = (json.loads(files.pop("tokenizer_config.json")) for files in (kept, made))
+    assert made == kept
+    # What is exported also says how long a text may be; see tests/learn/test_export_for_others.py.
+    assert own | {"model_max_length": 64} == exported
     assert unmask.load(result.folder).spec.embedding.vocabulary == 320  # 300, rounded up
 
 
