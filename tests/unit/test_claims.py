@@ -22,7 +22,7 @@ from tests.support.tiny import (
 from unmask.errors import CorruptCheckpoint, TensorMismatch
 from unmask.model.families import FAMILIES
 from unmask.model.families.bert import BERT
-from unmask.model.spec.rows import Concat, Ignore, Rename
+from unmask.model.spec.rows import Concat, Copy, Ignore, Rename
 from unmask.model.weights import find, read_checkpoint
 from unmask.model.weights.build import on_meta
 from unmask.model.weights.claims import canonical, claim, moves
@@ -103,6 +103,24 @@ def test_old_names_and_prefixes_are_claimed_under_the_name_in_the_file():
     claims = claim(ROWS, "model.", OURS, old.values())
     assert claims.sources["layers.1.norm.weight"] == ("model.block.1.norm.gamma",)
     assert fates_of(claims)["model.block.1.norm.gamma"] == "layers.1.norm.weight"
+
+
+@pytest.mark.parametrize(
+    ("names", "sources", "copies"),
+    [
+        (("words.weight", "out.weight"), ("words.weight",), {"model.out.weight": "embedding.words.weight"}),
+        (("words.weight",), ("words.weight",), {}),
+        (("out.weight",), ("out.weight",), {}),
+    ],
+)
+def test_a_tensor_with_a_second_name(names, sources, copies):
+    """Under both names it is claimed once and the other is a copy; under either alone it is claimed."""
+    rows = (*ROWS, Copy("out.weight", "embedding.words.weight"))
+    others = [name for name in THEIRS if name != "words.weight"]
+    claims = claim(rows, "model.", OURS, [f"model.{name}" for name in (*others, *names)])
+    assert claims.sources["embedding.words.weight"] == tuple(f"model.{name}" for name in sources)
+    assert claims.copies == copies
+    assert all("a copy of embedding.words.weight" in fates_of(claims)[name] for name in copies)
 
 
 def test_ignored_tensors_have_their_reason_and_claimed_ones_have_none():

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from unmask.errors import InvalidRequest, UnknownArchitecture, quoted
+from unmask.errors import InvalidRequest, UnknownArchitecture
 from unmask.model.families.albert import ALBERT
 from unmask.model.families.bert import BERT
 from unmask.model.families.bigbird import BIGBIRD
@@ -68,7 +68,7 @@ def family_of(config: Mapping[str, object]) -> Family:
     if model_type is None:
         raise UnknownArchitecture(f"config.json does not say its model_type; built are: {known}")
     raise UnknownArchitecture(
-        f"config.json says model_type is {quoted(model_type)}, which is not built; built are: {known}"
+        f"config.json says model_type is {model_type!r}, which is not built; built are: {known}"
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from unmask.errors import CorruptCheckpoint, quoted
+from unmask.errors import CorruptCheckpoint
 from unmask.model.spec import CheckpointOutput, PooledVector, PoolingMode, UnknownOutput
 from unmask.settings import Settings, parse_json
 
@@ -110,7 +110,7 @@ def _modes(config: Settings) -> tuple[PoolingMode, ...]:
         raise _NotKnown(f"{config.name} names no pooling")
     for name in names:
         if not isinstance(name, str) or name not in MODES:
-            raise _NotKnown(f"{config.name} asks for the pooling {quoted(name)}, which is not built")
+            raise _NotKnown(f"{config.name} asks for the pooling {name!r}, which is not built")
     return tuple(MODES[name] for name in names)
 
 
