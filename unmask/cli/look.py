@@ -29,6 +29,7 @@ most attended  the token that receives most attention (its position), and how
                much it receives; uniform attention gives each token {uniform:.2f},
                unless layers have a window"""
 
+
 @dataclass(frozen=True)
 class LookToken:
     """One token of the text."""
