@@ -82,7 +82,7 @@ def main() -> None:
     folder = ours.checkpoint.source.folder
     theirs = transformers.AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
     encoding = text_of(chosen.tokens, ours.spec.embedding.vocabulary)
-    ids = torch.from_numpy(encoding.ids)[None]
+    ids = torch.tensor(encoding.ids)[None]
 
     def look() -> AttentionView:
         view = AttentionView(ours.encoder, encoding)

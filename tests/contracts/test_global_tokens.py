@@ -174,7 +174,7 @@ def test_heads_have_the_global_tokens_that_theirs_choose(write):
         folder, theirs = write(kind)
         model = load(folder, dtype="float64")
         encoding = model.tokenizer.encode(QUESTION, CONTEXT)
-        ids = torch.from_numpy(encoding.ids)[None]
+        ids = torch.tensor(encoding.ids)[None]
         with torch.inference_mode(), Exact():
             out = theirs.double()(input_ids=ids)
         with torch.inference_mode():
@@ -193,7 +193,7 @@ def test_the_question_ends_where_theirs_does(write):
     model = load(write("LongformerForQuestionAnswering")[0])
     for question, context in ((QUESTION, CONTEXT), ("a", "b c"), ("a b <mask>", "c")):
         encoding = model.tokenizer.encode(question, context)
-        theirs = _compute_global_attention_mask(torch.from_numpy(encoding.ids)[None], 2)
+        theirs = _compute_global_attention_mask(torch.tensor(encoding.ids)[None], 2)
         assert list(places(encoding, "question")) == theirs[0].nonzero().flatten().tolist()
     with pytest.raises(InvalidRequest, match="one text alone was given"):
         places(model.tokenizer.encode(QUESTION), "question")
@@ -209,7 +209,7 @@ def test_embeddings_are_made_with_the_first_token_global_or_as_the_caller_says(w
     for choice, marked in (({}, 0), ({"global_tokens": "none"}, None), ({"global_tokens": last}, -1)):
         found = model.embed(texts, pooling="mean", **choice)
         for text, embedding in zip(texts, found, strict=True):
-            ids = torch.from_numpy(model.tokenizer.encode(text).ids)[None]
+            ids = torch.tensor(model.tokenizer.encode(text).ids)[None]
             mask = torch.zeros_like(ids)
             if marked is not None:
                 mask[0, marked] = 1
@@ -235,7 +235,7 @@ def test_attention_is_shown_with_the_global_tokens_it_ran_with(write):
     folder, theirs = write("LongformerForQuestionAnswering")
     model = load(folder, dtype="float64")
     view = model.attention(QUESTION, CONTEXT)
-    ids = torch.from_numpy(view.encoding.ids)[None]
+    ids = torch.tensor(view.encoding.ids)[None]
     with torch.inference_mode(), Exact():
         out = theirs.double()(input_ids=ids, output_attentions=True)
     marked = np.flatnonzero(view.globals_N)

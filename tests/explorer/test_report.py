@@ -10,6 +10,7 @@ import pytest
 
 from tests.explorer.conftest import TEXT
 from tests.support.explorable import FakeModel
+from unmask.cli.options import RunOptions
 from unmask.cli.report import report
 from unmask.errors import UnmaskError
 from unmask.explorer.binary import unpack
@@ -91,7 +92,7 @@ def test_standard_input_and_chosen_views(model, tmp_path, monkeypatch, capsys):
         ({"output": "nowhere/report.html"}, "nowhere is no folder"),
         ({"text": "word " * 40}, "162 tokens"),
         ({"text": "  "}, "no words"),
-        ({"revision": "main", "two": True}, "revision"),
+        ({"run": RunOptions(revision="main"), "two": True}, "revision"),
         ({"three": True}, "3 models"),
     ],
 )

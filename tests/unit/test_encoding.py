@@ -147,13 +147,16 @@ def test_old_names_of_arguments_still_work(roberta):
 
 
 def test_arrays_may_be_given():
+    ids = np.array([7, 8])
     one = Encoding.of_arrays(
         "ab",
-        ids=np.array([7, 8]),
+        ids=ids,
         token_type_ids=np.zeros(2, dtype=np.int64),
         offsets=np.array([[0, 1], [1, 2]]),
         special=np.zeros(2, dtype=bool),
         sequence_ids=np.zeros(2, dtype=np.int64),
         pieces=("a", "b"),
     )
+    ids[0] = 9
     assert (one.original_tokens, one.truncated_tokens, one.surface(1)) == (2, 0, "b")
+    assert one.ids.tolist() == [7, 8]

@@ -16,17 +16,18 @@ if TYPE_CHECKING:
 
 LEGEND = """\
 Means over the {queries} queries. A head is LAYER.HEAD, both from 0.
-pattern        self, previous, next or offset: at least 90 % of queries attend most
-               to that position; first, special or punctuation: those keys get half
-               of the attention or more; broad: near uniform; mixed: none of these
+pattern        self, previous, next or offset: at least 90 % of queries attend
+               most to that position; first, special or punctuation: those keys
+               get half of the attention or more; broad: near uniform; mixed:
+               none of these
 attends to     the relation that gets most attention, and its share: the token
-               itself (self), the one before (previous) or after (next), the first
-               token, or the other special tokens
+               itself (self), the one before (previous) or after (next), the
+               first token, or the other special tokens
 entropy        in nats, and as a share of the entropy of uniform attention
 distance       mean distance between query and key, in tokens
-most attended  the token that receives most attention (its position), and how much
-               it receives; uniform attention gives each token {uniform:.2f}, unless
-               layers have a window"""
+most attended  the token that receives most attention (its position), and how
+               much it receives; uniform attention gives each token {uniform:.2f},
+               unless layers have a window"""
 
 
 @dataclass(frozen=True)
@@ -206,7 +207,7 @@ def _show(found: Look, loaded: "Model") -> None:
     screen.print(f"\n[dim]{_legend(found)}[/dim]")
 
 
-def _shortened(surface: str, most: int = 14) -> str:
+def _shortened(surface: str, most: int = 10) -> str:
     return surface if len(surface) <= most else f"{surface[: most - 1]}…"
 
 

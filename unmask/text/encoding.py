@@ -69,6 +69,7 @@ class Encoding:
 
     def __post_init__(self) -> None:
         self.ids.setflags(write=False)
+        self.token_type_ids.setflags(write=False)
 
     @classmethod
     def of_arrays(
@@ -85,14 +86,14 @@ class Encoding:
         original_tokens: int | None = None,
         words: NDArray[np.int64] | None = None,
     ) -> "Encoding":
-        """An encoding whose details are given; ``original_tokens`` is its length where not given."""
+        """An encoding of copies of arrays; ``original_tokens`` is its length where not given."""
         return cls(
             text,
             pair,
-            ids,
-            token_type_ids,
+            ids.copy(),
+            token_type_ids.copy(),
             len(ids) if original_tokens is None else original_tokens,
-            TokenDetails(offsets, special, sequence_ids, tuple(pieces)),
+            TokenDetails(offsets.copy(), special.copy(), sequence_ids.copy(), tuple(pieces)),
             words,
         )
 
