@@ -39,7 +39,8 @@ bench: .venv/dev.stamp
 size: .venv/run.stamp
 	$(BIN)/python scripts/size.py
 
-web:
+web: .venv/run.stamp
+	$(BIN)/python scripts/page_schema.py
 	cd web && npm ci && npm run build
 
 clean:

@@ -1,17 +1,13 @@
 """The built page in the package: made from the present sources, small, and whole."""
 
-import dataclasses
 import gzip
 import hashlib
 import json
 import re
-import types
-import typing
+import runpy
 from pathlib import Path
 
 import pytest
-
-from unmask.explorer import findings, results
 
 ROOT = Path(__file__).parents[2]
 WEB = ROOT / "web"
@@ -73,44 +69,12 @@ def test_the_lock_names_no_registry():
     assert '"resolved"' not in (WEB / "package-lock.json").read_text()
 
 
-def test_types_of_the_page_mirror_the_results():
+def test_types_of_the_page_are_written_from_the_results():
     if not WEB.is_dir():
         pytest.skip("the sources of the page are not in this copy")
-    source = (WEB / "src" / "api" / "types.ts").read_text()
-    interfaces = {
-        name: dict(re.findall(r"^  (\w+): ([^;]+);", body, re.M))
-        for name, body in re.findall(r"^export interface (\w+) \{(.*?)^\}", source, re.S | re.M)
-    }
-    classes = {value.__name__: value for value in findings.PUBLISHED}
-    for module in (results, findings):
-        classes |= {
-            name: value
-            for name, value in vars(module).items()
-            if dataclasses.is_dataclass(value) and value.__module__ == module.__name__
-        }
-    assert interfaces.keys() == classes.keys()
-    for name, value in classes.items():
-        hints = typing.get_type_hints(value)
-        wanted = {field.name: _in_typescript(hints[field.name]) for field in dataclasses.fields(value)}
-        assert interfaces[name] == wanted, name
-
-
-def _in_typescript(given):
-    """A type of Python's as the page spells it."""
-    plain = {int: "number", float: "number", str: "string", bool: "boolean", type(None): "null"}
-    plain |= {typing.Any: "unknown"}
-    if given in plain:
-        return plain[given]
-    if dataclasses.is_dataclass(given):
-        return given.__name__
-    origin, parts = typing.get_origin(given), typing.get_args(given)
-    if origin in (typing.Union, types.UnionType):
-        return " | ".join(map(_in_typescript, parts))
-    if origin is typing.Literal:
-        return "string"
-    if origin is tuple and parts[1:] == (...,):
-        return _in_typescript(parts[0]) + "[]"
-    if origin is tuple:
-        return "[" + ", ".join(map(_in_typescript, parts)) + "]"
-    assert origin is dict, given
-    return "Record<" + ", ".join(map(_in_typescript, parts)) + ">"
+    wanted = runpy.run_path(str(ROOT / "scripts" / "page_schema.py"))["schema"]()
+    written = (WEB / "src" / "api" / "types.ts").read_text(encoding="utf-8")
+    assert written == wanted, "run `make web` and commit the result"
+    assert "export interface TextRead {" in wanted
+    assert "  heads: number[];" in wanted
+    assert "  problem: Problem | null;" in wanted

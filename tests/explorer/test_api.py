@@ -209,7 +209,7 @@ def test_sinks(asking, text_id, dense):
     assert by_token.keys() == set(np.flatnonzero((received > 0.2).any(0)).tolist())
     for token, one in by_token.items():
         assert one["mass"] == pytest.approx(received[:, token].mean(), rel=1e-4)
-        assert one["share"] == pytest.approx((received[:, token] > 0.2).mean())
+        assert one["adapted_rate"] == pytest.approx((received[:, token] > 0.2).mean())
     assert len(found["heads"]) == LAYERS * HEADS
     for one in found["heads"]:
         assert one["type"] in ("no-op", "broadcast", "neither")

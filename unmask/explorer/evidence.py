@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from unmask.errors import InvalidRequest
+from unmask.explorer.address import fragment
 from unmask.explorer.binary import unpack
 from unmask.explorer.saved import Get, saved_page
 from unmask.explorer.tiles import TILE
@@ -74,12 +75,11 @@ def standalone(
 def address(look: Look, reads: Sequence[Json], *, cut: bool) -> str:
     """The state of the page as behind ``#``; ``reads`` are the texts as the API described them."""
     first = reads[0]
-    fields: dict[str, object] = {"v": 2, "text": first["text"], "pair": first["pair"] or ""}
-    fields |= {"model": first["model"], "beside": reads[1]["model"] if len(reads) > 1 else ""}
-    fields["cut"] = "1" if cut else ""
-    fields |= {"view": look.views[0], "layer": look.layer, "head": look.head}
-    fields["query"] = "" if look.token is None else look.token
-    return "#" + urlencode({name: value for name, value in fields.items() if value != ""}, errors="replace")
+    fields: dict[str, object] = {"text": first["text"], "pair": first["pair"]}
+    fields |= {"model": first["model"], "beside": reads[1]["model"] if len(reads) > 1 else None}
+    fields |= {"cut": "1" if cut else None, "view": look.views[0]}
+    fields |= {"layer": look.layer, "head": look.head, "query": look.token}
+    return fragment(fields)
 
 
 def view_paths(get: Get, texts: Sequence[str], look: Look) -> list[str]:

@@ -1,6 +1,6 @@
 """The JSON shapes of the explorer's further analyses; the basic ones are in `unmask.explorer.results`.
 
-``web/src/api/types.ts`` mirrors these too.
+``web/src/api/types.ts`` is written from these too.
 """
 
 from dataclasses import dataclass
@@ -15,19 +15,24 @@ from unmask.see.geometry.values import (
     Shuffled,
     WithoutDirections,
 )
+from unmask.see.sinks import HeadSink, TokenSink
 from unmask.see.vocabulary import SplitWord, VocabularyFit
+from unmask.tasks.fill import Prediction
 
 PUBLISHED = (
     Problem,
     Failure,
     Estimate,
+    HeadSink,
     LayerGeometry,
     Null,
+    Prediction,
     ScaleEstimate,
     SenseLayer,
     SenseReport,
     Shuffled,
     SplitWord,
+    TokenSink,
     VocabularyFit,
     WithoutDirections,
 )
@@ -49,16 +54,6 @@ class RelevanceMeta:
     token: int | None
     target: str
     words: str
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """One word that could stand at a place."""
-
-    piece: str
-    text: str
-    id: int
-    probability: float
 
 
 @dataclass(frozen=True)

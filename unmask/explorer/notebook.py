@@ -9,10 +9,10 @@ import json
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlencode
 
 from unmask import optional
 from unmask.errors import InvalidRequest
+from unmask.explorer.address import fragment
 
 if TYPE_CHECKING:
     import anywidget
@@ -94,7 +94,7 @@ def explore(
 
     given = [model] if isinstance(model, Model | str) else list(model)
     api = Api([one if isinstance(one, Model) else load(one) for one in given])
-    page = framed_page(_address(text, pair))
+    page = framed_page(fragment({"text": text, "pair": pair}))
     widget: anywidget.AnyWidget = _widget_class()(page=page, height=height)
     widget.api = api
     widget.on_msg(partial(_hear, api))
@@ -116,11 +116,6 @@ def _hear(api: "Api", widget: Any, message: Any, buffers: object) -> None:
     found = reply(api, message)
     if found is not None:
         widget.send(found[0], buffers=[found[1]])
-
-
-def _address(text: str | None, pair: str | None) -> str:
-    fields = {"v": "2", "text": text or "", "pair": pair or ""}
-    return "#" + urlencode({name: value for name, value in fields.items() if value}, quote_via=quote)
 
 
 @cache

@@ -1,6 +1,6 @@
 """What the API answers in JSON: frozen dataclasses.
 
-``web/src/api/types.ts`` mirrors every class here, name by name; a test compares the two.
+``scripts/page_schema.py`` writes ``web/src/api/types.ts`` from the classes here; a test compares the two.
 Arrays of numbers are not here: they travel as bytes (`unmask.explorer.binary`), and the classes whose name
 ends in ``Meta`` describe what stands in the ``meta`` of such bytes.
 Tokens are counted from 0; ranges are half open; characters are code points of the text.
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unmask.http.errors import Problem
+from unmask.see.sinks import HeadSink, TokenSink
 
 Json = Any
 """A value that another part defines; the page reads it with types of its own."""
@@ -208,36 +209,6 @@ class SinkLayer:
 
 
 @dataclass(frozen=True)
-class SinkToken:
-    """One key: mean mass over all heads, share of heads in which it is above epsilon, and that share by the
-    causal definition."""
-
-    token: int
-    mass: float
-    share: float
-    causal_share: float
-
-
-@dataclass(frozen=True)
-class SinkHead:
-    """The strongest sink of one head. ``type``: no-op, broadcast or neither; `unmask.see.sinks` has the rule.
-
-    ``baseline`` is what an even spread would give it, ``value_norm_ratio`` the norm of its value over the
-    head's median, ``written_share`` its share in what the head writes, by norms.
-    """
-
-    layer: int
-    head: int
-    token: int
-    mass: float
-    causal: float
-    baseline: float
-    value_norm_ratio: float
-    written_share: float
-    type: str
-
-
-@dataclass(frozen=True)
 class Sinks:
     """Where attention drains. ``baseline`` is what an even spread would give a key, mean over heads;
     ``layers_ready`` layers are in it. ``tokens`` are those above epsilon in some head, most often first."""
@@ -247,5 +218,5 @@ class Sinks:
     layers_ready: int
     classes: tuple[str, ...]
     layers: tuple[SinkLayer, ...]
-    tokens: tuple[SinkToken, ...]
-    heads: tuple[SinkHead, ...]
+    tokens: tuple[TokenSink, ...]
+    heads: tuple[HeadSink, ...]

@@ -11,10 +11,10 @@ import threading
 import webbrowser
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
-from urllib.parse import quote, urlencode
 
 from unmask import optional
 from unmask.errors import InvalidRequest
+from unmask.explorer.address import fragment
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -28,9 +28,6 @@ _ADDRESSES = {
     "localhost": (socket.AF_INET, "127.0.0.1"),
     "::1": (socket.AF_INET6, "::1"),
 }
-
-_HASH_VERSION = "2"
-"""Version of the page's state in the address, as in ``web/src/state/url.ts``."""
 
 
 def make_app(
@@ -130,6 +127,4 @@ def _address(host: str, port: int, token: str, text: str | None) -> str:
     """The address to open: token in the query, the page's state behind ``#``."""
     name = "[::1]" if host == "::1" else host
     url = f"http://{name}:{port}/?token={token}"
-    if text is None:
-        return url
-    return url + "#" + urlencode({"v": _HASH_VERSION, "text": text}, quote_via=quote)
+    return url if text is None else url + fragment({"text": text})

@@ -1,11 +1,9 @@
 """Sinks: tokens that many heads give much, and whether that does anything."""
 
-from dataclasses import asdict
-
 import numpy as np
 
 from unmask.explorer.reading import Reading
-from unmask.explorer.results import SinkHead, SinkLayer, Sinks, SinkToken
+from unmask.explorer.results import SinkLayer, Sinks
 from unmask.explorer.routes.limits import MAX_LISTED
 from unmask.explorer.routes.route import Route, of_text
 from unmask.http.requests import Request
@@ -36,10 +34,8 @@ def sinks(reading: Reading, request: Request) -> Answer:
                 SinkLayer(number, tuple(layer.classes_HX.mean(axis=0, dtype=np.float64).tolist()))
                 for number, layer in layers
             ),
-            tokens=tuple(
-                SinkToken(one.token, one.mass, one.adapted_rate, one.causal_rate) for one in found.tokens
-            ),
-            heads=tuple(SinkHead(**asdict(one)) for one in found.heads),
+            tokens=tuple(found.tokens),
+            heads=tuple(found.heads),
         )
     )
 

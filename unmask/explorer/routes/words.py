@@ -15,7 +15,6 @@ from unmask.explorer.findings import (
     Lens,
     LensLayer,
     OwnWord,
-    Prediction,
     WordsMeta,
 )
 from unmask.explorer.reading import Reading
@@ -42,6 +41,7 @@ from unmask.see.lens import Lens as Found
 from unmask.see.lens import lens
 from unmask.see.vocabulary import vocabulary_fit
 from unmask.see.words import grouped_map
+from unmask.tasks.fill import Prediction
 from unmask.text.masking import spellings
 
 HOWS: tuple[How, ...] = get_args(How)

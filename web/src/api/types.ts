@@ -1,4 +1,7 @@
-/** The typed results of the API, as in unmask/explorer/results.py and findings.py; a test compares them. */
+/** The typed results of the API. Written by scripts/page_schema.py from Python: change it there. */
+
+/** Version of the page's state in its address. */
+export const ADDRESS_VERSION = '2';
 
 /**
  * Why a request was refused: a kind for programs, a sentence for people.
@@ -15,6 +18,154 @@ export interface Problem {
 /** The body of every answer that is not a success. */
 export interface Failure {
   error: Problem;
+}
+
+/**
+ * A number, its 95 % interval and the points it stands on; or none of these and the reason.
+ *
+ * `low` and `high` are None where `value` is, and where no interval was asked for.
+ */
+export interface Estimate {
+  value: number | null;
+  low: number | null;
+  high: number | null;
+  n: number;
+  reason: string | null;
+}
+
+/** The token that receives most in one head. */
+export interface HeadSink {
+  layer: number;
+  head: number;
+  token: number;
+  mass: number;
+  causal: number;
+  baseline: number;
+  value_norm_ratio: number;
+  written_share: number;
+  type: string;
+}
+
+/** The cloud of token vectors at one depth. Dimensions are counts of directions; the rest is named. */
+export interface LayerGeometry {
+  layer: number;
+  n: number;
+  tokens: number;
+  distinct: number;
+  width: number;
+  two_nn: Estimate;
+  two_nn_slope: Estimate;
+  gride: ScaleEstimate[];
+  mle: Estimate;
+  mle_band: [number, number] | null;
+  participation_ratio: Estimate;
+  iso_score: Estimate;
+  effective_rank: Estimate;
+  anisotropy: Estimate;
+  anisotropy_without: WithoutDirections[];
+  top_coordinate: number | null;
+  top_coordinate_share: number | null;
+  residual: Estimate;
+  norm: Estimate;
+  shuffled: Shuffled | null;
+}
+
+/** A measure when the senses are dealt out at random, many times. */
+export interface Null {
+  mean: number;
+  high: number;
+  p: number;
+}
+
+/** One word that could stand behind a mask. */
+export interface Prediction {
+  piece: string;
+  text: string;
+  id: number;
+  probability: number;
+}
+
+/** The dimension seen at one scale (GRIDE): from each point's k-th and 2k-th neighbours. */
+export interface ScaleEstimate {
+  k: number;
+  radius: number | null;
+  dimension: Estimate;
+}
+
+/** How far apart the senses of one word are at one depth. */
+export interface SenseLayer {
+  layer: number;
+  within: number;
+  across: number;
+  margin: Estimate;
+  margin_null: Null;
+  accuracy: Estimate;
+  accuracy_null: Null | null;
+  silhouette: number | null;
+}
+
+/** The senses of a word at every depth. */
+export interface SenseReport {
+  word: string;
+  senses: string[];
+  counts: number[];
+  control: string;
+  permutations: number;
+  seed: number;
+  layers: SenseLayer[];
+  random: SenseLayer[] | null;
+}
+
+/**
+ * The same measures after every coordinate was shuffled among the tokens on its own.
+ *
+ * Means and spreads of single coordinates stay as they are, and what ties coordinates together is gone.
+ * A measure that hardly moves here says something about single coordinates only.
+ */
+export interface Shuffled {
+  two_nn: Estimate;
+  participation_ratio: Estimate;
+  effective_rank: Estimate;
+  anisotropy: Estimate;
+}
+
+/** A word of the text and the pieces it became. */
+export interface SplitWord {
+  text: string;
+  pieces: string[];
+  times: number;
+}
+
+/** How much of a sink one token is over all heads measured. */
+export interface TokenSink {
+  token: number;
+  adapted_rate: number;
+  causal_rate: number;
+  mass: number;
+}
+
+/**
+ * What a tokenizer made of the words of one text.
+ *
+ * Words are those of `unmask.see.words.words` that hold a letter or digit. Special tokens are in none of
+ * the figures; characters are code points and do not count white space.
+ */
+export interface VocabularyFit {
+  words: number;
+  pieces: number;
+  pieces_per_word: number;
+  continued_share: number;
+  characters_per_piece: number;
+  unknown_share: number;
+  single_share: number;
+  partial_share: number;
+  most_split: SplitWord[];
+}
+
+/** Anisotropy after the `k` directions that hold most of the squared length are taken out. */
+export interface WithoutDirections {
+  k: number;
+  anisotropy: Estimate;
 }
 
 /**
@@ -191,35 +342,6 @@ export interface SinkLayer {
 }
 
 /**
- * One key: mean mass over all heads, share of heads in which it is above epsilon, and that share by the
- * causal definition.
- */
-export interface SinkToken {
-  token: number;
-  mass: number;
-  share: number;
-  causal_share: number;
-}
-
-/**
- * The strongest sink of one head. `type`: no-op, broadcast or neither; `unmask.see.sinks` has the rule.
- *
- * `baseline` is what an even spread would give it, `value_norm_ratio` the norm of its value over the
- * head's median, `written_share` its share in what the head writes, by norms.
- */
-export interface SinkHead {
-  layer: number;
-  head: number;
-  token: number;
-  mass: number;
-  causal: number;
-  baseline: number;
-  value_norm_ratio: number;
-  written_share: number;
-  type: string;
-}
-
-/**
  * Where attention drains. `baseline` is what an even spread would give a key, mean over heads;
  * `layers_ready` layers are in it. `tokens` are those above epsilon in some head, most often first.
  */
@@ -229,127 +351,8 @@ export interface Sinks {
   layers_ready: number;
   classes: string[];
   layers: SinkLayer[];
-  tokens: SinkToken[];
-  heads: SinkHead[];
-}
-
-/** A measure when the senses are dealt out at random, many times. */
-export interface Null {
-  mean: number;
-  high: number;
-  p: number;
-}
-
-/** How far apart the senses of one word are at one depth. */
-export interface SenseLayer {
-  layer: number;
-  within: number;
-  across: number;
-  margin: Estimate;
-  margin_null: Null;
-  accuracy: Estimate;
-  accuracy_null: Null | null;
-  silhouette: number | null;
-}
-
-/** The senses of a word at every depth. */
-export interface SenseReport {
-  word: string;
-  senses: string[];
-  counts: number[];
-  control: string;
-  permutations: number;
-  seed: number;
-  layers: SenseLayer[];
-  random: SenseLayer[] | null;
-}
-
-/**
- * A number, its 95 % interval and the points it stands on; or none of these and the reason.
- *
- * `low` and `high` are None where `value` is, and where no interval was asked for.
- */
-export interface Estimate {
-  value: number | null;
-  low: number | null;
-  high: number | null;
-  n: number;
-  reason: string | null;
-}
-
-/** The cloud of token vectors at one depth. Dimensions are counts of directions; the rest is named. */
-export interface LayerGeometry {
-  layer: number;
-  n: number;
-  tokens: number;
-  distinct: number;
-  width: number;
-  two_nn: Estimate;
-  two_nn_slope: Estimate;
-  gride: ScaleEstimate[];
-  mle: Estimate;
-  mle_band: [number, number] | null;
-  participation_ratio: Estimate;
-  iso_score: Estimate;
-  effective_rank: Estimate;
-  anisotropy: Estimate;
-  anisotropy_without: WithoutDirections[];
-  top_coordinate: number | null;
-  top_coordinate_share: number | null;
-  residual: Estimate;
-  norm: Estimate;
-  shuffled: Shuffled | null;
-}
-
-/** The dimension seen at one scale (GRIDE): from each point's k-th and 2k-th neighbours. */
-export interface ScaleEstimate {
-  k: number;
-  radius: number | null;
-  dimension: Estimate;
-}
-
-/**
- * The same measures after every coordinate was shuffled among the tokens on its own.
- *
- * Means and spreads of single coordinates stay as they are, and what ties coordinates together is gone.
- * A measure that hardly moves here says something about single coordinates only.
- */
-export interface Shuffled {
-  two_nn: Estimate;
-  participation_ratio: Estimate;
-  effective_rank: Estimate;
-  anisotropy: Estimate;
-}
-
-/** Anisotropy after the `k` directions that hold most of the squared length are taken out. */
-export interface WithoutDirections {
-  k: number;
-  anisotropy: Estimate;
-}
-
-/** A word of the text and the pieces it became. */
-export interface SplitWord {
-  text: string;
-  pieces: string[];
-  times: number;
-}
-
-/**
- * What a tokenizer made of the words of one text.
- *
- * Words are those of `unmask.see.words.words` that hold a letter or digit. Special tokens are in none of
- * the figures; characters are code points and do not count white space.
- */
-export interface VocabularyFit {
-  words: number;
-  pieces: number;
-  pieces_per_word: number;
-  continued_share: number;
-  characters_per_piece: number;
-  unknown_share: number;
-  single_share: number;
-  partial_share: number;
-  most_split: SplitWord[];
+  tokens: TokenSink[];
+  heads: HeadSink[];
 }
 
 /** Of a rollout: values (L + 1, N), level 0 the embeddings, the last the token itself (None: all). */
@@ -363,14 +366,6 @@ export interface RelevanceMeta {
   token: number | null;
   target: string;
   words: string;
-}
-
-/** One word that could stand at a place. */
-export interface Prediction {
-  piece: string;
-  text: string;
-  id: number;
-  probability: number;
 }
 
 /** The piece that does stand there: its probability and its rank (1: the likeliest). */
@@ -497,9 +492,9 @@ export interface Senses {
 }
 
 /**
- * The wall's measurement. `phase`: none, waiting, running, done, stopped or failed; `ways`
- * are the kernels and libraries that may be asked for. `points` are those measured so far and `report`
- * the whole at the end, both as `unmask wall --json` has them.
+ * The wall's measurement. `phase`: none, waiting, running, done, stopped or failed; `eta_s`: what is
+ * left of the seconds given; `ways`: the kernels and libraries that may be asked for. `points` are those
+ * measured so far and `report` the whole at the end, both as `unmask wall --json` has them.
  */
 export interface WallState {
   phase: string;

@@ -4,6 +4,7 @@
  * Views keep state of their own under names with a dot: `paths.level=3`.
  */
 
+import { ADDRESS_VERSION } from '../api/types';
 import { SCALES, type Scale } from '../draw/scale';
 
 export const THEMES = ['system', 'light', 'dark'] as const;
@@ -74,11 +75,9 @@ export const MOST_CLIP = 254;
 /** Half octaves: from 1/64 of a device pixel to 64 of them for one token. */
 export const ZOOMS = [-12, 12] as const;
 
-const VERSION = '2';
-
 /** The state as `#v=2&text=…`. */
 export function formatHash(state: ViewState): string {
-  const fields = new URLSearchParams({ v: VERSION });
+  const fields = new URLSearchParams({ v: ADDRESS_VERSION });
   for (const [name, value] of Object.entries(state)) {
     if (name === 'more' || value === DEFAULTS[name as keyof ViewState] || value === null) continue;
     fields.set(name, value === true ? '1' : String(value));
@@ -92,7 +91,7 @@ export function parseHash(hash: string): ViewState {
   const fields = new URLSearchParams(hash.replace(/^#/, ''));
   const version = fields.get('v');
   if (version === '1') return parseFirst(fields);
-  if (version !== VERSION) return { ...DEFAULTS };
+  if (version !== ADDRESS_VERSION) return { ...DEFAULTS };
   const oneOf = <T extends string>(name: string, all: readonly T[], otherwise: T): T =>
     all.find((value) => value === fields.get(name)) ?? otherwise;
   const zoom = whole(fields, 'zoom');
