@@ -22,6 +22,15 @@ UnmaskError
   Cancelled                 whoever asked for it wants it no more
 """
 
+LONGEST_VALUE = 80
+"""Characters of a value that a sentence repeats."""
+
+
+def quoted(value: object) -> str:
+    """A value as a sentence repeats it: as Python writes it, and only the beginning of a long one."""
+    text = repr(value)
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}... ({len(text):,} characters)"
+
 
 class BeyondTraining(UserWarning):
     """A text is longer than any the model was trained on; it is read, and how well is not known."""
