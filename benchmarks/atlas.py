@@ -15,12 +15,12 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
+from unmask.interpret import AttentionStatistics, AttentionView
+from unmask.measure.benchmark_model import shortened
 from unmask.measure.memory import peak_extra_bytes
-from unmask.measure.subject import shortened
 from unmask.model.encoder import Encoder
-from unmask.model.families import find_shape
-from unmask.model.fast import rewrite, why_not
-from unmask.see import Atlas, AttentionView
+from unmask.model.families import find_architecture
+from unmask.model.inference import optimize_for_inference, unsupported_reason
 from unmask.text import Encoding
 
 RECTANGLE = 256
@@ -53,7 +53,7 @@ def rectangles(view: AttentionView, seed: int) -> list[float]:
     found = []
     for _ in range(RECTANGLES):
         layer = int(draw.integers(view.layer_count))
-        head = int(draw.integers(view.recording.heads(layer)))
+        head = int(draw.integers(view.cache.heads(layer)))
         rows, columns = (
             slice(int(at), int(at) + RECTANGLE) for at in draw.integers(max(1, len(view) - RECTANGLE), size=2)
         )
@@ -74,10 +74,10 @@ def main() -> None:
     chosen = options.parse_args()
     torch.set_num_threads(chosen.threads)
     torch.manual_seed(chosen.seed)
-    spec = shortened(find_shape(chosen.shape)[1].spec, chosen.layers)
+    spec = shortened(find_architecture(chosen.shape)[1].spec, chosen.layers)
     encoder = Encoder(spec).eval()
-    if why_not("float32", "cpu") is None:
-        encoder = rewrite(encoder, "float32")
+    if unsupported_reason("float32", "cpu") is None:
+        encoder = optimize_for_inference(encoder, "float32")
     encoding = text_of(chosen.tokens, spec.embedding.vocabulary, chosen.seed)
     forward, measured, peak = [], [], 0
     view = AttentionView(encoder, encoding)  # a first run, not counted
@@ -87,7 +87,7 @@ def main() -> None:
         def work() -> None:
             nonlocal view
             view = AttentionView(encoder, encoding)
-            view.atlas()
+            view.statistics()
 
         if number == 0:
             del view
@@ -107,7 +107,7 @@ def main() -> None:
         "atlas_seconds": round(statistics.median(measured), 2),
         "ratio": round(statistics.median(measured) / statistics.median(forward), 2),
         "peak_bytes_above_model": peak,
-        "stated_bytes": Atlas.bytes_needed(spec, chosen.tokens),
+        "stated_bytes": AttentionStatistics.bytes_needed(spec, chosen.tokens),
         "rectangle_ms_median": round(statistics.median(tiles), 1),
         "rectangle_ms_worst": round(max(tiles), 1),
     }
@@ -121,7 +121,7 @@ def main() -> None:
 def encoder_alone(encoder: Encoder, view: AttentionView) -> None:
     """The forward pass as it is without looking."""
     with torch.inference_mode():
-        encoder.encode(view.recording.batch)
+        encoder.encode(view.cache.batch)
 
 
 if __name__ == "__main__":

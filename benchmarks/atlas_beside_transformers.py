@@ -20,8 +20,8 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d, adaptive_max_pool2d
 
 import unmask
+from unmask.interpret import AttentionView
 from unmask.measure.memory import peak_extra_bytes
-from unmask.see import AttentionView
 from unmask.text import Encoding
 
 EDGES = 8
@@ -86,7 +86,7 @@ def main() -> None:
 
     def look() -> AttentionView:
         view = AttentionView(ours.encoder, encoding)
-        view.atlas(top_k=EDGES, maps=MAPS)
+        view.statistics(top_k=EDGES, maps=MAPS)
         return view
 
     view, dense = look(), usual(theirs, ids)

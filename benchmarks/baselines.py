@@ -1,8 +1,8 @@
-"""What neighbouring words alone foretell: counts of a text, to hold a small model's figures against.
+"""What neighboring words alone foretell: counts of a text, to hold a small model's figures against.
 
 A bigram gives the probability of a word after another, interpolated with how frequent the word is as Witten
 & Bell (1991) do: a word that was followed by many different ones lends more to those not seen after it. It
-foretells a masked word from its left neighbour, or from both neighbours as the chain l -> w -> r has it:
+foretells a masked word from its left neighbor, or from both neighbors as the chain l -> w -> r has it:
 ``p(w | l, r) ~ p(w | l) p(r | w)``. And it suspects a word of having been replaced where it is improbable.
 """
 
@@ -17,7 +17,7 @@ from unmask.errors import InvalidRequest
 from unmask.learn.vocabulary import Vocabulary
 
 Sight = Literal["none", "left", "both"]
-"""What is seen of a word's neighbours; ``none`` is a unigram."""
+"""What is seen of a word's neighbors; ``none`` is a unigram."""
 
 ROWS_AT_ONCE = 256
 """Distributions over the vocabulary that are held together."""
@@ -30,7 +30,7 @@ class Bigram:
     frequency_V: NDArray[np.float64]
     """Of each token, with one added to its count; that of [CLS], which follows nothing, is 0. Sums to 1."""
     special_V: NDArray[np.bool_]
-    """Never masked, replaced or foretold; counted all the same, since words have them as neighbours."""
+    """Never masked, replaced or foretold; counted all the same, since words have them as neighbors."""
     pairs_B: NDArray[np.int64]
     """``left * V + right`` of each pair that occurs, rising."""
     counts_B: NDArray[np.int64]
@@ -101,9 +101,9 @@ def count(pieces: Iterable[NDArray[np.int64]], vocabulary: Vocabulary) -> Bigram
 def foretell(
     bigram: Bigram, ids_T: NDArray[np.int64], places_M: NDArray[np.int64], sight: Sight
 ) -> tuple[float, float]:
-    """Loss in nats and accuracy of words at some places of packed texts, from their true neighbours.
+    """Loss in nats and accuracy of words at some places of packed texts, from their true neighbors.
 
-    A model that sees a mask in the place of a neighbour knows less. Special tokens have no part in what may
+    A model that sees a mask in the place of a neighbor knows less. Special tokens have no part in what may
     stand there, so probabilities are those of the other tokens.
 
     Args:

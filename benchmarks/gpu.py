@@ -24,18 +24,18 @@ import torch
 from unmask.model.compiled import compile_blocks
 from unmask.model.encoder import Encoder
 from unmask.model.families import FAMILIES
-from unmask.model.kernels import KERNELS, DistanceTerms, Kernel, ScoreTerms
+from unmask.model.kernels import KERNELS, AttentionBias, DistanceBias, Kernel
 from unmask.model.spec import (
     Alibi,
-    Blocks,
+    BlockSparse,
     Disentangled,
+    FullAttention,
     LayerNorm,
     NoPosition,
     Rotary,
+    SlidingWindow,
+    SlidingWindowGlobal,
     SoftmaxAttention,
-    Whole,
-    Window,
-    WindowAndGlobals,
 )
 from unmask.model.spec.heads import MaskedLM, Transform
 from unmask.text import SequenceLayout
@@ -45,12 +45,12 @@ WORDS = 1000
 """Ids are drawn from the first of a vocabulary."""
 KERNEL = {kernel.capability.name: kernel for kernel in KERNELS}
 REACHES = (
-    Whole(),
-    Window(5),
-    Window(64),
-    Window(3, dilation=2),
-    WindowAndGlobals(Window(4), own_projections=False),
-    Blocks(8, 2, seed=1),
+    FullAttention(),
+    SlidingWindow(5),
+    SlidingWindow(64),
+    SlidingWindow(3, dilation=2),
+    SlidingWindowGlobal(SlidingWindow(4), own_projections=False),
+    BlockSparse(8, 2, seed=1),
 )
 POSITIONS = (NoPosition(), Alibi(), Disentangled(64, buckets=32, clamped=True))
 BACKWARD_PER_FORWARD = 2.5
@@ -163,17 +163,17 @@ def errors(run: Run) -> Iterator[Case]:
             dtypes = {"bfloat16"}
         if record.name == "reference":
             continue
-        for reach in REACHES:
-            gaps = isinstance(reach, Window) and reach.dilation > 1
-            if type(reach) not in record.reaches or (gaps and not record.dilation):
+        for pattern in REACHES:
+            gaps = isinstance(pattern, SlidingWindow) and pattern.dilation > 1
+            if type(pattern) not in record.patterns or (gaps and not record.dilation):
                 continue
             for position in POSITIONS:
                 for dtype in sorted(record.dtypes.intersection(dtypes)):
                     if type(position) in record.positions:
-                        labels = {"kernel": record.name, "reach": str(reach), "position": str(position)}
+                        labels = {"kernel": record.name, "reach": str(pattern), "position": str(position)}
                         yield Case(
                             labels | {"dtype": dtype},
-                            lambda k=kernel, r=reach, p=position, d=dtype: error(run, k, r, p, d),
+                            lambda k=kernel, r=pattern, p=position, d=dtype: error(run, k, r, p, d),
                         )
 
 
@@ -184,33 +184,33 @@ def ragged(run: Run) -> SequenceLayout:
     return SequenceLayout.of_lengths(lengths, run.random.random(lengths.sum()) < 0.02)
 
 
-def terms_of(run: Run, position: Any, heads: int, width: int, dtype: torch.dtype) -> ScoreTerms:
+def terms_of(run: Run, position: Any, heads: int, width: int, dtype: torch.dtype) -> AttentionBias:
     """The terms of a layer, tables of distances random."""
     if not isinstance(position, Disentangled):
-        return ScoreTerms.of(position, heads)
+        return AttentionBias.of(position, heads)
     tables = [run.randn(2 * position.span, heads, width, dtype=dtype).requires_grad_() for _ in range(2)]
-    return ScoreTerms(distances=DistanceTerms(position, *tables))
+    return AttentionBias(distances=DistanceBias(position, *tables))
 
 
-def error(run: Run, kernel: Kernel, reach: Any, position: Any, dtype: str) -> dict[str, Any]:
+def error(run: Run, kernel: Kernel, pattern: Any, position: Any, dtype: str) -> dict[str, Any]:
     """Largest differences of outputs, log-sum-exp and gradients, each to the largest true value."""
     if kernel.capability.name == "flex":  # more forms than torch compiles of one function
         torch._dynamo.reset()
     layout, kind = ragged(run), getattr(torch, dtype)
     width = run.size(HEAD_WIDTH, 16)
     inputs = [run.randn(layout.token_count, 2, width, dtype=kind).requires_grad_() for _ in range(3)]
-    terms = terms_of(run, position, 2, width, kind)
-    if terms.distances is not None:
+    bias = terms_of(run, position, 2, width, kind)
+    if bias.distances is not None:
         inputs += [
-            table for table in (terms.distances.keys_PHK, terms.distances.queries_PHK) if table is not None
+            table for table in (bias.distances.keys_PHK, bias.distances.queries_PHK) if table is not None
         ]
     wants_sums = kernel.capability.log_sum_exp
     weights = [run.randn(*inputs[0].shape, dtype=kind), run.randn(*inputs[0].shape[:2], dtype=kind)]
     results = []
     for one in (KERNEL["reference"], kernel):
         spoil(inputs[0])
-        plan = one.plan(layout, reach, run.device)
-        o, lse = one.attend(*inputs[:3], plan, reach=reach, terms=terms, log_sum_exp=wants_sums)
+        plan = one.plan(layout, pattern, run.device)
+        o, lse = one.attend(*inputs[:3], plan, pattern=pattern, bias=bias, log_sum_exp=wants_sums)
         loss = (o * weights[0]).sum() if lse is None else (o * weights[0]).sum() + (lse * weights[1]).sum()
         spoil(inputs[0])
         found = [o, *torch.autograd.grad(loss, inputs)]
@@ -242,28 +242,28 @@ def attention(run: Run) -> Iterator[Case]:
     """Whole attention of texts of one length and of many."""
     for length in (64, 128, 512, 2048, 8192) if not run.tiny else (16, 32):
         for ragged_lengths in (False, True):
-            yield from kernels_on(run, Whole(), length, ragged_lengths)
+            yield from kernels_on(run, FullAttention(), length, ragged_lengths)
 
 
 def windows(run: Run) -> Iterator[Case]:
     """Windows of 64 tokens each side."""
     for length in (512, 8192) if not run.tiny else (32,):
-        yield from kernels_on(run, Window(run.size(64, 4)), length, False)
+        yield from kernels_on(run, SlidingWindow(run.size(64, 4)), length, False)
 
 
-def kernels_on(run: Run, reach: Any, length: int, ragged_lengths: bool) -> Iterator[Case]:
+def kernels_on(run: Run, pattern: Any, length: int, ragged_lengths: bool) -> Iterator[Case]:
     """Each kernel that was made for this on one layout, forward and backward."""
     layout = drawn(run, length, run.size(32_768, 128), ragged_lengths)
     for kernel in run.kernels():
         record = kernel.capability
-        fits = type(reach) in record.reaches and NoPosition in record.positions
+        fits = type(pattern) in record.patterns and NoPosition in record.positions
         if fits and record.name not in ("rows", "reference"):
             labels = {
                 "kernel": record.name,
                 "longest": length,
                 "lengths": "varied" if ragged_lengths else "equal",
             }
-            yield Case(labels, lambda k=kernel: timed_kernel(run, k, reach, NoPosition(), layout))
+            yield Case(labels, lambda k=kernel: timed_kernel(run, k, pattern, NoPosition(), layout))
 
 
 def drawn(run: Run, longest: int, tokens: int, varied: bool) -> SequenceLayout:
@@ -275,28 +275,28 @@ def drawn(run: Run, longest: int, tokens: int, varied: bool) -> SequenceLayout:
 
 
 def timed_kernel(
-    run: Run, kernel: Kernel, reach: Any, position: Any, layout: SequenceLayout
+    run: Run, kernel: Kernel, pattern: Any, position: Any, layout: SequenceLayout
 ) -> dict[str, Any]:
     """Milliseconds and rates of forward and backward of one layer's attention."""
     heads, width = run.size(HEADS, 2), run.size(HEAD_WIDTH, 16)
     inputs = [run.randn(layout.token_count, heads, width).requires_grad_() for _ in range(3)]
-    terms = terms_of(run, position, heads, width, run.dtype)
-    plan = kernel.plan(layout, reach, run.device)
+    bias = terms_of(run, position, heads, width, run.dtype)
+    plan = kernel.plan(layout, pattern, run.device)
 
     def forward() -> torch.Tensor:
-        return kernel.attend(*inputs, plan, reach=reach, terms=terms).o_THK
+        return kernel.attend(*inputs, plan, pattern=pattern, bias=bias).o_THK
 
     o = forward()
     g = torch.randn_like(o)
     wanted = [*inputs]
-    if terms.distances is not None:
+    if bias.distances is not None:
         wanted += [
-            table for table in (terms.distances.keys_PHK, terms.distances.queries_PHK) if table is not None
+            table for table in (bias.distances.keys_PHK, bias.distances.queries_PHK) if table is not None
         ]
     back_ms = run.median_ms(lambda: torch.autograd.grad(o, wanted, g, retain_graph=True))
     with torch.no_grad():
         ms = run.median_ms(forward)
-    operations = 4 * attended_pairs(layout, reach) * heads * width
+    operations = 4 * attended_pairs(layout, pattern) * heads * width
     rates = operations / ms / 1e9, operations * BACKWARD_PER_FORWARD / back_ms / 1e9
     return {
         "forward_ms": ms,
@@ -308,13 +308,13 @@ def timed_kernel(
     }
 
 
-def attended_pairs(layout: SequenceLayout, reach: Any) -> int:
+def attended_pairs(layout: SequenceLayout, pattern: Any) -> int:
     """Queries times the keys that each sees, over the batch; whole attention or a window."""
     lengths, positions = layout.lengths, layout.positions_T
-    if isinstance(reach, Whole):
+    if isinstance(pattern, FullAttention):
         return int((lengths**2).sum())
     after = np.repeat(lengths, lengths) - 1 - positions
-    steps = [np.minimum(side // reach.dilation, reach.radius) for side in (positions, after)]
+    steps = [np.minimum(side // pattern.dilation, pattern.radius) for side in (positions, after)]
     return int((1 + steps[0] + steps[1]).sum())
 
 
@@ -329,7 +329,7 @@ def disentangled(run: Run) -> Iterator[Case]:
         for kernel in run.kernels():
             name = kernel.capability.name
             if Disentangled in kernel.capability.positions and name not in ("rows", "reference"):
-                measure = lambda k=kernel, at=layout: timed_kernel(run, k, Whole(), position, at)  # noqa: E731
+                measure = lambda k=kernel, at=layout: timed_kernel(run, k, FullAttention(), position, at)  # noqa: E731
                 yield Case({"kernel": name, "length": length}, measure)
         for name, peer in (
             ("flashdeberta", flashdeberta),
@@ -479,7 +479,7 @@ def rate(run: Run, encoder: Encoder, layout: SequenceLayout, ms: float, passes: 
         if isinstance(mixer, SoftmaxAttention) and isinstance(
             mixer.position, NoPosition | Rotary | Disentangled
         ):
-            operations += 4 * attended_pairs(layout, mixer.reach) * mixer.heads * mixer.head_width
+            operations += 4 * attended_pairs(layout, mixer.pattern) * mixer.heads * mixer.head_width
     tflops = passes * operations / ms / 1e9
     return {
         "ms": ms,
@@ -512,7 +512,7 @@ def train(run: Run, tokens: int, form: str) -> dict[str, Any]:
     chosen = torch.from_numpy(np.sort(run.random.permutation(tokens)[: round(0.3 * tokens)])).to(run.device)
     weights = list(encoder.parameters())
     masters = [p.detach().float().requires_grad_() for p in weights]
-    optimiser = torch.optim.AdamW(masters, lr=1e-4, fused=run.device.type == "cuda")
+    optimizer = torch.optim.AdamW(masters, lr=1e-4, fused=run.device.type == "cuda")
 
     def step() -> None:
         hidden = encoder(ids, layout)
@@ -522,7 +522,7 @@ def train(run: Run, tokens: int, form: str) -> dict[str, Any]:
             for master, weight in zip(masters, weights, strict=True):
                 master.grad = None if weight.grad is None else weight.grad.float()
                 weight.grad = None
-            optimiser.step()
+            optimizer.step()
             torch._foreach_copy_(weights, masters)
 
     ms = run.median_ms(step)

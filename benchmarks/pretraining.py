@@ -7,7 +7,7 @@
 and measures it. ``report`` prints a table of all that are done and draws how they got there.
 
 The unigram and the bigram (`benchmarks/baselines.py`) are counted on the very pieces of text that the
-run trained on, and asked for the same held-out words; they see true neighbours where the encoder sees masks.
+run trained on, and asked for the same held-out words; they see true neighbors where the encoder sees masks.
 Thresholds of detection are chosen on text of the training, for counts and encoder alike.
 """
 
@@ -24,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.baselines import Bigram, Sight, best_threshold, count, f1, foretell, suspicion
-from unmask.learn.data import Stream, held_out, prepare
+from unmask.learn.data import ChunkStream, held_out, prepare
 from unmask.learn.data.chunk import Chunk
 from unmask.learn.objectives.interface import Objective
 from unmask.learn.objectives.masked import MaskedExample
@@ -32,10 +32,10 @@ from unmask.learn.objectives.replaced import ReplacedExample, ReplacedTokenDetec
 from unmask.learn.pretrain import pretrain, read_run
 from unmask.learn.pretrain.loop import EVALUATION_STREAM, generator
 from unmask.learn.pretrain.ranks import Ranks
-from unmask.learn.pretrain.report import Silent
+from unmask.learn.pretrain.report import NullCallback
 from unmask.learn.pretrain.run import Run
 from unmask.learn.pretrain.settings import RunSettings
-from unmask.measure.evolve.plan import toml
+from unmask.measure.ablation.plan import toml
 
 ROOT = Path(__file__).parents[1]
 HELD_OUT_TOKENS = 60_000
@@ -95,7 +95,7 @@ CURVES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     ),
 }
 """Recipe of each run, what only it has otherwise, and what its pieces of text have."""
-COLOURS = dict(zip(CURVES, ("#0072B2", "#56B4E9", "#D55E00", "#009E73", "#CC79A7"), strict=True))
+COLORS = dict(zip(CURVES, ("#0072B2", "#56B4E9", "#D55E00", "#009E73", "#CC79A7"), strict=True))
 
 
 def merged(table: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
@@ -122,7 +122,7 @@ def write_run(name: str, out: Path) -> Path:
     return made
 
 
-def stream_of(settings: RunSettings, run: Run) -> Stream:
+def stream_of(settings: RunSettings, run: Run) -> ChunkStream:
     """The micro-batches of a run from its first one."""
     sets = prepare(
         settings.data.sources,
@@ -131,7 +131,7 @@ def stream_of(settings: RunSettings, run: Run) -> Stream:
         run.base,
         verify=False,
     )
-    return Stream(
+    return ChunkStream(
         [(one, source.weight) for one, source in zip(sets, settings.data.sources, strict=True)],
         seed=settings.seed,
         micro_tokens=settings.batch.micro_tokens,
@@ -231,7 +231,7 @@ def detection_figures(bigram: Bigram, train: Detection, held: Detection) -> dict
 def measure(path: Path) -> dict[str, Any]:
     """Figures of a finished run beside those of counts."""
     settings = read_run(path)
-    run = Run(settings, path.parent, path.parent, Ranks(), Silent())
+    run = Run(settings, path.parent, path.parent, Ranks(), NullCallback())
     objective, vocabulary = run.loop.objective.eval(), run.loop.objective.vocabulary
     pieces = list(trained_on(settings, run))
     bigram = count((piece.ids for piece in pieces), vocabulary)
@@ -298,27 +298,27 @@ def draw(found: dict[str, dict[str, Any]], out: Path, path: Path) -> None:
     figure = Figure(figsize=(9.0, 4.2), layout="constrained")
     losses, detections = figure.subplots(1, 2)
     for name, one in found.items():
-        colour, points = COLOURS[name], curve(out, name, "held_out")
+        color, points = COLORS[name], curve(out, name, "held_out")
         tokens = [point["tokens"] / 1e6 for point in points]
         trained = curve(out, name, "step")
         losses.plot(
             [point["tokens"] / 1e6 for point in trained],
             [point["masked/loss"] for point in trained],
-            color=colour,
+            color=color,
             alpha=0.3,
             linewidth=0.8,
         )
-        losses.plot(tokens, [point["masked/loss"] for point in points], "o-", color=colour, ms=3, label=name)
-        losses.axhline(one["masked"]["none"]["loss"], color=colour, linestyle=":", linewidth=0.8)
-        losses.axhline(one["masked"]["left"]["loss"], color=colour, linestyle="--", linewidth=0.8)
+        losses.plot(tokens, [point["masked/loss"] for point in points], "o-", color=color, ms=3, label=name)
+        losses.axhline(one["masked"]["none"]["loss"], color=color, linestyle=":", linewidth=0.8)
+        losses.axhline(one["masked"]["left"]["loss"], color=color, linestyle="--", linewidth=0.8)
         if "detection" in one:
             values = [
                 2 * point["replaced/found"] / (point["replaced/said"] + point["replaced/true"])
                 for point in points
             ]
-            detections.plot(tokens, values, "o-", color=colour, ms=3, label=name)
-            detections.axhline(one["detection"]["none"], color=colour, linestyle=":", linewidth=0.8)
-            detections.axhline(one["detection"]["left"], color=colour, linestyle="--", linewidth=0.8)
+            detections.plot(tokens, values, "o-", color=color, ms=3, label=name)
+            detections.axhline(one["detection"]["none"], color=color, linestyle=":", linewidth=0.8)
+            detections.axhline(one["detection"]["left"], color=color, linestyle="--", linewidth=0.8)
     for axis, label in (
         (losses, "loss of masked words, nats"),
         (detections, "F1 of replaced words, logit > 0"),
@@ -328,7 +328,7 @@ def draw(found: dict[str, dict[str, Any]], out: Path, path: Path) -> None:
         axis.spines[["top", "right"]].set_visible(False)
         axis.legend(frameon=False, fontsize=8)
     figure.suptitle(
-        "Held-out text; pale: training. Dotted: unigram, dashed: bigram of the left neighbour, same text.",
+        "Held-out text; pale: training. Dotted: unigram, dashed: bigram of the left neighbor, same text.",
         fontsize=9,
     )
     figure.savefig(path, dpi=160)

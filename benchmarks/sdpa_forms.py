@@ -18,9 +18,9 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 import unmask
-from unmask.model.kernels import ScoreTerms
+from unmask.model.kernels import AttentionBias
 from unmask.model.kernels.sdpa import SdpaKernel
-from unmask.model.spec import Whole
+from unmask.model.spec import FullAttention
 from unmask.text import SequenceLayout, token_budget_batches
 
 HEADS, WIDTH = 12, 32
@@ -47,8 +47,8 @@ def seconds(work: Callable[[], object]) -> float:
 def per_length(q, k, v, layout):
     """The kernel of the package."""
     kernel = SdpaKernel()
-    plan = kernel.plan(layout, Whole(), q.device)
-    return kernel.attend(q, k, v, plan, reach=Whole(), terms=ScoreTerms()).o_THK
+    plan = kernel.plan(layout, FullAttention(), q.device)
+    return kernel.attend(q, k, v, plan, pattern=FullAttention(), terms=AttentionBias()).o_THK
 
 
 def per_sequence(q, k, v, layout):

@@ -19,14 +19,14 @@ from pathlib import Path
 
 import torch
 
-from unmask.learn.pretrain import Silent, pretrain
+from unmask.learn.pretrain import NullCallback, pretrain
 from unmask.loaded import load
-from unmask.measure.evolve.designs import Sizes, variant
-from unmask.measure.evolve.figures import measure
-from unmask.measure.evolve.plan import Data, Effort, Plan, Training, run_table, toml
-from unmask.measure.evolve.text import prepare_text
+from unmask.measure.ablation.figures import measure
+from unmask.measure.ablation.plan import Data, Effort, Plan, Training, run_table, toml
+from unmask.measure.ablation.text import prepare_text
+from unmask.measure.ablation.variants import Sizes, build_variant
 from unmask.model.families.native import to_config
-from unmask.model.spec import EncoderSpec, Rotary, SoftmaxAttention, Window, WindowAndGlobals
+from unmask.model.spec import EncoderSpec, Rotary, SlidingWindow, SlidingWindowGlobal, SoftmaxAttention
 
 SHIPPED = Path(__file__).parents[1] / "unmask" / "shipped" / "designs"
 SIZES = Sizes(tokens=128)
@@ -57,18 +57,18 @@ LIMITS = (
 def encoder_of(name: str) -> EncoderSpec:
     """The design as a spec."""
     if name == "unordered":
-        made = variant("bert", SIZES).encoder
+        made = build_variant("bert", SIZES).encoder
         return replace(made, embedding=replace(made.embedding, positions=None))
     if name == "windows":
-        made = variant("rotary", SIZES).encoder
-        reach = WindowAndGlobals(Window(RADIUS), own_projections=False)
+        made = build_variant("rotary", SIZES).encoder
+        reach = SlidingWindowGlobal(SlidingWindow(RADIUS), own_projections=False)
         layers = []
         for layer in made.layers:
             assert isinstance(layer.mixer, SoftmaxAttention)
             mixer = replace(layer.mixer, reach=reach, position=Rotary(10_000.0))
             layers.append(replace(layer, mixer=mixer))
         return replace(made, layers=tuple(layers))
-    return variant("bert" if name == "learned" else name, SIZES).encoder
+    return build_variant("bert" if name == "learned" else name, SIZES).encoder
 
 
 def train(name: str, plan: Plan, out: Path) -> Path:
@@ -81,7 +81,7 @@ def train(name: str, plan: Plan, out: Path) -> Path:
         "objective": OBJECTIVE,
     }
     (folder / "run.toml").write_text(toml(table))
-    return pretrain(folder / "run.toml", watcher=Silent()).folder
+    return pretrain(folder / "run.toml", callback=NullCallback()).folder
 
 
 def finish(name: str, plan: Plan, out: Path) -> None:

@@ -3,7 +3,7 @@
     python scripts/page_schema.py            write it, as `make web` does
     python scripts/page_schema.py --check    only say whether it is up to date
 
-The one schema is in Python: the dataclasses of `unmask.explorer.results` and `findings`, and the version of
+The one schema is in Python: the dataclasses of `unmask.explorer.api.session_schemas` and `findings`, and the version of
 the page's address.
 """
 
@@ -16,8 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from unmask.explorer import findings, results
-from unmask.explorer.address import VERSION
+from unmask.explorer.api.api import analysis_schemas as findings
+from unmask.explorer.api.api import session_schemas as results
+from unmask.explorer.server.address import VERSION
 
 TARGET = Path(__file__).parents[1] / "web" / "src" / "api" / "types.ts"
 HEAD = "/** The typed results of the API. Written by scripts/page_schema.py from Python: change it there. */"

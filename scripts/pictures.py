@@ -26,7 +26,7 @@ from playwright.sync_api import Page, sync_playwright
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "docs" / "pictures" / "explorer"
 WIDTH = 1340
-COLOURS = 160
+COLORS = 160
 MOST_BYTES = 150_000
 PATIENCE_MS = 300_000
 STILL_MS = 1200
@@ -158,15 +158,15 @@ def take(page: Page, url: str, picture: Picture) -> bytes:
 
 def smaller(png: bytes) -> bytes:
     """The same with a palette, under `MOST_BYTES`."""
-    image, colours = Image.open(BytesIO(png)).convert("RGB"), COLOURS
+    image, colors = Image.open(BytesIO(png)).convert("RGB"), COLORS
     while True:
         into = BytesIO()
-        image.quantize(colours, dither=Image.Dither.NONE).save(into, "PNG", optimize=True)
+        image.quantize(colors, dither=Image.Dither.NONE).save(into, "PNG", optimize=True)
         if len(into.getvalue()) < MOST_BYTES:
             return into.getvalue()
-        if colours < 16:
+        if colors < 16:
             raise SystemExit(f"a picture is {len(into.getvalue()):,} bytes and may have {MOST_BYTES:,}")
-        colours //= 2
+        colors //= 2
 
 
 def main() -> None:

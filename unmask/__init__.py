@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from unmask import errors, see
-    from unmask.explorer.notebook import explore
+    from unmask.explorer.export.notebook import explore
+    from unmask.interpret import AttentionView
     from unmask.learn import train
     from unmask.loaded import ElmoModel, Model, load, save
     from unmask.measure import probes as evaluate
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from unmask.model.encoder import Encoder
     from unmask.model.engine import Engine
     from unmask.model.spec import CheckpointOutput, EncoderSpec, PooledVector
-    from unmask.see import AttentionView
     from unmask.tasks.values import Logits
     from unmask.text import Encoding, PackedBatch, SequenceLayout, Tokenizer
 
@@ -31,7 +31,7 @@ from unmask.errors import UnmaskError
 __version__ = "0.1.0"
 
 _HOMES = {
-    "AttentionView": "unmask.see",
+    "AttentionView": "unmask.interpret",
     "CheckpointOutput": "unmask.model.spec",
     "ElmoModel": "unmask.loaded",
     "Encoder": "unmask.model.encoder",
@@ -44,7 +44,7 @@ _HOMES = {
     "PooledVector": "unmask.model.spec",
     "SequenceLayout": "unmask.text",
     "Tokenizer": "unmask.text",
-    "explore": "unmask.explorer.notebook",
+    "explore": "unmask.explorer.export.notebook",
     "load": "unmask.loaded",
     "save": "unmask.loaded",
     "train": "unmask.learn",
@@ -54,7 +54,7 @@ _MODULES = {
     "errors": "unmask.errors",
     "evaluate": "unmask.measure.probes",
     "families": "unmask.model.families",
-    "see": "unmask.see",
+    "see": "unmask.interpret",
 }
 """Modules of the package that are reached as ``unmask.NAME``."""
 

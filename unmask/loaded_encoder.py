@@ -11,7 +11,7 @@ from unmask.deprecation import warn_renamed
 from unmask.errors import CorruptCheckpoint, InvalidRequest
 from unmask.model.encoder import Encoder
 from unmask.model.families import Compat
-from unmask.model.fast import rewrite, why_not
+from unmask.model.inference import optimize_for_inference, unsupported_reason
 from unmask.model.spec import EncoderSpec
 from unmask.model.torch_engine import TorchEngine
 from unmask.model.weights import Checkpoint, Source, read_checkpoint
@@ -41,12 +41,12 @@ class LoadedEncoder:
         plain_dtype = "float32" if dtype == "int8" else dtype
         self._build = partial(build, checkpoint, dtype=plain_dtype, device=device, kernel=kernel)
         self._files = stamps(checkpoint)
-        refusal = why_not(dtype, device)
+        refusal = unsupported_reason(dtype, device)
         if dtype == "int8" and refusal is not None:
             raise InvalidRequest(f"dtype is int8, and {refusal}; take float32 or bfloat16")
         encoder = self._build()
         self._trainable = refusal is not None
-        self.engine = TorchEngine(encoder if self._trainable else rewrite(encoder, dtype))
+        self.engine = TorchEngine(encoder if self._trainable else optimize_for_inference(encoder, dtype))
         """What runs."""
 
     @property

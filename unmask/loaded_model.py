@@ -14,6 +14,7 @@ from unmask.arguments import check_callable, check_choice, check_flag, listed
 from unmask.arguments import whole_number as whole
 from unmask.deprecation import renamed_arguments, renamed_method
 from unmask.errors import BeyondTraining, InvalidRequest, InvalidText, quoted
+from unmask.interpret import AttentionView, Watch
 from unmask.loaded_encoder import LoadedEncoder
 from unmask.model.engine import Layers
 from unmask.model.spec import (
@@ -24,7 +25,6 @@ from unmask.model.spec import (
 )
 from unmask.model.spec.global_tokens import GlobalTokens, places
 from unmask.model.weights.save import save
-from unmask.see import AttentionView, Watch
 from unmask.tasks import Progress
 from unmask.tasks.batches import TOKENS_PER_PASS
 from unmask.tasks.embed import embed
@@ -416,7 +416,7 @@ class Model(LoadedEncoder):
         """Exact attention of one text (or pair), any rectangle of any head; no N x N is held.
 
         ``global_tokens``: which tokens are global, see `AttentionView`. ``watch``: called after each layer,
-        see `unmask.see.Watch`.
+        see `unmask.interpret.Watch`.
         """
         if not isinstance(text, str):
             raise InvalidText(

@@ -1,4 +1,4 @@
-"""Long outputs that survive a stop: rows are appended to a partial file whose progress is journalled.
+"""Long outputs that survive a stop: rows are appended to a partial file whose progress is journaled.
 
 ``OUT.partial`` holds the rows so far and ``OUT.partial.json`` says how many of them count. After a
 kill or a power cut the same command resumes where the journal stands; when all rows are there the

@@ -21,7 +21,7 @@ def parse_json(content: bytes, name: str) -> Any:
         raise CorruptCheckpoint(f"{name} is not JSON: {error}") from None
 
 
-class Settings:
+class JsonSettings:
     """The keys of one JSON object; it remembers which of them were read.
 
     Args:
@@ -35,7 +35,7 @@ class Settings:
         self._read: set[str] = set()
 
     @classmethod
-    def parse(cls, content: bytes | None, name: str) -> "Settings":
+    def parse(cls, content: bytes | None, name: str) -> "JsonSettings":
         """The settings in a file's content; none where there is no file.
 
         Raises:
@@ -46,16 +46,16 @@ class Settings:
             raise CorruptCheckpoint(f"{name} is no JSON object")
         return cls(name, values)
 
-    def take(self, key: str, default: Value) -> Value:
+    def get(self, key: str, default: Value) -> Value:
         """The value under ``key``, of the type of ``default``, which stands in where it is absent."""
-        found = self.maybe(key, type(default))
+        found = self.get_optional(key, type(default))
         if found is None:
             if key in self.values:
                 raise self.wrong(key, type(default))
             return default
         return found
 
-    def maybe(self, key: str, kind: type[Value]) -> Value | None:
+    def get_optional(self, key: str, kind: type[Value]) -> Value | None:
         """The value under ``key``; None where it is absent or null.
 
         Raises:
@@ -72,7 +72,7 @@ class Settings:
             raise self.wrong(key, kind)
         return value
 
-    def require(self, key: str, *choices: object) -> None:
+    def require_one_of(self, key: str, *choices: object) -> None:
         """Refuse any value of ``key`` but ``choices``; an absent key counts as the first.
 
         Raises:

@@ -1,4 +1,4 @@
-"""The page's colour map, written down a second time from its definition."""
+"""The page's color map, written down a second time from its definition."""
 
 import math
 
@@ -44,8 +44,8 @@ def tile_codes(probability):
     return {min(255, max(1, math.floor(exact + 0.5 + slack))) for slack in (-0.002, 0.002)}
 
 
-def colour_indexes(scale, probability):
-    """Which of the 256 colours the cell of a probability may have."""
+def color_indexes(scale, probability):
+    """Which of the 256 colors the cell of a probability may have."""
     return {_index(scale, code) for code in tile_codes(probability)}
 
 

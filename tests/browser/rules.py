@@ -17,12 +17,12 @@ RULES = r"""
     if (ids.has(element.id)) broken('ids are unique', element);
     ids.set(element.id, element);
   }
-  for (const name of ['aria-labelledby', 'aria-controls', 'aria-describedby', 'aria-activedescendant'])
+  for (const name of ['aria-labeledby', 'aria-controls', 'aria-describedby', 'aria-activedescendant'])
     for (const element of all(`[${name}]`))
       for (const id of element.getAttribute(name).split(/\s+/))
         if (id && !ids.has(id)) broken(`${name} names an element`, element, id);
 
-  const referred = element => (element.getAttribute('aria-labelledby') || '').split(/\s+/)
+  const referred = element => (element.getAttribute('aria-labeledby') || '').split(/\s+/)
     .map(id => ids.get(id)?.textContent || '').join(' ');
   const titled = element => [...element.children].find(({tagName}) => tagName === 'title')?.textContent;
   const named = element => (element.getAttribute('aria-label') || referred(element).trim() || titled(element)
@@ -56,15 +56,15 @@ RULES = r"""
   const paper = Object.assign(document.createElement('canvas'), {width: 1, height: 1})
     .getContext('2d', {willReadFrequently: true});
   const known = new Map();
-  const rgba = colour => {
-    if (!known.has(colour)) {
+  const rgba = color => {
+    if (!known.has(color)) {
       paper.clearRect(0, 0, 1, 1);
-      paper.fillStyle = colour;
+      paper.fillStyle = color;
       paper.fillRect(0, 0, 1, 1);
       const [r, g, b, a] = paper.getImageData(0, 0, 1, 1).data;
-      known.set(colour, [r, g, b, a / 255]);
+      known.set(color, [r, g, b, a / 255]);
     }
-    return known.get(colour);
+    return known.get(color);
   };
   const over = ([r, g, b, a], [R, G, B]) => [r * a + R * (1 - a), g * a + G * (1 - a), b * a + B * (1 - a)];
   const luminance = rgb => rgb.map(one => one / 255)

@@ -57,7 +57,7 @@ def wait_for_map(page):
 
 
 def point(page, query, key):
-    """Bring the pointer to a cell; the exact value that is read there and the colour of its middle."""
+    """Bring the pointer to a cell; the exact value that is read there and the color of its middle."""
     grid = page.get_by_test_id("map")
     grid.evaluate("element => element.scrollIntoView({block: 'center'})")
     box = grid.bounding_box()
@@ -103,10 +103,10 @@ def test_a_web_page_shows_the_same_without_a_network(page, browser, live, tmp_pa
         file.goto(path.as_uri())
         wait_for_map(file)
         after = [point(file, *place) for place in places]
-        assert [colour for _, colour in after] == [colour for _, colour in before]
+        assert [color for _, color in after] == [color for _, color in before]
         assert [value for value, _ in after] == pytest.approx([value for value, _ in before], rel=1e-6)
         assert [value for value, _ in after] == pytest.approx([whole[place] for place in places], rel=1e-5)
-        # Another scale is another colour of the same value; the address keeps it.
+        # Another scale is another color of the same value; the address keeps it.
         file.get_by_text("Log", exact=True).click()
         value, pixel = point(file, 3, 2)
         assert value == after[1][0]
@@ -141,10 +141,10 @@ def test_picture_and_vectors_are_whole_and_stamped(page, live, tmp_path):
     assert width >= size["width"]
     pixels = read_png(saved(page, "png", tmp_path).read_bytes())
     assert pixels.shape[:2] == (2 * height, 2 * width)
-    # The colour of a cell is in the picture as often as a cell of this size has pixels.
+    # The color of a cell is in the picture as often as a cell of this size has pixels.
     cell = float(page.get_by_test_id("map").get_attribute("data-cell"))
-    _, colour = point(page, 3, 2)
-    assert (pixels[..., :3] == colour[:3]).all(axis=-1).sum() >= 0.8 * (2 * cell) ** 2
+    _, color = point(page, 3, 2)
+    assert (pixels[..., :3] == color[:3]).all(axis=-1).sum() >= 0.8 * (2 * cell) ** 2
 
 
 def test_every_view_makes_a_picture(page, live, tmp_path):
@@ -226,7 +226,7 @@ def test_python_computes_what_is_shown(page, live, monkeypatch):
 )
 def test_python_of_other_views_computes_the_api_s_numbers(page, live, monkeypatch, view, path, array):
     from unmask.explorer import Api
-    from unmask.explorer.binary import unpack
+    from unmask.explorer.api.binary import unpack
 
     show(page, live.url + PLACE, view)
     result = run(python_of(page), monkeypatch)
@@ -244,7 +244,7 @@ def test_python_of_other_views_computes_the_api_s_numbers(page, live, monkeypatc
 def test_a_report_is_whole_in_every_view(browser, tmp_path):
     """Nothing that a view of the file asks for is missing from it."""
     from unmask.cli.report import report
-    from unmask.explorer.evidence import VIEWS
+    from unmask.explorer.export.views import VIEWS
 
     other = FakeModel("other", seed=1).checkpoint.source.folder
     path = tmp_path / "report.html"

@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 import numpy as np
 import pytest
-from colours import colour_indexes, palette
+from colors import color_indexes, palette
 from conftest import TOKEN, opened, running
 from fake_model import HEADS, LAYERS, FakeModel
 
@@ -53,7 +53,7 @@ def point(page, query, key):
 
 
 def pixel(page, query, key):
-    """The colour of a cell, read back from the canvas."""
+    """The color of a cell, read back from the canvas."""
     g = geometry(page)
     x, y = g["left"] + (key + 0.5) * g["cell"], g["top"] + (query + 0.5) * g["cell"]
     return page.get_by_test_id("cells").evaluate(
@@ -87,7 +87,7 @@ def test_reads_a_pixel_and_a_value_of_the_default_model(page, explorer, default_
     page.locator('[data-testid="heads"] [data-layer="3"][data-head="5"]').click()
     shown(page, 3, 5)
     whole = view.probabilities(3, 5, slice(0, len(view)), slice(0, len(view)))
-    colours = palette("light")
+    colors = palette("light")
     strongest = np.unravel_index(whole.argmax(), whole.shape)
     for query, key in [(0, 0), (3, 2), (len(view) - 1, 1), strongest]:
         point(page, query, key)
@@ -99,28 +99,28 @@ def test_reads_a_pixel_and_a_value_of_the_default_model(page, explorer, default_
         assert np.float32(exact) == exact, "the readout holds a whole float32"
         assert exact == pytest.approx(float(whole[query, key]), rel=1e-5)
         assert f"{exact:.9g}" in words
-        *colour, opaque = pixel(page, query, key)
-        assert colour in [colours[index].tolist() for index in colour_indexes("sqrt", exact)]
+        *color, opaque = pixel(page, query, key)
+        assert color in [colors[index].tolist() for index in color_indexes("sqrt", exact)]
         assert opaque == 255
 
 
 @pytest.mark.parametrize("tone", ["light", "dark"])
-def test_colours_of_every_scale(page, fake_explorer, tone):
+def test_colors_of_every_scale(page, fake_explorer, tone):
     look(page, fake_explorer, "map", theme=tone)
     shown(page, 0, 0)
-    colours = palette(tone)
+    colors = palette(tone)
     legend = page.get_by_test_id("legend").evaluate(
         "canvas => [...canvas.getContext('2d').getImageData(0, 0, 256, 1).data]"
     )
-    assert np.reshape(legend, (256, 4))[:, :3].tolist() == colours.tolist()
+    assert np.reshape(legend, (256, 4))[:, :3].tolist() == colors.tolist()
     point(page, 3, 5)
     exact = value(page)
     for words, scale in [("Linear", "linear"), ("Root", "sqrt"), ("Log", "log")]:
         page.get_by_text(words, exact=True).click()
-        wanted = [colours[index].tolist() for index in colour_indexes(scale, exact)]
+        wanted = [colors[index].tolist() for index in color_indexes(scale, exact)]
         assert pixel(page, 3, 5)[:3] in wanted, scale
     page.get_by_test_id("clip").fill("254")
-    assert pixel(page, 3, 5)[:3] == colours[0].tolist()
+    assert pixel(page, 3, 5)[:3] == colors[0].tolist()
 
 
 def test_address_holds_the_state_and_back_undoes(page, fake_explorer):

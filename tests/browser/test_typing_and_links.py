@@ -94,7 +94,7 @@ def test_a_locked_page_leads_to_the_explorer_of_another_port(browser, fake_explo
         assert page.url.startswith(other.origin)
 
 
-def test_a_server_started_again_is_recognised_at_once(browser):
+def test_a_server_started_again_is_recognized_at_once(browser):
     """Its answer to the old token is an answer, and not silence."""
     with opened(browser, expected_errors=["ERR_CONNECTION_REFUSED", "401", "404"]) as page:
         with running(FakeModel()) as server:

@@ -47,7 +47,7 @@ def cells(page, testid):
 
 
 def test_the_shares_of_a_rollout_are_those_of_the_library(show, mini):
-    from unmask.see.rollout import rollout
+    from unmask.interpret.attribution.rollout import rollout
 
     page = show(view="paths", query=RIVER, paths__fusion="max")
     page.get_by_test_id("paths-table").wait_for()
@@ -90,7 +90,7 @@ def test_guesses_are_those_of_fill_and_heads_are_taken_out_by_key(show, mini):
     assert float(effect) == pytest.approx(float(before) - float(after), abs=1e-5)
 
 
-def test_a_cell_has_the_colour_of_its_value(show):
+def test_a_cell_has_the_color_of_its_value(show):
     page = show(view="words", query=RIVER)
     page.get_by_test_id("importance-canvas").wait_for()
     pixels = page.get_by_test_id("importance-canvas").evaluate(

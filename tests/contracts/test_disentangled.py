@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from tests.support import plain
 from unmask.errors import KernelError
-from unmask.model.kernels import DistanceTerms, Need, ScoreTerms, choose
+from unmask.model.kernels import AttentionBias, AttentionRequest, DistanceBias, choose
 from unmask.model.kernels.disentangled import kernel as disentangled
 from unmask.model.kernels.disentangled import strips
 from unmask.model.kernels.disentangled.kernel import DisentangledKernel
 from unmask.model.kernels.disentangled.strips import ROWS, Band
 from unmask.model.kernels.reference import ReferenceKernel
 from unmask.model.layers.disentangled import DistanceProjections, rows_read
-from unmask.model.spec import Disentangled, SoftmaxAttention, Whole, Window
+from unmask.model.spec import Disentangled, FullAttention, SlidingWindow, SoftmaxAttention
 from unmask.text import SequenceLayout
 
 OURS, REFERENCE = DisentangledKernel(), ReferenceKernel()
@@ -55,20 +55,20 @@ def attend(kernel, lengths, position, given_tensors, **options):
     q, k, v, *tables = given_tensors
     keys = tables.pop(0) if position.content_to_position else None
     queries = tables.pop(0) if position.position_to_content else None
-    terms = ScoreTerms(distances=DistanceTerms(position, keys, queries))
-    plan = kernel.plan(SequenceLayout.of_lengths(lengths), Whole(), torch.device("cpu"))
-    return kernel.attend(q, k, v, plan, reach=Whole(), terms=terms, **options)
+    bias = AttentionBias(distances=DistanceBias(position, keys, queries))
+    plan = kernel.plan(SequenceLayout.of_lengths(lengths), FullAttention(), torch.device("cpu"))
+    return kernel.attend(q, k, v, plan, pattern=FullAttention(), bias=bias, **options)
 
 
 EDGES = st.sampled_from([1, 2, 5, 6, 7, 19, 21, ROWS - 1, ROWS, ROWS + 1, ROWS + 6, 2 * ROWS + 3])
 
 
-@pytest.mark.parametrize("terms", TERMS)
+@pytest.mark.parametrize("bias", TERMS)
 @pytest.mark.parametrize("shape", SHAPES)
 @settings(max_examples=3, deadline=None)
 @given(lengths=st.lists(EDGES, min_size=1, max_size=3), seed=st.integers(0, 2**16))
-def test_strips_equal_the_definition(shape, terms, lengths, seed):
-    position = Disentangled(**shape, **terms)
+def test_strips_equal_the_definition(shape, bias, lengths, seed):
+    position = Disentangled(**shape, **bias)
     exact = tensors(lengths, position, seed=seed)
     expected = attend(REFERENCE, lengths, position, exact, log_sum_exp=True)
     for dtype, tolerance in ((torch.float64, 1e-11), (torch.float32, 1e-5)):
@@ -78,10 +78,10 @@ def test_strips_equal_the_definition(shape, terms, lengths, seed):
             torch.testing.assert_close(ours.double(), theirs, rtol=0, atol=tolerance)
 
 
-@pytest.mark.parametrize("terms", TERMS)
+@pytest.mark.parametrize("bias", TERMS)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("at_once", [1, 1 << 20], ids=["head by head", "together"])
-def test_gradients_of_content_and_tables_by_finite_differences(shape, terms, at_once, monkeypatch):
+def test_gradients_of_content_and_tables_by_finite_differences(shape, bias, at_once, monkeypatch):
     # Strips of three queries, so that a text of twelve tokens has every kind of strip and block.
     monkeypatch.setitem(disentangled.AT_ONCE, "cpu", at_once)
     monkeypatch.setattr(disentangled, "ROWS", 3)
@@ -89,7 +89,7 @@ def test_gradients_of_content_and_tables_by_finite_differences(shape, terms, at_
     strips._band.cache_clear()
     lengths, position = (
         [2, 12, 1, 2],
-        Disentangled(**(shape | {"max_distance": min(shape["max_distance"], 9)}), **terms),
+        Disentangled(**(shape | {"max_distance": min(shape["max_distance"], 9)}), **bias),
     )
     inputs = tensors(lengths, position, heads=2, width=2)
     assert torch.autograd.gradcheck(
@@ -98,12 +98,12 @@ def test_gradients_of_content_and_tables_by_finite_differences(shape, terms, at_
     strips._band.cache_clear()
 
 
-@pytest.mark.parametrize("terms", TERMS)
+@pytest.mark.parametrize("bias", TERMS)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("at_once", [1, 1 << 20], ids=["head by head", "together"])
-def test_gradients_far_beyond_the_band_equal_the_definition(shape, terms, at_once, monkeypatch):
+def test_gradients_far_beyond_the_band_equal_the_definition(shape, bias, at_once, monkeypatch):
     monkeypatch.setitem(disentangled.AT_ONCE, "cpu", at_once)
-    lengths, position = [300, 1, 40, 300], Disentangled(**shape, **terms)
+    lengths, position = [300, 1, 40, 300], Disentangled(**shape, **bias)
     found = []
     for kernel in (OURS, REFERENCE):
         inputs = tensors(lengths, position, heads=3)
@@ -190,20 +190,22 @@ def test_gradients_of_bfloat16_are_those_of_float32():
 def test_it_refuses_what_its_record_does_not_list():
     position = Disentangled(4)
     q, k, v, keys, queries = tensors([3], position)
-    plan = OURS.plan(SequenceLayout.of_lengths([3]), Whole(), torch.device("cpu"))
-    apart = DistanceTerms(position, keys, queries)
-    for reach, terms in (
-        (Window(1), ScoreTerms(distances=apart)),
-        (Whole(), ScoreTerms()),
-        (Whole(), ScoreTerms(slopes_H=torch.ones(2), distances=apart)),
+    plan = OURS.plan(SequenceLayout.of_lengths([3]), FullAttention(), torch.device("cpu"))
+    apart = DistanceBias(position, keys, queries)
+    for pattern, bias in (
+        (SlidingWindow(1), AttentionBias(distances=apart)),
+        (FullAttention(), AttentionBias()),
+        (FullAttention(), AttentionBias(slopes_H=torch.ones(2), distances=apart)),
     ):
         with pytest.raises(KernelError):
-            OURS.attend(q, k, v, plan, reach=reach, terms=terms)
+            OURS.attend(q, k, v, plan, pattern=pattern, bias=bias)
 
 
 def test_it_is_chosen_for_disentangled_attention_on_the_host():
-    need = Need("cpu", "float32", Whole(), Disentangled(8), 64, 100, gradients=True, log_sum_exp=True)
-    assert choose(need).capability.name == "disentangled"
+    request = AttentionRequest(
+        "cpu", "float32", FullAttention(), Disentangled(8), 64, 100, gradients=True, log_sum_exp=True
+    )
+    assert choose(request).capability.name == "disentangled"
 
 
 @pytest.mark.parametrize("shape", SHAPES)

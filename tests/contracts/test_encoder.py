@@ -6,9 +6,9 @@ import torch
 
 from tests.support import plain
 from tests.support.specs import SPECS, VOCABULARY, global_tokens, random_encoder
-from unmask.model.layers.rotary import Rotation, turn
+from unmask.model.hooks import HookPoint
+from unmask.model.layers.rotary import RotaryTable, apply_rotary
 from unmask.model.spec import Alibi, Rotary
-from unmask.model.tap import Place
 from unmask.text import PackedBatch
 
 
@@ -25,11 +25,11 @@ def test_every_layer_equals_the_formulas(name):
     heard = []
 
     def listen(place, layer, tensor):
-        if place in (Place.EMBEDDED, Place.LAYER):
+        if place in (HookPoint.EMBEDDED, HookPoint.LAYER):
             heard.append(tensor.numpy())
 
     with torch.inference_mode():
-        heard_last = encoder.encode(batch, tap=listen).numpy()
+        heard_last = encoder.encode(batch, hook=listen).numpy()
     heard[-1] = heard_last
     assert len(heard) == len(spec.layers) + 1
     for sequence, (one_ids, one_segments) in enumerate(zip(ids, segments, strict=True)):
@@ -45,7 +45,7 @@ def test_a_tap_changes_nothing(name):
     batch = PackedBatch.of_ids([[5, 6, 7], [8, 9]])
     with torch.inference_mode():
         silent = encoder.encode(batch)
-        heard = encoder.encode(batch, tap=lambda place, layer, tensor: None)
+        heard = encoder.encode(batch, hook=lambda place, layer, tensor: None)
     assert torch.equal(silent, heard)
 
 
@@ -63,7 +63,7 @@ def test_gradients_reach_every_parameter(name):
 
 
 def turned(x_THK, positions_T, rotary):
-    return turn(x_THK, Rotation.of(positions_T, rotary, x_THK.shape[-1], x_THK.dtype), rotary)
+    return apply_rotary(x_THK, RotaryTable.of(positions_T, rotary, x_THK.shape[-1], x_THK.dtype), rotary)
 
 
 def test_rotary_scores_depend_on_distance_alone():
@@ -99,4 +99,4 @@ def test_alibi_survives_building_without_memory():
 
         encoder = Encoder(SPECS["alibi-shared"])
     assert isinstance(SPECS["alibi-shared"].layers[0].mixer.position, Alibi)
-    assert encoder.layers[0].attention.terms.slopes_H.device.type == "cpu"
+    assert encoder.layers[0].attention.bias.slopes_H.device.type == "cpu"

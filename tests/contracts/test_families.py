@@ -10,10 +10,10 @@ from unmask.errors import CheckpointError, CorruptCheckpoint, InvalidRequest, Un
 from unmask.model.families import FAMILIES, family_of
 from unmask.model.spec.config import WITHOUT_EFFECT
 from unmask.model.spec.config_keys import Key
-from unmask.model.spec.rows import Ignore
+from unmask.model.spec.tensor_map import Ignore
 from unmask.model.weights.build import on_meta
-from unmask.model.weights.claims import claim, moves
-from unmask.settings import Settings
+from unmask.model.weights.tensor_report import match_tensors, moves
+from unmask.settings import JsonSettings
 
 PUBLISHED = [pytest.param(family, one, id=one.name) for family in FAMILIES for one in family.published]
 
@@ -21,7 +21,7 @@ PUBLISHED = [pytest.param(family, one, id=one.name) for family in FAMILIES for o
 @pytest.mark.parametrize(("family", "published"), PUBLISHED)
 def test_config_is_read_back_as_it_was_written(family, published):
     config = json.loads(json.dumps(family.write(published.spec)))
-    reader = Settings("config.json", config)
+    reader = JsonSettings("config.json", config)
     assert family.read(reader, "published") == published.spec
     assert reader.unread() <= set(WITHOUT_EFFECT)
     assert family_of(config) is family
@@ -34,22 +34,24 @@ def test_every_tensor_has_one_place_both_ways(family, published):
     table = moves(family.rows, shapes, layer_name)
     theirs = [name for move in table for name in move.theirs]
     assert len(set(theirs)) == len(theirs)
-    made = claim(family.rows, family.prefixes, shapes, [family.prefix + name for name in theirs], layer_name)
-    assert all(fate.ours is not None for fate in made.fates)
+    made = match_tensors(
+        family.rows, family.prefixes, shapes, [family.prefix + name for name in theirs], layer_name
+    )
+    assert all(fate.ours is not None for fate in made.statuses)
     assert set(made.sources) == set(shapes)
     assert all(row.reason for row in family.rows if isinstance(row, Ignore))
 
 
 @pytest.mark.parametrize("family", [f for f in FAMILIES if f.published], ids=lambda family: family.name)
 def test_a_setting_that_is_not_built_is_refused(family):
-    reader = Settings("config.json", {**family.write(family.published[0].spec), "is_decoder": True})
+    reader = JsonSettings("config.json", {**family.write(family.published[0].spec), "is_decoder": True})
     with pytest.raises(UnknownArchitecture, match="is_decoder is True; only False is built"):
         family.read(reader, "published")
 
 
 def test_an_unknown_key_is_reported():
     family = FAMILIES[0]
-    reader = Settings(
+    reader = JsonSettings(
         "config.json", {**family.write(family.published[0].spec), "attention_twist": 3, "use_cache": True}
     )
     family.read(reader, "published")
@@ -121,7 +123,7 @@ NONSENSE = [
 def test_a_number_that_cannot_be_meant_is_refused_by_its_key(model_type, key, value):
     config = {"model_type": model_type, key: value}
     with pytest.raises(CorruptCheckpoint, match=rf"\b{key} is ") as caught:
-        family_of(config).read(Settings("config.json", config), "published")
+        family_of(config).read(JsonSettings("config.json", config), "published")
     assert len(str(caught.value)) < 250
 
 
@@ -137,7 +139,7 @@ def test_a_number_that_cannot_be_meant_is_refused_by_its_key(model_type, key, va
 def test_a_long_value_is_not_repeated_whole(changes):
     config = {"model_type": "bert", **changes}
     with pytest.raises(CheckpointError, match=r"100002 characters") as caught:
-        family_of(config).read(Settings("config.json", config), "published")
+        family_of(config).read(JsonSettings("config.json", config), "published")
     assert len(str(caught.value)) < 600
 
 
@@ -161,11 +163,11 @@ def test_every_key_that_is_read_is_written(family):
             if key.name in ("hidden_size", "dim"):
                 config[key.name] = 960
             try:
-                spec = family.read(Settings("config.json", config), "published")
+                spec = family.read(JsonSettings("config.json", config), "published")
             except CheckpointError:
                 continue
             written = family.write(spec)
             assert key.name in written
-            assert family.read(Settings("config.json", {**base, **written}), "published") == spec
+            assert family.read(JsonSettings("config.json", {**base, **written}), "published") == spec
             if key.values is None:
                 assert written[key.name] == config[key.name]

@@ -17,12 +17,12 @@ from tests.contracts.test_transformers import Exact
 from tests.support.specs import SPECS, random_encoder
 from unmask import load
 from unmask.errors import InvalidRequest
+from unmask.interpret import AttentionView
+from unmask.model.hooks import HookPoint
 from unmask.model.layers.global_attention import GlobalAttention, GlobalRows
-from unmask.model.spec import Classifier, MaskedLM, SoftmaxAttention, WindowAndGlobals
-from unmask.model.spec.attention import Window
+from unmask.model.spec import Classifier, MaskedLM, SlidingWindowGlobal, SoftmaxAttention
+from unmask.model.spec.attention import SlidingWindow
 from unmask.model.spec.global_tokens import pack, places, trained_global_tokens
-from unmask.model.tap import Place
-from unmask.see import AttentionView
 from unmask.text import SequenceLayout
 
 CPU = torch.device("cpu")
@@ -31,8 +31,10 @@ QUESTION, CONTEXT = "c a d e", "b h f g c a f e h b d"
 
 def layer(dropout=0.0, *, bias=True, heads=3, width=12):
     torch.manual_seed(1)
-    reach = WindowAndGlobals(Window(2))
-    made = GlobalAttention(SoftmaxAttention(heads, 4, reach=reach, dropout=dropout, query_bias=bias), width)
+    pattern = SlidingWindowGlobal(SlidingWindow(2))
+    made = GlobalAttention(
+        SoftmaxAttention(heads, 4, pattern=pattern, dropout=dropout, query_bias=bias), width
+    )
     return made.double()
 
 
@@ -265,10 +267,10 @@ def test_what_is_shown_mixes_the_values_that_came_out(choice, write):
     view, heard = AttentionView(encoder, encoding, global_tokens=choice), {}
     batch = pack(encoder.spec, [encoding], choice)
     with torch.inference_mode():
-        encoder.encode(batch, tap=lambda place, layer, x: heard.update({(place, layer): x.clone()}))
-    states = [heard[Place.EMBEDDED, 0], *(heard[Place.LAYER, number] for number in range(2))]
+        encoder.encode(batch, hook=lambda place, layer, x: heard.update({(place, layer): x.clone()}))
+    states = [heard[HookPoint.EMBEDDED, 0], *(heard[HookPoint.LAYER, number] for number in range(2))]
     for number, block in enumerate(encoder.layers):
-        v_THK = heard[Place.VALUE, number]
+        v_THK = heard[HookPoint.VALUE, number]
         own = block.attention.globals
         for head in range(3):
             values = v_THK[:, head].numpy()
@@ -278,7 +280,9 @@ def test_what_is_shown_mixes_the_values_that_came_out(choice, write):
                     theirs = own.qkv(states[number]).view(len(view), 3, 3, -1)[:, 2, head].numpy()
                 marked = view.globals_N
                 mixed[marked] = view.probabilities(number, head)[marked] @ theirs
-            np.testing.assert_allclose(mixed, heard[Place.MIXED, number][:, head].numpy(), rtol=0, atol=1e-5)
+            np.testing.assert_allclose(
+                mixed, heard[HookPoint.MIXED, number][:, head].numpy(), rtol=0, atol=1e-5
+            )
 
 
 def test_encoders_without_such_a_reach_get_none(write):

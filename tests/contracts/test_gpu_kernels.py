@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unmask.errors import KernelError
-from unmask.model.kernels import KERNELS, ScoreTerms, Sight, Tile, allowed
+from unmask.model.kernels import KERNELS, AttentionBias, MaskContext, Tile, allowed
 from unmask.model.kernels.gpu.flex import BLOCK, FlexKernel, block_map
 from unmask.model.kernels.gpu.varlen import VarlenKernel
 from unmask.model.kernels.reference import ReferenceKernel
-from unmask.model.spec import Alibi, Blocks, Whole, Window, WindowAndGlobals
+from unmask.model.spec import Alibi, BlockSparse, FullAttention, SlidingWindow, SlidingWindowGlobal
 from unmask.text import SequenceLayout
 
 CPU = torch.device("cpu")
@@ -26,34 +26,34 @@ def layout_of(lengths, seed=0, share=0.05):
     return SequenceLayout.of_lengths(lengths, marks)
 
 
-def seen_by_definition(layout, reach, filled):
+def seen_by_definition(layout, pattern, filled):
     """Every query by every key of the batch, filling included, which sees itself alone."""
     seen = np.zeros((filled, filled), dtype=bool)
     for sequence in range(layout.sequence_count):
-        rows, sight = layout.rows(sequence), Sight.of(layout, sequence, 1)
-        part = allowed(Tile.whole(rows.stop - rows.start), reach, CPU, sight)
+        rows, context = layout.rows(sequence), MaskContext.of(layout, sequence, 1)
+        part = allowed(Tile.whole(rows.stop - rows.start), pattern, CPU, context)
         seen[rows, rows] = True if part is None else part.numpy()
     seen[layout.token_count :, layout.token_count :] = np.eye(filled - layout.token_count, dtype=bool)
     return seen
 
 
 REACHES = [
-    Whole(), Window(0), Window(3), Window(150), Window(300), Window(40, dilation=7),
-    WindowAndGlobals(Window(5)), WindowAndGlobals(Window(2, dilation=90)),
+    FullAttention(), SlidingWindow(0), SlidingWindow(3), SlidingWindow(150), SlidingWindow(300), SlidingWindow(40, dilation=7),
+    SlidingWindowGlobal(SlidingWindow(5)), SlidingWindowGlobal(SlidingWindow(2, dilation=90)),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("reach", REACHES, ids=str)
+@pytest.mark.parametrize("pattern", REACHES, ids=str)
 @settings(max_examples=8, deadline=None)
 @given(
     lengths=st.lists(st.sampled_from([1, 2, 40, 127, 128, 129, 256, 300, 600]), min_size=1, max_size=5),
     seed=st.integers(0, 99),
     share=st.sampled_from([0.0, 0.01, 1.0]),
 )
-def test_the_map_of_blocks_is_the_definitions(reach, lengths, seed, share):
+def test_the_map_of_blocks_is_the_definitions(pattern, lengths, seed, share):
     layout = layout_of(lengths, seed, share)
-    some, every = block_map(layout, reach)
-    seen = seen_by_definition(layout, reach, len(some) * BLOCK)
+    some, every = block_map(layout, pattern)
+    seen = seen_by_definition(layout, pattern, len(some) * BLOCK)
     tiles = seen.reshape(len(some), BLOCK, len(some), BLOCK)
     assert some[tiles.any((1, 3))].all(), "a block that is needed is missing"
     assert tiles.all((1, 3))[every].all(), "a block is run without the rule that needs it"
@@ -62,14 +62,14 @@ def test_the_map_of_blocks_is_the_definitions(reach, lengths, seed, share):
 
 def test_the_map_leaves_out_what_is_far_and_other():
     layout = SequenceLayout.of_lengths([BLOCK] * 6)
-    some, every = block_map(layout, Whole())
+    some, every = block_map(layout, FullAttention())
     assert np.array_equal(some, np.eye(6, dtype=bool))
     assert np.array_equal(every, some)
     long = SequenceLayout.of_lengths([BLOCK * 40])
-    some, every = block_map(long, Window(64))
+    some, every = block_map(long, SlidingWindow(64))
     assert some.sum() == 40 + 2 * 39
     assert not every.any()
-    assert block_map(long, Window(BLOCK * 3))[1].any()
+    assert block_map(long, SlidingWindow(BLOCK * 3))[1].any()
 
 
 @pytest.fixture
@@ -85,32 +85,32 @@ def uncompiled(monkeypatch):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
-    ("reach", "position"),
+    ("pattern", "position"),
     [
-        pytest.param(Whole(), None, marks=pytest.mark.slow),
-        pytest.param(Window(3), Alibi(), marks=pytest.mark.slow),
-        (Window(40, dilation=3), None),
-        pytest.param(WindowAndGlobals(Window(2)), None, marks=pytest.mark.slow),
-        (WindowAndGlobals(Window(4)), Alibi()),
+        pytest.param(FullAttention(), None, marks=pytest.mark.slow),
+        pytest.param(SlidingWindow(3), Alibi(), marks=pytest.mark.slow),
+        (SlidingWindow(40, dilation=3), None),
+        pytest.param(SlidingWindowGlobal(SlidingWindow(2)), None, marks=pytest.mark.slow),
+        (SlidingWindowGlobal(SlidingWindow(4)), Alibi()),
     ],
     ids=str,
 )
-def test_flex_equals_the_reference(reach, position, uncompiled):
+def test_flex_equals_the_reference(pattern, position, uncompiled):
     layout, kernel = layout_of([3, 1, 130, 60, 7]), FlexKernel()
-    terms = ScoreTerms() if position is None else ScoreTerms.of(position, 2)
+    bias = AttentionBias() if position is None else AttentionBias.of(position, 2)
     generator = torch.Generator().manual_seed(3)
     inputs = torch.randn(3, layout.token_count, 2, 16, dtype=torch.float64, generator=generator)
     weights = torch.randn(3, layout.token_count, 2, 16, dtype=torch.float64, generator=generator)
     found = []
     for one in (REFERENCE, kernel):
         parts = [x.clone().requires_grad_() for x in inputs]
-        plan = one.plan(layout, reach, CPU)
-        o, lse = one.attend(*parts, plan, reach=reach, terms=terms, log_sum_exp=True)
+        plan = one.plan(layout, pattern, CPU)
+        o, lse = one.attend(*parts, plan, pattern=pattern, bias=bias, log_sum_exp=True)
         gradients = torch.autograd.grad((o * weights[0]).sum() + (lse * weights[1, ..., 0]).sum(), parts)
         found.append((o, lse, *gradients))
     torch.testing.assert_close(*found, rtol=0, atol=1e-10)
     single = [x.float() for x in inputs]
-    o, none = kernel.attend(*single, kernel.plan(layout, reach, CPU), reach=reach, terms=terms)
+    o, none = kernel.attend(*single, kernel.plan(layout, pattern, CPU), pattern=pattern, bias=bias)
     assert none is None
     assert o.dtype == torch.float32
     torch.testing.assert_close(o.double(), found[0][0], rtol=0, atol=1e-5)
@@ -120,12 +120,12 @@ def test_flex_refuses_what_its_record_does_not_list():
     kernel, layout = FlexKernel(), layout_of([4])
     q = torch.randn(4, 1, 16)
     with pytest.raises(KernelError, match="no Blocks reach"):
-        kernel.plan(layout, Blocks(2), CPU)
-    plan = kernel.plan(layout, Whole(), CPU)
+        kernel.plan(layout, BlockSparse(2), CPU)
+    plan = kernel.plan(layout, FullAttention(), CPU)
     with pytest.raises(KernelError, match="does not list"):
-        kernel.attend(q, q, q, plan, reach=Whole(), terms=ScoreTerms(), dropout=0.1)
+        kernel.attend(q, q, q, plan, pattern=FullAttention(), bias=AttentionBias(), dropout=0.1)
     with pytest.raises(KernelError, match="does not list"):
-        kernel.attend(q, q, q, plan, reach=Blocks(2), terms=ScoreTerms())
+        kernel.attend(q, q, q, plan, pattern=BlockSparse(2), bias=AttentionBias())
 
 
 class OnCpu(VarlenKernel):
@@ -134,8 +134,10 @@ class OnCpu(VarlenKernel):
     capability = replace(VarlenKernel.capability, devices=frozenset({"cpu"}), dtypes=frozenset({"float64"}))
 
 
-@pytest.mark.parametrize("reach", [Whole(), Window(0), Window(3), Window(500)], ids=str)
-def test_varlen_tells_torch_what_the_definition_means(reach, monkeypatch):
+@pytest.mark.parametrize(
+    "pattern", [FullAttention(), SlidingWindow(0), SlidingWindow(3), SlidingWindow(500)], ids=str
+)
+def test_varlen_tells_torch_what_the_definition_means(pattern, monkeypatch):
     from torch.nn.attention import varlen
 
     signature = inspect.signature(varlen.varlen_attn)
@@ -160,8 +162,8 @@ def test_varlen_tells_torch_what_the_definition_means(reach, monkeypatch):
     layout = SequenceLayout.of_lengths([5, 1, 17, 2])
     q, k, v = torch.randn(3, 25, 2, 8, dtype=torch.float64)
     kernel = OnCpu()
-    found = kernel.attend(q, k, v, kernel.plan(layout, reach, CPU), reach=reach, terms=ScoreTerms())
-    expected = REFERENCE.attend(q, k, v, layout, reach=reach, terms=ScoreTerms())
+    found = kernel.attend(q, k, v, kernel.plan(layout, pattern, CPU), pattern=pattern, bias=AttentionBias())
+    expected = REFERENCE.attend(q, k, v, layout, pattern=pattern, bias=AttentionBias())
     torch.testing.assert_close(found.o_THK, expected.o_THK)
     assert found.lse_TH is None
     assert heard[0]["max_q"] == heard[0]["max_k"] == 17
@@ -169,31 +171,33 @@ def test_varlen_tells_torch_what_the_definition_means(reach, monkeypatch):
 
 def test_varlen_refuses_what_its_record_does_not_list():
     layout, q = SequenceLayout.of_lengths([4]), torch.randn(4, 1, 8, dtype=torch.float64)
-    kernel, whole = OnCpu(), OnCpu().plan(layout, Whole(), CPU)
-    for reach in (Window(2, dilation=2), Blocks(2), WindowAndGlobals(Window(2))):
+    kernel, whole = OnCpu(), OnCpu().plan(layout, FullAttention(), CPU)
+    for pattern in (SlidingWindow(2, dilation=2), BlockSparse(2), SlidingWindowGlobal(SlidingWindow(2))):
         with pytest.raises(KernelError, match="record lists none but"):
-            kernel.plan(layout, reach, CPU)
+            kernel.plan(layout, pattern, CPU)
     with pytest.raises(KernelError, match="plan of another reach"):
-        kernel.attend(q, q, q, whole, reach=Window(2), terms=ScoreTerms())
-    asked = ({"terms": ScoreTerms.of(Alibi(), 1)}, {"dropout": 0.1}, {"log_sum_exp": True})
+        kernel.attend(q, q, q, whole, pattern=SlidingWindow(2), bias=AttentionBias())
+    asked = ({"terms": AttentionBias.of(Alibi(), 1)}, {"dropout": 0.1}, {"log_sum_exp": True})
     for one in asked:
         with pytest.raises(KernelError, match="does not list"):
-            kernel.attend(q, q, q, whole, **({"reach": Whole(), "terms": ScoreTerms()} | one))
+            kernel.attend(q, q, q, whole, **({"reach": FullAttention(), "terms": AttentionBias()} | one))
     for tensor in (q, q.bfloat16()):
         with pytest.raises(KernelError, match="does not list"):
-            VarlenKernel().attend(tensor, tensor, tensor, whole, reach=Whole(), terms=ScoreTerms())
+            VarlenKernel().attend(
+                tensor, tensor, tensor, whole, pattern=FullAttention(), bias=AttentionBias()
+            )
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("name", ["varlen", "flex"])
-@pytest.mark.parametrize("reach", [Whole(), Window(3), Window(64)], ids=str)
-def test_on_a_gpu_outputs_and_gradients_are_the_references(name, reach):
+@pytest.mark.parametrize("pattern", [FullAttention(), SlidingWindow(3), SlidingWindow(64)], ids=str)
+def test_on_a_gpu_outputs_and_gradients_are_the_references(name, pattern):
     (kernel,) = [kernel for kernel in KERNELS if kernel.capability.name == name]
     layout, device = layout_of([1, 63, 200, 129]), torch.device("cuda")
     inputs = torch.randn(3, layout.token_count, 2, 64, device=device, dtype=torch.bfloat16)
     weights, found = torch.randn_like(inputs[0]), []
     for one in (REFERENCE, kernel):
         parts = [x.clone().requires_grad_() for x in inputs]
-        o, _ = one.attend(*parts, one.plan(layout, reach, device), reach=reach, terms=ScoreTerms())
+        o, _ = one.attend(*parts, one.plan(layout, pattern, device), pattern=pattern, bias=AttentionBias())
         found.append((o, *torch.autograd.grad(o, parts, weights)))
     torch.testing.assert_close(*found, rtol=0.02, atol=0.02)

@@ -14,36 +14,44 @@ from tests.support import plain
 from tests.support.kernels import CPU_KERNELS
 from unmask.errors import KernelError
 from unmask.model.kernels import (
-    DistanceTerms,
-    Need,
-    ScoreTerms,
+    AttentionBias,
+    AttentionRequest,
+    DistanceBias,
     Tile,
     allowed,
     choose,
     probabilities,
     scores,
 )
-from unmask.model.spec import Alibi, Blocks, Disentangled, NoPosition, Whole, Window, WindowAndGlobals
+from unmask.model.spec import (
+    Alibi,
+    BlockSparse,
+    Disentangled,
+    FullAttention,
+    NoPosition,
+    SlidingWindow,
+    SlidingWindowGlobal,
+)
 from unmask.text import SequenceLayout
 
 REACHES = {
-    Whole: [Whole()],
-    Window: [Window(0), Window(3), Window(2, dilation=3), Window(200)],
-    WindowAndGlobals: [
-        WindowAndGlobals(Window(0), own_projections=False),
-        WindowAndGlobals(Window(2, dilation=2), own_projections=False),
+    FullAttention: [FullAttention()],
+    SlidingWindow: [SlidingWindow(0), SlidingWindow(3), SlidingWindow(2, dilation=3), SlidingWindow(200)],
+    SlidingWindowGlobal: [
+        SlidingWindowGlobal(SlidingWindow(0), own_projections=False),
+        SlidingWindowGlobal(SlidingWindow(2, dilation=2), own_projections=False),
     ],
-    Blocks: [Blocks(1), Blocks(2, 1, seed=3), Blocks(3, 2), Blocks(5, 3, seed=0)],
+    BlockSparse: [BlockSparse(1), BlockSparse(2, 1, seed=3), BlockSparse(3, 2), BlockSparse(5, 3, seed=0)],
 }
 POSITIONS = {NoPosition: NoPosition(), Alibi: Alibi(), Disentangled: Disentangled(7, buckets=4)}
 
 CASES = [
     pytest.param(
-        kernel, reach, POSITIONS[position], id=f"{kernel.capability.name}-{reach}-{position.__name__}"
+        kernel, pattern, POSITIONS[position], id=f"{kernel.capability.name}-{pattern}-{position.__name__}"
     )
     for kernel in CPU_KERNELS
-    for kind in sorted(kernel.capability.reaches, key=lambda kind: kind.__name__)
-    for reach in REACHES[kind]
+    for kind in sorted(kernel.capability.patterns, key=lambda kind: kind.__name__)
+    for pattern in REACHES[kind]
     for position in sorted(kernel.capability.positions, key=lambda kind: kind.__name__)
 ]
 
@@ -51,23 +59,23 @@ CASES = [
 def terms_of(position, heads, width):
     """The terms of a layer, whose table of distances, if it has one, is drawn from a fixed seed."""
     if not isinstance(position, Disentangled):
-        return ScoreTerms.of(position, heads)
+        return AttentionBias.of(position, heads)
     tables = np.random.default_rng(heads).normal(size=(2, 2 * position.span, heads, width))
-    return ScoreTerms(distances=DistanceTerms(position, *torch.from_numpy(tables)))
+    return AttentionBias(distances=DistanceBias(position, *torch.from_numpy(tables)))
 
 
 LENGTHS = st.lists(st.sampled_from([1, 1, 2, 3, 3, 5, 17, 64]), min_size=1, max_size=6)
 
 
-def plain_attention(q, k, v, lengths, reach, position, marks):
+def plain_attention(q, k, v, lengths, pattern, position, marks):
     """Loops over sequences, heads, queries and keys, in float64; also the log-sum-exp."""
     out, sums = np.zeros_like(v), np.zeros(q.shape[:2])
     heads, width = q.shape[1:]
-    terms = terms_of(position, heads, width)
-    slopes, apart, start = terms.slopes_H, terms.distances, 0
-    scale = math.sqrt(width * (1 if apart is None else position.terms))
+    bias = terms_of(position, heads, width)
+    slopes, apart, start = bias.slopes_H, bias.distances, 0
+    scale = math.sqrt(width * (1 if apart is None else position.bias))
     for length in lengths:
-        seen = plain.times_seen(reach, length, heads, marks[start : start + length])
+        seen = plain.times_seen(pattern, length, heads, marks[start : start + length])
         for h in range(heads):
             for i in range(length):
                 keys, logits = [], []
@@ -88,27 +96,27 @@ def plain_attention(q, k, v, lengths, reach, position, marks):
     return out, sums
 
 
-@pytest.mark.parametrize(("kernel", "reach", "position"), CASES)
+@pytest.mark.parametrize(("kernel", "pattern", "position"), CASES)
 @settings(max_examples=8, deadline=None)
 @given(lengths=LENGTHS, seed=st.integers(0, 2**16))
-def test_kernel_equals_the_definition(kernel, reach, position, lengths, seed):
+def test_kernel_equals_the_definition(kernel, pattern, position, lengths, seed):
     generator = torch.Generator().manual_seed(seed)
     marks = np.random.default_rng(seed).random(sum(lengths)) < 0.2
     layout = SequenceLayout.of_lengths(lengths, marks)
     q, k, v = (
         torch.randn(layout.token_count, 3, 4, dtype=torch.float64, generator=generator) for _ in range(3)
     )
-    expected, sums = plain_attention(q.numpy(), k.numpy(), v.numpy(), lengths, reach, position, marks)
+    expected, sums = plain_attention(q.numpy(), k.numpy(), v.numpy(), lengths, pattern, position, marks)
     for dtype, tolerance in ((torch.float64, 1e-11), (torch.float32, 1e-5)):
-        plan = kernel.plan(layout, reach, torch.device("cpu"))
+        plan = kernel.plan(layout, pattern, torch.device("cpu"))
         wants_sums = kernel.capability.log_sum_exp
         o_THK, lse_TH = kernel.attend(
             q.to(dtype),
             k.to(dtype),
             v.to(dtype),
             plan,
-            reach=reach,
-            terms=terms_of(position, 3, 4),
+            pattern=pattern,
+            bias=terms_of(position, 3, 4),
             log_sum_exp=wants_sums,
         )
         assert o_THK.dtype == dtype
@@ -117,14 +125,14 @@ def test_kernel_equals_the_definition(kernel, reach, position, lengths, seed):
             np.testing.assert_allclose(lse_TH.double().numpy(), sums, rtol=0, atol=tolerance)
 
 
-@pytest.mark.parametrize(("kernel", "reach", "position"), CASES)
-def test_gradients_by_finite_differences(kernel, reach, position):
+@pytest.mark.parametrize(("kernel", "pattern", "position"), CASES)
+def test_gradients_by_finite_differences(kernel, pattern, position):
     layout = SequenceLayout.of_lengths([2, 1, 2, 7], np.arange(12) % 6 == 1)
     tensors = [torch.randn(12, 2, 2, dtype=torch.float64, requires_grad=True) for _ in range(3)]
-    plan = kernel.plan(layout, reach, torch.device("cpu"))
-    terms = terms_of(position, 2, 2)
+    plan = kernel.plan(layout, pattern, torch.device("cpu"))
+    bias = terms_of(position, 2, 2)
     assert torch.autograd.gradcheck(
-        lambda q, k, v: kernel.attend(q, k, v, plan, reach=reach, terms=terms).o_THK, tensors
+        lambda q, k, v: kernel.attend(q, k, v, plan, pattern=pattern, bias=bias).o_THK, tensors
     )
 
 
@@ -133,11 +141,11 @@ def test_dropout_keeps_the_mean_and_changes_single_results(kernel):
     torch.manual_seed(0)
     layout = SequenceLayout.of_lengths([40])
     q, k, v = torch.randn(3, 40, 2, 4)
-    reach = Whole() if Whole in kernel.capability.reaches else Window(30)
-    plan = kernel.plan(layout, reach, torch.device("cpu"))
+    pattern = FullAttention() if FullAttention in kernel.capability.patterns else SlidingWindow(30)
+    plan = kernel.plan(layout, pattern, torch.device("cpu"))
     position = NoPosition if NoPosition in kernel.capability.positions else Disentangled
-    terms = terms_of(POSITIONS[position], 2, 4)
-    run = lambda p: kernel.attend(q, k, v, plan, reach=reach, terms=terms, dropout=p).o_THK  # noqa: E731
+    bias = terms_of(POSITIONS[position], 2, 4)
+    run = lambda p: kernel.attend(q, k, v, plan, pattern=pattern, bias=bias, dropout=p).o_THK  # noqa: E731
     kept, dropped = run(0.0), torch.stack([run(0.5) for _ in range(400)])
     assert not torch.allclose(dropped[0], kept, atol=1e-3)
     torch.testing.assert_close(dropped.mean(0), kept, rtol=0, atol=0.2)
@@ -152,18 +160,18 @@ def test_dropout_keeps_the_mean_and_changes_single_results(kernel):
     cut=st.tuples(st.integers(0, 29), st.integers(0, 29)),
 )
 def test_a_tile_is_a_piece_of_the_whole(position, length, radius, dilation, cut):
-    reach, terms = Window(radius, dilation), terms_of(position, 2, 4)
+    pattern, bias = SlidingWindow(radius, dilation), terms_of(position, 2, 4)
     q, k = torch.randn(2, length, 2, 4, dtype=torch.float64)
-    whole = scores(Tile.whole(length), q, k, terms)
-    seen = allowed(Tile.whole(length), reach, torch.device("cpu"))
+    whole = scores(Tile.whole(length), q, k, bias)
+    seen = allowed(Tile.whole(length), pattern, torch.device("cpu"))
     row, column = (min(c, length - 1) for c in cut)
     tile = Tile(row, length, column, length)
-    torch.testing.assert_close(scores(tile, q[row:], k[column:], terms), whole[:, row:, column:])
-    one = scores(tile, q[row:, 1:], k[column:, 1:], terms.of_head(1))
+    torch.testing.assert_close(scores(tile, q[row:], k[column:], bias), whole[:, row:, column:])
+    one = scores(tile, q[row:, 1:], k[column:, 1:], bias.of_head(1))
     torch.testing.assert_close(one, whole[1:, row:, column:])
-    assert torch.equal(allowed(tile, reach, torch.device("cpu")), seen[row:, column:])
+    assert torch.equal(allowed(tile, pattern, torch.device("cpu")), seen[row:, column:])
     assert seen.diagonal().all()
-    p_HRC, _ = probabilities(Tile.whole(length), q, k, reach, terms)
+    p_HRC, _ = probabilities(Tile.whole(length), q, k, pattern, bias)
     torch.testing.assert_close(p_HRC.sum(-1), torch.ones(2, length, dtype=torch.float64))
     assert (p_HRC[:, ~seen] == 0).all()
 
@@ -171,59 +179,59 @@ def test_a_tile_is_a_piece_of_the_whole(position, length, radius, dilation, cut)
 def test_window_drawn():
     drawn = [
         "".join("#" if seen else "." for seen in row)
-        for row in allowed(Tile.whole(6), Window(1, dilation=2), torch.device("cpu")).tolist()
+        for row in allowed(Tile.whole(6), SlidingWindow(1, dilation=2), torch.device("cpu")).tolist()
     ]
     assert drawn == ["#.#...", ".#.#..", "#.#.#.", ".#.#.#", "..#.#.", "...#.#"]
 
 
-def need(**changes):
+def request(**changes):
     fields = {
         "device": "cpu",
         "dtype": "float32",
-        "reach": Whole(),
+        "reach": FullAttention(),
         "position": NoPosition(),
         "head_width": 64,
         "longest": 100,
     }
-    return Need(**(fields | changes))
+    return AttentionRequest(**(fields | changes))
 
 
 def test_choose_takes_the_first_that_can():
-    assert choose(need(longest=20)).capability.name == "sdpa"
-    assert choose(need(reach=Window(4))).capability.name == "tiled"
-    assert choose(need(reach=Window(4), position=Alibi())).capability.name == "tiled"
-    assert choose(need(log_sum_exp=True, longest=20)).capability.name == "tiled"
-    assert choose(need(), "reference").capability.name == "reference"
+    assert choose(request(longest=20)).capability.name == "sdpa"
+    assert choose(request(pattern=SlidingWindow(4))).capability.name == "tiled"
+    assert choose(request(pattern=SlidingWindow(4), position=Alibi())).capability.name == "tiled"
+    assert choose(request(log_sum_exp=True, longest=20)).capability.name == "tiled"
+    assert choose(request(), "reference").capability.name == "reference"
 
 
 @pytest.mark.parametrize(
     ("changes", "name", "reasons"),
     [
-        ({"reach": Blocks(8)}, "sdpa", ["sdpa has no Blocks reach"]),
+        ({"reach": BlockSparse(8)}, "sdpa", ["sdpa has no Blocks reach"]),
         ({"position": Disentangled(8)}, "sdpa", ["sdpa has no Disentangled term"]),
         ({"dtype": "int8"}, None, ["sdpa takes bfloat16, float16, float32, float64, not int8"]),
         ({"device": "tpu"}, None, ["sdpa runs on cpu and cuda, not on tpu"]),
-        ({"reach": Window(4)}, "sdpa", ["sdpa has no Window reach"]),
+        ({"reach": SlidingWindow(4)}, "sdpa", ["sdpa has no Window reach"]),
         ({"log_sum_exp": True}, "sdpa", ["sdpa gives no log-sum-exp"]),
         ({}, "flash", ["there is no kernel 'flash'; there are ", " sdpa, ", " reference"]),
     ],
 )
 def test_choose_refuses_with_every_reason(changes, name, reasons):
     with pytest.raises(KernelError) as refused:
-        choose(need(**changes), name)
+        choose(request(**changes), name)
     for reason in reasons:
         assert reason in str(refused.value)
 
 
 def test_sdpa_refuses_what_its_record_does_not_list():
-    sdpa = choose(need(), "sdpa")
+    sdpa = choose(request(), "sdpa")
     layout = SequenceLayout.of_lengths([2])
     q = torch.randn(2, 1, 4)
-    plan = sdpa.plan(layout, Whole(), torch.device("cpu"))
+    plan = sdpa.plan(layout, FullAttention(), torch.device("cpu"))
     with pytest.raises(KernelError):
-        sdpa.attend(q, q, q, plan, reach=Window(1), terms=ScoreTerms())
+        sdpa.attend(q, q, q, plan, pattern=SlidingWindow(1), bias=AttentionBias())
     with pytest.raises(KernelError):
-        sdpa.attend(q, q, q, plan, reach=Whole(), terms=ScoreTerms.of(Alibi(), 1))
+        sdpa.attend(q, q, q, plan, pattern=FullAttention(), bias=AttentionBias.of(Alibi(), 1))
 
 
 @pytest.mark.parametrize(
@@ -235,35 +243,37 @@ def test_sdpa_refuses_what_its_record_does_not_list():
         ({"longest": 64, "dtype": "bfloat16"}, "tiled"),
         ({"longest": 4096, "gradients": True}, "sdpa"),
         ({"longest": 4096, "dtype": "float64"}, "sdpa"),
-        ({"longest": 4096, "reach": Window(64), "gradients": True}, "tiled"),
+        ({"longest": 4096, "reach": SlidingWindow(64), "gradients": True}, "tiled"),
     ],
 )
 def test_choose_takes_what_pays_for_lengths_dtypes_and_gradients(changes, name):
-    assert choose(need(**changes)).capability.name == name
+    assert choose(request(**changes)).capability.name == name
 
 
 def test_sdpa_moves_nothing_when_equal_lengths_adjoin():
-    sdpa = choose(need(), "sdpa")
-    sorted_plan = sdpa.plan(SequenceLayout.of_lengths([5, 5, 3, 3, 3, 1]), Whole(), torch.device("cpu"))
+    sdpa = choose(request(), "sdpa")
+    sorted_plan = sdpa.plan(
+        SequenceLayout.of_lengths([5, 5, 3, 3, 3, 1]), FullAttention(), torch.device("cpu")
+    )
     assert sorted_plan.tokens_T is None
     assert sorted_plan.shapes == ((2, 5), (3, 3), (1, 1))
-    mixed_plan = sdpa.plan(SequenceLayout.of_lengths([5, 3, 5]), Whole(), torch.device("cpu"))
+    mixed_plan = sdpa.plan(SequenceLayout.of_lengths([5, 3, 5]), FullAttention(), torch.device("cpu"))
     assert sorted(mixed_plan.shapes) == [(1, 3), (2, 5)]
     assert torch.equal(mixed_plan.tokens_T[mixed_plan.restore_T], torch.arange(13))
 
 
-@pytest.mark.parametrize("reach", [Whole(), Window(3), Blocks(4, random_blocks=1)])
-def test_blocks_of_rows_are_exact_however_they_fall(reach, monkeypatch):
+@pytest.mark.parametrize("pattern", [FullAttention(), SlidingWindow(3), BlockSparse(4, random_blocks=1)])
+def test_blocks_of_rows_are_exact_however_they_fall(pattern, monkeypatch):
     from unmask.model.kernels import rows
 
-    kernel, reference = choose(need(), "rows"), choose(need(), "reference")
+    kernel, reference = choose(request(), "rows"), choose(request(), "reference")
     layout = SequenceLayout.of_lengths([41, 1, 7])
     q, k, v = torch.randn(3, 49, 2, 4, dtype=torch.float64)
-    terms = ScoreTerms.of(Alibi(), 2)
-    expected = reference.attend(q, k, v, layout, reach=reach, terms=terms, log_sum_exp=True)
+    bias = AttentionBias.of(Alibi(), 2)
+    expected = reference.attend(q, k, v, layout, pattern=pattern, bias=bias, log_sum_exp=True)
     for scores_at_once in (1, 100, 1000):
         monkeypatch.setattr(rows, "SCORES_AT_ONCE", scores_at_once)
-        found = kernel.attend(q, k, v, layout, reach=reach, terms=terms, log_sum_exp=True)
+        found = kernel.attend(q, k, v, layout, pattern=pattern, bias=bias, log_sum_exp=True)
         torch.testing.assert_close(found.o_THK, expected.o_THK)
         torch.testing.assert_close(found.lse_TH, expected.lse_TH)
 

@@ -14,25 +14,33 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unmask.errors import KernelError
-from unmask.model.kernels import DistanceTerms, ScoreTerms, products
+from unmask.model.kernels import AttentionBias, DistanceBias, products
 from unmask.model.kernels.reference import ReferenceKernel
 from unmask.model.kernels.tiled import groups, plan, run
 from unmask.model.kernels.tiled.kernel import TiledKernel
-from unmask.model.spec import Alibi, Blocks, Disentangled, NoPosition, Whole, Window, WindowAndGlobals
+from unmask.model.spec import (
+    Alibi,
+    BlockSparse,
+    Disentangled,
+    FullAttention,
+    NoPosition,
+    SlidingWindow,
+    SlidingWindowGlobal,
+)
 from unmask.text import SequenceLayout
 
 CPU = torch.device("cpu")
 TILED, REFERENCE = TiledKernel(), ReferenceKernel()
 
 REACHES = [
-    Whole(),
-    Window(64),
-    Window(9, dilation=11),
-    Window(1),
-    WindowAndGlobals(Window(5), own_projections=False),
-    WindowAndGlobals(Window(3, dilation=2), own_projections=False),
-    Blocks(16, 1),
-    Blocks(16, 2, seed=1),
+    FullAttention(),
+    SlidingWindow(64),
+    SlidingWindow(9, dilation=11),
+    SlidingWindow(1),
+    SlidingWindowGlobal(SlidingWindow(5), own_projections=False),
+    SlidingWindowGlobal(SlidingWindow(3, dilation=2), own_projections=False),
+    BlockSparse(16, 1),
+    BlockSparse(16, 2, seed=1),
 ]
 LENGTHS = st.lists(
     st.sampled_from([1, 2, 63, 64, 65, 66, 127, 128, 129, 191, 193, 200]), min_size=1, max_size=5
@@ -48,22 +56,22 @@ def drawn(lengths, share, heads=3, width=4, dtype=torch.float64, seed=0):
     return SequenceLayout.of_lengths(lengths, marks), torch.randn(shape, dtype=dtype, generator=generator)
 
 
-def attend(kernel, layout, qkv, reach, position=NoPosition(), **options):  # noqa: B008
-    terms = ScoreTerms.of(position, qkv[0].shape[1])
-    return kernel.attend(*qkv, kernel.plan(layout, reach, CPU), reach=reach, terms=terms, **options)
+def attend(kernel, layout, qkv, pattern, position=NoPosition(), **options):  # noqa: B008
+    bias = AttentionBias.of(position, qkv[0].shape[1])
+    return kernel.attend(*qkv, kernel.plan(layout, pattern, CPU), pattern=pattern, bias=bias, **options)
 
 
-@pytest.mark.parametrize("reach", REACHES, ids=str)
+@pytest.mark.parametrize("pattern", REACHES, ids=str)
 @settings(max_examples=5, deadline=None)
 @given(lengths=LENGTHS, share=SHARES, alibi=st.booleans(), seed=st.integers(0, 99))
-def test_values_sums_and_gradients_equal_the_reference(reach, lengths, share, alibi, seed):
+def test_values_sums_and_gradients_equal_the_reference(pattern, lengths, share, alibi, seed):
     layout, qkv = drawn(lengths, share, seed=seed)
     towards = torch.randn((*qkv[0].shape[:2], 5), dtype=torch.float64)
     found = []
     for kernel in (TILED, REFERENCE):
         leaf = qkv.clone().requires_grad_()
         o_THK, lse_TH = attend(
-            kernel, layout, leaf.unbind(), reach, Alibi() if alibi else NoPosition(), log_sum_exp=True
+            kernel, layout, leaf.unbind(), pattern, Alibi() if alibi else NoPosition(), log_sum_exp=True
         )
         loss = (o_THK * towards[..., :4]).sum() + (lse_TH * towards[..., 4]).sum()
         found.append((o_THK, lse_TH, *torch.autograd.grad(loss, leaf)))
@@ -71,82 +79,87 @@ def test_values_sums_and_gradients_equal_the_reference(reach, lengths, share, al
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-11)
 
 
-@pytest.mark.parametrize("reach", REACHES, ids=str)
+@pytest.mark.parametrize("pattern", REACHES, ids=str)
 @pytest.mark.parametrize("scores_at_once", [1, 5_000])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_however_blocks_fall_and_products_run(reach, scores_at_once, dtype, monkeypatch):
+def test_however_blocks_fall_and_products_run(pattern, scores_at_once, dtype, monkeypatch):
     """Texts of many slabs, keys laid out for oneDNN: all that only long texts meet."""
     for module in (groups, plan):
         monkeypatch.setattr(module, "SCORES_AT_ONCE", scores_at_once)
     monkeypatch.setattr(run, "APART_FROM", dict.fromkeys(run.APART_FROM, 256))
     monkeypatch.setattr(products, "LAID_OUT_FROM", 64)
     layout, qkv = drawn([150, 1, 70, 70, 40, 70], 0.02)
-    expected = attend(REFERENCE, layout, qkv, reach, Alibi(), log_sum_exp=True)
+    expected = attend(REFERENCE, layout, qkv, pattern, Alibi(), log_sum_exp=True)
     for options in ({"log_sum_exp": True}, {}):
-        found = attend(TILED, layout, qkv.to(dtype), reach, Alibi(), **options)
+        found = attend(TILED, layout, qkv.to(dtype), pattern, Alibi(), **options)
         tolerance = 1e-12 if dtype == torch.float64 else 1e-5
         torch.testing.assert_close(found.o_THK.double(), expected.o_THK, rtol=0, atol=tolerance)
     leaf, exact = qkv.to(dtype, copy=True).requires_grad_(), qkv.clone().requires_grad_()
     for kernel, x in ((TILED, leaf), (REFERENCE, exact)):
-        attend(kernel, layout, x.unbind(), reach, Alibi()).o_THK.square().sum().backward()
+        attend(kernel, layout, x.unbind(), pattern, Alibi()).o_THK.square().sum().backward()
     torch.testing.assert_close(leaf.grad.double(), exact.grad, rtol=0, atol=4 * tolerance)
 
 
-@pytest.mark.parametrize("reach", REACHES, ids=str)
-def test_the_log_sum_exp_has_a_gradient(reach):
+@pytest.mark.parametrize("pattern", REACHES, ids=str)
+def test_the_log_sum_exp_has_a_gradient(pattern):
     layout, qkv = drawn([3, 1, 9], 0.2, heads=2, width=3)
     leaves = [x.requires_grad_() for x in qkv.unbind()]
-    short = Blocks(1, 1, seed=1) if isinstance(reach, Blocks) else reach
+    short = BlockSparse(1, 1, seed=1) if isinstance(pattern, BlockSparse) else pattern
     assert torch.autograd.gradcheck(
         lambda *x: attend(TILED, layout, x, short, Alibi(), log_sum_exp=True), leaves
     )
 
 
 @pytest.mark.parametrize(
-    "reach",
-    [Whole(), Window(2), WindowAndGlobals(Window(1), own_projections=False), Blocks(1, 1, seed=1)],
+    "pattern",
+    [
+        FullAttention(),
+        SlidingWindow(2),
+        SlidingWindowGlobal(SlidingWindow(1), own_projections=False),
+        BlockSparse(1, 1, seed=1),
+    ],
     ids=str,
 )
-def test_dropout_is_the_same_forward_and_backward(reach):
+def test_dropout_is_the_same_forward_and_backward(pattern):
     layout, qkv = drawn([3, 12], 0.2, heads=2, width=3)
     leaves = [x.requires_grad_() for x in qkv.unbind()]
 
     def dropped(*x):
         torch.manual_seed(5)
-        return attend(TILED, layout, x, reach, dropout=0.4).o_THK
+        return attend(TILED, layout, x, pattern, dropout=0.4).o_THK
 
-    assert not torch.equal(dropped(*leaves), attend(TILED, layout, leaves, reach).o_THK)
+    assert not torch.equal(dropped(*leaves), attend(TILED, layout, leaves, pattern).o_THK)
     assert torch.autograd.gradcheck(dropped, leaves)
 
 
 @pytest.mark.parametrize(
-    ("reach", "share"),
+    ("pattern", "share"),
     [
-        (Whole(), 0.0),
-        (WindowAndGlobals(Window(64), own_projections=False), 0.001),
-        (WindowAndGlobals(Window(64), own_projections=False), 1.0),
-        (Blocks(64, 3, seed=0), 0.0),
+        (FullAttention(), 0.0),
+        (SlidingWindowGlobal(SlidingWindow(64), own_projections=False), 0.001),
+        (SlidingWindowGlobal(SlidingWindow(64), own_projections=False), 1.0),
+        (BlockSparse(64, 3, seed=0), 0.0),
     ],
     ids=str,
 )
-def test_one_text_of_4097_tokens(reach, share):
+def test_one_text_of_4097_tokens(pattern, share):
     layout, qkv = drawn([4097], share, heads=1, width=8, dtype=torch.float32)
-    expected = attend(REFERENCE, layout, qkv, reach).o_THK
-    torch.testing.assert_close(attend(TILED, layout, qkv, reach).o_THK, expected, rtol=0, atol=1e-5)
+    expected = attend(REFERENCE, layout, qkv, pattern).o_THK
+    torch.testing.assert_close(attend(TILED, layout, qkv, pattern).o_THK, expected, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("reach", [Whole(), Window(64), Blocks(16, 1)], ids=str)
+@pytest.mark.parametrize("pattern", [FullAttention(), SlidingWindow(64), BlockSparse(16, 1)], ids=str)
 @pytest.mark.parametrize("sharpness", [1.0, 3.0])
-def test_bfloat16_is_within_the_rounding_of_its_scores(reach, sharpness):
+def test_bfloat16_is_within_the_rounding_of_its_scores(pattern, sharpness):
     """Scores are rounded, off by at most u |s|, u = 2^-8 with room for the scaled queries' rounding, which
     multiplies a probability by at most exp(2 u |s|). Probabilities and results are rounded once each."""
     layout, qkv = drawn([700, 300], 0.0, width=64, dtype=torch.bfloat16)
     qkv[0] *= sharpness
-    expected = attend(REFERENCE, layout, qkv.double(), reach).o_THK
+    expected = attend(REFERENCE, layout, qkv.double(), pattern).o_THK
     greatest = torch.einsum("thk,shk->hts", qkv[0].double(), qkv[1].double()).abs().max() / 8
     unit = 2.0**-8
     bound = (math.expm1(2 * unit * greatest) + 2 * unit) * qkv[2].double().abs().max()
-    narrow = (attend(TILED, layout, qkv, reach).o_THK.double() - expected).abs()
+    narrow = (attend(TILED, layout, qkv, pattern).o_THK.double() - expected).abs()
     assert narrow.max() <= bound
     assert narrow.mean() <= 0.01 * sharpness * expected.abs().mean()
 
@@ -156,7 +169,7 @@ def test_half_precision_with_gradients_rounds_results_alone(dtype):
     layout, qkv = drawn([130, 7], 0.0, width=16, dtype=dtype)
     leaf, exact = qkv.clone().requires_grad_(), qkv.double().requires_grad_()
     found, expected = (
-        attend(k, layout, x.unbind(), Window(20)).o_THK for k, x in ((TILED, leaf), (REFERENCE, exact))
+        attend(k, layout, x.unbind(), SlidingWindow(20)).o_THK for k, x in ((TILED, leaf), (REFERENCE, exact))
     )
     assert found.dtype == dtype
     unit = torch.finfo(dtype).eps / 2
@@ -169,52 +182,54 @@ def test_half_precision_with_gradients_rounds_results_alone(dtype):
     )
 
 
-@pytest.mark.parametrize("reach", REACHES, ids=str)
-def test_gradients_are_equal_to_the_bit_every_time(reach):
+@pytest.mark.parametrize("pattern", REACHES, ids=str)
+def test_gradients_are_equal_to_the_bit_every_time(pattern):
     layout, qkv = drawn([300, 1, 64, 130, 5], 0.05, width=16, dtype=torch.float32)
     grads = []
     for _ in range(3):
         leaf = qkv.clone().requires_grad_()
         torch.manual_seed(1)
-        attend(TILED, layout, leaf.unbind(), reach, dropout=0.1).o_THK.square().sum().backward()
+        attend(TILED, layout, leaf.unbind(), pattern, dropout=0.1).o_THK.square().sum().backward()
         grads.append(leaf.grad)
     assert torch.equal(grads[0], grads[1])
     assert torch.equal(grads[0], grads[2])
 
 
-def scores(layout, reach, heads=1):
+def scores(layout, pattern, heads=1):
     """How many scores the plan computes, of each head."""
-    return sum(math.prod(group.shape) for group in TILED.plan(layout, reach, CPU).of(heads).groups)
+    return sum(math.prod(group.shape) for group in TILED.plan(layout, pattern, CPU).of(heads).groups)
 
 
 def test_work_is_what_the_reach_holds():
     for length in (2_000, 8_000):
         text = SequenceLayout.of_lengths([length], np.arange(length) == 0)
-        assert scores(text, Window(64)) <= (length + 64) * 3 * 64
-        assert scores(text, Window(32, dilation=9)) <= (length + 64) * 2 * 64
+        assert scores(text, SlidingWindow(64)) <= (length + 64) * 3 * 64
+        assert scores(text, SlidingWindow(32, dilation=9)) <= (length + 64) * 2 * 64
         for own in (True, False):  # rows of global tokens are the layer's where it has projections for them
-            reach = WindowAndGlobals(Window(64), own_projections=own)
-            assert scores(text, reach) <= (length + 64) * (3 * 64 + 1) + (not own) * length
-        assert scores(text, Blocks(64, 3, seed=0), heads=2) <= length * 8 * 64 + 2 * 64 * length
-        assert scores(text, Whole()) == length**2
+            pattern = SlidingWindowGlobal(SlidingWindow(64), own_projections=own)
+            assert scores(text, pattern) <= (length + 64) * (3 * 64 + 1) + (not own) * length
+        assert scores(text, BlockSparse(64, 3, seed=0), heads=2) <= length * 8 * 64 + 2 * 64 * length
+        assert scores(text, FullAttention()) == length**2
     ragged = SequenceLayout.of_lengths(list(range(1, 100)))
-    assert scores(ragged, Window(16)) <= (ragged.token_count + 64) * (64 + 32)
-    assert scores(ragged, Whole()) == (ragged.lengths**2).sum()
+    assert scores(ragged, SlidingWindow(16)) <= (ragged.token_count + 64) * (64 + 32)
+    assert scores(ragged, FullAttention()) == (ragged.lengths**2).sum()
 
 
 def test_texts_that_windows_hold_run_whole_and_others_of_any_number_as_one_group():
     layout = SequenceLayout.of_lengths([5, 3, 5])
-    assert {g.shape for g in TILED.plan(layout, Window(4), CPU).of(1).groups} == {(2, 5, 5), (1, 3, 3)}
-    assert len(TILED.plan(layout, Window(3), CPU).of(1).groups) == 1
+    assert {g.shape for g in TILED.plan(layout, SlidingWindow(4), CPU).of(1).groups} == {(2, 5, 5), (1, 3, 3)}
+    assert len(TILED.plan(layout, SlidingWindow(3), CPU).of(1).groups) == 1
     marks = SequenceLayout.of_lengths([70] * 40, np.arange(2_800) % 70 == 0)
-    reach = WindowAndGlobals(Window(3), own_projections=False)
-    assert len(TILED.plan(marks, reach, CPU).of(1).groups) <= 4
+    pattern = SlidingWindowGlobal(SlidingWindow(3), own_projections=False)
+    assert len(TILED.plan(marks, pattern, CPU).of(1).groups) <= 4
 
 
 def test_leaves_rows_of_global_tokens_to_layers_with_projections_for_them():
     layout, qkv = drawn([70, 3, 200], 0.1)
     ours, all_rows = (
-        attend(TILED, layout, qkv, WindowAndGlobals(Window(5), own_projections=own), NoPosition()).o_THK
+        attend(
+            TILED, layout, qkv, SlidingWindowGlobal(SlidingWindow(5), own_projections=own), NoPosition()
+        ).o_THK
         for own in (True, False)
     )
     assert layout.globals_T.any()
@@ -224,12 +239,12 @@ def test_leaves_rows_of_global_tokens_to_layers_with_projections_for_them():
 
 def test_refuses_what_its_record_does_not_list():
     layout, qkv = drawn([2], 0.0)
-    plan = TILED.plan(layout, Whole(), CPU)
+    plan = TILED.plan(layout, FullAttention(), CPU)
     with pytest.raises(KernelError, match="tiled"):
-        TILED.attend(*qkv, plan, reach=Window(1), terms=ScoreTerms())
-    terms = ScoreTerms(distances=DistanceTerms(Disentangled(3), None, None))
+        TILED.attend(*qkv, plan, pattern=SlidingWindow(1), bias=AttentionBias())
+    bias = AttentionBias(distances=DistanceBias(Disentangled(3), None, None))
     with pytest.raises(KernelError, match="tiled"):
-        TILED.attend(*qkv, plan, reach=Whole(), terms=terms)
+        TILED.attend(*qkv, plan, pattern=FullAttention(), bias=bias)
 
 
 PEAK = """

@@ -15,8 +15,8 @@ import transformers
 from torch.overrides import TorchFunctionMode
 
 from tests.contracts.cases import Case, cases
+from unmask.model.hooks import HookPoint
 from unmask.model.spec import role_of
-from unmask.model.tap import Place
 from unmask.model.weights import Source, read_checkpoint
 from unmask.model.weights.build import build
 from unmask.model.weights.save import save
@@ -130,11 +130,11 @@ def test_their_checkpoints_give_their_outputs(case, tmp_path):
         states = []
 
         def listen(place, layer, tensor, states=states):
-            if place in (Place.EMBEDDED, Place.LAYER):
+            if place in (HookPoint.EMBEDDED, HookPoint.LAYER):
                 states.append(tensor)
 
         with torch.inference_mode():
-            x_TD = encoder.encode(batch, tap=listen)
+            x_TD = encoder.encode(batch, hook=listen)
             states[-1] = x_TD
             logits = {role: encoder.logits(role, x_TD, batch.layout) for role in encoder.heads}
         assert {role for _, theirs in expected for role in theirs} == set(logits)
@@ -181,7 +181,7 @@ def test_our_checkpoints_are_theirs(case, tmp_path):
     assert read_checkpoint(Source(tmp_path / "ours", "ours"), case.compat).spec == checkpoint.spec
 
 
-def test_no_text_sees_its_neighbours(case, tmp_path):
+def test_no_text_sees_its_neighbors(case, tmp_path):
     """Alone or beside others, a text of one token and one of the longest have the same states and logits."""
     random_model(case).save_pretrained(tmp_path)
     write_vocabulary(tmp_path, case.vocabulary)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.support import plain
 from tests.support.cross_compile import HOPPER_SHARED_BYTES, compile_for_hopper
 from unmask.errors import KernelError
-from unmask.model.kernels import DistanceTerms, ScoreTerms
+from unmask.model.kernels import AttentionBias, DistanceBias
 from unmask.model.kernels.gpu.bands import (
     LENGTHS,
     add_token_gradients,
@@ -27,7 +27,7 @@ from unmask.model.kernels.gpu.bands import (
 )
 from unmask.model.kernels.gpu.disentangled import TritonDisentangledKernel
 from unmask.model.kernels.gpu.triton_code.disentangled_launch import FORWARD, KEYS, QUERIES, Tiles, launch_of
-from unmask.model.spec import Disentangled, Whole, Window
+from unmask.model.spec import Disentangled, FullAttention, SlidingWindow
 from unmask.text import SequenceLayout
 
 ROOT = Path(__file__).parents[2]
@@ -167,23 +167,23 @@ def test_tiles_cover_every_token_once_longest_text_first(lengths, tile):
     assert all(start in layout.offsets for start, _, _ in items)
 
 
-def asked(width=32, reach=None, dtype=torch.float32, terms=None):
-    position, reach = Disentangled(4), reach or Whole()
+def asked(width=32, pattern=None, dtype=torch.float32, bias=None):
+    position, pattern = Disentangled(4), pattern or FullAttention()
     kernel, layout = TritonDisentangledKernel(), SequenceLayout.of_lengths([3])
     table = torch.zeros(2 * position.span, 2, width, dtype=dtype)
-    terms = terms or ScoreTerms(distances=DistanceTerms(position, table, table))
+    bias = bias or AttentionBias(distances=DistanceBias(position, table, table))
     q = torch.zeros(3, 2, width, dtype=dtype)
-    return kernel.attend(q, q, q, kernel.plan(layout, reach, CPU), reach=reach, terms=terms)
+    return kernel.attend(q, q, q, kernel.plan(layout, pattern, CPU), pattern=pattern, bias=bias)
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
         {"width": 48},
-        {"reach": Window(2)},
+        {"reach": SlidingWindow(2)},
         {"dtype": torch.float64},
-        {"terms": ScoreTerms()},
-        {"terms": ScoreTerms(slopes_H=torch.zeros(2))},
+        {"terms": AttentionBias()},
+        {"terms": AttentionBias(slopes_H=torch.zeros(2))},
     ],
     ids=lambda wrong: next(iter(wrong)),
 )

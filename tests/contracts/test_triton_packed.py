@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.errors import KernelError
-from unmask.model.kernels import DistanceTerms, Need, ScoreTerms
+from unmask.model.kernels import AttentionBias, AttentionRequest, DistanceBias
 from unmask.model.kernels.gpu.packed import TritonPackedKernel
 from unmask.model.kernels.gpu.triton_code.packed_tiles import TILE
-from unmask.model.spec import Alibi, Blocks, Disentangled, NoPosition, Whole, Window
+from unmask.model.spec import Alibi, BlockSparse, Disentangled, FullAttention, NoPosition, SlidingWindow
 from unmask.text import SequenceLayout
 
 KERNEL = TritonPackedKernel()
@@ -70,11 +70,19 @@ def test_on_a_gpu_it_equals_the_definition():
 @needs_triton
 @given(
     lengths=st.lists(st.sampled_from([1, 5, 63, 64, 65, 127, 128, 129, 300]), min_size=1, max_size=12),
-    reach=st.sampled_from([Whole(), Window(0), Window(70), Window(400), Window(2, dilation=3)]),
+    pattern=st.sampled_from(
+        [
+            FullAttention(),
+            SlidingWindow(0),
+            SlidingWindow(70),
+            SlidingWindow(400),
+            SlidingWindow(2, dilation=3),
+        ]
+    ),
 )
-def test_plans_hand_out_every_token_once(lengths, reach):
+def test_plans_hand_out_every_token_once(lengths, pattern):
     layout = SequenceLayout.of_lengths(lengths)
-    plan = KERNEL.plan(layout, reach, CPU)
+    plan = KERNEL.plan(layout, pattern, CPU)
     assert {table.dtype for table in (plan.owner_T, plan.groups, plan.tiles)} == {torch.int32}
     assert all(table.data_ptr() % 16 == plan.owner_T.data_ptr() % 16 for table in (plan.groups, plan.tiles))
     np.testing.assert_array_equal(plan.owner_T, layout.offsets[layout.sequence_of_T])
@@ -95,15 +103,15 @@ def test_plans_hand_out_every_token_once(lengths, reach):
 @needs_triton
 def test_windows_that_hold_every_text_are_none():
     layout = SequenceLayout.of_lengths([5, 9])
-    assert KERNEL.plan(layout, Window(8), CPU).span == -1
-    assert KERNEL.plan(layout, Window(7), CPU).span == 7
-    assert KERNEL.plan(layout, Window(4, dilation=2), CPU).span == 8
+    assert KERNEL.plan(layout, SlidingWindow(8), CPU).span == -1
+    assert KERNEL.plan(layout, SlidingWindow(7), CPU).span == 7
+    assert KERNEL.plan(layout, SlidingWindow(4, dilation=2), CPU).span == 8
 
 
-def attend(width=16, dtype=torch.float32, reach=None, planned=None, terms=None):
+def attend(width=16, dtype=torch.float32, pattern=None, planned=None, bias=None):
     q = torch.randn(3, 2, width).to(dtype)
-    plan = KERNEL.plan(SequenceLayout.of_lengths([3]), planned or Whole(), CPU)
-    return KERNEL.attend(q, q, q, plan, reach=reach or Whole(), terms=terms or ScoreTerms())
+    plan = KERNEL.plan(SequenceLayout.of_lengths([3]), planned or FullAttention(), CPU)
+    return KERNEL.attend(q, q, q, plan, pattern=pattern or FullAttention(), bias=bias or AttentionBias())
 
 
 @needs_triton
@@ -112,9 +120,9 @@ def attend(width=16, dtype=torch.float32, reach=None, planned=None, terms=None):
     [
         ({"width": 24}, "something its record does not list"),
         ({"dtype": torch.float64}, "something its record does not list"),
-        ({"terms": ScoreTerms(distances=DistanceTerms(Disentangled(4), None, None))}, "does not list"),
-        ({"reach": Window(1)}, "called for Window.* with a plan for Whole"),
-        ({"planned": Blocks(4)}, "has no Blocks reach"),
+        ({"terms": AttentionBias(distances=DistanceBias(Disentangled(4), None, None))}, "does not list"),
+        ({"reach": SlidingWindow(1)}, "called for Window.* with a plan for Whole"),
+        ({"planned": BlockSparse(4)}, "has no Blocks reach"),
         ({}, "runs on cuda, not on cpu"),
     ],
 )
@@ -127,14 +135,18 @@ def test_its_record_says_what_it_can_do():
     fields = {
         "device": "cuda",
         "dtype": "bfloat16",
-        "reach": Window(64),
+        "reach": SlidingWindow(64),
         "position": Alibi(),
         "head_width": 64,
     }
     fields |= {"longest": 8192, "gradients": True, "dropout": True, "log_sum_exp": True}
     can = KERNEL.capability
-    assert can.refusal(Need(**fields)) == (None if HAS_TRITON else "needs triton, which is not installed")
+    assert can.refusal(AttentionRequest(**fields)) == (
+        None if HAS_TRITON else "needs triton, which is not installed"
+    )
     if HAS_TRITON:
-        assert "not on cpu" in can.refusal(Need(**fields | {"device": "cpu"}))
-        assert "not 24" in can.refusal(Need(**fields | {"head_width": 24}))
-        assert "Blocks" in can.refusal(Need(**fields | {"reach": Blocks(2), "position": NoPosition()}))
+        assert "not on cpu" in can.refusal(AttentionRequest(**fields | {"device": "cpu"}))
+        assert "not 24" in can.refusal(AttentionRequest(**fields | {"head_width": 24}))
+        assert "Blocks" in can.refusal(
+            AttentionRequest(**fields | {"reach": BlockSparse(2), "position": NoPosition()})
+        )

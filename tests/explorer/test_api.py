@@ -9,9 +9,9 @@ from tests.explorer.conftest import TEXT, Asking
 from tests.support.explorable import HEADS, LAYERS, WIDTH, FakeModel
 from unmask.errors import UnmaskError
 from unmask.explorer import Api
-from unmask.explorer.tiles import codes, pooled
+from unmask.explorer.api.tiles import codes, pooled
+from unmask.interpret.statistics.layer_statistics import CLASSES
 from unmask.model.kernels import Tile
-from unmask.see.layer_atlas import CLASSES
 
 LONG = " ".join(["the river bank was muddy , another text ."] * 4)
 
@@ -382,7 +382,7 @@ def test_tour_and_wall_are_there(asking):
 
 def test_answers_do_not_name_what_is_not_finite(asking, text_id, monkeypatch):
     monkeypatch.setattr(
-        "unmask.see.layer_cache.LayerCache.blocks",
+        "unmask.interpret.layer_cache.LayerCache.blocks",
         lambda *_, **__: iter([(0, np.full((2, 2), np.nan, dtype=np.float32))]),
     )
     for path in ("values/0/0", "tiles/2/1/0/0/0?weight=norm"):
@@ -393,8 +393,8 @@ def test_a_fault_of_ours_is_still_a_sentence(asking, monkeypatch, capfd):
     def fault(*_):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("unmask.explorer.describe.versions", fault)
-    monkeypatch.setattr("unmask.explorer.routes.session.versions", fault)
+    monkeypatch.setattr("unmask.explorer.api.describe.versions", fault)
+    monkeypatch.setattr("unmask.explorer.api.routes.session.versions", fault)
     assert asking.problem("session", 500)["kind"] == "InternalError"
     assert "ZeroDivisionError" in capfd.readouterr().err
 

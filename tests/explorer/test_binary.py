@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from unmask.errors import NonFiniteResult
-from unmask.explorer.binary import pack, unpack
-from unmask.explorer.findings import RolloutMeta
+from unmask.explorer.api.analysis_schemas import RolloutMeta
+from unmask.explorer.api.binary import pack, unpack
 
 
 def test_arrays_come_back():

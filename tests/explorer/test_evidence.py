@@ -7,8 +7,8 @@ import pytest
 
 from tests.explorer.conftest import TEXT
 from unmask.errors import InvalidRequest
-from unmask.explorer import saved
-from unmask.explorer.evidence import VIEWS, Look, question_token, standalone, view_paths
+from unmask.explorer.export import standalone_html as saved
+from unmask.explorer.export.views import VIEWS, ViewSelection, question_token, standalone, view_paths
 from unmask.http.errors import Refused
 
 
@@ -24,7 +24,7 @@ def texts(asking):
 
 def test_every_path_of_every_view_is_answered(get, texts):
     """A path that the API does not know would be a hole in the page."""
-    paths = view_paths(get, texts, Look(tuple(view for view in VIEWS if view != "tour"), 1, 2, 3))
+    paths = view_paths(get, texts, ViewSelection(tuple(view for view in VIEWS if view != "tour"), 1, 2, 3))
     assert len(paths) == len(set(paths))
     for path in paths:
         answer = get(path)
@@ -53,7 +53,7 @@ def test_a_long_text_keeps_the_chosen_head_alone(get, asking):
             return type(answer)(200, answer.media_type, json.dumps(long).encode())
         return answer
 
-    paths = view_paths(pretended, [text_id], Look(("map", "flow", "paths"), 1, 2, 5))
+    paths = view_paths(pretended, [text_id], ViewSelection(("map", "flow", "paths"), 1, 2, 5))
     assert [path for path in paths if "/edges/" in path] == [f"texts/{text_id}/edges/1/2"]
     rows = [path for path in paths if "/values/" in path and "weight=raw" in path]
     height = 65_536 // count
@@ -75,11 +75,11 @@ def test_which_token_is_asked_about():
 @pytest.mark.parametrize(
     ("look", "words"),
     [
-        (Look(("map",), 3, 0), "layer is 3"),
-        (Look(("map",), 0, 4), "head is 4"),
-        (Look(("map",), 0, 0, 1000), "token is 1000"),
-        (Look(("nothing",)), "no view 'nothing'"),
-        (Look(()), "no view"),
+        (ViewSelection(("map",), 3, 0), "layer is 3"),
+        (ViewSelection(("map",), 0, 4), "head is 4"),
+        (ViewSelection(("map",), 0, 0, 1000), "token is 1000"),
+        (ViewSelection(("nothing",)), "no view 'nothing'"),
+        (ViewSelection(()), "no view"),
     ],
 )
 def test_what_is_not_there_is_said(get, texts, look, words):

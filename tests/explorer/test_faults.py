@@ -14,11 +14,11 @@ from tests.support.explorable import FakeModel
 from tests.support.waiting import HANG_SECONDS, wait_until
 from unmask.errors import CheckpointNotFound, UnknownArchitecture, UnmaskError
 from unmask.explorer import Api
-from unmask.explorer.analyses import Analyses
+from unmask.explorer.sessions.analyses import Analyses
 from unmask.http.worker import Worker
 
-ATLAS = import_module("unmask.see.atlas")
-"""`unmask.see` has a function of that name."""
+ATLAS = import_module("unmask.interpret.statistics.attention_statistics")
+"""`unmask.interpret` has a function of that name."""
 
 LONG = "the river bank was muddy , " * 40
 """Enough for its analysis to be met half way."""
@@ -46,10 +46,10 @@ def held(large, monkeypatch, released):
     """An explorer whose analyses stay at layer `HELD_FROM`, block after block, until they are released."""
     measure_layer = ATLAS.measure_layer
 
-    def held_back(recording, layer, *, tick, **options):
+    def held_back(cache, layer, *, tick, **options):
         while layer >= HELD_FROM and not released.wait(0.001):
             tick(0)
-        return measure_layer(recording, layer, tick=tick, **options)
+        return measure_layer(cache, layer, tick=tick, **options)
 
     monkeypatch.setattr(ATLAS, "measure_layer", held_back)
     asking = Asking(Api([large], held_texts=4))
@@ -154,7 +154,7 @@ def test_a_text_that_makes_room_for_another_stops(slow):
 
 def test_an_analysis_that_runs_stays_within_reach(monkeypatch):
     """Others that are asked for meanwhile may not push it out of the store, where it could not be stopped."""
-    monkeypatch.setattr("unmask.explorer.analyses.KEPT", 2)
+    monkeypatch.setattr("unmask.explorer.sessions.analyses.KEPT", 2)
     worker = Worker()
     analyses = Analyses(worker)
     running, problems = threading.Event(), []
@@ -221,7 +221,7 @@ def test_a_model_without_attention_says_why(model, monkeypatch):
     def refuse(*_, **__):
         raise UnknownArchitecture("Elmo has no attention, so there is none to show")
 
-    monkeypatch.setattr("unmask.see.attention.Recording.of", refuse)
+    monkeypatch.setattr("unmask.interpret.attention.Recording.of", refuse)
     asking = Asking(Api([model]))
     text_id, _ = asking.read()
     assert asking.api.finish(text_id, HANG_SECONDS)
@@ -277,7 +277,7 @@ def test_the_page_comes_before_the_models(model):
 
 
 def test_a_model_that_takes_too_long_is_said_to_be_loading(model, monkeypatch):
-    monkeypatch.setattr("unmask.explorer.models.LOADING_SECONDS", 0.05)
+    monkeypatch.setattr("unmask.explorer.sessions.models.LOADING_SECONDS", 0.05)
     go = threading.Event()
     asking = Asking(Api([("late", lambda: go.wait(HANG_SECONDS) and model)]))
     assert asking.problem("texts", 503, "POST", {"text": TEXT})["kind"] == "ModelLoading"
@@ -286,15 +286,15 @@ def test_a_model_that_takes_too_long_is_said_to_be_loading(model, monkeypatch):
 
 
 def test_a_wall_is_measured_watched_and_stopped(model, monkeypatch):
-    from unmask.measure.wall.report import WallPoint
+    from unmask.measure.scaling.report import ScalingPoint
 
     def measure(request, deadline, tick):
         for _ in range(3):
             time.sleep(0.02)
             tick()
-        return WallPoint(request.way, request.length, "measured", repeats=(1e-3 * request.length,) * 3)
+        return ScalingPoint(request.way, request.length, "measured", repeats=(1e-3 * request.length,) * 3)
 
-    monkeypatch.setattr("unmask.explorer.wall.measure_apart", measure)
+    monkeypatch.setattr("unmask.explorer.sessions.scaling.measure_apart", measure)
     asking = Asking(Api([model]))
     body = {"ways": ["chosen"], "lengths": [4, 8, 12, 16, 24, 32], "seconds": 60, "repeats": 3}
     state = asking.json("wall", "POST", body)

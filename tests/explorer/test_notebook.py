@@ -11,7 +11,7 @@ pytest.importorskip("anywidget", reason="the notebook extra is not installed")
 
 from unmask import explore, optional
 from unmask.errors import InvalidRequest, MissingExtra
-from unmask.explorer.binary import unpack
+from unmask.explorer.api.binary import unpack
 
 
 @pytest.fixture

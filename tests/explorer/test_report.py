@@ -13,8 +13,8 @@ from tests.support.explorable import FakeModel
 from unmask.cli.options import RunOptions
 from unmask.cli.report import report
 from unmask.errors import UnmaskError
-from unmask.explorer.binary import unpack
-from unmask.explorer.evidence import OF_A_TEXT
+from unmask.explorer.api.binary import unpack
+from unmask.explorer.export.views import OF_A_TEXT
 
 
 def saved(path):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from unmask.errors import NonFiniteResult
-from unmask.explorer.tiles import (
+from unmask.explorer.api.tiles import (
     FLOOR,
     TILE,
     coarsest_maps,

@@ -9,8 +9,9 @@ import pytest
 
 import unmask
 from unmask.errors import InvalidRequest, TextError
-from unmask.explorer import Api, tour
-from unmask.explorer.tour_models import READ_TOKENS
+from unmask.explorer import Api
+from unmask.explorer.tour.chapters import chapters as tour
+from unmask.explorer.tour.models import READ_TOKENS
 
 ANSWERS = Path(__file__).parents[2] / "web" / "src" / "views" / "tour" / "answers.ts"
 CHAPTERS = [chapter.id for chapter in tour.chapters()]

@@ -190,10 +190,10 @@ def ended(path: Path, monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
 
     one_step = Loop.one_step
 
-    def ending(self, tally):
+    def ending(self, metrics):
         if self.step == steps:
             raise Ended
-        return one_step(self, tally)
+        return one_step(self, metrics)
 
     with monkeypatch.context() as patch:
         patch.setattr(Loop, "one_step", ending)

@@ -16,7 +16,7 @@ SIZE, UNKNOWN = 23, 1
 
 @pytest.fixture(scope="module")
 def texts():
-    """Chains in which the next word depends on the one before, so that neighbours tell something."""
+    """Chains in which the next word depends on the one before, so that neighbors tell something."""
     rng = np.random.default_rng(5)
     chain = rng.dirichlet(np.full(SIZE - SPECIAL, 0.2), SIZE)
     found = []
@@ -98,7 +98,7 @@ def test_words_are_foretold_as_by_hand(texts, bigram, sight):
     assert accuracy == right / len(places_M)
 
 
-def test_unknown_words_are_neighbours_like_others(bigram):
+def test_unknown_words_are_neighbors_like_others(bigram):
     ids_T = np.array([CLS, 7, UNKNOWN, 8, SEP])
     for sight in ("left", "both"):
         assert np.isfinite(foretell(bigram, ids_T, np.array([1, 3]), sight)[0])
@@ -107,7 +107,7 @@ def test_unknown_words_are_neighbours_like_others(bigram):
         )
 
 
-def test_more_neighbours_foretell_more(texts, bigram):
+def test_more_neighbors_foretell_more(texts, bigram):
     ids_T = wrapped(texts[40:])
     places_M = np.flatnonzero(ids_T >= SPECIAL)
     losses = [foretell(bigram, ids_T, places_M, sight)[0] for sight in ("none", "left", "both")]

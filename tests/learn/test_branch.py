@@ -86,7 +86,7 @@ def test_moments_alone_begin_at_step_0_with_other_text(place, monkeypatch):
 
     def look(self, reporter):
         seen.update({name: one.clone() for name, one in self.loop.objective.state_dict().items()})
-        seen["counts"] = {int(kept["step"]) for kept in self.loop.optimiser.state.values()}
+        seen["counts"] = {int(kept["step"]) for kept in self.loop.optimizer.state.values()}
         seen["updates"] = self.loop.averages.updates
 
     with monkeypatch.context() as patch:
@@ -146,7 +146,7 @@ def test_a_checkpoint_of_a_run_without_moments_is_its_model(place):
     train(stable(place, **EVERYTHING))
     heard = Heard()
     for out, step in (("one", "checkpoints/step-00000012"), ("two", "checkpoints/step-00000012/model")):
-        train(stable(place, steps=2, out=out, **start(step)), watcher=heard)
+        train(stable(place, steps=2, out=out, **start(step)), callback=heard)
     same_tensors(last_tensors(place / "one"), last_tensors(place / "two"))
     assert not any("fresh weights" in sentence for sentence in heard.sentences)
 
@@ -168,7 +168,7 @@ def test_averages_that_only_one_of_the_runs_keeps(place):
     heard = Heard()
     train(
         stable(place, out="none", steps=10, **start("checkpoints/step-00000009", "kept", **BRANCH)),
-        watcher=heard,
+        callback=heard,
     )
     assert any("this run keeps none" in sentence for sentence in heard.sentences)
 

@@ -20,17 +20,26 @@ from hypothesis import strategies as st
 from tests.support.places import REPOSITORY, shared
 from tests.support.tiny import VOCABULARY
 from unmask.errors import InvalidRequest, InvalidText, OutputError
-from unmask.learn.data import ShardSet, SourceSpec, Stream, documents, held_out, prepare, texts, write_shards
-from unmask.learn.data.cutting import Cutter, Marks, sentences, units
-from unmask.learn.data.mixture import Given, draw, shares
+from unmask.learn.data import (
+    ChunkStream,
+    ShardSet,
+    SourceSpec,
+    documents,
+    held_out,
+    prepare,
+    texts,
+    write_shards,
+)
+from unmask.learn.data.chunking import Chunker, TokenBoundaries, sentences, units
 from unmask.learn.data.order import key_of, permute, permute_each
 from unmask.learn.data.packing import pack
-from unmask.learn.data.writing import tokenised
+from unmask.learn.data.sampling import SourceCursor, draw, shares
+from unmask.learn.data.writing import tokenized
 from unmask.learn.vocabulary import Vocabulary
 from unmask.text import Tokenizer
 
 TOKENIZER = Tokenizer.from_files({"vocab.txt": "\n".join(VOCABULARY).encode()})
-MARKS = Marks.of(TOKENIZER, Vocabulary.of(TOKENIZER))
+MARKS = TokenBoundaries.of(TOKENIZER, Vocabulary.of(TOKENIZER))
 TEXTS = ("the river was muddy", "Zürich – ein Fluß: 河 \U0001f30a\u2028and a line", "a\nb\n\nc")
 WORDS = ("the", "river", "bank.", "muddy,", "another!", "xylophones", "a", "3.")
 
@@ -264,8 +273,8 @@ def test_units():
 def test_cutting_keeps_every_token_in_order(words, most, data):
     least = data.draw(st.integers(1, most))
     ids = [TOKENIZER.engine.encode(" ".join(some), add_special_tokens=False).ids for some in words]
-    cutter = Cutter(MARKS, most, least)
-    made = cutter.pieces([(np.array(some), True) for some in ids])
+    cutter = Chunker(MARKS, most, least)
+    made = cutter.chunks([(np.array(some), True) for some in ids])
     assert all(least <= len(piece) <= most for piece in made)
     whole = [id for some in ids for id in some]
     kept = [id for piece in made for id in piece.tolist()]
@@ -279,8 +288,10 @@ def test_cutting_keeps_every_token_in_order(words, most, data):
 
 def pieces_of(document, tokenizer=TOKENIZER, **changes):
     spec = spec_of("a", **changes)
-    cutter = Cutter(Marks.of(tokenizer, Vocabulary.of(tokenizer)), spec.max_tokens, spec.min_tokens)
-    (made,) = tokenised([document], tokenizer, cutter, spec)
+    cutter = Chunker(
+        TokenBoundaries.of(tokenizer, Vocabulary.of(tokenizer)), spec.max_tokens, spec.min_tokens
+    )
+    (made,) = tokenized([document], tokenizer, cutter, spec)
     return [tokenizer.engine.decode(piece.tolist()) for piece in made], cutter.losses
 
 
@@ -452,11 +463,11 @@ def test_a_file_of_text_is_one_document(tmp_path):
     assert whole.token_count == blocks.token_count
 
 
-def test_a_long_document_is_tokenised_in_parts(tmp_path, monkeypatch):
+def test_a_long_document_is_tokenized_in_parts(tmp_path, monkeypatch):
     text = "\n".join(["the river bank was muddy"] * 40)
     (tmp_path / "a.txt").write_text(text)
     (once,) = prepare([spec_of("a.txt", max_tokens=999)], TOKENIZER, tmp_path / "once", tmp_path)
-    monkeypatch.setattr("unmask.learn.data.cutting.MOST_CHARACTERS", 100)
+    monkeypatch.setattr("unmask.learn.data.chunking.MOST_CHARACTERS", 100)
     assert "".join(part for part, _ in units(text, "document")) == text
     assert len(units(text, "document")) > 5
     (often,) = prepare([spec_of("a.txt", max_tokens=999)], TOKENIZER, tmp_path / "often", tmp_path)
@@ -558,7 +569,7 @@ def test_orders_differ_and_look_drawn():
     cells = np.apply_along_axis(lambda column: np.bincount(column // 100, minlength=10), 0, found)
     statistic = ((cells - 40.0) ** 2 / 40).sum()
     assert abs(statistic - 9 * count) < 6 * np.sqrt(2 * 9 * count)
-    # Neighbours go their own ways, and two orders have nothing in common.
+    # Neighbors go their own ways, and two orders have nothing in common.
     steps = np.diff(found, axis=1).ravel()
     assert abs((steps > 0).mean() - 0.5) < 0.005
     assert abs(np.corrcoef(found[0], found[1])[0, 1]) < 0.15
@@ -612,7 +623,7 @@ def test_the_source_that_is_furthest_behind_comes_next(data, weights):
         return lengths[source][(start + np.arange(count)) % len(lengths[source])]
 
     means = [float(some.mean()) for some in lengths]
-    state, found = [Given() for _ in weights], []
+    state, found = [SourceCursor() for _ in weights], []
     for _ in range(data.draw(st.integers(1, 4))):
         cost = data.draw(st.integers(1, 3000))
         drawn, state = draw(pieces_of, state, share_S=share, mean_S=means, cost=cost, extra=2)
@@ -689,7 +700,7 @@ def contents(each):
     weights=st.tuples(st.floats(0.1, 9), st.floats(0.1, 9)),
 )
 def test_every_piece_once_an_epoch(sets, seed, micro, pool, weights):
-    stream = Stream(
+    stream = ChunkStream(
         list(zip(sets, weights, strict=True)), seed=seed, micro_tokens=micro, extra_tokens=2, pool_bins=pool
     )
     first = sets[0].document_count
@@ -720,7 +731,9 @@ def test_every_piece_once_an_epoch(sets, seed, micro, pool, weights):
 
 def test_an_epoch_is_exact(sets):
     """By positions: none comes twice, and none is missing but those that are carried."""
-    stream = Stream([(sets[0], 2.0), (sets[1], 1.0)], seed=3, micro_tokens=90, extra_tokens=2, pool_bins=4)
+    stream = ChunkStream(
+        [(sets[0], 2.0), (sets[1], 1.0)], seed=3, micro_tokens=90, extra_tokens=2, pool_bins=4
+    )
     seen = [[], []]
     for _ in range(30):
         pool = stream._pool
@@ -742,7 +755,7 @@ def test_an_epoch_is_exact(sets):
 
 def new_stream(sets, **changes):
     values = {"seed": 5, "micro_tokens": 150, "extra_tokens": 2, "pool_bins": 6} | changes
-    return Stream([(sets[0], 2.0), (sets[1], 1.0)], **values)
+    return ChunkStream([(sets[0], 2.0), (sets[1], 1.0)], **values)
 
 
 @settings(max_examples=12, deadline=None)
@@ -792,7 +805,7 @@ def test_documents_are_told_apart(sets):
 
 def test_tokens_are_mixed_by_weight(sets):
     weights = (0.7, 0.3)
-    stream = Stream(list(zip(sets, weights, strict=True)), seed=1, micro_tokens=200, extra_tokens=0)
+    stream = ChunkStream(list(zip(sets, weights, strict=True)), seed=1, micro_tokens=200, extra_tokens=0)
     tokens = np.zeros(2)
     for micro in stream.next(2000):
         for piece in micro:
@@ -806,7 +819,7 @@ def test_what_a_stream_refuses(sets, tmp_path):
     with pytest.raises(InvalidRequest, match="source one has a piece of 40 tokens, to which 2"):
         new_stream(sets, micro_tokens=41)
     with pytest.raises(InvalidRequest, match="called one, one; give each its own"):
-        Stream([(sets[0], 1.0), (sets[0], 1.0)], seed=0, micro_tokens=99, extra_tokens=2)
+        ChunkStream([(sets[0], 1.0), (sets[0], 1.0)], seed=0, micro_tokens=99, extra_tokens=2)
     with pytest.raises(InvalidRequest, match="rank is 2 of a world of 2"):
         new_stream(sets).next(1, rank=2, world=2)
     with pytest.raises(InvalidRequest, match="pool_bins is 0"):
@@ -818,12 +831,12 @@ def test_what_a_stream_refuses(sets, tmp_path):
     tokenizer = Tokenizer.from_files({"vocab.txt": "\n".join([*VOCABULARY, "more"]).encode()})
     other = write_shards(["the river"], tokenizer, spec_of("a"), tmp_path / "other")
     with pytest.raises(InvalidRequest, match="one, source were made with different tokenizers"):
-        Stream([(sets[0], 1.0), (other, 1.0)], seed=0, micro_tokens=99, extra_tokens=2)
+        ChunkStream([(sets[0], 1.0), (other, 1.0)], seed=0, micro_tokens=99, extra_tokens=2)
 
 
 def test_a_tiny_source_is_repeated_as_often_as_it_takes(tmp_path):
     made = write_shards(["the river", "a bank was muddy"], TOKENIZER, spec_of("a"), tmp_path / "out")
-    stream = Stream([(made, 1.0)], seed=0, micro_tokens=2048, extra_tokens=2)
+    stream = ChunkStream([(made, 1.0)], seed=0, micro_tokens=2048, extra_tokens=2)
     for micro in stream.next(64):
         assert Counter(len(piece.ids) for piece in micro).keys() == {2, 4}
     assert stream.fill_ratio > 0.99
@@ -848,7 +861,7 @@ def test_real_text_fills_micro_batches(tmp_path):
     made = write_shards(few, TOKENIZER, spec, tmp_path / "out")
     assert made.token_count > 300_000
     for micro in (4096, 16384):
-        stream = Stream([(made, 1.0)], seed=0, micro_tokens=micro, extra_tokens=2)
+        stream = ChunkStream([(made, 1.0)], seed=0, micro_tokens=micro, extra_tokens=2)
         lengths = [[len(p.ids) for p in batch] for batch in stream.next(128)]
         assert stream.fill_ratio >= 0.99
         # A micro-batch has pieces of all lengths, not those of one length.

@@ -19,8 +19,8 @@ from unmask.learn.objectives.masking import MaskingSpec
 from unmask.model import decoder
 from unmask.model.compiled import compile_blocks
 from unmask.model.decoder import decode, why_no_decoder
+from unmask.model.hooks import HookPoint
 from unmask.model.spec import LearnedPositions
-from unmask.model.tap import Place
 from unmask.model.weights import Source, read_checkpoint
 from unmask.model.weights.inspect import inspect
 from unmask.text import PackedBatch
@@ -172,12 +172,12 @@ def test_an_encoder_stops_where_it_is_told(name):
     heard = {}
     with torch.inference_mode():
         encoder(
-            ids_T, batch.layout, segments_T, tap=lambda place, layer, x: heard.update({(place, layer): x})
+            ids_T, batch.layout, segments_T, hook=lambda place, layer, x: heard.update({(place, layer): x})
         )
-        assert torch.equal(encoder(ids_T, batch.layout, segments_T, layers=0), heard[Place.EMBEDDED, 0])
+        assert torch.equal(encoder(ids_T, batch.layout, segments_T, layers=0), heard[HookPoint.EMBEDDED, 0])
         for layers in range(1, len(encoder.spec.layers) + 1):
             stopped = encoder(ids_T, batch.layout, segments_T, layers=layers)
-            assert torch.equal(stopped, heard[Place.LAYER, layers - 1])
+            assert torch.equal(stopped, heard[HookPoint.LAYER, layers - 1])
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")

@@ -12,7 +12,7 @@ from unmask.learn.pretrain import pretrain
 from unmask.model.decoder import why_no_decoder
 from unmask.model.families import published_config
 from unmask.model.weights.build import on_meta
-from unmask.model.weights.fresh import fitted, fresh
+from unmask.model.weights.new_checkpoint import new_checkpoint, with_tokenizer
 from unmask.text import Tokenizer
 
 pytestmark = pytest.mark.usefixtures("quick_peak")
@@ -117,7 +117,7 @@ def test_the_generator_of_replaced_tokens_predicts_through_it(texts):
 def test_a_published_shape_can_be_given_the_decoder(texts):
     files = {path.name: path.read_bytes() for path in (texts / "tokenizer").iterdir()}
     config = {**published_config("microsoft/deberta-v3-base"), "enhanced_mask_decoder": True}
-    spec = fresh(fitted(config, Tokenizer.from_files(files)), files).spec
+    spec = new_checkpoint(with_tokenizer(config, Tokenizer.from_files(files)), files).spec
     assert why_no_decoder(spec) is None
     assert on_meta(spec).embedding.positions.weight.shape == (512, 768)
 

@@ -22,17 +22,17 @@ from tests.support.specs import (
 from tests.support.tiny import tiny_bert, write_checkpoint
 from unmask.errors import InvalidRequest
 from unmask.learn.data.chunk import Chunk
-from unmask.learn.objectives import matching
+from unmask.learn.objectives import distillation_losses as matching
 from unmask.learn.objectives.build import build_objective
 from unmask.learn.objectives.decoder import EnhancedMaskedLanguageModel
 from unmask.learn.objectives.distillation import Distillation
 from unmask.learn.objectives.distillation_spec import MINILM, MINILM_V2, DistillationSpec
-from unmask.learn.objectives.inherit import DISTILBERT_LAYERS, initialise_from_teacher
-from unmask.learn.objectives.listening import hear
+from unmask.learn.objectives.init_from_teacher import DISTILBERT_LAYERS, init_from_teacher
 from unmask.learn.objectives.masking import MaskingSpec
-from unmask.learn.objectives.segments import SegmentPairs
+from unmask.learn.objectives.recorded_states import record_states
+from unmask.learn.objectives.sentence_pairs import SentencePairs
+from unmask.model.hooks import HookPoint
 from unmask.model.spec import Classifier, LayerNorm, LearnedPositions, SoftmaxAttention
-from unmask.model.tap import Place
 from unmask.model.weights import find, read_checkpoint
 from unmask.model.weights.build import build
 from unmask.text import PackedBatch
@@ -80,14 +80,14 @@ def run_alone(encoder, ids_N, segments_N):
     heard = {}
     layout = SequenceLayout.of_lengths([len(ids_N)])
     ids, segments = torch.from_numpy(ids_N), torch.from_numpy(segments_N)
-    x_ND = encoder(ids, layout, segments, tap=lambda place, layer, x: heard.update({(place, layer): x}))
-    heard[Place.LAYER, len(encoder.spec.layers) - 1] = x_ND
+    x_ND = encoder(ids, layout, segments, hook=lambda place, layer, x: heard.update({(place, layer): x}))
+    heard[HookPoint.LAYER, len(encoder.spec.layers) - 1] = x_ND
     return heard, encoder.logits("masked", x_ND, layout)
 
 
 def maps(heard, layer):
     """softmax(q k / sqrt(K)) of every head, (H, N, N)."""
-    q, k = heard[Place.QUERY, layer], heard[Place.KEY, layer]
+    q, k = heard[HookPoint.QUERY, layer], heard[HookPoint.KEY, layer]
     return torch.stack(
         [(q[:, h] @ k[:, h].T / math.sqrt(q.shape[-1])).softmax(-1) for h in range(q.shape[1])]
     )
@@ -120,7 +120,7 @@ def by_hand(objective, example):
                 target = example.targets_M[chosen.index(rows.start + place)]
                 sums["masked"] = sums["masked"] - our_logits[place].softmax(-1)[target].log()
             for number, (mine, its) in enumerate(objective.state_layers):
-                x, y = ours[Place.LAYER, mine][place], theirs[Place.LAYER, its][place]
+                x, y = ours[HookPoint.LAYER, mine][place], theirs[HookPoint.LAYER, its][place]
                 if len(x) != len(y):
                     x = objective.projections[number].weight @ x
                 cosine = (x @ y) / (x @ x).sqrt() / (y @ y).sqrt()
@@ -130,7 +130,7 @@ def by_hand(objective, example):
             share = 1 / p_HNN.shape[0] / len(objective.attention_layers)
             for p, q in zip(p_HNN.flatten(0, 1), q_HNN.flatten(0, 1), strict=True):
                 sums["attention"] = sums["attention"] + share * kl(p, q)
-            for what in (Place.QUERY, Place.KEY, Place.VALUE):
+            for what in (HookPoint.QUERY, HookPoint.KEY, HookPoint.VALUE):
                 p_HNN, q_HNN = (
                     relation(heard[what, layer], 3) for heard, layer in ((theirs, its), (ours, mine))
                 )
@@ -220,12 +220,12 @@ def test_attention_compared_is_attention_computed(spec):
     mixed = {}
 
     def listen(place, layer, x):
-        if place is Place.MIXED:
+        if place is HookPoint.MIXED:
             mixed[layer] = x
 
     with torch.no_grad():
-        encoder.encode(batch, tap=listen)
-        heard = hear(encoder, batch, (), range(len(spec.layers)))
+        encoder.encode(batch, hook=listen)
+        heard = record_states(encoder, batch, (), range(len(spec.layers)))
         for layer, parts in heard.attention.items():
             for tile, rows, sight in matching._tiles(batch.layout, parts.queries_THK.shape[1]):
                 log_HRC, _ = matching._log_attention(parts, tile, rows, sight)
@@ -265,14 +265,14 @@ def test_training_leaves_the_teacher_as_it_is():
     student, teacher = random_encoder(NARROW), random_encoder(TEACHER)
     before = {name: tensor.clone() for name, tensor in teacher.state_dict().items()}
     objective = Distillation(student, teacher, vocabulary(), EVERYTHING)
-    optimiser = torch.optim.SGD(objective.parameters(), lr=0.05)
+    optimizer = torch.optim.SGD(objective.parameters(), lr=0.05)
     draw, losses = np.random.default_rng(0), []
     example = objective.train().prepare(pieces(TEXTS, range(4)), draw, 0.0)
     for _ in range(12):
         outcome = objective(example, example.counts)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         outcome.loss.backward()
-        optimiser.step()
+        optimizer.step()
         losses.append(outcome.loss.item())
     assert losses[-1] < 0.8 * losses[0]
     assert not teacher.training
@@ -285,7 +285,7 @@ def test_training_leaves_the_teacher_as_it_is():
 def test_a_student_of_equal_depth_begins_as_its_teacher(name):
     spec = with_heads(SPECS[name])
     teacher, student = (random_encoder(spec, seed=seed, dtype=torch.float64) for seed in (1, 2))
-    assert initialise_from_teacher(student, teacher, range(len(spec.layers))) == ()
+    assert init_from_teacher(student, teacher, range(len(spec.layers))) == ()
     batch = PackedBatch.of_ids([[7, 8, 9, 33], [5] * 11])
     with torch.no_grad():
         x, y = (one.logits("masked", one.encode(batch), batch.layout) for one in (student, teacher))
@@ -296,7 +296,7 @@ def test_a_student_without_segments_begins_as_its_teacher_reads_segment_0():
     teacher = random_encoder(TEACHER, dtype=torch.float64)
     spec = replace(TEACHER, pooler=None, embedding=replace(TEACHER.embedding, segments=0))
     student = random_encoder(spec, seed=3, dtype=torch.float64)
-    assert initialise_from_teacher(student, teacher, (0, 1, 2)) == ()
+    assert init_from_teacher(student, teacher, (0, 1, 2)) == ()
     batch = PackedBatch.of_ids([[7, 8, 9, 33], [5] * 11])
     with torch.no_grad():
         torch.testing.assert_close(student.encode(batch), teacher.encode(batch), rtol=0, atol=1e-12)
@@ -305,30 +305,30 @@ def test_a_student_without_segments_begins_as_its_teacher_reads_segment_0():
 def test_some_layers_of_the_teacher():
     deep = replace(TEACHER, layers=TEACHER.layers[:1] * 12)
     teacher, student = random_encoder(deep), random_encoder(replace(TEACHER, layers=deep.layers[:6]), seed=1)
-    initialise_from_teacher(student, teacher)
+    init_from_teacher(student, teacher)
     for mine, its in enumerate((0, 2, 4, 7, 9, 11)):
         for name, tensor in student.layers[mine].state_dict().items():
             assert torch.equal(tensor, teacher.layers[its].state_dict()[name])
     shared = random_encoder(with_heads(replace(ALIBI_SHARED, layers=ALIBI_SHARED.layers[:2], sharing=(0, 0))))
     teacher = random_encoder(with_heads(ALIBI_SHARED), seed=5)
-    initialise_from_teacher(shared, teacher, (1, 3))
+    init_from_teacher(shared, teacher, (1, 3))
     assert torch.equal(shared.layers[0].attention.qkv.weight, teacher.layers[0].attention.qkv.weight)
 
 
 def test_what_cannot_be_inherited_is_refused():
     teacher = random_encoder(TEACHER)
     with pytest.raises(InvalidRequest, match="6 layers are named for a student of 3"):
-        initialise_from_teacher(random_encoder(TEACHER), teacher)
+        init_from_teacher(random_encoder(TEACHER), teacher)
     with pytest.raises(InvalidRequest, match="layers names 3; the teacher has layers 0 to 2"):
-        initialise_from_teacher(random_encoder(shallow(TEACHER)), teacher, (0, 3))
+        init_from_teacher(random_encoder(shallow(TEACHER)), teacher, (0, 3))
     with pytest.raises(InvalidRequest, match="differ in their heads"):
-        initialise_from_teacher(random_encoder(NARROW), teacher, (0, 2))
+        init_from_teacher(random_encoder(NARROW), teacher, (0, 2))
     words = replace(shallow(TEACHER), embedding=replace(TEACHER.embedding, vocabulary=50))
     with pytest.raises(InvalidRequest, match=r"embedding.words.weight has shape \(50, 24\)"):
-        initialise_from_teacher(random_encoder(words), teacher, (0, 2))
+        init_from_teacher(random_encoder(words), teacher, (0, 2))
     bare = random_encoder(replace(TEACHER, heads=()))
     student = random_encoder(shallow(TEACHER))
-    left = initialise_from_teacher(student, bare, (0, 2))
+    left = init_from_teacher(student, bare, (0, 2))
     assert left
     assert all(name.startswith("heads.masked.") for name in left)
 
@@ -404,7 +404,7 @@ def test_objectives_of_a_run_file(tmp_path):
         build_objective({"kind": "distillation"}, student, words)
     pairs = random_encoder(replace(spec, heads=(*spec.heads, Classifier("sentence_order", 2, "first"))))
     segments = build_objective({"kind": "segments", "question": "sentence_order"}, pairs, words)
-    assert isinstance(segments, SegmentPairs)
+    assert isinstance(segments, SentencePairs)
     positions = LearnedPositions(9, added=False)
     embedding = replace(spec.embedding, positions=positions)
     decoding = random_encoder(with_heads(replace(spec, embedding=embedding), enhanced=True))

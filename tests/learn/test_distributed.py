@@ -18,7 +18,7 @@ from unmask.learn.pretrain import joined, pretrain, read_run
 from unmask.learn.pretrain.distributed import check_batches
 from unmask.learn.pretrain.export import write_model
 from unmask.learn.pretrain.ranks import Ranks
-from unmask.learn.pretrain.report import Silent
+from unmask.learn.pretrain.report import NullCallback
 from unmask.learn.pretrain.run import Run
 
 pytestmark = pytest.mark.skipif(not distributed.is_available(), reason="torch without torch.distributed")
@@ -166,7 +166,7 @@ def test_a_run_goes_from_one_process_to_two_and_back(parent, place):
 
 def same_model(place, checkpoint):
     """What one process loads is what was saved, bit by bit; the run with its parts."""
-    loaded = Run(read_run(place / "run.toml"), place, place / "run", Ranks(), Silent())
+    loaded = Run(read_run(place / "run.toml"), place, place / "run", Ranks(), NullCallback())
     write_model(loaded.loop, loaded.checkpoint, place / "loaded")
     weights = "model.safetensors"
     assert (place / "loaded" / weights).read_bytes() == (checkpoint / "model" / weights).read_bytes()
@@ -194,7 +194,7 @@ def test_two_processes_export_what_one_does(parent, place, kind):
         # Gradients of two processes are rounded to 16 bits twice.
         torch.testing.assert_close(two[name], tensor, rtol=0, atol=1e-3, msg=name)
     loop = same_model(place, place / "run" / "checkpoints" / "step-00000002").loop
-    masters = {one: kept["master"] for one, kept in loop.optimiser.state.items()}
+    masters = {one: kept["master"] for one, kept in loop.optimizer.state.items()}
     assert len(masters) > 20
     for one, master in masters.items():
         assert torch.equal(master.to(one.dtype), one)

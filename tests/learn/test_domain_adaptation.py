@@ -31,7 +31,7 @@ def adapted(tmp_path_factory):
     heard = Heard()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("unmask.learn.pretrain.flops.peak_flops", lambda *_: 1e12)
-        return pretrain(path, watcher=heard), heard, place
+        return pretrain(path, callback=heard), heard, place
 
 
 def test_it_begins_with_the_weights_and_a_fresh_head(adapted):

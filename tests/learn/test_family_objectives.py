@@ -21,7 +21,7 @@ from unmask.model.families.native import to_config
 from unmask.model.spec import Classifier, MaskedLM, Pooler, Transform
 from unmask.model.weights import Source, read_checkpoint
 from unmask.model.weights.build import build
-from unmask.model.weights.fresh import fresh, new_encoder
+from unmask.model.weights.new_checkpoint import new_checkpoint, new_encoder
 from unmask.model.weights.save import save
 from unmask.text import PackedBatch
 
@@ -74,7 +74,7 @@ def texts(tmp_path_factory):
     write_texts(folder)
     files = {path.name: path.read_bytes() for path in (folder / "tokenizer").iterdir()}
     config = {**config_of("bert", "masked"), "vocab_size": 64, "architectures": ["BertForMaskedLM"]}
-    teacher = fresh(config, files)
+    teacher = new_checkpoint(config, files)
     save(new_encoder(teacher, seed=1), teacher, folder / "teacher")
     return folder
 

@@ -11,41 +11,47 @@ from tests.support.specs import SPECS, VOCABULARY
 from unmask.learn.pretrain.flops import Work, keys, peak_flops, peak_memory
 from unmask.model.encoder import Encoder
 from unmask.model.kernels.tile import Tile, allowed
-from unmask.model.spec import LinearAttention, SoftmaxAttention, Whole, Window, WindowAndGlobals
+from unmask.model.spec import (
+    FullAttention,
+    LinearAttention,
+    SlidingWindow,
+    SlidingWindowGlobal,
+    SoftmaxAttention,
+)
 from unmask.text.batch import SequenceLayout
 
 LENGTHS = np.array([1, 2, 7, 12, 31])
 
 
 @pytest.mark.parametrize(
-    "reach",
+    "pattern",
     [
-        Whole(),
-        Window(0),
-        Window(3),
-        Window(30),
-        Window(100),
-        WindowAndGlobals(Window(4)),
+        FullAttention(),
+        SlidingWindow(0),
+        SlidingWindow(3),
+        SlidingWindow(30),
+        SlidingWindow(100),
+        SlidingWindowGlobal(SlidingWindow(4)),
     ],
 )
-def test_keys_are_those_that_queries_see(reach):
+def test_keys_are_those_that_queries_see(pattern):
     counted = 0
     for length in LENGTHS.tolist():
-        seen = allowed(Tile.whole(length), reach, torch.device("cpu"))
+        seen = allowed(Tile.whole(length), pattern, torch.device("cpu"))
         counted += length**2 if seen is None else int(seen.sum())
-    assert keys(SoftmaxAttention(2, 4, reach=reach), LENGTHS) == counted
+    assert keys(SoftmaxAttention(2, 4, pattern=pattern), LENGTHS) == counted
 
 
 def test_keys_of_a_window_with_gaps():
     """For lengths that the gap divides it is exact."""
-    reach = Window(2, dilation=3)
+    pattern = SlidingWindow(2, dilation=3)
     lengths = np.array([3, 6, 12, 30])
     counted = 0
     for length in lengths.tolist():
-        seen = allowed(Tile.whole(length), reach, torch.device("cpu"))
+        seen = allowed(Tile.whole(length), pattern, torch.device("cpu"))
         assert seen is not None
         counted += int(seen.sum())
-    assert keys(SoftmaxAttention(2, 4, reach=reach), lengths) == counted
+    assert keys(SoftmaxAttention(2, 4, pattern=pattern), lengths) == counted
 
 
 def attention(encoder, lengths):

@@ -61,7 +61,7 @@ def test_shared_layers_keep_their_groups():
     assert generator_spec(turned, layers_share=0.5).sharing == (0, 0)
 
 
-def test_a_layer_without_a_norm_of_its_input_gets_it_normalised():
+def test_a_layer_without_a_norm_of_its_input_gets_it_normalized():
     """Layer 0 of ModernBERT reads the embedding as it comes."""
     made = generator_spec(ROTARY_WINDOWS, width_share=0.5)
     assert made.embedding.projection.before_norm

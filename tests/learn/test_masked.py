@@ -1,4 +1,4 @@
-"""Masked language modelling: what is hidden, and the loss over it, beside plain re-computations."""
+"""Masked language modeling: what is hidden, and the loss over it, beside plain re-computations."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from tests.support.specs import SPECS, random_encoder
 from unmask.errors import InvalidRequest
 from unmask.learn.data.chunk import Chunk
 from unmask.learn.objectives.masked import MaskedLanguageModel
-from unmask.learn.objectives.masking import INSTEAD, MaskingSpec, choose, hide
+from unmask.learn.objectives.masking import INSTEAD, MaskingSpec, choose, mask_tokens
 from unmask.learn.objectives.prediction import selected_cross_entropy
 from unmask.learn.vocabulary import Vocabulary
 from unmask.text.batch import SequenceLayout
@@ -47,7 +47,7 @@ def test_only_chosen_tokens_change_and_special_ones_are_never_chosen(
 ):
     ids_T, layout = packed(lengths, seed)
     spec = MaskingSpec(rate=rate, mask_unit=unit, replacement=instead, static_masks=copies)
-    hidden_T, chosen_M = hide(ids_T, layout, spec, VOCABULARY, draw=np.random.default_rng(seed))
+    hidden_T, chosen_M = mask_tokens(ids_T, layout, spec, VOCABULARY, draw=np.random.default_rng(seed))
     assert len(chosen_M)
     assert (np.diff(chosen_M) > 0).all()
     assert not SPECIAL[ids_T[chosen_M]].any()
@@ -77,7 +77,7 @@ def test_the_rate_is_right_on_average_however_short_texts_are(unit, lengths):
 @pytest.mark.parametrize("instead", sorted(INSTEAD))
 def test_shares_of_what_stands_instead(instead):
     ids_T, layout = packed([500] * 20)
-    hidden_T, chosen_M = hide(
+    hidden_T, chosen_M = mask_tokens(
         ids_T, layout, MaskingSpec(rate=0.5, replacement=instead), VOCABULARY, draw=np.random.default_rng(0)
     )
     masked, random = INSTEAD[instead]
@@ -122,13 +122,13 @@ def test_static_masks_are_a_few_and_follow_the_text():
     ids_T, layout = packed([30])
     spec = MaskingSpec(rate=0.3, static_masks=4)
     seen = {
-        tuple(hide(ids_T, layout, spec, VOCABULARY, draw=np.random.default_rng(seed))[0].tolist())
+        tuple(mask_tokens(ids_T, layout, spec, VOCABULARY, draw=np.random.default_rng(seed))[0].tolist())
         for seed in range(60)
     }
     assert len(seen) == 4
     spec = MaskingSpec(rate=0.3)
     fresh = {
-        tuple(hide(ids_T, layout, spec, VOCABULARY, draw=np.random.default_rng(seed))[0].tolist())
+        tuple(mask_tokens(ids_T, layout, spec, VOCABULARY, draw=np.random.default_rng(seed))[0].tolist())
         for seed in range(60)
     }
     assert len(fresh) > 50
@@ -151,7 +151,7 @@ def test_wrong_settings_are_refused(wrong):
 
 def test_special_tokens_alone_are_refused():
     with pytest.raises(InvalidRequest, match="special tokens alone"):
-        hide(
+        mask_tokens(
             np.array([2, 3]),
             SequenceLayout.of_lengths([2]),
             MaskingSpec(),

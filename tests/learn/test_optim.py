@@ -1,4 +1,4 @@
-"""Optimisers against independent computations in float64."""
+"""Optimizers against independent computations in float64."""
 
 import copy
 import math
@@ -10,24 +10,24 @@ from torch import nn
 
 from tests.learn.drawn import set_gradients
 from tests.support.specs import POST_NORM, ROTARY_WINDOWS, random_encoder
-from unmask.learn.optim import OptimiserSpec, build_optimiser
-from unmask.learn.optim.muon import newton_schulz, orthogonalise
+from unmask.learn.optim import OptimizerSpec, build_optimizer
+from unmask.learn.optim.muon import newton_schulz, orthogonalize
 
 KINDS = ("adamw", "stable_adamw", "muon")
 
 
 def trained(spec, steps=6, dtype=torch.float64, scales=None, seed=3):
-    """An encoder, its optimiser, what it began as, and the gradients it was given."""
+    """An encoder, its optimizer, what it began as, and the gradients it was given."""
     encoder = random_encoder(ROTARY_WINDOWS, dtype=dtype)
-    optimiser = build_optimiser(encoder, spec)
+    optimizer = build_optimizer(encoder, spec)
     before = {name: one.detach().numpy().copy() for name, one in encoder.named_parameters()}
     draw, gradients, factors = np.random.default_rng(seed), [], []
     for step in range(steps):
         set_gradients(encoder, draw, 1.0 if scales is None else scales[step])
         gradients.append({name: one.grad.numpy().copy() for name, one in encoder.named_parameters()})
         factors.append(1.0 - step / (2 * steps))
-        optimiser.set_learning_rate(factors[-1])
-        optimiser.step()
+        optimizer.set_learning_rate(factors[-1])
+        optimizer.step()
     return encoder, before, gradients, factors
 
 
@@ -39,9 +39,9 @@ def decays(name):
 
 
 def test_adamw_equals_torch_over_20_steps():
-    spec = OptimiserSpec(learning_rate=3e-3, betas=(0.8, 0.95), eps=1e-7, weight_decay=0.3)
+    spec = OptimizerSpec(learning_rate=3e-3, betas=(0.8, 0.95), eps=1e-7, weight_decay=0.3)
     ours, theirs = (random_encoder(POST_NORM, dtype=torch.float64) for _ in range(2))
-    mine = build_optimiser(ours, spec)
+    mine = build_optimizer(ours, spec)
     named = dict(theirs.named_parameters())
     torchs = torch.optim.AdamW(
         [
@@ -83,7 +83,7 @@ def stable_reference(value, gradients, factors, spec, decay):
 
 @pytest.mark.parametrize("decoupled", [False, True])
 def test_stable_adamw_is_the_papers_algorithm(decoupled):
-    spec = OptimiserSpec("stable_adamw", 0.02, (0.9, 0.98), 1e-3, 0.1, decoupled=decoupled)
+    spec = OptimizerSpec("stable_adamw", 0.02, (0.9, 0.98), 1e-3, 0.1, decoupled=decoupled)
     scales = (1, 0.5, 30, 1e-4, 1e-5, 2, 1)  # a spike, and gradients below eps
     encoder, before, gradients, factors = trained(spec, 7, scales=scales)
     total = 0
@@ -103,11 +103,11 @@ def test_fully_decoupled_decay_does_not_depend_on_the_learning_rate(kind):
     for rate, decoupled, share in ((0.01, True, 0.25), (0.5, True, 0.25), (0.01, False, 0.0025)):
         linear = nn.Sequential(nn.Linear(3, 4))
         value = linear[0].weight.detach().clone()
-        spec = OptimiserSpec(kind, rate, weight_decay=0.5, decoupled=decoupled)
-        optimiser = build_optimiser(linear, spec)
-        optimiser.set_learning_rate(0.5)
+        spec = OptimizerSpec(kind, rate, weight_decay=0.5, decoupled=decoupled)
+        optimizer = build_optimizer(linear, spec)
+        optimizer.set_learning_rate(0.5)
         linear[0].weight.grad = torch.zeros_like(value)
-        optimiser.step()
+        optimizer.step()
         torch.testing.assert_close(linear[0].weight.detach(), value * (1 - share))
 
 
@@ -172,7 +172,7 @@ def test_parts_of_a_stack_are_made_orthogonal_apart_and_shapes_may_mix():
     # 3 parts of 6 x 10; one of 10 x 6; 2 parts of 10 x 6; one square; one of 6 x 10.
     shapes, parts = ((18, 10), (10, 6), (20, 6), (7, 7), (6, 10)), (3, 1, 2, 1, 1)
     matrices = [draw.standard_normal(shape) for shape in shapes]
-    done = orthogonalise([torch.from_numpy(one) for one in matrices], parts)
+    done = orthogonalize([torch.from_numpy(one) for one in matrices], parts)
     for matrix, count, got in zip(matrices, parts, done, strict=True):
         expected = np.concatenate([near_orthogonal(part) for part in np.split(matrix, count)])
         np.testing.assert_allclose(got.numpy(), expected, rtol=0, atol=1e-11)
@@ -182,7 +182,7 @@ def test_parts_of_a_stack_are_made_orthogonal_apart_and_shapes_may_mix():
 
 @pytest.mark.parametrize("nesterov", [True, False])
 def test_muon_steps_are_recomputed_with_svd(nesterov):
-    spec = OptimiserSpec(
+    spec = OptimizerSpec(
         "muon", 0.01, weight_decay=0.1, muon_learning_rate=0.03, muon_weight_decay=0.2, muon_nesterov=nesterov
     )
     encoder, before, gradients, factors = trained(spec, 5)
@@ -207,9 +207,9 @@ def test_muon_steps_are_recomputed_with_svd(nesterov):
 def test_muons_updates_are_as_large_as_adamws():
     encoder = random_encoder(ROTARY_WINDOWS)
     before = copy.deepcopy(encoder)
-    optimiser = build_optimiser(encoder, OptimiserSpec("muon", 0.01, weight_decay=0.0))
+    optimizer = build_optimizer(encoder, OptimizerSpec("muon", 0.01, weight_decay=0.0))
     set_gradients(encoder, np.random.default_rng(0))
-    optimiser.step()
+    optimizer.step()
     for name, one in encoder.layers[0].named_parameters():
         if "norm" not in name:
             size = (one - before.layers[0].get_parameter(name)).pow(2).mean().sqrt() / 0.01

@@ -1,4 +1,4 @@
-"""Which optimiser moves which parameter."""
+"""Which optimizer moves which parameter."""
 
 import copy
 from dataclasses import replace
@@ -10,16 +10,16 @@ from torch import nn
 
 from tests.learn.drawn import set_gradients
 from tests.support.specs import ALIBI_SHARED, POST_NORM, ROTARY_WINDOWS, SPECS, random_encoder
-from unmask.learn.optim import OptimiserSpec, build_optimiser
+from unmask.learn.optim import OptimizerSpec, build_optimizer
 from unmask.learn.optim.groups import place_parameters
-from unmask.model.heads.predictors import TransformLayer
+from unmask.model.heads.prediction_heads import TransformLayer
 from unmask.model.spec import Classifier, MaskedLM, Transform
 
 
 def groups_of(module, kind="muon"):
     names = {parameter: name for name, parameter in module.named_parameters()}
-    optimiser = build_optimiser(module, OptimiserSpec(kind))
-    return {group["name"]: {names[one] for one in group["params"]} for group in optimiser.param_groups}
+    optimizer = build_optimizer(module, OptimizerSpec(kind))
+    return {group["name"]: {names[one] for one in group["params"]} for group in optimizer.param_groups}
 
 
 def layer_names(layers, names):
@@ -80,8 +80,8 @@ def test_every_parameter_of_every_encoder_is_moved_once_and_stacks_divide(name):
         if one.parts:
             assert one.parameter.ndim == 2
             assert len(one.parameter) % one.parts == 0
-    optimiser = build_optimiser(encoder, OptimiserSpec("muon"))
-    members = [id(one) for group in optimiser.param_groups for one in group["params"]]
+    optimizer = build_optimizer(encoder, OptimizerSpec("muon"))
+    members = [id(one) for group in optimizer.param_groups for one in group["params"]]
     assert sorted(members) == sorted(map(id, encoder.parameters()))
 
 
@@ -97,13 +97,13 @@ def test_a_weight_of_a_hidden_layer_that_is_an_output_too_is_no_matrix_of_muons(
 def test_what_is_frozen_or_has_no_gradient_stays():
     encoder = random_encoder(ALIBI_SHARED)
     encoder.embedding.requires_grad_(False)
-    optimiser = build_optimiser(encoder, OptimiserSpec("muon"))
+    optimizer = build_optimizer(encoder, OptimizerSpec("muon"))
     before = copy.deepcopy(encoder.state_dict())
     set_gradients(encoder, np.random.default_rng(0))
     still = encoder.layers[0].attention.qkv.weight
     still.grad = None
-    optimiser.step()
+    optimizer.step()
     changed = {name for name, one in encoder.state_dict().items() if not torch.equal(one, before[name])}
     trained_names = {name for name, one in encoder.named_parameters() if one.requires_grad}
     assert changed == trained_names - {"layers.0.attention.qkv.weight"}
-    assert still not in optimiser.state
+    assert still not in optimizer.state

@@ -1,4 +1,4 @@
-"""What a run asks of optimisers: states that go on, masters of 16-bit parameters, norms of gradients."""
+"""What a run asks of optimizers: states that go on, masters of 16-bit parameters, norms of gradients."""
 
 import copy
 import io
@@ -13,7 +13,7 @@ from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, se
 from tests.learn.drawn import set_gradients
 from tests.support.specs import POST_NORM, ROTARY_WINDOWS, random_encoder
 from unmask.errors import InvalidRequest
-from unmask.learn.optim import OptimiserSpec, build_optimiser, clip_gradients
+from unmask.learn.optim import OptimizerSpec, build_optimizer, clip_gradients
 from unmask.learn.table import read_table
 
 KINDS = ("adamw", "stable_adamw", "muon")
@@ -22,25 +22,25 @@ KINDS = ("adamw", "stable_adamw", "muon")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_that_was_saved_goes_on_bit_by_bit(kind, dtype):
-    spec = OptimiserSpec(kind, 0.01, rest="stable_adamw")
+    spec = OptimizerSpec(kind, 0.01, rest="stable_adamw")
 
-    def steps(encoder, optimiser, numbers):
+    def steps(encoder, optimizer, numbers):
         for number in numbers:
-            optimiser.set_learning_rate(1 / (1 + number))
+            optimizer.set_learning_rate(1 / (1 + number))
             set_gradients(encoder, np.random.default_rng(number))
-            optimiser.step()
+            optimizer.step()
 
     straight = random_encoder(ROTARY_WINDOWS, dtype=dtype)
-    optimiser = build_optimiser(straight, spec)
-    steps(straight, optimiser, range(3))
+    optimizer = build_optimizer(straight, spec)
+    steps(straight, optimizer, range(3))
     weights = copy.deepcopy(straight.state_dict())
     file = io.BytesIO()
-    torch.save(optimiser.state_dict(), file)
-    steps(straight, optimiser, range(3, 6))
+    torch.save(optimizer.state_dict(), file)
+    steps(straight, optimizer, range(3, 6))
 
     again = random_encoder(ROTARY_WINDOWS, seed=9, dtype=dtype)
     again.load_state_dict(weights)
-    other = build_optimiser(again, spec)
+    other = build_optimizer(again, spec)
     file.seek(0)
     loaded = torch.load(file, weights_only=True)
     kept = copy.deepcopy(loaded)
@@ -59,8 +59,8 @@ def test_a_run_that_was_saved_goes_on_bit_by_bit(kind, dtype):
 def test_16_bit_parameters_have_masters_that_small_steps_add_up_in(kind):
     wide, narrow = (random_encoder(ROTARY_WINDOWS, dtype=torch.bfloat16) for _ in range(2))
     wide.float()
-    spec = OptimiserSpec(kind, 1e-5, weight_decay=0.0)
-    pair = [build_optimiser(one, spec) for one in (wide, narrow)]
+    spec = OptimizerSpec(kind, 1e-5, weight_decay=0.0)
+    pair = [build_optimizer(one, spec) for one in (wide, narrow)]
     before = copy.deepcopy(narrow.state_dict())
     first = {name: one.double().clone() for name, one in wide.named_parameters()}
     gradients = None
@@ -70,8 +70,8 @@ def test_16_bit_parameters_have_masters_that_small_steps_add_up_in(kind):
             gradients = [one.grad for one in narrow.parameters()]
         for one, gradient in zip(wide.parameters(), gradients, strict=True):
             one.grad = gradient.float()
-        for optimiser in pair:
-            optimiser.step()
+        for optimizer in pair:
+            optimizer.step()
         if step == 0:
             one_step = {name: one.clone() for name, one in narrow.named_parameters()}
     norm = "layers.0.feedforward_norm.weight"  # near 1, where bfloat16 is coarser than a step
@@ -87,22 +87,22 @@ def test_16_bit_parameters_have_masters_that_small_steps_add_up_in(kind):
 
 
 def test_the_state_goes_through_distributed_checkpoints():
-    """By names of parameters, and into an optimiser that has taken no step."""
+    """By names of parameters, and into an optimizer that has taken no step."""
     encoder = random_encoder(ROTARY_WINDOWS)
-    spec = OptimiserSpec("muon", 0.01)
-    optimiser = build_optimiser(encoder, spec)
-    optimiser.set_learning_rate(0.5)
+    spec = OptimizerSpec("muon", 0.01)
+    optimizer = build_optimizer(encoder, spec)
+    optimizer.set_learning_rate(0.5)
     set_gradients(encoder, np.random.default_rng(0))
-    optimiser.step()
-    saved = get_optimizer_state_dict(encoder, optimiser)
+    optimizer.step()
+    saved = get_optimizer_state_dict(encoder, optimizer)
     assert set(saved["state"]["layers.0.attention.qkv.weight"]) == {"step", "momentum"}
     assert set(saved["state"]["embedding.words.weight"]) == {"step", "first", "second"}
     fresh = copy.deepcopy(encoder)
-    other = build_optimiser(fresh, spec)
+    other = build_optimizer(fresh, spec)
     weights = copy.deepcopy(fresh.state_dict())
     set_optimizer_state_dict(fresh, other, copy.deepcopy(saved))
     assert all(torch.equal(one, weights[name]) for name, one in fresh.state_dict().items())
-    for module, one in ((encoder, optimiser), (fresh, other)):
+    for module, one in ((encoder, optimizer), (fresh, other)):
         set_gradients(module, np.random.default_rng(1))
         one.step()
     for name, one in encoder.state_dict().items():
@@ -111,22 +111,22 @@ def test_the_state_goes_through_distributed_checkpoints():
 
 def test_numbers_of_the_spec_win_over_those_of_a_state():
     encoder = random_encoder(ROTARY_WINDOWS)
-    before = build_optimiser(encoder, OptimiserSpec(learning_rate=8e-4, weight_decay=1e-5))
+    before = build_optimizer(encoder, OptimizerSpec(learning_rate=8e-4, weight_decay=1e-5))
     before.set_learning_rate(0.5)
-    now = build_optimiser(encoder, OptimiserSpec(learning_rate=5e-5, weight_decay=1e-6))
+    now = build_optimizer(encoder, OptimizerSpec(learning_rate=5e-5, weight_decay=1e-6))
     now.load_state_dict(before.state_dict())
     assert now.param_groups[0]["lr"] == pytest.approx(2.5e-5)
     assert now.param_groups[0]["weight_decay"] == 1e-6
 
 
 def test_states_of_other_modules_are_refused():
-    optimiser = build_optimiser(random_encoder(ROTARY_WINDOWS), OptimiserSpec())
+    optimizer = build_optimizer(random_encoder(ROTARY_WINDOWS), OptimizerSpec())
     with pytest.raises(InvalidRequest, match="groups of parameters"):
-        optimiser.load_state_dict(build_optimiser(random_encoder(POST_NORM), OptimiserSpec()).state_dict())
+        optimizer.load_state_dict(build_optimizer(random_encoder(POST_NORM), OptimizerSpec()).state_dict())
     for sizes in ((3, 4), (3, 5)):
         linear = nn.Linear(*sizes)
         set_gradients(linear, np.random.default_rng(0))
-        one = build_optimiser(linear, OptimiserSpec())
+        one = build_optimizer(linear, OptimizerSpec())
         one.step()
         if sizes == (3, 4):
             saved = one.state_dict()
@@ -137,11 +137,11 @@ def test_states_of_other_modules_are_refused():
 def test_states_of_other_kinds_are_refused_and_leave_no_trace():
     linear = nn.Linear(3, 4)
     set_gradients(linear, np.random.default_rng(0))
-    one = build_optimiser(linear, OptimiserSpec())
+    one = build_optimizer(linear, OptimizerSpec())
     one.step()
     saved = one.state_dict()
     del saved["state"][0]["second"]
-    other = build_optimiser(linear, OptimiserSpec())
+    other = build_optimizer(linear, OptimizerSpec())
     with pytest.raises(InvalidRequest, match="keeps first, second, step"):
         other.load_state_dict(saved)
     assert not other.state
@@ -149,11 +149,11 @@ def test_states_of_other_kinds_are_refused_and_leave_no_trace():
 
 def test_a_state_fits_parameters_of_another_precision():
     wide = random_encoder(ROTARY_WINDOWS)
-    one = build_optimiser(wide, OptimiserSpec())
+    one = build_optimizer(wide, OptimizerSpec())
     set_gradients(wide, np.random.default_rng(0))
     one.step()
     narrow = copy.deepcopy(wide).bfloat16()
-    other = build_optimiser(narrow, OptimiserSpec())
+    other = build_optimizer(narrow, OptimizerSpec())
     other.load_state_dict(one.state_dict())
     for parameter, theirs in zip(narrow.parameters(), wide.parameters(), strict=True):
         state = other.state[parameter]
@@ -173,7 +173,7 @@ def test_gradients_of_another_memory_layout_give_the_same_step():
             linear.weight.copy_(torch.arange(35).view(7, 5) / 35)
         gradient = torch.sin(torch.arange(35.0)).view(7, 5)
         linear.weight.grad = gradient.T.contiguous().T if turned else gradient
-        build_optimiser(linear, OptimiserSpec(learning_rate=0.1)).step()
+        build_optimizer(linear, OptimizerSpec(learning_rate=0.1)).step()
         results.append(linear.weight.detach())
     assert torch.equal(*results)
 
@@ -181,13 +181,13 @@ def test_gradients_of_another_memory_layout_give_the_same_step():
 def test_bad_requests():
     linear = nn.Linear(2, 2)
     with pytest.raises(InvalidRequest, match="nothing can be trained"):
-        build_optimiser(linear.requires_grad_(False), OptimiserSpec())
+        build_optimizer(linear.requires_grad_(False), OptimizerSpec())
     with pytest.raises(InvalidRequest, match="closure"):
-        build_optimiser(nn.Linear(2, 2), OptimiserSpec()).step(lambda: 0.0)
+        build_optimizer(nn.Linear(2, 2), OptimizerSpec()).step(lambda: 0.0)
     sparse = nn.Embedding(4, 2, sparse=True)
     sparse(torch.tensor([1])).sum().backward()
     with pytest.raises(InvalidRequest, match="sparse=False"):
-        build_optimiser(sparse, OptimiserSpec()).step()
+        build_optimizer(sparse, OptimizerSpec()).step()
 
 
 @pytest.mark.parametrize(
@@ -208,13 +208,13 @@ def test_bad_requests():
 )
 def test_specs_refuse_numbers_outside_their_range(table, message):
     with pytest.raises(InvalidRequest, match=message):
-        OptimiserSpec(**table)
+        OptimizerSpec(**table)
 
 
 def test_a_table_of_a_file_is_a_spec():
     table = {"kind": "muon", "betas": [0.9, 0.95], "learning_rate": 0.001, "muon_weight_decay": 0}
-    spec = read_table(OptimiserSpec, table, "optimizer")
-    assert spec == OptimiserSpec("muon", 0.001, (0.9, 0.95), muon_weight_decay=0.0)
+    spec = read_table(OptimizerSpec, table, "optimizer")
+    assert spec == OptimizerSpec("muon", 0.001, (0.9, 0.95), muon_weight_decay=0.0)
 
 
 # --- the norm of gradients ----------------------------------------------------------------------------
@@ -231,7 +231,7 @@ def test_clipping_measures_all_gradients_and_shortens_them_by_one_factor(dtype):
     assert float(clip_gradients(encoder.parameters(), None)) == pytest.approx(exact, rel=1e-6)
     assert float(clip_gradients(encoder.parameters(), 2 * exact)) == pytest.approx(exact, rel=1e-6)
     assert all(torch.equal(one.grad.double(), old) for one, old in zip(given, before, strict=True))
-    assert build_optimiser(encoder, OptimiserSpec(clip=0.5)).clip() == pytest.approx(exact, rel=1e-6)
+    assert build_optimizer(encoder, OptimizerSpec(clip=0.5)).clip() == pytest.approx(exact, rel=1e-6)
     precision = 1e-2 if dtype == torch.bfloat16 else 1e-6
     for one, old in zip(given, before, strict=True):
         torch.testing.assert_close(one.grad.double(), old * (0.5 / exact), rtol=precision, atol=0)
@@ -259,9 +259,9 @@ def test_without_gradients_the_norm_is_0():
 
 def test_a_clip_of_zero_is_no_limit():
     """TOML has no word for nothing."""
-    assert OptimiserSpec(clip=0) == OptimiserSpec(clip=None)
+    assert OptimizerSpec(clip=0) == OptimizerSpec(clip=None)
     linear = nn.Linear(2, 2)
     for parameter in linear.parameters():
         parameter.grad = torch.full_like(parameter, 100.0)
-    assert build_optimiser(linear, OptimiserSpec(clip=0)).clip() == pytest.approx(100 * 6**0.5)
+    assert build_optimizer(linear, OptimizerSpec(clip=0)).clip() == pytest.approx(100 * 6**0.5)
     assert all((parameter.grad == 100.0).all() for parameter in linear.parameters())

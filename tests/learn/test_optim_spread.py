@@ -9,7 +9,7 @@ import torch
 from torch import distributed, multiprocessing
 
 from tests.support.specs import ROTARY_WINDOWS, random_encoder
-from unmask.learn.optim import OptimiserSpec, build_optimiser
+from unmask.learn.optim import OptimizerSpec, build_optimizer
 
 SPEC = replace(ROTARY_WINDOWS, layers=ROTARY_WINDOWS.layers[1:], sharing=None)
 
@@ -24,20 +24,20 @@ def compare(kind):
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.tensor import distribute_tensor
 
-    spec = OptimiserSpec(kind, 0.01, weight_decay=0.1, clip=3.0)
+    spec = OptimizerSpec(kind, 0.01, weight_decay=0.1, clip=3.0)
     whole = random_encoder(SPEC)
     spread = copy.deepcopy(whole)
     fully_shard(spread)
-    pair = [build_optimiser(module, spec) for module in (whole, spread)]
+    pair = [build_optimizer(module, spec) for module in (whole, spread)]
     draw = np.random.default_rng(0)
     for _ in range(2):
         for one, part in zip(whole.parameters(), spread.parameters(), strict=True):
             one.grad = gradient(one, draw)
             part.grad = distribute_tensor(one.grad, part.device_mesh, part.placements)
-        norms = [optimiser.clip() for optimiser in pair]
+        norms = [optimizer.clip() for optimizer in pair]
         np.testing.assert_allclose(norms[0], norms[1], rtol=1e-5)
-        for optimiser in pair:
-            optimiser.step()
+        for optimizer in pair:
+            optimizer.step()
     for (name, one), part in zip(whole.named_parameters(), spread.parameters(), strict=True):
         assert part.to_local().numel() < one.numel(), "nothing is spread"
         # Sums in another order, and Muon rounds to 16 bits on the way.

@@ -33,7 +33,7 @@ from unmask.learn.objectives.masked import MaskedLanguageModel
 from unmask.learn.pretrain import Stopped, pretrain, read_run
 from unmask.learn.pretrain.checkpoint import steps_of
 from unmask.learn.pretrain.flops import peak_flops
-from unmask.learn.pretrain.loop import Loop, Tally
+from unmask.learn.pretrain.loop import Loop, MetricAccumulator
 
 RUN_MODULE = importlib.import_module("unmask.learn.pretrain.run")
 
@@ -44,7 +44,7 @@ RUN_MODULE = importlib.import_module("unmask.learn.pretrain.run")
 def test_a_run_learns_and_leaves_a_model_that_loads(place):
     heard = Heard()
     path = write_run(place, steps=60, **EVERYTHING, log={"every": 4}, checkpoints={"every": 40})
-    result = pretrain(path, watcher=heard)
+    result = pretrain(path, callback=heard)
     out = place / "run"
     losses = [line["masked/loss"] for line in lines(out, kinds=("step",))]
     assert len(losses) == 15
@@ -85,7 +85,7 @@ def test_expected_epochs_are_those_that_come(place, monkeypatch):
 
     monkeypatch.setattr(MaskedLanguageModel, "prepare", counting)
     path = write_run(place, steps=80, data={"held_out": []}, checkpoints={"every": 80})
-    result = pretrain(path, watcher=heard)
+    result = pretrain(path, callback=heard)
     for sentence, name, tokens, share in zip(
         heard.sentences[1:3], ("first", "second"), given, (67, 33), strict=True
     ):
@@ -292,14 +292,14 @@ def test_a_signal_ends_the_run_after_its_step_with_a_checkpoint(number, place, m
     path = write_run(place)
     one_step = Loop.one_step
 
-    def signalled(self, tally):
+    def signaled(self, metrics):
         if self.step == 6:
             os.kill(os.getpid(), number)
-        return one_step(self, tally)
+        return one_step(self, metrics)
 
     handlers = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)]
     with monkeypatch.context() as patch:
-        patch.setattr(Loop, "one_step", signalled)
+        patch.setattr(Loop, "one_step", signaled)
         ran = run_here("pretrain", path)
     assert ran.code == 130
     last = ran.err.splitlines()[-1]
@@ -311,7 +311,7 @@ def test_a_signal_ends_the_run_after_its_step_with_a_checkpoint(number, place, m
 
 
 def test_a_second_interrupt_does_not_wait(place, monkeypatch):
-    def twice(self, tally):
+    def twice(self, metrics):
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(5)
@@ -346,7 +346,7 @@ def test_a_number_that_is_not_finite_stops_the_run_and_names_the_newest_checkpoi
 def test_two_processes_on_one_run(place, monkeypatch):
     path = write_run(place)
 
-    def second(self, tally):
+    def second(self, metrics):
         assert_one_sentence(run_here("pretrain", path), "another process has the run in")
         raise Ended
 
@@ -397,19 +397,19 @@ def test_tensorboard_that_is_not_installed(place, monkeypatch):
 
 
 def test_a_tally_that_counted_nothing_for_a_term_leaves_it_out():
-    tally = Tally()
-    tally.add({"masked/loss": 3.0, "other/loss": 0.0}, {"masked": 2.0, "other": 0.0, "tokens": 5.0})
-    assert tally.means() == {"masked/loss": 1.5}
+    metrics = MetricAccumulator()
+    metrics.add({"masked/loss": 3.0, "other/loss": 0.0}, {"masked": 2.0, "other": 0.0, "tokens": 5.0})
+    assert metrics.means() == {"masked/loss": 1.5}
 
 
 def test_tokenizing_is_told_and_a_finished_cache_is_not_made_again(tmp_path, quick_peak):
     write_texts(tmp_path)
     heard = Heard()
-    pretrain(write_run(tmp_path, steps=1, evaluation={"every": 0}), watcher=heard)
+    pretrain(write_run(tmp_path, steps=1, evaluation={"every": 0}), callback=heard)
     assert [name for name, *_ in heard.tokenized] == ["first", "second", "held"]
     assert all(documents > 30 and tokens > 300 for _, documents, tokens in heard.tokenized)
     heard.tokenized.clear()
-    pretrain(write_run(tmp_path, steps=2, out="other", evaluation={"every": 0}), watcher=heard)
+    pretrain(write_run(tmp_path, steps=2, out="other", evaluation={"every": 0}), callback=heard)
     assert not heard.tokenized
 
 

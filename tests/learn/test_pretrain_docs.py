@@ -20,8 +20,8 @@ from unmask.learn.objectives.build import TeacherChoice
 from unmask.learn.objectives.distillation import DistillationSpec
 from unmask.learn.objectives.masking import MaskingSpec
 from unmask.learn.objectives.replaced import ReplacedSpec
-from unmask.learn.objectives.segments import SegmentSpec
-from unmask.learn.optim import OptimiserSpec, ScheduleSpec
+from unmask.learn.objectives.sentence_pairs import SentencePairSpec
+from unmask.learn.optim import OptimizerSpec, ScheduleSpec
 from unmask.learn.pretrain import pretrain, settings
 from unmask.learn.pretrain.events import EventLog
 from unmask.learn.pretrain.settings import RunSettings
@@ -45,7 +45,7 @@ TABLES = {
     "[data]": settings.DataSettings,
     "[[data.sources]] and [[data.held_out]]": SourceSpec,
     "[batch]": settings.BatchSettings,
-    "[optimizer]": OptimiserSpec,
+    "[optimizer]": OptimizerSpec,
     "[schedule]": ScheduleSpec,
     "[averaging]": settings.AveragingSettings,
     "[faults]": settings.FaultSettings,
@@ -54,7 +54,7 @@ TABLES = {
     "[log]": settings.LogSettings,
     "[distributed]": settings.DistributedSettings,
     '[objective] with kind = "masked", and the table masking of others': MaskingSpec,
-    '[objective] with kind = "segments"': SegmentSpec,
+    '[objective] with kind = "segments"': SentencePairSpec,
     '[objective] with kind = "replaced"': ReplacedSpec,
     '[objective] with kind = "distillation"': TeacherChoice,
     "and": DistillationSpec,
@@ -159,10 +159,10 @@ def test_the_second_phase_of_the_page_turns_whole_layers_more_slowly(tmp_path):
     text = "\n\n".join([SENTENCE.capitalize() + "."] * 200)
     one = pretrain(tiny(first, tmp_path, text))
     assert thetas(one.folder) == ([10_000.0, 10_000.0], 128)
-    watcher = Heard()
-    two = pretrain(tiny(second, tmp_path, text), watcher=watcher)
+    callback = Heard()
+    two = pretrain(tiny(second, tmp_path, text), callback=callback)
     assert thetas(two.folder) == ([160_000.0, 10_000.0], 512)
-    said = next(sentence for sentence in watcher.sentences if sentence.startswith("source long:"))
+    said = next(sentence for sentence in callback.sentences if sentence.startswith("source long:"))
     assert int(re.search(r"of ([\d,]+) tokens \(median\)", said).group(1)) > 400
 
 

@@ -129,7 +129,7 @@ def test_a_damaged_checkpoint_costs_its_steps_and_no_more(place, monkeypatch):
     ended(path, monkeypatch, 9)
     flip_a_bit(place / "run/checkpoints/step-00000008/tensors.safetensors")
     heard = Heard()
-    pretrain(path, watcher=heard)
+    pretrain(path, callback=heard)
     same_run(place / "run", place / "plain")
     assert any("step-00000008" in one and "older checkpoint" in one for one in heard.sentences)
     assert "going on after step 4 of 12" in heard.sentences

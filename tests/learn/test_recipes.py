@@ -10,14 +10,14 @@ import pytest
 
 import unmask
 from tests.learn.runs import BLOCKS, changed, to_toml, write_texts
-from unmask.learn.optim import factor
+from unmask.learn.optim import lr_multiplier
 from unmask.learn.pretrain import pretrain, read_run
 from unmask.learn.pretrain.settings import RunSettings
 from unmask.model.encoder import Encoder
 from unmask.model.families import published_config
 from unmask.model.spec import Rotary, SoftmaxAttention, role_of
 from unmask.model.weights.build import on_meta
-from unmask.model.weights.fresh import fresh
+from unmask.model.weights.new_checkpoint import new_checkpoint
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 ALL = sorted(path.relative_to(RECIPES).as_posix() for path in RECIPES.glob("*/*.toml"))
@@ -73,11 +73,11 @@ def tokenizer_files(tmp_path_factory):
 
 def encoder(settings: RunSettings, tokenizer_files) -> Encoder:
     """Without memory; the vocabulary is the config's."""
-    shape = {} if settings.model.shape is None else published_config(settings.model.shape)
+    shape = {} if settings.model.architecture is None else published_config(settings.model.architecture)
     config = {**shape, **settings.model.config, "pad_token_id": 0}
     if not shape:
         config["vocab_size"] = settings.tokenizer.vocabulary
-    return on_meta(fresh(config, tokenizer_files).spec)
+    return on_meta(new_checkpoint(config, tokenizer_files).spec)
 
 
 def parameters(made: Encoder) -> int:
@@ -134,7 +134,7 @@ def test_modernbert_grows_its_batch_and_warms_up_over_the_published_tokens():
 
 
 def rate(settings: RunSettings, step: int) -> float:
-    return settings.optimizer.learning_rate * factor(settings.schedule, step, settings.steps)
+    return settings.optimizer.learning_rate * lr_multiplier(settings.schedule, step, settings.steps)
 
 
 def test_the_learning_rate_goes_on_from_phase_to_phase():

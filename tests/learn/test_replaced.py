@@ -421,7 +421,7 @@ def test_what_is_shared():
     assert objective(ELECTRA, "tied").shared == whole
     assert objective(ELECTRA, "gradient_disentangled").shared == whole[:2]
     assert objective(ELECTRA, "none").shared == ()
-    # DISENTANGLED normalises after its projection, at a width that the generator has not.
+    # DISENTANGLED normalizes after its projection, at a width that the generator has not.
     assert objective(DISENTANGLED, "tied").shared == ("words", "segments")
     other = replace(ELECTRA, embedding=replace(ELECTRA.embedding, positions=LearnedPositions(39), segments=3))
     assert shared_parts(ELECTRA, other, "tied") == ("words", "norm")
@@ -506,7 +506,7 @@ def test_state_goes_round(mode, tmp_path):
 
 
 def test_a_step_keeps_the_shift_apart():
-    """An optimiser over all parameters moves the base by the words' loss and the shift by the other."""
+    """An optimizer over all parameters moves the base by the words' loss and the shift by the other."""
     made = objective(ELECTRA, "gradient_disentangled", dtype=torch.float32).train()
     placed = {place.name: place for place in place_parameters(made)}
     assert placed["discriminator.embedding.words.shift"].parts == 0  # an embedding, no matrix for Muon
@@ -534,16 +534,16 @@ def test_training_lowers_both_losses():
     made = ReplacedTokenDetection(
         encoder, vocabulary(), replace(HALF, sharing="gradient_disentangled", weight=10)
     )
-    optimiser = torch.optim.AdamW(made.parameters(), 3e-3)
+    optimizer = torch.optim.AdamW(made.parameters(), 3e-3)
     text = [np.tile([7, 8, 9, 10], 5), np.tile([20, 30], 9)]
     rows = []
     for step in range(60):
         some = [replace(piece, ids=ids) for piece, ids in zip(pieces((1, 1), (0, 1)), text, strict=True)]
         prepared = made.prepare(some, np.random.default_rng(step), 0.0)
         outcome = run(made, prepared)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         outcome.loss.backward()
-        optimiser.step()
+        optimizer.step()
         rows.append(
             [float(outcome.sums[f"{term}/loss"]) / prepared.counts[term] for term in ("masked", "replaced")]
         )

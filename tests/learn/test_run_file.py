@@ -58,7 +58,7 @@ def test_starting_from_the_model_of_a_run(place):
         "optimizer": {"learning_rate": 1e-12},
         "out": "second",
     }
-    pretrain(write_run(place, steps=2, **second), watcher=heard)
+    pretrain(write_run(place, steps=2, **second), callback=heard)
     one, two = (unmask.load(place / name / "model") for name in ("first", "second"))
     theirs = two.trainable_encoder().state_dict()
     for name, tensor in one.trainable_encoder().state_dict().items():
@@ -95,7 +95,7 @@ def test_starting_from_a_model_with_other_heads_says_what_is_fresh(place, tiny_f
     config = {"architectures": ["BertForMaskedLM"]}
     begun = {"steps": 1, "tokenizer": None, "data": SHORT}
     pretrain(
-        write_run(place, model=Instead(start_from=str(tiny_folder), config=config), **begun), watcher=heard
+        write_run(place, model=Instead(start_from=str(tiny_folder), config=config), **begun), callback=heard
     )
     assert any("has no heads.masked" in one and "fresh weights there" in one for one in heard.sentences)
     assert any("pooler" in one and "left out" in one for one in heard.sentences)
@@ -123,7 +123,7 @@ def test_the_dtype_of_the_export(kind, averaging, place, monkeypatch):
 
     def watched(loop, *arguments, **options):
         for name, one in loop.objective.named_parameters():
-            values = loop.averages.averages if averaging else {name: loop.optimiser.state[one]["master"]}
+            values = loop.averages.averages if averaging else {name: loop.optimizer.state[one]["master"]}
             wanted[name.removeprefix("encoder.")] = values[name].clone()
         original(loop, *arguments, **options)
 
@@ -294,8 +294,8 @@ def test_a_run_whose_gradients_are_not_clipped(place):
 
 
 OLD = {
-    "optimiser": "optimizer",
-    "initialisation": "initialization",
+    "optimizer": "optimizer",
+    "initialization": "initialization",
     "instead": "replacement",
     "unit": "mask_unit",
     "copies": "static_masks",
@@ -330,6 +330,6 @@ def noted(notes):
 
 def test_a_key_under_both_names_is_refused(place):
     path = write_run(place)
-    path.write_text(path.read_text() + "optimiser = {}\n")
-    with pytest.raises(InvalidRequest, match="it has no key 'optimiser'; did you mean optimizer"):
+    path.write_text(path.read_text() + "optimizer = {}\n")
+    with pytest.raises(InvalidRequest, match="it has no key 'optimizer'; did you mean optimizer"):
         train(path)

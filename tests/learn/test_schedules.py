@@ -10,13 +10,13 @@ import torch
 from torch import nn
 
 from unmask.errors import InvalidRequest
-from unmask.learn.optim import Ema, ScheduleSpec, factor
+from unmask.learn.optim import Ema, ScheduleSpec, lr_multiplier
 
 KINDS = ("constant", "linear", "cosine", "inverse_sqrt", "wsd")
 
 
 def values(spec, steps):
-    return [factor(spec, step, steps) for step in range(steps + 1)]
+    return [lr_multiplier(spec, step, steps) for step in range(steps + 1)]
 
 
 def test_warm_up_stable_decay():
@@ -52,10 +52,10 @@ def test_linear_cosine_inverse_root_and_constant():
 
 def test_by_default_a_run_warms_up_over_2_and_decays_over_40_percent():
     spec = ScheduleSpec()
-    assert factor(spec, 0, 1000) == pytest.approx(1 / 20)
-    assert factor(spec, 19, 1000) == 1
-    assert factor(spec, 600, 1000) == 1
-    assert factor(spec, 800, 1000) == pytest.approx(0.5)
+    assert lr_multiplier(spec, 0, 1000) == pytest.approx(1 / 20)
+    assert lr_multiplier(spec, 19, 1000) == 1
+    assert lr_multiplier(spec, 600, 1000) == 1
+    assert lr_multiplier(spec, 800, 1000) == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -92,9 +92,9 @@ def test_schedules_refuse_what_has_no_meaning(table, message):
 def test_steps_outside_a_run_and_runs_that_are_too_short():
     for step in (-1, 11):
         with pytest.raises(InvalidRequest, match="is not between 0 and the 10 steps"):
-            factor(ScheduleSpec("constant"), step, 10)
+            lr_multiplier(ScheduleSpec("constant"), step, 10)
     with pytest.raises(InvalidRequest, match="11 steps of a run of 10"):
-        factor(ScheduleSpec("wsd", warmup_steps=6, decay_steps=5), 0, 10)
+        lr_multiplier(ScheduleSpec("wsd", warmup_steps=6, decay_steps=5), 0, 10)
 
 
 # --- the average of weights -----------------------------------------------------------------------------

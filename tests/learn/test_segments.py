@@ -17,7 +17,7 @@ from tests.support.tiny import write_tokenizer
 from unmask.errors import InvalidRequest
 from unmask.learn.data.chunk import Chunk
 from unmask.learn.objectives.masking import MaskingSpec
-from unmask.learn.objectives.segments import SegmentPairs, SegmentSpec
+from unmask.learn.objectives.sentence_pairs import SentencePairs, SentencePairSpec
 from unmask.learn.objectives.splitting import exchange, pair_up, places, swap
 from unmask.learn.vocabulary import Vocabulary
 from unmask.model.spec import Classifier, LearnedPositions, Pooler
@@ -168,7 +168,7 @@ def test_the_vocabulary_knows_what_ends_a_sentence(tmp_path):
     ("spec", "question"), [(BERT, "next_sentence"), (ALBERT, "sentence_order")], ids=["bert", "albert"]
 )
 def test_examples_are_wrapped_and_counted(spec, question):
-    objective = SegmentPairs(random_encoder(spec), WITH_ENDS, SegmentSpec(question, MaskingSpec(0.2)))
+    objective = SentencePairs(random_encoder(spec), WITH_ENDS, SentencePairSpec(question, MaskingSpec(0.2)))
     given_pieces = pieces([9, 1, 20, 14, 3, 8], [0, 1, 1, 2, 3, 3], seed=4)
     example = objective.prepare(given_pieces, rng(2), 0.0)
     assert {0, 1} == set(example.labels_P.tolist())
@@ -203,7 +203,7 @@ def test_examples_are_wrapped_and_counted(spec, question):
 )
 def test_loss_and_gradients_are_those_of_the_formulas(spec, question):
     encoder = random_encoder(spec, dtype=torch.float64)
-    objective = SegmentPairs(encoder, WITH_ENDS, SegmentSpec(question, MaskingSpec(0.3), weight=0.7))
+    objective = SentencePairs(encoder, WITH_ENDS, SentencePairSpec(question, MaskingSpec(0.3), weight=0.7))
     example = objective.prepare(pieces([9, 1, 20, 14, 3, 8], [0, 1, 1, 2, 3, 3]), rng(1), 0.0)
     assert {0, 1} == set(example.labels_P.tolist())
     outcome = objective(example, {"masked": 31, question: 13})
@@ -251,7 +251,7 @@ def test_loss_and_gradients_are_those_of_the_formulas(spec, question):
 
 
 def test_a_batch_without_pairs_learns_words_alone():
-    objective = SegmentPairs(random_encoder(BERT), vocabulary(), SegmentSpec())
+    objective = SentencePairs(random_encoder(BERT), vocabulary(), SentencePairSpec())
     example = objective.prepare(pieces([1, 1], [0, 1]), rng(), 0.0)
     assert example.counts["next_sentence"] == 0
     outcome = objective(example, example.counts)
@@ -263,7 +263,7 @@ def test_a_batch_without_pairs_learns_words_alone():
 
 def test_pairs_never_exceed_the_positions():
     short = replace(BERT, embedding=replace(BERT.embedding, positions=LearnedPositions(23)))
-    objective = SegmentPairs(random_encoder(short), WITH_ENDS, SegmentSpec())
+    objective = SentencePairs(random_encoder(short), WITH_ENDS, SentencePairSpec())
     cut = 0
     for seed in range(20):
         example = objective.prepare(pieces([20] * 8, range(8), seed=seed), rng(seed), 0.0)
@@ -275,11 +275,11 @@ def test_pairs_never_exceed_the_positions():
 
 def test_what_cannot_be_asked_is_refused():
     with pytest.raises(InvalidRequest, match="no sentence_order head of two classes"):
-        SegmentPairs(random_encoder(BERT), vocabulary(), SegmentSpec("sentence_order"))
+        SentencePairs(random_encoder(BERT), vocabulary(), SentencePairSpec("sentence_order"))
     one = random_encoder(with_heads(POST_NORM, Classifier("next_sentence", 1, "pooler")))
     with pytest.raises(InvalidRequest, match="no next_sentence head of two classes"):
-        SegmentPairs(one, vocabulary(), SegmentSpec())
+        SentencePairs(one, vocabulary(), SentencePairSpec())
     with pytest.raises(InvalidRequest, match="share is 1"):
-        SegmentSpec(share=1)
+        SentencePairSpec(share=1)
     with pytest.raises(InvalidRequest, match="question is"):
-        SegmentSpec("order")
+        SentencePairSpec("order")

@@ -29,7 +29,7 @@ def test_a_run_that_cannot_be_is_refused_before_its_tokenizer_is_trained(changes
     write_texts(tmp_path)
     heard = Heard()
     with pytest.raises(UnmaskError, match=says):
-        pretrain(write_run(tmp_path, tokenizer=TRAINED, **changes), watcher=heard)
+        pretrain(write_run(tmp_path, tokenizer=TRAINED, **changes), callback=heard)
     assert heard.sentences == []
 
 
@@ -44,6 +44,6 @@ def test_chunks_longer_than_the_config_allows_are_refused(tmp_path):
 def test_a_smaller_vocabulary_than_was_asked_for_is_told(tmp_path):
     write_texts(tmp_path)
     heard = Heard()
-    pretrain(write_run(tmp_path, steps=1, tokenizer=TRAINED, evaluation={"every": 0}), watcher=heard)
+    pretrain(write_run(tmp_path, steps=1, tokenizer=TRAINED, evaluation={"every": 0}), callback=heard)
     told = next(sentence for sentence in heard.sentences if "pieces and not 5,000" in sentence)
     assert told.startswith("the tokenizer has ")

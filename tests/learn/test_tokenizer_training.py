@@ -11,7 +11,7 @@ import pytest
 from tests.support.places import REPOSITORY
 from unmask.errors import InvalidRequest
 from unmask.learn.data import SourceSpec, sample, train_tokenizer, write_shards
-from unmask.learn.data.cutting import Marks
+from unmask.learn.data.chunking import TokenBoundaries
 from unmask.learn.vocabulary import Vocabulary
 from unmask.text import Tokenizer
 
@@ -213,10 +213,10 @@ def test_a_sample_takes_long_documents_in_part(tmp_path):
 def test_pieces_of_byte_pairs(tmp_path):
     """Where a document's lines are joined there is a line break; cuts are after sentences and quotes."""
     tokenizer = Tokenizer.from_files(trained("bpe"))
-    marks = Marks.of(tokenizer, Vocabulary.of(tokenizer))
+    marks = TokenBoundaries.of(tokenizer, Vocabulary.of(tokenizer))
     assert tokenizer.engine.decode(marks.between_paragraphs.tolist()) == "\n"
     prefixed = Tokenizer.from_files(trained("bpe", add_prefix_space=True))
-    assert Marks.of(prefixed, Vocabulary.of(prefixed)).between_paragraphs.tolist() == []
+    assert TokenBoundaries.of(prefixed, Vocabulary.of(prefixed)).between_paragraphs.tolist() == []
 
     def pieces_of(document, name, **changes):
         spec = SourceSpec("a", ("a",), **changes)

@@ -25,13 +25,13 @@ from tests.learn.toy import vocabulary
 from tests.support.specs import SPECS, random_encoder
 from unmask.errors import InvalidRequest
 from unmask.learn import train
-from unmask.learn.objectives.interface import Example, Objective, Outcome
-from unmask.learn.optim import OptimiserSpec, build_optimiser
+from unmask.learn.objectives.interface import Example, LossOutput, Objective
+from unmask.learn.optim import OptimizerSpec, build_optimizer
 from unmask.learn.pretrain import read_run
-from unmask.learn.pretrain.loop import Loop, Tally
+from unmask.learn.pretrain.loop import Loop, MetricAccumulator
 from unmask.learn.pretrain.loop_settings import BatchSettings, FaultSettings, LoopSettings
 from unmask.learn.pretrain.ranks import Ranks
-from unmask.learn.pretrain.report import Silent
+from unmask.learn.pretrain.report import NullCallback
 from unmask.learn.pretrain.settings import CheckpointSettings, EvaluationSettings, LogSettings
 from unmask.learn.pretrain.sharded import newest_for_all
 from unmask.learn.pretrain.trainer import Trainer
@@ -61,7 +61,7 @@ class Labels(Objective):
     def forward(self, example, totals):
         x_TD = self.encoder.encode(example.batch)[torch.from_numpy(example.batch.layout.offsets[:-1])]
         loss = functional.cross_entropy(self.head(x_TD), torch.from_numpy(example.labels_S), reduction="sum")
-        return Outcome(loss / totals["labels"], {"labels/loss": loss.detach()})
+        return LossOutput(loss / totals["labels"], {"labels/loss": loss.detach()})
 
     def encoders(self):
         return {"": self.encoder}
@@ -93,14 +93,14 @@ class Shuffled:
 
 
 def trainer(out, write=lambda folder: None):
-    settings = LoopSettings(steps=6, batch=BatchSettings(20, 10), optimizer=OptimiserSpec(learning_rate=1e-2))
+    settings = LoopSettings(steps=6, batch=BatchSettings(20, 10), optimizer=OptimizerSpec(learning_rate=1e-2))
     torch.manual_seed(0)
     objective = Labels().train()
     loop = Loop(
         settings,
         objective,
         Shuffled(),
-        optimiser=build_optimiser(objective, settings.optimizer),
+        optimizer=build_optimizer(objective, settings.optimizer),
         averages=None,
         ranks=Ranks(),
     )
@@ -113,7 +113,7 @@ def trainer(out, write=lambda folder: None):
         log=LogSettings(every=1),
         out=out,
         write=write,
-        watcher=Silent(),
+        callback=NullCallback(),
     )
     found = newest_for_all(out / "checkpoints", Ranks(), lambda _: None)
     if found is not None:
@@ -130,10 +130,10 @@ def test_labeled_items_are_trained_on_and_resumed_bit_by_bit(tmp_path, monkeypat
     assert 0 < lines(tmp_path / "whole")[-1]["labels/loss"] < 1.5
     one_step = Loop.one_step
 
-    def ending(self, tally):
+    def ending(self, metrics):
         if self.step == 5:
             raise Ended
-        return one_step(self, tally)
+        return one_step(self, metrics)
 
     with monkeypatch.context() as patch:
         patch.setattr(Loop, "one_step", ending)
@@ -156,12 +156,12 @@ def test_a_step_that_is_not_finite_in_another_process_is_skipped_here_too(tmp_pa
     loop.settings = replace(loop.settings, faults=FaultSettings(skip_non_finite=1))
     before = {name: one.clone() for name, one in loop.objective.state_dict().items()}
     loop.ranks = Unlucky()
-    assert np.isnan(loop.one_step(Tally()))
+    assert np.isnan(loop.one_step(MetricAccumulator()))
     assert (loop.step, loop.skipped, loop.micro_batches) == (1, 1, 2)
     same_tensors(loop.objective.state_dict(), before)
     assert all(one.grad is None for one in loop.objective.parameters())
     loop.ranks = Ranks()
-    assert loop.one_step(Tally()) > 0
+    assert loop.one_step(MetricAccumulator()) > 0
     assert any(not torch.equal(one, before[name]) for name, one in loop.objective.state_dict().items())
 
 
@@ -193,7 +193,7 @@ def test_a_table_is_checked_as_a_file_is(place):
 
 def test_held_out_figures_come_before_the_first_step_unless_told(place):
     heard = Heard()
-    train(write_run(place, steps=2), watcher=heard)
+    train(write_run(place, steps=2), callback=heard)
     first = lines(place / "run", kinds=("held_out",))[0]
     assert (first["step"], first["tokens"]) == (0, 0)
     assert first["masked/loss"] == pytest.approx(np.log(64), abs=0.2)

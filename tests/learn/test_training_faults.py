@@ -46,7 +46,7 @@ def test_a_step_that_is_not_finite_is_skipped_where_the_run_allows_it(place, bro
     broken_steps({2: NAN, 7: NAN})
     allowed = {"faults": {"skip_non_finite": 2}, "log": {"every": 1}}
     heard = Heard()
-    train(write_run(place, **allowed, out="whole"), watcher=heard)
+    train(write_run(place, **allowed, out="whole"), callback=heard)
     assert any(
         one.startswith("step 7 is skipped") and "(2 of 2 that faults.skip_non_finite" in one
         for one in heard.sentences
@@ -148,13 +148,13 @@ def test_a_full_disk_under_tensorboard_names_its_file(place, tmp_path, monkeypat
     with small_disk(disk, 3_000_000):
         one_step = Loop.one_step
 
-        def filling(self, tally):
+        def filling(self, metrics):
             if self.step == 2:
                 monkeypatch.setattr(
                     "unmask.learn.pretrain.events.EventLog.write", lambda *_, **__: None
                 )  # its pages have room left
                 fill(disk)
-            return one_step(self, tally)
+            return one_step(self, metrics)
 
         with monkeypatch.context() as patch:
             patch.setattr(Loop, "one_step", filling)

@@ -12,11 +12,11 @@ from tests.support.command import assert_one_sentence, run_here
 from tests.support.specs import SPECS, VOCABULARY, random_encoder
 from tests.support.tiny import VOCABULARY as WORDS
 from unmask.model.compiled import compile_blocks
-from unmask.model.kernels import KERNELS, Need, ScoreTerms, choose, products
+from unmask.model.kernels import KERNELS, AttentionBias, AttentionRequest, choose, products
 from unmask.model.kernels.binned import BinnedKernel, Bins, fill
 from unmask.model.kernels.products import linear, outer
 from unmask.model.kernels.sdpa_masked import MaskedSdpaKernel
-from unmask.model.spec import Alibi, Disentangled, NoPosition, Whole, Window
+from unmask.model.spec import Alibi, Disentangled, FullAttention, NoPosition, SlidingWindow
 from unmask.model.trained_linear import TrainedLinear, train_with_onednn
 from unmask.text import PackedBatch, SequenceLayout
 
@@ -27,28 +27,28 @@ def need(**changes):
     fields = {
         "device": "cpu",
         "dtype": "bfloat16",
-        "reach": Whole(),
+        "reach": FullAttention(),
         "position": NoPosition(),
         "head_width": 64,
     }
-    return Need(**(fields | {"longest": 100, "gradients": True} | changes))
+    return AttentionRequest(**(fields | {"longest": 100, "gradients": True} | changes))
 
 
 @pytest.mark.parametrize(
     ("changes", "name"),
     [
         ({}, "binned"),
-        ({"longest": 256, "reach": Window(64), "position": Alibi()}, "binned"),
+        ({"longest": 256, "reach": SlidingWindow(64), "position": Alibi()}, "binned"),
         ({"longest": 257}, "sdpa-masked"),
         ({"longest": 513}, "sdpa"),
-        ({"longest": 513, "reach": Window(64)}, "tiled"),
+        ({"longest": 513, "reach": SlidingWindow(64)}, "tiled"),
         ({"dtype": "float32"}, "sdpa"),
-        ({"dtype": "float32", "reach": Window(64)}, "sdpa-masked"),
+        ({"dtype": "float32", "reach": SlidingWindow(64)}, "sdpa-masked"),
         ({"dtype": "float32", "longest": 512, "position": Alibi()}, "sdpa-masked"),
         ({"dtype": "float32", "longest": 513, "position": Alibi()}, "tiled"),
         ({"gradients": False}, "tiled"),
         ({"gradients": False, "dtype": "float32", "longest": 20}, "sdpa"),
-        ({"gradients": False, "reach": Window(64)}, "tiled"),
+        ({"gradients": False, "reach": SlidingWindow(64)}, "tiled"),
     ],
 )
 def test_training_chooses_by_dtype_and_length(changes, name):
@@ -57,27 +57,27 @@ def test_training_chooses_by_dtype_and_length(changes, name):
 
 @pytest.mark.parametrize("kernel", [BinnedKernel(), MaskedSdpaKernel()], ids=lambda k: k.capability.name)
 @pytest.mark.parametrize("position", [NoPosition(), Alibi()])
-@pytest.mark.parametrize("reach", [Whole(), Window(9)])
-def test_bfloat16_gradients_are_as_near_as_those_of_sdpa(kernel, reach, position):
+@pytest.mark.parametrize("pattern", [FullAttention(), SlidingWindow(9)])
+def test_bfloat16_gradients_are_as_near_as_those_of_sdpa(kernel, pattern, position):
     """Against float64 on the same rounded inputs, no farther than twice what torch's bfloat16 SDPA is."""
     generator = torch.Generator().manual_seed(0)
     layout = SequenceLayout.of_lengths([40, 7, 64, 33, 1, 90])
     q, k, v, do = torch.randn(4, layout.token_count, 4, 64, generator=generator).bfloat16()
 
-    def run(one, dtype, reach, position):
+    def run(one, dtype, pattern, position):
         tensors = [x.to(dtype).requires_grad_() for x in (q, k, v)]
-        plan = one.plan(layout, reach, CPU)
-        o_THK, _ = one.attend(*tensors, plan, reach=reach, terms=ScoreTerms.of(position, 4))
+        plan = one.plan(layout, pattern, CPU)
+        o_THK, _ = one.attend(*tensors, plan, pattern=pattern, terms=AttentionBias.of(position, 4))
         assert o_THK.dtype == dtype
         return [o_THK.detach(), *torch.autograd.grad(o_THK, tensors, do.to(dtype))]
 
-    def errors(one, reach, position):
-        exact = run(choose(need(), "reference"), torch.float64, reach, position)
-        found = run(one, torch.bfloat16, reach, position)
+    def errors(one, pattern, position):
+        exact = run(choose(need(), "reference"), torch.float64, pattern, position)
+        found = run(one, torch.bfloat16, pattern, position)
         return [float((a.double() - b).norm() / b.norm()) for a, b in zip(found, exact, strict=True)]
 
-    bound = errors(choose(need(longest=513), "sdpa"), Whole(), NoPosition())
-    assert all(a <= 2 * b for a, b in zip(errors(kernel, reach, position), bound, strict=True))
+    bound = errors(choose(need(longest=513), "sdpa"), FullAttention(), NoPosition())
+    assert all(a <= 2 * b for a, b in zip(errors(kernel, pattern, position), bound, strict=True))
 
 
 def test_bins_hold_every_token_once_and_no_bin_more_than_fits():
@@ -91,22 +91,24 @@ def test_bins_hold_every_token_once_and_no_bin_more_than_fits():
         assert places.max() < count * size
         # Best fit in falling order needs at most 11/9 of the fewest bins, and one more (Johnson 1973).
         assert count <= 11 / 9 * np.ceil(lengths.sum() / size) + 4
-    assert Bins.of(SequenceLayout.of_lengths([5, 97]), Whole(), CPU).size == 128
+    assert Bins.of(SequenceLayout.of_lengths([5, 97]), FullAttention(), CPU).size == 128
 
 
 def test_dropout_of_bins_has_the_gradient_of_what_it_kept():
     """Finite differences under one seed, so that the same probabilities are dropped each time."""
     kernel, layout = BinnedKernel(), SequenceLayout.of_lengths([3, 1, 4])
-    plan = kernel.plan(layout, Whole(), CPU)
+    plan = kernel.plan(layout, FullAttention(), CPU)
     tensors = [torch.randn(8, 2, 3, dtype=torch.float64, requires_grad=True) for _ in range(3)]
 
     def attend(q, k, v):
         torch.manual_seed(7)
-        return kernel.attend(q, k, v, plan, reach=Whole(), terms=ScoreTerms(), dropout=0.4).o_THK
+        return kernel.attend(q, k, v, plan, pattern=FullAttention(), terms=AttentionBias(), dropout=0.4).o_THK
 
     assert torch.autograd.gradcheck(attend, tensors)
     torch.manual_seed(0)
-    assert (kernel.attend(*tensors, plan, reach=Whole(), terms=ScoreTerms(), dropout=1.0).o_THK == 0).all()
+    assert (
+        kernel.attend(*tensors, plan, pattern=FullAttention(), terms=AttentionBias(), dropout=1.0).o_THK == 0
+    ).all()
 
 
 @pytest.mark.parametrize("kernel", [BinnedKernel(), MaskedSdpaKernel()], ids=lambda k: k.capability.name)
@@ -114,9 +116,9 @@ def test_kernels_refuse_what_their_records_do_not_list(kernel):
     from unmask.errors import KernelError
 
     q = torch.randn(2, 1, 4)
-    plan = kernel.plan(SequenceLayout.of_lengths([2]), Whole(), CPU)
+    plan = kernel.plan(SequenceLayout.of_lengths([2]), FullAttention(), CPU)
     with pytest.raises(KernelError):
-        kernel.attend(q, q, q, plan, reach=Whole(), terms=ScoreTerms(), log_sum_exp=True)
+        kernel.attend(q, q, q, plan, pattern=FullAttention(), terms=AttentionBias(), log_sum_exp=True)
     assert "Disentangled" in kernel.capability.refusal(need(position=Disentangled(8)))
 
 

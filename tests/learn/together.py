@@ -9,11 +9,11 @@ from tests.support.specs import ALIBI_SHARED, DISENTANGLED, ROTARY_WINDOWS, rand
 from unmask.learn.objectives.masked import MaskedLanguageModel
 from unmask.learn.objectives.masking import MaskingSpec
 from unmask.learn.objectives.replaced import ReplacedSpec, ReplacedTokenDetection
-from unmask.learn.optim import Ema, build_optimiser
-from unmask.learn.optim.spread import gathered
-from unmask.learn.pretrain.distributed import is_sharded, spread, whole
+from unmask.learn.optim import Ema, build_optimizer
+from unmask.learn.optim.dtensor import full_tensors
+from unmask.learn.pretrain.distributed import is_sharded, shard, unsharded
 from unmask.learn.pretrain.launch import joined
-from unmask.learn.pretrain.loop import Loop, Tally
+from unmask.learn.pretrain.loop import Loop, MetricAccumulator
 from unmask.learn.pretrain.ranks import Ranks
 from unmask.learn.pretrain.settings import RunSettings
 from unmask.learn.table import read_table
@@ -74,7 +74,7 @@ def micro_batch(number):
     return pieces([9 + number % 4, 4 + 3 * (number % 2), 6], range(3), seed=number)
 
 
-def build(case, kind, ranks, optimiser="adamw"):
+def build(case, kind, ranks, optimizer="adamw"):
     settings = read_table(
         RunSettings,
         {
@@ -85,7 +85,7 @@ def build(case, kind, ranks, optimiser="adamw"):
             "data": {"sources": [{"name": "none", "files": ["none"]}]},
             "objective": {"kind": "masked"},
             "batch": {"tokens": MICRO_BATCHES[kind], "micro_tokens": 1},
-            "optimizer": {"kind": optimiser, "learning_rate": 0.01, "weight_decay": 0.1, "clip": 0.5},
+            "optimizer": {"kind": optimizer, "learning_rate": 0.01, "weight_decay": 0.1, "clip": 0.5},
             "schedule": {"kind": "constant", "warmup_steps": 0},
             "distributed": {"kind": kind},
         },
@@ -96,10 +96,10 @@ def build(case, kind, ranks, optimiser="adamw"):
     with torch.no_grad():
         for one in objective.parameters():
             one.add_(ranks.rank)  # the first process's weights count
-    spread(objective, settings, ranks)
-    moved = build_optimiser(objective, settings.optimizer)
+    shard(objective, settings, ranks)
+    moved = build_optimizer(objective, settings.optimizer)
     averages = Ema(objective, decay=0.9)
-    return Loop(settings.loop, objective, Texts(), optimiser=moved, averages=averages, ranks=ranks)
+    return Loop(settings.loop, objective, Texts(), optimizer=moved, averages=averages, ranks=ranks)
 
 
 def first_gradients(loop):
@@ -107,29 +107,29 @@ def first_gradients(loop):
     ready = loop._make(0, 0)
     loop._gradients(ready.examples, ready.numbers, loop._totals(ready))
     found = {
-        name: None if one.grad is None else gathered(one.grad).clone()
+        name: None if one.grad is None else full_tensors(one.grad).clone()
         for name, one in loop.objective.named_parameters()
     }
-    loop.optimiser.zero_grad(set_to_none=True)
+    loop.optimizer.zero_grad(set_to_none=True)
     loop.batches.at = 0
     return found
 
 
-def results(case, kind, ranks, optimiser):
+def results(case, kind, ranks, optimizer):
     """Everything that must be the same."""
-    loop = build(case, kind, ranks, optimiser)
+    loop = build(case, kind, ranks, optimizer)
     found = {"gradients": first_gradients(loop)}
     before = loop.evaluate([micro_batch(number) for number in range(100, 103)])
-    tally = Tally()
-    norms = [loop.one_step(tally) for _ in range(STEPS)]
+    metrics = MetricAccumulator()
+    norms = [loop.one_step(metrics) for _ in range(STEPS)]
     after = loop.evaluate([micro_batch(number) for number in range(100, 103)])
     found["figures"] = torch.tensor(
-        [*before.values(), *after.values(), *tally.means().values(), *norms], dtype=torch.float64
+        [*before.values(), *after.values(), *metrics.means().values(), *norms], dtype=torch.float64
     )
     found["tokens"] = loop.tokens
-    found["averages"] = {name: gathered(one) for name, one in loop.averages.averages.items()}
+    found["averages"] = {name: full_tensors(one) for name, one in loop.averages.averages.items()}
     assert is_sharded(loop.objective) == (kind == "fsdp" and ranks.world > 1)
-    with whole(loop.objective, ranks):
+    with unsharded(loop.objective, ranks):
         found["weights"] = {name: one.detach().clone() for name, one in loop.objective.state_dict().items()}
     return found
 

@@ -6,7 +6,7 @@ import torch
 from transformers import AutoModel, BertConfig, BertModel
 
 from tests.support.kernels import CPU_KERNELS
-from unmask.model.spec import NoPosition, Whole
+from unmask.model.spec import FullAttention, NoPosition
 from unmask.model.weights import Source, read_checkpoint
 from unmask.model.weights.build import build
 from unmask.model.weights.save import save
@@ -75,7 +75,7 @@ def texts():
     [
         kernel.capability.name
         for kernel in CPU_KERNELS
-        if Whole in kernel.capability.reaches and NoPosition in kernel.capability.positions
+        if FullAttention in kernel.capability.patterns and NoPosition in kernel.capability.positions
     ],
 )
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-10), ("float32", 1e-5)])
@@ -92,7 +92,7 @@ def test_loaded_from_transformers(name, kernel, dtype, tolerance, texts, tmp_pat
             heard.append(tensor)
 
     with torch.inference_mode():
-        x_TD = encoder.encode(batch, tap=listen)
+        x_TD = encoder.encode(batch, hook=listen)
         pooled_SD = encoder.pooler(x_TD, batch.layout).double().numpy()
     for sequence, (text, segment) in enumerate(zip(texts, segments, strict=True)):
         states, pooled = theirs(model, text, segment)
@@ -122,7 +122,7 @@ def test_saved_for_transformers(name, texts, tmp_path):
 
 
 def test_attention_equals_eager_attention(texts, tmp_path):
-    from unmask.see import AttentionView
+    from unmask.interpret import AttentionView
     from unmask.text import Tokenizer
 
     write(tmp_path, **CONFIGS["three heads"])
@@ -144,8 +144,8 @@ def test_attention_equals_eager_attention(texts, tmp_path):
             np.testing.assert_array_equal(part, view.probabilities(layer, head)[2:5, 1:9])
             entropy = -(expected * np.log(expected)).sum(-1)
             np.testing.assert_allclose(view.entropy[layer, head], entropy, rtol=1e-6)
-            np.testing.assert_allclose(view.received[layer, head], expected.mean(0), rtol=1e-6)
+            np.testing.assert_allclose(view.attention_received[layer, head], expected.mean(0), rtol=1e-6)
             far = np.abs(np.subtract.outer(range(len(view)), range(len(view))))
             np.testing.assert_allclose(view.distance[layer, head], (expected * far).sum(-1), rtol=1e-6)
-            edges = view.top_edges(layer, head, 2)
+            edges = view.topk(layer, head, 2)
             np.testing.assert_array_equal(edges.keys, np.argsort(-expected, axis=1)[:, :2])

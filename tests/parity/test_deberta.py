@@ -13,6 +13,7 @@ from tests.contracts.cases import Case
 from tests.contracts.test_transformers import random_model, their_outputs, write_vocabulary
 from tests.support import plain
 from unmask.errors import UnknownArchitecture
+from unmask.interpret import AttentionView
 from unmask.model.families.deberta import DEBERTA
 from unmask.model.families.deberta_v2 import DEBERTA_V2
 from unmask.model.kernels.distances import table_rows
@@ -20,8 +21,7 @@ from unmask.model.spec import Disentangled
 from unmask.model.weights import Source, read_checkpoint
 from unmask.model.weights.build import build
 from unmask.model.weights.save import save
-from unmask.see import AttentionView
-from unmask.settings import Settings
+from unmask.settings import JsonSettings
 from unmask.text import Encoding, PackedBatch
 
 SIZES = {"hidden_size": 12, "num_attention_heads": 3, "intermediate_size": 17, "num_hidden_layers": 2}
@@ -71,26 +71,30 @@ def test_compat_differs_only_beyond_the_distances_of_training(tmp_path):
 
 def test_the_first_version_is_the_same_either_way():
     config = {**V1, "vocab_size": 9}
-    assert DEBERTA.read(Settings("c", config), "hf") == DEBERTA.read(Settings("c", config), "published")
+    assert DEBERTA.read(JsonSettings("c", config), "hf") == DEBERTA.read(
+        JsonSettings("c", config), "published"
+    )
 
 
 def test_the_row_of_distances_beyond_training_is_read_by_hf_alone():
     published = DEBERTA_V2.published[0].spec.distances
     far = torch.tensor([-4000, -512, -511, 511, 512, 4000])
     assert table_rows(far, published).tolist() == [1, 1, 1, 511, 511, 511]
-    hf = DEBERTA_V2.read(Settings("c", dict(DEBERTA_V2.write(DEBERTA_V2.published[0].spec))), "hf").distances
+    hf = DEBERTA_V2.read(
+        JsonSettings("c", dict(DEBERTA_V2.write(DEBERTA_V2.published[0].spec))), "hf"
+    ).distances
     assert table_rows(far, hf).tolist() == [0, 0, 1, 511, 511, 511]
 
 
-@pytest.mark.parametrize(("buckets", "reach"), [(256, 512), (8, 32), (6, 16), (7, 40), (2, 5), (32, 128)])
-def test_every_distance_has_the_bucket_of_both_codes(buckets, reach):
-    behind = torch.arange(-4 * reach, 4 * reach)
-    theirs = make_log_bucket_position(behind, buckets, reach).long().clamp(-buckets, buckets - 1) + buckets
-    assert torch.equal(table_rows(behind, Disentangled(reach, buckets)), theirs)
-    cut = Disentangled(reach, buckets, clamped=True)
+@pytest.mark.parametrize(("buckets", "pattern"), [(256, 512), (8, 32), (6, 16), (7, 40), (2, 5), (32, 128)])
+def test_every_distance_has_the_bucket_of_both_codes(buckets, pattern):
+    behind = torch.arange(-4 * pattern, 4 * pattern)
+    theirs = make_log_bucket_position(behind, buckets, pattern).long().clamp(-buckets, buckets - 1) + buckets
+    assert torch.equal(table_rows(behind, Disentangled(pattern, buckets)), theirs)
+    cut = Disentangled(pattern, buckets, clamped=True)
     rows = table_rows(behind, cut)
     assert rows.tolist() == [plain.distance_row(int(d), cut) for d in behind]
-    near = behind.abs() < reach
+    near = behind.abs() < pattern
     assert torch.equal(rows[near], theirs[near])
     assert rows.min() >= 1
 

@@ -150,7 +150,7 @@ def test_both_clips_matter_in_these_tests():
 # --- packing -----------------------------------------------------------------------------------------
 
 
-def test_a_sentence_does_not_know_its_neighbours():
+def test_a_sentence_does_not_know_its_neighbors():
     elmo = random_elmo(SMALL)
     together = run(elmo, SENTENCES)
     for order in ([2, 0, 1], [1, 2, 0], [0], [1], [2], [1, 1, 2, 2]):

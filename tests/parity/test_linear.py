@@ -18,14 +18,14 @@ from unmask.errors import InvalidRequest, UnknownArchitecture
 from unmask.model.families import FAMILIES
 from unmask.model.families.linear import LINEAR
 from unmask.model.families.performer import PERFORMER
+from unmask.model.hooks import HookPoint
 from unmask.model.layers import LinearMixer
 from unmask.model.layers.linear_attention import log_features, orthogonal_rows
 from unmask.model.spec import Classifier, LinearAttention, MaskedLM, Transform
-from unmask.model.tap import Place
 from unmask.model.weights import Source, read_checkpoint
 from unmask.model.weights.build import build
 from unmask.model.weights.save import save, their_tensors
-from unmask.settings import Settings
+from unmask.settings import JsonSettings
 from unmask.text import PackedBatch, SequenceLayout
 
 SIZES = {
@@ -121,15 +121,15 @@ def test_settings_that_are_not_built_are_refused(page):
     spec = PAGES[page]
     family = family_named(page.split(",")[0])
     written = family.write(spec)
-    assert family.read(Settings("config.json", written), "published") == spec
+    assert family.read(JsonSettings("config.json", written), "published") == spec
     wrong = {"is_decoder": True, "feature_map": "relu", "attention_probs_dropout_prob": 0.1}
     for key, value in wrong.items():
         with pytest.raises(UnknownArchitecture, match=f"{key} is {value!r}; only"):
-            family.read(Settings("config.json", {**written, key: value}), "published")
+            family.read(JsonSettings("config.json", {**written, key: value}), "published")
 
 
 @pytest.mark.parametrize("name", ["linear", "performer"])
-def test_a_loud_neighbour_changes_nothing(name):
+def test_a_loud_neighbor_changes_nothing(name):
     """Keys of huge norm beside a quiet text: their maximum must not reach what eps weighs in the other."""
     torch.manual_seed(3)
     spec = replace(SPECS[name].layers[0].mixer, eps=1e-2)
@@ -336,14 +336,16 @@ def test_features_of_half_precision_are_computed_in_float32(name):
 
 @pytest.mark.parametrize("name", ["linear", "performer"])
 def test_the_weights_that_are_shown_mix_the_values_that_came_out(name):
-    from unmask.see import AttentionView
+    from unmask.interpret import AttentionView
 
     encoder, encoding = random_encoder(SPECS[name], dtype=torch.float64), dense.random_text(17)
     view, heard = AttentionView(encoder, encoding), {}
     with torch.inference_mode():
-        encoder.encode(view.recording.batch, tap=lambda place, layer, x: heard.update({(place, layer): x}))
+        encoder.encode(view.recording.batch, hook=lambda place, layer, x: heard.update({(place, layer): x}))
     for layer in range(view.layer_count):
         assert view.kind(layer) == "kernel"
         for head in range(3):
-            mixed = view.probabilities(layer, head) @ heard[Place.VALUE, layer][:, head].numpy()
-            np.testing.assert_allclose(mixed, heard[Place.MIXED, layer][:, head].numpy(), rtol=0, atol=1e-5)
+            mixed = view.probabilities(layer, head) @ heard[HookPoint.VALUE, layer][:, head].numpy()
+            np.testing.assert_allclose(
+                mixed, heard[HookPoint.MIXED, layer][:, head].numpy(), rtol=0, atol=1e-5
+            )

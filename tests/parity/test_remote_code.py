@@ -19,7 +19,7 @@ from tests.contracts.cases import Case
 from tests.contracts.test_transformers import random_model, texts_of, their_outputs, write_vocabulary
 from tests.support.plain import press_slopes
 from unmask.errors import UnknownArchitecture
-from unmask.model.tap import Place
+from unmask.model.hooks import HookPoint
 from unmask.model.weights import Source, read_checkpoint
 from unmask.model.weights.build import build
 from unmask.model.weights.save import save
@@ -140,7 +140,7 @@ def rms_norm(x, weights, name):
 
 
 def turned(x_HNK):
-    """Neighbouring features as the real and imaginary part of one number."""
+    """Neighboring features as the real and imaginary part of one number."""
     length, width = x_HNK.shape[-2:]
     frequency = 10_000.0 ** (-np.arange(0, width, 2) / width)
     numbers = x_HNK[..., 0::2] + 1j * x_HNK[..., 1::2]
@@ -188,15 +188,15 @@ def write_folder(folder, config, tensors):
 
 
 def states_of(encoder, ids, segments=None):
-    """The batch, and hidden states of the embedding and of every layer; the last is normalised."""
+    """The batch, and hidden states of the embedding and of every layer; the last is normalized."""
     batch, states = PackedBatch.of_ids(ids, segments), []
 
     def listen(place, layer, tensor):
-        if place in (Place.EMBEDDED, Place.LAYER):
+        if place in (HookPoint.EMBEDDED, HookPoint.LAYER):
             states.append(tensor)
 
     with torch.inference_mode():
-        states[-1:] = [encoder.encode(batch, tap=listen)]
+        states[-1:] = [encoder.encode(batch, hook=listen)]
     return batch, states
 
 
@@ -361,7 +361,7 @@ def test_gte_stretched_as_its_authors_do(tmp_path):
 )
 def test_what_is_not_built_is_refused(changes, what):
     from unmask.model.families.gte import GTE
-    from unmask.settings import Settings
+    from unmask.settings import JsonSettings
 
     with pytest.raises(UnknownArchitecture, match=what):
-        GTE.read(Settings("config.json", GTE_NEW | changes), "published")
+        GTE.read(JsonSettings("config.json", GTE_NEW | changes), "published")

@@ -10,7 +10,7 @@ from tests.support.kernels import CPU_KERNELS
 from tests.support.specs import SPECS, VOCABULARY, global_tokens, random_encoder
 from unmask.errors import InvalidRequest, KernelError
 from unmask.model import heads
-from unmask.model.spec import Blocks, PooledVector, Rotary, SoftmaxAttention, Whole
+from unmask.model.spec import BlockSparse, FullAttention, PooledVector, Rotary, SoftmaxAttention
 from unmask.text import PackedBatch, SequenceLayout, token_budget_batches
 
 KERNEL_NAMES = [kernel.capability.name for kernel in CPU_KERNELS]
@@ -30,15 +30,15 @@ def states(encoder, texts):
 def can_run(kernel, spec, longest):
     record = next(one.capability for one in CPU_KERNELS if one.capability.name == kernel)
     return all(
-        type(reach_among(layer.mixer.reach, longest)) in record.reaches
+        type(reach_among(layer.mixer.pattern, longest)) in record.patterns
         and type(layer.mixer.position) in record.positions | {Rotary}
         for layer in spec.layers
         if isinstance(layer.mixer, SoftmaxAttention)
     )
 
 
-def reach_among(reach, longest):
-    return Whole() if isinstance(reach, Blocks) and longest <= reach.whole_up_to else reach
+def reach_among(pattern, longest):
+    return FullAttention() if isinstance(pattern, BlockSparse) and longest <= pattern.whole_up_to else pattern
 
 
 @pytest.mark.parametrize("kernel", KERNEL_NAMES)
@@ -63,7 +63,7 @@ def test_states_do_not_depend_on_the_batch(name, kernel, data):
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_a_changed_neighbour_changes_nothing(name):
+def test_a_changed_neighbor_changes_nothing(name):
     encoder = ENCODERS[name]
     encoder.kernel = None
     text, one, other = [3, 1, 4, 1, 5], [9, 2, 6], [5, 3, 5]

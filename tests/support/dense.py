@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from tests.support import plain
-from unmask.model.spec import Disentangled, LinearAttention, Rotary, WindowAndGlobals
+from unmask.model.spec import Disentangled, LinearAttention, Rotary, SlidingWindowGlobal
 from unmask.text import Encoding
 
 
@@ -59,7 +59,7 @@ def softmax_maps(x, mixer, weights, at, marks):
     for part, name in enumerate(("query", "key", "value")):
         if at + f"attention.{name}_bias" in weights:
             qkv[:, part] += weights[at + f"attention.{name}_bias"].reshape(heads, width)
-    seen = plain.times_seen(mixer.reach, length, heads, marks)
+    seen = plain.times_seen(mixer.pattern, length, heads, marks)
     p = np.zeros((heads, length, length))
     norms = np.zeros_like(p)
     keys = (seen > 0).sum(-1)
@@ -73,7 +73,7 @@ def softmax_maps(x, mixer, weights, at, marks):
             logits = logits_of(q, k, i, head, mixer, weights, at)
             row = seen[head, i] * np.exp(logits - logits.max())
             p[head, i] = row / row.sum()
-    if isinstance(mixer.reach, WindowAndGlobals) and mixer.reach.own_projections:
+    if isinstance(mixer.pattern, SlidingWindowGlobal) and mixer.pattern.own_projections:
         own = plain.linear(x, weights, at + "attention.globals.qkv").reshape(length, 3, heads, width)
         for i in np.flatnonzero(marks):
             for head in range(heads):
@@ -90,7 +90,7 @@ def logits_of(q, k, i, head, mixer, weights, at):
     if isinstance(mixer.position, Disentangled):
         apart = [plain.distance_score(q[i], k[j], i - j, head, mixer, weights, at) for j in range(len(k))]
         width = mixer.head_width
-        logits = (logits * math.sqrt(width) + apart) / math.sqrt(width * mixer.position.terms)
+        logits = (logits * math.sqrt(width) + apart) / math.sqrt(width * mixer.position.term_count)
     return logits
 
 

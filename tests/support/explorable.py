@@ -10,7 +10,7 @@ from pathlib import Path
 import unmask
 from tests.support.tiny import VOCABULARY
 from unmask.loaded import Model
-from unmask.model.weights.fresh import fresh, new_encoder
+from unmask.model.weights.new_checkpoint import new_checkpoint, new_encoder
 from unmask.model.weights.save import save
 
 LAYERS, HEADS, WIDTH = 3, 4, 16
@@ -45,6 +45,6 @@ def folder_of(name: str, seed: int, config: str) -> Path:
     """The checkpoint's folder, which is gone when the tests have ended."""
     root = Path(tempfile.mkdtemp(prefix="unmask-fake-"))
     atexit.register(shutil.rmtree, root, ignore_errors=True)
-    checkpoint = fresh(json.loads(config), FILES, name=name)
+    checkpoint = new_checkpoint(json.loads(config), FILES, name=name)
     save(new_encoder(checkpoint, seed=seed), checkpoint, root / name)
     return root / name

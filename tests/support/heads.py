@@ -6,9 +6,9 @@ import torch
 
 from tests.support import dense
 from tests.support.specs import SPECS, global_tokens, random_encoder
+from unmask.interpret.activation_cache import ActivationCache
 from unmask.model.encoder import Encoder
 from unmask.model.spec import Classifier, LayerNorm, LearnedPositions, MaskedLM, Transform
-from unmask.see.recording import Recording
 
 
 def spec_with_heads(name):
@@ -25,7 +25,9 @@ def spec_with_heads(name):
 def recorded(name, length=23, *, dtype=torch.float64, spec=None):
     """A recording of a random text, with its global tokens where the encoder has a use for such."""
     encoder = random_encoder(spec or spec_with_heads(name), dtype=dtype)
-    return Recording.of(encoder, dense.random_text(length), global_tokens=lambda _: global_tokens(length))
+    return ActivationCache.of(
+        encoder, dense.random_text(length), global_tokens=lambda _: global_tokens(length)
+    )
 
 
 def decoded_spec(vocabulary=97):

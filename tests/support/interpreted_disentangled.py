@@ -10,13 +10,13 @@ import sys
 import numpy as np
 import torch
 
-from unmask.model.kernels import DistanceTerms, ScoreTerms
+from unmask.model.kernels import AttentionBias, DistanceBias
 from unmask.model.kernels.distances import table_rows
 from unmask.model.kernels.gpu import bands
 from unmask.model.kernels.gpu.disentangled import TritonDisentangledKernel
 from unmask.model.kernels.gpu.triton_code.disentangled_launch import EXACT
 from unmask.model.kernels.reference import ReferenceKernel
-from unmask.model.spec import Disentangled, Whole
+from unmask.model.spec import Disentangled, FullAttention
 from unmask.text import SequenceLayout
 
 CASES = {
@@ -60,9 +60,9 @@ def run(kernel, position, lengths, tensors, o_weight, lse_weight, dtype, **optio
         q,
         k,
         v,
-        kernel.plan(layout, Whole(), torch.device("cpu")),
-        reach=Whole(),
-        terms=ScoreTerms(distances=DistanceTerms(position, *tables)),
+        kernel.plan(layout, FullAttention(), torch.device("cpu")),
+        pattern=FullAttention(),
+        bias=AttentionBias(distances=DistanceBias(position, *tables)),
         log_sum_exp=True,
         **options,
     )
@@ -109,13 +109,15 @@ def strided():
     tensors, _, _ = inputs(position, lengths, 2, 32)
     tensors = [x.float() for x in tensors]
     kernel, layout = TritonDisentangledKernel(), SequenceLayout.of_lengths(lengths)
-    terms = ScoreTerms(distances=DistanceTerms(position, *tensors[3:]))
-    plan = kernel.plan(layout, Whole(), torch.device("cpu"))
-    plain = kernel.attend(*tensors[:3], plan, reach=Whole(), terms=terms).o_THK
+    bias = AttentionBias(distances=DistanceBias(position, *tensors[3:]))
+    plan = kernel.plan(layout, FullAttention(), torch.device("cpu"))
+    plain = kernel.attend(*tensors[:3], plan, pattern=FullAttention(), bias=bias).o_THK
     parts = torch.stack(tensors[:3], 1).unbind(1)
     turned = [x.transpose(0, 2).contiguous().transpose(0, 2) for x in tensors[:3]]
     return {
-        name: float((kernel.attend(*some, plan, reach=Whole(), terms=terms).o_THK - plain).abs().max())
+        name: float(
+            (kernel.attend(*some, plan, pattern=FullAttention(), bias=bias).o_THK - plain).abs().max()
+        )
         for name, some in (("parts of one", parts), ("turned", turned))
     }
 

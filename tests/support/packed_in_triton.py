@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass, field
 
 import torch
 
-from unmask.model.kernels import ScoreTerms
+from unmask.model.kernels import AttentionBias
 from unmask.model.kernels.gpu.packed import TritonPackedKernel
 from unmask.model.kernels.gpu.triton_code import packed_launch
 from unmask.model.kernels.gpu.triton_code.packed_tiles import Tiles
 from unmask.model.kernels.reference import ReferenceKernel
-from unmask.model.spec import Alibi, NoPosition, Reach, Whole, Window
+from unmask.model.spec import Alibi, AttentionPattern, FullAttention, NoPosition, SlidingWindow
 from unmask.text import SequenceLayout
 
 
@@ -23,7 +23,7 @@ class Case:
     """One comparison."""
 
     lengths: list[int]
-    reach: Reach = field(default_factory=Whole)
+    pattern: AttentionPattern = field(default_factory=FullAttention)
     alibi: bool = False
     heads: int = 2
     width: int = 16
@@ -38,18 +38,18 @@ CASES = (
     Case([1]),
     Case([1, 15, 16, 17, 1]),
     Case([15, 17, 33], heads=1, grouped=False),
-    Case([63, 1, 64, 2], Window(5), alibi=True),
+    Case([63, 1, 64, 2], SlidingWindow(5), alibi=True),
     Case([65, 63], heads=1, fused=False),
-    Case([127, 128], Window(20), heads=1),
-    Case([129, 3], Window(7), heads=1),
-    Case([129], Window(500), alibi=True, heads=1, width=32),
-    Case([64, 20], Window(2, dilation=3), heads=3, width=16),
-    Case([33, 17], Window(0), heads=1, grouped=False),
-    Case([140, 1], Window(9, dilation=4), alibi=True, heads=1, grouped=False),
+    Case([127, 128], SlidingWindow(20), heads=1),
+    Case([129, 3], SlidingWindow(7), heads=1),
+    Case([129], SlidingWindow(500), alibi=True, heads=1, width=32),
+    Case([64, 20], SlidingWindow(2, dilation=3), heads=3, width=16),
+    Case([33, 17], SlidingWindow(0), heads=1, grouped=False),
+    Case([140, 1], SlidingWindow(9, dilation=4), alibi=True, heads=1, grouped=False),
     Case([20, 9], width=80, heads=1),
     Case([33], width=128, heads=1, alibi=True),
     Case([64, 65, 1, 129], heads=1, width=64, dtype="float16"),
-    Case([70, 200], Window(64), alibi=True, heads=1, width=32, dtype="float16"),
+    Case([70, 200], SlidingWindow(64), alibi=True, heads=1, width=32, dtype="float16"),
 )
 
 
@@ -62,9 +62,9 @@ def attend(kernel, case: Case, x_T3HK, device):
         parts = [part.mT.contiguous().mT for part in parts]
     o_THK, lse_TH = kernel.attend(
         *parts,
-        kernel.plan(layout, case.reach, torch.device(device)),
-        reach=case.reach,
-        terms=ScoreTerms.of(Alibi() if case.alibi else NoPosition(), case.heads),
+        kernel.plan(layout, case.pattern, torch.device(device)),
+        pattern=case.pattern,
+        bias=AttentionBias.of(Alibi() if case.alibi else NoPosition(), case.heads),
         log_sum_exp=True,
     )
     draw = torch.Generator().manual_seed(1)
@@ -90,7 +90,10 @@ def dropped(device: str) -> dict[str, float]:
     """Dropout: values that name their tokens show which probabilities were kept; the gradients must agree."""
     length, share = 16, 0.4
     layout = SequenceLayout.of_lengths([length])
-    kernel, plan = TritonPackedKernel(), TritonPackedKernel().plan(layout, Whole(), torch.device(device))
+    kernel, plan = (
+        TritonPackedKernel(),
+        TritonPackedKernel().plan(layout, FullAttention(), torch.device(device)),
+    )
     draw = torch.Generator().manual_seed(0)
     q, k, v, upward = torch.randn(4, length, 2, 16, generator=draw)
     names = torch.eye(length)[:, None, :].expand(length, 2, length).contiguous()
@@ -98,7 +101,9 @@ def dropped(device: str) -> dict[str, float]:
     def run(q, k, v, kernel=kernel):
         torch.manual_seed(5)  # before every run, so that each drops the same
         tensors = [x.to(device) for x in (q, k, v)]
-        return kernel.attend(*tensors, plan, reach=Whole(), terms=ScoreTerms(), dropout=share).o_THK
+        return kernel.attend(
+            *tensors, plan, pattern=FullAttention(), bias=AttentionBias(), dropout=share
+        ).o_THK
 
     kept = run(q, k, names).cpu().permute(1, 0, 2) != 0
     gradients = []
@@ -130,7 +135,7 @@ def main(device: str) -> None:
         packed_launch.long_tiles = original_long if shipped else lambda *_: Tiles(32, 64, 4, 1)
         if not case.grouped:
             packed_launch.short_tiles = never
-        record = asdict(case) | {"reach": str(case.reach)}
+        record = asdict(case) | {"reach": str(case.pattern)}
         print(json.dumps({"case": record, "errors": errors(case, device)}), flush=True)
     for path, rule in (("groups", always), ("tiles", never)):
         packed_launch.short_tiles = rule

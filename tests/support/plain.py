@@ -10,7 +10,7 @@ from scipy.special import erf
 
 from unmask.model.spec import (
     Alibi,
-    Blocks,
+    BlockSparse,
     Disentangled,
     EncoderSpec,
     GatedFeedForward,
@@ -18,9 +18,9 @@ from unmask.model.spec import (
     LayerNorm,
     LinearAttention,
     Rotary,
+    SlidingWindow,
+    SlidingWindowGlobal,
     SoftmaxAttention,
-    Window,
-    WindowAndGlobals,
 )
 
 ACTIVATIONS = {
@@ -30,7 +30,7 @@ ACTIVATIONS = {
 
 
 def encode(spec: EncoderSpec, weights: dict[str, np.ndarray], ids, segments, marks) -> list[np.ndarray]:
-    """Hidden states after the embedding and after each layer, (N, D) each; the last is normalised.
+    """Hidden states after the embedding and after each layer, (N, D) each; the last is normalized.
 
     ``marks`` says which tokens are global.
     """
@@ -96,7 +96,7 @@ def attention(x, mixer: SoftmaxAttention | LinearAttention, weights, at, marks):
     for part, name in enumerate(("query", "key", "value")):
         if at + f"attention.{name}_bias" in weights:
             qkv[:, part] += weights[at + f"attention.{name}_bias"].reshape(heads, width)
-    seen = times_seen(mixer.reach, length, heads, marks)
+    seen = times_seen(mixer.pattern, length, heads, marks)
     mixed = np.zeros((length, heads, width))
     for head in range(heads):
         q, k, v = qkv[:, 0, head], qkv[:, 1, head], qkv[:, 2, head]
@@ -106,10 +106,10 @@ def attention(x, mixer: SoftmaxAttention | LinearAttention, weights, at, marks):
             logits = np.array([score(q[i], k[j], i, j, head, mixer) for j in range(length)])
             if isinstance(mixer.position, Disentangled):
                 apart = [distance_score(q[i], k[j], i - j, head, mixer, weights, at) for j in range(length)]
-                logits = (logits * math.sqrt(width) + apart) / math.sqrt(width * mixer.position.terms)
+                logits = (logits * math.sqrt(width) + apart) / math.sqrt(width * mixer.position.term_count)
             p = seen[head, i] * np.exp(logits - logits.max())
             mixed[i, head] = (p / p.sum()) @ v
-    if isinstance(mixer.reach, WindowAndGlobals) and mixer.reach.own_projections:
+    if isinstance(mixer.pattern, SlidingWindowGlobal) and mixer.pattern.own_projections:
         own = linear(x, weights, at + "attention.globals.qkv").reshape(length, 3, heads, width)
         for i in np.flatnonzero(marks):
             for head in range(heads):
@@ -124,9 +124,9 @@ def convolution(x, spec: EncoderSpec, weights):
     radius = kernel.shape[-1] // 2
     out = np.zeros_like(x) + weights["convolution.inner.bias"]
     for i in range(len(x)):
-        for tap in range(-radius, radius + 1):
-            if 0 <= i + tap < len(x):
-                out[i] += kernel[:, :, tap + radius] @ x[i + tap]
+        for hook in range(-radius, radius + 1):
+            if 0 <= i + hook < len(x):
+                out[i] += kernel[:, :, hook + radius] @ x[i + hook]
     return ACTIVATIONS[spec.convolution.activation](out)
 
 
@@ -155,19 +155,19 @@ def distance_row(behind: int, position: Disentangled) -> int:
     return max(0, min(behind + span, 2 * span - 1))
 
 
-def times_seen(reach, length: int, heads: int, marks) -> np.ndarray:
+def times_seen(pattern, length: int, heads: int, marks) -> np.ndarray:
     """How often each query counts each key, (H, N, N)."""
     i, j = np.indices((length, length))
-    window = reach.window if isinstance(reach, WindowAndGlobals) else reach
+    window = pattern.window if isinstance(pattern, SlidingWindowGlobal) else pattern
     seen = np.ones((heads, length, length), dtype=np.int64)
-    if isinstance(window, Window):
+    if isinstance(window, SlidingWindow):
         far = np.abs(i - j)
         seen *= (far <= window.radius * window.dilation) & (far % window.dilation == 0)
-    if isinstance(reach, WindowAndGlobals):
+    if isinstance(pattern, SlidingWindowGlobal):
         seen[:, marks[i] | marks[j]] = 1
-    if isinstance(reach, Blocks) and length > (5 + 2 * reach.random_blocks) * reach.block:
-        blocks = math.ceil(length / reach.block)
-        drawn = draw_blocks(reach, blocks, heads)
+    if isinstance(pattern, BlockSparse) and length > (5 + 2 * pattern.random_blocks) * pattern.block:
+        blocks = math.ceil(length / pattern.block)
+        drawn = draw_blocks(pattern, blocks, heads)
         for head in range(heads):
             for b in range(1, blocks - 1):
                 if b == 1:
@@ -178,24 +178,24 @@ def times_seen(reach, length: int, heads: int, marks) -> np.ndarray:
                     listed = [0, b - 1, b, b + 1, blocks - 1]
                 listed += drawn[head][b]
                 table = np.array([listed.count(c) for c in range(blocks)])
-                rows = slice(b * reach.block, (b + 1) * reach.block)
-                seen[head, rows] = table[np.arange(length) // reach.block]
+                rows = slice(b * pattern.block, (b + 1) * pattern.block)
+                seen[head, rows] = table[np.arange(length) // pattern.block]
     return seen
 
 
-def draw_blocks(reach: Blocks, blocks: int, heads: int):
+def draw_blocks(pattern: BlockSparse, blocks: int, heads: int):
     """For each head and row of blocks, the random ones; the authors' rule for lengths without a plan."""
-    drawn = [[[0] * reach.random_blocks for _ in range(blocks)] for _ in range(heads)]
-    if reach.seed is None:
+    drawn = [[[0] * pattern.random_blocks for _ in range(blocks)] for _ in range(heads)]
+    if pattern.seed is None:
         return drawn
-    state = np.random.RandomState(reach.seed)
-    first_part = 2 * reach.random_blocks + 5
+    state = np.random.RandomState(pattern.seed)
+    first_part = 2 * pattern.random_blocks + 5
     for b in range(1, blocks):
         for head in range(heads):
             illegal = [b - 1, b, b + 1, 0, first_part - 1]
             illegal += [first_part - 2] if b == 1 else [1] if b == first_part - 2 else []
             legal = [int(c) for c in state.permutation(first_part) if c not in illegal]
-            drawn[head][b] = legal[: reach.random_blocks]
+            drawn[head][b] = legal[: pattern.random_blocks]
     return drawn
 
 

@@ -5,7 +5,7 @@ import torch
 from unmask.model.encoder import Encoder
 from unmask.model.spec import (
     Alibi,
-    Blocks,
+    BlockSparse,
     Convolution,
     Disentangled,
     Embedding,
@@ -20,9 +20,9 @@ from unmask.model.spec import (
     Projection,
     RMSNorm,
     Rotary,
+    SlidingWindow,
+    SlidingWindowGlobal,
     SoftmaxAttention,
-    Window,
-    WindowAndGlobals,
 )
 
 VOCABULARY = 97
@@ -52,7 +52,7 @@ ROTARY_WINDOWS = EncoderSpec(
             mixer=SoftmaxAttention(
                 heads=5,
                 head_width=4,
-                reach=Window(radius=2),
+                pattern=SlidingWindow(radius=2),
                 position=Rotary(theta),
                 query_bias=False,
                 key_bias=False,
@@ -128,11 +128,15 @@ WINDOWS_GLOBALS = EncoderSpec(
     embedding=Embedding(VOCABULARY, width=18, positions=LearnedPositions(66, offset=2), norm=LayerNorm(1e-5)),
     layers=tuple(
         Layer(
-            mixer=SoftmaxAttention(3, 6, reach=WindowAndGlobals(window, own_projections=own)),
+            mixer=SoftmaxAttention(3, 6, pattern=SlidingWindowGlobal(window, own_projections=own)),
             feedforward=PlainFeedForward(20, "gelu"),
             norm=LayerNorm(1e-5),
         )
-        for window, own in ((Window(2), True), (Window(1, dilation=3), True), (Window(3), False))
+        for window, own in (
+            (SlidingWindow(2), True),
+            (SlidingWindow(1, dilation=3), True),
+            (SlidingWindow(3), False),
+        )
     ),
 )
 """Longformer's parts: a window a layer, one dilated, global tokens with projections of their own or not."""
@@ -142,11 +146,15 @@ BLOCKS = EncoderSpec(
     embedding=Embedding(VOCABULARY, width=12, positions=LearnedPositions(64), norm=LayerNorm(1e-12)),
     layers=tuple(
         Layer(
-            mixer=SoftmaxAttention(3, 4, reach=reach),
+            mixer=SoftmaxAttention(3, 4, pattern=pattern),
             feedforward=PlainFeedForward(20, "gelu"),
             norm=LayerNorm(1e-12),
         )
-        for reach in (Blocks(2, random_blocks=1, seed=0), Blocks(2, random_blocks=1, seed=1), Blocks(1, 2))
+        for pattern in (
+            BlockSparse(2, random_blocks=1, seed=0),
+            BlockSparse(2, random_blocks=1, seed=1),
+            BlockSparse(1, 2),
+        )
     ),
 )
 """BigBird's parts: blocks drawn for each layer and head, and the plan that names block 0 alone."""
@@ -175,7 +183,7 @@ DISENTANGLED = EncoderSpec(
     * 3,
     convolution=Convolution(3, LayerNorm(1e-7), "gelu"),
 )
-"""DeBERTa's later parts: merged distances, a table normalised and projected as content is, a convolution."""
+"""DeBERTa's later parts: merged distances, a table normalized and projected as content is, a convolution."""
 
 DISENTANGLED_OWN = EncoderSpec(
     width=14,

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from tests.support import plain
 from unmask.model import families
 from unmask.model.weights.build import on_meta
-from unmask.model.weights.claims import moves
+from unmask.model.weights.tensor_report import moves
 
 PAGE = Path(__file__).parents[2] / "docs" / "adding-a-family.md"
 FAMILY, FOLDER, USE = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
@@ -82,10 +82,10 @@ def test_it_is_saved_in_its_own_layout(used):
 
 
 def test_its_page_keeps_the_contract(family):
-    from unmask.settings import Settings
+    from unmask.settings import JsonSettings
 
-    spec = family.read(Settings("config.json", {}), "published")
-    config = Settings("config.json", family.write(spec))
+    spec = family.read(JsonSettings("config.json", {}), "published")
+    config = JsonSettings("config.json", family.write(spec))
     assert family.read(config, "published") == spec
     theirs = [name for move in moves(family.rows, on_meta(spec).state_dict()) for name in move.theirs]
     assert len(set(theirs)) == len(theirs)

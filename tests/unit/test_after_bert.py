@@ -15,7 +15,7 @@ from unmask.model.spec import Classifier, MaskedLM, Transform
 from unmask.model.weights import Source, read_checkpoint
 from unmask.model.weights.build import build
 from unmask.model.weights.save import their_tensors
-from unmask.settings import Settings
+from unmask.settings import JsonSettings
 
 LAYERS, GROUPS, INNER = "num_hidden_layers", "num_hidden_groups", "inner_group_num"
 SIZES = {"hidden_size": 6, "num_attention_heads": 3, "intermediate_size": 5}
@@ -82,11 +82,11 @@ def test_a_head_over_choices_is_not_taken_for_one_of_tokens(name):
     spec = family.published[0].spec
     shapes = {"classifier.weight": (1, spec.width)}
     stem = family.write(spec)["architectures"][0].removesuffix("Model")
-    config = Settings("config.json", {"architectures": [stem + "ForMultipleChoice"]})
+    config = JsonSettings("config.json", {"architectures": [stem + "ForMultipleChoice"]})
     with pytest.raises(UnknownArchitecture, match=f"{stem}ForMultipleChoice"):
-        family.adapt(spec, shapes, config)
-    tokens = Settings("config.json", {"architectures": [stem + "ForTokenClassification"]})
-    assert family.adapt(spec, shapes, tokens).heads == (Classifier("tokens", 1, "tokens"),)
+        family.detect_heads(spec, shapes, config)
+    tokens = JsonSettings("config.json", {"architectures": [stem + "ForTokenClassification"]})
+    assert family.detect_heads(spec, shapes, tokens).heads == (Classifier("tokens", 1, "tokens"),)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_groups_and_inner_layers(sizes, sharing, names):
         sizes.get(GROUPS, 1),
         sizes.get(INNER, 1),
     )
-    assert albert.ALBERT.read(Settings("config.json", config), "published") == spec
+    assert albert.ALBERT.read(JsonSettings("config.json", config), "published") == spec
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_groups_that_say_too_little_are_refused(sizes, sentence):
 def test_an_experiment_of_the_albert_config_is_refused(key):
     config = {**albert.ALBERT.write(albert.ALBERT.published[0].spec), key: 1}
     with pytest.raises(UnknownArchitecture, match=f"{key} is 1; only 0 is built"):
-        albert.ALBERT.read(Settings("config.json", config), "published")
+        albert.ALBERT.read(JsonSettings("config.json", config), "published")
 
 
 def test_one_layout_keeps_three_names():

@@ -15,12 +15,12 @@ from unmask.errors import InvalidRequest, MissingExtra
 from unmask.measure.bench import peers as peers_protocol
 from unmask.measure.bench.kernels import _batches, _pairs
 from unmask.measure.bench.report import agreement
+from unmask.measure.benchmark_model import benchmark_model, find_architecture, invented_words
 from unmask.measure.memory import peak_extra_bytes
-from unmask.measure.subject import find_shape, invented_words, subject
 from unmask.measure.texts import invented_lines, mixed_lengths, of_lengths, spearman
 from unmask.measure.timing import Spread, interleaved, percentile, ratio
 from unmask.model.kernels import Tile, allowed
-from unmask.model.spec import Whole, Window
+from unmask.model.spec import FullAttention, SlidingWindow
 
 SHAPE = ("--architecture", "ettin-encoder-17m", "--layers", "1", "--threads", "1")
 
@@ -124,10 +124,10 @@ def test_texts_have_about_the_lengths_asked_for(tiny_model):
 
 
 def test_pairs_in_reach_are_counted():
-    for reach in (Whole(), Window(3)):
+    for pattern in (FullAttention(), SlidingWindow(3)):
         (batch, *_) = _batches(40, "float32", 2, 4, device=torch.device("cpu"), seed=0, marks=False)
-        seen = allowed(Tile.whole(40), reach, torch.device("cpu"))
-        assert _pairs(batch, reach) == 2 * (1600 if seen is None else int(seen.sum()))
+        seen = allowed(Tile.whole(40), pattern, torch.device("cpu"))
+        assert _pairs(batch, pattern) == 2 * (1600 if seen is None else int(seen.sum()))
 
 
 def test_ragged_and_rectangular_hold_equal_tokens():
@@ -145,13 +145,13 @@ def test_invented_words_are_distinct_and_padding_stands_where_it_belongs():
 
 
 def test_shapes_are_found_in_any_case():
-    assert find_shape("MODERNBERT-Base")[1].name == "answerdotai/ModernBERT-base"
+    assert find_architecture("MODERNBERT-Base")[1].name == "answerdotai/ModernBERT-base"
 
 
 def test_a_random_shape_is_the_same_every_time(tmp_path):
     contents = []
     for _ in range(2):
-        with subject(None, "ettin-encoder-17m", layers=1, seed=3) as chosen:
+        with benchmark_model(None, "ettin-encoder-17m", layers=1, seed=3) as chosen:
             contents.append((chosen.folder / "model.safetensors").read_bytes())
             assert chosen.record.random_weights
             assert chosen.record.layers == 1
@@ -160,7 +160,7 @@ def test_a_random_shape_is_the_same_every_time(tmp_path):
 
 
 def check_picture(path):
-    """Not blank: bars of the colour of ours, and text."""
+    """Not blank: bars of the color of ours, and text."""
     from matplotlib.image import imread
 
     pixels = imread(path)[..., :3]

@@ -23,9 +23,9 @@ from tests.support.tiny import (
     write_checkpoint,
 )
 from unmask.cli.main import COMMANDS, GROUPS, NAMES
+from unmask.interpret.statistics.taxonomy import LABELS
 from unmask.model.families import DEFAULT_NAME, FAMILIES
 from unmask.model.kernels import KERNELS
-from unmask.see.taxonomy import LABELS
 
 TEXT = "The river bank was muddy, xyz!"
 PAIR = "another text"
@@ -187,7 +187,7 @@ def test_models(default_model):
         (line,) = [line for line in text.splitlines() if line.split()[:1] == [row["name"]]]
         assert f"{row['parameter_count']:,}" in line
         assert row["paper"] in text
-        assert row["licence"] in text
+        assert row["license"] in text
     assert max(map(len, text.splitlines())) <= 100
 
 
@@ -202,7 +202,7 @@ def test_kernels():
         assert (record["why_not_here"] is None) == bool(record["devices_here"])
         assert set(record["devices_here"]) <= set(found["devices_here"])
         assert record["dtypes"] == sorted(kernel.capability.dtypes)
-        assert record["reaches"] == sorted(reach.__name__ for reach in kernel.capability.reaches)
+        assert record["reaches"] == sorted(pattern.__name__ for pattern in kernel.capability.patterns)
         names = [line.split() for line in text.splitlines() if line and not line.startswith(" ")]
         assert [record["name"]] in names
     assert max(map(len, text.splitlines())) <= 100
@@ -236,7 +236,7 @@ def test_look_shows_the_tokens_of_the_text(tiny_folder, view):
     assert found["edges"] == []
 
 
-def test_look_summarises_every_head(tiny_folder, view):
+def test_look_summarizes_every_head(tiny_folder, view):
     found = answer("look", TEXT, PAIR, "-m", tiny_folder)
     assert [(head["layer"], head["head"]) for head in found["heads"]] == [
         (layer, head) for layer in range(LAYERS) for head in range(HEADS)
@@ -298,7 +298,7 @@ def test_look_says_that_linear_attention_gives_kernel_weights():
 
 
 def test_look_at_one_layer_measures_no_other(tiny_folder, monkeypatch):
-    from unmask.see import atlas
+    from unmask.interpret import atlas
 
     measured, measure = [], atlas.measure_layer
     monkeypatch.setattr(
@@ -395,7 +395,7 @@ def test_look_shows_control_characters_and_does_not_send_them(tiny_folder):
     assert "ж\\u001bж [SEP]" in shown("look", text, "-m", tiny_folder)
 
 
-def test_look_with_no_colour_and_no_fold_in_a_pipe(tiny_folder):
+def test_look_with_no_color_and_no_fold_in_a_pipe(tiny_folder):
     text = "the river bank was muddy " * 5
     widest = max(map(len, shown("look", text, "-m", tiny_folder, "--truncation", "end").splitlines()))
     assert widest > 80

@@ -93,9 +93,9 @@ def test_a_training_step_by_inductor_is_the_plain_step(name):
         encoder = random_encoder(SPECS[name]).train()
         if compiled:
             compile_blocks(encoder)
-        optimiser = torch.optim.SGD(encoder.parameters(), lr=1e-3)
+        optimizer = torch.optim.SGD(encoder.parameters(), lr=1e-3)
         for number in range(3):
             hidden, gradients = step(encoder, (9, 2, 5), seed=number)
-            optimiser.step()
+            optimizer.step()
         steps.append((hidden, gradients))
     torch.testing.assert_close(*steps, rtol=1e-3, atol=1e-4)

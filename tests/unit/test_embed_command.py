@@ -199,7 +199,7 @@ def test_a_text_too_long_stops_the_run_and_keeps_what_was_written(
     command = ("embed", lines, "-m", tiny_folder, "-o", out, "--json")
     ran = run_here(*command)
     assert_one_sentence(ran, "line 31 of", "1 of the 2 lines after it", "--truncation end")
-    assert journalled_rows(out) == 28
+    assert journaled_rows(out) == 28
 
     # Either way out keeps those rows: the line may be mended, or the text truncated.
     copies = [path.read_bytes() for path in partial_files(out)]
@@ -321,7 +321,7 @@ CUT = ("--truncation", "end")
 """An option that matters only once a limit changes: all of `TEXTS` fit."""
 
 
-def journalled_rows(out):
+def journaled_rows(out):
     """How many rows the journal counts; it is replaced whole, so it can be read at any moment."""
     try:
         return json.loads(out.with_name(out.name + ".partial.json").read_text())["rows"]
@@ -340,13 +340,13 @@ def test_after_kill_the_same_command_goes_on_to_the_same_bytes(
     for least in (1, PART + 1, 2 * PART + 1, 3 * PART + 1):
         before = slowly(0.04, held_from=least + PART)
         process = apart.start("embed", lines, "-m", tiny_folder, "-o", out, before=before)
-        wait_until(lambda least=least: journalled_rows(out) >= least)
+        wait_until(lambda least=least: journaled_rows(out) >= least)
         time.sleep(moments.uniform(0, 0.04))
         process.send(signal.SIGKILL)
         assert process.wait() == Ran(-signal.SIGKILL, "", "")
         assert not out.exists()
-        assert journalled_rows(out) >= max(done, least)
-        done = journalled_rows(out)
+        assert journaled_rows(out) >= max(done, least)
+        done = journaled_rows(out)
     assert done < ROWS
 
     summary = json.loads(run_here("embed", lines, "-m", tiny_folder, "-o", out, "--json").out)
@@ -358,10 +358,10 @@ def test_after_kill_the_same_command_goes_on_to_the_same_bytes(
 def test_an_interrupt_says_so_and_keeps_what_is_done(apart, tiny_folder, lines, tmp_path):
     out = tmp_path / "rows.npy"
     process = apart.start("embed", lines, "-m", tiny_folder, "-o", out, before=slowly(0, held_from=PART))
-    wait_until(lambda: journalled_rows(out))
+    wait_until(lambda: journaled_rows(out))
     process.send(signal.SIGINT)
     assert process.wait() == Ran(130, "", "unmask: stopped\n")
-    assert journalled_rows(out) > 0
+    assert journaled_rows(out) > 0
 
 
 @pytest.fixture
@@ -378,7 +378,7 @@ def stopped(tiny_folder, lines, tmp_path, small_parts, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(ResumableFile, "append", stop_after_two)
         assert run_here("embed", lines, *CUT, "-m", tiny_folder, "-o", out).code == 130
-    assert journalled_rows(out) == 2 * PART
+    assert journaled_rows(out) == 2 * PART
     return out
 
 
@@ -439,7 +439,7 @@ def test_partial_rows_of_other_texts_or_settings_are_refused(
     ran = run_here("embed", lines, *usual, *options, "-m", checkpoint, "-o", stopped)
     assert_one_sentence(ran, "rows.jsonl.partial", "other texts or settings", "--restart")
     assert stopped.with_name("rows.jsonl.partial").read_bytes() == before
-    assert journalled_rows(stopped) == 2 * PART
+    assert journaled_rows(stopped) == 2 * PART
     assert not stopped.exists()
 
 
@@ -503,7 +503,7 @@ def of(identity):
 def test_two_writers_of_one_output(apart, tiny_folder, lines, expected, tmp_path):
     out, gate = tmp_path / "rows.npy", tmp_path / "gate"
     first = apart.start("embed", lines, "-m", tiny_folder, "-o", out, before=slowly(0, PART, gate))
-    wait_until(lambda: journalled_rows(out))
+    wait_until(lambda: journaled_rows(out))
     for options in ((), ("--restart",), ("--overwrite",), ("--restart", "--overwrite")):
         second = run_here("embed", lines, "-m", tiny_folder, "-o", out, *options)
         assert_one_sentence(second, "another process is writing", "rows.npy")
@@ -601,7 +601,7 @@ def test_a_kill_in_the_middle_of_the_journal_leaves_nothing_behind(
     out = tmp_path / "rows.npy"
     ran = apart.run("embed", lines, "-m", tiny_folder, "-o", out, before=KILLED_AT_A_RENAME)
     assert ran.code == -signal.SIGKILL
-    assert journalled_rows(out) == 2 * PART
+    assert journaled_rows(out) == 2 * PART
 
     summary = json.loads(run_here("embed", lines, "-m", tiny_folder, "-o", out, "--json").out)
     assert summary["resumed_texts"] == 2 * PART

@@ -10,8 +10,8 @@ import torch
 import unmask
 from tests.support.specs import SPECS, global_tokens, random_encoder
 from unmask.errors import CorruptCheckpoint, InvalidRequest
-from unmask.model.fast import QuantizedLinear, linear, rewrite, why_not
-from unmask.model.fast.linear import OPERATIONS, PackedLinear
+from unmask.model.inference import QuantizedLinear, linear, optimize_for_inference, unsupported_reason
+from unmask.model.inference.linear import OPERATIONS, PackedLinear
 from unmask.model.layers.parts import ACTIVATIONS
 from unmask.text import PackedBatch
 
@@ -28,7 +28,7 @@ TEXTS = ["a short text", "the second one is a little longer than that", "word " 
 
 
 def needs(dtype):
-    reason = why_not(dtype)
+    reason = unsupported_reason(dtype)
     return pytest.mark.skipif(reason is not None, reason=str(reason))
 
 
@@ -39,7 +39,7 @@ DTYPES = [pytest.param(dtype, marks=needs(dtype)) for dtype in BOUNDS]
 @pytest.mark.parametrize("name", SPECS)
 def test_the_rewritten_encoder_equals_the_plain_one(name, dtype):
     plain = random_encoder(SPECS[name], dtype=torch.bfloat16 if dtype == "bfloat16" else torch.float32)
-    fast = rewrite(copy.deepcopy(plain), dtype)
+    fast = optimize_for_inference(copy.deepcopy(plain), dtype)
     kind = QuantizedLinear if dtype == "int8" else PackedLinear
     assert sum(isinstance(module, kind) for module in fast.modules()) >= 4 * len(fast.layers)
     with torch.inference_mode():
@@ -47,7 +47,7 @@ def test_the_rewritten_encoder_equals_the_plain_one(name, dtype):
     assert (found - expected).abs().max() <= BOUNDS[dtype] * expected.abs().max()
 
 
-@pytest.mark.skipif(why_not("int8") is not None, reason=str(why_not("int8")))
+@pytest.mark.skipif(unsupported_reason("int8") is not None, reason=str(unsupported_reason("int8")))
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_largest_value_of_a_token_is_never_beyond_8_bits(dtype):
     """Scales are rounded to the token's type; one more than 255 would come out as 0, with the other sign."""
@@ -63,9 +63,9 @@ def test_the_largest_value_of_a_token_is_never_beyond_8_bits(dtype):
 @pytest.mark.parametrize("name", SPECS)
 def test_no_text_can_tell_what_it_runs_beside(name, dtype):
     # Which instructions oneDNN takes depends on the number of tokens, so sums round in another order; where
-    # a text's tokens are quantised, that can move a value to the next integer.
+    # a text's tokens are quantized, that can move a value to the next integer.
     dtype_of = torch.bfloat16 if dtype == "bfloat16" else torch.float32
-    fast = rewrite(random_encoder(SPECS[name], dtype=dtype_of), dtype)
+    fast = optimize_for_inference(random_encoder(SPECS[name], dtype=dtype_of), dtype)
     other = PackedBatch.of_ids([BATCH.ids_T[:12], range(30)], None, [global_tokens(12), []])
     with torch.inference_mode():
         beside, apart = fast.encode(BATCH)[:12].float(), fast.encode(other)[:12].float()
@@ -149,6 +149,6 @@ def test_types_without_a_fast_path_run_plainly(monkeypatch):
     assert unmask.load("default").encoder.spec == model.spec
     with pytest.raises(InvalidRequest, match=r"dtype is int8, and this torch was built without oneDNN; take"):
         unmask.load("default", dtype="int8")
-    assert "runs on cpu, not on cuda" in (why_not("float32", "cuda") or "")
+    assert "runs on cpu, not on cuda" in (unsupported_reason("float32", "cuda") or "")
     with pytest.raises(InvalidRequest, match="dtype is 'int4'"):
         unmask.load("default", dtype="int4")

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from unmask.model.kernels import KERNELS
-from unmask.model.spec import Whole, Window
+from unmask.model.spec import FullAttention, SlidingWindow
 from unmask.text import SequenceLayout
 
 PATH = Path(__file__).parents[2] / "benchmarks" / "gpu.py"
@@ -78,8 +78,8 @@ def test_a_case_that_fails_is_written_down_and_the_rest_goes_on(gpu):
 
 def test_pairs_are_counted_as_the_definition_sees_them(gpu):
     layout = SequenceLayout.of_lengths([1, 5, 9])
-    assert gpu.attended_pairs(layout, Whole()) == 1 + 25 + 81
-    for window in (Window(0), Window(2), Window(2, dilation=3), Window(50)):
+    assert gpu.attended_pairs(layout, FullAttention()) == 1 + 25 + 81
+    for window in (SlidingWindow(0), SlidingWindow(2), SlidingWindow(2, dilation=3), SlidingWindow(50)):
         seen = 0
         for length in layout.lengths:
             apart = np.abs(np.subtract.outer(np.arange(length), np.arange(length)))
@@ -100,7 +100,7 @@ def test_a_wrong_kernel_shows_in_the_errors(gpu, monkeypatch):
             found = kernel.attend(*inputs, **options)
             return found._replace(o_THK=found.o_THK * 1.01)
 
-    found = gpu.error(run, Wrong(), Whole(), gpu.NoPosition(), "float32")
+    found = gpu.error(run, Wrong(), FullAttention(), gpu.NoPosition(), "float32")
     assert min(found.values()) > 1e-3
 
 

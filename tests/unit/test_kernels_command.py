@@ -5,8 +5,8 @@ import json
 import pytest
 
 from tests.support.command import run_here
-from unmask.model.kernels import KERNELS, Need, choose
-from unmask.model.spec import NoPosition, Whole, Window
+from unmask.model.kernels import KERNELS, AttentionRequest, choose
+from unmask.model.spec import FullAttention, NoPosition, SlidingWindow
 
 
 def verdicts(*arguments):
@@ -17,14 +17,14 @@ def verdicts(*arguments):
 
 def test_the_need_is_what_was_asked_and_the_choice_is_the_dispatchers():
     found = verdicts("--dtype", "float64", "--reach", "window", "--longest", "3000")
-    need = Need("cpu", "float64", Window(64), NoPosition(), head_width=64, longest=3000)
+    request = AttentionRequest("cpu", "float64", SlidingWindow(64), NoPosition(), head_width=64, longest=3000)
     assert found["need"]["dtype"] == "float64"
     assert found["need"]["reach"] == {"kind": "Window", "radius": 64, "dilation": 1}
-    assert found["chosen"] == choose(need).capability.name
+    assert found["chosen"] == choose(request).capability.name
     assert list(found["verdicts"]) == [kernel.capability.name for kernel in KERNELS]
     assert found["verdicts"][found["chosen"]] == "runs"
     for kernel in KERNELS:
-        refusal = kernel.capability.refusal(need)
+        refusal = kernel.capability.refusal(request)
         if refusal is not None:
             assert found["verdicts"][kernel.capability.name] == refusal
 
@@ -98,7 +98,9 @@ def test_a_missing_module_is_named(monkeypatch):
 
 
 def test_the_text_says_which_runs():
-    need = Need("cpu", "float32", Whole(), NoPosition(), head_width=64, longest=512, gradients=True)
+    request = AttentionRequest(
+        "cpu", "float32", FullAttention(), NoPosition(), head_width=64, longest=512, gradients=True
+    )
     ran = run_here("kernels", "--gradients")
     (line,) = [line for line in ran.out.splitlines() if line.rstrip().endswith(" runs")]
-    assert line.split()[0] == choose(need).capability.name
+    assert line.split()[0] == choose(request).capability.name

@@ -16,12 +16,12 @@ from unmask.errors import CorruptCheckpoint, InvalidRequest, TensorMismatch, Unk
 from unmask.model import spec as s
 from unmask.model.families import FAMILIES, family_of
 from unmask.model.families.native import NATIVE, to_config
-from unmask.model.spec.plain import of_plain, to_plain
+from unmask.model.spec.plain import from_plain, to_plain
 from unmask.model.weights import Source, read_checkpoint
 from unmask.model.weights.build import build
-from unmask.model.weights.fresh import fitted, fresh, new_encoder
+from unmask.model.weights.new_checkpoint import new_checkpoint, new_encoder, with_tokenizer
 from unmask.model.weights.save import save
-from unmask.settings import Settings
+from unmask.settings import JsonSettings
 from unmask.text import PackedBatch, Tokenizer
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(VOCABULARY - 5))]
@@ -38,7 +38,7 @@ PUBLISHED = [
 def through_json(spec):
     config = json.loads(json.dumps(to_config(spec), allow_nan=False))
     assert family_of(config) is NATIVE
-    reader = Settings("config.json", config)
+    reader = JsonSettings("config.json", config)
     again = NATIVE.read(reader, "published")
     assert reader.unread() <= {"architectures", "model_type"}
     return again
@@ -59,12 +59,12 @@ SIZE = st.integers(1, 40)
 ACTIVATION = st.sampled_from(["gelu", "gelu_tanh", "relu", "silu", "tanh"])
 EPS = st.floats(1e-12, 1.0)
 NORM = st.builds(s.LayerNorm, EPS, st.booleans()) | st.builds(s.RMSNorm, EPS)
-WINDOW = st.builds(s.Window, st.integers(0, 99), st.integers(1, 9))
+WINDOW = st.builds(s.SlidingWindow, st.integers(0, 99), st.integers(1, 9))
 REACH = (
-    st.just(s.Whole())
+    st.just(s.FullAttention())
     | WINDOW
-    | st.builds(s.WindowAndGlobals, WINDOW, st.booleans())
-    | st.builds(s.Blocks, SIZE, st.integers(0, 4), st.none() | st.integers(0, 99), st.integers(64, 4096))
+    | st.builds(s.SlidingWindowGlobal, WINDOW, st.booleans())
+    | st.builds(s.BlockSparse, SIZE, st.integers(0, 4), st.none() | st.integers(0, 99), st.integers(64, 4096))
 )
 DISTANCES = st.builds(
     s.Disentangled,
@@ -170,7 +170,7 @@ MIXED = s.EncoderSpec(
             (s.SoftmaxAttention(3, 4, position=s.Alibi()), s.GatedFeedForward(10, "gelu")),
             (s.LinearAttention(2, 6, "favor+", random_features=5), s.PlainFeedForward(9, "relu")),
             (
-                s.SoftmaxAttention(3, 4, reach=s.Window(2), position=s.Rotary(100.0)),
+                s.SoftmaxAttention(3, 4, pattern=s.SlidingWindow(2), position=s.Rotary(100.0)),
                 s.GatedFeedForward(7, "silu"),
             ),
         )
@@ -188,7 +188,7 @@ MIXED = s.EncoderSpec(
 
 @pytest.mark.parametrize("spec", [*SPECS.values(), MIXED], ids=[*SPECS, "mixed"])
 def test_a_saved_one_gives_equal_outputs(spec, tmp_path):
-    checkpoint = fresh(to_config(spec), FILES)
+    checkpoint = new_checkpoint(to_config(spec), FILES)
     padded = replace(spec, embedding=replace(spec.embedding, padding_id=0))
     assert checkpoint.spec == padded
     encoder = random_encoder(checkpoint.spec, seed=3)
@@ -212,7 +212,7 @@ def test_a_saved_one_gives_equal_outputs(spec, tmp_path):
 
 
 def test_it_is_a_model_like_any_other(tmp_path):
-    checkpoint = fresh(to_config(replace(MIXED, layers=MIXED.layers[::2])), FILES)
+    checkpoint = new_checkpoint(to_config(replace(MIXED, layers=MIXED.layers[::2])), FILES)
     save(new_encoder(checkpoint, seed=0), checkpoint, tmp_path / "saved")
     model = unmask.load(tmp_path / "saved")
     assert model.fill("w1 [MASK] w3", top_k=2)[0].predictions[0].piece in WORDS
@@ -221,7 +221,7 @@ def test_it_is_a_model_like_any_other(tmp_path):
 
 
 def test_a_tensor_too_many_or_too_few_is_refused(tmp_path):
-    checkpoint = fresh(to_config(MIXED), FILES)
+    checkpoint = new_checkpoint(to_config(MIXED), FILES)
     save(new_encoder(checkpoint), checkpoint, tmp_path)
     change_tensors(tmp_path, lambda tensors: tensors.update({"layers.3.attention.out.bias": torch.zeros(12)}))
     with pytest.raises(TensorMismatch, match=r"layers\.3\.attention\.out\.bias"):
@@ -234,8 +234,8 @@ def test_a_tensor_too_many_or_too_few_is_refused(tmp_path):
 
 def test_its_vocabulary_is_fitted_to_a_tokenizer():
     small = Tokenizer.from_files({"vocab.txt": "\n".join(WORDS[:20]).encode()})
-    config = fitted(to_config(MIXED), small, multiple=8)
-    made = fresh(config, small.files)
+    config = with_tokenizer(to_config(MIXED), small, multiple=8)
+    made = new_checkpoint(config, small.files)
     assert made.spec == replace(MIXED, embedding=replace(MIXED.embedding, vocabulary=24))
 
 
@@ -260,7 +260,7 @@ def test_defaults_may_be_left_out():
     }
     layer = s.Layer(s.SoftmaxAttention(2, 4), s.PlainFeedForward(5, "gelu"), s.RMSNorm(1.0))
     wanted = s.EncoderSpec(8, s.Embedding(9, 8), (layer, layer))
-    found = of_plain(s.EncoderSpec, plain, "encoder")
+    found = from_plain(s.EncoderSpec, plain, "encoder")
     assert repr(found) == repr(wanted)
 
 
@@ -339,12 +339,12 @@ def test_what_is_wrong_is_said_with_its_place(change, error, says):
     config = copy.deepcopy(json.loads(json.dumps(to_config(MIXED))))
     change(config["encoder"])
     with pytest.raises(error, match=says):
-        NATIVE.read(Settings("config.json", config), "published")
+        NATIVE.read(JsonSettings("config.json", config), "published")
 
 
 def test_a_config_without_a_spec_is_refused():
     with pytest.raises(CorruptCheckpoint, match="has no encoder"):
-        NATIVE.read(Settings("config.json", {"model_type": "unmask"}), "published")
+        NATIVE.read(JsonSettings("config.json", {"model_type": "unmask"}), "published")
 
 
 def test_a_number_that_json_cannot_say_is_not_written():
@@ -355,6 +355,6 @@ def test_a_number_that_json_cannot_say_is_not_written():
 def test_another_class_than_its_heads_is_refused():
     config = {**to_config(MIXED), "architectures": ["UnmaskForMaskedLM"]}
     with pytest.raises(UnknownArchitecture, match="UnmaskModel"):
-        fresh(config, FILES)
+        new_checkpoint(config, FILES)
     del config["architectures"]
-    assert fresh(config, FILES).spec == MIXED
+    assert new_checkpoint(config, FILES).spec == MIXED

@@ -559,7 +559,7 @@ def test_the_commonest_tag_of_a_form():
     ]
     test = [conllu.TaggedSentence(("run", "can", "the", "new", "The"), ("VERB", "AUX", "DET", "VERB", "X"))]
     # "can" is a tie, which the alphabet decides; "the" and "new" are unseen, so VERB.
-    assert tagging.commonest_tags(train, test) == 3 / 5
+    assert tagging.most_frequent_tags(train, test) == 3 / 5
 
 
 def test_what_cannot_be_tagged(exact):

@@ -124,7 +124,7 @@ def test_tortured_text_is_read_as_transformers_reads_it(text, uncased, reference
 
 
 UNSEEN = {"Zs", "Zl", "Zp", "Cc", "Cf", "Co", "Cn", "Mn"}
-"""Categories of characters that BERT's normaliser drops or splits at: spaces, control, marks."""
+"""Categories of characters that BERT's normalizer drops or splits at: spaces, control, marks."""
 
 
 @pytest.mark.parametrize("text", TORTURE, ids=range(len(TORTURE)))
@@ -150,7 +150,7 @@ def test_spans_are_the_callers_own_characters(text, uncased):
 
 
 def bare(text):
-    """As BERT's uncased normaliser leaves it: without accents, in lower case."""
+    """As BERT's uncased normalizer leaves it: without accents, in lower case."""
     stripped = "".join(c for c in unicodedata.normalize("NFD", text) if unicodedata.category(c) != "Mn")
     return "".join(
         c for c in unicodedata.normalize("NFD", stripped.lower()) if unicodedata.category(c) != "Mn"

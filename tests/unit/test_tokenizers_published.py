@@ -312,7 +312,7 @@ def test_debertas_vocabulary_has_robertas_merges_and_berts_pairs(lines, tmp_path
 
 
 def unseen(character):
-    """What normalisation may drop: marks, control characters and U+FFFD."""
+    """What normalization may drop: marks, control characters and U+FFFD."""
     return unicodedata.category(character) in {"Cc", "Cf", "Co", "Cn", "Mn"} or character == "\ufffd"
 
 
@@ -506,7 +506,7 @@ def test_sentencepiece_pairs_and_special_tokens(trained):
 
 
 def test_sentencepiece_models_are_read_as_transformers_reads_them(trained, lines, tmp_path):
-    """Version 5 reads DeBERTa's and BigBird's without the model's own normalisation, so only plain text."""
+    """Version 5 reads DeBERTa's and BigBird's without the model's own normalization, so only plain text."""
     ours = trained.tokenizer()
     reference = getattr(transformers, trained.reference).from_pretrained(put(tmp_path, trained.files))
     texts = plain(text for text in lines[:3000] if text.isascii() and text == " ".join(text.split()))

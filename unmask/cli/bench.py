@@ -107,7 +107,7 @@ def peers(
 @bench.command
 def kernels(
     *,
-    reach: Annotated[
+    pattern: Annotated[
         Literal["whole", "window", "globals", "blocks"], Parameter(help="which keys a query sees")
     ] = "whole",
     position: Annotated[
@@ -127,7 +127,7 @@ def kernels(
 
         with progress("Attending", 0) as report:
             made = measure_kernels(
-                reach=reach,
+                pattern=pattern,
                 position=position,
                 lengths=numbers(lengths),
                 dtypes=options.dtype or ["float32"],

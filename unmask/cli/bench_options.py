@@ -22,7 +22,7 @@ from unmask.files import check_can_write
 
 if TYPE_CHECKING:
     from unmask.measure.bench.pictures import Report
-    from unmask.measure.subject import Subject
+    from unmask.measure.benchmark_model import BenchmarkModel
 
 LengthsOption = Annotated[
     str, Parameter(name="--lengths", help="tokens, one number or several with commas: 512,2048")
@@ -55,12 +55,12 @@ class SubjectOptions:
     @contextmanager
     def chosen(
         self, seed: int, *, pretraining: bool = False, tokenizer: Path | None = None
-    ) -> Iterator["Subject"]:
+    ) -> Iterator["BenchmarkModel"]:
         """What the options name, or the default model; gone when the block ends if it was made for it."""
-        from unmask.measure.subject import subject
+        from unmask.measure.benchmark_model import benchmark_model
 
         name = "default" if self.model is None and self.architecture is None else self.model
-        with subject(
+        with benchmark_model(
             name,
             self.architecture,
             layers=self.layers,

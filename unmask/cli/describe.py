@@ -5,14 +5,16 @@ from itertools import pairwise
 
 from unmask.model.spec import (
     Alibi,
+    AttentionPattern,
     AttentionPosition,
-    Blocks,
+    BlockSparse,
     CheckpointOutput,
     Classifier,
     Disentangled,
     Embedding,
     EncoderSpec,
     FeedForward,
+    FullAttention,
     GatedFeedForward,
     Head,
     Layer,
@@ -26,13 +28,11 @@ from unmask.model.spec import (
     PairScore,
     PooledVector,
     PoolingMode,
-    Reach,
     Rotary,
+    SlidingWindow,
+    SlidingWindowGlobal,
     SparseVector,
     UnknownOutput,
-    Whole,
-    Window,
-    WindowAndGlobals,
 )
 
 POOLING: dict[PoolingMode, str] = {
@@ -124,19 +124,19 @@ def _mixer(spec: Mixer) -> str:
         return (
             f"{kind}{f', {spec.random_features} random features' if spec.random_features else ''}), {heads}"
         )
-    return f"{_pattern(spec.reach)}, {heads}{_position(spec.position)}"
+    return f"{_pattern(spec.pattern)}, {heads}{_position(spec.position)}"
 
 
-def _pattern(reach: Reach) -> str:
+def _pattern(reach: AttentionPattern) -> str:
     match reach:
-        case Whole():
+        case FullAttention():
             return "full attention"
-        case Window(radius=radius, dilation=dilation):
+        case SlidingWindow(radius=radius, dilation=dilation):
             gaps = f", every {dilation} tokens" if dilation > 1 else ""
             return f"sliding window of {radius} tokens to each side{gaps}"
-        case WindowAndGlobals(window=window, own_projections=own):
+        case SlidingWindowGlobal(window=window, own_projections=own):
             return f"{_pattern(window)} and global tokens{' with projections of their own' if own else ''}"
-        case Blocks(block=block, random_blocks=random):
+        case BlockSparse(block=block, random_blocks=random):
             return f"block-sparse attention, blocks of {block} tokens, {random} random blocks"
 
 

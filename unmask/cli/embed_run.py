@@ -73,7 +73,7 @@ class EmbedRun:
         self.width = head.width(loaded.spec)
         self.total = survey.texts if survey else 0
         """0 where nobody can know."""
-        self.tally = Tally()
+        self.metrics = Tally()
 
     def fingerprint(self, of_settings: str, truncation: Truncation, rows: int) -> str:
         """What identifies the first rows; the reader is moved on to where they end."""
@@ -93,7 +93,7 @@ class EmbedRun:
                 return
             encodings = self._encode(part)
             for line, encoding in zip(part, encodings, strict=True):
-                self.tally.add(line, encoding)
+                self.metrics.add(line, encoding)
             embeddings_SE = self.loaded.embed_encodings(
                 encodings,
                 self.head,
@@ -137,9 +137,9 @@ class EmbedRun:
     def warn(self) -> None:
         """Say once that texts were longer than any in training."""
         trained = self.loaded.checkpoint.trained_tokens
-        if trained is not None and self.tally.longest > trained:
+        if trained is not None and self.metrics.longest > trained:
             warnings.warn(
-                f"the longest text has {self.tally.longest} tokens and the model was trained on at most "
+                f"the longest text has {self.metrics.longest} tokens and the model was trained on at most "
                 f"{trained}; it is read whole",
                 BeyondTraining,
                 stacklevel=2,

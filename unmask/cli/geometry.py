@@ -14,8 +14,8 @@ from unmask.cli.output import print_json, progress
 from unmask.errors import InvalidRequest
 
 if TYPE_CHECKING:
+    from unmask.interpret.geometry import ReadTexts
     from unmask.loaded import Model
-    from unmask.see.geometry import ReadTexts
 
 MOST = 4096
 
@@ -47,8 +47,8 @@ def geometry(
         other = replace(run, revision=None).load(model_b)
         _compare((loaded, other), words, left, points, seed=seed, json=json)
         return
-    from unmask.see.geometry import geometry as measure
-    from unmask.see.geometry import random_twin, read_texts
+    from unmask.interpret.geometry import geometry as measure
+    from unmask.interpret.geometry import random_baseline, read_texts
 
     with progress("Measuring layers", 0) as report:
         read, used = _read((loaded,), words, points)
@@ -58,7 +58,7 @@ def geometry(
         )
         twin = None
         if random:
-            twin_states = read_texts(random_twin(loaded.encoder, seed), read[0].encodings).states
+            twin_states = read_texts(random_baseline(loaded.encoder, seed), read[0].encodings).states
             twin = measure(twin_states, special_N=mask, points=points, seed=seed, shuffled=False)
     left += len(words) - used
     found = GeometryReport(loaded.name, loaded.revision, used, left, special, seed, layers, twin)
@@ -93,7 +93,7 @@ def _file_words(file: Path) -> Iterator[str]:
 
 def _read(models: "tuple[Model, ...]", words: list[str], points: int) -> "tuple[list[ReadTexts], int]":
     """The beginning of the text as each model reads it, in the same stretches: enough for ``points``."""
-    from unmask.see.geometry import read_texts, stretches
+    from unmask.interpret.geometry import read_texts, stretches
 
     def tokens(model: "Model", stretch: str) -> int:
         return len(model.tokenizer.encode(stretch))
@@ -115,8 +115,8 @@ def _read(models: "tuple[Model, ...]", words: list[str], points: int) -> "tuple[
 def _compare(
     models: "tuple[Model, Model]", words: list[str], left: int, points: int, *, seed: int, json: bool
 ) -> None:
-    from unmask.see.geometry import cka
-    from unmask.see.geometry.cka import MOST_ROWS
+    from unmask.interpret.geometry import cka
+    from unmask.interpret.geometry.cka import MOST_ROWS
 
     a, b = models
     points = min(points, MOST_ROWS)

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 from unmask.cli.output import console, safe, table
 
 if TYPE_CHECKING:
-    from unmask.see.geometry import Estimate, LayerGeometry
+    from unmask.interpret.geometry import Estimate, LayerGeometry
 
 COLUMNS = (
-    *("layer", "distinct", "TwoNN", "far", "k neighbours", "directions", "IsoScore", "rank"),
+    *("layer", "distinct", "TwoNN", "far", "k neighbors", "directions", "IsoScore", "rank"),
     *("cosine", "less 3", "residual", "norm"),
 )
 NULLS = (
@@ -70,7 +70,7 @@ def show(found: GeometryReport) -> None:
         rows.add_row(*_row(one))
     screen.print(rows)
     for reason in sorted({e.reason for e in (first.two_nn, first.mle) if e.reason}):
-        screen.print(f"no dimension by neighbours: {reason}")
+        screen.print(f"no dimension by neighbors: {reason}")
     screen.print("\nThe same of shuffled states and of random weights")
     nulls = table(None, *NULLS, right=NULLS)
     for one, twin in zip(found.layers, found.random or (None,) * len(found.layers), strict=True):
@@ -78,8 +78,8 @@ def show(found: GeometryReport) -> None:
     screen.print(nulls)
     scales = f" (GRIDE at k = {first.gride[-1].k})" if first.gride else ""
     screen.print(
-        f"\nTwoNN: intrinsic dimension at the two nearest neighbours; far: at the largest scale{scales}; "
-        "k neighbours: by 10 to 20 of them;\ndirections: participation ratio; rank: effective rank; "
+        f"\nTwoNN: intrinsic dimension at the two nearest neighbors; far: at the largest scale{scales}; "
+        "k neighbors: by 10 to 20 of them;\ndirections: participation ratio; rank: effective rank; "
         "cosine: mean of all pairs; less 3: without the three strongest directions;\n"
         "residual: 0 when all tokens are one vector"
     )

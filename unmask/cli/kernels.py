@@ -9,7 +9,7 @@ from unmask.cli.options import Dtype, JsonOption
 from unmask.cli.output import console, plain, print_json, table
 
 if TYPE_CHECKING:
-    from unmask.model.kernels import Capability, Need
+    from unmask.model.kernels import AttentionRequest, Capability
 
 Reaches = Literal["whole", "window", "dilated", "globals", "blocks"]
 Positions = Literal["none", "rotary", "alibi", "disentangled"]
@@ -26,7 +26,7 @@ def kernels(
     *,
     device: Annotated[str | None, Parameter(help="show which kernel runs there, such as cpu or cuda")] = None,
     dtype: Annotated[Dtype | None, Parameter(help="for inputs of this number format")] = None,
-    reach: Annotated[Reaches | None, Parameter(help="for attention that sees this much")] = None,
+    pattern: Annotated[Reaches | None, Parameter(help="for attention that sees this much")] = None,
     position: Annotated[Positions | None, Parameter(help="for scores with this term")] = None,
     longest: Annotated[int | None, Parameter(help="for texts of up to so many tokens")] = None,
     head_width: Annotated[int | None, Parameter(help="for heads of this width")] = None,
@@ -41,19 +41,19 @@ def kernels(
     CPU, float32, whole attention without position terms, 512 tokens, heads of width 64.
     """
     from unmask.errors import KernelError
-    from unmask.model.kernels import Need
+    from unmask.model.kernels import AttentionRequest
 
-    asked = (device, dtype, reach, position, longest, head_width)
+    asked = (device, dtype, pattern, position, longest, head_width)
     if all(one is None for one in asked) and not (gradients or dropout or log_sum_exp):
         _list_all(json)
         return
     for name, number in (("--longest", longest), ("--head-width", head_width)):
         if number is not None and number < 1:
             raise KernelError(f"{name} is {number}; it must be at least 1")
-    need = Need(
+    request = AttentionRequest(
         device=device or "cpu",
         dtype=dtype or "float32",
-        reach=_reach(reach or "whole"),
+        pattern=_reach(pattern or "whole"),
         position=_position(position or "none"),
         head_width=64 if head_width is None else head_width,
         longest=512 if longest is None else longest,
@@ -61,19 +61,20 @@ def kernels(
         dropout=dropout,
         log_sum_exp=log_sum_exp,
     )
-    _show_choice(need, json)
+    _show_choice(request, json)
 
 
-def _show_choice(need: "Need", json: bool) -> None:
+def _show_choice(request: "AttentionRequest", json: bool) -> None:
     from unmask.model.kernels import KERNELS, choose
 
-    chosen = choose(need).capability.name  # where none can, its error lists every refusal
+    chosen = choose(request).capability.name  # where none can, its error lists every refusal
     verdicts = {
-        kernel.capability.name: kernel.capability.refusal(need) or _place(kernel.capability, need, chosen)
+        kernel.capability.name: kernel.capability.refusal(request)
+        or _place(kernel.capability, request, chosen)
         for kernel in KERNELS
     }
     if json:
-        print_json({"need": need, "chosen": chosen, "verdicts": verdicts})
+        print_json({"need": request, "chosen": chosen, "verdicts": verdicts})
         return
     shown = table(None, "kernel", "for this need")
     for name, verdict in verdicts.items():
@@ -82,15 +83,15 @@ def _show_choice(need: "Need", json: bool) -> None:
     screen.print(shown)
     import torch
 
-    if need.device == "cuda" and not torch.cuda.is_available():
+    if request.device == "cuda" and not torch.cuda.is_available():
         screen.print("No GPU is here: this is what a machine with one and these packages would do.")
 
 
-def _place(record: "Capability", need: "Need", chosen: str) -> str:
+def _place(record: "Capability", request: "AttentionRequest", chosen: str) -> str:
     """What becomes of a kernel that can."""
     if record.name == chosen:
         return "runs"
-    if not record.pays_for(need):
+    if not record.is_preferred(request):
         return f"can, and pays {_lengths(record)}"
     return "can, and another comes first"
 
@@ -98,13 +99,13 @@ def _place(record: "Capability", need: "Need", chosen: str) -> str:
 def _reach(name: Reaches) -> Any:
     from unmask.model import spec
 
-    window = spec.Window(64)
+    window = spec.SlidingWindow(64)
     return {
-        "whole": spec.Whole(),
+        "whole": spec.FullAttention(),
         "window": window,
-        "dilated": spec.Window(64, dilation=2),
-        "globals": spec.WindowAndGlobals(window),
-        "blocks": spec.Blocks(64),
+        "dilated": spec.SlidingWindow(64, dilation=2),
+        "globals": spec.SlidingWindowGlobal(window),
+        "blocks": spec.BlockSparse(64),
     }[name]
 
 
@@ -157,7 +158,7 @@ def _facts(record: "Capability", devices: set[str]) -> Iterator[tuple[str, str]]
     yield "computes", record.computes
     yield "runs here on", ", ".join(_usable(record, devices)) or f"nothing: {_why_not(record, devices)}"
     yield "dtypes", ", ".join(sorted(record.dtypes))
-    yield "attention", ", ".join(sorted(kind.__name__ for kind in record.reaches))
+    yield "attention", ", ".join(sorted(kind.__name__ for kind in record.patterns))
     yield "score terms", ", ".join(sorted(kind.__name__ for kind in record.positions))
     has = [FEATURE_NAMES[one] for one in FEATURE_NAMES if getattr(record, one)]
     yield "supports", ", ".join(has) or "none of gradients, dropout, log-sum-exp, dilation"
@@ -179,10 +180,10 @@ def _why_not(record: "Capability", devices: set[str]) -> str | None:
 def _lengths(record: "Capability") -> str:
     """For which longest texts it pays."""
     lengths: dict[str, list[str]] = {}
-    for where, (first, last) in record.pays_instead.items():
+    for where, (first, last) in record.preferred_lengths_by.items():
         lengths.setdefault(_range(first, last), []).append(where)
     otherwise = "".join(f"; {words} with {', '.join(who)}" for words, who in lengths.items())
-    return _range(*record.pays) + otherwise
+    return _range(*record.preferred_lengths) + otherwise
 
 
 def _range(first: int, last: int | None) -> str:

@@ -11,8 +11,8 @@ from unmask.cli.output import console, print_json, progress, safe, table
 from unmask.errors import InvalidRequest
 
 if TYPE_CHECKING:
+    from unmask.interpret import AttentionView
     from unmask.loaded import Model
-    from unmask.see import AttentionView
 
 LEGEND = """\
 Means over the {queries} queries. A head is LAYER.HEAD, both from 0.
@@ -44,16 +44,16 @@ class LookToken:
 
 @dataclass(frozen=True)
 class LookHead:
-    """What one head does with the text: `unmask.see.HeadSummary`, and what it is called for it."""
+    """What one head does with the text: `unmask.interpret.HeadSummary`, and what it is called for it."""
 
     layer: int
     head: int
     kind: str
     """Whose weights they are: ``softmax``, or the ``kernel`` that linear attention implies."""
     label: str
-    """One of `unmask.see.taxonomy.LABELS`."""
+    """One of `unmask.interpret.statistics.taxonomy.LABELS`."""
     label_share: float
-    """What decided the label, see `unmask.see.taxonomy.HeadLabel`."""
+    """What decided the label, see `unmask.interpret.statistics.taxonomy.HeadLabel`."""
     entropy_nats: float
     entropy_share: float
     distance_tokens: float
@@ -146,14 +146,14 @@ def _tokens(view: "AttentionView") -> tuple[LookToken, ...]:
 
 def _heads(view: "AttentionView", layer: int | None) -> tuple[LookHead, ...]:
     """Every head, or those of one layer, which alone is measured then."""
-    from unmask.see.taxonomy import label_heads
+    from unmask.interpret.statistics.taxonomy import label_heads
 
-    atlas = view.open_atlas()
+    statistics = view.open_statistics()
     with progress("cells of attention", 1) as report:
-        atlas.measure(lambda _, done, of: report(done, of), layers=None if layer is None else (layer,))
+        statistics.measure(lambda _, done, of: report(done, of), layers=None if layer is None else (layer,))
     summaries = view.summaries(layer)
     labels = {
-        number: label_heads(atlas.layer(number), view.encoding.special)
+        number: label_heads(statistics.layer(number), view.encoding.special)
         for number in {one.layer for one in summaries}
     }
     found = []
@@ -166,7 +166,7 @@ def _heads(view: "AttentionView", layer: int | None) -> tuple[LookHead, ...]:
 
 
 def _edges(view: "AttentionView", layer: int, head: int, top: int) -> tuple[LookEdge, ...]:
-    strongest = view.top_edges(layer, head, top)
+    strongest = view.topk(layer, head, top)
     return tuple(
         LookEdge(query, int(key), float(probability))
         for query in range(len(view))

@@ -8,11 +8,11 @@ from typing import NoReturn
 from cyclopts import App, CycloptsError
 
 import unmask
+from unmask.cli.ablate import evolve
 from unmask.cli.bench import bench
 from unmask.cli.convert import convert
 from unmask.cli.embed import embed
 from unmask.cli.evaluate import evaluate
-from unmask.cli.evolve import evolve
 from unmask.cli.explore import explore
 from unmask.cli.fill import fill
 from unmask.cli.geometry import geometry
@@ -23,9 +23,9 @@ from unmask.cli.look import look
 from unmask.cli.models import models
 from unmask.cli.pretrain import pretrain
 from unmask.cli.report import report
+from unmask.cli.scaling import wall
 from unmask.cli.senses import senses
 from unmask.cli.sentence import misuse, one_line
-from unmask.cli.wall import wall
 from unmask.deprecation import renamed_command_line
 from unmask.errors import BeyondTraining, UnmaskError
 

@@ -25,7 +25,7 @@ class ModelRow:
     heads: int
     parameter_count: int
     max_tokens: int | None
-    licence: str
+    license: str
     paper: str
     here: str | None
     """How it can be loaded without a network; None if it cannot."""
@@ -51,7 +51,7 @@ def models(*, json: JsonOption = False) -> None:
             heads=published.spec.layers[0].mixer.heads,
             parameter_count=parameter_count(published.spec),
             max_tokens=published.spec.max_tokens,
-            licence=published.licence,
+            license=published.license,
             paper=published.paper,
             here=on_disk.get(published.name),
         )
@@ -68,11 +68,11 @@ def models(*, json: JsonOption = False) -> None:
 
 
 def _show(rows: list[ModelRow]) -> None:
-    """A table for each family, paper and licence: what rows share is said once, and lines stay short."""
+    """A table for each family, paper and license: what rows share is said once, and lines stay short."""
     screen = console(width=100)
     numbers = ("layers", "width", "heads", "parameters", "positions")
-    for (family, paper, licence), group in groupby(rows, lambda row: (row.family, row.paper, row.licence)):
-        screen.print(f"[bold]{family}[/bold], {safe(paper)}, {safe(licence)}")
+    for (family, paper, license), group in groupby(rows, lambda row: (row.family, row.paper, row.license)):
+        screen.print(f"[bold]{family}[/bold], {safe(paper)}, {safe(license)}")
         shown = table(None, "  name", *numbers, "here", right=numbers)
         shown.columns[0].min_width = NAME_WIDTH
         for column, width in zip(shown.columns[1:], NUMBER_WIDTHS, strict=False):

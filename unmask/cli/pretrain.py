@@ -17,7 +17,7 @@ from unmask.deprecation import RenamedWarning
 SECONDS_BETWEEN_LINES = 10.0
 
 
-class Teller:
+class ProgressPrinter:
     """Says on standard error what a run does: a line that renews itself on a terminal, else plain lines."""
 
     def __init__(self) -> None:
@@ -79,10 +79,10 @@ def pretrain(
     from unmask.learn.pretrain import joined
     from unmask.learn.pretrain import pretrain as start
 
-    teller = Teller()
+    teller = ProgressPrinter()
     try:
         with joined() as ranks, _old_names(teller.say if ranks.first else None):
-            result = start(run, ranks=ranks, watcher=teller)
+            result = start(run, ranks=ranks, callback=teller)
     finally:
         teller.close()
     if not ranks.first:

@@ -15,8 +15,8 @@ from unmask.errors import InvalidRequest
 from unmask.files import check_can_write
 
 if TYPE_CHECKING:
-    from unmask.explorer.api import Api
-    from unmask.explorer.evidence import Look
+    from unmask.explorer.api.api import Api
+    from unmask.explorer.export.views import ViewSelection
 
 MOST_MODELS = 2
 HELD_BYTES = 1 << 40
@@ -73,7 +73,7 @@ def report(
     """
     if text == STANDARD_INPUT:
         text = read_standard_input()
-    from unmask.explorer.api import Api
+    from unmask.explorer.api.api import Api
 
     names = list(dict.fromkeys(model or ["default"]))
     _check(names, run.revision, output)
@@ -115,20 +115,22 @@ def _check(names: list[str], revision: str | None, output: Path) -> None:
     check_can_write(output)
 
 
-def _look(views: str | None, layer: int, head: int, token: int | None) -> "Look":
-    from unmask.explorer.evidence import OF_A_TEXT, Look
+def _look(views: str | None, layer: int, head: int, token: int | None) -> "ViewSelection":
+    from unmask.explorer.export.views import OF_A_TEXT, ViewSelection
 
     if views is None:
         # Opens on the map.
         chosen = ("map", *(view for view in OF_A_TEXT if view != "map"))
     else:
         chosen = tuple(dict.fromkeys(view.strip() for view in views.split(",")))
-    return Look(chosen, layer, head, token)
+    return ViewSelection(chosen, layer, head, token)
 
 
-def _write(api: "Api", reads: list[dict[str, Any]], look: "Look", cut: bool, output: Path) -> tuple[int, int]:
+def _write(
+    api: "Api", reads: list[dict[str, Any]], look: "ViewSelection", cut: bool, output: Path
+) -> tuple[int, int]:
     """Measure, collect and write; the file's bytes and the answers in it."""
-    from unmask.explorer.evidence import address, standalone, view_paths
+    from unmask.explorer.export.views import address, standalone, view_paths
     from unmask.files import whole_file
 
     for read in reads:

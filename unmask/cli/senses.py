@@ -9,7 +9,7 @@ from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions
 from unmask.cli.output import console, print_json, progress, safe, table
 
 if TYPE_CHECKING:
-    from unmask.see.geometry import SenseLayer, SenseReport
+    from unmask.interpret.geometry import SenseLayer, SenseReport
 
 
 def senses(
@@ -34,8 +34,8 @@ def senses(
 
     Shipped are sentences of bank, bat, spring, crane and bark; other words need a --file.
     """
-    from unmask.see.geometry import read_sense_file, shipped_senses
-    from unmask.see.geometry import senses as measure
+    from unmask.interpret.geometry import read_sense_file, shipped_senses
+    from unmask.interpret.geometry import word_senses as measure
 
     given = shipped_senses(word) if file is None else read_sense_file(file, word)
     if shuffle != "none":

@@ -19,10 +19,10 @@ from torch import Tensor
 from unmask.errors import InvalidRequest
 from unmask.model.encoder import Encoder
 from unmask.model.engine import masked_lm_role
+from unmask.model.hooks import Hook, HookPoint
 from unmask.model.layers import AttentionPlan, Block, SoftmaxMixer
-from unmask.model.layers.rotary import Rotation
+from unmask.model.layers.rotary import RotaryTable
 from unmask.model.spec.decoder import why_no_decoder
-from unmask.model.tap import Place, Tap
 from unmask.text.batch import PackedBatch, SequenceLayout
 
 PASSES = 2
@@ -67,7 +67,7 @@ def decode_states(
     layout: SequenceLayout,
     selected_M: Tensor,
     *,
-    tap: Tap | None = None,
+    hook: Hook | None = None,
 ) -> Tensor:
     """`decode` from the states before the last layer, (T, D), of an encoder that has a decoder.
 
@@ -78,7 +78,7 @@ def decode_states(
     plan = encoder.plan(block, layout, x_TD, table_PD, {})
     assert isinstance(plan, AttentionPlan)
     positions_MD = _positions(encoder, layout, selected_M)
-    states_MD = run_again(block, x_TD, x_TD[selected_M] + positions_MD, plan, selected_M, tap)
+    states_MD = run_again(block, x_TD, x_TD[selected_M] + positions_MD, plan, selected_M, hook)
     decoded_MD: Tensor = encoder.final_norm(states_MD)
     return decoded_MD
 
@@ -114,7 +114,7 @@ def run_again(  # noqa: PLR0917
     query_MD: Tensor,
     plan: AttentionPlan,
     selected_M: Tensor,
-    tap: Tap | None = None,
+    hook: Hook | None = None,
 ) -> Tensor:
     """A layer run `PASSES` times: keys and values of ``x_TD``, queries of what the pass before gave.
 
@@ -128,15 +128,15 @@ def run_again(  # noqa: PLR0917
         return normed
 
     _, k_THK, v_THK = mixer.project(read(x_TD), plan.rotation)
-    terms = mixer.terms_of(plan)
-    turned = plan.rotation and Rotation(*(wave[selected_M] for wave in plan.rotation))
+    bias = mixer.bias_of(plan)
+    turned = plan.rotation and RotaryTable(*(wave[selected_M] for wave in plan.rotation))
     for number in range(PASSES):
         q_MHK, _, _ = mixer.project(read(query_MD), turned)
         q_THK = torch.zeros_like(k_THK).index_copy(0, selected_M, q_MHK)
-        o_MHK = mixer.mix(q_THK, k_THK, v_THK, plan, terms)[selected_M]
-        if tap is not None:
-            tap(Place.QUERY, number, q_MHK)
-            tap(Place.MIXED, number, o_MHK)
+        o_MHK = mixer.mix(q_THK, k_THK, v_THK, plan, bias)[selected_M]
+        if hook is not None:
+            hook(HookPoint.QUERY, number, q_MHK)
+            hook(HookPoint.MIXED, number, o_MHK)
         query_MD = block.after_attention(query_MD, mixer.out(o_MHK.flatten(-2)))
     return query_MD
 

@@ -7,20 +7,20 @@ import torch
 from torch import Tensor, nn
 
 from unmask.errors import InvalidRequest
-from unmask.model.heads import ClassPredictor, MaskedPredictor, PoolerLayer, build_head, pool
+from unmask.model.heads import ClassificationHead, MaskedLMHead, PoolerLayer, build_head, pool
+from unmask.model.hooks import Hook, HookPoint
 from unmask.model.layers import (
     AttentionPlan,
     Block,
     ConvolutionLayer,
     DistanceTable,
     EmbeddingLayer,
-    Initialisation,
+    Initialization,
     Plan,
     build_norm,
-    initialise,
+    initialize,
 )
 from unmask.model.spec import EncoderSpec, role_of
-from unmask.model.tap import Place, Tap
 from unmask.text.batch import PackedBatch, SequenceLayout
 
 
@@ -47,11 +47,11 @@ class Encoder(nn.Module):
         self.final_norm = build_norm(spec.final_norm, spec.width)
         self.pooler = PoolerLayer(spec.pooler, spec.width) if spec.pooler else None
         self.heads = nn.ModuleDict({role_of(head): build_head(head, spec) for head in spec.heads})
-        self.initialise()
+        self.initialize()
 
-    def initialise(self, how: Initialisation = "normal") -> None:
-        """Draw fresh weights with the spec's deviation, see `Initialisation`."""
-        initialise(self, self.spec.init_std, len(self.spec.layers), how)
+    def initialize(self, how: Initialization = "normal") -> None:
+        """Draw fresh weights with the spec's deviation, see `Initialization`."""
+        initialize(self, self.spec.init_std, len(self.spec.layers), how)
 
     @property
     def device(self) -> torch.device:
@@ -65,7 +65,7 @@ class Encoder(nn.Module):
         segments_T: Tensor | None = None,
         *,
         layers: int | None = None,
-        tap: Tap | None = None,
+        hook: Hook | None = None,
     ) -> Tensor:
         """Hidden states of the last layer, shape (T, D).
 
@@ -74,7 +74,7 @@ class Encoder(nn.Module):
             layout: where each sequence begins.
             segments_T: token types; None means 0 everywhere.
             layers: stop after so many, before the final norm; None runs all.
-            tap: hears tensors on their way, see `Place`.
+            tap: hears tensors on their way, see `ModelSlot`.
 
         Raises:
             InvalidRequest: ids and layout disagree, or a sequence is longer than positions allow.
@@ -83,17 +83,17 @@ class Encoder(nn.Module):
         self._check(ids_T, layout)
         segments_T = torch.zeros_like(ids_T) if segments_T is None else segments_T
         embedded_TD = x_TD = self.embedding(ids_T, segments_T, layout)
-        if tap is not None:
-            tap(Place.EMBEDDED, 0, x_TD)
+        if hook is not None:
+            hook(HookPoint.EMBEDDED, 0, x_TD)
         table_PD = None if self.distances is None else self.distances()
         plans: dict[Any, Plan] = {}
         for layer in range(len(self.spec.layers))[:layers]:
             block = self.block(layer)
-            x_TD = block(x_TD, self.plan(block, layout, x_TD, table_PD, plans), layer, tap)
+            x_TD = block(x_TD, self.plan(block, layout, x_TD, table_PD, plans), layer, hook)
             if layer == 0 and self.convolution is not None:
                 x_TD = self.convolution(embedded_TD, x_TD, layout)
-            if tap is not None:
-                tap(Place.LAYER, layer, x_TD)
+            if hook is not None:
+                hook(HookPoint.LAYER, layer, x_TD)
         hidden_TD: Tensor = x_TD if layers is not None else self.final_norm(x_TD)
         return hidden_TD
 
@@ -117,12 +117,12 @@ class Encoder(nn.Module):
             plan = replace(plan, table_PD=table_PD)
         return plan
 
-    def encode(self, batch: PackedBatch, *, tap: Tap | None = None) -> Tensor:
+    def encode(self, batch: PackedBatch, *, hook: Hook | None = None) -> Tensor:
         """`forward` for a batch that is still on the host."""
         ids_T, segments_T = (
             torch.from_numpy(array).to(self.device) for array in (batch.ids_T, batch.token_type_ids_T)
         )
-        return self(ids_T, batch.layout, segments_T, tap=tap)  # type: ignore[no-any-return]
+        return self(ids_T, batch.layout, segments_T, hook=hook)  # type: ignore[no-any-return]
 
     def logits(self, role: str, x_TD: Tensor, layout: SequenceLayout) -> Tensor:
         """What a head makes of the last hidden states.
@@ -136,9 +136,9 @@ class Encoder(nn.Module):
             has = ", ".join(self.heads) or "none"
             raise InvalidRequest(f"the encoder has no {role} head; it has: {has}")
         head = self.heads[role]
-        if isinstance(head, MaskedPredictor):
+        if isinstance(head, MaskedLMHead):
             return head(x_TD, self.embedding.words.weight)  # type: ignore[no-any-return]
-        assert isinstance(head, ClassPredictor)
+        assert isinstance(head, ClassificationHead)
         match head.spec.reads:
             case "tokens":
                 state = x_TD

@@ -10,9 +10,9 @@ from unmask.model import heads
 from unmask.model.decoder import predicts_by_decoder, word_states
 from unmask.model.encoder import Encoder
 from unmask.model.engine import Floats, Layers, head_of, is_per_token
-from unmask.model.fast import QuantizedLinear
+from unmask.model.hooks import HookPoint
+from unmask.model.inference import QuantizedLinear
 from unmask.model.spec import EncoderSpec, MaskedLM, PooledVector
-from unmask.model.tap import Place
 from unmask.text.batch import PackedBatch
 
 
@@ -46,12 +46,12 @@ class TorchEngine:
         """See `Engine`."""
         states: list[Tensor] = []
 
-        def record(place: Place, layer: int, tensor: Tensor) -> None:
-            if place in (Place.EMBEDDED, Place.LAYER):
+        def record(place: HookPoint, layer: int, tensor: Tensor) -> None:
+            if place in (HookPoint.EMBEDDED, HookPoint.LAYER):
                 states.append(tensor)
 
         with torch.inference_mode():
-            x_TD = self.encoder.encode(batch, tap=record if layers == "all" else None)
+            x_TD = self.encoder.encode(batch, hook=record if layers == "all" else None)
             return _on_host(torch.stack([*states[:-1], x_TD]) if layers == "all" else x_TD)
 
     def logits(self, batch: PackedBatch, role: str, tokens: NDArray[np.int64] | None = None) -> Floats:

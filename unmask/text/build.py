@@ -9,7 +9,7 @@ import tokenizers
 from tokenizers import AddedToken, normalizers, pre_tokenizers
 
 from unmask.errors import CorruptCheckpoint, UnknownArchitecture
-from unmask.settings import Settings
+from unmask.settings import JsonSettings
 from unmask.text.byte_pair import byte_pair, names_of
 from unmask.text.formats import set_format
 from unmask.text.sentence_piece import (
@@ -74,7 +74,7 @@ class Built:
 def build(files: Mapping[str, bytes], model_type: str | None) -> Built:
     """See `unmask.text.Tokenizer.from_files`."""
     config, named, added = (
-        Settings.parse(files.get(name), name)
+        JsonSettings.parse(files.get(name), name)
         for name in ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
     )
     if "tokenizer.json" in files:
@@ -101,16 +101,16 @@ def build(files: Mapping[str, bytes], model_type: str | None) -> Built:
     return Built(engine, kept, source, roles)
 
 
-def _family(config: Settings, model_type: str | None) -> str | None:
+def _family(config: JsonSettings, model_type: str | None) -> str | None:
     """Whose rules the folder says its tokenizer follows, as in `CLASS_OF`; None where it does not say."""
-    name = config.maybe("tokenizer_class", str)
+    name = config.get_optional("tokenizer_class", str)
     if name is None or name in ("PreTrainedTokenizerFast", "TokenizersBackend"):
         return CLASS_OF.get(model_type or "")
     return name.removesuffix("Fast").removesuffix("Tokenizer")
 
 
 def _from_vocabulary(
-    files: Mapping[str, bytes], config: Settings, named: Settings, family: str | None
+    files: Mapping[str, bytes], config: JsonSettings, named: JsonSettings, family: str | None
 ) -> tuple[tokenizers.Tokenizer, dict[str, AddedToken], bool, str]:
     """An engine still without its special tokens; these; whether pairs are in two segments; the source."""
     configs = (config, named)
@@ -153,10 +153,10 @@ def _unknown(name: str, family: str | None, known: Mapping[str, Any]) -> Unknown
     return UnknownArchitecture(f"{read}, and the folder says that its tokenizer is {family}'s")
 
 
-def _overrides(engine: tokenizers.Tokenizer, config: Settings) -> list[str]:
+def _overrides(engine: tokenizers.Tokenizer, config: JsonSettings) -> list[str]:
     """Let tokenizer_config.json have the last word where `transformers` lets it, and say so.
 
-    A folder's tokenizer.json may be older than the settings beside it. Those are BERT's normalisation and
+    A folder's tokenizer.json may be older than the settings beside it. Those are BERT's normalization and
     the space that byte-level BPE puts before the first word; a folder of another ``tokenizer_class``, or
     of none, means what its tokenizer.json says.
     """
@@ -169,12 +169,12 @@ def _overrides(engine: tokenizers.Tokenizer, config: Settings) -> list[str]:
             ("strip_accents", "strip_accents"),
             ("tokenize_chinese_chars", "handle_chinese_chars"),
         ):
-            value = config.maybe(key, bool)
+            value = config.get_optional(key, bool)
             if value is not None and value != getattr(normalizer, setting):
                 setattr(normalizer, setting, value)
                 said.append(f"{key} {value} by tokenizer_config.json")
     if isinstance(splitter, pre_tokenizers.ByteLevel) and family is not None:
-        value = config.maybe("add_prefix_space", bool)
+        value = config.get_optional("add_prefix_space", bool)
         if value is not None and value != splitter.add_prefix_space:
             splitter.add_prefix_space = value
             said.append(f"add_prefix_space {value} by tokenizer_config.json")

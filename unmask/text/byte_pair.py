@@ -6,7 +6,7 @@ import tokenizers
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
 from unmask.errors import CorruptCheckpoint
-from unmask.settings import Settings, parse_json
+from unmask.settings import JsonSettings, parse_json
 from unmask.text.special import ANGLES, BRACKETS
 
 
@@ -23,7 +23,7 @@ def names_of(vocabulary_file: bytes) -> Mapping[str, str] | None:
 
 
 def byte_pair(
-    vocabulary_file: bytes, merges_file: bytes, config: Settings, special: Mapping[str, AddedToken]
+    vocabulary_file: bytes, merges_file: bytes, config: JsonSettings, special: Mapping[str, AddedToken]
 ) -> tokenizers.Tokenizer:
     """Byte-level BPE (Radford et al. 2019); whoever calls adds the special tokens and the pair format."""
     vocabulary = _vocabulary(vocabulary_file)
@@ -50,7 +50,7 @@ def byte_pair(
     except Exception as error:  # the package raises plain Exception for every fault
         raise CorruptCheckpoint(f"vocab.json and merges.txt do not belong together: {error}") from None
     engine = tokenizers.Tokenizer(model)
-    engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=config.take("add_prefix_space", False))
+    engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=config.get("add_prefix_space", False))
     engine.decoder = decoders.ByteLevel()
     return engine
 

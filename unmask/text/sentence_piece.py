@@ -2,7 +2,7 @@
 
 The text is split by the `tokenizers` package, which knows the algorithm and gives character spans;
 the `sentencepiece` package only supplies the format of the file. What the model file says of itself
-(normalisation, spaces, byte fallback) is followed, and what is done before it is the family's.
+(normalization, spaces, byte fallback) is followed, and what is done before it is the family's.
 """
 
 import importlib
@@ -15,7 +15,7 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 
 from unmask.errors import CorruptCheckpoint, UnknownArchitecture
 from unmask.optional import require
-from unmask.settings import Settings
+from unmask.settings import JsonSettings
 from unmask.text.special import ANGLES, BRACKETS
 
 SPACE = "▁"
@@ -63,7 +63,7 @@ CAMEMBERT = Layout(
 )
 
 
-def sentence_piece(content: bytes, name: str, config: Settings, layout: Layout) -> tokenizers.Tokenizer:
+def sentence_piece(content: bytes, name: str, config: JsonSettings, layout: Layout) -> tokenizers.Tokenizer:
     """The engine of a SentencePiece model, without its special tokens and pair format.
 
     Args:
@@ -83,9 +83,9 @@ def sentence_piece(content: bytes, name: str, config: Settings, layout: Layout) 
         raise UnknownArchitecture(
             f"{name} writes spaces at the end of words; only at their beginning is built"
         )
-    config.require("sp_model_kwargs", {}, None)
+    config.require_one_of("sp_model_kwargs", {}, None)
     pieces = [(piece, 0.0) for piece in layout.first]
-    pieces += _scored(proto, penalise_commas=layout.cleans)[layout.dropped :]
+    pieces += _scored(proto, penalize_commas=layout.cleans)[layout.dropped :]
     unknown = layout.first.index(layout.special["unk"]) if layout.first else int(trainer.unk_id)
     if not 0 <= unknown < len(pieces):
         raise CorruptCheckpoint(f"{name} has no piece for what it does not know")
@@ -94,10 +94,10 @@ def sentence_piece(content: bytes, name: str, config: Settings, layout: Layout) 
     model = models.Unigram(pieces, unk_id=unknown, byte_fallback=trainer.byte_fallback)
     engine = tokenizers.Tokenizer(model)
     engine.normalizer = normalizers.Sequence(_normalizers(rules, config, layout))
-    scheme = "always" if rules.add_dummy_prefix and config.take("add_prefix_space", True) else "never"
+    scheme = "always" if rules.add_dummy_prefix and config.get("add_prefix_space", True) else "never"
     whole = not (rules.remove_extra_whitespaces and trainer.split_by_whitespace)
     splits: list[Any] = [pre_tokenizers.WhitespaceSplit()] if layout.cleans else []
-    if config.maybe("split_by_punct", bool):
+    if config.get_optional("split_by_punct", bool):
         splits.append(pre_tokenizers.Punctuation(behavior="isolated"))
     splits.append(pre_tokenizers.Metaspace(SPACE, prepend_scheme=scheme, split=not whole))
     engine.pre_tokenizer = pre_tokenizers.Sequence(splits)
@@ -124,7 +124,7 @@ def _read(content: bytes, name: str) -> Any:
     return proto
 
 
-def _scored(proto: Any, *, penalise_commas: bool) -> list[tuple[str, float]]:
+def _scored(proto: Any, *, penalize_commas: bool) -> list[tuple[str, float]]:
     """Pieces and the scores that make the `tokenizers` package choose as SentencePiece does."""
     highest = max(0.0, *(piece.score for piece in proto.pieces if piece.type == ORDINARY))
     scored = []
@@ -135,21 +135,21 @@ def _scored(proto: Any, *, penalise_commas: bool) -> list[tuple[str, float]]:
             score = len(text.encode()) * highest - 0.1
         elif piece.type in (UNUSED, BYTE):
             score -= 100
-        if penalise_commas and len(text) > 1 and text[-1] == "," and text[-2].isdigit():
+        if penalize_commas and len(text) > 1 and text[-1] == "," and text[-2].isdigit():
             # ALBERT's authors take such pieces apart; with so low a score they are never chosen.
             score -= 100
         scored.append((text, score))
     return scored
 
 
-def _normalizers(rules: Any, config: Settings, layout: Layout) -> list[Any]:
+def _normalizers(rules: Any, config: JsonSettings, layout: Layout) -> list[Any]:
     steps: list[Any] = []
     if layout.cleans:
-        config.require("remove_space", True)
+        config.require_one_of("remove_space", True)
         steps += [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
-        if not config.take("keep_accents", False):
+        if not config.get("keep_accents", False):
             steps += [normalizers.NFKD(), normalizers.StripAccents()]
-    if config.take("do_lower_case", layout.lowercase):
+    if config.get("do_lower_case", layout.lowercase):
         steps.append(normalizers.Lowercase())
     if rules.precompiled_charsmap:
         if "nfkc" in rules.name:

@@ -6,7 +6,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer
 
 from unmask.errors import CorruptCheckpoint
-from unmask.settings import Settings
+from unmask.settings import JsonSettings
 
 ROLES = ("unk", "cls", "sep", "pad", "mask")
 """What a special token can be for."""
@@ -22,7 +22,7 @@ FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
 
 
 def special_tokens(
-    configs: Sequence[Settings], usual: Mapping[str, str], *, mask_takes_space: bool = False
+    configs: Sequence[JsonSettings], usual: Mapping[str, str], *, mask_takes_space: bool = False
 ) -> dict[str, AddedToken]:
     """The token of each role, from the first of ``configs`` that names it, else the family's usual name.
 
@@ -48,7 +48,7 @@ def special_tokens(
 
 
 def add_tokens(
-    engine: Tokenizer, roles: Mapping[str, AddedToken], added: Settings, config: Settings
+    engine: Tokenizer, roles: Mapping[str, AddedToken], added: JsonSettings, config: JsonSettings
 ) -> dict[str, str]:
     """Make the special tokens known, append those that are in no vocabulary, and check the ids that are said.
 
@@ -67,7 +67,7 @@ def add_tokens(
             raise added.wrong(content, int)
         special = any(token.content == content for token in roles.values())
         said[content] = index, AddedToken(content, special=special, normalized=not special)
-    for index, entry in (config.maybe("added_tokens_decoder", dict) or {}).items():
+    for index, entry in (config.get_optional("added_tokens_decoder", dict) or {}).items():
         if not (isinstance(entry, dict) and isinstance(entry.get("content"), str) and index.isdecimal()):
             raise CorruptCheckpoint(
                 f"{config.name} has an added token {index!r} without a spelling: {entry!r}"
@@ -88,7 +88,7 @@ def add_tokens(
     return {role: token.content for role, token in roles.items()}
 
 
-def known_roles(engine: Tokenizer, configs: Sequence[Settings]) -> dict[str, str]:
+def known_roles(engine: Tokenizer, configs: Sequence[JsonSettings]) -> dict[str, str]:
     """The roles of a finished tokenizer: as its files name them, else by their usual names.
 
     Only special tokens that the tokenizer has count; of the usual names those of BERT come first, since

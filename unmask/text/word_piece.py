@@ -4,10 +4,10 @@ import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from unmask.errors import CorruptCheckpoint
-from unmask.settings import Settings
+from unmask.settings import JsonSettings
 
 
-def word_piece(content: bytes, config: Settings, special: dict[str, AddedToken]) -> tokenizers.Tokenizer:
+def word_piece(content: bytes, config: JsonSettings, special: dict[str, AddedToken]) -> tokenizers.Tokenizer:
     """WordPiece from vocab.txt, one piece a line (Devlin et al. 2019); also DistilBERT, ELECTRA and others.
 
     Where no config says whether to lower-case, the vocabulary does: an uncased one has no piece with
@@ -27,7 +27,7 @@ def word_piece(content: bytes, config: Settings, special: dict[str, AddedToken])
     for role in ("pad", "mask"):
         if names.get(role) not in vocabulary:
             special.pop(role, None)
-    lowercase = config.maybe("do_lower_case", bool)
+    lowercase = config.get_optional("do_lower_case", bool)
     if lowercase is None:
         lowercase = not any(piece != piece.lower() for piece in pieces if not piece.startswith("["))
     engine = tokenizers.Tokenizer(
@@ -35,8 +35,8 @@ def word_piece(content: bytes, config: Settings, special: dict[str, AddedToken])
     )
     engine.normalizer = normalizers.BertNormalizer(
         clean_text=True,
-        handle_chinese_chars=config.take("tokenize_chinese_chars", True),
-        strip_accents=config.maybe("strip_accents", bool),
+        handle_chinese_chars=config.get("tokenize_chinese_chars", True),
+        strip_accents=config.get_optional("strip_accents", bool),
         lowercase=lowercase,
     )
     engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()

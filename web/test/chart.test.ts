@@ -1,19 +1,19 @@
 import { describe, expect, it } from 'vitest';
 import { axisOf, bytesWords, numberWords, percentWords, position, secondsWords } from '../src/draw/axes';
 import * as draw from '../src/draw/chart';
-import { palette } from '../src/draw/colour';
+import { palette } from '../src/draw/color';
 import { csv, sorted } from '../src/draw/table';
 
 const frame = { left: 10, top: 20, width: 100, height: 50 };
 
 /** Contrast of the letters with their ground, by the formula of WCAG 2. */
-function contrast(colours: Uint8Array, code: number): number {
+function contrast(colors: Uint8Array, code: number): number {
   const part = (at: number) => {
-    const share = (colours[3 * code + at] ?? 0) / 255;
+    const share = (colors[3 * code + at] ?? 0) / 255;
     return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
   };
   const ground = 0.2126 * part(0) + 0.7152 * part(1) + 0.0722 * part(2);
-  return draw.inkOn(colours, code) === '#fff' ? 1.05 / (ground + 0.05) : (ground + 0.05) / 0.05;
+  return draw.inkOn(colors, code) === '#fff' ? 1.05 / (ground + 0.05) : (ground + 0.05) / 0.05;
 }
 
 describe('axes', () => {
@@ -157,23 +157,23 @@ describe('cells', () => {
 
   it('grow away from the paper on both sides of zero', () => {
     for (const tone of ['light', 'dark'] as const) {
-      const colours = draw.diverging(tone);
+      const colors = draw.diverging(tone);
       const far = (code: number) =>
-        [0, 1, 2].reduce((sum, at) => sum + Math.abs((colours[3 * code + at] ?? 0) - (colours[3 * 127 + at] ?? 0)), 0);
+        [0, 1, 2].reduce((sum, at) => sum + Math.abs((colors[3 * code + at] ?? 0) - (colors[3 * 127 + at] ?? 0)), 0);
       expect(far(0)).toBeGreaterThan(far(64));
       expect(far(64)).toBeGreaterThan(far(120));
       expect(far(255)).toBeGreaterThan(far(191));
     }
   });
 
-  it('carry letters that can be read on every colour', () => {
+  it('carry letters that can be read on every color', () => {
     for (const tone of ['light', 'dark'] as const) {
-      const colours = palette(tone);
-      for (let code = 0; code < 256; code++) expect(contrast(colours, code)).toBeGreaterThan(4.5);
+      const colors = palette(tone);
+      for (let code = 0; code < 256; code++) expect(contrast(colors, code)).toBeGreaterThan(4.5);
     }
   });
 
-  it('have a colour, dashes and a sign for any number of series', () => {
+  it('have a color, dashes and a sign for any number of series', () => {
     const kinds = Array.from({ length: 6 }, (_, at) => `${draw.hue(at)} ${draw.dashes(at)} ${draw.sign(at)}`);
     expect(new Set(kinds).size).toBe(6);
     expect(draw.hue(7)).toBe(draw.hue(1));

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { Token } from '../src/api/types';
-import { COLOURS, palette, type Tone } from '../src/draw/colour';
+import { COLORS, palette, type Tone } from '../src/draw/color';
 import { curve, flowRows, largest, WHOLE_TEXT } from '../src/draw/flow';
 import {
   cellAt,
@@ -17,7 +17,7 @@ import {
   visible,
   zoomsOf,
 } from '../src/draw/layout';
-import { codeOf, colourCode, colourIndexes, FLOOR, pixelTable, probabilityOf, SCALES, ticks } from '../src/draw/scale';
+import { codeOf, colorCode, colorIndexes, FLOOR, pixelTable, probabilityOf, SCALES, ticks } from '../src/draw/scale';
 import { stacked } from '../src/draw/stack';
 import { PAGE, pageOf } from '../src/draw/strip';
 import { codeAt, nameOf, placesIn } from '../src/draw/tiles';
@@ -32,13 +32,13 @@ import {
 } from '../src/draw/words';
 
 describe('scale', () => {
-  it.each(SCALES)('%s runs over all colours, in order', (scale) => {
-    expect(colourCode(scale, 0)).toBe(0);
-    expect(colourCode(scale, 1)).toBe(255);
-    expect(colourCode(scale, 1.0000001)).toBe(255);
+  it.each(SCALES)('%s runs over all colors, in order', (scale) => {
+    expect(colorCode(scale, 0)).toBe(0);
+    expect(colorCode(scale, 1)).toBe(255);
+    expect(colorCode(scale, 1.0000001)).toBe(255);
     let before = 0;
     for (let step = 0; step <= 1000; step++) {
-      const code = colourCode(scale, step / 1000);
+      const code = colorCode(scale, step / 1000);
       expect(code).toBeGreaterThanOrEqual(before);
       before = code;
     }
@@ -48,27 +48,27 @@ describe('scale', () => {
     expect([0, 1, 255].map(probabilityOf)).toEqual([0, expect.closeTo(FLOOR, 12), 1]);
     for (let code = 0; code <= 255; code++) expect(codeOf(probabilityOf(code) * 1.0000001)).toBe(code);
     expect([0.5e-6, Number.NaN, 2].map(codeOf)).toEqual([0, 0, 255]);
-    // Neighbouring codes are 5.6 % apart.
+    // Neighboring codes are 5.6 % apart.
     expect(probabilityOf(100) / probabilityOf(99)).toBeCloseTo(Math.exp(Math.log(1e6) / 254), 9);
   });
 
   it('strengthens and hides by the table alone', () => {
-    const plain = colourIndexes({ scale: 'linear', gain: 0, clip: 0 });
-    const strong = colourIndexes({ scale: 'linear', gain: 2, clip: 0 });
+    const plain = colorIndexes({ scale: 'linear', gain: 0, clip: 0 });
+    const strong = colorIndexes({ scale: 'linear', gain: 2, clip: 0 });
     const code = codeOf(0.1);
-    expect(plain[code]).toBe(colourCode('linear', probabilityOf(code)));
-    expect(strong[code]).toBe(colourCode('linear', 4 * probabilityOf(code)));
+    expect(plain[code]).toBe(colorCode('linear', probabilityOf(code)));
+    expect(strong[code]).toBe(colorCode('linear', 4 * probabilityOf(code)));
     expect(strong[codeOf(0.5)]).toBe(255);
-    const clipped = colourIndexes({ scale: 'log', gain: 0, clip: 100 });
-    expect([clipped[99], clipped[100]]).toEqual([0, colourCode('log', probabilityOf(100))]);
+    const clipped = colorIndexes({ scale: 'log', gain: 0, clip: 100 });
+    expect([clipped[99], clipped[100]]).toEqual([0, colorCode('log', probabilityOf(100))]);
     expect(plain[0]).toBe(0);
   });
 
-  it('makes pixels of the colours, red first', () => {
-    const colours = palette('light');
-    const table = pixelTable(colours, { scale: 'sqrt', gain: 0, clip: 0 });
+  it('makes pixels of the colors, red first', () => {
+    const colors = palette('light');
+    const table = pixelTable(colors, { scale: 'sqrt', gain: 0, clip: 0 });
     const bytes = new Uint8Array(Uint32Array.of(table[255] as number).buffer);
-    expect([...bytes]).toEqual([...colours.subarray(-3), 255]);
+    expect([...bytes]).toEqual([...colors.subarray(-3), 255]);
   });
 
   it('places its marks in order', () => {
@@ -81,9 +81,9 @@ describe('scale', () => {
   });
 });
 
-/** CIE lightness of a colour: what is left of it without colour vision. */
-function lightness(colours: Uint8Array, code: number): number {
-  const linear = [...colours.subarray(3 * code, 3 * code + 3)].map((byte) => {
+/** CIE lightness of a color: what is left of it without color vision. */
+function lightness(colors: Uint8Array, code: number): number {
+  const linear = [...colors.subarray(3 * code, 3 * code + 3)].map((byte) => {
     const value = byte / 255;
     return value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
   });
@@ -92,12 +92,12 @@ function lightness(colours: Uint8Array, code: number): number {
   return luminance > 0.008856 ? 116 * Math.cbrt(luminance) - 16 : 903.3 * luminance;
 }
 
-describe('colour', () => {
+describe('color', () => {
   it.each(['light', 'dark'] as Tone[])('%s changes lightness evenly', (tone) => {
-    const colours = palette(tone);
+    const colors = palette(tone);
     const steps: number[] = [];
-    for (let code = 8; code < COLOURS; code += 8) {
-      steps.push(lightness(colours, code) - lightness(colours, code - 8));
+    for (let code = 8; code < COLORS; code += 8) {
+      steps.push(lightness(colors, code) - lightness(colors, code - 8));
     }
     const sign = tone === 'dark' ? 1 : -1;
     for (const step of steps) {

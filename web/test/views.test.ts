@@ -186,10 +186,10 @@ describe('wall', () => {
     probe: { point: point('rows', 27000, 15), why: '', seconds_error: 0.034, bytes_error: -0.01, fits_as_predicted: true },
   };
 
-  it('draws points and curve of a way in one colour', () => {
+  it('draws points and curve of a way in one color', () => {
     const points = [point('rows', 64, 0.004), point('rows', 4096, 0.4), point('rows', 8192, null), point('sdpa', 64, 0.003)];
     const series = wall.wallSeries(points, [curves], 'seconds');
-    expect(series.map(({ name, colour }) => [name, colour])).toEqual([['rows', 0], ['rows, fitted', 0], ['sdpa', 1]]);
+    expect(series.map(({ name, color }) => [name, color])).toEqual([['rows', 0], ['rows, fitted', 0], ['sdpa', 1]]);
     expect(series[0]?.points[1]).toEqual({ x: 4096, y: 0.4, low: 0.4, high: 0.8 });
     const drawn = series[1]?.points ?? [];
     expect(drawn.at(0)?.x).toBeCloseTo(64);

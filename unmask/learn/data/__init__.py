@@ -3,14 +3,14 @@
 from unmask.learn.data.prepare import prepare
 from unmask.learn.data.shards import ShardSet
 from unmask.learn.data.sources import SourceSpec, documents, texts
-from unmask.learn.data.stream import Stream, held_out
+from unmask.learn.data.stream import ChunkStream, held_out
 from unmask.learn.data.train_tokenizer import sample, train_tokenizer
 from unmask.learn.data.writing import write_shards
 
 __all__ = [
+    "ChunkStream",
     "ShardSet",
     "SourceSpec",
-    "Stream",
     "documents",
     "held_out",
     "prepare",

@@ -77,7 +77,7 @@ def _prepared(
     fingerprint = hashlib.sha256(json.dumps(made_of, sort_keys=True, default=str).encode()).hexdigest()
     target = folder / f"{spec.name}-{fingerprint[:16]}"
     if not (target / MANIFEST).exists():
-        with _alone(folder, target.name):
+        with exclusive_lock(folder, target.name):
             if not (target / MANIFEST).exists():
                 for left in folder.glob(f".{target.name}.*.partial"):
                     shutil.rmtree(left)
@@ -114,7 +114,7 @@ def _remove_stale(target: Path) -> None:
 
 
 @contextmanager
-def _alone(folder: Path, name: str) -> Iterator[None]:
+def exclusive_lock(folder: Path, name: str) -> Iterator[None]:
     """Whoever comes second waits; a killed process holds nothing."""
     path = folder / f".{name}.lock"
     try:

@@ -1,4 +1,4 @@
-"""Tokenised pieces on disk: ids of two or four bytes in mapped files, and a manifest that vouches."""
+"""Tokenized pieces on disk: ids of two or four bytes in mapped files, and a manifest that vouches."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
 from unmask.files import read_bytes
-from unmask.learn.data.cutting import NOTHING
+from unmask.learn.data.chunking import NOTHING
 from unmask.text import Tokenizer
 
 MANIFEST = "manifest.json"

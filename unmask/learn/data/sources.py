@@ -23,7 +23,7 @@ Format = Literal["text", "paragraphs", "lines", "jsonl", "csv", "parquet", "data
 one; ``lines``: a line; ``jsonl``: a line that is a JSON object; ``csv``: a row below the row of names;
 ``parquet``: a row; ``datasets``: a row of a folder that ``Dataset.save_to_disk`` wrote."""
 
-Pieces = Literal["document", "paragraph", "sentence"]
+SplitBy = Literal["document", "paragraph", "sentence"]
 """What a document is cut into, before what is too long is cut further."""
 
 COMPRESSED = (".xz", ".gz")
@@ -59,7 +59,7 @@ class SourceSpec:
     """Leave out records whose text is null; how many is said. Otherwise such a record is refused."""
     where: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Keep only records whose field has this value, or one of a list of values."""
-    split_by: Pieces = "document"
+    split_by: SplitBy = "document"
     max_tokens: int = 510
     """The most tokens of a piece; special tokens are not counted."""
     min_tokens: int = 1
@@ -75,7 +75,7 @@ class SourceSpec:
                 f"a source is called {self.name!r}; letters, digits, '-', '_' and '.' can be in its name"
             )
         for value, choices, called in (
-            (self.split_by, get_args(Pieces), "split_by"),
+            (self.split_by, get_args(SplitBy), "split_by"),
             (self.format or "text", get_args(Format), "format"),
         ):
             if value not in choices:

@@ -9,27 +9,27 @@ from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
 from unmask.learn.data.chunk import Chunk
-from unmask.learn.data.mixture import Drawn, Given, draw, shares
 from unmask.learn.data.order import key_of, permute, permute_each
 from unmask.learn.data.packing import pack
+from unmask.learn.data.sampling import SampledChunks, SourceCursor, draw, shares
 from unmask.learn.data.shards import ShardSet
 
 STATE_VERSION = 1
 
 
 @dataclass(frozen=True, eq=False)
-class _Pool:
+class _ShuffleBuffer:
     """Pieces that are packed at once, and where things stood before them."""
 
-    before: tuple[Given, ...]
-    carried_before: Drawn
-    after: list[Given]
-    carried_after: Drawn
-    bins: list[tuple[Drawn, NDArray[np.int64]]]
+    before: tuple[SourceCursor, ...]
+    carried_before: SampledChunks
+    after: list[SourceCursor]
+    carried_after: SampledChunks
+    bins: list[tuple[SampledChunks, NDArray[np.int64]]]
     """And which pieces of their sources these are."""
 
 
-class Stream:
+class ChunkStream:
     """An endless sequence of micro-batches of whole pieces.
 
     Each source is gone through again and again, every time in another order, and each of its pieces comes
@@ -66,9 +66,9 @@ class Stream:
         check_sets(self._sets, micro_tokens, extra_tokens)
         self._means = [each.token_count / each.count for each in self._sets]
         self._first_document = np.cumsum([0, *(each.document_count for each in self._sets)]).tolist()
-        nothing = Drawn(*(np.zeros(0, dtype=np.int64) for _ in range(3)))
+        nothing = SampledChunks(*(np.zeros(0, dtype=np.int64) for _ in range(3)))
         self._bins = self._tokens = self._given = 0
-        self._pool = self._make_pool([Given() for _ in self._sets], nothing)
+        self._pool = self._make_pool([SourceCursor() for _ in self._sets], nothing)
 
     def next(self, count: int, *, rank: int = 0, world: int = 1) -> list[list[Chunk]]:
         """The next ``count`` micro-batches, of which those numbered rank, rank + world, ... are returned.
@@ -131,8 +131,8 @@ class Stream:
         for source in range(len(self._sets)):
             of_it = carried[:, 0] == source
             lengths[of_it] = self._sets[source].lengths[self._pieces(source, carried[of_it, 1])]
-        given = [Given(pieces, tokens) for pieces, tokens in state["sources"]]
-        self._pool = self._make_pool(given, Drawn(carried[:, 0], carried[:, 1], lengths))
+        given = [SourceCursor(pieces, tokens) for pieces, tokens in state["sources"]]
+        self._pool = self._make_pool(given, SampledChunks(carried[:, 0], carried[:, 1], lengths))
         self._given, self._bins, self._tokens = state["given"], state["bins"], state["tokens"]
 
     @property
@@ -186,7 +186,7 @@ class Stream:
     def _lengths(self, source: int, start: int, count: int) -> NDArray[np.int64]:
         return self._sets[source].lengths[self._pieces(source, start + np.arange(count))]
 
-    def _make_pool(self, given: Sequence[Given], carried: Drawn) -> _Pool:
+    def _make_pool(self, given: Sequence[SourceCursor], carried: SampledChunks) -> _ShuffleBuffer:
         kept = int(carried.lengths.sum()) + self._extra * len(carried.lengths)
         wanted = self._pool_bins * self._capacity - kept
         new, after = draw(
@@ -197,7 +197,7 @@ class Stream:
             cost=max(1, wanted),
             extra=self._extra,
         )
-        pool = Drawn(
+        pool = SampledChunks(
             *(
                 np.concatenate([getattr(part, name) for part in (carried, new)])
                 for name in ("sources", "positions", "lengths")
@@ -213,22 +213,22 @@ class Stream:
             of_it = pool.sources == source
             numbers[of_it] = self._pieces(source, pool.positions[of_it])
         shuffled = [(_some(pool, bins[i]), numbers[bins[i]]) for i in order]
-        return _Pool(tuple(given), carried, after, _some(pool, left), shuffled)
+        return _ShuffleBuffer(tuple(given), carried, after, _some(pool, left), shuffled)
 
-    def _read(self, bin_: Drawn, numbers: NDArray[np.int64]) -> list[Chunk]:
+    def _read(self, bin_: SampledChunks, numbers: NDArray[np.int64]) -> list[Chunk]:
         found: dict[int, Chunk] = {}
         for source in np.unique(bin_.sources).tolist():
             places = np.flatnonzero(bin_.sources == source)
-            some = read_pieces(self._sets[source], numbers[places], self._first_document[source])
+            some = read_chunks(self._sets[source], numbers[places], self._first_document[source])
             found.update(zip(places.tolist(), some, strict=True))
         return [found[place] for place in range(len(found))]
 
 
-def _some(drawn: Drawn, which: NDArray[np.int64]) -> Drawn:
-    return Drawn(drawn.sources[which], drawn.positions[which], drawn.lengths[which])
+def _some(drawn: SampledChunks, which: NDArray[np.int64]) -> SampledChunks:
+    return SampledChunks(drawn.sources[which], drawn.positions[which], drawn.lengths[which])
 
 
-def read_pieces(shards: ShardSet, numbers: NDArray[np.int64], first_document: int = 0) -> list[Chunk]:
+def read_chunks(shards: ShardSet, numbers: NDArray[np.int64], first_document: int = 0) -> list[Chunk]:
     """Pieces of a set, their documents counted from ``first_document``."""
     documents = (first_document + shards.documents[numbers]).tolist()
     return [Chunk(ids, document) for ids, document in zip(shards.read(numbers), documents, strict=True)]
@@ -270,4 +270,4 @@ def held_out(
     if tokens is not None:
         order = order[: int(np.searchsorted(np.cumsum(costs), tokens)) + 1]
     bins, _ = pack(shards.lengths[order] + extra_tokens, micro_tokens)
-    return [read_pieces(shards, order[some]) for some in bins]
+    return [read_chunks(shards, order[some]) for some in bins]

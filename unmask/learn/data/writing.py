@@ -1,4 +1,4 @@
-"""Documents tokenised, cut, and written as shards."""
+"""Documents tokenized, cut, and written as shards."""
 
 import hashlib
 import json
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
 from unmask.files import whole_folder
-from unmask.learn.data.cutting import Cutter, Marks, units
+from unmask.learn.data.chunking import Chunker, TokenBoundaries, units
 from unmask.learn.data.shards import MANIFEST, VERSION, ShardSet, fingerprint_of
 from unmask.learn.data.sources import SourceSpec
 from unmask.learn.vocabulary import Vocabulary
@@ -21,7 +21,7 @@ from unmask.text import Tokenizer
 FILE_BYTES = 256 * 2**20
 """About how large a file of ids may grow."""
 BATCH_CHARACTERS = 2**20
-"""About how much text is tokenised at once."""
+"""About how much text is tokenized at once."""
 
 Progress = Callable[[int, int], None]
 """Called with the documents and tokens so far."""
@@ -37,7 +37,7 @@ def write_shards(
     notes: Mapping[str, Any] | None = None,
     file_bytes: int = FILE_BYTES,
 ) -> ShardSet:
-    """Tokenise and cut documents, and write their pieces to a new folder, which appears whole or not at all.
+    """Tokenize and cut documents, and write their pieces to a new folder, which appears whole or not at all.
 
     Args:
         documents: in the order in which they are numbered; see `unmask.learn.data.sources.documents`.
@@ -53,13 +53,13 @@ def write_shards(
         InvalidRequest: the documents give no piece at all.
     """
     vocabulary = Vocabulary.of(tokenizer)
-    cutter = Cutter(Marks.of(tokenizer, vocabulary), spec.max_tokens, spec.min_tokens)
+    cutter = Chunker(TokenBoundaries.of(tokenizer, vocabulary), spec.max_tokens, spec.min_tokens)
     dtype = np.dtype("<u2" if vocabulary.size <= 2**16 else "<u4")
     count = tokens = 0
     with whole_folder(folder) as partial:
         writer = _Writer(partial, dtype, file_bytes)
         for batch in _batches(documents):
-            for pieces in tokenised(batch, tokenizer, cutter, spec):
+            for pieces in tokenized(batch, tokenizer, cutter, spec):
                 writer.add(pieces, count)
                 count += 1
                 tokens += sum(map(len, pieces))
@@ -90,14 +90,14 @@ def write_shards(
     return ShardSet.open(folder, verify=False)
 
 
-def tokenised(
-    documents: list[str], tokenizer: Tokenizer, cutter: Cutter, spec: SourceSpec
+def tokenized(
+    documents: list[str], tokenizer: Tokenizer, cutter: Chunker, spec: SourceSpec
 ) -> Iterator[list[NDArray[np.int64]]]:
     """The pieces of each document."""
     parts = [units(document, spec.split_by) for document in documents]
     ids = _ids((text for document in parts for text, _ in document), tokenizer)
     for document in parts:
-        yield cutter.pieces([(next(ids), begins) for _, begins in document])
+        yield cutter.chunks([(next(ids), begins) for _, begins in document])
 
 
 def _ids(texts: Iterable[str], tokenizer: Tokenizer) -> Iterator[NDArray[np.int64]]:

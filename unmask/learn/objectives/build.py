@@ -10,12 +10,12 @@ from unmask.errors import InvalidRequest
 from unmask.learn.objectives.decoder import EnhancedMaskedLanguageModel
 from unmask.learn.objectives.distillation import Distillation
 from unmask.learn.objectives.distillation_spec import MINILM, MINILM_V2, DistillationSpec, TeacherChoice
-from unmask.learn.objectives.inherit import initialise_from_teacher
+from unmask.learn.objectives.init_from_teacher import init_from_teacher
 from unmask.learn.objectives.interface import Objective
 from unmask.learn.objectives.masked import MaskedLanguageModel
 from unmask.learn.objectives.masking import MaskingSpec
 from unmask.learn.objectives.replaced import DEBERTA_V3, ReplacedSpec, ReplacedTokenDetection
-from unmask.learn.objectives.segments import SegmentPairs, SegmentSpec
+from unmask.learn.objectives.sentence_pairs import SentencePairs, SentencePairSpec
 from unmask.learn.table import read_table
 from unmask.learn.vocabulary import Vocabulary
 from unmask.model.encoder import Encoder
@@ -54,8 +54,8 @@ def _distillation(
 ) -> Objective[Any, Any]:
     spec, chosen = read
     teacher = build_encoder(read_checkpoint(find(chosen.teacher)))
-    if chosen.inherit is not None:
-        initialise_from_teacher(encoder, teacher, chosen.inherit)
+    if chosen.init_from_teacher is not None:
+        init_from_teacher(encoder, teacher, chosen.init_from_teacher)
     return Distillation(encoder, teacher, vocabulary, spec)
 
 
@@ -78,9 +78,9 @@ def _heads_of_masked(_: MaskingSpec) -> frozenset[str]:
 OBJECTIVES: Mapping[str, _Kind] = {
     "masked": _Kind(lambda table: read_table(MaskingSpec, table, "objective"), _heads_of_masked, _masked),
     "segments": _Kind(
-        lambda table: read_table(SegmentSpec, table, "objective"),
+        lambda table: read_table(SentencePairSpec, table, "objective"),
         lambda spec: frozenset({"masked", spec.question}),
-        lambda spec, encoder, vocabulary: SegmentPairs(encoder, vocabulary, spec),
+        lambda spec, encoder, vocabulary: SentencePairs(encoder, vocabulary, spec),
     ),
     "distillation": _Kind(
         _read_distillation,

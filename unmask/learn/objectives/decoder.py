@@ -1,4 +1,4 @@
-"""Masked language modelling through the enhanced mask decoder (He et al. 2021)."""
+"""Masked language modeling through the enhanced mask decoder (He et al. 2021)."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,7 +7,7 @@ import torch
 
 from unmask.errors import InvalidRequest
 from unmask.learn.data.chunk import Chunk
-from unmask.learn.objectives.interface import Objective, Outcome
+from unmask.learn.objectives.interface import LossOutput, Objective
 from unmask.learn.objectives.masked import MaskedExample, masked_example, words_loss, wrap
 from unmask.learn.objectives.masking import MaskingSpec
 from unmask.learn.vocabulary import Vocabulary
@@ -43,7 +43,7 @@ class EnhancedMaskedLanguageModel(Objective[Chunk, MaskedExample]):
         """[CLS] piece [SEP] for each piece, with tokens hidden."""
         return masked_example(wrap(pieces, self.vocabulary), self.vocabulary, self.masking, draw, progress)
 
-    def forward(self, example: MaskedExample, totals: Mapping[str, int]) -> Outcome:
+    def forward(self, example: MaskedExample, totals: Mapping[str, int]) -> LossOutput:
         """The sum over chosen tokens, divided by their number in the global batch."""
         batch = example.batch
         ids_T, segments_T, chosen_M = (
@@ -52,7 +52,7 @@ class EnhancedMaskedLanguageModel(Objective[Chunk, MaskedExample]):
         )
         x_MD = decode(self.encoder, ids_T, batch.layout, segments_T, selected_M=chosen_M)
         loss, right = words_loss(self.encoder, "enhanced", x_MD, example.targets_M)
-        return Outcome(
+        return LossOutput(
             loss / totals["masked"], {"masked/loss": loss.detach(), "masked/accuracy": right.detach()}
         )
 

@@ -17,14 +17,20 @@ from torch import Tensor, nn
 
 from unmask.errors import InvalidRequest
 from unmask.learn.data.chunk import Chunk
+from unmask.learn.objectives.distillation_losses import (
+    Factors,
+    attention_divergence,
+    cosine_distance,
+    relation_divergence,
+    word_divergence,
+)
 from unmask.learn.objectives.distillation_spec import (
     DistillationSpec,
     LayerPairs,
     relation_heads,
     resolve,
 )
-from unmask.learn.objectives.interface import Objective, Outcome
-from unmask.learn.objectives.listening import Heard, hear
+from unmask.learn.objectives.interface import LossOutput, Objective
 from unmask.learn.objectives.masked import (
     MaskedExample,
     masked_example,
@@ -32,16 +38,10 @@ from unmask.learn.objectives.masked import (
     require_masked_head,
     wrap,
 )
-from unmask.learn.objectives.matching import (
-    Factors,
-    attention_divergence,
-    cosine_distance,
-    relation_divergence,
-    word_divergence,
-)
+from unmask.learn.objectives.recorded_states import RecordedStates, record_states
 from unmask.learn.vocabulary import Vocabulary
 from unmask.model.encoder import Encoder
-from unmask.model.heads import MaskedPredictor
+from unmask.model.heads import MaskedLMHead
 
 
 class Distillation(Objective[Chunk, MaskedExample]):
@@ -103,17 +103,17 @@ class Distillation(Objective[Chunk, MaskedExample]):
         if spec.hides:
             masked = masked_example(batch, self.vocabulary, spec.masking, draw, progress)
         chosen = ("masked", "words") if spec.tokens == "chosen" else ("masked",)
-        counts = {term: len(masked.chosen_M) if term in chosen else masked.tokens for term in spec.terms}
+        counts = {term: len(masked.chosen_M) if term in chosen else masked.tokens for term in spec.bias}
         predicted = max(masked.predicted, counts.get("words", 0))
         return replace(masked, counts=counts, predicted=predicted)
 
-    def forward(self, example: MaskedExample, totals: Mapping[str, int]) -> Outcome:
+    def forward(self, example: MaskedExample, totals: Mapping[str, int]) -> LossOutput:
         """Every term's sum, divided by its number in the global batch and multiplied by its weight."""
         spec, batch = self.spec, example.batch
         mine, its = ([{pair[who] for pair in pairs} for pairs in self._pairs()] for who in (0, 1))
-        ours = hear(self.student, batch, *mine)
+        ours = record_states(self.student, batch, *mine)
         with torch.no_grad():
-            theirs = hear(self.teacher, batch, *its)
+            theirs = record_states(self.teacher, batch, *its)
         sums: dict[str, Tensor] = {}
         figures: dict[str, Tensor] = {}
         if spec.words:
@@ -128,12 +128,12 @@ class Distillation(Objective[Chunk, MaskedExample]):
         if spec.relations:
             sums["relations"] = self._relations(example, ours, theirs)
         loss = torch.stack([getattr(spec, term) * value / totals[term] for term, value in sums.items()]).sum()
-        return Outcome(loss, {f"{term}/loss": value.detach() for term, value in sums.items()} | figures)
+        return LossOutput(loss, {f"{term}/loss": value.detach() for term, value in sums.items()} | figures)
 
     def _pairs(self) -> tuple[LayerPairs, LayerPairs]:
         return self.state_layers, self.attention_layers
 
-    def _words(self, example: MaskedExample, ours: Heard, theirs: Heard) -> Tensor:
+    def _words(self, example: MaskedExample, ours: RecordedStates, theirs: RecordedStates) -> Tensor:
         some: Tensor | slice = slice(None)
         if self.spec.tokens == "chosen":
             some = torch.from_numpy(example.chosen_M).to(ours.output_TD.device)
@@ -141,21 +141,21 @@ class Distillation(Objective[Chunk, MaskedExample]):
             wanted = _factors(self.teacher, theirs.output_TD[some])
         return word_divergence(_factors(self.student, ours.output_TD[some]), wanted, self.spec.temperature)
 
-    def _cosine(self, ours: Heard, theirs: Heard) -> Tensor:
+    def _cosine(self, ours: RecordedStates, theirs: RecordedStates) -> Tensor:
         sums = [
             cosine_distance(project(ours.states[mine]), theirs.states[its])
             for project, (mine, its) in zip(self.projections, self.state_layers, strict=True)
         ]
         return torch.stack(sums).mean()
 
-    def _attention(self, example: MaskedExample, ours: Heard, theirs: Heard) -> Tensor:
+    def _attention(self, example: MaskedExample, ours: RecordedStates, theirs: RecordedStates) -> Tensor:
         sums = [
             attention_divergence(ours.attention[mine], theirs.attention[its], example.batch.layout)
             for mine, its in self.attention_layers
         ]
         return torch.stack(sums).mean()
 
-    def _relations(self, example: MaskedExample, ours: Heard, theirs: Heard) -> Tensor:
+    def _relations(self, example: MaskedExample, ours: RecordedStates, theirs: RecordedStates) -> Tensor:
         sums = [
             relation_divergence(
                 getattr(ours.attention[mine], f"{what}_THK"),
@@ -185,5 +185,5 @@ def _between(student: Encoder, teacher: Encoder) -> nn.Module:
 
 def _factors(encoder: Encoder, x_MD: Tensor) -> Factors:
     head = encoder.heads["masked"]
-    assert isinstance(head, MaskedPredictor)
+    assert isinstance(head, MaskedLMHead)
     return head.factors(x_MD, encoder.embedding.words.weight)

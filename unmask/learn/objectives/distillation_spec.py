@@ -5,7 +5,7 @@ from typing import Literal
 
 from unmask.errors import InvalidRequest
 from unmask.learn.objectives.masking import MaskingSpec
-from unmask.model.spec import EncoderSpec, SoftmaxAttention, WindowAndGlobals
+from unmask.model.spec import EncoderSpec, SlidingWindowGlobal, SoftmaxAttention
 from unmask.model.spec.check import require_positive
 
 Related = Literal["queries", "keys", "values"]
@@ -24,7 +24,7 @@ class DistillationSpec:
     words: float = 5.0
     """Of the divergence from the teacher's predictions of words."""
     masked: float = 2.0
-    """Of masked language modelling."""
+    """Of masked language modeling."""
     cosine: float = 1.0
     """Of the cosine between states of paired layers; a linear map stands between where widths differ."""
     attention: float = 0.0
@@ -49,7 +49,7 @@ class DistillationSpec:
         for term in TERMS:
             if not getattr(self, term) >= 0:
                 raise InvalidRequest(f"the weight {term} is {getattr(self, term)}; it must be at least 0")
-        if not self.terms:
+        if not self.bias:
             raise InvalidRequest(f"every term has weight 0; give one of {', '.join(TERMS)} more")
         if self.tokens not in ("chosen", "all"):
             raise InvalidRequest(f"tokens is {self.tokens!r}; it can be chosen, all")
@@ -59,7 +59,7 @@ class DistillationSpec:
             raise InvalidRequest("a list of layer pairs is empty; give a term the weight 0 to leave it out")
 
     @property
-    def terms(self) -> tuple[str, ...]:
+    def bias(self) -> tuple[str, ...]:
         """Those with a weight."""
         return tuple(term for term in TERMS if getattr(self, term))
 
@@ -75,7 +75,7 @@ class TeacherChoice:
 
     teacher: str
     """A checkpoint: a folder, a hub id, or "default"."""
-    inherit: tuple[int, ...] | None = None
+    init_from_teacher: tuple[int, ...] | None = None
     """For each of the student's layers, the teacher's whose weights it begins with; None: fresh ones."""
 
 
@@ -124,12 +124,12 @@ def relation_heads(
     pair = f"layer {mine} of the student and {its} of the teacher"
     if not isinstance(ours, SoftmaxAttention) or not isinstance(theirs, SoftmaxAttention):
         raise InvalidRequest(f"{pair} cannot be compared by attention: both must be softmax attention")
-    if spec.attention and (ours.heads != theirs.heads or ours.reach != theirs.reach):
+    if spec.attention and (ours.heads != theirs.heads or ours.pattern != theirs.pattern):
         raise InvalidRequest(
-            f"{pair} have {ours.heads} and {theirs.heads} heads of reach {ours.reach} and {theirs.reach}; "
+            f"{pair} have {ours.heads} and {theirs.heads} heads of reach {ours.pattern} and {theirs.pattern}; "
             "attention is compared head by head and key by key, so take relations instead"
         )
-    if spec.attention and isinstance(ours.reach, WindowAndGlobals) and ours.reach.own_projections:
+    if spec.attention and isinstance(ours.pattern, SlidingWindowGlobal) and ours.pattern.own_projections:
         raise InvalidRequest(f"{pair} have projections of global tokens, whose attention is not compared")
     heads = spec.relation_heads or ours.heads
     widths = [mixer.heads * mixer.head_width for mixer in (ours, theirs)]

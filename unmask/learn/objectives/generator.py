@@ -79,7 +79,7 @@ def discriminator_spec(encoder: EncoderSpec) -> EncoderSpec:
     """The encoder with a head that says of each token whether it was replaced, and no other.
 
     A head of that kind is kept. Otherwise it is ELECTRA's, a dense layer, activation and one number for each
-    token (Clark et al. 2020), or, over disentangled positions, DeBERTa v3's, which reads the normalised sum
+    token (Clark et al. 2020), or, over disentangled positions, DeBERTa v3's, which reads the normalized sum
     of the token's state and the first's (He, Gao & Chen 2023). Other heads and the pooler go: this
     objective would leave them untrained.
     """
@@ -141,7 +141,7 @@ def _scaled(size: int, before: int, width: int) -> int:
 
 
 def _projection(spec: EncoderSpec) -> Projection:
-    """The encoder's own kind; else ELECTRA's, or DeBERTa's where layer 0 needs its input normalised."""
+    """The encoder's own kind; else ELECTRA's, or DeBERTa's where layer 0 needs its input normalized."""
     if spec.embedding.projection is not None:
         return spec.embedding.projection
     unnormed = spec.layers[0].norm_first and not spec.layers[0].attention_norm

@@ -35,7 +35,7 @@ Prepared = TypeVar("Prepared", bound=Example)
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class LossOutput:
     """What an objective says of one micro-batch."""
 
     loss: Tensor
@@ -66,7 +66,7 @@ class Objective(nn.Module, ABC, Generic[Item, Prepared]):
         """
 
     @abstractmethod
-    def forward(self, example: Prepared, totals: Mapping[str, int]) -> Outcome:
+    def forward(self, example: Prepared, totals: Mapping[str, int]) -> LossOutput:
         """The loss of an example, where ``totals`` are the counts of the whole global batch."""
 
     @abstractmethod

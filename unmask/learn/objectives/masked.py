@@ -1,4 +1,4 @@
-"""Masked language modelling (Devlin et al. 2019)."""
+"""Masked language modeling (Devlin et al. 2019)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from torch import Tensor
 
 from unmask.errors import InvalidRequest
 from unmask.learn.data.chunk import Chunk
-from unmask.learn.objectives.interface import Example, Objective, Outcome
-from unmask.learn.objectives.masking import MaskingSpec, hide
+from unmask.learn.objectives.interface import Example, LossOutput, Objective
+from unmask.learn.objectives.masking import MaskingSpec, mask_tokens
 from unmask.learn.objectives.prediction import selected_cross_entropy
 from unmask.learn.vocabulary import Vocabulary
 from unmask.model.encoder import Encoder
-from unmask.model.heads import MaskedPredictor
+from unmask.model.heads import MaskedLMHead
 from unmask.text.batch import PackedBatch
 
 
@@ -46,11 +46,11 @@ class MaskedLanguageModel(Objective[Chunk, MaskedExample]):
         """[CLS] piece [SEP] for each piece, with tokens hidden."""
         return masked_example(wrap(pieces, self.vocabulary), self.vocabulary, self.masking, draw, progress)
 
-    def forward(self, example: MaskedExample, totals: Mapping[str, int]) -> Outcome:
+    def forward(self, example: MaskedExample, totals: Mapping[str, int]) -> LossOutput:
         """The sum over chosen tokens, divided by their number in the global batch."""
         x_TD = self.encoder.encode(example.batch)
         loss, right = masked_loss(self.encoder, x_TD, example)
-        return Outcome(
+        return LossOutput(
             loss / totals["masked"], {"masked/loss": loss.detach(), "masked/accuracy": right.detach()}
         )
 
@@ -74,7 +74,9 @@ def masked_example(
     progress: float,
 ) -> MaskedExample:
     """The batch with tokens hidden; see `hide`."""
-    hidden_T, chosen_M = hide(batch.ids_T, batch.layout, masking, vocabulary, draw=draw, progress=progress)
+    hidden_T, chosen_M = mask_tokens(
+        batch.ids_T, batch.layout, masking, vocabulary, draw=draw, progress=progress
+    )
     return MaskedExample(
         counts={"masked": len(chosen_M)},
         tokens=len(hidden_T),
@@ -100,7 +102,7 @@ def words_loss(
 ) -> tuple[Tensor, Tensor]:
     """As `masked_loss`, by the head of that role from states of the chosen tokens, shape (M, D)."""
     head = encoder.heads[role]
-    assert isinstance(head, MaskedPredictor)
+    assert isinstance(head, MaskedLMHead)
     state_ME, matrix_VE, bias_V = head.factors(x_MD, encoder.embedding.words.weight)
     return selected_cross_entropy(state_ME, matrix_VE, bias_V, torch.from_numpy(targets_M).to(x_MD.device))
 

@@ -13,12 +13,12 @@ from unmask.errors import InvalidRequest
 from unmask.learn.vocabulary import Vocabulary
 from unmask.text.batch import SequenceLayout
 
-Unit = Literal["token", "word", "ngram"]
+MaskUnit = Literal["token", "word", "ngram"]
 """What is hidden at once: a piece; all pieces of a word; one to ``longest`` words in a row."""
 
-Instead = Literal["bert", "mask", "electra"]
+Replacement = Literal["bert", "mask", "electra"]
 
-INSTEAD: dict[Instead, tuple[float, float]] = {
+INSTEAD: dict[Replacement, tuple[float, float]] = {
     "bert": (0.8, 0.1),
     "mask": (1.0, 0.0),
     "electra": (0.85, 0.0),
@@ -35,8 +35,8 @@ class MaskingSpec:
     """Share of a text's tokens that is chosen."""
     final_rate: float | None = None
     """The rate goes linearly from ``rate`` to this over the run (Ankner et al. 2023); None keeps it."""
-    replacement: Instead = "bert"
-    mask_unit: Unit = "token"
+    replacement: Replacement = "bert"
+    mask_unit: MaskUnit = "token"
     longest: int = 3
     """Words in the longest n-gram; a run of n has a probability in proportion to 1 / n (Lan et al. 2020)."""
     static_masks: int = 0
@@ -62,7 +62,7 @@ class MaskingSpec:
         return self.rate + (last - self.rate) * progress
 
 
-def hide(
+def mask_tokens(
     ids_T: NDArray[np.int64],
     layout: SequenceLayout,
     spec: MaskingSpec,

@@ -18,7 +18,7 @@ from torch.nn import functional
 from unmask.errors import InvalidRequest
 from unmask.learn.data.chunk import Chunk
 from unmask.learn.objectives.generator import generator_spec, with_detector
-from unmask.learn.objectives.interface import Objective, Outcome
+from unmask.learn.objectives.interface import LossOutput, Objective
 from unmask.learn.objectives.masked import MaskedExample, masked_example, wrap
 from unmask.learn.objectives.masking import MaskingSpec
 from unmask.learn.objectives.prediction import LOGITS_AT_ONCE, selected_cross_entropy
@@ -26,7 +26,7 @@ from unmask.learn.objectives.sharing import Sharing, export, share
 from unmask.learn.vocabulary import Vocabulary
 from unmask.model.decoder import decode, why_no_decoder
 from unmask.model.encoder import Encoder
-from unmask.model.heads import MaskedPredictor
+from unmask.model.heads import MaskedLMHead
 from unmask.model.spec.check import require_positive
 
 
@@ -73,7 +73,7 @@ class ReplacedExample(MaskedExample):
 
 
 class ReplacedTokenDetection(Objective[Chunk, ReplacedExample]):
-    """Masked language modelling of a generator plus ``weight`` times detection of what it replaced.
+    """Masked language modeling of a generator plus ``weight`` times detection of what it replaced.
 
     Terms: ``masked``, a mean over chosen tokens (``masked/loss``, ``masked/accuracy``), and ``replaced``, a
     mean over all tokens, special ones too: ``replaced/loss``, ``replaced/accuracy``, and the shares of
@@ -126,12 +126,12 @@ class ReplacedTokenDetection(Objective[Chunk, ReplacedExample]):
             predicted=masked.predicted,
         )
 
-    def forward(self, example: ReplacedExample, totals: Mapping[str, int]) -> Outcome:
+    def forward(self, example: ReplacedExample, totals: Mapping[str, int]) -> LossOutput:
         """Both sums, each divided by its number in the global batch, the second multiplied by the weight."""
         masked, right, words_M = self.propose(example)
         detected, sums = self.detect(example, words_M)
         loss = masked / totals["masked"] + self.spec.weight * detected / totals["replaced"]
-        return Outcome(loss, {"masked/loss": masked.detach(), "masked/accuracy": right.detach(), **sums})
+        return LossOutput(loss, {"masked/loss": masked.detach(), "masked/accuracy": right.detach(), **sums})
 
     def propose(self, example: ReplacedExample) -> tuple[Tensor, Tensor, Tensor]:
         """The generator's part: its sum of cross-entropies, how many are right, and words drawn, (M,)."""
@@ -145,7 +145,7 @@ class ReplacedTokenDetection(Objective[Chunk, ReplacedExample]):
         else:
             x_MD = encoder(ids_T, batch.layout, segments_T)[chosen_M]
         head = encoder.heads[self.role]
-        assert isinstance(head, MaskedPredictor)
+        assert isinstance(head, MaskedLMHead)
         state_ME, matrix_VE, bias_V = head.factors(x_MD, encoder.embedding.words.weight)
         loss, right = selected_cross_entropy(state_ME, matrix_VE, bias_V, targets_M)
         words_M = draw_words(

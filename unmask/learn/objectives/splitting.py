@@ -25,7 +25,7 @@ Ids = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Segments:
+class PairedSentences:
     """Two segments for each piece, in the order of pieces."""
 
     firsts: list[Ids]
@@ -55,7 +55,7 @@ def places(ids_N: Ids, vocabulary: Vocabulary) -> NDArray[np.int64]:
 
 def swap(
     pieces: Sequence[Chunk], vocabulary: Vocabulary, draw: np.random.Generator, *, share: float = 0.5
-) -> Segments:
+) -> PairedSentences:
     """Each piece split in two, which change places with probability ``share`` (label 1)."""
     firsts, seconds = [], []
     labels_S = np.zeros(len(pieces), dtype=np.int64)
@@ -67,7 +67,7 @@ def swap(
             labels_S[number] = 1
         firsts.append(first)
         seconds.append(second)
-    return Segments(firsts, seconds, labels_S, alone=0, cut_tokens=0)
+    return PairedSentences(firsts, seconds, labels_S, alone=0, cut_tokens=0)
 
 
 def exchange(
@@ -77,7 +77,7 @@ def exchange(
     *,
     share: float = 0.5,
     longest: int | None = None,
-) -> Segments:
+) -> PairedSentences:
     """Each piece split in two; with probability ``share`` partners exchange their second parts (label 1).
 
     Args:
@@ -109,7 +109,7 @@ def exchange(
             room = len(seconds[number]) if longest is None else max(1, longest - len(firsts[number]))
             cut_tokens += max(0, len(seconds[number]) - room)
             seconds[number] = seconds[number][:room]
-    return Segments(firsts, seconds, labels_S, len(free) - 2 * len(partners), cut_tokens)
+    return PairedSentences(firsts, seconds, labels_S, len(free) - 2 * len(partners), cut_tokens)
 
 
 def pair_up(documents: Sequence[int], draw: np.random.Generator) -> list[tuple[int, int]]:

@@ -1,17 +1,17 @@
-"""Optimisers, schedules, averages of weights, and the clipping of gradients."""
+"""Optimizers, schedules, averages of weights, and the clipping of gradients."""
 
-from unmask.learn.optim.build import Optimiser, build_optimiser
+from unmask.learn.optim.build import Optimizer, build_optimizer
 from unmask.learn.optim.clip import clip_gradients
 from unmask.learn.optim.ema import Ema
-from unmask.learn.optim.schedules import ScheduleSpec, factor
-from unmask.learn.optim.spec import OptimiserSpec
+from unmask.learn.optim.schedules import ScheduleSpec, lr_multiplier
+from unmask.learn.optim.spec import OptimizerSpec
 
 __all__ = [
     "Ema",
-    "Optimiser",
-    "OptimiserSpec",
+    "Optimizer",
+    "OptimizerSpec",
     "ScheduleSpec",
-    "build_optimiser",
+    "build_optimizer",
     "clip_gradients",
-    "factor",
+    "lr_multiplier",
 ]

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from unmask.learn.optim.spread import gathered, held
+from unmask.learn.optim.dtensor import full_tensors, local_tensors
 
 
 def adamw(
@@ -37,10 +37,10 @@ def adamw(
     # A filled tensor on the device rather than a copy to it, so that nothing waits.
     count = torch.full((), float(step), dtype=torch.float32, device=values[0].device)
     torch._fused_adamw_(
-        held(values),
-        held(gradients),
-        held(firsts),
-        held(seconds),
+        local_tensors(values),
+        local_tensors(gradients),
+        local_tensors(firsts),
+        local_tensors(seconds),
         [],
         [count] * len(values),
         lr=rate,
@@ -95,7 +95,7 @@ def stable_adamw(
     torch._foreach_mul_(roots, (1 - b2**step) ** -0.5)
     ratios = torch._foreach_div(gradients, torch._foreach_clamp_min(roots, eps))
     sizes = [value.numel() ** -0.5 for value in values]
-    norms = [gathered(norm) for norm in torch._foreach_norm(ratios)]
+    norms = [full_tensors(norm) for norm in torch._foreach_norm(ratios)]
     shorter = torch._foreach_clamp_min(torch._foreach_mul(norms, sizes), 1.0)
     torch._foreach_add_(roots, eps)
     updates = torch._foreach_div(firsts, roots)

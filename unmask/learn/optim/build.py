@@ -1,4 +1,4 @@
-"""An optimiser for a module from its spec."""
+"""An optimizer for a module from its spec."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -9,22 +9,22 @@ from torch import Tensor, nn
 from unmask.errors import InvalidRequest
 from unmask.learn.optim.adamw import adamw, stable_adamw
 from unmask.learn.optim.clip import clip_gradients
+from unmask.learn.optim.dtensor import is_dtensor, local_tensors
 from unmask.learn.optim.groups import Placed, place_parameters
 from unmask.learn.optim.muon import muon
-from unmask.learn.optim.spec import OptimiserSpec
-from unmask.learn.optim.spread import held, is_spread
+from unmask.learn.optim.spec import OptimizerSpec
 
 
-def build_optimiser(module: nn.Module, spec: OptimiserSpec) -> "Optimiser":
-    """The optimiser that ``spec`` describes, for every parameter of ``module`` that requires a gradient.
+def build_optimizer(module: nn.Module, spec: OptimizerSpec) -> "Optimizer":
+    """The optimizer that ``spec`` describes, for every parameter of ``module`` that requires a gradient.
 
     Raises:
         InvalidRequest: there is no such parameter.
     """
-    return Optimiser(place_parameters(module), spec)
+    return Optimizer(place_parameters(module), spec)
 
 
-class Optimiser(torch.optim.Optimizer):
+class Optimizer(torch.optim.Optimizer):
     """AdamW, StableAdamW or Muon over groups of parameters, each with its rate and decay.
 
     What it keeps for a parameter: ``step``, a float32 scalar on the host; ``first`` and ``second`` moments,
@@ -32,14 +32,14 @@ class Optimiser(torch.optim.Optimizer):
     and that the parameter is a rounded copy of. Moments are float32 too (float64 for float64 parameters).
 
     A loaded state brings those and the schedule's factor. Rates, decay and other numbers remain those of the
-    spec this optimiser was built from, so that a run may go on with others.
+    spec this optimizer was built from, so that a run may go on with others.
 
     Args:
         placed: parameters and how they are to be moved.
-        spec: which optimiser.
+        spec: which optimizer.
     """
 
-    def __init__(self, placed: Iterable[Placed], spec: OptimiserSpec) -> None:
+    def __init__(self, placed: Iterable[Placed], spec: OptimizerSpec) -> None:
         self.spec = spec
         placed = list(placed)
         self._parts = {one.parameter: one.parts for one in placed}
@@ -63,7 +63,7 @@ class Optimiser(torch.optim.Optimizer):
             InvalidRequest: a closure is given, or a gradient is sparse.
         """
         if closure is not None:
-            raise InvalidRequest("the optimiser takes no closure; compute gradients first, then call step()")
+            raise InvalidRequest("the optimizer takes no closure; compute gradients first, then call step()")
         for group in self.param_groups:
             batches: dict[tuple[Any, ...], list[nn.Parameter]] = {}
             for parameter in group["params"]:
@@ -73,7 +73,7 @@ class Optimiser(torch.optim.Optimizer):
                     raise InvalidRequest("a gradient is sparse; use embeddings with sparse=False")
                 state = self._kept(parameter, group["kind"])
                 state["step"] += 1
-                key = (parameter.device, parameter.dtype, is_spread(parameter), int(state["step"]))
+                key = (parameter.device, parameter.dtype, is_dtensor(parameter), int(state["step"]))
                 batches.setdefault(key, []).append(parameter)
             for (*_, count), parameters in batches.items():
                 self._move(parameters, group, count)
@@ -125,14 +125,14 @@ class Optimiser(torch.optim.Optimizer):
                 eps=group["eps"],
             )
         if masters:
-            torch._foreach_copy_(held(parameters), held(masters))
+            torch._foreach_copy_(local_tensors(parameters), local_tensors(masters))
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Take over a state; its tensors are copied.
 
         Raises:
-            InvalidRequest: it belongs to other parameters or another kind of optimiser: groups, their number,
+            InvalidRequest: it belongs to other parameters or another kind of optimizer: groups, their number,
                 shapes or what is kept differ. Nothing is taken over then.
         """
         saved = state_dict["param_groups"]
@@ -140,7 +140,7 @@ class Optimiser(torch.optim.Optimizer):
         expected = [(group["name"], len(group["params"])) for group in self.param_groups]
         if described != expected:
             raise InvalidRequest(
-                f"the state has groups of parameters {described} and this optimiser {expected}; "
+                f"the state has groups of parameters {described} and this optimizer {expected}; "
                 "build it from the spec and the module of the run that saved it"
             )
         states: dict[Tensor, dict[str, Tensor]] = {}
@@ -170,7 +170,7 @@ def _copied(parameter: nn.Parameter, kind: str, kept: Mapping[str, Tensor]) -> d
     if kept.keys() - {"master"} != names:
         raise InvalidRequest(
             f"the state keeps {', '.join(sorted(kept))} for a parameter and {kind} keeps "
-            f"{', '.join(sorted(names))}; load it into the kind of optimiser that saved it"
+            f"{', '.join(sorted(names))}; load it into the kind of optimizer that saved it"
         )
     copied = {}
     for name, tensor in kept.items():
@@ -198,7 +198,7 @@ def _laid_out(gradient: Tensor | None, value: Tensor) -> Tensor:
     return torch.empty_like(value).copy_(gradient)
 
 
-def _groups(placed: list[Placed], spec: OptimiserSpec) -> Iterable[dict[str, Any]]:
+def _groups(placed: list[Placed], spec: OptimizerSpec) -> Iterable[dict[str, Any]]:
     """The groups of a spec that have members: ``muon``, ``decayed``, ``plain``, in this order."""
     with_muon = spec.kind == "muon"
     kind = spec.rest if spec.kind == "muon" else spec.kind

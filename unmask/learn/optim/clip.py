@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from unmask.learn.optim.spread import gathered
+from unmask.learn.optim.dtensor import full_tensors
 
 
 @torch.no_grad()
@@ -27,7 +27,7 @@ def clip_gradients(parameters: Iterable[nn.Parameter], limit: float | None) -> T
     # A sum of squares in 16 bits would lose most of its digits.
     wide = torch.promote_types(gradients[0].dtype, torch.float32)
     norms = torch._foreach_norm(gradients, 2, dtype=wide)
-    total: Tensor = torch.linalg.vector_norm(torch.stack([gathered(norm) for norm in norms]))
+    total: Tensor = torch.linalg.vector_norm(torch.stack([full_tensors(norm) for norm in norms]))
     if limit is not None:
         shorter = (limit / total).clamp(max=1.0)
         # Decided on the device, so that nothing waits for it.

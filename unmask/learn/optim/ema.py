@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from unmask.errors import InvalidRequest
-from unmask.learn.optim.spread import held
+from unmask.learn.optim.dtensor import local_tensors
 
 
 class Ema:
@@ -56,7 +56,10 @@ class Ema:
         # One step of the corrected average: it has seen `updates` parameters, weighted by powers of decay.
         seen = 1 - self.decay**self.updates if self.warm_up else 1.0
         weight = (1 - self.decay) / seen
-        averages, parameters = held(self._averages.values()), held(self._parameters.values())
+        averages, parameters = (
+            local_tensors(self._averages.values()),
+            local_tensors(self._parameters.values()),
+        )
         now = [one.to(mean.dtype) for one, mean in zip(parameters, averages, strict=True)]
         torch._foreach_lerp_(averages, now, weight)
 
@@ -125,4 +128,4 @@ def _wide_copy(parameter: nn.Parameter) -> Tensor:
 
 @torch.no_grad()
 def _assign(parameters: list[Tensor], values: list[Tensor]) -> None:
-    torch._foreach_copy_(held(parameters), held(values))
+    torch._foreach_copy_(local_tensors(parameters), local_tensors(values))

@@ -7,7 +7,7 @@ from torch import nn
 
 from unmask.errors import InvalidRequest
 from unmask.model.heads import PoolerLayer
-from unmask.model.heads.predictors import ResidualTransformLayer, TransformLayer
+from unmask.model.heads.prediction_heads import ResidualTransformLayer, TransformLayer
 from unmask.model.layers import Block
 from unmask.model.layers.attention import SoftmaxMixer
 from unmask.model.layers.global_attention import GlobalAttention

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from unmask.learn.optim.spread import gathered, spread_like
+from unmask.learn.optim.dtensor import distribute_like, full_tensors
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 """Of ``a x + b x^3 + c x^5``, the authors' choice: steep at 0, and not settling at 1 but between about
@@ -61,7 +61,7 @@ def computing_dtype(values: Tensor) -> torch.dtype:
     return torch.bfloat16 if on_cpu or values.device.type == "cuda" else torch.float32
 
 
-def orthogonalise(matrices: Sequence[Tensor], parts: Sequence[int], iterations: int = 5) -> list[Tensor]:
+def orthogonalize(matrices: Sequence[Tensor], parts: Sequence[int], iterations: int = 5) -> list[Tensor]:
     """About ``U V^T`` for every matrix, in its shape; those whose parts have one shape run as one batch.
 
     Args:
@@ -110,7 +110,7 @@ def muon(
         values: p, matrices of one device and dtype.
         gradients: g.
         momenta: m.
-        parts: of each, see `orthogonalise`.
+        parts: of each, see `orthogonalize`.
         rate: the learning rate of this step.
         momentum: see above.
         nesterov: see above.
@@ -120,8 +120,8 @@ def muon(
     torch._foreach_lerp_(momenta, gradients, 1 - momentum)
     ahead = torch._foreach_lerp(gradients, momenta, momentum) if nesterov else list(momenta)
     # What is spread over processes is gathered, and each keeps its own share of the same result.
-    directions = orthogonalise([gathered(one) for one in ahead], parts, iterations)
-    directions = [spread_like(one, value) for one, value in zip(directions, values, strict=True)]
+    directions = orthogonalize([full_tensors(one) for one in ahead], parts, iterations)
+    directions = [distribute_like(one, value) for one, value in zip(directions, values, strict=True)]
     if decay:
         torch._foreach_mul_(values, 1 - decay)
     for value, direction, count in zip(values, directions, parts, strict=True):

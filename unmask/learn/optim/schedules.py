@@ -80,7 +80,7 @@ def _length(given: float | None, share: float | None, otherwise: float, steps: f
     return (otherwise if share is None else share) * steps
 
 
-def factor(spec: ScheduleSpec, step: float, steps: float) -> float:
+def lr_multiplier(spec: ScheduleSpec, step: float, steps: float) -> float:
     """What the learning rate is multiplied by at a step.
 
     Args:

@@ -1,4 +1,4 @@
-"""What an optimiser is, as a value that a run's file can name field by field."""
+"""What an optimizer is, as a value that a run's file can name field by field."""
 
 import math
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ Kind = Literal["adamw", "stable_adamw", "muon"]
 
 
 @dataclass(frozen=True)
-class OptimiserSpec:
-    """An optimiser and its numbers. Defaults are ModernBERT's, but for decay, rate and kind.
+class OptimizerSpec:
+    """An optimizer and its numbers. Defaults are ModernBERT's, but for decay, rate and kind.
 
     Raises:
         InvalidRequest: a number outside its range.

@@ -21,8 +21,8 @@ from torch import Tensor, distributed, nn
 from torch.utils import _pytree
 
 from unmask.errors import InvalidRequest
-from unmask.learn.objectives.interface import Outcome
-from unmask.learn.optim.spread import gathered, is_spread
+from unmask.learn.objectives.interface import LossOutput
+from unmask.learn.optim.dtensor import full_tensors, is_dtensor
 from unmask.learn.pretrain.ranks import Ranks
 from unmask.learn.pretrain.settings import RunSettings
 from unmask.model.decoder import why_no_decoder
@@ -32,7 +32,7 @@ BUCKET = 1 << 24
 """Numbers of gradients that are sent at once: 64 MB in float32."""
 
 # So that what spreads gradients finds the loss in what an objective gives back.
-_pytree.register_dataclass(Outcome)
+_pytree.register_dataclass(LossOutput)
 
 
 def check_batches(settings: RunSettings, ranks: Ranks) -> None:
@@ -61,10 +61,10 @@ def check_batches(settings: RunSettings, ranks: Ranks) -> None:
 
 
 @torch.no_grad()
-def spread(objective: nn.Module, settings: RunSettings, ranks: Ranks) -> None:
+def shard(objective: nn.Module, settings: RunSettings, ranks: Ranks) -> None:
     """Give every process the first one's weights and, for ``fsdp``, let each keep its share only; in place.
 
-    It comes before the optimiser and averages are made, which hold what the module holds.
+    It comes before the optimizer and averages are made, which hold what the module holds.
     """
     if ranks.world == 1:
         return
@@ -112,7 +112,7 @@ def _after_forward(module: nn.Module, _inputs: object, _output: object) -> None:
 
 def is_sharded(module: nn.Module) -> bool:
     """Whether this process holds shares of the module's weights only."""
-    return any(is_spread(parameter) for parameter in module.parameters())
+    return any(is_dtensor(parameter) for parameter in module.parameters())
 
 
 @torch.no_grad()
@@ -122,7 +122,7 @@ def sum_gradients(parameters: Iterable[nn.Parameter], ranks: Ranks) -> None:
     A parameter without a gradient in every process has none afterwards. Gradients of 16 bits are added up in
     float32 and rounded once.
     """
-    trained = [one for one in parameters if one.requires_grad and not is_spread(one)]
+    trained = [one for one in parameters if one.requires_grad and not is_dtensor(one)]
     if ranks.world == 1 or not trained:
         return
     used = torch.tensor([one.grad is not None for one in trained], dtype=torch.int32)
@@ -154,7 +154,7 @@ def _buckets(parameters: list[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
 
 
 @contextmanager
-def whole(
+def unsharded(
     module: nn.Module,
     ranks: Ranks,
     values: Mapping[str, Tensor] | None = None,
@@ -177,7 +177,7 @@ def whole(
         owner, _, leaf = name.rpartition(".")
         places.append((module.get_submodule(owner), leaf, one))
         if one not in made:
-            full = gathered(values.get(name, one).detach())
+            full = full_tensors(values.get(name, one).detach())
             if ranks.first:
                 made[one] = nn.Parameter(full.to("cpu", dtype or one.dtype), one.requires_grad)
             else:

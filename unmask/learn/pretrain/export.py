@@ -16,7 +16,7 @@ import unmask
 from unmask.errors import InvalidRequest, OutputError
 from unmask.files import read_bytes, settle, unwritable
 from unmask.learn.objectives.interface import Objective
-from unmask.learn.pretrain.distributed import is_sharded, whole
+from unmask.learn.pretrain.distributed import is_sharded, unsharded
 from unmask.learn.pretrain.loop import Loop
 from unmask.learn.pretrain.settings import ExportDtype, RunSettings
 from unmask.model.weights import Checkpoint
@@ -165,7 +165,7 @@ def shipped_weights(loop: Loop, dtype: ExportDtype | None) -> Iterator[None]:
         _assign(loop, values)
         yield
     finally:
-        # The optimiser knows parameters by identity, so they stay the same objects.
+        # The optimizer knows parameters by identity, so they stay the same objects.
         for name, parameter in objective.named_parameters():
             parameter.data = own[name]
         for name, _ in list(objective.named_buffers()):
@@ -180,13 +180,13 @@ def _averaged(loop: Loop) -> AbstractContextManager[None]:
 def _whole_weights(loop: Loop, dtype: ExportDtype | None) -> AbstractContextManager[None]:
     """`shipped_weights` of an objective that is spread over processes."""
     values = _values(loop) if loop.averages or dtype else {}
-    return whole(loop.objective, loop.ranks, values, None if dtype is None else DTYPES[dtype])
+    return unsharded(loop.objective, loop.ranks, values, None if dtype is None else DTYPES[dtype])
 
 
 def _values(loop: Loop) -> dict[str, Tensor]:
     if loop.averages is not None:
         return dict(loop.averages.averages)
-    state = loop.optimiser.state
+    state = loop.optimizer.state
     return {
         name: state[one]["master"]
         for name, one in loop.objective.named_parameters()

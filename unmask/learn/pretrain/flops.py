@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from unmask.model.encoder import Encoder
-from unmask.model.heads import MaskedPredictor
-from unmask.model.spec import Blocks, LinearAttention, Mixer, Whole, Window
+from unmask.model.heads import MaskedLMHead
+from unmask.model.spec import BlockSparse, FullAttention, LinearAttention, Mixer, SlidingWindow
 
 
 class Work:
@@ -49,13 +49,13 @@ def keys(mixer: Mixer, lengths: NDArray[np.int64]) -> float:
     whole = float((lengths**2).sum())
     if isinstance(mixer, LinearAttention):
         return float(lengths.sum()) * (mixer.random_features or mixer.head_width)
-    reach = mixer.reach
-    if isinstance(reach, Whole):
+    reach = mixer.pattern
+    if isinstance(reach, FullAttention):
         return whole
-    if isinstance(reach, Blocks):
+    if isinstance(reach, BlockSparse):
         seen = (5 + reach.random_blocks) * reach.block
         return float(np.where(lengths <= reach.whole_up_to, lengths**2, lengths * seen).sum())
-    window = reach if isinstance(reach, Window) else reach.window
+    window = reach if isinstance(reach, SlidingWindow) else reach.window
     # With gaps of d, a text is d texts of a d-th of its length.
     radius, short = window.radius, -(-lengths // window.dilation)
     cut = short * (2 * radius + 1) - radius * (radius + 1)
@@ -133,7 +133,7 @@ def _by_selected(encoder: Encoder) -> int:
     """Those that selected tokens alone pass through: the predictor's transform and one vector a word."""
     total = 0
     for head in encoder.heads.values():
-        if isinstance(head, MaskedPredictor):
+        if isinstance(head, MaskedLMHead):
             dense = head.transform.dense if head.transform is not None else None
             width = encoder.spec.width if dense is None else dense.out_features
             total += encoder.spec.embedding.vocabulary * width + (

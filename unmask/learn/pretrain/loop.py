@@ -14,7 +14,7 @@ from torch import nn
 from unmask.errors import NonFiniteResult
 from unmask.learn.data.batches import Batches
 from unmask.learn.objectives.interface import Example, Objective
-from unmask.learn.optim import Ema, Optimiser, clip_gradients, factor
+from unmask.learn.optim import Ema, Optimizer, clip_gradients, lr_multiplier
 from unmask.learn.pretrain.distributed import sum_gradients
 from unmask.learn.pretrain.flops import Work
 from unmask.learn.pretrain.loop_settings import LoopSettings, Precision
@@ -34,7 +34,7 @@ DIVERGED = 2.0
 
 
 @dataclass
-class Tally:
+class MetricAccumulator:
     """Sums since the last line of the log."""
 
     sums: dict[str, float] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class Loop:
         settings: what decides a step.
         objective: on its device.
         batches: micro-batches, at the position where the run is.
-        optimiser: of the objective's parameters.
+        optimizer: of the objective's parameters.
         averages: of the objective's parameters, or None.
         ranks: the processes of the run.
         ahead: make the examples of the next step in a thread while this one is computed. It pays where the
@@ -116,7 +116,7 @@ class Loop:
         objective: Objective[Any, Any],
         batches: Batches[Any],
         *,
-        optimiser: Optimiser,
+        optimizer: Optimizer,
         averages: Ema | None,
         ranks: Ranks,
         ahead: bool = False,
@@ -124,7 +124,7 @@ class Loop:
         self.settings = settings
         self.objective = objective
         self.batches = batches
-        self.optimiser = optimiser
+        self.optimizer = optimizer
         self.averages = averages
         self.ranks = ranks
         self.work = Work(objective)
@@ -155,7 +155,7 @@ class Loop:
         """Tokens by the room of the micro-batches of the steps done."""
         return self._last.fill_ratio if self._last is not None else self.batches.fill_ratio
 
-    def one_step(self, tally: Tally) -> float:
+    def one_step(self, metrics: MetricAccumulator) -> float:
         """Take a step, or skip one that is not finite where `FaultSettings` allow it.
 
         Returns:
@@ -169,23 +169,23 @@ class Loop:
         counts = self._totals(ready)
         sums = self._gradients(ready.examples, ready.numbers, counts)
         loss = sums.pop("loss")
-        self.optimiser.set_learning_rate(factor(settings.schedule, self.step, settings.steps))
+        self.optimizer.set_learning_rate(lr_multiplier(settings.schedule, self.step, settings.steps))
         norm = float(clip_gradients(self.objective.parameters(), settings.optimizer.clip))
         # Sums and norm are those of all ranks, so all of them decide alike.
         wrong = _not_finite({**sums, "the loss": loss}) or _not_finite({"the gradient": norm})
         if not wrong:
-            self.optimiser.step()
+            self.optimizer.step()
             if self.averages is not None:
                 self.averages.update()
-            tally.add(sums, counts)
+            metrics.add(sums, counts)
             self._add_loss(loss)
         elif self.skipped < settings.faults.skip_non_finite:
             self.skipped += 1
-            tally.add_skipped(counts)
+            metrics.add_skipped(counts)
             norm = float("nan")
         else:
             raise NonFiniteResult(f"{wrong} of step {self.step + 1} is not finite")
-        self.optimiser.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=True)
         self.step += 1
         self.micro_batches += ready.count
         self.tokens += int(counts["tokens"])
@@ -264,7 +264,7 @@ class Loop:
 
         Torch's generator and the mode of every module are afterwards as they were.
         """
-        tally, ranks = Tally(), self.ranks
+        metrics, ranks = MetricAccumulator(), self.ranks
         averaged = self.settings.averaged_evaluation and self.averages is not None
         cuda = [self.ranks.device] if self.ranks.device.type == "cuda" else []
         with (
@@ -281,12 +281,12 @@ class Loop:
                 torch.manual_seed(torch_seed(self.settings.seed, number))
                 with precision_context(self.settings.precision, self.ranks.device):
                     outcome = self.objective(example, example.counts)
-                tally.add(
+                metrics.add(
                     {name: counts * float(value) for name, value in outcome.sums.items()},
                     {term: counts * count for term, count in example.counts.items()},
                 )
-        tally.sums, tally.counts = ranks.sums(tally.sums), ranks.sums(tally.counts)
-        return tally.means()
+        metrics.sums, metrics.counts = ranks.sums(metrics.sums), ranks.sums(metrics.counts)
+        return metrics.means()
 
 
 def _not_finite(values: Mapping[str, float]) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from unmask.errors import InvalidRequest
-from unmask.learn.optim import OptimiserSpec, ScheduleSpec
+from unmask.learn.optim import OptimizerSpec, ScheduleSpec
 
 Precision = Literal["float32", "autocast", "bfloat16"]
 
@@ -91,9 +91,9 @@ class LoopSettings:
     """Everything that decides what a step computes, but for the model and the items."""
 
     steps: int
-    """Steps of the optimiser in all."""
+    """Steps of the optimizer in all."""
     batch: BatchSettings
-    optimizer: OptimiserSpec = field(default_factory=OptimiserSpec)
+    optimizer: OptimizerSpec = field(default_factory=OptimizerSpec)
     """Its clip; the optimizer itself is made before the loop."""
     schedule: ScheduleSpec = field(default_factory=ScheduleSpec)
     precision: Precision = "float32"

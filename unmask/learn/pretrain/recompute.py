@@ -28,9 +28,9 @@ def recompute_layers(module: nn.Module) -> None:
 
 
 def _recomputed(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    def run(x_TD: Tensor, plan: Any, layer: int, tap: Any = None) -> Tensor:
-        if tap is not None or not torch.is_grad_enabled():
-            return forward(x_TD, plan, layer, tap)
+    def run(x_TD: Tensor, plan: Any, layer: int, hook: Any = None) -> Tensor:
+        if hook is not None or not torch.is_grad_enabled():
+            return forward(x_TD, plan, layer, hook)
         found: Tensor = checkpoint(forward, x_TD, plan, layer, None, use_reentrant=False)
         return found
 

@@ -10,12 +10,12 @@ import torch
 from unmask.learn.data import ShardSet
 from unmask.learn.pretrain.events import EventLog, read_events
 from unmask.learn.pretrain.flops import Peak, peak_memory
-from unmask.learn.pretrain.loop import Loop, Tally
+from unmask.learn.pretrain.loop import Loop, MetricAccumulator
 from unmask.learn.pretrain.settings import RunSettings
 from unmask.learn.pretrain.tensorboard import Board
 
 
-class Watcher(Protocol):
+class Callback(Protocol):
     """Who is told what happens, such as the command line."""
 
     def say(self, sentence: str) -> None:
@@ -28,7 +28,7 @@ class Watcher(Protocol):
         """A line of the log, with ``step``, ``steps``, ``tokens_per_second``, ``seconds_left`` and more."""
 
 
-class Silent:
+class NullCallback:
     """Tells nobody."""
 
     def say(self, sentence: str) -> None:
@@ -57,10 +57,10 @@ class Reporter:
     """
 
     def __init__(
-        self, loop: Loop, out: Path, watcher: Watcher, *, resumed: bool = False, tensorboard: bool = False
+        self, loop: Loop, out: Path, callback: Callback, *, resumed: bool = False, tensorboard: bool = False
     ) -> None:
         self.loop = loop
-        self.watcher = watcher
+        self.callback = callback
         self.first = loop.ranks.first
         if not self.first:
             return
@@ -72,7 +72,7 @@ class Reporter:
         dtype = torch.float32 if loop.settings.precision == "float32" else torch.bfloat16
         self._peak = Peak(ranks.device, dtype, ranks.world)
 
-    def step(self, tally: Tally, norm: float) -> None:
+    def step(self, metrics: MetricAccumulator, norm: float) -> None:
         """A line about the steps of a tally.
 
         Args:
@@ -81,22 +81,22 @@ class Reporter:
         """
         if not self.first:
             return
-        loop, seconds = self.loop, tally.elapsed
+        loop, seconds = self.loop, metrics.elapsed
         figures = {
             "tokens": loop.tokens,
-            **tally.means(),
+            **metrics.means(),
             **({"gradient_norm": norm} if np.isfinite(norm) else {}),
             **({"skipped_steps": loop.skipped} if loop.skipped else {}),
-            "learning_rate": float(loop.optimiser.param_groups[0]["lr"]),
-            "tokens_per_second": tally.counts["tokens"] / seconds,
-            "peak_share": self._peak.share(tally.counts["flops"] / seconds),
+            "learning_rate": float(loop.optimizer.param_groups[0]["lr"]),
+            "tokens_per_second": metrics.counts["tokens"] / seconds,
+            "peak_share": self._peak.share(metrics.counts["flops"] / seconds),
             "memory_bytes": peak_memory(loop.ranks.device),
             "fill_ratio": loop.fill_ratio,
         }
         self._write("step", figures)
         steps = loop.settings.steps
-        left = (steps - loop.step) * seconds / tally.steps
-        self.watcher.step({"step": loop.step, "steps": steps, **figures, "seconds_left": left})
+        left = (steps - loop.step) * seconds / metrics.steps
+        self.callback.step({"step": loop.step, "steps": steps, **figures, "seconds_left": left})
 
     def held_out(self, figures: Mapping[str, float]) -> None:
         """Figures on held-out text after this step."""
@@ -104,7 +104,7 @@ class Reporter:
             return
         self._write("held_out", {"tokens": self.loop.tokens, **figures})
         shown = ", ".join(f"{name} {value:.4f}" for name, value in figures.items())
-        self.watcher.say(f"step {self.loop.step:,}, held out: {shown}")
+        self.callback.say(f"step {self.loop.step:,}, held out: {shown}")
 
     def skipped(self) -> None:
         """The last step was skipped, since its loss or gradient is not finite."""
@@ -113,7 +113,7 @@ class Reporter:
         loop = self.loop
         allowed = loop.settings.faults.skip_non_finite
         self.log.write("skipped", loop.step, skipped_steps=loop.skipped)
-        self.watcher.say(
+        self.callback.say(
             f"step {loop.step:,} is skipped: its loss or gradient is not finite "
             f"({loop.skipped} of {allowed} that faults.skip_non_finite allows)"
         )

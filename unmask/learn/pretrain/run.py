@@ -15,15 +15,15 @@ from unmask.errors import OutputError
 from unmask.files import unwritable
 from unmask.learn.objectives.build import build_objective
 from unmask.learn.objectives.interface import Objective
-from unmask.learn.optim import Ema, build_optimiser
+from unmask.learn.optim import Ema, build_optimizer
 from unmask.learn.pretrain.branch import start_with_moments
 from unmask.learn.pretrain.checkpoint import Snapshot
-from unmask.learn.pretrain.distributed import check_batches, is_sharded, spread
+from unmask.learn.pretrain.distributed import check_batches, is_sharded, shard
 from unmask.learn.pretrain.export import check_encoders, check_place, export, read_card, write_model
 from unmask.learn.pretrain.loop import Loop
 from unmask.learn.pretrain.ranks import Ranks
 from unmask.learn.pretrain.recompute import recompute_layers
-from unmask.learn.pretrain.report import Silent, Watcher, plan
+from unmask.learn.pretrain.report import Callback, NullCallback, plan
 from unmask.learn.pretrain.run_text import RunText, read_text
 from unmask.learn.pretrain.settings import RunSettings, read_run, run_of_table
 from unmask.learn.pretrain.sharded import newest_for_all
@@ -58,7 +58,7 @@ def train(
     *,
     base: Path | str | None = None,
     ranks: Ranks | None = None,
-    watcher: Watcher | None = None,
+    callback: Callback | None = None,
 ) -> Result:
     """Start a run, resume it, or refuse.
 
@@ -86,21 +86,21 @@ def train(
     ranks = ranks or Ranks()
     ranks = replace(ranks, device=choose_device(settings.device, ranks.local))
     check_batches(settings, ranks)
-    watcher = watcher if watcher and ranks.first else Silent()
+    callback = callback if callback and ranks.first else NullCallback()
     out = base / settings.out
-    with _alone(out) if ranks.first else nullcontext():
-        return Run(settings, base, out, ranks, watcher).train()
+    with exclusive_lock(out) if ranks.first else nullcontext():
+        return Run(settings, base, out, ranks, callback).train()
 
 
-def pretrain(path: Path, *, ranks: Ranks | None = None, watcher: Watcher | None = None) -> Result:
+def pretrain(path: Path, *, ranks: Ranks | None = None, callback: Callback | None = None) -> Result:
     """`train` for the path of a run file."""
-    return train(path, ranks=ranks, watcher=watcher)
+    return train(path, ranks=ranks, callback=callback)
 
 
 class Run:
     """A run with its parts, at the newest checkpoint that is whole.
 
-    Text is tokenised last, since that takes longest: what the settings say is tried out before.
+    Text is tokenized last, since that takes longest: what the settings say is tried out before.
 
     Args:
         settings: of the run.
@@ -110,17 +110,19 @@ class Run:
         watcher: is told what happens.
     """
 
-    def __init__(self, settings: RunSettings, base: Path, out: Path, ranks: Ranks, watcher: Watcher) -> None:
+    def __init__(
+        self, settings: RunSettings, base: Path, out: Path, ranks: Ranks, callback: Callback
+    ) -> None:
         self.settings = settings
         self.base, self.out = base, out
         self.ranks = ranks
-        self.watcher = watcher
+        self.callback = callback
         found = self._found()
-        tokenizer = ranks.first_alone(lambda: run_tokenizer(settings, base, out, watcher.say))
-        self.checkpoint, encoder = run_encoder(settings, base, tokenizer, watcher.say, weights=found is None)
+        tokenizer = ranks.first_alone(lambda: run_tokenizer(settings, base, out, callback.say))
+        self.checkpoint, encoder = run_encoder(settings, base, tokenizer, callback.say, weights=found is None)
         parameters = sum(one.numel() for one in encoder.parameters())
         objective = self._objective(encoder, tokenizer)
-        optimiser = build_optimiser(objective, settings.optimizer)
+        optimizer = build_optimizer(objective, settings.optimizer)
         average = settings.averaging
         averages = Ema(objective, decay=average.decay, warm_up=average.warm_up) if average else None
         text = read_text(
@@ -130,7 +132,7 @@ class Run:
             ranks,
             extra_tokens=objective.extra_tokens,
             limit=longest(self.checkpoint.spec),
-            watcher=watcher,
+            callback=callback,
         )
         # Examples are made ahead where the device computes beside the host.
         ahead = ranks.device.type != "cpu"
@@ -138,18 +140,18 @@ class Run:
             settings.loop,
             objective,
             text.batches,
-            optimiser=optimiser,
+            optimizer=optimizer,
             averages=averages,
             ranks=ranks,
             ahead=ahead,
         )
         self.trainer = self._trainer(text)
         for sentence in plan(settings, text.sets, self.loop, parameters):
-            watcher.say(sentence)
+            callback.say(sentence)
         if found is not None:
             self.trainer.restore(found)
         elif settings.model.moments:
-            start_with_moments(settings.model, base, self.loop, watcher.say)
+            start_with_moments(settings.model, base, self.loop, callback.say)
         self._set_up_steps()
 
     def train(self) -> Result:
@@ -166,7 +168,7 @@ class Run:
         check_place(self.out / "model", settings.name)
         if settings.card is not None:
             read_card(settings.card, self.base)
-        found = newest_for_all(self.out / "checkpoints", self.ranks, self.watcher.say)
+        found = newest_for_all(self.out / "checkpoints", self.ranks, self.callback.say)
         if found is not None:
             refuse_changes(settings, found.state["settings"], self.out)
         return found
@@ -180,7 +182,7 @@ class Run:
         if settings.precision == "bfloat16":
             objective.to(bfloat16)
         objective.to(self.ranks.device).train()
-        spread(objective, settings, self.ranks)
+        shard(objective, settings, self.ranks)
         return objective
 
     def _trainer(self, text: RunText) -> Trainer:
@@ -195,7 +197,7 @@ class Run:
             out=self.out,
             # Not a function of the run: the two would hold each other, and text on disk stay open.
             write=partial(write_model, self.loop, self.checkpoint),
-            watcher=self.watcher,
+            callback=self.callback,
         )
 
     def _set_up_steps(self) -> None:
@@ -211,7 +213,7 @@ class Run:
 
 
 @contextmanager
-def _alone(out: Path) -> Iterator[None]:
+def exclusive_lock(out: Path) -> Iterator[None]:
     """Hold the run's folder for this process."""
     try:
         out.mkdir(parents=True, exist_ok=True)

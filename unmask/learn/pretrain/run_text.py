@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unmask.errors import InvalidRequest
-from unmask.learn.data import ShardSet, SourceSpec, Stream, held_out, prepare
+from unmask.learn.data import ChunkStream, ShardSet, SourceSpec, held_out, prepare
 from unmask.learn.data.chunk import Chunk
 from unmask.learn.pretrain.ranks import Ranks
-from unmask.learn.pretrain.report import Watcher
+from unmask.learn.pretrain.report import Callback
 from unmask.learn.pretrain.settings import RunSettings
 from unmask.text import Tokenizer
 
@@ -19,7 +19,7 @@ class RunText:
 
     sets: Sequence[ShardSet]
     """What is trained on, by source."""
-    batches: Stream
+    batches: ChunkStream
     held_out: Sequence[Sequence[Chunk]]
     """Micro-batches."""
 
@@ -32,7 +32,7 @@ def read_text(
     *,
     extra_tokens: int,
     limit: int | None,
-    watcher: Watcher,
+    callback: Callback,
 ) -> RunText:
     """Tokenize what is not in the cache yet, in the first process, and open all of it.
 
@@ -51,12 +51,12 @@ def read_text(
     data, cache, micro = settings.data, base / settings.data.cache, settings.batch.micro_tokens
 
     def tell(source: SourceSpec, documents: int, tokens: int) -> None:
-        watcher.tokenizing(source.name, documents, tokens)
+        callback.tokenizing(source.name, documents, tokens)
 
     sets = ranks.first_alone(lambda: prepare(data.sources, tokenizer, cache, base, tell))
     outside = ranks.first_alone(lambda: prepare(data.held_out, tokenizer, cache, base, tell))
     _check_lengths([*sets, *outside], extra_tokens, limit)
-    batches = Stream(
+    batches = ChunkStream(
         [(one, source.weight) for one, source in zip(sets, data.sources, strict=True)],
         seed=settings.seed,
         micro_tokens=micro,

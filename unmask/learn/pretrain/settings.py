@@ -9,7 +9,7 @@ from typing import Any, Literal
 from unmask.deprecation import renamed_keys
 from unmask.errors import InvalidRequest
 from unmask.learn.data.sources import SourceSpec
-from unmask.learn.optim import OptimiserSpec, ScheduleSpec
+from unmask.learn.optim import OptimizerSpec, ScheduleSpec
 from unmask.learn.pretrain.loop_settings import (
     AveragingSettings,
     BatchSettings,
@@ -19,7 +19,7 @@ from unmask.learn.pretrain.loop_settings import (
     at_least,
 )
 from unmask.learn.table import read_table
-from unmask.model.layers import Initialisation
+from unmask.model.layers import Initialization
 
 Device = Literal["auto", "cpu", "cuda"]
 
@@ -33,7 +33,7 @@ class ModelSettings:
     config: Mapping[str, Any] = field(default_factory=dict)
     """Keys of config.json; with ``shape`` or ``start_from``, those that differ. A key replaces the whole
     value that was there."""
-    shape: str | None = None
+    architecture: str | None = None
     """A published model whose sizes are taken, such as answerdotai/ModernBERT-base."""
     start_from: str | None = None
     """A checkpoint whose weights and tokenizer the run begins with: a folder beside the run file unless
@@ -45,19 +45,19 @@ class ModelSettings:
     progress: bool = False
     """With ``moments``: continue its count of steps and its position in the text too, as a branch of that run
     does. ``steps`` then counts its steps too, and the text must be the same."""
-    initialization: Initialisation = "normal"
+    initialization: Initialization = "normal"
     """How fresh weights are drawn; with ``start_from``, those of heads that the checkpoint has not."""
     kernel: str | None = None
     """The attention kernel; None takes the first that can."""
 
     def __post_init__(self) -> None:
-        if self.shape is not None and self.start_from is not None:
+        if self.architecture is not None and self.start_from is not None:
             raise InvalidRequest("shape and start_from are both given; leave one of them out")
         if self.moments and self.start_from is None:
             raise InvalidRequest("moments is true and start_from is not given; name a checkpoint of a run")
         if self.progress and not self.moments:
             raise InvalidRequest("progress is true and moments is not; set both, or leave progress out")
-        if self.shape is None and self.start_from is None and not self.config:
+        if self.architecture is None and self.start_from is None and not self.config:
             raise InvalidRequest("nothing says which encoder it is; give config, shape or start_from")
 
 
@@ -168,13 +168,13 @@ class RunSettings:
     name: str
     """What the model is called."""
     steps: int
-    """Steps of the optimiser in all."""
+    """Steps of the optimizer in all."""
     model: ModelSettings
     data: DataSettings
     objective: Mapping[str, Any]
     """``kind`` and the keys of that objective; see `unmask.learn.objectives.build`."""
     batch: BatchSettings
-    optimizer: OptimiserSpec
+    optimizer: OptimizerSpec
     tokenizer: TokenizerSettings = field(default_factory=TokenizerSettings)
     schedule: ScheduleSpec = field(default_factory=ScheduleSpec)
     averaging: AveragingSettings | None = None
@@ -185,7 +185,7 @@ class RunSettings:
     distributed: DistributedSettings = field(default_factory=DistributedSettings)
     precision: Precision = "float32"
     """``autocast``: products in bfloat16, weights in float32; ``bfloat16``: weights too, with float32 masters
-    in the optimiser."""
+    in the optimizer."""
     device: Device = "auto"
     """``auto``: a CUDA device where torch finds one, else the CPU."""
     gradient_checkpointing: bool = False

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from unmask.errors import CorruptCheckpoint, OutputError
-from unmask.learn.optim.spread import is_spread, spread_like
+from unmask.learn.optim.dtensor import distribute_like, is_dtensor
 from unmask.learn.pretrain.checkpoint import SHARDS, Snapshot, load_snapshot, newest, place_of, save_snapshot
 from unmask.learn.pretrain.launch import first_line
 from unmask.learn.pretrain.loop import Loop
@@ -34,7 +34,7 @@ def save_sharded(snapshot: Snapshot, folder: Path, ranks: Ranks, also: Callable[
     Raises:
         OutputError: the disk is full or read-only. Older checkpoints stay as they were.
     """
-    shares = {name: one for name, one in snapshot.tensors.items() if is_spread(one)}
+    shares = {name: one for name, one in snapshot.tensors.items() if is_dtensor(one)}
     rest = {name: one for name, one in snapshot.tensors.items() if name not in shares}
     place = place_of(snapshot.step, folder)
 
@@ -76,10 +76,10 @@ def placed(snapshot: Snapshot, loop: Loop) -> Snapshot:
         CorruptCheckpoint: a tensor has another shape than the loop's, or cannot be read.
     """
     here = _held(loop)
-    if snapshot.shards is None and not any(map(is_spread, here.values())):
+    if snapshot.shards is None and not any(map(is_dtensor, here.values())):
         return snapshot
     tensors = {
-        name: spread_like(one, here[name]) if name in here and is_spread(here[name]) else one
+        name: distribute_like(one, here[name]) if name in here and is_dtensor(here[name]) else one
         for name, one in snapshot.tensors.items()
     }
     if snapshot.shards is not None:
@@ -88,14 +88,14 @@ def placed(snapshot: Snapshot, loop: Loop) -> Snapshot:
 
 
 def _held(loop: Loop) -> dict[str, Tensor]:
-    """What the loop holds under each name of a snapshot; for an optimiser's moments, their parameter."""
+    """What the loop holds under each name of a snapshot; for an optimizer's moments, their parameter."""
     held = {f"objective.{name}": one for name, one in loop.objective.state_dict().items()}
     if loop.averages is not None:
         held |= {f"averages.{name}": one for name, one in loop.averages.averages.items()}
-    numbered = [one for group in loop.optimiser.param_groups for one in group["params"]]
+    numbered = [one for group in loop.optimizer.param_groups for one in group["params"]]
     for number, one in enumerate(numbered):
         kinds = ("first", "second", "momentum", "master")
-        held |= {f"optimiser.{number}.{kind}": one.detach() for kind in kinds}
+        held |= {f"optimizer.{number}.{kind}": one.detach() for kind in kinds}
     return held
 
 

@@ -23,7 +23,7 @@ from unmask.model.weights import Checkpoint, Source, find, read_checkpoint
 from unmask.model.weights.build import build
 from unmask.model.weights.classes import with_heads
 from unmask.model.weights.for_others import without_length
-from unmask.model.weights.fresh import check_config, fitted, fresh, new_encoder
+from unmask.model.weights.new_checkpoint import check_config, new_checkpoint, new_encoder, with_tokenizer
 from unmask.text import Tokenizer
 from unmask.text.tokenizer import TOKENIZER_FILES
 
@@ -113,7 +113,7 @@ def check_run(settings: RunSettings, base: Path) -> None:
     model = settings.model
     if model.start_from is not None:
         return
-    there = {} if model.shape is None else published_config(model.shape)
+    there = {} if model.architecture is None else published_config(model.architecture)
     limit = longest(check_config(_with_heads(settings, {**there, **_own_config(settings)})))
     if limit is not None and limit < LEAST_TOKENS:
         raise InvalidRequest(
@@ -153,12 +153,12 @@ def run_encoder(
         there = {key: value for key, value in begun.config.items() if key not in begun.unread_config}
         config = _with_heads(settings, {**there, **own})
     else:
-        there = {} if model.shape is None else published_config(model.shape)
-        config = fitted(_with_heads(settings, {**there, **own}), tokenizer)
+        there = {} if model.architecture is None else published_config(model.architecture)
+        config = with_tokenizer(_with_heads(settings, {**there, **own}), tokenizer)
     files = tokenizer.files
     if begun is not None and longest(check_config(config)) != longest(begun.spec):
         files = without_length(files)  # that of the texts before
-    checkpoint = fresh(config, files, name=settings.name)
+    checkpoint = new_checkpoint(config, files, name=settings.name)
     if begun is not None:
         checkpoint = _with_pooling(checkpoint, begun, say)
     if there:
@@ -166,7 +166,7 @@ def run_encoder(
     torch.manual_seed(settings.seed)
     encoder = new_encoder(checkpoint, model.initialization, kernel=model.kernel)
     if begun is not None and weights:
-        take_over(encoder, build(begun), str(begun.source.folder), say)
+        load_matching_weights(encoder, build(begun), str(begun.source.folder), say)
     return checkpoint, encoder
 
 
@@ -222,7 +222,7 @@ def _refuse_idle(
         if key in there:
             without[key] = there[key]
         try:
-            other = fresh(without, checkpoint.tokenizer.files).spec
+            other = new_checkpoint(without, checkpoint.tokenizer.files).spec
         except UnmaskError:
             continue  # it cannot be done without
         if other == checkpoint.spec:
@@ -232,7 +232,7 @@ def _refuse_idle(
             )
 
 
-def take_over(encoder: Encoder, other: Encoder, name: str, say: Say) -> None:
+def load_matching_weights(encoder: Encoder, other: Encoder, name: str, say: Say) -> None:
     """Give an encoder the weights of another one, called ``name``; ``say`` hears of tensors in one alone.
 
     Raises:

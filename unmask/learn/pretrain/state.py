@@ -12,7 +12,7 @@ from torch import Tensor
 from unmask.errors import CorruptCheckpoint, InvalidRequest
 from unmask.learn.optim import Ema
 from unmask.learn.pretrain.checkpoint import Snapshot, flattened
-from unmask.learn.pretrain.loop import Loop, Tally
+from unmask.learn.pretrain.loop import Loop, MetricAccumulator
 from unmask.learn.table import read_table
 
 FREE = frozenset(
@@ -39,10 +39,10 @@ FREE = frozenset(
 done already has computed. All others do."""
 
 
-def take(loop: Loop, tally: Tally, settings: Any) -> Snapshot:
+def capture_state(loop: Loop, metrics: MetricAccumulator, settings: Any) -> Snapshot:
     """Everything that decides how the run continues; ``settings`` is a dataclass that is kept with it."""
-    optimiser = loop.optimiser.state_dict()
-    moments, rest = flattened(optimiser["state"], "optimiser.")
+    optimizer = loop.optimizer.state_dict()
+    moments, rest = flattened(optimizer["state"], "optimizer.")
     tensors = {f"objective.{name}": one for name, one in loop.objective.state_dict().items()}
     averages = {} if loop.averages is None else loop.averages.state_dict()
     means = {f"averages.{name}": one for name, one in averages.items() if isinstance(one, Tensor)}
@@ -57,15 +57,15 @@ def take(loop: Loop, tally: Tally, settings: Any) -> Snapshot:
             "loss": loop.loss,
             "lowest_loss": loop.lowest_loss,
             "diverged": loop.diverged,
-            "optimiser": {"rest": rest, "param_groups": optimiser["param_groups"]},
+            "optimizer": {"rest": rest, "param_groups": optimizer["param_groups"]},
             "averages": {name: one for name, one in averages.items() if not isinstance(one, Tensor)},
-            "tally": tally.state(),
+            "tally": metrics.state(),
             "settings": _plain(settings),
         },
     )
 
 
-def put_back(snapshot: Snapshot, loop: Loop) -> Tally:
+def restore_state(snapshot: Snapshot, loop: Loop) -> MetricAccumulator:
     """Bring a loop to where the snapshot was taken; the sums since the last line of the log.
 
     Raises:
@@ -84,7 +84,11 @@ def put_back(snapshot: Snapshot, loop: Loop) -> Tally:
         raise CorruptCheckpoint(
             f"the checkpoint of step {snapshot.step} is of another model than the run file's: {reason}"
         ) from None
-    return Tally(**state["tally"], began=time.perf_counter()) if "tally" in state else Tally()
+    return (
+        MetricAccumulator(**state["tally"], began=time.perf_counter())
+        if "tally" in state
+        else MetricAccumulator()
+    )
 
 
 def load_weights(snapshot: Snapshot, loop: Loop) -> None:
@@ -103,13 +107,13 @@ def load_moments(snapshot: Snapshot, loop: Loop) -> None:
         InvalidRequest: it is of another optimizer, or of other parameters.
     """
     kept: dict[int, dict[str, Any]] = {}
-    for name, tensor in _below(snapshot.tensors, "optimiser.").items():
+    for name, tensor in _below(snapshot.tensors, "optimizer.").items():
         index, key = name.split(".", 1)
         kept.setdefault(int(index), {})[key] = tensor
-    stored = snapshot.state["optimiser"]
+    stored = snapshot.state["optimizer"]
     for index, values in stored["rest"].items():
         kept.setdefault(int(index), {}).update(values)
-    loop.optimiser.load_state_dict({"state": kept, "param_groups": stored["param_groups"]})
+    loop.optimizer.load_state_dict({"state": kept, "param_groups": stored["param_groups"]})
 
 
 def load_averages(snapshot: Snapshot, averages: Ema) -> None:

@@ -13,20 +13,20 @@ class Stopped(KeyboardInterrupt):
     """A run was asked to stop and has written a checkpoint; ``str(error)`` says how to go on."""
 
 
-class Wish:
+class StopRequest:
     """Whether somebody has asked for a stop."""
 
     def __init__(self) -> None:
-        self.uttered = False
+        self.requested = False
 
 
 @contextmanager
-def heard() -> Iterator[Wish]:
+def catch_signals() -> Iterator[StopRequest]:
     """Within it, the first SIGINT or SIGTERM is a wish; the second stops at once, as it would elsewhere.
 
     Signals go to the main thread alone: in another one nothing is heard.
     """
-    wish = Wish()
+    wish = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield wish
         return
@@ -35,7 +35,7 @@ def heard() -> Iterator[Wish]:
     before = {number: signal.getsignal(number) or signal.SIG_DFL for number in SIGNALS}
 
     def hear(number: int, frame: FrameType | None) -> None:
-        wish.uttered = True
+        wish.requested = True
         restore()
 
     def restore() -> None:

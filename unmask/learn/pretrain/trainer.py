@@ -10,13 +10,13 @@ from unmask.errors import InvalidRequest, NonFiniteResult
 from unmask.learn.pretrain.checkpoint import Snapshot, newest_sound, place_of, prune, save_snapshot
 from unmask.learn.pretrain.distributed import is_sharded
 from unmask.learn.pretrain.events import read_events
-from unmask.learn.pretrain.loop import Loop, Tally
+from unmask.learn.pretrain.loop import Loop, MetricAccumulator
 from unmask.learn.pretrain.memory import memory_named
-from unmask.learn.pretrain.report import Reporter, Watcher
+from unmask.learn.pretrain.report import Callback, Reporter
 from unmask.learn.pretrain.settings import CheckpointSettings, EvaluationSettings, LogSettings
 from unmask.learn.pretrain.sharded import placed, save_sharded
-from unmask.learn.pretrain.state import put_back, take
-from unmask.learn.pretrain.stopping import Stopped, heard
+from unmask.learn.pretrain.state import capture_state, restore_state
+from unmask.learn.pretrain.stopping import Stopped, catch_signals
 
 
 class Trainer:
@@ -45,7 +45,7 @@ class Trainer:
         log: LogSettings,
         out: Path,
         write: Callable[[Path], None],
-        watcher: Watcher,
+        callback: Callback,
     ) -> None:
         self.loop = loop
         self.held_out = held_out
@@ -53,8 +53,8 @@ class Trainer:
         self.evaluation, self.wanted, self.log = evaluation, checkpoints, log
         self.out = out
         self.write = write
-        self.watcher = watcher
-        self.tally = Tally()
+        self.callback = callback
+        self.metrics = MetricAccumulator()
         self.resumed = False
 
     @property
@@ -64,9 +64,9 @@ class Trainer:
 
     def restore(self, found: Snapshot) -> None:
         """Continue after the step of a checkpoint of this run."""
-        self.tally = put_back(placed(found, self.loop), self.loop)
+        self.metrics = restore_state(placed(found, self.loop), self.loop)
         self.resumed = True
-        self.watcher.say(f"going on after step {found.step:,} of {self.loop.settings.steps:,}")
+        self.callback.say(f"going on after step {found.step:,} of {self.loop.settings.steps:,}")
 
     def train(self) -> Mapping[str, float]:
         """All steps that are left; the figures on held-out items after the last.
@@ -81,21 +81,21 @@ class Trainer:
             raise InvalidRequest(
                 f"the run has done {loop.step} steps and steps is {steps}; give at least as many"
             )
-        with closing(loop), closing(self._reporter()) as reporter, heard() as wish:
+        with closing(loop), closing(self._reporter()) as reporter, catch_signals() as wish:
             if not self.resumed and self.evaluation.at_start:
                 self._evaluate(reporter)
             last = time.monotonic()
-            self.tally.began = time.perf_counter()
+            self.metrics.began = time.perf_counter()
             while loop.step < steps:
                 self._step(reporter)
                 done = loop.step == steps
-                with self.tally.paused():
+                with self.metrics.paused():
                     every = self.evaluation.every
                     if done or (every and loop.step % every == 0):
                         self._evaluate(reporter)
                     # One process's wish or clock is all processes' wish and clock.
                     due = self._due(time.monotonic() - last)
-                    asked = loop.ranks.sums({"stop": float(wish.uttered), "due": float(due)})
+                    asked = loop.ranks.sums({"stop": float(wish.requested), "due": float(due)})
                     if done or asked["stop"] or asked["due"]:
                         self._save(reporter)
                         last = time.monotonic()
@@ -107,7 +107,7 @@ class Trainer:
 
     def _reporter(self) -> Reporter:
         reporter = Reporter(
-            self.loop, self.out, self.watcher, resumed=self.resumed, tensorboard=self.log.tensorboard
+            self.loop, self.out, self.callback, resumed=self.resumed, tensorboard=self.log.tensorboard
         )
         if self.resumed:
             reporter.resumed_from(place_of(self.loop.step, self.checkpoints))
@@ -119,14 +119,14 @@ class Trainer:
         skipped = loop.skipped
         try:
             with self._memory_named():
-                norm = loop.one_step(self.tally)
+                norm = loop.one_step(self.metrics)
         except NonFiniteResult as error:
             raise NonFiniteResult(f"{error}; {self._way_out()}") from None
         if loop.skipped > skipped:
             reporter.skipped()
         if loop.step % self.log.every == 0 or loop.step == loop.settings.steps:
-            reporter.step(self.tally, norm)
-            self.tally = Tally()
+            reporter.step(self.metrics, norm)
+            self.metrics = MetricAccumulator()
 
     def _evaluate(self, reporter: Reporter) -> None:
         if self.held_out:
@@ -153,7 +153,7 @@ class Trainer:
         if ranks.first:
             # What the log says up to here is on the disk before the checkpoint that a run resumes from.
             reporter.log.sync()
-        snapshot = take(self.loop, self.tally, self.settings)
+        snapshot = capture_state(self.loop, self.metrics, self.settings)
         if sharded:
             place = save_sharded(snapshot, self.checkpoints, ranks, also)
         else:

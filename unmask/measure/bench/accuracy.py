@@ -10,8 +10,8 @@ import torch
 from unmask.errors import InvalidRequest, UnmaskError
 from unmask.loaded import Model, load
 from unmask.measure.bench.report import Agreement, LeftOut, agreement, sentence_of
+from unmask.measure.benchmark_model import BenchmarkModel, ModelInfo
 from unmask.measure.machine import Machine, this_machine
-from unmask.measure.subject import Measured, Subject
 from unmask.measure.texts import ScoredPairs, invented_lines, lines_of, spearman, sts_b
 from unmask.tasks.progress import Progress
 
@@ -32,7 +32,7 @@ class AccuracyReport:
     """The result of `measure_accuracy`."""
 
     protocol: str = field(default="accuracy", init=False)
-    measured: Measured
+    measured: ModelInfo
     machine: Machine
     texts: int
     source: str
@@ -44,7 +44,7 @@ class AccuracyReport:
 
 
 def measure_accuracy(
-    subject: Subject,
+    subject: BenchmarkModel,
     *,
     dtypes: Sequence[str] = ("bfloat16", "float16", "int8"),
     texts: Path | None = None,
@@ -103,12 +103,12 @@ def _texts(model: Model, path: Path | None, pairs: ScoredPairs | None, seed: int
 
 
 def _embed(
-    model: Model, subject: Subject, texts: Sequence[str]
+    model: Model, subject: BenchmarkModel, texts: Sequence[str]
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
     return model.embed_encodings(model.tokenize(texts, truncation="end"), subject.head)
 
 
-def _spearman(model: Model, subject: Subject, pairs: ScoredPairs) -> float:
+def _spearman(model: Model, subject: BenchmarkModel, pairs: ScoredPairs) -> float:
     left_SE, right_SE = (
         _embed(model, subject, side).astype(np.float64) for side in (pairs.left, pairs.right)
     )

@@ -15,22 +15,31 @@ from unmask.measure.memory import peak_extra_bytes
 from unmask.measure.timing import Seconds, Spread, interleaved, ratio
 from unmask.model.kernels import (
     KERNELS,
-    DistanceTerms,
+    AttentionBias,
+    AttentionRequest,
+    DistanceBias,
     Kernel,
-    Need,
-    ScoreTerms,
-    Sight,
+    MaskContext,
     Tile,
     allowed,
     probabilities,
 )
-from unmask.model.spec import Alibi, Blocks, Disentangled, NoPosition, Reach, Whole, Window, WindowAndGlobals
+from unmask.model.spec import (
+    Alibi,
+    AttentionPattern,
+    BlockSparse,
+    Disentangled,
+    FullAttention,
+    NoPosition,
+    SlidingWindow,
+    SlidingWindowGlobal,
+)
 from unmask.model.spec.attention import AttentionPosition
 from unmask.model.weights.build import device_named
 from unmask.tasks.progress import Progress
 from unmask.text import SequenceLayout
 
-ReachName = Literal["whole", "window", "globals", "blocks"]
+PatternName = Literal["whole", "window", "globals", "blocks"]
 PositionName = Literal["none", "alibi", "disentangled"]
 
 CHECKED_ROWS, ROWS_AT_ONCE = 512, 64
@@ -83,7 +92,7 @@ class KernelsReport:
 
     protocol: str = field(default="kernels", init=False)
     machine: Machine
-    reach: str
+    pattern: str
     position: str
     heads: int
     head_width: int
@@ -102,33 +111,33 @@ class _Batch:
     qkv: tuple[Tensor, Tensor, Tensor]
 
 
-def reach_of(name: ReachName, radius: int) -> Reach:
+def pattern_of(name: PatternName, radius: int) -> AttentionPattern:
     """The reach that a name stands for; ``radius`` is the window's, or the width of a block."""
-    window = Window(radius)
-    reaches: dict[str, Callable[[], Reach]] = {
-        "whole": Whole,
+    window = SlidingWindow(radius)
+    patterns: dict[str, Callable[[], AttentionPattern]] = {
+        "whole": FullAttention,
         "window": lambda: window,
-        "globals": lambda: WindowAndGlobals(window, own_projections=False),
-        "blocks": lambda: Blocks(radius),
+        "globals": lambda: SlidingWindowGlobal(window, own_projections=False),
+        "blocks": lambda: BlockSparse(radius),
     }
-    return reaches[name]()
+    return patterns[name]()
 
 
-def terms_of(
+def bias_of(
     name: PositionName, heads: int, width: int, device: torch.device
-) -> tuple[AttentionPosition, ScoreTerms]:
+) -> tuple[AttentionPosition, AttentionBias]:
     """The position that a name stands for, and its terms; a table of distances is drawn at random."""
     if name != "disentangled":
         position = Alibi() if name == "alibi" else NoPosition()
-        return position, ScoreTerms.of(position, heads)
+        return position, AttentionBias.of(position, heads)
     distances = Disentangled(512, buckets=256)
     tables = (torch.randn(2 * distances.span, heads, width, device=device) for _ in range(2))
-    return distances, ScoreTerms(distances=DistanceTerms(distances, *tables))
+    return distances, AttentionBias(distances=DistanceBias(distances, *tables))
 
 
 def measure_kernels(
     *,
-    reach: ReachName = "whole",
+    pattern: PatternName = "whole",
     position: PositionName = "none",
     lengths: Sequence[int] = (512, 2048),
     dtypes: Sequence[str] = ("float32",),
@@ -164,20 +173,20 @@ def measure_kernels(
         raise InvalidRequest("lengths, radius, heads and head width must be at least 1")
     torch.manual_seed(seed)
     where = device_named(device)
-    spec, (place, terms) = reach_of(reach, radius), terms_of(position, heads, head_width, where)
+    spec, (place, bias) = pattern_of(pattern, radius), bias_of(position, heads, head_width, where)
     peaks = {dtype: peak_gflops(dtype, where) for dtype in dtypes}
     rows: list[KernelRow] = []
     left_out: list[LeftOut] = []
     cases = [(dtype, length) for dtype in dtypes for length in lengths]
     for done, (dtype, length) in enumerate(cases, start=1):
         batches = _batches(
-            length, dtype, heads, head_width, device=where, seed=seed, marks=reach == "globals"
+            length, dtype, heads, head_width, device=where, seed=seed, marks=pattern == "globals"
         )
-        need = Need(str(where.type), dtype, spec, place, head_width, length)
+        request = AttentionRequest(str(where.type), dtype, spec, place, head_width, length)
         rows += _case(
             batches,
-            need,
-            terms,
+            request,
+            bias,
             peak=peaks[dtype],
             rounds=rounds,
             budget_seconds=budget_seconds,
@@ -187,7 +196,7 @@ def measure_kernels(
             progress(done, len(cases))
     listed = tuple(Peak(dtype, peak) for dtype, peak in peaks.items())
     return KernelsReport(
-        this_machine(where), reach, position, heads, head_width, listed, tuple(rows), tuple(left_out), seed
+        this_machine(where), pattern, position, heads, head_width, listed, tuple(rows), tuple(left_out), seed
     )
 
 
@@ -216,20 +225,20 @@ def _batches(
 
 def _case(
     batches: list[_Batch],
-    need: Need,
-    terms: ScoreTerms,
+    request: AttentionRequest,
+    bias: AttentionBias,
     *,
     peak: float | None,
     rounds: int,
     budget_seconds: float | None,
     left_out: list[LeftOut],
 ) -> list[KernelRow]:
-    work = f"{need.dtype}, {need.longest} tokens"
+    work = f"{request.dtype}, {request.longest} tokens"
     chosen = []
     for kernel in KERNELS:
         record = kernel.capability
-        reason = record.refusal(need)
-        if record.name == "reference" and need.longest > REFERENCE_TOKENS:
+        reason = record.refusal(request)
+        if record.name == "reference" and request.longest > REFERENCE_TOKENS:
             reason = f"holds all scores in float64; not timed above {REFERENCE_TOKENS} tokens"
         if reason is None:
             chosen.append(kernel)
@@ -238,12 +247,12 @@ def _case(
     device = batches[0].qkv[0].device
     errors, peaks, works = {}, {}, {}
     for batch in batches:
-        expected = _definition(batch, need.reach, terms)
-        if isinstance(need.reach, Window) and batch.name == "one":
-            works[f"{MASKED} one"] = _masked(batch, need.reach)
+        expected = _definition(batch, request.pattern, bias)
+        if isinstance(request.pattern, SlidingWindow) and batch.name == "one":
+            works[f"{MASKED} one"] = _masked(batch, request.pattern)
         for kernel in chosen:
             name = f"{kernel.capability.name} {batch.name}"
-            run = _attend(kernel, batch, need.reach, terms)
+            run = _attend(kernel, batch, request.pattern, bias)
             try:
                 errors[name] = _largest_error(run(), *expected)
                 peaks[name] = peak_extra_bytes(run, device)
@@ -253,20 +262,22 @@ def _case(
     with torch.inference_mode():
         times = interleaved(works, rounds, warm_up=0, budget_seconds=budget_seconds)
     return [
-        _row(name, batch, times, error=errors[name], peak_bytes=peaks[name], need=need, peak=peak)
+        _row(name, batch, times, error=errors[name], peak_bytes=peaks[name], request=request, peak=peak)
         for batch in batches
         for name in errors
         if name.endswith(f" {batch.name}")
     ]
 
 
-def _attend(kernel: Kernel, batch: _Batch, reach: Reach, terms: ScoreTerms) -> Callable[[], Tensor]:
+def _attend(
+    kernel: Kernel, batch: _Batch, pattern: AttentionPattern, bias: AttentionBias
+) -> Callable[[], Tensor]:
     q_THK, k_THK, v_THK = batch.qkv
-    plan = kernel.plan(batch.layout, reach, q_THK.device)
+    plan = kernel.plan(batch.layout, pattern, q_THK.device)
 
     def run() -> Tensor:
         with torch.inference_mode():
-            return kernel.attend(q_THK, k_THK, v_THK, plan, reach=reach, terms=terms).o_THK
+            return kernel.attend(q_THK, k_THK, v_THK, plan, pattern=pattern, bias=bias).o_THK
 
     return run
 
@@ -280,9 +291,9 @@ def _waited(run: Callable[[], Tensor], device: torch.device) -> Callable[[], Non
     return work
 
 
-def _masked(batch: _Batch, reach: Window) -> Callable[[], None]:
+def _masked(batch: _Batch, pattern: SlidingWindow) -> Callable[[], None]:
     q_HTK, k_HTK, v_HTK = (x_THK.transpose(0, 1)[None] for x_THK in batch.qkv)
-    seen = allowed(Tile.whole(batch.layout.token_count), reach, q_HTK.device)
+    seen = allowed(Tile.whole(batch.layout.token_count), pattern, q_HTK.device)
 
     def run() -> Tensor:
         with torch.inference_mode():
@@ -291,7 +302,7 @@ def _masked(batch: _Batch, reach: Window) -> Callable[[], None]:
     return _waited(run, q_HTK.device)
 
 
-def _definition(batch: _Batch, reach: Reach, terms: ScoreTerms) -> tuple[Tensor, Tensor]:
+def _definition(batch: _Batch, pattern: AttentionPattern, bias: AttentionBias) -> tuple[Tensor, Tensor]:
     """Places of rows (R,) over the whole batch and what they should be (R, H, K), in float64."""
     layout, heads = batch.layout, batch.qkv[0].shape[1]
     blocks = max(1, CHECKED_ROWS // ROWS_AT_ONCE // layout.sequence_count)
@@ -300,11 +311,11 @@ def _definition(batch: _Batch, reach: Reach, terms: ScoreTerms) -> tuple[Tensor,
         rows = layout.rows(sequence)
         q_NHK, k_NHK, v_NHK = (x_THK[rows].double() for x_THK in batch.qkv)
         length = len(q_NHK)
-        sight = Sight.of(layout, sequence, heads)
+        context = MaskContext.of(layout, sequence, heads)
         for first in np.unique(np.linspace(0, max(0, length - ROWS_AT_ONCE), blocks).astype(int)).tolist():
             end = min(first + ROWS_AT_ONCE, length)
             tile = Tile(first, end, 0, length)
-            p_HRN, _ = probabilities(tile, q_NHK[first:end], k_NHK, reach, terms, sight=sight)
+            p_HRN, _ = probabilities(tile, q_NHK[first:end], k_NHK, pattern, bias, context=context)
             mixed.append(torch.einsum("hrn,nhk->rhk", p_HRN, v_NHK))
             places.append(torch.arange(rows.start + first, rows.start + end, device=q_NHK.device))
     return torch.cat(places), torch.cat(mixed)
@@ -321,16 +332,16 @@ def _row(
     *,
     error: float,
     peak_bytes: int | None,
-    need: Need,
+    request: AttentionRequest,
     peak: float | None,
 ) -> KernelRow:
     kernel, seconds = name.removesuffix(f" {batch.name}"), Spread.of(times[name])
     width = batch.qkv[0].shape[2]
-    rate = 4 * width * _pairs(batch, need.reach) / seconds.median / 1e9
+    rate = 4 * width * _pairs(batch, request.pattern) / seconds.median / 1e9
     masked, even = f"{MASKED} one", f"{kernel} rectangular"
     return KernelRow(
         kernel=kernel,
-        dtype=need.dtype,
+        dtype=request.dtype,
         batch=batch.name,
         tokens=batch.layout.token_count,
         rounds=len(times[name]),
@@ -348,15 +359,15 @@ def _row(
     )
 
 
-def _pairs(batch: _Batch, reach: Reach) -> int:
+def _pairs(batch: _Batch, pattern: AttentionPattern) -> int:
     """Queries by keys in reach, over all heads; a key that is counted twice is one."""
     heads, total, device = batch.qkv[0].shape[1], 0, batch.qkv[0].device
     for sequence in range(batch.layout.sequence_count):
         rows = batch.layout.rows(sequence)
-        length, sight = rows.stop - rows.start, Sight.of(batch.layout, sequence, heads)
+        length, context = rows.stop - rows.start, MaskContext.of(batch.layout, sequence, heads)
         for first in range(0, length, CHECKED_ROWS):
             tile = Tile(first, min(first + CHECKED_ROWS, length), 0, length)
-            seen = allowed(tile, reach, device, sight)
+            seen = allowed(tile, pattern, device, context)
             if seen is None:
                 total += heads * (tile.end_row - first) * length
             else:

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from unmask.errors import InvalidRequest, MissingExtra
 from unmask.loaded import load
 from unmask.measure.bench import workloads
-from unmask.measure.bench.alone import peak_alone
+from unmask.measure.bench.in_subprocess import peak_alone
 from unmask.measure.bench.report import MIB, Agreement, LeftOut, agreement, sentence_of
 from unmask.measure.bench.workloads import Workload
+from unmask.measure.benchmark_model import BenchmarkModel, ModelInfo
 from unmask.measure.machine import Machine, this_machine
 from unmask.measure.peers import PEERS, Engine, Peer, Source, ours
-from unmask.measure.subject import Measured, Subject
 from unmask.measure.texts import invented_lines, lines_of
 from unmask.measure.timing import Spread, interleaved, percentile, ratio
 from unmask.tasks.progress import Progress
@@ -76,7 +76,7 @@ class PeersReport:
     """The result of `measure_peers`."""
 
     protocol: str = field(default="peers", init=False)
-    measured: Measured
+    measured: ModelInfo
     machine: Machine
     workloads: tuple[WorkloadRecord, ...]
     timed: tuple[Timed, ...]
@@ -110,7 +110,7 @@ class _Loaded:
 
 
 def measure_peers(
-    subject: Subject,
+    subject: BenchmarkModel,
     kinds: Sequence[str],
     *,
     dtypes: Sequence[str] = ("float32", "bfloat16", "int8"),
@@ -232,7 +232,7 @@ def _load(every: Sequence[Peer], source: Source, left_out: list[LeftOut]) -> dic
 
 
 def _taken(
-    engines: Mapping[str, _Loaded], workload: Workload, record: Measured, left_out: list[LeftOut]
+    engines: Mapping[str, _Loaded], workload: Workload, record: ModelInfo, left_out: list[LeftOut]
 ) -> dict[str, _Loaded]:
     """The engines that can be asked for this workload; the others are said."""
     taken = {}

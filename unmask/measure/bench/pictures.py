@@ -16,7 +16,7 @@ from unmask.optional import require
 Report = SpeedReport | PeersReport | KernelsReport | AccuracyReport
 
 OURS, OTHERS, LINE = "#0072B2", "#B8B8B8", "#333333"
-"""Blue and grey differ in lightness too, so that colour need not be seen (Okabe & Ito 2008)."""
+"""Blue and gray differ in lightness too, so that color need not be seen (Okabe & Ito 2008)."""
 SUFFIXES = (".png", ".svg")
 BAR_INCHES, PANEL_INCHES, WIDTH_INCHES = 0.3, 0.75, 8.5
 
@@ -85,7 +85,7 @@ def title_of(report: Report) -> str:
             return f"unmask beside others: {report.measured.title}"
         case KernelsReport():
             sizes = f"{report.heads} heads of {report.head_width}"
-            return f"Attention kernels: {report.reach} reach, position {report.position}, {sizes}"
+            return f"Attention kernels: {report.pattern} reach, position {report.position}, {sizes}"
         case AccuracyReport():
             return f"What a number format costs: {report.measured.title}"
 

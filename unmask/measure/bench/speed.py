@@ -21,8 +21,8 @@ from unmask.errors import InvalidRequest, UnmaskError
 from unmask.loaded import Model, load
 from unmask.measure.bench.report import LeftOut, sentence_of
 from unmask.measure.bench.workloads import random_ids
+from unmask.measure.benchmark_model import BenchmarkModel, ModelInfo
 from unmask.measure.machine import Machine, this_machine
-from unmask.measure.subject import Measured, Subject
 from unmask.measure.timing import Seconds, Spread, interleaved, ratio
 from unmask.tasks.progress import Progress
 from unmask.text import PackedBatch, token_budget_batches
@@ -65,7 +65,7 @@ class SpeedReport:
     """The result of `measure_speed`."""
 
     protocol: str = field(default="speed", init=False)
-    measured: Measured
+    measured: ModelInfo
     machine: Machine
     tokens_per_pass: int
     rows: tuple[SpeedRow, ...]
@@ -85,7 +85,7 @@ class _Setting:
 
 
 def measure_speed(
-    subject: Subject,
+    subject: BenchmarkModel,
     *,
     dtypes: Sequence[str] = ("float32",),
     sizes: Sequence[str] = ("short", "long"),
@@ -161,7 +161,9 @@ def _settings(
     return [_Setting(size, name, lengths[name]) for name in SETTINGS]
 
 
-def _load(subject: Subject, dtypes: Sequence[str], device: str) -> tuple[dict[str, Model], list[LeftOut]]:
+def _load(
+    subject: BenchmarkModel, dtypes: Sequence[str], device: str
+) -> tuple[dict[str, Model], list[LeftOut]]:
     models: dict[str, Model] = {}
     left_out: list[LeftOut] = []
     for dtype in dtypes:

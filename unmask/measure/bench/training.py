@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest, MissingExtra
 from unmask.measure.bench.report import LeftOut
+from unmask.measure.benchmark_model import BenchmarkModel, ModelInfo
 from unmask.measure.machine import Machine, this_machine
 from unmask.measure.peers.our_training import (
     BETAS,
@@ -29,7 +30,6 @@ from unmask.measure.peers.our_training import (
     TrainingPrecision,
 )
 from unmask.measure.peers.trainer import NOT_PREDICTED, TrainerRun, unavailable
-from unmask.measure.subject import Measured, Subject
 from unmask.measure.texts import invented_lines, lines_of, mixed_lengths, of_lengths
 from unmask.measure.timing import Seconds, Spread, ratio
 from unmask.model.weights import Source, read_checkpoint
@@ -63,7 +63,7 @@ class TrainingReport:
     """The result of `measure_training`."""
 
     protocol: str = field(default="training", init=False)
-    measured: Measured
+    measured: ModelInfo
     machine: Machine
     texts: str
     lengths: Mapping[str, float]
@@ -81,7 +81,7 @@ class TrainingReport:
 
 
 def measure_training(
-    subject: Subject,
+    subject: BenchmarkModel,
     *,
     precisions: Sequence[TrainingPrecision] = ("float32", "autocast"),
     texts: Path | None = None,
@@ -204,7 +204,7 @@ def _trainer(
     grouped: bool,
     seed: int,
 ) -> TrainerRun:
-    optimiser: dict[str, Any] = {
+    optimizer: dict[str, Any] = {
         "learning_rate": LEARNING_RATE,
         "weight_decay": DECAY,
         "adam_beta1": BETAS[0],
@@ -221,7 +221,7 @@ def _trainer(
         grouped=grouped,
         roles=tokenizer.special_tokens,
         masked=MASKED,
-        optimiser=optimiser,
+        optimizer=optimizer,
         seed=seed,
     )
 

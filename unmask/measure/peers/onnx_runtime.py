@@ -11,7 +11,7 @@ GRAPH = "model.onnx"
 
 
 def load(source: Source) -> PaddedEngine:
-    """Export once, then open; all graph optimisations, torch's number of threads."""
+    """Export once, then open; all graph optimizations, torch's number of threads."""
     import onnxruntime
     import torch
 

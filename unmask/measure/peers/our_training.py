@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from unmask.learn.data.chunk import Chunk
 from unmask.learn.objectives.masked import MaskedExample, MaskedLanguageModel
 from unmask.learn.objectives.masking import MaskingSpec
-from unmask.learn.optim import OptimiserSpec, build_optimiser
+from unmask.learn.optim import OptimizerSpec, build_optimizer
 from unmask.learn.pretrain.loop import precision_context
 from unmask.learn.vocabulary import Vocabulary
 from unmask.model.compiled import compile_blocks
@@ -51,8 +51,8 @@ class OurRun:
         train_with_onednn(self.objective)
         if compiled:
             compile_blocks(encoder)
-        spec = OptimiserSpec(learning_rate=LEARNING_RATE, weight_decay=DECAY, betas=BETAS, eps=EPS, clip=CLIP)
-        self.optimiser = build_optimiser(self.objective, spec)
+        spec = OptimizerSpec(learning_rate=LEARNING_RATE, weight_decay=DECAY, betas=BETAS, eps=EPS, clip=CLIP)
+        self.optimizer = build_optimizer(self.objective, spec)
         self.pieces = [Chunk(one[1:-1], number) for number, one in enumerate(ids)]
         self.sequences, self.precision = sequences, precision
         self.draw = np.random.default_rng(seed)
@@ -68,9 +68,9 @@ class OurRun:
         with precision_context(self.precision, torch.device("cpu")):
             outcome = self.objective(example, example.counts)
         outcome.loss.backward()
-        self.optimiser.clip()
-        self.optimiser.step()
-        self.optimiser.zero_grad(set_to_none=True)
+        self.optimizer.clip()
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
 
     def round(self) -> float:
         """Train on every text once, in random order; the seconds."""

@@ -35,7 +35,7 @@ class TrainerRun:
         grouped: texts of like length share a batch (``train_sampling_strategy="group_by_length"``).
         roles: special tokens by role, such as ``mask``.
         masked: share of tokens that is masked.
-        optimiser: keyword arguments of TrainingArguments.
+        optimizer: keyword arguments of TrainingArguments.
         seed: of the order of texts and of masks.
     """
 
@@ -50,7 +50,7 @@ class TrainerRun:
         grouped: bool,
         roles: Mapping[str, str],
         masked: float,
-        optimiser: Mapping[str, Any],
+        optimizer: Mapping[str, Any],
         seed: int,
     ) -> None:
         import transformers
@@ -85,7 +85,7 @@ class TrainerRun:
                 disable_tqdm=True,
                 dataloader_pin_memory=False,
                 seed=seed,
-                **optimiser,
+                **optimizer,
             ),
             train_dataset=[{"input_ids": one.tolist()} for one in ids],
             data_collator=self._counted(collator),

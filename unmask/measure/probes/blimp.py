@@ -182,7 +182,7 @@ def measure_blimp(
     Args:
         model: with a masked-LM head.
         pairs: at least one; see `read_blimp`.
-        score: which tokens are masked together; see `unmask.measure.probes.scoring.Score`.
+        score: which tokens are masked together; see `unmask.measure.probes.scoring.TargetScore`.
         progress: called with (tokens scored, tokens to score).
 
     Raises:

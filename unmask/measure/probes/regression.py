@@ -61,14 +61,14 @@ def fit(
     bias_C = x_MD.new_zeros(class_count, requires_grad=True)
     probes = []
     for strength in sorted(strengths, reverse=True):
-        _minimise(x_MD, classes_M, weight_CD, bias_C, strength)
+        _minimize(x_MD, classes_M, weight_CD, bias_C, strength)
         probes.append(
             LinearProbe(mean_D, deviation_D, weight_CD.detach().clone(), bias_C.detach().clone(), strength)
         )
     return max(probes, key=lambda probe: probe.accuracy(dev_MD, dev_M))
 
 
-def _minimise(x_MD: Tensor, classes_M: Tensor, weight_CD: Tensor, bias_C: Tensor, strength: float) -> None:
+def _minimize(x_MD: Tensor, classes_M: Tensor, weight_CD: Tensor, bias_C: Tensor, strength: float) -> None:
     search = torch.optim.LBFGS(
         [weight_CD, bias_C],
         max_iter=ITERATIONS,

@@ -132,7 +132,7 @@ def pseudo_log_likelihoods(
     Args:
         model: with a masked-LM head.
         sentences: what to score.
-        score: see `Score`. Which token continues a word is told by the vocabulary, as in
+        score: see `TargetScore`. Which token continues a word is told by the vocabulary, as in
             `unmask.learn.vocabulary`: contractions are one word there for byte-level vocabularies, where
             Kauf & Ivanova follow the tokenizer's own splitting.
         tokens_per_pass: the most tokens that run together.
@@ -146,7 +146,7 @@ def pseudo_log_likelihoods(
     continues_V = Vocabulary.of(model.tokenizer).continues_V if score == "within_word" else None
     first_of: dict[bytes, int] = {}
     same_as = [first_of.setdefault(_key(one), index) for index, one in enumerate(sentences)]
-    # Longest first, as in `token_budget_batches`; equal lengths keep their order, so pairs stay neighbours.
+    # Longest first, as in `token_budget_batches`; equal lengths keep their order, so pairs stay neighbors.
     order = sorted(first_of.values(), key=lambda index: -len(sentences[index].ids_N))
     found: dict[int, Answer] = {}
     done, total = 0, sum(int(sentences[index].scored_N.sum()) for index in order)

@@ -103,7 +103,7 @@ def measure_tagging(
         accuracy=best.test_accuracy,
         best_layer=best.layer,
         layers=tuple(scores),
-        baseline_accuracy=commonest_tags(treebank["train"], treebank["test"]),
+        baseline_accuracy=most_frequent_tags(treebank["train"], treebank["test"]),
         tags=tuple(tags),
         sentences={part: len(treebank[part]) for part in PARTS},
         words={part: read[part].count for part in PARTS},
@@ -113,7 +113,7 @@ def measure_tagging(
     )
 
 
-def commonest_tags(train: Sequence[TaggedSentence], test: Sequence[TaggedSentence]) -> float:
+def most_frequent_tags(train: Sequence[TaggedSentence], test: Sequence[TaggedSentence]) -> float:
     """Accuracy on ``test`` of each word form's commonest tag in ``train``; unseen forms get the commonest.
 
     Of tags equally common the first in the alphabet counts. Forms are compared as they are written.
@@ -124,8 +124,8 @@ def commonest_tags(train: Sequence[TaggedSentence], test: Sequence[TaggedSentenc
         overall.update(sentence.tags)
         for word, tag in zip(sentence.words, sentence.tags, strict=True):
             of_form[word][tag] += 1
-    best = {word: _commonest(counts) for word, counts in of_form.items()}
-    otherwise = _commonest(overall)
+    best = {word: _most_frequent(counts) for word, counts in of_form.items()}
+    otherwise = _most_frequent(overall)
     right = [
         best.get(word, otherwise) == tag
         for sentence in test
@@ -134,7 +134,7 @@ def commonest_tags(train: Sequence[TaggedSentence], test: Sequence[TaggedSentenc
     return sum(right) / len(right)
 
 
-def _commonest(counts: Counter[str]) -> str:
+def _most_frequent(counts: Counter[str]) -> str:
     return min(counts, key=lambda tag: (-counts[tag], tag))
 
 

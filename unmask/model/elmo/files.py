@@ -22,7 +22,7 @@ from unmask.files import check_regular, read_regular, whole_folder
 from unmask.model.elmo.network import Elmo, LayerMix
 from unmask.model.elmo.spec import ElmoSpec
 from unmask.optional import require
-from unmask.settings import Settings
+from unmask.settings import JsonSettings
 
 MODEL_TYPE = "unmask-elmo"
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -53,12 +53,12 @@ def load_elmo(folder: str | Path) -> Elmo:
         CheckpointError: what is wrong with the folder, in one sentence.
     """
     folder = Path(folder)
-    config = Settings.parse(read_regular(folder / CONFIG, CorruptCheckpoint), CONFIG)
-    config.require("model_type", MODEL_TYPE)
-    config.require("activation", "relu", "tanh")
+    config = JsonSettings.parse(read_regular(folder / CONFIG, CorruptCheckpoint), CONFIG)
+    config.require_one_of("model_type", MODEL_TYPE)
+    config.require_one_of("activation", "relu", "tanh")
     defaults = asdict(ElmoSpec())
     values = {
-        field.name: config.take(field.name, defaults[field.name])
+        field.name: config.get(field.name, defaults[field.name])
         for field in fields(ElmoSpec)
         if field.name != "filters"
     }
@@ -82,7 +82,9 @@ def read_published_elmo(options: str | Path, weights: str | Path) -> Elmo:
     require("elmo")
     import h5py  # type: ignore[import-untyped]
 
-    spec = published_spec(Settings.parse(read_regular(Path(options), CorruptCheckpoint), Path(options).name))
+    spec = published_spec(
+        JsonSettings.parse(read_regular(Path(options), CorruptCheckpoint), Path(options).name)
+    )
     stored: dict[str, Array] = {}
 
     def collect(name: str, item: Any) -> None:
@@ -112,25 +114,25 @@ def read_published_elmo(options: str | Path, weights: str | Path) -> Elmo:
     return filled(spec, state, str(weights))
 
 
-def published_spec(options: Settings) -> ElmoSpec:
+def published_spec(options: JsonSettings) -> ElmoSpec:
     """What options.json says. Keys outside its two sections are about training and change no output."""
-    options.require("bidirectional", True)
+    options.require_one_of("bidirectional", True)
     lstm, characters = (section(options, key) for key in ("lstm", "char_cnn"))
     embedding = section(characters, "embedding")
-    lstm.require("use_skip_connections", True)
-    characters.require("activation", "relu", "tanh")
-    characters.take("n_characters", 0)  # 261 in training and 262 after it, for one row that masks
+    lstm.require_one_of("use_skip_connections", True)
+    characters.require_one_of("activation", "relu", "tanh")
+    characters.get("n_characters", 0)  # 261 in training and 262 after it, for one row that masks
     spec = ElmoSpec(
-        character_width=embedding.take("dim", 16),
-        word_characters=characters.take("max_characters_per_token", 50),
+        character_width=embedding.get("dim", 16),
+        word_characters=characters.get("max_characters_per_token", 50),
         filters=filters_of(characters, "filters"),
-        activation=characters.take("activation", "relu"),
-        highways=characters.take("n_highway", 0),
-        width=lstm.take("projection_dim", 512),
-        cell_width=lstm.take("dim", 4096),
-        layers=lstm.take("n_layers", 2),
-        cell_clip=lstm.take("cell_clip", 3.0),
-        state_clip=lstm.take("proj_clip", 3.0),
+        activation=characters.get("activation", "relu"),
+        highways=characters.get("n_highway", 0),
+        width=lstm.get("projection_dim", 512),
+        cell_width=lstm.get("dim", 4096),
+        layers=lstm.get("n_layers", 2),
+        cell_clip=lstm.get("cell_clip", 3.0),
+        state_clip=lstm.get("proj_clip", 3.0),
     )
     for part in (lstm, characters, embedding):
         refuse_unread(part)
@@ -224,13 +226,13 @@ def filled(spec: ElmoSpec, state: Mapping[str, Tensor], name: str) -> Elmo:
     return elmo.eval()
 
 
-def filters_of(settings: Settings, key: str) -> tuple[tuple[int, int], ...]:
+def filters_of(settings: JsonSettings, key: str) -> tuple[tuple[int, int], ...]:
     """Pairs of a width and a number.
 
     Raises:
         CorruptCheckpoint: the value is something else.
     """
-    pairs: list[object] = settings.take(key, [])
+    pairs: list[object] = settings.get(key, [])
     filters = []
     for pair in pairs:
         if not isinstance(pair, list) or [type(number) for number in pair] != [int, int]:
@@ -239,12 +241,12 @@ def filters_of(settings: Settings, key: str) -> tuple[tuple[int, int], ...]:
     return tuple(filters)
 
 
-def section(settings: Settings, key: str) -> Settings:
+def section(settings: JsonSettings, key: str) -> JsonSettings:
     """The settings within one key."""
-    return Settings(f"{settings.name}, {key}", settings.take(key, {}))
+    return JsonSettings(f"{settings.name}, {key}", settings.get(key, {}))
 
 
-def refuse_unread(settings: Settings) -> None:
+def refuse_unread(settings: JsonSettings) -> None:
     """Raise `UnknownArchitecture` if there is a key that nothing has asked for."""
     for key in sorted(settings.unread()):
         raise UnknownArchitecture(f"{settings.name} says {key}, which is not built")

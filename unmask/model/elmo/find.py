@@ -7,7 +7,7 @@ from unmask.errors import CorruptCheckpoint
 from unmask.files import read_bytes
 from unmask.model.elmo.files import CONFIG, MODEL_TYPE, load_elmo, read_published_elmo
 from unmask.model.elmo.network import Elmo
-from unmask.settings import Settings
+from unmask.settings import JsonSettings
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def find_elmo(folder: Path) -> ElmoFolder | None:
     The authors' files have names that end in ``options.json`` and ``.hdf5``.
     """
     if (folder / CONFIG).is_file():
-        config = Settings.parse(read_bytes(folder / CONFIG, CorruptCheckpoint), CONFIG)
+        config = JsonSettings.parse(read_bytes(folder / CONFIG, CorruptCheckpoint), CONFIG)
         return ElmoFolder(folder, None) if config.values.get("model_type") == MODEL_TYPE else None
     options, weights = (sorted(folder.glob(ending)) for ending in ("*options.json", "*.hdf5"))
     if len(options) == len(weights) == 1:

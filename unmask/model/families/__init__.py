@@ -61,8 +61,8 @@ def family_of(config: Mapping[str, object]) -> Family:
         UnknownArchitecture: no family does.
     """
     model_type = config.get("model_type")
-    for family in sorted(FAMILIES, key=lambda family: -len(family.marks)):
-        if model_type in family.model_types and all(mark in config for mark in family.marks):
+    for family in sorted(FAMILIES, key=lambda family: -len(family.distinguishing_keys)):
+        if model_type in family.model_types and all(mark in config for mark in family.distinguishing_keys):
             return family
     known = ", ".join(dict.fromkeys(name for family in FAMILIES for name in family.model_types))
     if model_type is None:
@@ -72,7 +72,7 @@ def family_of(config: Mapping[str, object]) -> Family:
     )
 
 
-def find_shape(name: str) -> tuple[Family, Published]:
+def find_architecture(name: str) -> tuple[Family, Published]:
     """The published checkpoint whose hub id ends in ``name``, in any case, and its family.
 
     Raises:
@@ -91,12 +91,12 @@ def published_config(name: str) -> dict[str, Any]:
     """The config.json keys of a published checkpoint, with the heads of its pretraining where they are known.
 
     Where they are not, ``architectures`` names the encoder alone. Its vocabulary and padding id are those of
-    its own tokenizer; `unmask.model.weights.fresh.fitted` changes them to another's.
+    its own tokenizer; `unmask.model.weights.new_checkpoint.fitted` changes them to another's.
 
     Raises:
-        InvalidRequest: see `find_shape`.
+        InvalidRequest: see `find_architecture`.
     """
-    family, published = find_shape(name)
+    family, published = find_architecture(name)
     return dict(family.write(published.pretraining or published.spec))
 
 
@@ -108,6 +108,6 @@ __all__ = [
     "Family",
     "Published",
     "family_of",
-    "find_shape",
+    "find_architecture",
     "published_config",
 ]

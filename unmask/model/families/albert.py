@@ -16,7 +16,7 @@ from unmask.model.families.heads import POOLED_OR_TOKENS, SPAN, masked_words, po
 from unmask.model.spec import EncoderSpec, Projection
 from unmask.model.spec.check import require_size
 from unmask.model.spec.config_keys import Field, Key, changed, only
-from unmask.model.spec.rows import Concat, Ignore, Rename
+from unmask.model.spec.tensor_map import Concat, Ignore, Rename
 
 
 def inner_layers(encoder: EncoderSpec) -> int:

@@ -1,6 +1,6 @@
 """BigBird (Zaheer et al. 2020), the ITC variant: BERT with GELU's tanh form and block-sparse attention.
 
-Two outputs go by its name for texts longer than `Blocks.whole_up_to`, 704 tokens as published. The
+Two outputs go by its name for texts longer than `BlockSparse.whole_up_to`, 704 tokens as published. The
 authors draw each layer's random blocks once, from the layer's number, and use them in training and after.
 `transformers` does so in training only; in evaluation all random blocks are block 0, which is then counted
 four times. ``compat="published"`` is the former, ``compat="hf"`` the latter.
@@ -23,33 +23,33 @@ from unmask.model.families.bert import spec as bert_spec
 from unmask.model.families.common import ENCODER_ROWS, LARGE, activation_of
 from unmask.model.families.family import Family, Found, Release
 from unmask.model.families.heads import TOKENS, HeadLayout, dense_sequence
-from unmask.model.spec import Blocks, Classifier, EncoderSpec, ResidualTransform, Whole
+from unmask.model.spec import BlockSparse, Classifier, EncoderSpec, FullAttention, ResidualTransform
 from unmask.model.spec.check import require_size
 from unmask.model.spec.compat import Compat
 from unmask.model.spec.config_keys import Arguments, Field, Key, KeyGroup, changed, in_range, only, softmax_of
-from unmask.model.spec.rows import Ignore, Rename
-from unmask.settings import Settings
+from unmask.model.spec.tensor_map import Ignore, Rename
+from unmask.settings import JsonSettings
 
 
-def _read_blocks(config: Settings, arguments: Arguments, compat: Compat) -> Arguments:
-    config.require("attention_type", "block_sparse", "original_full")
-    block, random = config.take("block_size", 64), config.take("num_random_blocks", 3)
+def _read_blocks(config: JsonSettings, arguments: Arguments, compat: Compat) -> Arguments:
+    config.require_one_of("attention_type", "block_sparse", "original_full")
+    block, random = config.get("block_size", 64), config.get("num_random_blocks", 3)
     in_range(config, "block_size", block, require_size)
     in_range(config, "num_random_blocks", random, partial(require_size, least=0))
-    if config.take("attention_type", "block_sparse") == "original_full":
+    if config.get("attention_type", "block_sparse") == "original_full":
         return {"blocks": None, "drawn": False}
-    blocks = Blocks(block, random, plan_tokens=max(arguments["positions"], block))
+    blocks = BlockSparse(block, random, plan_tokens=max(arguments["positions"], block))
     return {"blocks": blocks, "drawn": compat == "published"}
 
 
 def _write_blocks(encoder: EncoderSpec) -> Mapping[str, Any]:
-    reach = softmax_of(encoder).reach
-    if not isinstance(reach, Blocks):
+    pattern = softmax_of(encoder).pattern
+    if not isinstance(pattern, BlockSparse):
         return {"attention_type": "original_full"}
     return {
         "attention_type": "block_sparse",
-        "block_size": reach.block,
-        "num_random_blocks": reach.random_blocks,
+        "block_size": pattern.block,
+        "num_random_blocks": pattern.random_blocks,
     }
 
 
@@ -67,15 +67,15 @@ ROWS = (
 )
 
 
-def spec(*, biases: bool, blocks: Blocks | None, drawn: bool, **bert: Any) -> EncoderSpec:
+def spec(*, biases: bool, blocks: BlockSparse | None, drawn: bool, **bert: Any) -> EncoderSpec:
     """A BERT whose layers see these blocks; with ``drawn``, layer l draws its random ones from seed l."""
     encoder = bert_spec(**bert)
     mixer = replace(softmax_of(encoder), query_bias=biases, key_bias=biases, value_bias=biases)
-    reaches = [
-        Whole() if blocks is None else replace(blocks, seed=number if drawn else None)
+    patterns = [
+        FullAttention() if blocks is None else replace(blocks, seed=number if drawn else None)
         for number in range(len(encoder.layers))
     ]
-    layers = (replace(encoder.layers[0], mixer=replace(mixer, reach=reach)) for reach in reaches)
+    layers = (replace(encoder.layers[0], mixer=replace(mixer, pattern=pattern)) for pattern in patterns)
     return replace(encoder, layers=tuple(layers))
 
 
@@ -121,5 +121,5 @@ BIGBIRD = Family(
     releases=PUBLISHED,
     roles=("masked", "next_sentence"),
     refuses_choices=True,
-    differs="in texts of more than 704 tokens the three random blocks are all block 0",
+    hf_difference="in texts of more than 704 tokens the three random blocks are all block 0",
 )

@@ -16,7 +16,7 @@ from unmask.model.spec import (
     Projection,
 )
 from unmask.model.spec.config_keys import ConfigKey, Key, only
-from unmask.model.spec.rows import Concat, Ignore, Rename
+from unmask.model.spec.tensor_map import Concat, Ignore, Rename
 
 ACTIVATIONS: dict[str, Activation] = {
     "gelu": "gelu",
@@ -112,7 +112,7 @@ def post_norm_encoder(
     trained_tokens: int | None = None,
     pooler: Pooler | None = None,
 ) -> EncoderSpec:
-    """BERT's order of things: equal layers with a norm after each part, over a normalised embedding."""
+    """BERT's order of things: equal layers with a norm after each part, over a normalized embedding."""
     norm = LayerNorm(eps)
     return EncoderSpec(
         width=width,

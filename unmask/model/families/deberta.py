@@ -57,8 +57,8 @@ from unmask.model.spec.config_keys import (
     only,
     softmax_of,
 )
-from unmask.model.spec.rows import Concat, Rename, Reorder
-from unmask.settings import Settings
+from unmask.model.spec.tensor_map import Concat, Rename, Reorder
+from unmask.settings import JsonSettings
 
 ACTIVATIONS: dict[str, Activation] = {**BERT_ACTIVATIONS, "tanh": "tanh"}
 """As in BERT, and tanh, the default of later convolutions."""
@@ -67,12 +67,12 @@ TERMS = {"c2p": "content_to_position", "p2c": "position_to_content"}
 """``pos_att_type`` -> ours."""
 
 
-def _read_embedding(config: Settings, arguments: Arguments, compat: Compat) -> Arguments:
-    width, own = config.maybe("embedding_size", int), arguments["width"]
+def _read_embedding(config: JsonSettings, arguments: Arguments, compat: Compat) -> Arguments:
+    width, own = config.get_optional("embedding_size", int), arguments["width"]
     if width is not None:
         in_range(config, "embedding_size", width, FIELDS["embedding_width"].check)
-    added = config.take("position_biased_input", True)
-    decoder = config.take("enhanced_mask_decoder", False)
+    added = config.get("position_biased_input", True)
+    decoder = config.get("enhanced_mask_decoder", False)
     if added and decoder:
         raise UnknownArchitecture(
             f"{config.name} says enhanced_mask_decoder and position_biased_input are True, and a decoder "
@@ -99,12 +99,12 @@ def _write_embedding(encoder: EncoderSpec) -> Mapping[str, Any]:
     return written | ({} if embedding.projection is None else {"embedding_size": embedding.width})
 
 
-def _read_pooler(config: Settings, arguments: Arguments, compat: Compat) -> Arguments:
+def _read_pooler(config: JsonSettings, arguments: Arguments, compat: Compat) -> Arguments:
     """No argument: tensors say whether there is a pooler, and which head ``legacy`` is about."""
-    config.require("pooler_hidden_act", *ACTIVATIONS)
+    config.require_one_of("pooler_hidden_act", *ACTIVATIONS)
     if "hidden_size" in config.values:
-        config.require("pooler_hidden_size", arguments["width"])
-    config.maybe("legacy", bool)
+        config.require_one_of("pooler_hidden_size", arguments["width"])
+    config.get_optional("legacy", bool)
     return {}
 
 
@@ -117,18 +117,18 @@ def _write_pooler(encoder: EncoderSpec) -> Mapping[str, Any]:
     return {"pooler_hidden_size": encoder.width} | activation
 
 
-def distances(config: Settings, arguments: Arguments, **more: Any) -> AttentionPosition:
+def distances(config: JsonSettings, arguments: Arguments, **more: Any) -> AttentionPosition:
     """What scores know of distances; ``more`` are fields of `Disentangled` that a version settles."""
     found = config.values.get("pos_att_type")
-    config.maybe("pos_att_type", list if isinstance(found, list) else str)
+    config.get_optional("pos_att_type", list if isinstance(found, list) else str)
     names = found.lower().split("|") if isinstance(found, str) else found or []
     names = [str(name).strip() for name in names]
-    reach = config.take("max_relative_positions", -1)
+    pattern = config.get("max_relative_positions", -1)
     if len(set(names)) < len(names) or not set(names) <= TERMS.keys():
         raise UnknownArchitecture(
             f"{config.name} says pos_att_type is {quoted(found)}; built are c2p and p2c"
         )
-    if not config.take("relative_attention", False):
+    if not config.get("relative_attention", False):
         if names:
             raise UnknownArchitecture(
                 f"{config.name} says relative_attention is False and pos_att_type {quoted(found)}, "
@@ -136,7 +136,7 @@ def distances(config: Settings, arguments: Arguments, **more: Any) -> AttentionP
             )
         return NoPosition()
     return Disentangled(
-        max_distance=reach if reach >= 1 else arguments["trained_tokens"],
+        max_distance=pattern if pattern >= 1 else arguments["trained_tokens"],
         content_to_position="c2p" in names,
         position_to_content="p2c" in names,
         table_dropout=arguments["dropout"],
@@ -236,7 +236,7 @@ def spec(
 def parts(found: Found) -> EncoderSpec:
     """With the pooler's activation, and the absolute positions that a checkpoint keeps for its decoder."""
     encoder, embedding = found.encoder, found.encoder.embedding
-    pooler = Pooler(ACTIVATIONS[found.config.take("pooler_hidden_act", "gelu")])
+    pooler = Pooler(ACTIVATIONS[found.config.get("pooler_hidden_act", "gelu")])
     kept = found.shapes.get("embeddings.position_embeddings.weight")
     if embedding.positions is None or not embedding.positions.added:
         positions = None if kept is None else LearnedPositions(kept[0], added=False)
@@ -306,8 +306,8 @@ DEBERTA = Family(
     heads=HEADS,
     releases=PUBLISHED,
     released=DISENTANGLED,
-    licence="MIT",
+    license="MIT",
     parts=parts,
-    beside=("heads.", "pooler."),
+    outside_prefix=("heads.", "pooler."),
     refuses_choices=True,
 )

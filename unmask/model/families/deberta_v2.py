@@ -1,6 +1,6 @@
 """DeBERTa v2, v3 and mDeBERTa (He, Gao & Chen 2023): the first version with merged distances.
 
-Distances beyond half of ``position_buckets`` are merged on a logarithmic scale, their table is normalised
+Distances beyond half of ``position_buckets`` are merged on a logarithmic scale, their table is normalized
 and goes through each layer's own query and key projections. The larger sizes of v2 add a convolution after
 layer 0. v3's head for replaced tokens (``mask_predictions``) reads each token's state and the first's.
 
@@ -30,13 +30,13 @@ from unmask.model.families.family import Family, Release
 from unmask.model.spec import Convolution, Disentangled, EncoderSpec, LayerNorm
 from unmask.model.spec.compat import Compat
 from unmask.model.spec.config_keys import Arguments, Key, KeyGroup, changed, name_of, softmax_of
-from unmask.model.spec.rows import Concat, Ignore, Rename
-from unmask.settings import Settings
+from unmask.model.spec.tensor_map import Concat, Ignore, Rename
+from unmask.settings import JsonSettings
 
 
-def _read_distances(config: Settings, arguments: Arguments, compat: Compat) -> Arguments:
-    buckets = max(0, config.take("position_buckets", -1))
-    norms = {name.strip() for name in config.take("norm_rel_ebd", "none").lower().split("|")}
+def _read_distances(config: JsonSettings, arguments: Arguments, compat: Compat) -> Arguments:
+    buckets = max(0, config.get("position_buckets", -1))
+    norms = {name.strip() for name in config.get("norm_rel_ebd", "none").lower().split("|")}
     if not norms <= {"none", "layer_norm"}:
         raise UnknownArchitecture(
             f"{config.name} says norm_rel_ebd is {quoted(config.values['norm_rel_ebd'])}; "
@@ -46,7 +46,7 @@ def _read_distances(config: Settings, arguments: Arguments, compat: Compat) -> A
         config,
         arguments,
         buckets=buckets,
-        shared_projections=config.take("share_att_key", False),
+        shared_projections=config.get("share_att_key", False),
         table_norm=LayerNorm(arguments["eps"]) if "layer_norm" in norms else None,
         clamped=compat == "published" and buckets > 0,
     )
@@ -64,12 +64,12 @@ def _write_distances(encoder: EncoderSpec) -> Mapping[str, Any]:
     }
 
 
-def _read_convolution(config: Settings, arguments: Arguments, compat: Compat) -> Arguments:
-    kernel, groups = config.take("conv_kernel_size", 0), config.take("conv_groups", 1)
-    config.require("conv_act", "tanh", *ACTIVATIONS)
+def _read_convolution(config: JsonSettings, arguments: Arguments, compat: Compat) -> Arguments:
+    kernel, groups = config.get("conv_kernel_size", 0), config.get("conv_groups", 1)
+    config.require_one_of("conv_act", "tanh", *ACTIVATIONS)
     if kernel <= 0:
         return {"convolution": None}
-    activation = ACTIVATIONS[config.take("conv_act", "tanh")]
+    activation = ACTIVATIONS[config.get("conv_act", "tanh")]
     norm = LayerNorm(arguments["eps"])
     return {"convolution": Convolution(kernel, norm, activation, groups, arguments["dropout"])}
 
@@ -145,9 +145,9 @@ DEBERTA_V2 = Family(
     heads=HEADS,
     releases=PUBLISHED,
     released=DISENTANGLED | {"norm_rel_ebd": "layer_norm", "position_buckets": 256, "share_att_key": True},
-    licence="MIT",
+    license="MIT",
     parts=parts,
-    beside=("heads.", "pooler."),
+    outside_prefix=("heads.", "pooler."),
     refuses_choices=True,
-    differs="distances beyond those of the training are merged as they are, not cut first",
+    hf_difference="distances beyond those of the training are merged as they are, not cut first",
 )

@@ -8,7 +8,7 @@ the head out.
 from unmask.model.families.common import activation_of
 from unmask.model.families.heads import Found, HeadLayout
 from unmask.model.spec import Classifier, Transform
-from unmask.model.spec.rows import Rename, Row, Same
+from unmask.model.spec.tensor_map import Rename, Same, TensorRule
 
 CLASS = "ForReplacedTokenDetection"
 """How the name of the class ends."""
@@ -33,7 +33,7 @@ DETECTOR = HeadLayout(
 )
 
 
-def has_detector(encoder_rows: tuple[Row, ...], heads: tuple[HeadLayout, ...]) -> bool:
+def has_detector(encoder_rows: tuple[TensorRule, ...], heads: tuple[HeadLayout, ...]) -> bool:
     """Whether a family has names of its own for such a head; tensors of a native checkpoint need none."""
     return any(isinstance(row, Same) for row in encoder_rows) or any(
         "replaced" in head.roles for head in heads

@@ -12,7 +12,7 @@ from unmask.model.families.common import ACTIVATIONS, NO_DECODER
 from unmask.model.families.family import Family, Release
 from unmask.model.families.heads import SPAN, TOKENS, dense_sequence, masked_words
 from unmask.model.spec.config_keys import Key
-from unmask.model.spec.rows import Concat, Ignore, Rename
+from unmask.model.spec.tensor_map import Concat, Ignore, Rename
 
 KEYS = (
     *NO_DECODER,

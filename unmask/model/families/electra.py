@@ -13,7 +13,7 @@ from unmask.model.families.family import Family, Release
 from unmask.model.families.heads import SPAN, TOKENS, classifier, dense_sequence, masked_words
 from unmask.model.spec import Classifier, EncoderSpec, Projection, Transform
 from unmask.model.spec.config_keys import Key, changed
-from unmask.model.spec.rows import Rename
+from unmask.model.spec.tensor_map import Rename
 
 KEYS = (
     *changed(BERT_KEYS, hidden_size=256, num_attention_heads=4, intermediate_size=1024),

@@ -20,8 +20,8 @@ from unmask.model.families.labels import with_labels, write_labels
 from unmask.model.spec import EncoderSpec, Pooler, role_of
 from unmask.model.spec.compat import Compat
 from unmask.model.spec.config_keys import ConfigKey, read_keys, write_keys
-from unmask.model.spec.rows import Rename, Row
-from unmask.settings import Settings
+from unmask.model.spec.tensor_map import Rename, TensorRule
+from unmask.settings import JsonSettings
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Published:
     name: str
     """Its id on the hub."""
     spec: EncoderSpec
-    licence: str
+    license: str
     paper: str
     """Where it is described, as authors and year."""
     pretraining: EncoderSpec | None = None
@@ -46,7 +46,7 @@ class Release:
     config: Mapping[str, Any] = field(default_factory=dict)
     """What its config.json says otherwise than the family's ``released``."""
     paper: str | None = None
-    licence: str | None = None
+    license: str | None = None
     roles: tuple[str, ...] | None = None
     """Of the heads it was pretrained with; none where they are not known."""
 
@@ -86,7 +86,7 @@ class Family:
     paper: str
     keys: tuple[ConfigKey, ...]
     """The keys of config.json that decide outputs."""
-    encoder_rows: tuple[Row, ...]
+    encoder_rows: tuple[TensorRule, ...]
     """How the encoder's tensors are named; those of heads stand in ``heads``."""
     spec: Callable[..., EncoderSpec]
     """The encoder, without heads, from the arguments that ``keys`` make."""
@@ -98,15 +98,15 @@ class Family:
     """What the config.json of every release says otherwise than the defaults, but for the padding id 0."""
     roles: tuple[str, ...] = ("masked",)
     """Of the heads that releases were pretrained with."""
-    licence: str = "Apache-2.0"
+    license: str = "Apache-2.0"
     """Of releases."""
     parts: Callable[[Found], EncoderSpec] = lambda found: found.encoder
     """Adds optional parts, other than heads and a pooler, whose tensors a checkpoint has."""
-    marks: tuple[str, ...] = ()
+    distinguishing_keys: tuple[str, ...] = ()
     """Keys of config.json that tell it from another family of the same ``model_type``."""
     other_prefixes: tuple[str, ...] = ()
     """What older checkpoints have in the place of ``prefix``; read, never written."""
-    beside: tuple[str, ...] = ("heads.",)
+    outside_prefix: tuple[str, ...] = ("heads.",)
     """How names of ours begin that stand beside the encoder in such checkpoints, without ``prefix``."""
     layer_name: Callable[[EncoderSpec, int], str] = number_of_layer
     """What ``{l}`` stands for in their names: where the set of weights of that number is kept."""
@@ -114,7 +114,7 @@ class Family:
     """The ends of those names, by the roles of the heads."""
     refuses_choices: bool = False
     """Whether a head over several texts has the tensor names of one that decides tokens, and is refused."""
-    differs: str = ""
+    hf_difference: str = ""
     """What ``compat="hf"`` changes; empty where nothing does."""
 
     @property
@@ -128,11 +128,11 @@ class Family:
         return self.heads if has_detector(self.encoder_rows, self.heads) else (*self.heads, DETECTOR)
 
     @property
-    def rows(self) -> tuple[Row, ...]:
+    def tensor_map(self) -> tuple[TensorRule, ...]:
         """How all tensors are named."""
         return (*self.encoder_rows, *(row for head in self.head_layouts for row in head.rows))
 
-    def read(self, config: Settings, compat: Compat) -> EncoderSpec:
+    def read(self, config: JsonSettings, compat: Compat) -> EncoderSpec:
         """config.json to a spec, without heads.
 
         Raises:
@@ -152,16 +152,16 @@ class Family:
         return Published(
             release.name,
             encoder,
-            release.licence or self.licence,
+            release.license or self.license,
             release.paper or self.paper,
             pretrained(encoder, self.heads, *roles) if roles else None,
         )
 
     def from_config(self, **keys: Any) -> EncoderSpec:
         """The spec, without heads, of a config.json with these keys."""
-        return self.read(Settings("config.json", keys), "published")
+        return self.read(JsonSettings("config.json", keys), "published")
 
-    def adapt(self, encoder: EncoderSpec, shapes: Shapes, config: Settings) -> EncoderSpec:
+    def detect_heads(self, encoder: EncoderSpec, shapes: Shapes, config: JsonSettings) -> EncoderSpec:
         """Add the heads whose tensors a checkpoint has, and leave out optional parts that it has not."""
         poolers = [
             row.theirs for row in self.encoder_rows if isinstance(row, Rename) and row.ours == "pooler.dense"

@@ -18,27 +18,27 @@ from unmask.model.spec import EncoderSpec
 from unmask.model.spec.check import require_positive
 from unmask.model.spec.compat import Compat
 from unmask.model.spec.config_keys import Arguments, Key, KeyGroup, changed, in_range, only
-from unmask.model.spec.rows import Rename, Reorder
-from unmask.settings import Settings
+from unmask.model.spec.tensor_map import Rename, Reorder
+from unmask.settings import JsonSettings
 
 THETA = {"gte": 160_000.0, "new": 10_000.0}
 """By ``model_type``, where a config names none."""
 
 
-def _read_rotary(config: Settings, arguments: Arguments, compat: Compat) -> Arguments:
+def _read_rotary(config: JsonSettings, arguments: Arguments, compat: Compat) -> Arguments:
     """Rotary positions; old configs stretch them by ``ntk``, the same for texts of every length.
 
     A factor f multiplies theta by f and divides positions by f ** (2 / width of a head).
     """
-    theta = config.take("rope_theta", THETA[config.take("model_type", "gte")])
-    scaling = config.maybe("rope_scaling", dict)
-    rotary = read_rope(config.maybe("rope_parameters", dict) or {}, theta)
+    theta = config.get("rope_theta", THETA[config.get("model_type", "gte")])
+    scaling = config.get_optional("rope_scaling", dict)
+    rotary = read_rope(config.get_optional("rope_parameters", dict) or {}, theta)
     if scaling is None:
         return {"rotary": rotary}
-    settings = Settings("config.json's rope_scaling", scaling)
-    settings.require("type", "ntk")
-    settings.require("mixed_b", None)
-    factor = settings.take("factor", 1.0)
+    settings = JsonSettings("config.json's rope_scaling", scaling)
+    settings.require_one_of("type", "ntk")
+    settings.require_one_of("mixed_b", None)
+    factor = settings.get("factor", 1.0)
     in_range(settings, "factor", factor, require_positive)
     head_width = max(1, arguments["width"] // arguments["heads"])
     stretched = replace(rotary, theta=rotary.theta * factor, scale=factor ** (2 / head_width))

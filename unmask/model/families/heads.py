@@ -16,8 +16,8 @@ from unmask.model.spec import (
     Transform,
     role_of,
 )
-from unmask.model.spec.rows import Copy, Rename, Row
-from unmask.settings import Settings
+from unmask.model.spec.tensor_map import Copy, Rename, TensorRule
+from unmask.settings import JsonSettings
 
 Shapes = Mapping[str, tuple[int, ...]]
 """Shapes of a checkpoint's tensors by canonical name."""
@@ -29,7 +29,7 @@ class Found:
 
     encoder: EncoderSpec
     shapes: Shapes
-    config: Settings
+    config: JsonSettings
 
     def saved_from(self, suffix: str) -> bool:
         """Whether the class it was saved from has ``suffix`` in its name."""
@@ -52,7 +52,7 @@ class HeadLayout:
     """What the head can be."""
     make: Callable[[Found, int], Head | None]
     """The head, from what was found and the tensor's first axis; None where the tensor is of another head."""
-    rows: tuple[Row, ...]
+    rows: tuple[TensorRule, ...]
     write: Callable[[Any], Mapping[str, Any]] = lambda head: {}
     """The keys of config.json that describe the head."""
 
@@ -92,7 +92,7 @@ def masked_words(
     second = f"{decoder}.bias" != bias
 
     def make(found: Found, width: int) -> MaskedLM:
-        tied = found.config.take("tie_word_embeddings", True)
+        tied = found.config.get("tie_word_embeddings", True)
         own_bias = second and not tied and f"{decoder}.bias" in found.shapes
         transform = Transform(width, activation or activation_of(found.encoder), found.encoder.layers[0].norm)
         return MaskedLM(transform, tied, own_bias=own_bias)
@@ -180,7 +180,7 @@ def write_heads(layouts: Sequence[HeadLayout], encoder: EncoderSpec) -> dict[str
 def pretrained(encoder: EncoderSpec, layouts: Sequence[HeadLayout], *roles: str) -> EncoderSpec:
     """The encoder with the heads of these roles, and with its pooler only where one of them reads it."""
     classes = {"next_sentence": 2, "sentence_order": 2, "replaced": 1}
-    found = Found(encoder, {}, Settings("config.json", {}))
+    found = Found(encoder, {}, JsonSettings("config.json", {}))
     made = [
         layout.make(found, classes.get(role, encoder.embedding.width))
         for role in roles

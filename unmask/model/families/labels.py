@@ -6,7 +6,7 @@ from typing import Any
 
 from unmask.errors import CorruptCheckpoint, quoted
 from unmask.model.spec import Classifier, Head
-from unmask.settings import Settings
+from unmask.settings import JsonSettings
 
 LABELED = ("sequence", "tokens")
 """Roles of heads whose classes are those of a task."""
@@ -19,7 +19,7 @@ def default_labels(classes: int) -> tuple[str, ...]:
     return tuple(f"LABEL_{number}" for number in range(classes))
 
 
-def with_labels(head: Head, config: Settings) -> Head:
+def with_labels(head: Head, config: JsonSettings) -> Head:
     """The head with what config.json says of its classes; default names count as none.
 
     Raises:
@@ -28,11 +28,11 @@ def with_labels(head: Head, config: Settings) -> Head:
     """
     if not isinstance(head, Classifier) or head.role not in LABELED:
         return head
-    config.maybe("label2id", dict)  # id2label the other way about, which is written anew
+    config.get_optional("label2id", dict)  # id2label the other way about, which is written anew
     if head.role == "sequence":
-        config.require("problem_type", *PROBLEM_TYPES)
+        config.require_one_of("problem_type", *PROBLEM_TYPES)
         head = replace(head, problem_type=config.values.get("problem_type"))
-    found = config.maybe("id2label", dict)
+    found = config.get_optional("id2label", dict)
     if found is None:
         return head
     names = [found.get(str(number)) for number in range(head.classes)]

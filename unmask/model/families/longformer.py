@@ -17,15 +17,15 @@ from unmask.model.families.roberta import HEADS, RELEASED
 from unmask.model.families.roberta import KEYS as ROBERTA_KEYS
 from unmask.model.families.roberta import ROWS as ROBERTA_ROWS
 from unmask.model.families.roberta import spec as roberta_spec
-from unmask.model.spec import EncoderSpec, SoftmaxAttention, Window, WindowAndGlobals
+from unmask.model.spec import EncoderSpec, SlidingWindow, SlidingWindowGlobal, SoftmaxAttention
 from unmask.model.spec.check import require_size
 from unmask.model.spec.compat import Compat
 from unmask.model.spec.config_keys import Arguments, KeyGroup, in_range, only, softmax_of
-from unmask.model.spec.rows import Concat
-from unmask.settings import Settings
+from unmask.model.spec.tensor_map import Concat
+from unmask.settings import JsonSettings
 
 
-def _read_windows(config: Settings, arguments: Arguments, compat: Compat) -> Arguments:
+def _read_windows(config: JsonSettings, arguments: Arguments, compat: Compat) -> Arguments:
     windows = _per_layer(config, "attention_window", 512, arguments["layers"])
     dilations = _per_layer(config, "attention_dilation", 1, arguments["layers"])
     for whole in windows:
@@ -33,13 +33,13 @@ def _read_windows(config: Settings, arguments: Arguments, compat: Compat) -> Arg
             raise UnknownArchitecture(f"{config.name} says attention_window is {whole}; it must be even")
     if compat == "hf":
         dilations = [1] * len(windows)
-    return {"windows": [Window(whole // 2, d) for whole, d in zip(windows, dilations, strict=True)]}
+    return {"windows": [SlidingWindow(whole // 2, d) for whole, d in zip(windows, dilations, strict=True)]}
 
 
-def _per_layer(config: Settings, key: str, default: int, layers: int) -> list[int]:
+def _per_layer(config: JsonSettings, key: str, default: int, layers: int) -> list[int]:
     """A number for each layer, or one for all of them."""
     if isinstance(config.values.get(key), list):
-        found = config.take(key, [default])
+        found = config.get(key, [default])
         if any(type(one) is not int for one in found):
             raise config.wrong(key, int)
         if len(found) != layers:
@@ -47,7 +47,7 @@ def _per_layer(config: Settings, key: str, default: int, layers: int) -> list[in
                 f"{config.name} gives {key} for {len(found)} layers, and there are {layers}"
             )
     else:
-        found = [config.take(key, default)] * layers
+        found = [config.get(key, default)] * layers
     if key == "attention_dilation":
         for one in found:
             in_range(config, key, one, require_size)
@@ -58,8 +58,8 @@ def _write_windows(encoder: EncoderSpec) -> Mapping[str, Any]:
     windows = []
     for layer in encoder.layers:
         assert isinstance(layer.mixer, SoftmaxAttention)
-        assert isinstance(layer.mixer.reach, WindowAndGlobals)
-        windows.append(layer.mixer.reach.window)
+        assert isinstance(layer.mixer.pattern, SlidingWindowGlobal)
+        windows.append(layer.mixer.pattern.window)
     keys = {"attention_window": [2 * window.radius for window in windows]}
     if any(window.dilation > 1 for window in windows):
         keys["attention_dilation"] = [window.dilation for window in windows]
@@ -85,10 +85,10 @@ ROWS = (
 )
 
 
-def spec(*, windows: list[Window], **roberta: Any) -> EncoderSpec:
+def spec(*, windows: list[SlidingWindow], **roberta: Any) -> EncoderSpec:
     """A RoBERTa whose layers see these windows and the global tokens."""
     encoder = roberta_spec(**roberta)
-    mixers = (replace(softmax_of(encoder), reach=WindowAndGlobals(window)) for window in windows)
+    mixers = (replace(softmax_of(encoder), pattern=SlidingWindowGlobal(window)) for window in windows)
     return replace(encoder, layers=tuple(replace(encoder.layers[0], mixer=mixer) for mixer in mixers))
 
 
@@ -110,5 +110,5 @@ LONGFORMER = Family(
     releases=PUBLISHED,
     released=RELEASED | {"max_position_embeddings": 4098},
     refuses_choices=True,
-    differs="windows are not dilated, whatever attention_dilation says",
+    hf_difference="windows are not dilated, whatever attention_dilation says",
 )

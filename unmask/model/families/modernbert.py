@@ -2,7 +2,7 @@
 
 Pre-norm layers with GeGLU, norms and matrices without biases, and rotary positions. Every third layer
 attends to the whole text, the others to a window, each kind with a theta of its own. The embedding is
-normalised, so layer 0 has no norm before its attention.
+normalized, so layer 0 has no norm before its attention.
 """
 
 from collections.abc import Mapping
@@ -18,16 +18,16 @@ from unmask.model.spec import (
     Classifier,
     Embedding,
     EncoderSpec,
+    FullAttention,
     GatedFeedForward,
     Layer,
     LayerNorm,
     MaskedLM,
     Role,
     Rotary,
+    SlidingWindow,
     SoftmaxAttention,
     Transform,
-    Whole,
-    Window,
 )
 from unmask.model.spec.check import require_positive, require_size
 from unmask.model.spec.compat import Compat
@@ -41,8 +41,8 @@ from unmask.model.spec.config_keys import (
     only,
     softmax_of,
 )
-from unmask.model.spec.rows import Copy, Ignore, Rename, Row
-from unmask.settings import Settings
+from unmask.model.spec.tensor_map import Copy, Ignore, Rename, TensorRule
+from unmask.settings import JsonSettings
 
 Kind = Literal["full_attention", "sliding_attention"]
 """Of a layer, as config.json calls them."""
@@ -54,42 +54,42 @@ THETA: dict[Kind, float] = {WHOLE: 160_000.0, SLIDING: 10_000.0}
 """Where a config names none."""
 
 
-def _read_kinds(config: Settings, arguments: Arguments, compat: Compat) -> Arguments:
+def _read_kinds(config: JsonSettings, arguments: Arguments, compat: Compat) -> Arguments:
     """The kind of each layer: named one by one in new configs, by their distance in old ones."""
-    layers, every = arguments["layers"], config.take("global_attn_every_n_layers", 3)
+    layers, every = arguments["layers"], config.get("global_attn_every_n_layers", 3)
     in_range(config, "global_attn_every_n_layers", every, require_size)
-    window = config.take("local_attention", 128)
+    window = config.get("local_attention", 128)
     in_range(config, "local_attention", window, require_size)
-    kinds = config.maybe("layer_types", list)
+    kinds = config.get_optional("layer_types", list)
     if kinds is None:
         kinds = [SLIDING if layer % every else WHOLE for layer in range(layers)]
     if len(kinds) != layers:
         raise UnknownArchitecture(f"{config.name} names the types of {len(kinds)} layers and has {layers}")
     for kind in kinds:
-        Settings(config.name, {"layer_types": kind}).require("layer_types", WHOLE, SLIDING)
+        JsonSettings(config.name, {"layer_types": kind}).require_one_of("layer_types", WHOLE, SLIDING)
     # The config counts the tokens on both sides together.
     return {"kinds": tuple(kinds), "radius": window // 2}
 
 
 def _write_kinds(encoder: EncoderSpec) -> Mapping[str, Any]:
-    reaches = [layer.mixer.reach for layer in encoder.layers if isinstance(layer.mixer, SoftmaxAttention)]
-    radius = next((reach.radius for reach in reaches if isinstance(reach, Window)), 64)
-    kinds = [SLIDING if isinstance(reach, Window) else WHOLE for reach in reaches]
+    patterns = [layer.mixer.pattern for layer in encoder.layers if isinstance(layer.mixer, SoftmaxAttention)]
+    radius = next((pattern.radius for pattern in patterns if isinstance(pattern, SlidingWindow)), 64)
+    kinds = [SLIDING if isinstance(pattern, SlidingWindow) else WHOLE for pattern in patterns]
     return {"layer_types": kinds, "local_attention": max(1, 2 * radius)}
 
 
-def _read_rotary(config: Settings, arguments: Arguments, compat: Compat) -> Arguments:
+def _read_rotary(config: JsonSettings, arguments: Arguments, compat: Compat) -> Arguments:
     """Rotary positions by kind of layer: in one object in new configs, as two numbers in old ones."""
-    theta = config.take("global_rope_theta", THETA[WHOLE])
+    theta = config.get("global_rope_theta", THETA[WHOLE])
     # The authors' code takes the other theta where the local one is null.
     default = theta if "local_rope_theta" in config.values else THETA[SLIDING]
-    local = config.maybe("local_rope_theta", float)
+    local = config.get_optional("local_rope_theta", float)
     old = {WHOLE: theta, SLIDING: default if local is None else local}
     for name, one in (("global_rope_theta", theta), ("local_rope_theta", old[SLIDING])):
         in_range(config, name, one, require_positive)
-    objects = Settings(f"{config.name}'s rope_parameters", config.take("rope_parameters", {}))
+    objects = JsonSettings(f"{config.name}'s rope_parameters", config.get("rope_parameters", {}))
     rotary = {
-        kind: read_rope(objects.maybe(kind, dict) or {}, old[kind], f"rope_parameters.{kind}")
+        kind: read_rope(objects.get_optional(kind, dict) or {}, old[kind], f"rope_parameters.{kind}")
         for kind in (WHOLE, SLIDING)
     }
     for key in objects.unread():
@@ -102,7 +102,7 @@ def _write_rotary(encoder: EncoderSpec) -> Mapping[str, Any]:
     for layer in encoder.layers:
         assert isinstance(layer.mixer, SoftmaxAttention)
         assert isinstance(layer.mixer.position, Rotary)
-        rotary[SLIDING if isinstance(layer.mixer.reach, Window) else WHOLE] = layer.mixer.position
+        rotary[SLIDING if isinstance(layer.mixer.pattern, SlidingWindow) else WHOLE] = layer.mixer.position
     return {"rope_parameters": {kind: write_rope(rotary[kind]) for kind in (WHOLE, SLIDING)}}
 
 
@@ -189,7 +189,7 @@ def spec(
             mixer=SoftmaxAttention(
                 heads,
                 head_width_of(width, heads),
-                reach=Whole() if kind == WHOLE else Window(radius),
+                pattern=FullAttention() if kind == WHOLE else SlidingWindow(radius),
                 position=rotary[kind],
                 **biases(attention_bias),
                 dropout=attention_dropout,
@@ -220,9 +220,9 @@ def spec(
 def _transform(found: Found) -> Transform:
     """What every head does first: a dense layer, an activation, a norm."""
     config = found.config
-    config.require("classifier_activation", *ACTIVATIONS)
-    activation = ACTIVATIONS[config.take("classifier_activation", "gelu")]
-    bias = config.take("classifier_bias", False)
+    config.require_one_of("classifier_activation", *ACTIVATIONS)
+    activation = ACTIVATIONS[config.get("classifier_activation", "gelu")]
+    bias = config.get("classifier_bias", False)
     return Transform(found.encoder.width, activation, found.encoder.final_norm, bias)
 
 
@@ -236,15 +236,15 @@ def _write_transform(head: MaskedLM | Classifier) -> dict[str, Any]:
 def parts(found: Found) -> EncoderSpec:
     """The encoder as it is; a config.json's keys of heads are checked whether there is a head or not."""
     _transform(found)
-    found.config.require("classifier_pooling", "cls", "mean")
-    found.config.take("decoder_bias", True)
+    found.config.require_one_of("classifier_pooling", "cls", "mean")
+    found.config.get("decoder_bias", True)
     return found.encoder
 
 
 def _masked(found: Found, width: int) -> MaskedLM | None:
     if "classifier.weight" in found.shapes:
         return None
-    tied, bias = found.config.take("tie_word_embeddings", True), found.config.take("decoder_bias", True)
+    tied, bias = found.config.get("tie_word_embeddings", True), found.config.get("decoder_bias", True)
     return MaskedLM(_transform(found), tied, bias)
 
 
@@ -257,7 +257,7 @@ def _classifier(found: Found, classes: int) -> Classifier:
     for role, name in (("tokens", "TokenClassification"), ("span", "QuestionAnswering")):
         if found.saved_from(name):
             return Classifier("tokens" if role == "tokens" else "span", classes, "tokens", _transform(found))
-    mean = found.config.take("classifier_pooling", "cls") == "mean"
+    mean = found.config.get("classifier_pooling", "cls") == "mean"
     return Classifier("sequence", classes, "mean" if mean else "first", _transform(found))
 
 
@@ -266,7 +266,7 @@ def _write_classifier(head: Classifier) -> Mapping[str, Any]:
     return {**_write_transform(head), **(pooling if head.role == "sequence" else {})}
 
 
-def _classifier_rows(role: Role) -> tuple[Row, ...]:
+def _classifier_rows(role: Role) -> tuple[TensorRule, ...]:
     return (
         Rename("head.dense", f"heads.{role}.transform.dense"),
         Rename("head.norm", f"heads.{role}.transform.norm"),

@@ -28,13 +28,13 @@ from unmask.model.spec import (
 )
 from unmask.model.spec.compat import Compat
 from unmask.model.spec.config_keys import Arguments, Key, KeyGroup, changed, name_of, only
-from unmask.model.spec.rows import Copy, Rename
-from unmask.settings import Settings
+from unmask.model.spec.tensor_map import Copy, Rename
+from unmask.settings import JsonSettings
 
 
-def _read_table(config: Settings, arguments: Arguments, compat: Compat) -> Arguments:
+def _read_table(config: JsonSettings, arguments: Arguments, compat: Compat) -> Arguments:
     """How far its own code prepares a table: no argument."""
-    config.take("alibi_starting_size", 512)
+    config.get("alibi_starting_size", 512)
     return {}
 
 
@@ -73,13 +73,13 @@ def spec(*, width: int, heads: int, feedforward: int, attention_dropout: float, 
 
 def parts(found: Found) -> EncoderSpec:
     """The encoder as it is; the key of the head is checked whether there is a head or not."""
-    found.config.require("hidden_act", *ACTIVATIONS)
+    found.config.require_one_of("hidden_act", *ACTIVATIONS)
     return found.encoder
 
 
 def _masked(found: Found, width: int) -> MaskedLM:
     """Its norm's epsilon does not follow the config."""
-    activation = ACTIVATIONS[found.config.take("hidden_act", "gelu")]
+    activation = ACTIVATIONS[found.config.get("hidden_act", "gelu")]
     return MaskedLM(Transform(width, activation, LayerNorm(1e-12)))
 
 
@@ -118,5 +118,5 @@ MOSAICBERT = Family(
     heads=HEADS,
     parts=parts,
     releases=PUBLISHED,
-    marks=("alibi_starting_size",),
+    distinguishing_keys=("alibi_starting_size",),
 )

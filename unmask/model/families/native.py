@@ -12,16 +12,16 @@ from unmask.model.families.family import Family, Shapes
 from unmask.model.spec import EncoderSpec
 from unmask.model.spec.compat import Compat
 from unmask.model.spec.config_keys import Arguments, KeyGroup, only
-from unmask.model.spec.plain import of_plain, to_plain
-from unmask.model.spec.rows import Same
-from unmask.settings import Settings
+from unmask.model.spec.plain import from_plain, to_plain
+from unmask.model.spec.tensor_map import Same
+from unmask.settings import JsonSettings
 
 
-def _read(config: Settings, arguments: Arguments, compat: Compat) -> Arguments:
-    found = config.maybe("encoder", dict)
+def _read(config: JsonSettings, arguments: Arguments, compat: Compat) -> Arguments:
+    found = config.get_optional("encoder", dict)
     if found is None:
         raise CorruptCheckpoint(f"{config.name} has no encoder; for model_type unmask it holds the spec")
-    return {"encoder": of_plain(EncoderSpec, found, f"{config.name}'s encoder")}
+    return {"encoder": from_plain(EncoderSpec, found, f"{config.name}'s encoder")}
 
 
 KEYS = (
@@ -40,7 +40,7 @@ def spec(*, encoder: EncoderSpec) -> EncoderSpec:
 class Native(Family):
     """The config says all, and a tensor too many or too few is an error."""
 
-    def adapt(self, encoder: EncoderSpec, shapes: Shapes, config: Settings) -> EncoderSpec:
+    def adapt(self, encoder: EncoderSpec, shapes: Shapes, config: JsonSettings) -> EncoderSpec:
         """The encoder as it is."""
         return encoder
 
@@ -58,5 +58,5 @@ NATIVE = Native(
 
 
 def to_config(encoder: EncoderSpec) -> Mapping[str, Any]:
-    """The keys of config.json for any spec, to be given to `unmask.model.weights.fresh.fresh`."""
+    """The keys of config.json for any spec, to be given to `unmask.model.weights.new_checkpoint.fresh`."""
     return NATIVE.write(encoder)

@@ -1,6 +1,6 @@
 """NeoBERT (Le Breton, Fournier, El Mezouar, Morris & Chandar 2025): 28 layers of width 768.
 
-Pre-norm layers with RMSNorm, SwiGLU and rotary positions over neighbouring features, no biases, no norm after
+Pre-norm layers with RMSNorm, SwiGLU and rotary positions over neighboring features, no biases, no norm after
 the embedding, and a predictor of words with a matrix of its own.
 """
 
@@ -23,16 +23,16 @@ from unmask.model.spec import (
 from unmask.model.spec.check import require_size
 from unmask.model.spec.compat import Compat
 from unmask.model.spec.config_keys import Arguments, Key, KeyGroup, in_range, only
-from unmask.model.spec.rows import Ignore, Rename, Reorder
-from unmask.settings import Settings
+from unmask.model.spec.tensor_map import Ignore, Rename, Reorder
+from unmask.settings import JsonSettings
 
 MULTIPLE = 8
 """The network's width is two thirds of ``intermediate_size``, rounded up to a multiple of this."""
 
 
-def _read_widths(config: Settings, arguments: Arguments, compat: Compat) -> Arguments:
-    config.require("dim_head", arguments["width"] // arguments["heads"])
-    whole = config.take("intermediate_size", 3072)
+def _read_widths(config: JsonSettings, arguments: Arguments, compat: Compat) -> Arguments:
+    config.require_one_of("dim_head", arguments["width"] // arguments["heads"])
+    whole = config.get("intermediate_size", 3072)
     in_range(config, "intermediate_size", whole, require_size)
     return {"feedforward": -(-(2 * whole // 3) // MULTIPLE) * MULTIPLE}
 
@@ -138,7 +138,7 @@ NEOBERT = Family(
     prefix="model.",
     heads=HEADS,
     releases=PUBLISHED,
-    licence="MIT",
+    license="MIT",
     classes={
         frozenset(): "",
         frozenset({"masked"}): "LMHead",

@@ -15,8 +15,8 @@ from unmask.model.families.rope import read_rope, rotary_of, write_rope
 from unmask.model.spec import Activation, EncoderSpec, GatedFeedForward, Rotary, SoftmaxAttention
 from unmask.model.spec.compat import Compat
 from unmask.model.spec.config_keys import Arguments, Key, KeyGroup, name_of, only
-from unmask.model.spec.rows import Concat, Rename
-from unmask.settings import Settings
+from unmask.model.spec.tensor_map import Concat, Rename
+from unmask.settings import JsonSettings
 
 THETA = 1000.0
 """Where a config names none."""
@@ -25,13 +25,13 @@ GATED: dict[str, Activation] = {"swiglu": "silu", "geglu": "gelu"}
 """The published ``activation_function`` -> ours."""
 
 
-def _read_activation(config: Settings, arguments: Arguments, compat: Compat) -> Arguments:
-    config.require("hidden_act", *ACTIVATIONS)
-    config.require("activation_function", *GATED)
-    gated = GATED[config.take("activation_function", "swiglu")]
+def _read_activation(config: JsonSettings, arguments: Arguments, compat: Compat) -> Arguments:
+    config.require_one_of("hidden_act", *ACTIVATIONS)
+    config.require_one_of("activation_function", *GATED)
+    gated = GATED[config.get("activation_function", "swiglu")]
     if "hidden_act" not in config.values:
         return {"activation": gated}
-    return {"activation": ACTIVATIONS[config.take("hidden_act", "silu")]}
+    return {"activation": ACTIVATIONS[config.get("hidden_act", "silu")]}
 
 
 def _write_activation(encoder: EncoderSpec) -> Mapping[str, Any]:
@@ -41,9 +41,11 @@ def _write_activation(encoder: EncoderSpec) -> Mapping[str, Any]:
     return written if older is None else written | {"activation_function": older}
 
 
-def _read_rotary(config: Settings, arguments: Arguments, compat: Compat) -> Arguments:
-    rotary = read_rope(config.maybe("rope_parameters", dict) or {}, config.take("rotary_emb_base", THETA))
-    return {"rotary": replace(rotary, interleaved=config.take("rotary_emb_interleaved", False))}
+def _read_rotary(config: JsonSettings, arguments: Arguments, compat: Compat) -> Arguments:
+    rotary = read_rope(
+        config.get_optional("rope_parameters", dict) or {}, config.get("rotary_emb_base", THETA)
+    )
+    return {"rotary": replace(rotary, interleaved=config.get("rotary_emb_interleaved", False))}
 
 
 def _write_rotary(encoder: EncoderSpec) -> Mapping[str, Any]:

@@ -15,7 +15,7 @@ from unmask.model.families.linear import BERT_KEYS_WITHOUT_DROPOUT, FEATURE_EPS,
 from unmask.model.spec import EncoderSpec, LinearAttention
 from unmask.model.spec.check import require_size
 from unmask.model.spec.config_keys import Field, Key, only
-from unmask.model.spec.rows import Rename
+from unmask.model.spec.tensor_map import Rename
 
 KEYS = (
     *BERT_KEYS_WITHOUT_DROPOUT,

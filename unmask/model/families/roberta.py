@@ -63,7 +63,7 @@ def _family(name: str, model_type: str, stem: str, paper: str, *releases: Releas
         heads=HEADS,
         releases=releases,
         released=RELEASED,
-        licence="MIT",
+        license="MIT",
         refuses_choices=True,
     )
 

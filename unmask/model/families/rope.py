@@ -6,7 +6,7 @@ from typing import Any
 from unmask.model.spec import EncoderSpec, Rotary
 from unmask.model.spec.check import require_positive
 from unmask.model.spec.config_keys import in_range, softmax_of
-from unmask.settings import Settings
+from unmask.settings import JsonSettings
 
 
 def read_rope(values: Mapping[str, Any], theta: float, name: str = "rope_parameters") -> Rotary:
@@ -17,12 +17,12 @@ def read_rope(values: Mapping[str, Any], theta: float, name: str = "rope_paramet
     Raises:
         UnknownArchitecture: it asks for another way, or turns only some features of a head.
     """
-    settings = Settings(f"config.json's {name}", values)
+    settings = JsonSettings(f"config.json's {name}", values)
     kind = "rope_type" if "rope_type" in values else "type"
-    settings.require(kind, "default", "linear")
-    settings.require("partial_rotary_factor", 1.0, None)
-    factor = settings.take("factor", 1.0) if values.get(kind) == "linear" else 1.0
-    theta = settings.take("rope_theta", theta)
+    settings.require_one_of(kind, "default", "linear")
+    settings.require_one_of("partial_rotary_factor", 1.0, None)
+    factor = settings.get("factor", 1.0) if values.get(kind) == "linear" else 1.0
+    theta = settings.get("rope_theta", theta)
     in_range(settings, "rope_theta", theta, require_positive)
     in_range(settings, "factor", factor, require_positive)
     return Rotary(theta, scale=factor)

@@ -1,6 +1,6 @@
 """What stands on the encoder: tensors in, vectors or logits out."""
 
 from unmask.model.heads.pooling import PoolerLayer, embed, pool
-from unmask.model.heads.predictors import ClassPredictor, MaskedPredictor, build_head
+from unmask.model.heads.prediction_heads import ClassificationHead, MaskedLMHead, build_head
 
-__all__ = ["ClassPredictor", "MaskedPredictor", "PoolerLayer", "build_head", "embed", "pool"]
+__all__ = ["ClassificationHead", "MaskedLMHead", "PoolerLayer", "build_head", "embed", "pool"]

@@ -1,19 +1,27 @@
 """Attention over packed tokens: defined once in `tile`, computed by interchangeable kernels."""
 
 from unmask.model.kernels.choose import KERNELS, choose
-from unmask.model.kernels.distances import DistanceTerms
-from unmask.model.kernels.interface import Attended, Capability, Kernel, Need
-from unmask.model.kernels.tile import ScoreTerms, Sight, Tile, alibi_slopes, allowed, probabilities, scores
+from unmask.model.kernels.distances import DistanceBias
+from unmask.model.kernels.interface import AttentionOutput, AttentionRequest, Capability, Kernel
+from unmask.model.kernels.tile import (
+    AttentionBias,
+    MaskContext,
+    Tile,
+    alibi_slopes,
+    allowed,
+    probabilities,
+    scores,
+)
 
 __all__ = [
     "KERNELS",
-    "Attended",
+    "AttentionBias",
+    "AttentionOutput",
+    "AttentionRequest",
     "Capability",
-    "DistanceTerms",
+    "DistanceBias",
     "Kernel",
-    "Need",
-    "ScoreTerms",
-    "Sight",
+    "MaskContext",
     "Tile",
     "alibi_slopes",
     "allowed",

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unmask.errors import KernelError
-from unmask.model.kernels.interface import Attended, Capability
-from unmask.model.kernels.tile import ScoreTerms, Tile, allowed
-from unmask.model.spec import Alibi, NoPosition, Reach, Whole, Window
+from unmask.model.kernels.interface import AttentionOutput, Capability
+from unmask.model.kernels.tile import AttentionBias, Tile, allowed
+from unmask.model.spec import Alibi, AttentionPattern, FullAttention, NoPosition, SlidingWindow
 from unmask.text.batch import SequenceLayout
 
 SMALLEST_BIN, STEP = 64, 32
@@ -42,11 +42,11 @@ class Bins:
     """The place of each token."""
     sequence_BR: Tensor
     """The sequence of each place; -1 on empty ones, which see one another, so that no row is without keys."""
-    reach: Reach
+    pattern: AttentionPattern
     masks: dict[torch.dtype, Tensor] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, layout: SequenceLayout, reach: Reach, device: torch.device) -> "Bins":
+    def of(cls, layout: SequenceLayout, pattern: AttentionPattern, device: torch.device) -> "Bins":
         """Bins of a batch."""
         lengths = layout.lengths
         size = max(SMALLEST_BIN, -(-int(lengths.max()) // STEP) * STEP)
@@ -57,13 +57,13 @@ class Bins:
         sequence_P = np.full(count * size, -1)
         sequence_P[place_T] = layout.sequence_of_T
         token, place, sequence = (torch.from_numpy(x).to(device) for x in (token_P, place_T, sequence_P))
-        return cls(size, count, token, place, sequence.view(count, size), reach)
+        return cls(size, count, token, place, sequence.view(count, size), pattern)
 
     def mask(self, dtype: torch.dtype) -> Tensor:
         """What scores are given, 0 or minus infinity, (B, R, R); made once a batch."""
         if dtype not in self.masks:
             seen_BRR = self.sequence_BR[:, :, None] == self.sequence_BR[:, None, :]
-            near_RR = allowed(Tile.whole(self.size), self.reach, seen_BRR.device)
+            near_RR = allowed(Tile.whole(self.size), self.pattern, seen_BRR.device)
             if near_RR is not None:
                 seen_BRR &= near_RR
             zero = torch.zeros(seen_BRR.shape, dtype=dtype, device=seen_BRR.device)
@@ -115,19 +115,19 @@ class BinnedKernel:
         computes="short texts side by side in square blocks, probabilities kept for the backward pass",
         devices=frozenset({"cpu"}),
         dtypes=frozenset({"float64", "float32", "bfloat16"}),
-        reaches=frozenset({Whole, Window}),
+        patterns=frozenset({FullAttention, SlidingWindow}),
         positions=frozenset({NoPosition, Alibi}),
         gradients=True,
         dropout=True,
         log_sum_exp=False,
         # In float32 SDPA is as fast; with longer texts too much is thrown away.
-        pays=(1, 0),
-        pays_instead={"gradients bfloat16": (1, 256)},
+        preferred_lengths=(1, 0),
+        preferred_lengths_by={"gradients bfloat16": (1, 256)},
     )
 
-    def plan(self, layout: SequenceLayout, reach: Reach, device: torch.device) -> Bins:
+    def plan(self, layout: SequenceLayout, pattern: AttentionPattern, device: torch.device) -> Bins:
         """Where each token goes; the mask is made when the first layer tells its dtype."""
-        return Bins.of(layout, reach, device)
+        return Bins.of(layout, pattern, device)
 
     def attend(
         self,
@@ -136,19 +136,19 @@ class BinnedKernel:
         v_THK: Tensor,
         plan: Bins,
         *,
-        reach: Reach,
-        terms: ScoreTerms,
+        pattern: AttentionPattern,
+        bias: AttentionBias,
         dropout: float = 0.0,
         log_sum_exp: bool = False,
-    ) -> Attended:
+    ) -> AttentionOutput:
         """All bins at once; see `Kernel.attend`."""
-        if log_sum_exp or terms.distances is not None or plan.reach != reach:
+        if log_sum_exp or bias.distances is not None or plan.pattern != pattern:
             raise KernelError(
                 "the binned kernel was called for something its record or its plan does not list"
             )
-        work = _Work(plan, terms.slopes_H, dropout)
+        work = _Work(plan, bias.slopes_H, dropout)
         o_THK: Tensor = _Binned.apply(q_THK, k_THK, v_THK, work)  # type: ignore[no-untyped-call]
-        return Attended(o_THK, None)
+        return AttentionOutput(o_THK, None)
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from unmask.model.kernels.gpu.disentangled import TritonDisentangledKernel
 from unmask.model.kernels.gpu.flex import FlexKernel
 from unmask.model.kernels.gpu.packed import TritonPackedKernel
 from unmask.model.kernels.gpu.varlen import VarlenKernel
-from unmask.model.kernels.interface import Kernel, Need
+from unmask.model.kernels.interface import AttentionRequest, Kernel
 from unmask.model.kernels.reference import ReferenceKernel
 from unmask.model.kernels.rows import RowsKernel
 from unmask.model.kernels.sdpa import SdpaKernel
@@ -39,7 +39,7 @@ KERNELS: tuple[Kernel, ...] = (
 
 
 @lru_cache(maxsize=256)
-def choose(need: Need, name: str | None = None) -> Kernel:
+def choose(request: AttentionRequest, name: str | None = None) -> Kernel:
     """The first kernel that can do ``need`` and pays for its lengths, else the first that can.
 
     Everything it reads is known on the host, so that choosing waits for no device and may stand in a
@@ -52,9 +52,9 @@ def choose(need: Need, name: str | None = None) -> Kernel:
     if not candidates:
         known = ", ".join(kernel.capability.name for kernel in KERNELS)
         raise KernelError(f"there is no kernel {name!r}; there are {known}")
-    refusals = {kernel: kernel.capability.refusal(need) for kernel in candidates}
+    refusals = {kernel: kernel.capability.refusal(request) for kernel in candidates}
     able = [kernel for kernel, refusal in refusals.items() if refusal is None]
     if not able:
         reasons = "; ".join(f"{kernel.capability.name} {reason}" for kernel, reason in refusals.items())
         raise KernelError(f"no kernel can run this attention: {reasons}")
-    return next((kernel for kernel in able if kernel.capability.pays_for(need)), able[0])
+    return next((kernel for kernel in able if kernel.capability.is_preferred(request)), able[0])

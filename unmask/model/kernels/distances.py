@@ -13,7 +13,7 @@ from unmask.model.spec import Disentangled
 
 
 @dataclass(frozen=True, eq=False)
-class DistanceTerms:
+class DistanceBias:
     """The table of distances as one layer sees it, P rows; None where it has no such term."""
 
     position: Disentangled
@@ -22,13 +22,13 @@ class DistanceTerms:
     queries_PHK: Tensor | None
     """The table as queries, which keys read: position to content."""
 
-    def of_head(self, head: int) -> "DistanceTerms":
+    def of_head(self, head: int) -> "DistanceBias":
         """The terms of one head, H = 1."""
         keys_PHK, queries_PHK = (
             None if table is None else table[:, head : head + 1]
             for table in (self.keys_PHK, self.queries_PHK)
         )
-        return DistanceTerms(self.position, keys_PHK, queries_PHK)
+        return DistanceBias(self.position, keys_PHK, queries_PHK)
 
     def add_to(self, s_HRC: Tensor, q_RHK: Tensor, k_CHK: Tensor, distance_RC: Tensor) -> Tensor:
         """Products of content and content plus those with distances, not yet divided (He et al. 2021).

@@ -9,19 +9,19 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from unmask.model.kernels.tile import ScoreTerms
-from unmask.model.spec import Reach, Window
+from unmask.model.kernels.tile import AttentionBias
+from unmask.model.spec import AttentionPattern, SlidingWindow
 from unmask.model.spec.attention import AttentionPosition
 from unmask.text.batch import SequenceLayout
 
 
 @dataclass(frozen=True)
-class Need:
+class AttentionRequest:
     """What one attention layer asks of a kernel."""
 
     device: str
     dtype: str
-    reach: Reach
+    pattern: AttentionPattern
     position: AttentionPosition
     """What is added to scores; rotary positions count as none, for they act before the kernel."""
     head_width: int
@@ -41,7 +41,7 @@ class Capability:
     """How, in a few words for people."""
     devices: frozenset[str]
     dtypes: frozenset[str]
-    reaches: frozenset[type]
+    patterns: frozenset[type]
     positions: frozenset[type]
     gradients: bool
     dropout: bool
@@ -49,10 +49,10 @@ class Capability:
     """Whether it gives the log-sum-exp; where it gives gradients too, that has one."""
     head_widths: frozenset[int] | None = None
     """Widths of a head it takes; None for any."""
-    pays: tuple[int, int | None] = (1, None)
+    preferred_lengths: tuple[int, int | None] = (1, None)
     """From and up to which longest sequence it is worth its place in the order, by measurement. Beyond
     that it can, and does where no other can or where it is named."""
-    pays_instead: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
+    preferred_lengths_by: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
     """The same for what measured otherwise: a device; where gradients are asked for, ``gradients bfloat16``
     (or another dtype) or ``gradients``; or a dtype. The first of them that is here, in this order."""
     module: str | None = None
@@ -66,40 +66,45 @@ class Capability:
             return f"needs {self.module}, which is not installed"
         return None
 
-    def pays_for(self, need: Need) -> bool:
+    def is_preferred(self, request: AttentionRequest) -> bool:
         """Whether the longest sequence is within the lengths it was measured to be good at."""
-        trained = (f"gradients {need.dtype}", "gradients") if need.gradients else ()
-        asked = (need.device, *trained, need.dtype)
-        first, last = next((self.pays_instead[one] for one in asked if one in self.pays_instead), self.pays)
-        return first <= need.longest and (last is None or need.longest <= last)
+        trained = (f"gradients {request.dtype}", "gradients") if request.gradients else ()
+        asked = (request.device, *trained, request.dtype)
+        first, last = next(
+            (self.preferred_lengths_by[one] for one in asked if one in self.preferred_lengths_by),
+            self.preferred_lengths,
+        )
+        return first <= request.longest and (last is None or request.longest <= last)
 
-    def refusal(self, need: Need) -> str | None:
+    def refusal(self, request: AttentionRequest) -> str | None:
         """The one reason why this kernel cannot do it; None if it can."""
-        return next(self._refusals(need), None)
+        return next(self._refusals(request), None)
 
-    def _refusals(self, need: Need) -> Iterator[str]:
+    def _refusals(self, request: AttentionRequest) -> Iterator[str]:
         missing = self.unavailable()
         if missing is not None:
             yield missing
-        if need.device not in self.devices:
-            yield f"runs on {' and '.join(sorted(self.devices))}, not on {need.device}"
-        if need.dtype not in self.dtypes:
-            yield f"takes {', '.join(sorted(self.dtypes))}, not {need.dtype}"
-        if type(need.reach) not in self.reaches:
-            yield f"has no {type(need.reach).__name__} reach"
-        elif isinstance(need.reach, Window) and need.reach.dilation > 1 and not self.dilation:
+        if request.device not in self.devices:
+            yield f"runs on {' and '.join(sorted(self.devices))}, not on {request.device}"
+        if request.dtype not in self.dtypes:
+            yield f"takes {', '.join(sorted(self.dtypes))}, not {request.dtype}"
+        if type(request.pattern) not in self.patterns:
+            yield f"has no {type(request.pattern).__name__} reach"
+        elif (
+            isinstance(request.pattern, SlidingWindow) and request.pattern.dilation > 1 and not self.dilation
+        ):
             yield "has no windows with gaps"
-        if type(need.position) not in self.positions:
-            yield f"has no {type(need.position).__name__} term in its scores"
-        if self.head_widths is not None and need.head_width not in self.head_widths:
+        if type(request.position) not in self.positions:
+            yield f"has no {type(request.position).__name__} term in its scores"
+        if self.head_widths is not None and request.head_width not in self.head_widths:
             widths = ", ".join(map(str, sorted(self.head_widths)))
-            yield f"takes heads of width {widths}, not {need.head_width}"
+            yield f"takes heads of width {widths}, not {request.head_width}"
         for feature in ("gradients", "dropout", "log_sum_exp"):
-            if getattr(need, feature) and not getattr(self, feature):
+            if getattr(request, feature) and not getattr(self, feature):
                 yield f"gives no {feature.replace('_', '-')}"
 
 
-class Attended(NamedTuple):
+class AttentionOutput(NamedTuple):
     """The result of attention."""
 
     o_THK: Tensor
@@ -118,7 +123,7 @@ class Kernel(Protocol):
 
     capability: Capability
 
-    def plan(self, layout: SequenceLayout, reach: Reach, device: torch.device) -> Any:
+    def plan(self, layout: SequenceLayout, pattern: AttentionPattern, device: torch.device) -> Any:
         """Whatever depends only on the layout; made once a batch and handed to every layer."""
 
     def attend(
@@ -128,11 +133,11 @@ class Kernel(Protocol):
         v_THK: Tensor,
         plan: Any,
         *,
-        reach: Reach,
-        terms: ScoreTerms,
+        pattern: AttentionPattern,
+        bias: AttentionBias,
         dropout: float = 0.0,
         log_sum_exp: bool = False,
-    ) -> Attended:
+    ) -> AttentionOutput:
         """Mix the values of each query's keys in ``reach``, scores being content plus ``terms``.
 
         ``dropout`` is the share of probabilities dropped, already 0 in inference. Rows of global tokens

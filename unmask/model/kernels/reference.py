@@ -3,9 +3,18 @@
 import torch
 from torch import Tensor
 
-from unmask.model.kernels.interface import Attended, Capability
-from unmask.model.kernels.tile import ScoreTerms, Sight, Tile, probabilities
-from unmask.model.spec import Alibi, Blocks, Disentangled, NoPosition, Reach, Whole, Window, WindowAndGlobals
+from unmask.model.kernels.interface import AttentionOutput, Capability
+from unmask.model.kernels.tile import AttentionBias, MaskContext, Tile, probabilities
+from unmask.model.spec import (
+    Alibi,
+    AttentionPattern,
+    BlockSparse,
+    Disentangled,
+    FullAttention,
+    NoPosition,
+    SlidingWindow,
+    SlidingWindowGlobal,
+)
 from unmask.text.batch import SequenceLayout
 
 
@@ -17,14 +26,14 @@ class ReferenceKernel:
         computes="one tile a sequence, in float64",
         devices=frozenset({"cpu", "cuda"}),
         dtypes=frozenset({"float64", "float32", "bfloat16", "float16"}),
-        reaches=frozenset({Whole, Window, WindowAndGlobals, Blocks}),
+        patterns=frozenset({FullAttention, SlidingWindow, SlidingWindowGlobal, BlockSparse}),
         positions=frozenset({NoPosition, Alibi, Disentangled}),
         gradients=True,
         dropout=True,
         log_sum_exp=True,
     )
 
-    def plan(self, layout: SequenceLayout, reach: Reach, device: torch.device) -> SequenceLayout:
+    def plan(self, layout: SequenceLayout, pattern: AttentionPattern, device: torch.device) -> SequenceLayout:
         """The layout itself."""
         return layout
 
@@ -35,21 +44,21 @@ class ReferenceKernel:
         v_THK: Tensor,
         plan: SequenceLayout,
         *,
-        reach: Reach,
-        terms: ScoreTerms,
+        pattern: AttentionPattern,
+        bias: AttentionBias,
         dropout: float = 0.0,
         log_sum_exp: bool = False,
-    ) -> Attended:
+    ) -> AttentionOutput:
         """Sequence by sequence: scores, mask, softmax, dropout of probabilities, mix."""
         mixed, sums = [], []
         for sequence in range(plan.sequence_count):
             rows = plan.rows(sequence)
             tile = Tile.whole(rows.stop - rows.start)
-            sight = Sight.of(plan, sequence, q_THK.shape[1])
+            context = MaskContext.of(plan, sequence, q_THK.shape[1])
             q_RHK, k_CHK = q_THK[rows].double(), k_THK[rows].double()
-            p_HRC, lse_HR = probabilities(tile, q_RHK, k_CHK, reach, terms, sight=sight)
+            p_HRC, lse_HR = probabilities(tile, q_RHK, k_CHK, pattern, bias, context=context)
             p_HRC = torch.nn.functional.dropout(p_HRC, dropout)
             mixed.append(torch.einsum("hrc,chk->rhk", p_HRC, v_THK[rows].double()))
             sums.append(lse_HR.T)
         lse_TH = torch.cat(sums).to(q_THK.dtype) if log_sum_exp else None
-        return Attended(torch.cat(mixed).to(q_THK.dtype), lse_TH)
+        return AttentionOutput(torch.cat(mixed).to(q_THK.dtype), lse_TH)

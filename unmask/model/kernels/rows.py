@@ -10,9 +10,18 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from unmask.model.kernels.interface import Attended, Capability
-from unmask.model.kernels.tile import ScoreTerms, Sight, Tile, probabilities
-from unmask.model.spec import Alibi, Blocks, Disentangled, NoPosition, Reach, Whole, Window, WindowAndGlobals
+from unmask.model.kernels.interface import AttentionOutput, Capability
+from unmask.model.kernels.tile import AttentionBias, MaskContext, Tile, probabilities
+from unmask.model.spec import (
+    Alibi,
+    AttentionPattern,
+    BlockSparse,
+    Disentangled,
+    FullAttention,
+    NoPosition,
+    SlidingWindow,
+    SlidingWindowGlobal,
+)
 from unmask.text.batch import SequenceLayout
 
 SCORES_AT_ONCE = 1 << 22
@@ -27,14 +36,14 @@ class RowsKernel:
         computes="the definitions, a block of queries at a time",
         devices=frozenset({"cpu", "cuda"}),
         dtypes=frozenset({"float64", "float32", "bfloat16", "float16"}),
-        reaches=frozenset({Whole, Window, WindowAndGlobals, Blocks}),
+        patterns=frozenset({FullAttention, SlidingWindow, SlidingWindowGlobal, BlockSparse}),
         positions=frozenset({NoPosition, Alibi, Disentangled}),
         gradients=True,
         dropout=True,
         log_sum_exp=True,
     )
 
-    def plan(self, layout: SequenceLayout, reach: Reach, device: torch.device) -> SequenceLayout:
+    def plan(self, layout: SequenceLayout, pattern: AttentionPattern, device: torch.device) -> SequenceLayout:
         """The layout itself."""
         return layout
 
@@ -45,13 +54,13 @@ class RowsKernel:
         v_THK: Tensor,
         plan: SequenceLayout,
         *,
-        reach: Reach,
-        terms: ScoreTerms,
+        pattern: AttentionPattern,
+        bias: AttentionBias,
         dropout: float = 0.0,
         log_sum_exp: bool = False,
-    ) -> Attended:
+    ) -> AttentionOutput:
         """Block by block: scores, mask, softmax, dropout of probabilities, mix."""
-        blocks = _blocks(q_THK, k_THK, v_THK, plan, reach=reach, terms=terms, dropout=dropout)
+        blocks = _blocks(q_THK, k_THK, v_THK, plan, pattern=pattern, bias=bias, dropout=dropout)
         if torch.is_grad_enabled():
             _, mixed, sums = zip(*blocks, strict=True)
             o_THK, lse_TH = torch.cat(mixed), torch.cat(sums)
@@ -60,7 +69,7 @@ class RowsKernel:
             o_THK, lse_TH = torch.empty_like(q_THK), torch.empty_like(q_THK[..., 0])
             for rows, o_RHK, lse_RH in blocks:
                 o_THK[rows], lse_TH[rows] = o_RHK, lse_RH
-        return Attended(o_THK.to(q_THK.dtype), lse_TH.to(q_THK.dtype) if log_sum_exp else None)
+        return AttentionOutput(o_THK.to(q_THK.dtype), lse_TH.to(q_THK.dtype) if log_sum_exp else None)
 
 
 def _blocks(
@@ -69,8 +78,8 @@ def _blocks(
     v_THK: Tensor,
     layout: SequenceLayout,
     *,
-    reach: Reach,
-    terms: ScoreTerms,
+    pattern: AttentionPattern,
+    bias: AttentionBias,
     dropout: float,
 ) -> Iterator[tuple[slice, Tensor, Tensor]]:
     """Some rows of the batch at a time, in order: where they are, mixed values, log-sum-exp."""
@@ -78,13 +87,13 @@ def _blocks(
     for sequence in range(layout.sequence_count):
         tokens = layout.rows(sequence)
         length = tokens.stop - tokens.start
-        sight = Sight.of(layout, sequence, heads)
+        context = MaskContext.of(layout, sequence, heads)
         q_NHK, k_NHK, v_NHK = (x[tokens].to(exact) for x in (q_THK, k_THK, v_THK))
         block = max(1, SCORES_AT_ONCE // (heads * length))
         for first in range(0, length, block):
             end = min(first + block, length)
             tile = Tile(first, end, 0, length)
-            p_HRN, lse_HR = probabilities(tile, q_NHK[first:end], k_NHK, reach, terms, sight=sight)
+            p_HRN, lse_HR = probabilities(tile, q_NHK[first:end], k_NHK, pattern, bias, context=context)
             p_HRN = torch.nn.functional.dropout(p_HRN, dropout)
             o_RHK = torch.einsum("hrn,nhk->rhk", p_HRN, v_NHK)
             yield slice(tokens.start + first, tokens.start + end), o_RHK, lse_HR.T

@@ -10,10 +10,10 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from unmask.errors import KernelError
-from unmask.model.kernels.interface import Attended, Capability
+from unmask.model.kernels.interface import AttentionOutput, Capability
 from unmask.model.kernels.rectangles import Rectangles
-from unmask.model.kernels.tile import ScoreTerms
-from unmask.model.spec import NoPosition, Reach, Whole
+from unmask.model.kernels.tile import AttentionBias
+from unmask.model.spec import AttentionPattern, FullAttention, NoPosition
 from unmask.text.batch import SequenceLayout
 
 
@@ -25,14 +25,14 @@ class SdpaKernel:
         computes="torch SDPA, one call per distinct length",
         devices=frozenset({"cpu", "cuda"}),
         dtypes=frozenset({"float64", "float32", "bfloat16", "float16"}),
-        reaches=frozenset({Whole}),
+        patterns=frozenset({FullAttention}),
         positions=frozenset({NoPosition}),
         gradients=True,
         dropout=True,
         log_sum_exp=False,
         # On CPU without gradients, `tiled` is faster in float32 from here on, in bfloat16 from 64 tokens.
-        pays=(1, 31),
-        pays_instead={
+        preferred_lengths=(1, 31),
+        preferred_lengths_by={
             "cuda": (1, None),
             # On CPU `sdpa-masked` is, which computes in float32, twice as fast backward.
             "gradients bfloat16": (513, None),
@@ -43,7 +43,7 @@ class SdpaKernel:
         },
     )
 
-    def plan(self, layout: SequenceLayout, reach: Reach, device: torch.device) -> Rectangles:
+    def plan(self, layout: SequenceLayout, pattern: AttentionPattern, device: torch.device) -> Rectangles:
         """Runs of equal length; tokens are reordered only if equal lengths are apart."""
         return Rectangles.of(layout, device)
 
@@ -54,17 +54,17 @@ class SdpaKernel:
         v_THK: Tensor,
         plan: Rectangles,
         *,
-        reach: Reach,
-        terms: ScoreTerms,
+        pattern: AttentionPattern,
+        bias: AttentionBias,
         dropout: float = 0.0,
         log_sum_exp: bool = False,
-    ) -> Attended:
+    ) -> AttentionOutput:
         """Each rectangle by SDPA; see `Kernel.attend`."""
-        if log_sum_exp or not isinstance(reach, Whole) or terms != ScoreTerms():
+        if log_sum_exp or not isinstance(pattern, FullAttention) or bias != AttentionBias():
             raise KernelError("the sdpa kernel was called for something its record does not list")
         mixed = []
         for each in zip(plan.cut(q_THK), plan.cut(k_THK), plan.cut(v_THK), strict=True):
             q_BHNK, k_BHNK, v_BHNK = (x_BNHK.transpose(1, 2) for x_BNHK in each)
             o_BHNK = scaled_dot_product_attention(q_BHNK, k_BHNK, v_BHNK, dropout_p=dropout)
             mixed.append(o_BHNK.transpose(1, 2))
-        return Attended(plan.join(mixed), None)
+        return AttentionOutput(plan.join(mixed), None)

@@ -10,10 +10,10 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from unmask.errors import KernelError
-from unmask.model.kernels.interface import Attended, Capability
+from unmask.model.kernels.interface import AttentionOutput, Capability
 from unmask.model.kernels.rectangles import Rectangles
-from unmask.model.kernels.tile import ScoreTerms, Tile, allowed
-from unmask.model.spec import Alibi, NoPosition, Reach, Whole, Window
+from unmask.model.kernels.tile import AttentionBias, Tile, allowed
+from unmask.model.spec import Alibi, AttentionPattern, FullAttention, NoPosition, SlidingWindow
 from unmask.text.batch import SequenceLayout
 
 
@@ -25,16 +25,16 @@ class MaskedSdpaKernel:
         computes="torch SDPA, one call and one mask per distinct length",
         devices=frozenset({"cpu"}),
         dtypes=frozenset({"float64", "float32", "bfloat16", "float16"}),
-        reaches=frozenset({Whole, Window}),
+        patterns=frozenset({FullAttention, SlidingWindow}),
         positions=frozenset({NoPosition, Alibi}),
         gradients=True,
         dropout=True,
         log_sum_exp=False,
-        pays=(1, 0),
-        pays_instead={"gradients": (1, 512)},
+        preferred_lengths=(1, 0),
+        preferred_lengths_by={"gradients": (1, 512)},
     )
 
-    def plan(self, layout: SequenceLayout, reach: Reach, device: torch.device) -> Rectangles:
+    def plan(self, layout: SequenceLayout, pattern: AttentionPattern, device: torch.device) -> Rectangles:
         """Runs of equal length."""
         return Rectangles.of(layout, device)
 
@@ -45,31 +45,33 @@ class MaskedSdpaKernel:
         v_THK: Tensor,
         plan: Rectangles,
         *,
-        reach: Reach,
-        terms: ScoreTerms,
+        pattern: AttentionPattern,
+        bias: AttentionBias,
         dropout: float = 0.0,
         log_sum_exp: bool = False,
-    ) -> Attended:
+    ) -> AttentionOutput:
         """Each rectangle by SDPA; see `Kernel.attend`."""
-        if log_sum_exp or terms.distances is not None:
+        if log_sum_exp or bias.distances is not None:
             raise KernelError("the sdpa-masked kernel was called for something its record does not list")
         exact = torch.promote_types(q_THK.dtype, torch.float32)
         mixed = []
         for each in zip(*(plan.cut(x_THK.to(exact)) for x_THK in (q_THK, k_THK, v_THK)), strict=True):
             q_BHNK, k_BHNK, v_BHNK = (x_BNHK.transpose(1, 2) for x_BNHK in each)
-            mask = added(q_BHNK.shape[2], reach, terms, q_BHNK)
+            mask = added(q_BHNK.shape[2], pattern, bias, q_BHNK)
             o_BHNK = scaled_dot_product_attention(q_BHNK, k_BHNK, v_BHNK, attn_mask=mask, dropout_p=dropout)
             mixed.append(o_BHNK.transpose(1, 2))
-        return Attended(plan.join(mixed).to(q_THK.dtype), None)
+        return AttentionOutput(plan.join(mixed).to(q_THK.dtype), None)
 
 
-def added(length: int, reach: Reach, terms: ScoreTerms, like: Tensor) -> Tensor | None:
+def added(length: int, pattern: AttentionPattern, bias: AttentionBias, like: Tensor) -> Tensor | None:
     """What scores of a text are given besides the content's: (N, N) or (1, H, N, N); None for nothing."""
     tile = Tile.whole(length)
-    ends_within = isinstance(reach, Window) and reach.dilation == 1 and length <= reach.radius + 1
-    seen_NN = None if ends_within else allowed(tile, reach, like.device)
-    if terms.slopes_H is None:
+    ends_within = (
+        isinstance(pattern, SlidingWindow) and pattern.dilation == 1 and length <= pattern.radius + 1
+    )
+    seen_NN = None if ends_within else allowed(tile, pattern, like.device)
+    if bias.slopes_H is None:
         return seen_NN
     far_NN = tile.distance_RC(like.device).abs()
-    bias_HNN = -(terms.slopes_H[:, None, None] * far_NN).to(like)
+    bias_HNN = -(bias.slopes_H[:, None, None] * far_NN).to(like)
     return (bias_HNN if seen_NN is None else bias_HNN.masked_fill(~seen_NN, float("-inf")))[None]

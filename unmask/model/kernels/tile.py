@@ -14,17 +14,17 @@ from torch import Tensor
 
 from unmask.errors import KernelError
 from unmask.model.kernels.blocks import block_counts
-from unmask.model.kernels.distances import DistanceTerms
+from unmask.model.kernels.distances import DistanceBias
 from unmask.model.spec import (
     Alibi,
-    Blocks,
+    AttentionPattern,
+    BlockSparse,
     Disentangled,
+    FullAttention,
     NoPosition,
-    Reach,
     Rotary,
-    Whole,
-    Window,
-    WindowAndGlobals,
+    SlidingWindow,
+    SlidingWindowGlobal,
 )
 from unmask.model.spec.attention import AttentionPosition
 from unmask.text.batch import SequenceLayout
@@ -55,7 +55,7 @@ class Tile:
 
 
 @dataclass(frozen=True, eq=False)
-class Sight:
+class MaskContext:
     """What a reach may need to know of a sequence beyond the tile."""
 
     length: int
@@ -68,7 +68,7 @@ class Sight:
     """The one head that is asked for; None for all."""
 
     @classmethod
-    def of(cls, layout: SequenceLayout, sequence: int, heads: int) -> "Sight":
+    def of(cls, layout: SequenceLayout, sequence: int, heads: int) -> "MaskContext":
         """Of one sequence of a batch, for all heads."""
         rows = layout.rows(sequence)
         globals_N = None if layout.globals_T is None else layout.globals_T[rows]
@@ -76,16 +76,16 @@ class Sight:
 
 
 @dataclass(frozen=True)
-class ScoreTerms:
+class AttentionBias:
     """What is added to the content's score of one layer, as tensors; nothing where all are None."""
 
     slopes_H: Tensor | None = None
     """ALiBi's slope of each head."""
-    distances: DistanceTerms | None = None
+    distances: DistanceBias | None = None
     """Disentangled positions: the layer's projections of its table of distances."""
 
     @classmethod
-    def of(cls, position: AttentionPosition, heads: int) -> "ScoreTerms":
+    def of(cls, position: AttentionPosition, heads: int) -> "AttentionBias":
         """The terms of a layer. Rotary positions turn queries and keys before, so they add nothing.
 
         Raises:
@@ -99,15 +99,15 @@ class ScoreTerms:
             case Disentangled():
                 raise KernelError("Disentangled terms are the layer's projections of its table; give those")
 
-    def of_head(self, head: int) -> "ScoreTerms":
+    def of_head(self, head: int) -> "AttentionBias":
         """The terms of one head, H = 1."""
-        return ScoreTerms(
+        return AttentionBias(
             None if self.slopes_H is None else self.slopes_H[head : head + 1],
             None if self.distances is None else self.distances.of_head(head),
         )
 
 
-def scores(tile: Tile, q_RHK: Tensor, k_CHK: Tensor, terms: ScoreTerms) -> Tensor:
+def scores(tile: Tile, q_RHK: Tensor, k_CHK: Tensor, bias: AttentionBias) -> Tensor:
     """Scores before the softmax, shape (H, R, C), in the dtype of the queries.
 
     ``q k / sqrt(K)`` (Vaswani et al. 2017) plus the terms. Disentangled positions divide by
@@ -120,20 +120,22 @@ def scores(tile: Tile, q_RHK: Tensor, k_CHK: Tensor, terms: ScoreTerms) -> Tenso
         terms: what is added, for these H heads.
     """
     s_HRC, parts = torch.einsum("rhk,chk->hrc", q_RHK, k_CHK), 1
-    if terms.distances is not None:
-        parts = terms.distances.position.terms
-        s_HRC = terms.distances.add_to(s_HRC, q_RHK, k_CHK, tile.distance_RC(q_RHK.device))
+    if bias.distances is not None:
+        parts = bias.distances.position.term_count
+        s_HRC = bias.distances.add_to(s_HRC, q_RHK, k_CHK, tile.distance_RC(q_RHK.device))
     s_HRC = s_HRC / math.sqrt(q_RHK.shape[-1] * parts)
-    if terms.slopes_H is not None:
-        slopes_H11 = terms.slopes_H.to(s_HRC)[:, None, None]
+    if bias.slopes_H is not None:
+        slopes_H11 = bias.slopes_H.to(s_HRC)[:, None, None]
         s_HRC = s_HRC - slopes_H11 * tile.distance_RC(q_RHK.device).abs()
     return s_HRC
 
 
-def allowed(tile: Tile, reach: Reach, device: torch.device, sight: Sight | None = None) -> Tensor | None:
+def allowed(
+    tile: Tile, pattern: AttentionPattern, device: torch.device, context: MaskContext | None = None
+) -> Tensor | None:
     """Which keys each query may see: bool, or None where the tile is wholly in reach.
 
-    Shape (R, C), or (H, R, C) where heads differ, as the random blocks of `Blocks` do.
+    Shape (R, C), or (H, R, C) where heads differ, as the random blocks of `BlockSparse` do.
 
     Args:
         tile: which queries and keys these are.
@@ -144,39 +146,41 @@ def allowed(tile: Tile, reach: Reach, device: torch.device, sight: Sight | None 
     Raises:
         KernelError: the reach needs to know the sequence, and it was not given.
     """
-    counts = key_counts(tile, reach, device, sight)
+    counts = key_counts(tile, pattern, device, context)
     return None if counts is None else counts > 0
 
 
-def key_counts(tile: Tile, reach: Reach, device: torch.device, sight: Sight | None) -> Tensor | None:
+def key_counts(
+    tile: Tile, pattern: AttentionPattern, device: torch.device, context: MaskContext | None
+) -> Tensor | None:
     """How often each query counts each key: bool where at most once, else int64. See `allowed`."""
-    match reach:
-        case Whole():
+    match pattern:
+        case FullAttention():
             return None
-        case Window():
+        case SlidingWindow():
             distance_RC = tile.distance_RC(device)
-            seen_RC = distance_RC.abs() <= reach.radius * reach.dilation
-            return seen_RC & (distance_RC % reach.dilation == 0)
-        case WindowAndGlobals():
-            near_RC = key_counts(tile, reach.window, device, None)
-            if sight is None or sight.globals_N is None or near_RC is None:
+            seen_RC = distance_RC.abs() <= pattern.radius * pattern.dilation
+            return seen_RC & (distance_RC % pattern.dilation == 0)
+        case SlidingWindowGlobal():
+            near_RC = key_counts(tile, pattern.window, device, None)
+            if context is None or context.globals_N is None or near_RC is None:
                 return near_RC
-            globals_N = torch.from_numpy(sight.globals_N).to(device)
+            globals_N = torch.from_numpy(context.globals_N).to(device)
             rows_R = globals_N[tile.first_row : tile.end_row]
             columns_C = globals_N[tile.first_column : tile.end_column]
             return near_RC | rows_R[:, None] | columns_C[None, :]
-        case Blocks():
-            if sight is None:
+        case BlockSparse():
+            if context is None:
                 raise KernelError("block-sparse attention depends on the sequence; give a Sight of it")
-            if sight.length <= reach.whole_up_to:
+            if context.length <= pattern.whole_up_to:
                 return None
-            blocks_R = np.arange(tile.first_row, tile.end_row) // reach.block
-            blocks_C = np.arange(tile.first_column, tile.end_column) // reach.block
-            counts = block_counts(reach, -(-sight.length // reach.block), sight.heads)
-            if not reach.heads_differ:
+            blocks_R = np.arange(tile.first_row, tile.end_row) // pattern.block
+            blocks_C = np.arange(tile.first_column, tile.end_column) // pattern.block
+            counts = block_counts(pattern, -(-context.length // pattern.block), context.heads)
+            if not pattern.heads_differ:
                 counts = counts[0]
-            elif sight.head is not None:
-                counts = counts[sight.head : sight.head + 1]
+            elif context.head is not None:
+                counts = counts[context.head : context.head + 1]
             return torch.from_numpy(counts[..., blocks_R[:, None], blocks_C[None, :]]).to(device)
 
 
@@ -184,18 +188,18 @@ def probabilities(
     tile: Tile,
     q_RHK: Tensor,
     k_CHK: Tensor,
-    reach: Reach,
-    terms: ScoreTerms,
+    pattern: AttentionPattern,
+    bias: AttentionBias,
     *,
-    sight: Sight | None = None,
+    context: MaskContext | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Softmax over the tile's columns (H, R, C), and its log-sum-exp (H, R).
 
     Exact when the tile holds every column of the sequence that its rows may see. A key that is counted
     n times has ln n added to its score, which gives it n shares.
     """
-    s_HRC = scores(tile, q_RHK, k_CHK, terms)
-    counts = key_counts(tile, reach, q_RHK.device, sight)
+    s_HRC = scores(tile, q_RHK, k_CHK, bias)
+    counts = key_counts(tile, pattern, q_RHK.device, context)
     if counts is not None and counts.dtype == torch.bool:
         s_HRC = s_HRC.masked_fill(~counts, -math.inf)
     elif counts is not None:

@@ -5,10 +5,10 @@ from unmask.model.layers.block import Block, Plan
 from unmask.model.layers.convolution import ConvolutionLayer
 from unmask.model.layers.disentangled import DistanceTable
 from unmask.model.layers.embedding import EmbeddingLayer
-from unmask.model.layers.initialise import Initialisation, initialise
+from unmask.model.layers.initialization import Initialization, initialize
 from unmask.model.layers.linear_attention import LinearMixer
 from unmask.model.layers.parts import ACTIVATIONS, build_feedforward, build_norm
-from unmask.model.layers.rotary import turn
+from unmask.model.layers.rotary import apply_rotary
 
 __all__ = [
     "ACTIVATIONS",
@@ -17,12 +17,12 @@ __all__ = [
     "ConvolutionLayer",
     "DistanceTable",
     "EmbeddingLayer",
-    "Initialisation",
+    "Initialization",
     "LinearMixer",
     "Plan",
     "SoftmaxMixer",
+    "apply_rotary",
     "build_feedforward",
     "build_norm",
-    "initialise",
-    "turn",
+    "initialize",
 ]

@@ -7,22 +7,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unmask.model.kernels import DistanceTerms, Kernel, Need, ScoreTerms, choose
+from unmask.model.hooks import Hook, HookPoint
+from unmask.model.kernels import AttentionBias, AttentionRequest, DistanceBias, Kernel, choose
 from unmask.model.layers.disentangled import DistanceProjections, rows_read
 from unmask.model.layers.global_attention import GlobalAttention, GlobalRows
-from unmask.model.layers.rotary import Rotation, turn
+from unmask.model.layers.rotary import RotaryTable, apply_rotary
 from unmask.model.spec import (
-    Blocks,
+    AttentionPattern,
+    BlockSparse,
     Disentangled,
+    FullAttention,
     NoPosition,
-    Reach,
     Rotary,
+    SlidingWindowGlobal,
     SoftmaxAttention,
-    Whole,
-    WindowAndGlobals,
 )
 from unmask.model.spec.attention import AttentionPosition
-from unmask.model.tap import Place, Tap
 from unmask.text.batch import SequenceLayout
 
 
@@ -32,9 +32,9 @@ class AttentionPlan:
 
     kernel: Kernel
     prepared: Any
-    rotation: Rotation | None
+    rotation: RotaryTable | None
     """How far tokens turn, for rotary layers."""
-    reach: Reach
+    pattern: AttentionPattern
     """The layer's, or the plainer one that is equal to it on this batch."""
     global_rows: GlobalRows | None = None
     """Rows of global tokens, where they have projections of their own."""
@@ -44,15 +44,15 @@ class AttentionPlan:
     """Those of its rows that texts of this batch can read."""
 
 
-def plainest(reach: Reach, layout: SequenceLayout) -> Reach:
+def simplify(pattern: AttentionPattern, layout: SequenceLayout) -> AttentionPattern:
     """The plainest reach that sees the same in this batch, so that more kernels can run it."""
-    match reach:
-        case Blocks() if layout.lengths.max() <= reach.whole_up_to:
-            return Whole()
-        case WindowAndGlobals() if layout.globals_T is None or not layout.globals_T.any():
-            return reach.window
+    match pattern:
+        case BlockSparse() if layout.lengths.max() <= pattern.whole_up_to:
+            return FullAttention()
+        case SlidingWindowGlobal() if layout.globals_T is None or not layout.globals_T.any():
+            return pattern.window
         case _:
-            return reach
+            return pattern
 
 
 def attended_dtype(x: Tensor) -> torch.dtype:
@@ -63,14 +63,14 @@ def attended_dtype(x: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(kind)
 
 
-def hear_distances(terms: DistanceTerms, layer: int, tap: Tap) -> None:
+def record_distances(bias: DistanceBias, layer: int, hook: Hook) -> None:
     """Tell a tap the layer's projections of the table of distances."""
     for place, table_PHK in (
-        (Place.DISTANCE_KEY, terms.keys_PHK),
-        (Place.DISTANCE_QUERY, terms.queries_PHK),
+        (HookPoint.DISTANCE_KEY, bias.keys_PHK),
+        (HookPoint.DISTANCE_QUERY, bias.queries_PHK),
     ):
         if table_PHK is not None:
-            tap(place, layer, table_PHK)
+            hook(place, layer, table_PHK)
 
 
 class SoftmaxMixer(nn.Module):
@@ -88,11 +88,11 @@ class SoftmaxMixer(nn.Module):
         super().__init__()
         spec.check_is_built()
         self.spec = spec
-        self.terms, self.distances = ScoreTerms(), None
+        self.bias, self.distances = AttentionBias(), None
         if isinstance(spec.position, Disentangled):
             self.distances = DistanceProjections(spec, spec.position, width)
         else:
-            self.terms = ScoreTerms.of(spec.position, spec.heads)
+            self.bias = AttentionBias.of(spec.position, spec.heads)
         inner = spec.heads * spec.head_width
         biased = {"query_bias": spec.query_bias, "key_bias": spec.key_bias, "value_bias": spec.value_bias}
         every = all(biased.values())
@@ -102,7 +102,7 @@ class SoftmaxMixer(nn.Module):
             self.register_parameter(name, own)
         self.out = nn.Linear(inner, width, bias=spec.out_bias)
         self.globals: GlobalAttention | None = None
-        if isinstance(spec.reach, WindowAndGlobals) and spec.reach.own_projections:
+        if isinstance(spec.pattern, SlidingWindowGlobal) and spec.pattern.own_projections:
             self.globals = GlobalAttention(spec, width)
 
     def plan(
@@ -114,19 +114,19 @@ class SoftmaxMixer(nn.Module):
     ) -> AttentionPlan:
         """The plan of this layer, shared in ``made`` with every layer of equal reach and position."""
         spec = self.spec
-        reach = plainest(spec.reach, layout)
-        key: tuple[Reach, AttentionPosition, int, bool, bool] = (
-            reach,
+        pattern = simplify(spec.pattern, layout)
+        key: tuple[AttentionPattern, AttentionPosition, int, bool, bool] = (
+            pattern,
             spec.position,
             spec.head_width,
             spec.dropout > 0,
             self.globals is not None,
         )
         if key not in made:
-            need = Need(
+            request = AttentionRequest(
                 device=x_TD.device.type,
                 dtype=str(attended_dtype(x_TD)).removeprefix("torch."),
-                reach=reach,
+                pattern=pattern,
                 position=NoPosition() if isinstance(spec.position, Rotary) else spec.position,
                 head_width=spec.head_width,
                 longest=int(layout.lengths.max()),
@@ -134,18 +134,20 @@ class SoftmaxMixer(nn.Module):
                 and (x_TD.requires_grad or any(p.requires_grad for p in self.parameters())),
                 dropout=self.training and spec.dropout > 0,
             )
-            chosen = choose(need, kernel)
+            chosen = choose(request, kernel)
             rotation = None
             if isinstance(spec.position, Rotary):
                 positions_T = torch.from_numpy(layout.positions_T).to(x_TD.device)
-                rotation = Rotation.of(positions_T, spec.position, spec.head_width, x_TD.dtype)
-            prepared = chosen.plan(layout, reach, x_TD.device)
+                rotation = RotaryTable.of(positions_T, spec.position, spec.head_width, x_TD.dtype)
+            prepared = chosen.plan(layout, pattern, x_TD.device)
             global_rows = None if self.globals is None else GlobalRows.of(layout, x_TD.device)
-            read = rows_read(spec.position, need.longest) if isinstance(spec.position, Disentangled) else None
-            made[key] = AttentionPlan(chosen, prepared, rotation, reach, global_rows, rows_read=read)
+            read = (
+                rows_read(spec.position, request.longest) if isinstance(spec.position, Disentangled) else None
+            )
+            made[key] = AttentionPlan(chosen, prepared, rotation, pattern, global_rows, rows_read=read)
         return made[key]  # type: ignore[no-any-return]
 
-    def project(self, x_TD: Tensor, rotation: Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
+    def project(self, x_TD: Tensor, rotation: RotaryTable | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, (T, H, K) each, turned where positions are rotary; all of it by token."""
         spec = self.spec
         parts = self.qkv(x_TD).unflatten(-1, (3, spec.heads, spec.head_width)).unbind(-3)
@@ -154,20 +156,20 @@ class SoftmaxMixer(nn.Module):
             for part, bias in zip(parts, (self.query_bias, self.key_bias, self.value_bias), strict=True)
         )
         if isinstance(spec.position, Rotary) and rotation is not None:
-            q_THK = turn(q_THK, rotation, spec.position)
-            k_THK = turn(k_THK, rotation, spec.position)
+            q_THK = apply_rotary(q_THK, rotation, spec.position)
+            k_THK = apply_rotary(k_THK, rotation, spec.position)
         return q_THK, k_THK, v_THK
 
-    def terms_of(self, plan: AttentionPlan) -> ScoreTerms:
+    def bias_of(self, plan: AttentionPlan) -> AttentionBias:
         """What this layer adds to scores in a batch."""
         if self.distances is None:
-            return self.terms
+            return self.bias
         assert plan.table_PD is not None
-        terms: ScoreTerms = self.distances(plan.table_PD, self.qkv, plan.rows_read)
-        return terms
+        bias: AttentionBias = self.distances(plan.table_PD, self.qkv, plan.rows_read)
+        return bias
 
     def mix(
-        self, q_THK: Tensor, k_THK: Tensor, v_THK: Tensor, plan: AttentionPlan, terms: ScoreTerms
+        self, q_THK: Tensor, k_THK: Tensor, v_THK: Tensor, plan: AttentionPlan, bias: AttentionBias
     ) -> Tensor:
         """Values mixed by attention, (T, H, K), before the output projection."""
         dropout = self.spec.dropout if self.training else 0.0
@@ -177,29 +179,29 @@ class SoftmaxMixer(nn.Module):
         q_THK, k_THK, v_THK = q_THK.to(dtype), k_THK.to(dtype), v_THK.to(dtype)
         with apart:
             o_THK, _ = plan.kernel.attend(
-                q_THK, k_THK, v_THK, plan.prepared, reach=plan.reach, terms=terms, dropout=dropout
+                q_THK, k_THK, v_THK, plan.prepared, pattern=plan.pattern, bias=bias, dropout=dropout
             )
         return o_THK
 
-    def forward(self, x_TD: Tensor, plan: AttentionPlan, layer: int, tap: Tap | None) -> Tensor:
+    def forward(self, x_TD: Tensor, plan: AttentionPlan, layer: int, hook: Hook | None) -> Tensor:
         """Shape (T, D) in and out."""
         q_THK, k_THK, v_THK = self.project(x_TD, plan.rotation)
-        terms = self.terms_of(plan)
-        o_THK = self.mix(q_THK, k_THK, v_THK, plan, terms)
+        bias = self.bias_of(plan)
+        o_THK = self.mix(q_THK, k_THK, v_THK, plan, bias)
         if self.globals is not None and plan.global_rows is not None:
             o_THK = self.globals(x_TD, o_THK, plan.global_rows)
-            if tap is not None:
-                self.globals.tell(x_TD, layer, tap)
-        if tap is not None:
+            if hook is not None:
+                self.globals.record(x_TD, layer, hook)
+        if hook is not None:
             heard = (
-                (Place.QUERY, q_THK),
-                (Place.KEY, k_THK),
-                (Place.VALUE, v_THK),
-                (Place.MIXED, o_THK),
+                (HookPoint.QUERY, q_THK),
+                (HookPoint.KEY, k_THK),
+                (HookPoint.VALUE, v_THK),
+                (HookPoint.MIXED, o_THK),
             )
             for place, tensor in heard:
-                tap(place, layer, tensor)
-            if terms.distances is not None:
-                hear_distances(terms.distances, layer, tap)
+                hook(place, layer, tensor)
+            if bias.distances is not None:
+                record_distances(bias.distances, layer, hook)
         y_TD: Tensor = self.out(o_THK.flatten(-2))
         return y_TD

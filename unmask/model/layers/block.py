@@ -2,11 +2,11 @@
 
 from torch import Tensor, nn
 
+from unmask.model.hooks import Hook
 from unmask.model.layers.attention import AttentionPlan, SoftmaxMixer
 from unmask.model.layers.linear_attention import LinearMixer, LinearPlan
 from unmask.model.layers.parts import build_feedforward, build_norm
 from unmask.model.spec import Layer, LinearAttention, Mixer, SoftmaxAttention
-from unmask.model.tap import Tap
 
 Plan = AttentionPlan | LinearPlan
 """What a layer's mixer prepared for a batch, made once and shared by layers that need the same."""
@@ -41,10 +41,10 @@ class Block(nn.Module):
         self.feedforward_norm = build_norm(spec.norm, width)
         self.dropout = nn.Dropout(spec.dropout)
 
-    def forward(self, x_TD: Tensor, plan: Plan, layer: int, tap: Tap | None) -> Tensor:
+    def forward(self, x_TD: Tensor, plan: Plan, layer: int, hook: Hook | None) -> Tensor:
         """Shape (T, D) in and out."""
         read_TD = self.attention_norm(x_TD) if self.norm_first else x_TD
-        return self.after_attention(x_TD, self.attention(read_TD, plan, layer, tap))
+        return self.after_attention(x_TD, self.attention(read_TD, plan, layer, hook))
 
     def after_attention(self, x_TD: Tensor, mixed_TD: Tensor) -> Tensor:
         """The layer's output from its input and what attention made of it; all of it by token."""

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unmask.model.kernels import DistanceTerms, ScoreTerms
+from unmask.model.kernels import AttentionBias, DistanceBias
 from unmask.model.kernels.distances import table_rows
 from unmask.model.layers.parts import build_norm
 from unmask.model.spec import Disentangled, SoftmaxAttention
@@ -18,7 +18,7 @@ def rows_read(position: Disentangled, longest: int) -> slice:
 
 
 class DistanceTable(nn.Module):
-    """A vector for every distance from ``-span`` to ``span - 1`` (He et al. 2021), normalised (v2 and v3)."""
+    """A vector for every distance from ``-span`` to ``span - 1`` (He et al. 2021), normalized (v2 and v3)."""
 
     def __init__(self, position: Disentangled, width: int) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class DistanceProjections(nn.Module):
             self.query = nn.Linear(width, self.inner)
         self.dropout = nn.Dropout(position.table_dropout)
 
-    def forward(self, table_PD: Tensor, content: nn.Linear, read: slice | None = None) -> ScoreTerms:
+    def forward(self, table_PD: Tensor, content: nn.Linear, read: slice | None = None) -> AttentionBias:
         """What this layer adds to scores.
 
         Args:
@@ -69,7 +69,7 @@ class DistanceProjections(nn.Module):
             table if table is None or len(table) == rows else functional.pad(table, around)
             for table in (keys_PHK, queries_PHK)
         )
-        return ScoreTerms(distances=DistanceTerms(position, keys_PHK, queries_PHK))
+        return AttentionBias(distances=DistanceBias(position, keys_PHK, queries_PHK))
 
     def _project(self, table_PD: Tensor, own: nn.Linear | None, content: nn.Linear, part: int) -> Tensor:
         if own is None:

@@ -9,7 +9,7 @@ from unmask.text.batch import SequenceLayout
 
 
 class EmbeddingLayer(nn.Module):
-    """Word + position + segment vectors, normalised, projected to D where E differs, dropped out.
+    """Word + position + segment vectors, normalized, projected to D where E differs, dropped out.
 
     Devlin et al. 2019; the projection after Lan et al. 2020 (ALBERT).
     """

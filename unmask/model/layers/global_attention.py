@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout, linear, scaled_dot_product_attention
 
+from unmask.model.hooks import Hook, HookPoint
 from unmask.model.spec import SoftmaxAttention
-from unmask.model.tap import Place, Tap
 from unmask.text.batch import SequenceLayout
 
 
@@ -83,10 +83,10 @@ class GlobalAttention(nn.Module):
         places = torch.cat([group.globals_BG.flatten() for group in rows.groups])
         return o_THK.index_copy(0, places, torch.cat(mixed))
 
-    def tell(self, x_TD: Tensor, layer: int, tap: Tap) -> None:
+    def record(self, x_TD: Tensor, layer: int, hook: Hook) -> None:
         """Let a tap hear the queries and keys that global tokens attend through, of every token."""
-        for part, place in enumerate((Place.GLOBAL_QUERY, Place.GLOBAL_KEY)):
-            tap(place, layer, self.project(x_TD, part))
+        for part, place in enumerate((HookPoint.GLOBAL_QUERY, HookPoint.GLOBAL_KEY)):
+            hook(place, layer, self.project(x_TD, part))
 
     def _mix_states(self, q_BGHK: Tensor, x_BND: Tensor) -> Tensor:
         """Without keys and values. A key's bias adds the same to all scores of a row: softmax drops it."""

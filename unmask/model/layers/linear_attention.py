@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from unmask.errors import InvalidRequest
+from unmask.model.hooks import Hook, HookPoint
 from unmask.model.kernels.rectangles import Rectangles
 from unmask.model.spec import LinearAttention
-from unmask.model.tap import Place, Tap
 from unmask.text.batch import SequenceLayout
 
 ROWS_AT_ONCE = 4096
@@ -32,7 +32,7 @@ class LinearMixer(nn.Module):
     ``favor+`` is a buffer, shared by the heads of a layer and saved with the checkpoint: outputs are
     the same each time. Whoever trains may draw a new one with `redraw`; nothing here does it by itself.
 
-    Sequences of equal length run together, each with sums of its own, so that none knows its neighbours.
+    Sequences of equal length run together, each with sums of its own, so that none knows its neighbors.
     """
 
     projection: Tensor | None
@@ -70,17 +70,17 @@ class LinearMixer(nn.Module):
             made[LinearPlan] = LinearPlan(Rectangles.of(layout, x_TD.device))
         return made[LinearPlan]  # type: ignore[no-any-return]
 
-    def forward(self, x_TD: Tensor, plan: LinearPlan, layer: int, tap: Tap | None) -> Tensor:
+    def forward(self, x_TD: Tensor, plan: LinearPlan, layer: int, hook: Hook | None) -> Tensor:
         """Shape (T, D) in and out. Features and sums are computed in float32 at least."""
         spec, rectangles = self.spec, plan.rectangles
         # Sorted before they are projected, when there is least of them to move.
         qkv_T3HK = self.qkv(rectangles.sort(x_TD)).unflatten(-1, (3, spec.heads, spec.head_width))
         mixed = [o_THK for part in rectangles.split(qkv_T3HK) for o_THK in self._by_slabs(part)]
         o_THK = mixed[0] if len(mixed) == 1 else torch.cat(mixed)
-        if tap is not None:
-            parts = zip((Place.QUERY, Place.KEY, Place.VALUE), qkv_T3HK.unbind(1), strict=True)
-            for place, tensor in (*parts, (Place.MIXED, o_THK)):
-                tap(place, layer, rectangles.restore(tensor))
+        if hook is not None:
+            parts = zip((HookPoint.QUERY, HookPoint.KEY, HookPoint.VALUE), qkv_T3HK.unbind(1), strict=True)
+            for place, tensor in (*parts, (HookPoint.MIXED, o_THK)):
+                hook(place, layer, rectangles.restore(tensor))
         return rectangles.restore(self.out(o_THK.flatten(-2)))
 
     def _by_slabs(self, qkv_BN3HK: Tensor) -> Iterator[Tensor]:
@@ -122,7 +122,7 @@ class LinearMixer(nn.Module):
     def _features(self, x_BHNK: Tensor, peers: tuple[int, ...]) -> Tensor:
         """Positive features, (B, H, N, M). Those of ``favor+`` are divided by their largest over the axes
         ``peers``, which cancels but for eps. For keys that is over their own sequence and head: over a
-        whole batch it would let neighbours change what eps weighs.
+        whole batch it would let neighbors change what eps weighs.
         """
         if self.projection is None:
             return torch.nn.functional.elu(x_BHNK) + 1

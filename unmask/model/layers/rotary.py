@@ -8,14 +8,14 @@ from torch import Tensor
 from unmask.model.spec import Rotary
 
 
-class Rotation(NamedTuple):
+class RotaryTable(NamedTuple):
     """How far the tokens of a batch turn: the cosine and sine of each angle, (T, 1, width / 2)."""
 
     cosine: Tensor
     sine: Tensor
 
     @classmethod
-    def of(cls, positions_T: Tensor, rotary: Rotary, head_width: int, dtype: torch.dtype) -> "Rotation":
+    def of(cls, positions_T: Tensor, rotary: Rotary, head_width: int, dtype: torch.dtype) -> "RotaryTable":
         """Angles ``position * theta ** (-2 i / width)`` (Su et al. 2021), made once a batch.
 
         They are computed in float64 and kept in float32 (float64 for float64 inputs), since at position
@@ -28,7 +28,7 @@ class Rotation(NamedTuple):
         return cls(*(wave.to(exact)[:, None, :] for wave in (angles.cos(), angles.sin())))
 
 
-def turn(x_THK: Tensor, rotation: Rotation, rotary: Rotary) -> Tensor:
+def apply_rotary(x_THK: Tensor, rotation: RotaryTable, rotary: Rotary) -> Tensor:
     """Turn each pair of features; computed in the dtype of ``rotation``, given back in that of ``x_THK``."""
     cosine, sine = rotation
     width = 2 * cosine.shape[-1]

@@ -15,12 +15,12 @@ from unmask.model.spec.parts import Norm
 
 
 @dataclass(frozen=True)
-class Whole:
+class FullAttention:
     """Every query sees every key of its own sequence (Vaswani et al. 2017)."""
 
 
 @dataclass(frozen=True)
-class Window:
+class SlidingWindow:
     """Keys at distance 0, d, 2d ... up to ``radius`` times ``dilation`` d (Beltagy, Peters & Cohan 2020)."""
 
     radius: int
@@ -32,7 +32,7 @@ class Window:
 
 
 @dataclass(frozen=True)
-class WindowAndGlobals:
+class SlidingWindowGlobal:
     """A window, and global tokens that see all and are seen by all (Beltagy, Peters & Cohan 2020).
 
     Which tokens are global is a property of the batch, not of the encoder; without any this is the
@@ -40,17 +40,17 @@ class WindowAndGlobals:
     their own; what other rows see of a global token goes through the projections of all tokens.
     """
 
-    window: Window
+    window: SlidingWindow
     own_projections: bool = True
 
 
 @dataclass(frozen=True)
-class Blocks:
+class BlockSparse:
     """Block-sparse attention (Zaheer et al. 2020, the ITC variant), in blocks of ``block`` tokens.
 
     The first and the last block see all and are seen by all; between them a block sees itself, its two
-    neighbours and ``random_blocks`` more. A key that these name several times is counted as often.
-    The last block may be shorter than the others. Short sequences, see `whole_up_to`, use `Whole`.
+    neighbors and ``random_blocks`` more. A key that these name several times is counted as often.
+    The last block may be shorter than the others. Short sequences, see `whole_up_to`, use `FullAttention`.
     """
 
     block: int
@@ -77,7 +77,7 @@ class Blocks:
         return (5 + 2 * self.random_blocks) * self.block
 
 
-Reach = Whole | Window | WindowAndGlobals | Blocks
+AttentionPattern = FullAttention | SlidingWindow | SlidingWindowGlobal | BlockSparse
 
 # --- position: what tells a query and a key where they are -------------------------------------------
 
@@ -157,7 +157,7 @@ class Disentangled:
         return self.buckets or self.max_distance
 
     @property
-    def terms(self) -> int:
+    def term_count(self) -> int:
         """How many terms a score has, content's included."""
         return 1 + self.content_to_position + self.position_to_content
 
@@ -173,7 +173,7 @@ class SoftmaxAttention:
 
     heads: int
     head_width: int
-    reach: Reach = Whole()
+    pattern: AttentionPattern = FullAttention()
     position: AttentionPosition = NoPosition()
     query_bias: bool = True
     key_bias: bool = True
@@ -200,7 +200,7 @@ class SoftmaxAttention:
         Raises:
             UnknownArchitecture: naming the two parts.
         """
-        own_globals = isinstance(self.reach, WindowAndGlobals) and self.reach.own_projections
+        own_globals = isinstance(self.pattern, SlidingWindowGlobal) and self.pattern.own_projections
         if own_globals and not isinstance(self.position, NoPosition):
             raise UnknownArchitecture("own projections of global tokens are built without positions only")
         shared = isinstance(self.position, Disentangled) and self.position.shared_projections

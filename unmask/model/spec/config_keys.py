@@ -21,7 +21,7 @@ from unmask.model.spec.check import (
 )
 from unmask.model.spec.compat import Compat
 from unmask.model.spec.encoder import EncoderSpec
-from unmask.settings import Settings
+from unmask.settings import JsonSettings
 
 Arguments = Mapping[str, Any]
 """Arguments of a page's ``spec`` by name."""
@@ -90,18 +90,18 @@ class Key:
     def _field(self) -> Field:
         return self.field or FIELDS[self.argument]
 
-    def read(self, config: Settings, arguments: Arguments, compat: Compat) -> Arguments:
+    def read(self, config: JsonSettings, arguments: Arguments, compat: Compat) -> Arguments:
         """The argument that a config.json says."""
         if self.values is not None:
-            config.require(self.name, *dict.fromkeys((self.default, *self.values)))
-            return {self.argument: self.values[config.take(self.name, self.default)]}
+            config.require_one_of(self.name, *dict.fromkeys((self.default, *self.values)))
+            return {self.argument: self.values[config.get(self.name, self.default)]}
         if self.default is None:
-            name, value = self.name, config.maybe(self.name, int)
+            name, value = self.name, config.get_optional(self.name, int)
         else:
             # The last of these names that is there decides.
             name, value = self.name, self.default
             for other in (self.older, self.name, self.overriding):
-                value = config.take(other, value) if other else value
+                value = config.get(other, value) if other else value
                 name = other if other in config.values else name
         if value is not None:
             in_range(config, name, value, self._field.check)
@@ -122,9 +122,9 @@ class Fixed:
     written: bool = False
     """Whether the first is written."""
 
-    def read(self, config: Settings, arguments: Arguments, compat: Compat) -> Arguments:
+    def read(self, config: JsonSettings, arguments: Arguments, compat: Compat) -> Arguments:
         """No argument; another value is refused."""
-        config.require(self.name, *self.built)
+        config.require_one_of(self.name, *self.built)
         return {}
 
     def write(self, encoder: EncoderSpec) -> Mapping[str, Any]:
@@ -136,7 +136,7 @@ class Fixed:
 class KeyGroup:
     """Keys that only together say what some arguments are: a function for each direction."""
 
-    read: Callable[[Settings, Arguments, Compat], Arguments]
+    read: Callable[[JsonSettings, Arguments, Compat], Arguments]
     """The arguments, from a config.json, the arguments of earlier keys, and whose outputs are meant."""
     write: Callable[[EncoderSpec], Mapping[str, Any]]
 
@@ -160,7 +160,7 @@ def changed(keys: Sequence[ConfigKey], **defaults: Any) -> tuple[ConfigKey, ...]
     return tuple(made)
 
 
-def read_keys(keys: Sequence[ConfigKey], config: Settings, compat: Compat) -> dict[str, Any]:
+def read_keys(keys: Sequence[ConfigKey], config: JsonSettings, compat: Compat) -> dict[str, Any]:
     """The arguments of a page's ``spec`` that a config.json says.
 
     Raises:
@@ -178,7 +178,7 @@ def write_keys(keys: Sequence[ConfigKey], encoder: EncoderSpec) -> dict[str, Any
     return {name: value for key in keys for name, value in key.write(encoder).items()}
 
 
-def in_range(config: Settings, name: str, value: Any, check: Callable[[str, Any], None]) -> None:
+def in_range(config: JsonSettings, name: str, value: Any, check: Callable[[str, Any], None]) -> None:
     """Check the value of a key.
 
     Raises:

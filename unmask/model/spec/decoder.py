@@ -1,6 +1,6 @@
 """Whether an encoder has an enhanced mask decoder (He et al. 2021), which its spec decides. Free of torch."""
 
-from unmask.model.spec.attention import SoftmaxAttention, WindowAndGlobals
+from unmask.model.spec.attention import SlidingWindowGlobal, SoftmaxAttention
 from unmask.model.spec.encoder import EncoderSpec
 from unmask.model.spec.heads import MaskedLM
 
@@ -16,6 +16,6 @@ def why_no_decoder(spec: EncoderSpec) -> str | None:
         return f"its positions are {spec.embedding.width} wide and its states {spec.width}"
     if not isinstance(mixer, SoftmaxAttention):
         return f"its last layer mixes by {type(mixer).__name__}, which has no queries apart from keys"
-    if isinstance(mixer.reach, WindowAndGlobals) and mixer.reach.own_projections:
+    if isinstance(mixer.pattern, SlidingWindowGlobal) and mixer.pattern.own_projections:
         return "global tokens of its last layer have projections of their own"
     return None

@@ -31,12 +31,12 @@ class Projection:
 
     bias: bool = True
     before_norm: bool = False
-    """DeBERTa projects first and normalises at D; ALBERT and ELECTRA normalise at E."""
+    """DeBERTa projects first and normalizes at D; ALBERT and ELECTRA normalize at E."""
 
 
 @dataclass(frozen=True)
 class Embedding:
-    """Word (+ position) (+ segment) vectors, summed, normalised, dropped out."""
+    """Word (+ position) (+ segment) vectors, summed, normalized, dropped out."""
 
     vocabulary: int
     width: int
@@ -63,7 +63,7 @@ class Layer:
 
     With ``norm_first`` the norm stands before each part (pre-norm, Xiong et al. 2020), else after the
     residual (post-norm, Vaswani et al. 2017). ``attention_norm=False`` leaves out the first norm of a
-    pre-norm layer whose input is normalised already (ModernBERT's layer 0).
+    pre-norm layer whose input is normalized already (ModernBERT's layer 0).
     """
 
     mixer: Mixer
@@ -84,7 +84,7 @@ class Layer:
 class Convolution:
     """``norm(layer 0 + activation(conv(embedding)))``, the input of layer 1 (DeBERTa v2, the larger sizes).
 
-    Each token's neighbours at up to ``kernel // 2``; there is nothing beyond a sequence's ends.
+    Each token's neighbors at up to ``kernel // 2``; there is nothing beyond a sequence's ends.
     """
 
     kernel: int

@@ -11,7 +11,7 @@ from typing import Literal
 
 from unmask.arguments import check_choice
 from unmask.errors import InvalidRequest
-from unmask.model.spec.attention import SoftmaxAttention, WindowAndGlobals
+from unmask.model.spec.attention import SlidingWindowGlobal, SoftmaxAttention
 from unmask.model.spec.encoder import EncoderSpec
 from unmask.model.spec.heads import role_of
 from unmask.text.batch import PackedBatch
@@ -34,7 +34,7 @@ def check_global_tokens(choice: object) -> None:
 def has_global_tokens(spec: EncoderSpec) -> bool:
     """Whether a layer of this encoder has a use for global tokens."""
     softmax = [layer.mixer for layer in spec.layers if isinstance(layer.mixer, SoftmaxAttention)]
-    return any(isinstance(mixer.reach, WindowAndGlobals) for mixer in softmax)
+    return any(isinstance(mixer.pattern, SlidingWindowGlobal) for mixer in softmax)
 
 
 def trained_global_tokens(spec: EncoderSpec, *, paired: bool) -> GlobalTokens:

@@ -29,7 +29,7 @@ Made = TypeVar("Made")
 def to_plain(value: Any, kind: Any = None) -> Any:
     """The JSON value of a spec or of a part of it; all fields are written, defaults too.
 
-    Equal neighbours in a list of parts are written once, with their number.
+    Equal neighbors in a list of parts are written once, with their number.
 
     Args:
         value: a dataclass of the spec.
@@ -55,7 +55,7 @@ def to_plain(value: Any, kind: Any = None) -> Any:
     return value
 
 
-def of_plain(kind: type[Made], plain: object, where: str) -> Made:
+def from_plain(kind: type[Made], plain: object, where: str) -> Made:
     """The value of class ``kind`` that a JSON value describes; fields with a default may be left out.
 
     Args:

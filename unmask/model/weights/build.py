@@ -13,7 +13,7 @@ from unmask.model.encoder import Encoder
 from unmask.model.spec import EncoderSpec
 from unmask.model.weights.checkpoint import Checkpoint
 from unmask.model.weights.checkpoint_tensors import claims
-from unmask.model.weights.claims import Claims
+from unmask.model.weights.tensor_report import TensorReport
 
 DTYPES: dict[str, torch.dtype] = {
     "float32": torch.float32,
@@ -23,8 +23,8 @@ DTYPES: dict[str, torch.dtype] = {
 }
 
 
-class _NoInitialisation(TorchFunctionMode):
-    """Leaves fresh tensors as they are; on the meta device their initialisation imports half a compiler."""
+class _NoInitialization(TorchFunctionMode):
+    """Leaves fresh tensors as they are; on the meta device their initialization imports half a compiler."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if getattr(function, "__module__", None) == "torch.nn.init":
@@ -34,7 +34,7 @@ class _NoInitialisation(TorchFunctionMode):
 
 def on_meta(spec: EncoderSpec, kernel: str | None = None) -> Encoder:
     """The encoder without memory behind its tensors: for shapes, counts, and weights to be put in."""
-    with torch.device("meta"), _NoInitialisation():
+    with torch.device("meta"), _NoInitialization():
         return Encoder(spec, kernel=kernel)
 
 
@@ -84,7 +84,7 @@ def build(
     return encoder.eval()
 
 
-def _read_tensors(checkpoint: Checkpoint, made: Claims) -> Mapping[str, Tensor]:
+def _read_tensors(checkpoint: Checkpoint, made: TensorReport) -> Mapping[str, Tensor]:
     wanted = {name for sources in made.sources.values() for name in sources} | set(made.copies)
     tensors: dict[str, Tensor] = {}
     for path in sorted({checkpoint.tensors[name].file for name in wanted}):

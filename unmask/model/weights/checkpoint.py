@@ -11,11 +11,11 @@ from unmask.model.families import Compat, Family, family_of
 from unmask.model.spec import CheckpointOutput, EncoderSpec
 from unmask.model.spec.config import WITHOUT_EFFECT
 from unmask.model.weights.checksums import Verified, check_files
-from unmask.model.weights.claims import canonical
 from unmask.model.weights.embedding_head import EMBEDDING_FILES, read_head
 from unmask.model.weights.source import Source
+from unmask.model.weights.tensor_report import canonical
 from unmask.model.weights.tensors import StoredTensor, check_stored_file, stored_tensors
-from unmask.settings import Settings
+from unmask.settings import JsonSettings
 from unmask.text.build import SENTENCE_PIECE_LAYOUTS
 from unmask.text.tokenizer import TOKENIZER_FILES, Tokenizer
 
@@ -85,12 +85,12 @@ def read_checkpoint(
     if not (folder / "config.json").exists():
         raise CheckpointNotFound(f"{folder} holds no config.json, so it is no checkpoint folder")
     verified = check_files(folder, verify)
-    config = Settings.parse(_read(folder / "config.json"), "config.json")
+    config = JsonSettings.parse(_read(folder / "config.json"), "config.json")
     family = family_of(config.values)
     spec = family.read(config, compat)
     tensors = stored_tensors(folder)
     shapes = {canonical(name, family.prefixes): tensor.shape for name, tensor in tensors.items()}
-    spec = family.adapt(spec, shapes, config)
+    spec = family.detect_heads(spec, shapes, config)
     tokenizer = _tokenizer(folder, config)
     if tokenizer is not None and tokenizer.vocabulary_size > spec.embedding.vocabulary:
         raise CorruptCheckpoint(
@@ -141,14 +141,14 @@ def trained_tokens(spec: EncoderSpec, tokenizer: Tokenizer | None) -> int | None
     return spec.trained_tokens or _limit(files, "tokenizer_config.json", "model_max_length")
 
 
-def _tokenizer(folder: Path, config: Settings) -> Tokenizer | None:
+def _tokenizer(folder: Path, config: JsonSettings) -> Tokenizer | None:
     """That of the folder; None where it holds no vocabulary."""
-    model_type, files = config.maybe("model_type", str), _present(folder, TOKENIZER_FILES)
+    model_type, files = config.get_optional("model_type", str), _present(folder, TOKENIZER_FILES)
     return Tokenizer.from_files(files, model_type) if files.keys() & set(VOCABULARIES) else None
 
 
 def _limit(files: Mapping[str, bytes], name: str, key: str) -> int | None:
-    limit = Settings.parse(files.get(name), name).maybe(key, float)
+    limit = JsonSettings.parse(files.get(name), name).get_optional(key, float)
     if limit is not None and not limit >= 1:
         raise CorruptCheckpoint(f"{name} says {key} is {limit:g}; it must be at least 1")
     return int(limit) if limit is not None and limit < NO_LIMIT else None

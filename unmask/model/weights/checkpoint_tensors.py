@@ -4,14 +4,14 @@ from functools import partial
 
 from unmask.errors import TensorMismatch
 from unmask.model.weights.checkpoint import Checkpoint
-from unmask.model.weights.claims import Claims, claim
 from unmask.model.weights.shapes import tensor_shapes
+from unmask.model.weights.tensor_report import TensorReport, match_tensors
 
 FLOATS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 """Types of stored weights, as safetensors writes them and as torch does."""
 
 
-def claims(checkpoint: Checkpoint) -> Claims:
+def claims(checkpoint: Checkpoint) -> TensorReport:
     """The fate of every tensor of the checkpoint.
 
     Raises:
@@ -19,7 +19,7 @@ def claims(checkpoint: Checkpoint) -> Claims:
     """
     family, shapes = checkpoint.family, tensor_shapes(checkpoint.spec)
     layer_name = partial(family.layer_name, checkpoint.spec)
-    made = claim(family.rows, family.prefixes, shapes, checkpoint.tensors, layer_name)
+    made = match_tensors(family.tensor_map, family.prefixes, shapes, checkpoint.tensors, layer_name)
     for ours, sources in made.sources.items():
         first, *rest = shapes[ours]
         wanted = (first // len(sources), *rest)

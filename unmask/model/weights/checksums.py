@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from unmask.errors import CorruptCheckpoint, InvalidRequest
 from unmask.files import check_regular, read_regular, whole_file
-from unmask.settings import Settings
+from unmask.settings import JsonSettings
 
 CHECKSUMS = "unmask_checksums.json"
 """The file that holds them, beside config.json. Other libraries ignore it."""
@@ -96,8 +96,8 @@ def _way_out(name: str) -> str:
 
 
 def _read(path: Path) -> Mapping[str, StoredFile]:
-    settings = Settings.parse(read_regular(path, CorruptCheckpoint), path.name)
-    files: dict[str, object] = settings.take("files", {})
+    settings = JsonSettings.parse(read_regular(path, CorruptCheckpoint), path.name)
+    files: dict[str, object] = settings.get("files", {})
     return dict(_entries(files, path))
 
 
@@ -106,8 +106,8 @@ def _entries(files: Mapping[str, object], path: Path) -> Iterator[tuple[str, Sto
         inside = not PurePosixPath(name).is_absolute() and ".." not in PurePosixPath(name).parts
         if not inside or not isinstance(entry, dict):
             raise CorruptCheckpoint(f"{path} has no valid entry for {name}; remove that entry or the file")
-        values = Settings(f"{path.name}, {name}", entry)
-        yield name, StoredFile(values.take("bytes", 0), values.take("sha256", ""))
+        values = JsonSettings(f"{path.name}, {name}", entry)
+        yield name, StoredFile(values.get("bytes", 0), values.get("sha256", ""))
 
 
 def _digest(path: Path) -> str:

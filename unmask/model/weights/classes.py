@@ -8,14 +8,14 @@ from unmask.errors import InvalidRequest, UnknownArchitecture
 from unmask.model.families import Family, family_of
 from unmask.model.families.family import CLASSES, Shapes
 from unmask.model.spec import EncoderSpec, role_of
-from unmask.model.spec.rows import Concat, Rename, Reorder
-from unmask.settings import Settings
+from unmask.model.spec.tensor_map import Concat, Rename, Reorder
+from unmask.settings import JsonSettings
 
 CLASSES_OF = {"next_sentence": 2, "sentence_order": 2, "replaced": 1, "span": 2}
 """How many classes a head decides among, where its role says it."""
 
 
-def spec_of_class(family: Family, config: Settings) -> EncoderSpec:
+def spec_of_class(family: Family, config: JsonSettings) -> EncoderSpec:
     """The encoder with the heads of the class that ``architectures`` names."""
     base = family.read(config, "published")
     found: dict[str, list[_Choice]] = {}
@@ -36,7 +36,7 @@ def spec_of_class(family: Family, config: Settings) -> EncoderSpec:
             config.values.get(key, value) != value for key, value in choice.written.items()
         ),
     )
-    return family.adapt(base, chosen.shapes, config)
+    return family.detect_heads(base, chosen.shapes, config)
 
 
 def with_heads(config: Mapping[str, Any], roles: frozenset[str]) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def with_heads(config: Mapping[str, Any], roles: frozenset[str]) -> dict[str, An
         InvalidRequest: no class of the family has them.
         CheckpointError: the config cannot be read.
     """
-    settings, family = Settings("the config", dict(config)), family_of(config)
+    settings, family = JsonSettings("the config", dict(config)), family_of(config)
     fitting = [
         choice
         for choice in _choices(family, family.read(settings, "published"), settings)
@@ -70,12 +70,12 @@ class _Choice:
     roles: frozenset[str]
     """Of the heads; a predictor of words is ``masked`` here, whatever it reads."""
     shapes: Shapes
-    """What `Family.adapt` sees them by."""
+    """What `Family.detect_heads` sees them by."""
     written: Mapping[str, Any]
     """The config.json of the encoder with them."""
 
 
-def _choices(family: Family, base: EncoderSpec, config: Settings) -> Iterator[_Choice]:
+def _choices(family: Family, base: EncoderSpec, config: JsonSettings) -> Iterator[_Choice]:
     """Every set of heads for which the family has a class and names of tensors."""
     named = {row.ours.split(".")[1] for row in _named(family) if row.ours.startswith("heads.")}
     pooler = {f"{name}.weight": (base.width, base.width) for name in _theirs(family, "pooler.dense")}
@@ -89,15 +89,15 @@ def _choices(family: Family, base: EncoderSpec, config: Settings) -> Iterator[_C
         # A table of positions that the embedding does not add is for the decoder that predicts words.
         if not roles <= named or (kept and "masked" in roles):
             continue
-        own = Settings(config.name, {**config.values, "architectures": [suffix]})
+        own = JsonSettings(config.name, {**config.values, "architectures": [suffix]})
         heads = {name: shape for role in roles for name, shape in _head_shapes(family, base, role, config)}
         shapes: dict[str, tuple[int, ...]] = kept | heads
-        spec = family.adapt(base, shapes | pooler, own)
+        spec = family.detect_heads(base, shapes | pooler, own)
         read = any(getattr(head, "reads", None) == "pooler" for head in spec.heads)
         if read or (base.pooler is not None and not roles):
             shapes |= pooler
         else:
-            spec = family.adapt(base, shapes, own)
+            spec = family.detect_heads(base, shapes, own)
         if base.heads or frozenset(map(role_of, spec.heads)) == roles:
             there = frozenset(_plainly(role_of(head)) for head in spec.heads)
             yield _Choice(there, shapes, family.write(spec))
@@ -108,7 +108,7 @@ def _plainly(role: str) -> str:
 
 
 def _named(family: Family) -> Iterator[Rename | Concat | Reorder]:
-    return (row for row in family.rows if isinstance(row, Rename | Concat | Reorder))
+    return (row for row in family.tensor_map if isinstance(row, Rename | Concat | Reorder))
 
 
 def _theirs(family: Family, ours: str) -> Iterator[str]:
@@ -118,9 +118,9 @@ def _theirs(family: Family, ours: str) -> Iterator[str]:
 
 
 def _head_shapes(
-    family: Family, base: EncoderSpec, role: str, config: Settings
+    family: Family, base: EncoderSpec, role: str, config: JsonSettings
 ) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """What `Family.adapt` looks for to see a head: its tensors, by the length of their first axis."""
+    """What `Family.detect_heads` looks for to see a head: its tensors, by the length of their first axis."""
     predicts = role in ("masked", "enhanced")
     labels = config.values.get("id2label")
     sizes = {

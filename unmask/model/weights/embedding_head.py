@@ -7,7 +7,7 @@ from typing import Any
 
 from unmask.errors import CorruptCheckpoint
 from unmask.model.spec import CheckpointOutput, PooledVector, PoolingMode, UnknownOutput
-from unmask.settings import Settings, parse_json
+from unmask.settings import JsonSettings, parse_json
 
 MODES: dict[str, PoolingMode] = {
     "cls": "cls",
@@ -60,8 +60,8 @@ def _modules(modules: Any) -> list[tuple[str, str]]:
     """Kind and folder of each module, in order."""
     if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
         raise CorruptCheckpoint("modules.json is no list of modules")
-    listed = [Settings("modules.json", module) for module in modules]
-    return [(module.take("type", "").rpartition(".")[2], module.take("path", "")) for module in listed]
+    listed = [JsonSettings("modules.json", module) for module in modules]
+    return [(module.get("type", "").rpartition(".")[2], module.get("path", "")) for module in listed]
 
 
 def _pooling(
@@ -76,7 +76,7 @@ def _pooling(
             content = open_file(name)
             if content is None:
                 raise CorruptCheckpoint(f"modules.json names {name}, which is not in the folder")
-            modes = _modes(Settings.parse(content, name))
+            modes = _modes(JsonSettings.parse(content, name))
     if not modes:
         raise _NotKnown("modules.json names no Pooling module")
     return modes
@@ -85,12 +85,15 @@ def _pooling(
 def _prompts(files: Mapping[str, bytes]) -> tuple[tuple[str, str], ...]:
     """What is put before a text, by name; refuses what would change every text before it is tokenized."""
     transformer, sentence = (
-        Settings.parse(files.get(name), name)
+        JsonSettings.parse(files.get(name), name)
         for name in ("sentence_bert_config.json", "config_sentence_transformers.json")
     )
-    if transformer.maybe("do_lower_case", bool):
+    if transformer.get_optional("do_lower_case", bool):
         raise _NotKnown("sentence_bert_config.json asks to lower-case texts first, which is not built")
-    default, prompts = sentence.maybe("default_prompt_name", str), sentence.maybe("prompts", dict) or {}
+    default, prompts = (
+        sentence.get_optional("default_prompt_name", str),
+        sentence.get_optional("prompts", dict) or {},
+    )
     if default is not None and prompts.get(default):
         raise _NotKnown(f"the checkpoint puts its prompt {default!r} before every text, which is not built")
     if not all(isinstance(prompt, str) for prompt in prompts.values()):
@@ -98,13 +101,13 @@ def _prompts(files: Mapping[str, bytes]) -> tuple[tuple[str, str], ...]:
     return tuple((name, prompt) for name, prompt in prompts.items() if prompt)
 
 
-def _modes(config: Settings) -> tuple[PoolingMode, ...]:
+def _modes(config: JsonSettings) -> tuple[PoolingMode, ...]:
     if isinstance(config.values.get("pooling_mode"), list):
-        names = config.take("pooling_mode", [])
+        names = config.get("pooling_mode", [])
     elif "pooling_mode" in config.values:
-        names = [config.take("pooling_mode", "")]
+        names = [config.get("pooling_mode", "")]
     else:
-        names = [name for name, flag in FLAGS.items() if config.take(flag, False)]
+        names = [name for name, flag in FLAGS.items() if config.get(flag, False)]
         names += [key for key in config.unread() if config.values[key] is True and "pooling_mode" in key]
     if not names:
         raise _NotKnown(f"{config.name} names no pooling")

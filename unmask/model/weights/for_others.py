@@ -6,7 +6,7 @@ from typing import Any
 
 from unmask.model.spec import EncoderSpec
 from unmask.model.weights.checkpoint import NO_LIMIT
-from unmask.settings import Settings
+from unmask.settings import JsonSettings
 from unmask.text import Tokenizer
 
 ROLES = {"bos_token_id": "cls", "cls_token_id": "cls", "eos_token_id": "sep", "sep_token_id": "sep"}
@@ -40,7 +40,7 @@ def tokenizer_files(files: Mapping[str, bytes], spec: EncoderSpec, longest: int 
     """
     if CONFIG not in files:
         return dict(files)
-    config = Settings.parse(files[CONFIG], CONFIG).values
+    config = JsonSettings.parse(files[CONFIG], CONFIG).values
     changed: dict[str, Any] = {}
     said = config.get("model_max_length")
     if longest is not None and (not isinstance(said, int | float) or said >= NO_LIMIT):
@@ -58,6 +58,6 @@ def without_length(files: Mapping[str, bytes]) -> dict[str, bytes]:
     """The tokenizer's files as if they set no limit to the length of a text."""
     if CONFIG not in files:
         return dict(files)
-    config = dict(Settings.parse(files[CONFIG], CONFIG).values)
+    config = dict(JsonSettings.parse(files[CONFIG], CONFIG).values)
     config.pop("model_max_length", None)
     return {**files, CONFIG: json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False).encode()}

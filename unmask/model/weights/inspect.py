@@ -17,7 +17,7 @@ ENHANCED = (
 
 
 @dataclass(frozen=True)
-class TensorFate:
+class InspectedTensor:
     """One tensor of the checkpoint: claimed by one of ours, or ignored for a reason."""
 
     name: str
@@ -55,7 +55,7 @@ class Inspection:
     """Keys of config.json that nothing understands."""
     odd_dtypes: tuple[str, ...]
     """Tensors in use whose number format is not that of most of them."""
-    tensors: tuple[TensorFate, ...]
+    tensors: tuple[InspectedTensor, ...]
 
 
 def inspect(checkpoint: Checkpoint) -> Inspection:
@@ -65,14 +65,14 @@ def inspect(checkpoint: Checkpoint) -> Inspection:
         TensorMismatch: a tensor is missing, has no place, or has another shape than the spec says.
     """
     fates = tuple(
-        TensorFate(
+        InspectedTensor(
             fate.name,
             checkpoint.tensors[fate.name].shape,
             checkpoint.tensors[fate.name].dtype,
             fate.ours,
             fate.reason,
         )
-        for fate in claims(checkpoint).fates
+        for fate in claims(checkpoint).statuses
     )
     head, tokenizer = checkpoint.head, checkpoint.stored_tokenizer
     return Inspection(
@@ -88,7 +88,7 @@ def inspect(checkpoint: Checkpoint) -> Inspection:
         tokenizer=None if tokenizer is None else tokenizer.description,
         trained_tokens=checkpoint.trained_tokens,
         approximated=_approximated(checkpoint.spec),
-        compat_differs=checkpoint.family.differs or None,
+        compat_differs=checkpoint.family.hf_difference or None,
         verified=checkpoint.verified,
         unread_config=checkpoint.unread_config,
         odd_dtypes=_odd_dtypes(fates),
@@ -96,7 +96,7 @@ def inspect(checkpoint: Checkpoint) -> Inspection:
     )
 
 
-def _odd_dtypes(tensors: tuple[TensorFate, ...]) -> tuple[str, ...]:
+def _odd_dtypes(tensors: tuple[InspectedTensor, ...]) -> tuple[str, ...]:
     counted = Counter(tensor.dtype for tensor in tensors if tensor.ours is not None)
     usual = counted.most_common(1)[0][0]
     return tuple(tensor.name for tensor in tensors if tensor.ours is not None and tensor.dtype != usual)

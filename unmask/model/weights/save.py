@@ -16,8 +16,8 @@ from unmask.model.families import Family
 from unmask.model.spec import PooledVector
 from unmask.model.weights.checkpoint import Checkpoint
 from unmask.model.weights.checksums import write_checksums
-from unmask.model.weights.claims import moves
 from unmask.model.weights.embedding_head import to_json, write_head
+from unmask.model.weights.tensor_report import moves
 from unmask.model.weights.tensors import INDEX, WEIGHTS
 
 
@@ -25,7 +25,7 @@ def their_tensors(encoder: Encoder, family: Family) -> dict[str, Tensor]:
     """The encoder's tensors under the family's names, stacked ones taken apart."""
     state = encoder.state_dict()
     tensors: dict[str, Tensor] = {}
-    for move in moves(family.rows, state, partial(family.layer_name, encoder.spec)):
+    for move in moves(family.tensor_map, state, partial(family.layer_name, encoder.spec)):
         tensor = state[move.ours]
         if move.reorder is not None:
             order = move.reorder.order(encoder.spec)
@@ -33,7 +33,9 @@ def their_tensors(encoder: Encoder, family: Family) -> dict[str, Tensor]:
             tensor = tensor.reshape(len(order), -1, *tensor.shape[1:])[back].reshape(tensor.shape)
         parts = tensor.chunk(len(move.theirs))
         # Their classes keep the encoder under the model's name, beside the heads.
-        prefix = family.prefix if encoder.spec.heads and not move.ours.startswith(family.beside) else ""
+        prefix = (
+            family.prefix if encoder.spec.heads and not move.ours.startswith(family.outside_prefix) else ""
+        )
         tensors |= {prefix + name: part.contiguous() for name, part in zip(move.theirs, parts, strict=True)}
     return tensors
 

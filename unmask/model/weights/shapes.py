@@ -17,9 +17,9 @@ from unmask.model.spec import (
     Mixer,
     Norm,
     ResidualTransform,
+    SlidingWindowGlobal,
     SoftmaxAttention,
     Transform,
-    WindowAndGlobals,
     role_of,
 )
 
@@ -127,7 +127,7 @@ def _softmax(spec: SoftmaxAttention, width: int) -> Shapes:
             yield from _under("distances.query", _linear(width, inner))
     yield from _under("qkv", _linear(width, 3 * inner, all(biased.values())))
     yield from _under("out", _linear(inner, width, spec.out_bias))
-    if isinstance(spec.reach, WindowAndGlobals) and spec.reach.own_projections:
+    if isinstance(spec.pattern, SlidingWindowGlobal) and spec.pattern.own_projections:
         yield from _under("globals.qkv", _linear(width, 3 * inner, spec.query_bias))
 
 

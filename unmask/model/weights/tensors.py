@@ -8,7 +8,7 @@ from safetensors import SafetensorError, safe_open
 
 from unmask.errors import CheckpointNotFound, CorruptCheckpoint, UnsafeCheckpoint
 from unmask.files import check_regular, read_bytes, read_regular
-from unmask.settings import Settings
+from unmask.settings import JsonSettings
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -95,7 +95,7 @@ def read_index(index: Path) -> Mapping[str, Path]:
         CorruptCheckpoint: it is no index, or names a file that is not beside it.
     """
     content = read_regular(index, CorruptCheckpoint)
-    places: dict[str, object] = Settings.parse(content, index.name).take("weight_map", {})
+    places: dict[str, object] = JsonSettings.parse(content, index.name).get("weight_map", {})
     if not places:
         raise CorruptCheckpoint(f"{index} is no index of weight files")
     found = {}

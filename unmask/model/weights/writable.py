@@ -12,8 +12,8 @@ from unmask.model.families.native import NATIVE
 from unmask.model.spec import EncoderSpec
 from unmask.model.weights.build import on_meta
 from unmask.model.weights.checkpoint import Checkpoint
-from unmask.model.weights.claims import moves
-from unmask.settings import Settings
+from unmask.model.weights.tensor_report import moves
+from unmask.settings import JsonSettings
 
 
 def check_written(family: Family, spec: EncoderSpec, config: Mapping[str, Any]) -> None:
@@ -34,7 +34,7 @@ def check_written(family: Family, spec: EncoderSpec, config: Mapping[str, Any]) 
         raise InvalidRequest(f"an encoder of these sizes cannot be built: {error}") from None
     shapes: dict[str, tuple[int, ...]] = {}
     try:
-        found = moves(family.rows, state, partial(family.layer_name, spec))
+        found = moves(family.tensor_map, state, partial(family.layer_name, spec))
     except TensorMismatch as error:
         raise InvalidRequest(
             f"an encoder of the family {family.name} cannot be saved with these heads: {error}"
@@ -51,10 +51,10 @@ def check_written(family: Family, spec: EncoderSpec, config: Mapping[str, Any]) 
 
 
 def _read_back(family: Family, config: Mapping[str, Any], shapes: Shapes) -> EncoderSpec:
-    settings = Settings("the config as it is written", config)
+    settings = JsonSettings("the config as it is written", config)
     if family_of(config) is not family:
         raise CorruptCheckpoint(f"{settings.name} is of another family than {family.name}")
-    return family.adapt(family.read(settings, "published"), shapes, settings)
+    return family.detect_heads(family.read(settings, "published"), shapes, settings)
 
 
 def written_as(checkpoint: Checkpoint, spec: EncoderSpec) -> Checkpoint:

@@ -85,7 +85,7 @@ export interface Prediction {
   probability: number;
 }
 
-/** The dimension seen at one scale (GRIDE): from each point's k-th and 2k-th neighbours. */
+/** The dimension seen at one scale (GRIDE): from each point's k-th and 2k-th neighbors. */
 export interface ScaleEstimate {
   k: number;
   radius: number | null;
@@ -147,7 +147,7 @@ export interface TokenSink {
 /**
  * What a tokenizer made of the words of one text.
  *
- * Words are those of `unmask.see.words.words` that hold a letter or digit. Special tokens are in none of
+ * Words are those of `unmask.interpret.words.words.words` that hold a letter or digit. Special tokens are in none of
  * the figures; characters are code points and do not count white space.
  */
 export interface VocabularyFit {
@@ -419,7 +419,7 @@ export interface Ablation {
 
 /**
  * Of `importance`: `values` (L, H), first-order estimates of what each head contributes, in the sign
- * and unit of `Ablation.effect`; `normalised`, their sizes divided by each layer's length (Michel et al.
+ * and unit of `Ablation.effect`; `normalized`, their sizes divided by each layer's length (Michel et al.
  * 2019).
  */
 export interface ImportanceMeta {

@@ -1,7 +1,7 @@
-/** Lines, bands, points and cells of charts, as SVG paths and colours. No page is touched here. */
+/** Lines, bands, points and cells of charts, as SVG paths and colors. No page is touched here. */
 
 import { type Axis, position } from './axes';
-import { COLOURS, palette, type Tone } from './colour';
+import { COLORS, palette, type Tone } from './color';
 
 export interface Point {
   x: number;
@@ -21,8 +21,8 @@ export interface Series {
   dots?: boolean | undefined;
   /** A course drawn between the points of others: it adds no stop for the pointer and no line to the table. */
   course?: boolean | undefined;
-  /** Colour of another series that it belongs to, by place. */
-  colour?: number | undefined;
+  /** Color of another series that it belongs to, by place. */
+  color?: number | undefined;
 }
 
 /** Where a chart lies in its picture, in pixels. */
@@ -33,7 +33,7 @@ export interface Frame {
   height: number;
 }
 
-/** Hues that stay apart with any colour vision (after Okabe and Ito 2008), for both papers. */
+/** Hues that stay apart with any color vision (after Okabe and Ito 2008), for both papers. */
 const HUES = [
   ['#1d5aa8', '#8ab8f5'],
   ['#b4500b', '#f2a65e'],
@@ -43,13 +43,13 @@ const HUES = [
   ['#40454f', '#c4c8d1'],
 ] as const;
 
-/** Colour of the series at a place. It follows the page's light or dark by itself. */
+/** Color of the series at a place. It follows the page's light or dark by itself. */
 export function hue(place: number): string {
   const [light, dark] = HUES[place % HUES.length] ?? HUES[0];
   return `light-dark(${light}, ${dark})`;
 }
 
-/** A second sign besides the colour: dashes of a line. */
+/** A second sign besides the color: dashes of a line. */
 export function dashes(place: number, baseline = false): string {
   if (baseline) return ['2 4', '1 3 6 3', '2 4 2 8'][place % 3] ?? '';
   return ['', '7 4', '2 3', '10 3 2 3', '12 4', '4 2'][place % 6] ?? '';
@@ -148,7 +148,7 @@ function fixed(value: number): string {
   return String(Math.round(10 * value) / 10);
 }
 
-/** What the colours of a grid mean. */
+/** What the colors of a grid mean. */
 export interface CellScale {
   low: number;
   high: number;
@@ -186,25 +186,25 @@ export function cellScale(values: ArrayLike<number>, options: CellOptions = {}):
   return { low: Math.min(0, low), high: Math.max(low, 0) || 1, ...kind };
 }
 
-/** Index of a value into the 256 colours. */
+/** Index of a value into the 256 colors. */
 export function cellCode(scale: CellScale, value: number): number {
   let place = Math.min(1, Math.max(0, (value - scale.low) / (scale.high - scale.low)));
   if (scale.root && scale.diverging) {
     const signed = 2 * place - 1;
     place = (1 + Math.sign(signed) * Math.sqrt(Math.abs(signed))) / 2;
   } else if (scale.root) place = Math.sqrt(place);
-  return Math.floor((COLOURS - 1) * place + 0.5);
+  return Math.floor((COLORS - 1) * place + 0.5);
 }
 
-/** Blue below, the paper's own grey in the middle, orange above: 256 colours as bytes. */
+/** Blue below, the paper's own gray in the middle, orange above: 256 colors as bytes. */
 export function diverging(tone: Tone): Uint8Array {
   const [below, middle, above] =
     tone === 'dark'
       ? ([[105, 175, 255], [34, 38, 49], [255, 160, 80]] as const)
       : ([[18, 78, 160], [246, 245, 240], [176, 72, 4]] as const);
-  const bytes = new Uint8Array(3 * COLOURS);
-  for (let code = 0; code < COLOURS; code++) {
-    const place = (2 * code) / (COLOURS - 1) - 1;
+  const bytes = new Uint8Array(3 * COLORS);
+  for (let code = 0; code < COLORS; code++) {
+    const place = (2 * code) / (COLORS - 1) - 1;
     const end = place < 0 ? below : above;
     for (let channel = 0; channel < 3; channel++) {
       const from = middle[channel] as number;
@@ -214,18 +214,18 @@ export function diverging(tone: Tone): Uint8Array {
   return bytes;
 }
 
-/** The 256 colours of a scale on a page of the given tone. */
-export function cellColours(scale: CellScale, tone: Tone): Uint8Array {
+/** The 256 colors of a scale on a page of the given tone. */
+export function cellColors(scale: CellScale, tone: Tone): Uint8Array {
   return scale.diverging ? diverging(tone) : palette(tone);
 }
 
-/** Black or white, whichever reads better on a colour of the palette (contrast by WCAG 2). */
-export function inkOn(colours: Uint8Array, code: number): '#000' | '#fff' {
+/** Black or white, whichever reads better on a color of the palette (contrast by WCAG 2). */
+export function inkOn(colors: Uint8Array, code: number): '#000' | '#fff' {
   const linear = (byte: number) => {
     const share = byte / 255;
     return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
   };
-  const [red = 0, green = 0, blue = 0] = colours.subarray(3 * code, 3 * code + 3);
+  const [red = 0, green = 0, blue = 0] = colors.subarray(3 * code, 3 * code + 3);
   const light = 0.2126 * linear(red) + 0.7152 * linear(green) + 0.0722 * linear(blue);
   return (light + 0.05) / 0.05 > 1.05 / (light + 0.05) ? '#000' : '#fff';
 }

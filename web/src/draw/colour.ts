@@ -1,31 +1,31 @@
 /**
- * The colour map: one path through OKLab from dark indigo over teal to pale yellow.
- * Lightness changes by equal steps and carries the value alone, so the order of the colours is
- * seen with any colour vision and in grey. On a dark page it runs dark to light, on a light page
+ * The color map: one path through OKLab from dark indigo over teal to pale yellow.
+ * Lightness changes by equal steps and carries the value alone, so the order of the colors is
+ * seen with any color vision and in gray. On a dark page it runs dark to light, on a light page
  * light to dark: in both, zero is near the paper.
  */
 
 export type Tone = 'light' | 'dark';
 
-export const COLOURS = 256;
+export const COLORS = 256;
 
 const LIGHTNESS = [0.205, 0.985] as const;
 const HUE_DEGREES = [283, 103] as const;
 const CHROMA_ENDS = 0.025;
 const CHROMA_RISE = 0.095;
 
-/** Red, green, blue of all 256 colours, one after another. */
+/** Red, green, blue of all 256 colors, one after another. */
 export function palette(tone: Tone): Uint8Array {
-  const bytes = new Uint8Array(3 * COLOURS);
-  for (let code = 0; code < COLOURS; code++) {
-    const step = code / (COLOURS - 1);
-    bytes.set(colourAt(tone === 'dark' ? step : 1 - step), 3 * code);
+  const bytes = new Uint8Array(3 * COLORS);
+  for (let code = 0; code < COLORS; code++) {
+    const step = code / (COLORS - 1);
+    bytes.set(colorAt(tone === 'dark' ? step : 1 - step), 3 * code);
   }
   return bytes;
 }
 
 /** The path at `t` in 0..1, as sRGB bytes. Björn Ottosson's OKLab (2020). */
-function colourAt(t: number): [number, number, number] {
+function colorAt(t: number): [number, number, number] {
   const lightness = LIGHTNESS[0] + (LIGHTNESS[1] - LIGHTNESS[0]) * t;
   const chroma = CHROMA_ENDS + CHROMA_RISE * Math.sin(Math.PI * t);
   const hue = ((HUE_DEGREES[0] + (HUE_DEGREES[1] - HUE_DEGREES[0]) * t) * Math.PI) / 180;
@@ -47,7 +47,7 @@ function byte(linear: number): number {
   return Math.floor(255 * Math.min(1, Math.max(0, value)) + 0.5);
 }
 
-/** One colour of a palette for CSS. */
-export function css(colours: Uint8Array, code: number): string {
-  return `rgb(${colours[3 * code]} ${colours[3 * code + 1]} ${colours[3 * code + 2]})`;
+/** One color of a palette for CSS. */
+export function css(colors: Uint8Array, code: number): string {
+  return `rgb(${colors[3 * code]} ${colors[3 * code + 1]} ${colors[3 * code + 2]})`;
 }

@@ -27,7 +27,7 @@ export const PANELS: readonly Panel[] = [
   {
     id: 'dimension',
     title: 'Intrinsic dimension',
-    note: 'In how many directions the cloud of token vectors really extends, from distances to near neighbours.',
+    note: 'In how many directions the cloud of token vectors really extends, from distances to near neighbors.',
     yTitle: 'dimensions',
     measures: [
       { label: 'TwoNN (Facco et al. 2017)', of: (one) => one.two_nn, shuffled: (one) => one.shuffled?.two_nn ?? null },
@@ -110,7 +110,7 @@ export function refusals({ levels }: Geometry, panel: Panel): string[] {
   );
 }
 
-/** Dimension over scale at one level: the number of neighbours stands for the scale. */
+/** Dimension over scale at one level: the number of neighbors stands for the scale. */
 export function scaleCurve(level: LayerGeometry): Series[] {
   const points = level.gride.map(({ k, dimension }) => point(k, dimension));
   return points.some(({ y }) => y !== null) ? [{ name: 'GRIDE', points }] : [];
@@ -176,7 +176,7 @@ export function samplePhrase({ levels, tokens }: Geometry): string {
 export function equalPhrase({ levels }: Geometry): string | null {
   const fewest = levels.reduce<LayerGeometry | null>((one, next) => (one && one.distinct <= next.distinct ? one : next), null);
   if (!fewest || fewest.distinct === fewest.n) return null;
-  return `At level ${fewest.layer} only ${numberWords(fewest.distinct)} of them differ; dimensions by neighbours stand on those.`;
+  return `At level ${fewest.layer} only ${numberWords(fewest.distinct)} of them differ; dimensions by neighbors stand on those.`;
 }
 
 function levelReasons(levels: readonly { layer: number; estimate: Estimate | null }[]): string[] {

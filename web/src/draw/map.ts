@@ -2,7 +2,7 @@
 
 import { type Cell, type MapLayout, type Scroll, tickStep, visible } from './layout';
 
-/** The page's colours that a canvas needs. */
+/** The page's colors that a canvas needs. */
 export interface Ink {
   paper: string;
   text: string;
@@ -149,9 +149,9 @@ function outline(
   width: number,
   height: number,
   line: number,
-  colour: string,
+  color: string,
 ): void {
-  context.strokeStyle = colour;
+  context.strokeStyle = color;
   context.strokeRect(x - line / 2, y - line / 2, width + line, height + line);
 }
 
@@ -161,7 +161,7 @@ function chip(
   x: number,
   y: number,
   align: 'left' | 'right' | 'center',
-  colour: string,
+  color: string,
   paper: string,
   ratio: number,
   room: number,
@@ -171,7 +171,7 @@ function chip(
   const width = context.measureText(shown).width + 2 * padding;
   const start = align === 'left' ? x : align === 'right' ? x - width : x - width / 2;
   const high = 16 * ratio;
-  context.fillStyle = colour;
+  context.fillStyle = color;
   context.beginPath();
   context.roundRect(start, y - high / 2, width, high, 3 * ratio);
   context.fill();

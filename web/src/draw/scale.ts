@@ -1,12 +1,12 @@
 /**
- * From a probability to its place on the colour map, and from a tile's code to a colour.
+ * From a probability to its place on the color map, and from a tile's code to a color.
  *
  * Tiles travel as one byte a cell on one fixed logarithmic scale, the same for every head: code 0 is
- * below 1e-6 or not allowed, c = 1..255 stands for exp(ln 1e-6 (255 - c) / 254), so neighbouring codes
- * differ by 5.6 %. Scale, gain and the hidden part act on the table of 256 colours alone.
+ * below 1e-6 or not allowed, c = 1..255 stands for exp(ln 1e-6 (255 - c) / 254), so neighboring codes
+ * differ by 5.6 %. Scale, gain and the hidden part act on the table of 256 colors alone.
  */
 
-import { COLOURS } from './colour';
+import { COLORS } from './color';
 
 export const SCALES = ['linear', 'sqrt', 'log'] as const;
 export type Scale = (typeof SCALES)[number];
@@ -33,12 +33,12 @@ export function place(scale: Scale, probability: number): number {
   return probability <= FLOOR ? 0 : 1 + Math.log(probability) / DEPTH;
 }
 
-/** Index into the 256 colours; the nearest one, halves upward. */
-export function colourCode(scale: Scale, probability: number): number {
+/** Index into the 256 colors; the nearest one, halves upward. */
+export function colorCode(scale: Scale, probability: number): number {
   return Math.floor(255 * Math.min(1, place(scale, probability)) + 0.5);
 }
 
-/** How codes are coloured. */
+/** How codes are colored. */
 export interface Tint {
   scale: Scale;
   /** Probabilities are multiplied by 2^gain, and end at 1. */
@@ -47,21 +47,21 @@ export interface Tint {
   clip: number;
 }
 
-/** For every code of a tile the index of its colour. */
-export function colourIndexes(tint: Tint): Uint8Array {
-  const indexes = new Uint8Array(COLOURS);
-  for (let code = 1; code < COLOURS; code++) {
+/** For every code of a tile the index of its color. */
+export function colorIndexes(tint: Tint): Uint8Array {
+  const indexes = new Uint8Array(COLORS);
+  for (let code = 1; code < COLORS; code++) {
     if (code < tint.clip) continue;
-    indexes[code] = colourCode(tint.scale, Math.min(1, probabilityOf(code) * 2 ** tint.gain));
+    indexes[code] = colorCode(tint.scale, Math.min(1, probabilityOf(code) * 2 ** tint.gain));
   }
   return indexes;
 }
 
-/** For every code its colour as the four bytes of a pixel, red first. */
-export function pixelTable(colours: Uint8Array, tint: Tint): Uint32Array {
-  const table = new Uint32Array(COLOURS);
-  colourIndexes(tint).forEach((index, code) => {
-    const [red = 0, green = 0, blue = 0] = colours.subarray(3 * index, 3 * index + 3);
+/** For every code its color as the four bytes of a pixel, red first. */
+export function pixelTable(colors: Uint8Array, tint: Tint): Uint32Array {
+  const table = new Uint32Array(COLORS);
+  colorIndexes(tint).forEach((index, code) => {
+    const [red = 0, green = 0, blue = 0] = colors.subarray(3 * index, 3 * index + 3);
     table[code] = 0xff000000 | (blue << 16) | (green << 8) | red;
   });
   return table;
@@ -78,7 +78,7 @@ export interface Tick {
   label: string;
 }
 
-/** Marks for the legend; with a gain, the end of the colours stands for 1 / 2^gain. */
+/** Marks for the legend; with a gain, the end of the colors stands for 1 / 2^gain. */
 export function ticks(scale: Scale, gain = 0): Tick[] {
   return TICKS[scale].map((value, at) => {
     const shown = value / 2 ** gain;

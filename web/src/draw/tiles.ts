@@ -40,7 +40,7 @@ export function placesIn(layout: MapLayout, scroll: Scroll, width: number, heigh
   return places.sort((one, other) => off(one) - off(other));
 }
 
-/** Paints tiles in the colours of a table, each once. */
+/** Paints tiles in the colors of a table, each once. */
 export function tilePainter(table: Uint32Array): (tile: Tile) => HTMLCanvasElement {
   const images = new WeakMap<Tile, HTMLCanvasElement>();
   return (tile) => {

@@ -80,16 +80,16 @@ export type Quantity = 'seconds' | 'bytes';
 /** Steps of a drawn curve. */
 const STEPS = 48;
 
-/** Measured points of every way, and the curve of each where one was fitted, in the same colour. */
+/** Measured points of every way, and the curve of each where one was fitted, in the same color. */
 export function wallSeries(points: readonly WallPoint[], curves: readonly WallCurves[], quantity: Quantity): Series[] {
   const ways = [...new Set(points.map(({ kernel }) => kernel))];
-  return ways.flatMap((way, colour) => {
+  return ways.flatMap((way, color) => {
     const dots = points.filter((point) => point.kernel === way && valueOf(point, quantity) !== null);
     if (dots.length === 0) return [];
-    const measured: Series = { name: way, dots: true, colour, points: dots.map((point) => dotOf(point, quantity)) };
+    const measured: Series = { name: way, dots: true, color, points: dots.map((point) => dotOf(point, quantity)) };
     const fitted = curves.find(({ kernel }) => kernel === way)?.[quantity === 'seconds' ? 'time' : 'memory'];
     if (!fitted) return [measured];
-    return [measured, { name: `${way}, fitted`, colour, course: true, points: courseOf(fitted) }];
+    return [measured, { name: `${way}, fitted`, color, course: true, points: courseOf(fitted) }];
   });
 }
 

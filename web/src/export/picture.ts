@@ -121,9 +121,9 @@ class Walk {
 
   /** Frames around what is chosen: an outline outside, shadows without blur inside. */
   private rings(x: number, y: number, box: DOMRect, style: CSSStyleDeclaration): void {
-    const ring = (wide: number, out: number, colour: string) => {
+    const ring = (wide: number, out: number, color: string) => {
       const size = `width="${round(Math.max(0, box.width + 2 * out))}" height="${round(Math.max(0, box.height + 2 * out))}"`;
-      const pen = `fill="none" stroke="${escaped(colour)}" stroke-width="${wide}"`;
+      const pen = `fill="none" stroke="${escaped(color)}" stroke-width="${wide}"`;
       this.parts.push(`<rect x="${x - out}" y="${y - out}" ${size} rx="3" ${pen}/>`);
     };
     const wide = Number.parseFloat(style.outlineWidth) || 0;
@@ -131,15 +131,15 @@ class Walk {
     if (style.outlineStyle !== 'none' && wide > 0) ring(wide, offset + wide / 2, style.outlineColor);
     const shadows = [...style.boxShadow.matchAll(/(\w+\([^()]*\)) 0px 0px 0px (\d+)px inset/g)];
     // The first lies on top.
-    for (const [, colour = '', size = '0'] of shadows.reverse()) ring(Number(size), -Number(size) / 2, colour);
+    for (const [, color = '', size = '0'] of shadows.reverse()) ring(Number(size), -Number(size) / 2, color);
   }
 
-  /** A background that runs through colours from left to right, as legends have, by its name. */
+  /** A background that runs through colors from left to right, as legends have, by its name. */
   private gradient(image: string): string | null {
     if (!/^linear-gradient\((90deg|to right)/.test(image)) return null;
-    const colours = image.match(/(?:rgba?|oklab|oklch|color)\([^()]*\)/g) ?? [];
-    if (colours.length < 2) return null;
-    const stops = colours.map((colour, at) => `<stop offset="${round(at / (colours.length - 1))}" stop-color="${escaped(colour)}"/>`);
+    const colors = image.match(/(?:rgba?|oklab|oklch|color)\([^()]*\)/g) ?? [];
+    if (colors.length < 2) return null;
+    const stops = colors.map((color, at) => `<stop offset="${round(at / (colors.length - 1))}" stop-color="${escaped(color)}"/>`);
     const id = `gradient-${++this.clips}`;
     this.parts.push(`<linearGradient id="${id}">${stops.join('')}</linearGradient>`);
     return `url(#${id})`;

@@ -44,7 +44,7 @@ const map: Body = ({ view, option }) => {
   const { layer, head } = view;
   if (option('map.by', 'tokens') === 'words') {
     return [
-      'from unmask.see.words import word_map, words',
+      'from unmask.interpret.words.words import word_map, words',
       '# summed over the pieces of a key, averaged over those of a query; raw attention',
       `result = word_map(view, ${layer}, ${head}, words(view.encoding))`,
     ];
@@ -65,7 +65,7 @@ const flow: Body = ({ view }) => [
 ];
 
 const sinks: Body = ({ option }) => [
-  'from unmask.see.sinks import sinks',
+  'from unmask.interpret.statistics.sinks import sinks',
   `result = sinks(view.atlas(), epsilon=${Number(option('sinks.epsilon', '30')) / 100})`,
 ];
 
@@ -75,7 +75,7 @@ const paths: Body = (shown) => {
   if (option('paths.method', 'rollout') !== 'relevance') {
     const start = whole ? 'None' : token;
     return [
-      'from unmask.see.rollout import rollout',
+      'from unmask.interpret.attribution.rollout import rollout',
       `result = rollout(view.recording, ${start}, fusion=${written(option('paths.fusion', 'mean'))}).values  # (levels, tokens)`,
     ];
   }
@@ -84,8 +84,8 @@ const paths: Body = (shown) => {
   const what = target === 'class' ? 'Class' : 'Embedding';
   const made = target === 'class' ? CLASS : whole ? ['target = Embedding(model.embedding_head().pooling)'] : [`target = Embedding(token=${token})`];
   return [
-    'from unmask.see.relevance import relevance',
-    `from unmask.see.target import ${what}`,
+    'from unmask.interpret.attribution.gradient import relevance',
+    `from unmask.interpret.intervention.target import ${what}`,
     ...made,
     'result = relevance(view.recording, target, encoder=model.trainable_encoder(replace=False)).by_layer  # (layers, tokens)',
   ];
@@ -98,9 +98,9 @@ const CLASS = [
 
 function relevanceOfWord(token: number): string[] {
   return [
-    'from unmask.see.recording import Recording',
-    'from unmask.see.relevance import relevance',
-    'from unmask.see.target import Word',
+    'from unmask.interpret.activation_cache import Recording',
+    'from unmask.interpret.attribution.gradient import relevance',
+    'from unmask.interpret.intervention.target import Word',
     'from unmask.text.masking import masked',
     `token = ${token}`,
     'word = int(view.encoding.ids[token])  # the word that stands there, asked for at a mask',
@@ -113,16 +113,16 @@ function relevanceOfWord(token: number): string[] {
 const words: Body = ({ token, canFill }) =>
   canFill
     ? [
-        'from unmask.see.lens import lens',
-        'from unmask.see.recording import Recording',
+        'from unmask.interpret.logit_lens import lens',
+        'from unmask.interpret.activation_cache import Recording',
         'from unmask.text.masking import masked',
         `hidden = masked(view.encoding, [${token}], model.tokenizer)`,
         `found = lens(Recording.of(model.encoder, hidden), [${token}], top_k=8)`,
         'result = found.probabilities[0, -1]  # of the words found.ids[0, -1]; other levels are the lens',
       ]
     : [
-        'from unmask.see.ablation import importance',
-        'from unmask.see.target import Embedding',
+        'from unmask.interpret.intervention.ablation import importance',
+        'from unmask.interpret.intervention.target import Embedding',
         `result = importance(view.recording, Embedding(token=${token}), encoder=model.trainable_encoder(replace=False)).slopes  # (layers, heads)`,
       ];
 
@@ -130,7 +130,7 @@ const compare: Body = ({ view, reads, stamps }) => {
   const other = reads[1];
   if (!other) return map({ view, reads, stamps, token: 0, canFill: false, option: (_, otherwise) => otherwise }, reads[0] as TextRead);
   return [
-    'from unmask.see.head_distances import compare_heads',
+    'from unmask.interpret.statistics.head_distances import compare_heads',
     `other = ${stamps[1]?.load ?? `unmask.load(${written(other.model)})`}`,
     `beside = ${attention('other', view, other)}`,
     'result = compare_heads(view.recording, beside.recording).divergence  # (heads, heads), nats',
@@ -138,7 +138,7 @@ const compare: Body = ({ view, reads, stamps }) => {
 };
 
 const geometry: Body = () => [
-  'from unmask.see.geometry import geometry',
+  'from unmask.interpret.geometry import geometry',
   'levels = [*view.recording.states[:-1], view.recording.final_ND]',
   'result = geometry(levels, special_N=view.encoding.special)  # one entry a level',
 ];
@@ -149,7 +149,7 @@ function tour({ view, option, stamps }: Shown, read: TextRead): string {
   const text = option('tour.text', view.text.slice(0, 600));
   return [
     'import unmask',
-    'from unmask.explorer.tour import run',
+    'from unmask.explorer.tour.chapters import run',
     '',
     `model = ${stamps[0]?.load ?? `unmask.load(${written(read.model)})`}`,
     `result = run(${written(option('tour.chapter', 'handshake'))}, [model], ${written(text)})`,

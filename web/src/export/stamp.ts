@@ -21,7 +21,7 @@ export function stampLines(stamps: readonly Stamp[], view: ViewState, title: str
   const own: [string, string][] = [
     ['weighting', WEIGHTINGS[view.weight]],
     ['pooling', POOLINGS[view.pool]],
-    ['colour scale', drawn.filter(Boolean).join(', ')],
+    ['color scale', drawn.filter(Boolean).join(', ')],
     ['saved', `${now.toISOString().slice(0, 19).replace('T', ' ')} UTC`],
   ];
   const place = stamps.length > 0 ? `, layer ${view.layer} head ${view.head}` : '';

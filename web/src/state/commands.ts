@@ -62,7 +62,7 @@ function settings(explorer: Explorer): Command[] {
     run: () => explorer.change({ theme }),
   }));
   const scales = (['sqrt', 'log', 'linear'] as const).map((scale) => ({
-    title: `Colours: ${{ sqrt: 'square-root', log: 'logarithmic', linear: 'linear' }[scale]} scale`,
+    title: `Colors: ${{ sqrt: 'square-root', log: 'logarithmic', linear: 'linear' }[scale]} scale`,
     shown: '',
     run: () => explorer.change({ scale }),
   }));

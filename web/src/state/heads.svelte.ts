@@ -11,7 +11,7 @@ export interface Measure {
   short: string;
   long: string;
   digits: number;
-  /** The end of its colours; null: the largest value of this text. */
+  /** The end of its colors; null: the largest value of this text. */
   most: number | null;
 }
 

@@ -1,6 +1,6 @@
 /** What is looked at: the view and its address, the pointer, and how two texts hang together. */
 
-import { palette, type Tone } from '../draw/colour';
+import { palette, type Tone } from '../draw/color';
 import { writeHash } from './address';
 import type { Reading, Side } from './reading.svelte';
 import { toneOf } from './tone.svelte';
@@ -26,9 +26,9 @@ export abstract class Looking {
   /** The query and key looked at, as tokens of A: under the pointer, else chosen. */
   query: number | null = $derived(this.litIn('a', 'query')[0] ?? null);
   key: number | null = $derived(this.litIn('a', 'key')[0] ?? null);
-  /** Light or dark, and the 256 colours of a probability with it. */
+  /** Light or dark, and the 256 colors of a probability with it. */
   tone: Tone = $derived(toneOf(this.view.theme));
-  colours: Uint8Array = $derived(palette(this.tone));
+  colors: Uint8Array = $derived(palette(this.tone));
 
   private lastPush = 0;
   private writing: ReturnType<typeof setTimeout> | undefined;

@@ -1,6 +1,6 @@
 /** Whether the page is light or dark: as chosen, or as the system is set. */
 
-import type { Tone } from '../draw/colour';
+import type { Tone } from '../draw/color';
 import type { Theme } from './url';
 
 const query = window.matchMedia('(prefers-color-scheme: dark)');

@@ -35,7 +35,7 @@ export interface ViewState {
   weight: Weight;
   pool: Pool;
   scale: Scale;
-  /** Colours: probabilities are multiplied by 2^gain; codes below `clip` show nothing. */
+  /** Colors: probabilities are multiplied by 2^gain; codes below `clip` show nothing. */
   gain: number;
   clip: number;
   /** Half octaves of device pixels a token, and the first query and key in sight; null: fitted. */

@@ -20,7 +20,7 @@ class StripGradients:
 
     def __init__(self, strips: Strips, v_GNK: Tensor, position: Disentangled) -> None:
         self.strips, self.v_GNK = strips, v_GNK
-        self.scale = 1 / math.sqrt(v_GNK.shape[-1] * position.terms)
+        self.scale = 1 / math.sqrt(v_GNK.shape[-1] * position.term_count)
         self.dq, self.dk, self.dv = (torch.zeros_like(v_GNK) for _ in range(3))
         keys, queries = strips.keys_HWK, strips.queries_HWK
         self.dkeys_HWK = None if keys is None else torch.zeros_like(keys)

@@ -19,10 +19,10 @@ from torch.autograd.function import once_differentiable
 from unmask.errors import KernelError
 from unmask.model.kernels.disentangled.backward import StripGradients
 from unmask.model.kernels.disentangled.strips import PACKED_FROM, ROWS, Band, Matrix, Strips
-from unmask.model.kernels.interface import Attended, Capability
+from unmask.model.kernels.interface import AttentionOutput, Capability
 from unmask.model.kernels.rectangles import Rectangles
-from unmask.model.kernels.tile import ScoreTerms
-from unmask.model.spec import Disentangled, Reach, Whole
+from unmask.model.kernels.tile import AttentionBias
+from unmask.model.spec import AttentionPattern, Disentangled, FullAttention
 from unmask.text.batch import SequenceLayout
 
 AT_ONCE = {"cpu": 1 << 20, "cuda": 1 << 26}
@@ -41,14 +41,14 @@ class DisentangledKernel:
         computes="strips of queries; position scores as sheared products",
         devices=frozenset({"cpu", "cuda"}),
         dtypes=frozenset({"float64", "float32", "bfloat16", "float16"}),
-        reaches=frozenset({Whole}),
+        patterns=frozenset({FullAttention}),
         positions=frozenset({Disentangled}),
         gradients=True,
         dropout=True,
         log_sum_exp=True,
     )
 
-    def plan(self, layout: SequenceLayout, reach: Reach, device: torch.device) -> Rectangles:
+    def plan(self, layout: SequenceLayout, pattern: AttentionPattern, device: torch.device) -> Rectangles:
         """Runs of equal length; tokens are reordered only if equal lengths are apart."""
         return Rectangles.of(layout, device)
 
@@ -59,20 +59,20 @@ class DisentangledKernel:
         v_THK: Tensor,
         plan: Rectangles,
         *,
-        reach: Reach,
-        terms: ScoreTerms,
+        pattern: AttentionPattern,
+        bias: AttentionBias,
         dropout: float = 0.0,
         log_sum_exp: bool = False,
-    ) -> Attended:
+    ) -> AttentionOutput:
         """Strip by strip; see `Kernel.attend`."""
-        apart = terms.distances
-        if not isinstance(reach, Whole) or apart is None or terms.slopes_H is not None:
+        apart = bias.distances
+        if not isinstance(pattern, FullAttention) or apart is None or bias.slopes_H is not None:
             raise KernelError("the disentangled kernel was called for something its record does not list")
         seed = int(torch.randint(2**62, (), device="cpu")) if dropout else 0
         setting = Setting(plan, apart.position, dropout, seed, log_sum_exp)
         tensors = (q_THK, k_THK, v_THK, apart.keys_PHK, apart.queries_PHK)
         o_THK, lse_TH = Attention.apply(setting, *tensors)  # type: ignore[no-untyped-call]
-        return Attended(o_THK, lse_TH)
+        return AttentionOutput(o_THK, lse_TH)
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +107,7 @@ class Setting:
         self, band: Band, heads: slice, q_GNK: Tensor, k_GNK: Tensor, tables: tuple[Tensor | None, ...]
     ) -> Strips:
         """The strips of a group, its queries scaled and its heads' tables expanded."""
-        scale = 1 / math.sqrt(q_GNK.shape[-1] * self.position.terms)
+        scale = 1 / math.sqrt(q_GNK.shape[-1] * self.position.term_count)
         rows_W = band.rows_W.to(q_GNK.device)
         keys_HWK, queries_HWK = (
             None

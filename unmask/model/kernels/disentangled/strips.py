@@ -2,7 +2,7 @@
 
 All keys that are far enough read one row of the table on each side, so that position scores differ from key
 to key in a band only. There they are products of queries with the table's rows in the order of distances, and
-likewise of keys: the scores of neighbouring queries stand in such a product shifted by one column, and a view
+likewise of keys: the scores of neighboring queries stand in such a product shifted by one column, and a view
 whose row stride is shorter by one lays them one below the other. No score is gathered, and nothing is held
 by pairs of tokens but the strip.
 

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from unmask.errors import KernelError
 from unmask.model.kernels.gpu.triton_code.disentangled_launch import Attention, Tiles
-from unmask.model.kernels.interface import Attended, Capability
-from unmask.model.kernels.tile import ScoreTerms
-from unmask.model.spec import Disentangled, Reach, Whole
+from unmask.model.kernels.interface import AttentionOutput, Capability
+from unmask.model.kernels.tile import AttentionBias
+from unmask.model.spec import AttentionPattern, Disentangled, FullAttention
 from unmask.text.batch import SequenceLayout
 
 
@@ -30,7 +30,7 @@ class TritonDisentangledKernel:
         computes="Triton tiles with position terms from bands",
         devices=frozenset({"cuda"}),
         dtypes=frozenset({"float32", "bfloat16", "float16"}),
-        reaches=frozenset({Whole}),
+        patterns=frozenset({FullAttention}),
         positions=frozenset({Disentangled}),
         gradients=True,
         dropout=True,
@@ -39,7 +39,7 @@ class TritonDisentangledKernel:
         module="triton",
     )
 
-    def plan(self, layout: SequenceLayout, reach: Reach, device: torch.device) -> Tiles:
+    def plan(self, layout: SequenceLayout, pattern: AttentionPattern, device: torch.device) -> Tiles:
         """The tiles, made when first launched with."""
         return Tiles(layout, device)
 
@@ -50,16 +50,16 @@ class TritonDisentangledKernel:
         v_THK: Tensor,
         plan: Tiles,
         *,
-        reach: Reach,
-        terms: ScoreTerms,
+        pattern: AttentionPattern,
+        bias: AttentionBias,
         dropout: float = 0.0,
         log_sum_exp: bool = False,
-    ) -> Attended:
+    ) -> AttentionOutput:
         """All tiles of some heads at a time; see `Kernel.attend`."""
-        refused = self._refusal(q_THK, reach, terms)
+        refused = self._refusal(q_THK, pattern, bias)
         if refused is not None:
             raise KernelError(f"the triton-disentangled kernel {refused}")
-        distances = terms.distances
+        distances = bias.distances
         assert distances is not None
         keys_PHK, queries_PHK = (
             None if table is None else table.to(q_THK)
@@ -70,17 +70,17 @@ class TritonDisentangledKernel:
         o_THK, lse_HT = Attention.apply(  # type: ignore[no-untyped-call]
             q_THK, k_THK, v_THK, keys_PHK, queries_PHK, distances.position, plan, dropout
         )
-        return Attended(o_THK, lse_HT.T.to(o_THK.dtype) if log_sum_exp else None)
+        return AttentionOutput(o_THK, lse_HT.T.to(o_THK.dtype) if log_sum_exp else None)
 
-    def _refusal(self, q_THK: Tensor, reach: Reach, terms: ScoreTerms) -> str | None:
+    def _refusal(self, q_THK: Tensor, pattern: AttentionPattern, bias: AttentionBias) -> str | None:
         """Why it cannot run this; None if it can."""
         can = self.capability
         if can.unavailable() is not None:
             return can.unavailable()
         listed = (
-            isinstance(reach, Whole)
-            and terms.distances is not None
-            and terms.slopes_H is None
+            isinstance(pattern, FullAttention)
+            and bias.distances is not None
+            and bias.slopes_H is None
             and str(q_THK.dtype).removeprefix("torch.") in can.dtypes
             and can.head_widths is not None
             and q_THK.shape[-1] in can.head_widths

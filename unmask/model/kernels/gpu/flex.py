@@ -21,9 +21,16 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from unmask.errors import KernelError
-from unmask.model.kernels.interface import Attended, Capability
-from unmask.model.kernels.tile import ScoreTerms
-from unmask.model.spec import Alibi, NoPosition, Reach, Whole, Window, WindowAndGlobals
+from unmask.model.kernels.interface import AttentionOutput, Capability
+from unmask.model.kernels.tile import AttentionBias
+from unmask.model.spec import (
+    Alibi,
+    AttentionPattern,
+    FullAttention,
+    NoPosition,
+    SlidingWindow,
+    SlidingWindowGlobal,
+)
 from unmask.text.batch import SequenceLayout
 
 BLOCK = 128
@@ -34,7 +41,7 @@ FILLING = -1
 
 
 @dataclass(frozen=True)
-class Flexed:
+class FlexPlan:
     """What depends on the layout and the reach."""
 
     tokens: int
@@ -55,7 +62,7 @@ class FlexKernel:
         computes="torch FlexAttention, its map of blocks from the layout",
         devices=frozenset({"cuda"}),
         dtypes=frozenset({"float32", "bfloat16", "float16"}),
-        reaches=frozenset({Whole, Window, WindowAndGlobals}),
+        patterns=frozenset({FullAttention, SlidingWindow, SlidingWindowGlobal}),
         positions=frozenset({NoPosition, Alibi}),
         gradients=True,
         dropout=False,
@@ -64,11 +71,11 @@ class FlexKernel:
         module="triton",
     )
 
-    def plan(self, layout: SequenceLayout, reach: Reach, device: torch.device) -> Flexed:
+    def plan(self, layout: SequenceLayout, pattern: AttentionPattern, device: torch.device) -> FlexPlan:
         """The map of blocks and the rule, with what it reads on the device."""
         from torch.nn.attention.flex_attention import BlockMask
 
-        some, every = block_map(layout, reach)
+        some, every = block_map(layout, pattern)
         number_some, index_some = (array.to(device) for array in _listed(some & ~every))
         number_every, index_every = (array.to(device) for array in _listed(every))
         filled = len(some) * BLOCK
@@ -78,25 +85,25 @@ class FlexKernel:
             number_every,
             index_every,
             BLOCK_SIZE=BLOCK,
-            mask_mod=_rule(layout, reach, filled, device),
+            mask_mod=_rule(layout, pattern, filled, device),
             seq_lengths=(filled, filled),
         )
-        return Flexed(layout.token_count, mask)
+        return FlexPlan(layout.token_count, mask)
 
     def attend(
         self,
         q_THK: Tensor,
         k_THK: Tensor,
         v_THK: Tensor,
-        plan: Flexed,
+        plan: FlexPlan,
         *,
-        reach: Reach,
-        terms: ScoreTerms,
+        pattern: AttentionPattern,
+        bias: AttentionBias,
         dropout: float = 0.0,
         log_sum_exp: bool = False,
-    ) -> Attended:
+    ) -> AttentionOutput:
         """The whole batch as one sequence whose parts do not see one another; see `Kernel.attend`."""
-        if dropout or terms.distances is not None or type(reach) not in self.capability.reaches:
+        if dropout or bias.distances is not None or type(pattern) not in self.capability.patterns:
             raise KernelError("the flex kernel was called for something its record does not list")
         from torch.nn.attention.flex_attention import AuxRequest
 
@@ -104,7 +111,7 @@ class FlexKernel:
         q_1HTK, k_1HTK, v_1HTK = (
             pad(x_THK, (0, 0, 0, 0, 0, filling)).transpose(0, 1)[None] for x_THK in (q_THK, k_THK, v_THK)
         )
-        score_mod = None if terms.slopes_H is None else _bias(terms.slopes_H.to(q_THK.device, torch.float32))
+        score_mod = None if bias.slopes_H is None else _bias(bias.slopes_H.to(q_THK.device, torch.float32))
         o_1HTK, sums = _flex_attention(q_THK.device.type)(
             q_1HTK,
             k_1HTK,
@@ -114,10 +121,12 @@ class FlexKernel:
             return_aux=AuxRequest(lse=log_sum_exp),
         )
         lse_TH = sums.lse[0].T[: plan.tokens].to(q_THK.dtype) if log_sum_exp else None
-        return Attended(o_1HTK[0].transpose(0, 1)[: plan.tokens], lse_TH)
+        return AttentionOutput(o_1HTK[0].transpose(0, 1)[: plan.tokens], lse_TH)
 
 
-def block_map(layout: SequenceLayout, reach: Reach) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+def block_map(
+    layout: SequenceLayout, pattern: AttentionPattern
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Which blocks of queries see anything of which blocks of keys, and which see all of them.
 
     Both of shape (blocks, blocks). The first may hold a block too many, the second one too few.
@@ -134,20 +143,20 @@ def block_map(layout: SequenceLayout, reach: Reach) -> tuple[NDArray[np.bool_], 
     same = share & alone[:, None] & alone[None, :]
     between = np.abs(np.subtract.outer(np.arange(len(first)), np.arange(len(first))))
     nearest = np.maximum(between * BLOCK - (BLOCK - 1), 0)
-    match reach:
-        case Whole():
+    match pattern:
+        case FullAttention():
             return share, same
-        case Window(radius=radius, dilation=dilation):
+        case SlidingWindow(radius=radius, dilation=dilation):
             some = share & (nearest <= radius * dilation)
             inside = (between + 1) * BLOCK - 1 <= radius
             return some, same & inside if dilation == 1 else np.zeros_like(same)
-        case WindowAndGlobals():
-            some, every = block_map(layout, reach.window)
+        case SlidingWindowGlobal():
+            some, every = block_map(layout, pattern.window)
             for block, blocks in _global_places(layout):
                 some[block, blocks] = some[blocks, block] = True
             return some, every
         case _:
-            raise KernelError(f"the flex kernel has no {type(reach).__name__} reach")
+            raise KernelError(f"the flex kernel has no {type(pattern).__name__} reach")
 
 
 def _filled_sequences(layout: SequenceLayout) -> NDArray[np.int64]:
@@ -175,21 +184,23 @@ def _listed(blocks: NDArray[np.bool_]) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(number)[None, None], torch.from_numpy(order)[None, None]
 
 
-def _rule(layout: SequenceLayout, reach: Reach, filled: int, device: torch.device) -> Callable[..., Tensor]:
+def _rule(
+    layout: SequenceLayout, pattern: AttentionPattern, filled: int, device: torch.device
+) -> Callable[..., Tensor]:
     """Whether a query sees a key; both are places in the batch."""
     sequence_T = torch.from_numpy(_filled_sequences(layout).astype(np.int32)).to(device)
-    window = reach.window if isinstance(reach, WindowAndGlobals) else reach
+    window = pattern.window if isinstance(pattern, SlidingWindowGlobal) else pattern
 
     def seen(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         together = sequence_T[query] == sequence_T[key]
-        if not isinstance(window, Window):
+        if not isinstance(window, SlidingWindow):
             return together
         near = (query - key).abs() <= window.radius * window.dilation
         if window.dilation > 1:
             near = near & ((query - key) % window.dilation == 0)
         return together & near
 
-    if not isinstance(reach, WindowAndGlobals) or layout.globals_T is None:
+    if not isinstance(pattern, SlidingWindowGlobal) or layout.globals_T is None:
         return seen
     globals_T = torch.from_numpy(np.pad(layout.globals_T, (0, filled - layout.token_count))).to(device)
 

@@ -19,9 +19,9 @@ from torch import Tensor
 
 from unmask.errors import KernelError
 from unmask.model.kernels.gpu.triton_code.packed_tiles import GROUPS, TILE
-from unmask.model.kernels.interface import Attended, Capability
-from unmask.model.kernels.tile import ScoreTerms
-from unmask.model.spec import Alibi, NoPosition, Reach, Whole, Window
+from unmask.model.kernels.interface import AttentionOutput, Capability
+from unmask.model.kernels.tile import AttentionBias
+from unmask.model.spec import Alibi, AttentionPattern, FullAttention, NoPosition, SlidingWindow
 from unmask.text.batch import SequenceLayout
 
 PER_LN = 1 / np.log(2)
@@ -38,14 +38,14 @@ class PackedTables:
     owner_T: Tensor
     """The first token of each token's sequence."""
     groups: Tensor
-    """First token and end of groups of neighbouring short sequences, (G, 2)."""
+    """First token and end of groups of neighboring short sequences, (G, 2)."""
     tiles: Tensor
     """Of every sequence: its first token, its length, the first row of a tile, (I, 3)."""
     long_tiles: int
     """How many of them are of sequences in no group."""
     size: int
     """Tokens that a group may have."""
-    reach: Reach
+    pattern: AttentionPattern
     span: int
     """Tokens that a window reaches on each side; -1 where every sequence is in reach of itself."""
     dilation: int
@@ -59,7 +59,7 @@ class TritonPackedKernel:
         computes="tiles with a running softmax, several short texts to a tile, in Triton",
         devices=frozenset({"cuda"}),
         dtypes=frozenset({"float32", "bfloat16", "float16"}),
-        reaches=frozenset({Whole, Window}),
+        patterns=frozenset({FullAttention, SlidingWindow}),
         positions=frozenset({NoPosition, Alibi}),
         gradients=True,
         dropout=True,
@@ -68,12 +68,12 @@ class TritonPackedKernel:
         module="triton",
     )
 
-    def plan(self, layout: SequenceLayout, reach: Reach, device: torch.device) -> PackedTables:
+    def plan(self, layout: SequenceLayout, pattern: AttentionPattern, device: torch.device) -> PackedTables:
         """Groups and tiles, copied to the device at once."""
         missing = self.capability.unavailable()
         if missing is not None:
             raise KernelError(f"the triton kernel {missing}")
-        span, dilation = _span(reach, int(layout.lengths.max()))
+        span, dilation = _span(pattern, int(layout.lengths.max()))
         size = _group_size(layout)
         tables = (
             np.repeat(layout.offsets[:-1], layout.lengths),
@@ -83,7 +83,7 @@ class TritonPackedKernel:
         owner_T, groups, tiles = _copy(tables, device)
         long_tiles = int((-(-layout.lengths[layout.lengths > size] // TILE)).sum())
         return PackedTables(
-            owner_T, groups.view(-1, 2), tiles.view(-1, 3), long_tiles, size, reach, span, dilation
+            owner_T, groups.view(-1, 2), tiles.view(-1, 3), long_tiles, size, pattern, span, dilation
         )
 
     def attend(
@@ -93,20 +93,20 @@ class TritonPackedKernel:
         v_THK: Tensor,
         plan: PackedTables,
         *,
-        reach: Reach,
-        terms: ScoreTerms,
+        pattern: AttentionPattern,
+        bias: AttentionBias,
         dropout: float = 0.0,
         log_sum_exp: bool = False,
-    ) -> Attended:
+    ) -> AttentionOutput:
         """All sequences at once; see `Kernel.attend`. ALiBi's slopes get no gradient."""
-        self._check(q_THK, plan, reach, terms)
+        self._check(q_THK, plan, pattern, bias)
         from unmask.model.kernels.gpu.triton_code.packed_launch import INTERPRETED, packed_attention
 
         if q_THK.device.type != "cuda" and not INTERPRETED:
             raise KernelError(f"the triton kernel runs on cuda, not on {q_THK.device.type}")
         slopes_H = seed = None
-        if terms.slopes_H is not None:
-            slopes_H = (terms.slopes_H * PER_LN).to(q_THK.device, torch.float32)
+        if bias.slopes_H is not None:
+            slopes_H = (bias.slopes_H * PER_LN).to(q_THK.device, torch.float32)
         if dropout > 0:
             seed = torch.randint(2**62, (1,), device=q_THK.device)
         o_THK, lse_HT = packed_attention(
@@ -124,27 +124,29 @@ class TritonPackedKernel:
             plan.dilation,
             float(dropout),
         )
-        return Attended(o_THK, lse_HT.mT.to(q_THK.dtype) if log_sum_exp else None)
+        return AttentionOutput(o_THK, lse_HT.mT.to(q_THK.dtype) if log_sum_exp else None)
 
-    def _check(self, q_THK: Tensor, plan: PackedTables, reach: Reach, terms: ScoreTerms) -> None:
+    def _check(
+        self, q_THK: Tensor, plan: PackedTables, pattern: AttentionPattern, bias: AttentionBias
+    ) -> None:
         known = self.capability
         width, dtype = q_THK.shape[-1], str(q_THK.dtype).removeprefix("torch.")
-        if terms.distances is not None or width not in (known.head_widths or ()) or dtype not in known.dtypes:
+        if bias.distances is not None or width not in (known.head_widths or ()) or dtype not in known.dtypes:
             raise KernelError("the triton kernel was called for something its record does not list")
-        if plan.reach != reach:
-            raise KernelError(f"the triton kernel was called for {reach} with a plan for {plan.reach}")
+        if plan.pattern != pattern:
+            raise KernelError(f"the triton kernel was called for {pattern} with a plan for {plan.pattern}")
 
 
-def _span(reach: Reach, longest: int) -> tuple[int, int]:
+def _span(pattern: AttentionPattern, longest: int) -> tuple[int, int]:
     """How far and how densely a query sees; a window that holds every text is none."""
-    match reach:
-        case Whole():
+    match pattern:
+        case FullAttention():
             return -1, 1
-        case Window(radius=radius, dilation=dilation):
+        case SlidingWindow(radius=radius, dilation=dilation):
             whole = dilation == 1 and radius >= longest - 1
             return (-1, 1) if whole else (min(radius * dilation, longest), dilation)
         case _:
-            raise KernelError(f"the triton kernel has no {type(reach).__name__} reach")
+            raise KernelError(f"the triton kernel has no {type(pattern).__name__} reach")
 
 
 def _group_size(layout: SequenceLayout) -> int:
@@ -154,7 +156,7 @@ def _group_size(layout: SequenceLayout) -> int:
 
 
 def group(layout: SequenceLayout, size: int) -> NDArray[np.int64]:
-    """Neighbouring sequences that fit into ``size`` tokens together: first token and end, (G, 2)."""
+    """Neighboring sequences that fit into ``size`` tokens together: first token and end, (G, 2)."""
     groups: list[list[int]] = []
     for start, end in zip(layout.offsets[:-1].tolist(), layout.offsets[1:].tolist(), strict=True):
         if end - start > size:

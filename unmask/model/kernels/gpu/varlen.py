@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from unmask.errors import KernelError
-from unmask.model.kernels.interface import Attended, Capability
-from unmask.model.kernels.tile import ScoreTerms
-from unmask.model.spec import NoPosition, Reach, Whole, Window
+from unmask.model.kernels.interface import AttentionOutput, Capability
+from unmask.model.kernels.tile import AttentionBias
+from unmask.model.spec import AttentionPattern, FullAttention, NoPosition, SlidingWindow
 from unmask.text.batch import SequenceLayout
 
 UNBOUNDED = (-1, -1)
@@ -41,21 +41,21 @@ class VarlenKernel:
         computes="torch varlen_attn (FlashAttention 2)",
         devices=frozenset({"cuda"}),
         dtypes=frozenset({"bfloat16", "float16"}),
-        reaches=frozenset({Whole, Window}),
+        patterns=frozenset({FullAttention, SlidingWindow}),
         positions=frozenset({NoPosition}),
         gradients=True,
         dropout=False,
         log_sum_exp=False,
         head_widths=frozenset(range(8, 257, 8)),
-        pays=(129, None),
+        preferred_lengths=(129, None),
         module="torch.nn.attention.varlen",
         dilation=False,
     )
 
-    def plan(self, layout: SequenceLayout, reach: Reach, device: torch.device) -> Offsets:
+    def plan(self, layout: SequenceLayout, pattern: AttentionPattern, device: torch.device) -> Offsets:
         """Offsets on the device."""
         offsets = torch.from_numpy(layout.offsets.astype(np.int32)).to(device)
-        return Offsets(offsets, int(layout.lengths.max()), window_of(reach))
+        return Offsets(offsets, int(layout.lengths.max()), window_of(pattern))
 
     def attend(
         self,
@@ -64,19 +64,19 @@ class VarlenKernel:
         v_THK: Tensor,
         plan: Offsets,
         *,
-        reach: Reach,
-        terms: ScoreTerms,
+        pattern: AttentionPattern,
+        bias: AttentionBias,
         dropout: float = 0.0,
         log_sum_exp: bool = False,
-    ) -> Attended:
+    ) -> AttentionOutput:
         """All sequences at once; see `Kernel.attend`."""
         listed = (
             q_THK.device.type in self.capability.devices
             and str(q_THK.dtype).removeprefix("torch.") in self.capability.dtypes
         )
-        if dropout or log_sum_exp or terms != ScoreTerms() or not listed:
+        if dropout or log_sum_exp or bias != AttentionBias() or not listed:
             raise KernelError("the varlen kernel was called for something its record does not list")
-        if plan.window != window_of(reach):
+        if plan.window != window_of(pattern):
             raise KernelError("the varlen kernel was called with the plan of another reach")
         from torch.nn.attention.varlen import varlen_attn
 
@@ -92,22 +92,22 @@ class VarlenKernel:
             window_size=plan.window,
         )
         assert isinstance(o_THK, Tensor)
-        return Attended(o_THK, None)
+        return AttentionOutput(o_THK, None)
 
 
-def window_of(reach: Reach) -> tuple[int, int]:
+def window_of(pattern: AttentionPattern) -> tuple[int, int]:
     """Keys before and after a query.
 
     Raises:
         KernelError: the reach is not whole, nor a window without gaps.
     """
-    match reach:
-        case Whole():
+    match pattern:
+        case FullAttention():
             return UNBOUNDED
-        case Window(radius=radius, dilation=1):
+        case SlidingWindow(radius=radius, dilation=1):
             return (radius, radius)
         case _:
             raise KernelError(
-                f"the varlen kernel was called for {reach}, and its record lists none but whole attention "
+                f"the varlen kernel was called for {pattern}, and its record lists none but whole attention "
                 "and windows without gaps"
             )

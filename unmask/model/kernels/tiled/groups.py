@@ -26,14 +26,14 @@ class Places:
     """Shape (B, C), or (H, B, C) where heads differ."""
     first: int = 0
     spacing: int | None = None
-    """Each block is a run of neighbours, the first at ``first`` and each next one as far on as this
+    """Each block is a run of neighbors, the first at ``first`` and each next one as far on as this
     (0: the same run for all); None where places are listed."""
     listed: int = 0
     """How many places of each block, the last, are listed although those before are a run."""
 
     @classmethod
     def runs(cls, first: int, blocks: int, length: int, spacing: int, device: torch.device) -> "Places":
-        """Runs of ``length`` neighbours."""
+        """Runs of ``length`` neighbors."""
         run_C = torch.arange(first, first + length, device=device)
         if spacing == 0:
             return cls(run_C.expand(blocks, -1), first, 0)
@@ -68,7 +68,7 @@ class Places:
                 flat_x.index_put_((flat,), y_HBCK.flatten(0, 2), accumulate=True)
         elif self.spacing == 0:
             x_PHK[self.first : self.first + length, heads] += y_HBCK.sum(1).transpose(0, 1)
-        else:  # pieces of a run that no neighbouring block has too
+        else:  # pieces of a run that no neighboring block has too
             for start in range(0, length, self.spacing):
                 end = min(start + self.spacing, length)
                 self._view(x_PHK, heads, blocks, start, end).add_(y_HBCK[:, :, start:end])

@@ -15,13 +15,21 @@ import torch
 from torch import Tensor
 
 from unmask.errors import KernelError
-from unmask.model.kernels.interface import Attended, Capability
+from unmask.model.kernels.interface import AttentionOutput, Capability
 from unmask.model.kernels.products import onednn_takes
-from unmask.model.kernels.tile import ScoreTerms
+from unmask.model.kernels.tile import AttentionBias
 from unmask.model.kernels.tiled.groups import TiledPlan
 from unmask.model.kernels.tiled.plan import make_plan
 from unmask.model.kernels.tiled.run import Work, backward, forward
-from unmask.model.spec import Alibi, Blocks, NoPosition, Reach, Whole, Window, WindowAndGlobals
+from unmask.model.spec import (
+    Alibi,
+    AttentionPattern,
+    BlockSparse,
+    FullAttention,
+    NoPosition,
+    SlidingWindow,
+    SlidingWindowGlobal,
+)
 from unmask.text.batch import SequenceLayout
 
 
@@ -30,14 +38,14 @@ class TiledPlans:
     """The plan of a batch for each number of heads, which only layers know."""
 
     layout: SequenceLayout
-    reach: Reach
+    pattern: AttentionPattern
     device: torch.device
     made: dict[int, TiledPlan] = field(default_factory=dict)
 
     def of(self, heads: int) -> TiledPlan:
         """Made when first asked for."""
         if heads not in self.made:
-            self.made[heads] = make_plan(self.layout, self.reach, heads, self.device)
+            self.made[heads] = make_plan(self.layout, self.pattern, heads, self.device)
         return self.made[heads]
 
 
@@ -54,16 +62,16 @@ class TiledKernel:
         computes="blocks of complete rows, computed again in the backward pass",
         devices=frozenset({"cpu", "cuda"}),
         dtypes=frozenset({"float64", "float32", "bfloat16", "float16"}),
-        reaches=frozenset({Whole, Window, WindowAndGlobals, Blocks}),
+        patterns=frozenset({FullAttention, SlidingWindow, SlidingWindowGlobal, BlockSparse}),
         positions=frozenset({NoPosition, Alibi}),
         gradients=True,
         dropout=True,
         log_sum_exp=True,
     )
 
-    def plan(self, layout: SequenceLayout, reach: Reach, device: torch.device) -> TiledPlans:
+    def plan(self, layout: SequenceLayout, pattern: AttentionPattern, device: torch.device) -> TiledPlans:
         """Groups of equal work, made when the first layer tells its heads."""
-        return TiledPlans(layout, reach, device)
+        return TiledPlans(layout, pattern, device)
 
     def attend(
         self,
@@ -72,18 +80,18 @@ class TiledKernel:
         v_THK: Tensor,
         plan: TiledPlans,
         *,
-        reach: Reach,
-        terms: ScoreTerms,
+        pattern: AttentionPattern,
+        bias: AttentionBias,
         dropout: float = 0.0,
         log_sum_exp: bool = False,
-    ) -> Attended:
+    ) -> AttentionOutput:
         """Group by group; see `Kernel.attend`."""
-        if terms.distances is not None or plan.reach != reach:
+        if bias.distances is not None or plan.pattern != pattern:
             raise KernelError(
                 "the tiled kernel was called for something its record or its plan does not list"
             )
         seed = int(torch.randint(1 << 62, (), device="cpu")) if dropout else 0
-        work = Work(plan.of(q_THK.shape[1]), terms.slopes_H, dropout, seed)
+        work = Work(plan.of(q_THK.shape[1]), bias.slopes_H, dropout, seed)
         if torch.is_grad_enabled() and any(x.requires_grad for x in (q_THK, k_THK, v_THK)):
             o_THK, lse_TH = _Tiled.apply(q_THK, k_THK, v_THK, work)  # type: ignore[no-untyped-call]
         else:
@@ -91,7 +99,7 @@ class TiledKernel:
             narrow = dtype == torch.bfloat16 and q_THK.device.type == "cpu" and onednn_takes(dtype)
             exact = dtype if narrow and not log_sum_exp else torch.promote_types(dtype, torch.float32)
             o_THK, lse_TH = _attend(q_THK, k_THK, v_THK, work, exact, log_sum_exp=log_sum_exp)
-        return Attended(o_THK, lse_TH.to(q_THK.dtype) if lse_TH is not None and log_sum_exp else None)
+        return AttentionOutput(o_THK, lse_TH.to(q_THK.dtype) if lse_TH is not None and log_sum_exp else None)
 
 
 def _attend(

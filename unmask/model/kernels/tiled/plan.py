@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from unmask.model.kernels.blocks import block_counts
 from unmask.model.kernels.tiled.groups import SCORES_AT_ONCE, Group, Places, TiledPlan
-from unmask.model.spec import Blocks, Reach, Window, WindowAndGlobals
+from unmask.model.spec import AttentionPattern, BlockSparse, SlidingWindow, SlidingWindowGlobal
 from unmask.text.batch import SequenceLayout
 
 CHUNK = 64
@@ -28,20 +28,22 @@ Span = tuple[int, int]
 """The first place of a text and its tokens."""
 
 
-def make_plan(layout: SequenceLayout, reach: Reach, heads: int, device: torch.device) -> TiledPlan:
+def make_plan(
+    layout: SequenceLayout, pattern: AttentionPattern, heads: int, device: torch.device
+) -> TiledPlan:
     """The groups of a batch for layers of so many heads."""
-    window = reach.window if isinstance(reach, WindowAndGlobals) else reach
+    window = pattern.window if isinstance(pattern, SlidingWindowGlobal) else pattern
     longest = int(layout.lengths.max())
-    if not isinstance(window, Window) or (window.dilation == 1 and longest <= window.radius + 1):
+    if not isinstance(window, SlidingWindow) or (window.dilation == 1 and longest <= window.radius + 1):
         # One empty place, for blocks that need filling.
-        front = 1 if isinstance(window, Blocks) else 0
+        front = 1 if isinstance(window, BlockSparse) else 0
         plan = _Places(layout, front, 0, device)
         spans = [(front + int(o), int(n)) for o, n in zip(layout.offsets, layout.lengths, strict=False)]
-        if isinstance(window, Blocks):
+        if isinstance(window, BlockSparse):
             return plan.of(_blocks(spans, window, heads, device))
         return plan.of(_whole(spans, device))
     radius = min(window.radius, (longest - 1) // window.dilation)
-    globals_T = layout.globals_T if isinstance(reach, WindowAndGlobals) else None
+    globals_T = layout.globals_T if isinstance(pattern, SlidingWindowGlobal) else None
     if globals_T is not None and not globals_T.any():
         globals_T = None
     block = max(CHUNK, radius)
@@ -52,7 +54,11 @@ def make_plan(layout: SequenceLayout, reach: Reach, heads: int, device: torch.de
         layout, max(1, radius), radius + block, device, globals_T=globals_T, dilation=window.dilation
     )
     groups = [*_band_and_globals(layout.token_count, radius, block, plan, device)]
-    if isinstance(reach, WindowAndGlobals) and not reach.own_projections and plan.globals_P is not None:
+    if (
+        isinstance(pattern, SlidingWindowGlobal)
+        and not pattern.own_projections
+        and plan.globals_P is not None
+    ):
         groups.extend(_global_rows(plan.text_P, plan.globals_P, device))
     return plan.of(groups, radius)
 
@@ -73,7 +79,7 @@ class _Places:
         self.tokens, self.front, self.device = layout.token_count, front, device
         strand, self.order = layout.sequence_of_T * dilation + layout.positions_T % dilation, None
         if dilation > 1:
-            # Tokens of a text that stand a multiple of the dilation apart become neighbours.
+            # Tokens of a text that stand a multiple of the dilation apart become neighbors.
             self.order = np.argsort(strand, kind="stable")
 
         def placed(table: NDArray[Any], empty: int) -> NDArray[Any]:
@@ -127,7 +133,7 @@ def _all_keys(first: int, rows: int, first_key: int, keys: int, device: torch.de
 
 
 def _runs(firsts: list[int], length: int, device: torch.device) -> Places:
-    """Runs of neighbours, views where they are equally far apart."""
+    """Runs of neighbors, views where they are equally far apart."""
     apart = set(np.diff(firsts).tolist()) or {length}
     if len(apart) == 1:
         return Places.runs(firsts[0], len(firsts), length, apart.pop(), device)
@@ -136,7 +142,7 @@ def _runs(firsts: list[int], length: int, device: torch.device) -> Places:
 
 
 def _band(tokens: int, radius: int, block: int, device: torch.device) -> Iterator[Group]:
-    """Blocks of neighbours, whatever texts they are of, with the keys around them.
+    """Blocks of neighbors, whatever texts they are of, with the keys around them.
 
     All whose keys are there on both sides are one group; those at the ends, one each.
     """
@@ -158,7 +164,7 @@ def _band(tokens: int, radius: int, block: int, device: torch.device) -> Iterato
 def _band_and_globals(
     tokens: int, radius: int, block: int, places: _Places, device: torch.device
 ) -> Iterator[Group]:
-    """Blocks of neighbours with the keys around and the global tokens of their texts.
+    """Blocks of neighbors with the keys around and the global tokens of their texts.
 
     Rows of global tokens are among them, for a later group or the layer to replace.
     """
@@ -176,7 +182,7 @@ def _band_and_globals(
         first, count = numbers[0] * block, len(numbers)
         chosen = torch.tensor(numbers, device=device)
         both = torch.cat((keys.index[chosen], torch.from_numpy(far).to(device)), dim=1)
-        if numbers[-1] - numbers[0] == count - 1:  # neighbours, as all are of one text
+        if numbers[-1] - numbers[0] == count - 1:  # neighbors, as all are of one text
             queries = Places.runs(front + first, count, block, block, device)
             yield Group(queries, Places(both, front - radius + first, block, listed=size), band=span)
         else:
@@ -209,31 +215,31 @@ def _global_rows(
         yield Group(listed[0], listed[1], _log(keys > 0, device))
 
 
-def _blocks(spans: list[Span], reach: Blocks, heads: int, device: torch.device) -> Iterator[Group]:
+def _blocks(spans: list[Span], pattern: BlockSparse, heads: int, device: torch.device) -> Iterator[Group]:
     """Whole short texts; of longer ones the first and last block of rows whole, the others listed."""
-    yield from _whole([span for span in spans if span[1] <= reach.whole_up_to], device)
-    size = reach.block
+    yield from _whole([span for span in spans if span[1] <= pattern.whole_up_to], device)
+    size = pattern.block
     for first, length in spans:
-        if length <= reach.whole_up_to:
+        if length <= pattern.whole_up_to:
             continue
         last = (length - 1) // size * size
         for start, rows in ((first, size), (first + last, length - last)):
             yield from _all_keys(start, rows, first, length, device)
-        yield _listed_blocks(first, length, reach, heads, device)
+        yield _listed_blocks(first, length, pattern, heads, device)
 
 
-def _listed_blocks(first: int, length: int, reach: Blocks, heads: int, device: torch.device) -> Group:
+def _listed_blocks(first: int, length: int, pattern: BlockSparse, heads: int, device: torch.device) -> Group:
     """All blocks of rows but the first and the last, which alone may be short."""
-    size = reach.block
+    size = pattern.block
     blocks = -(-length // size)
-    counts = block_counts(reach, blocks, heads if reach.heads_differ else 1)[:, 1:-1]
+    counts = block_counts(pattern, blocks, heads if pattern.heads_differ else 1)[:, 1:-1]
     most = int((counts > 0).sum(-1).max())
     seen = np.argsort(counts == 0, axis=-1, kind="stable")[..., :most]
     times = np.repeat(np.take_along_axis(counts, seen, axis=-1), size, axis=-1)
     places = (seen[..., None] * size + np.arange(size)).reshape(*seen.shape[:2], -1)
     times[places >= length] = 0
     places = np.where(times > 0, places + first, 0)
-    if not reach.heads_differ:
+    if not pattern.heads_differ:
         places, times = places[0], times[0]
     rows = Places.runs(first + size, blocks - 2, size, size, device)
     return Group(rows, Places(torch.from_numpy(places).to(device)), _log(times, device))

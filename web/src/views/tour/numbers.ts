@@ -48,7 +48,7 @@ export function said(value: number): string {
   return minus(`${(value / 10 ** power).toFixed(1)}·10${superscript(power)}`);
 }
 
-/** A number in a column: as many decimals as its neighbours have. */
+/** A number in a column: as many decimals as its neighbors have. */
 export function fixed(value: number, digits = 2): string {
   return minus(value.toFixed(digits));
 }

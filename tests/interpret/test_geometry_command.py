@@ -1,0 +1,89 @@
+"""``unmask geometry`` end to end on the encoder that is shipped."""
+
+import json
+
+import numpy as np
+
+import unmask
+from tests.support.command import assert_one_sentence, run_here
+from unmask.interpret.geometry import cka, geometry, read_texts, stretches
+
+WORDS = (
+    *("river", "water", "bank", "money", "letter", "garden", "winter", "summer", "window", "table", "story"),
+    *("music", "paper", "horse", "stone", "bread", "quiet", "early", "small", "green", "heavy", "bright"),
+    *("carry", "follow", "answer", "listen", "remember", "build", "open", "write"),
+)
+
+
+def prose(words=400, seed=0):
+    return " ".join(np.random.default_rng(seed).choice(WORDS, words))
+
+
+def test_json_holds_what_the_functions_return(tmp_path):
+    file = tmp_path / "text.txt"
+    file.write_text(prose())
+    ran = run_here("geometry", "--file", file, "--model", "unmask-mini", "--points", 300, "--json")
+    assert ran.code == 0, ran.err
+    report = json.loads(ran.out)
+    assert report["words_left"] + report["words"] == 400
+    assert report["words_left"] > 0
+    assert [one["layer"] for one in report["layers"]] == list(range(7))
+    model = unmask.load("unmask-mini")
+    limit = model.checkpoint.trained_tokens
+    kept = " ".join(prose().split()[: report["words"]])
+    texts = stretches(kept, lambda one: len(model.tokenizer.encode(one)) <= limit)
+    read = read_texts(model.encoder, model.tokenize(texts))
+    again = geometry(read.states, special_N=read.special_T, points=300)
+    for shown, one in zip(report["layers"], again, strict=True):
+        assert shown["n"] == one.n <= 300
+        assert shown["participation_ratio"]["value"] == one.participation_ratio.value
+        assert shown["two_nn"]["value"] == one.two_nn.value
+        assert shown["two_nn"]["reason"] == one.two_nn.reason
+    # Before the first layer only the word is in a vector: as many points as words (pieces) are distinct.
+    assert report["layers"][0]["distinct"] < 60
+    assert report["layers"][0]["two_nn"]["value"] is None
+    assert report["random"][0]["distinct"] == report["layers"][0]["distinct"]
+    assert report["layers"][3]["distinct"] > 200
+
+
+def test_tables_and_refusals():
+    ran = run_here("geometry", prose(150), "--model", "unmask-mini", "--no-random")
+    assert ran.code == 0, ran.err
+    assert "special tokens left out" in ran.out
+    assert "no dimension by neighbors" in ran.out
+    assert_one_sentence(run_here("geometry", "too short", "--model", "unmask-mini"), "30 on")
+    assert_one_sentence(run_here("geometry", "--model", "unmask-mini"), "--file")
+    assert_one_sentence(run_here("geometry", "a", "--points", 0), "1 to 4096")
+    assert_one_sentence(run_here("geometry", " ", "--model", "unmask-mini"), "no words")
+
+
+def test_two_models_are_compared_word_by_word():
+    ran = run_here("geometry", prose(200), "--model", "unmask-mini", "--model-b", "unmask-mini", "--json")
+    assert ran.code == 0, ran.err
+    report = json.loads(ran.out)
+    assert report["n"] == 200
+    grid = np.array(report["debiased"])
+    assert grid.shape == (7, 7)
+    np.testing.assert_allclose(np.diag(grid), 1, atol=1e-9)
+    np.testing.assert_allclose(grid, grid.T, atol=1e-9)
+    shown = run_here("geometry", prose(60), "--model", "unmask-mini", "--model-b", "unmask-mini")
+    assert "CKA of 60 words" in shown.out, shown.err
+
+
+def test_words_of_different_tokenizers_are_lined_up_by_characters(tmp_path):
+    from tests.support.tiny import write_checkpoint
+
+    folder = write_checkpoint(tmp_path / "tiny", sentence=False)
+    text = "the river bank was muddy . " * 12
+    ran = run_here("geometry", text, "--model", "unmask-mini", "--model-b", folder, "--json")
+    assert ran.code == 0, ran.err
+    report = json.loads(ran.out)
+    assert np.array(report["debiased"]).shape == (7, 4)
+    assert report["n"] == len(text.split())
+
+
+def test_cka_of_states_of_one_text_needs_no_model_files():
+    model = unmask.load("unmask-mini")
+    read = read_texts(model.encoder, model.tokenize([prose(100)]))
+    made = cka(read.states)
+    assert made.debiased.shape == (7, 7)

@@ -1,0 +1,224 @@
+"""Names of heads by hand-made maps, and divergence and matching of heads against scipy."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import jensenshannon
+
+from tests.support import dense
+from tests.support.heads import recorded
+from tests.support.specs import SPECS, random_encoder
+from tests.support.tokenizers_built import of_bytes, of_pieces
+from unmask.errors import Cancelled, InvalidRequest, NonFiniteResult
+from unmask.interpret.activation_cache import ActivationCache
+from unmask.interpret.statistics import head_distances as module
+from unmask.interpret.statistics.assignment import assign
+from unmask.interpret.statistics.attention_statistics import attention_statistics
+from unmask.interpret.statistics.head_distances import compare_heads, head_distances, match_heads
+from unmask.interpret.statistics.layer_statistics import CLASSES
+from unmask.interpret.statistics.taxonomy import label_heads, positional
+
+N = 20
+SPECIAL = np.isin(np.arange(N), (0, N - 1))
+COMMA = np.arange(N) % 5 == 3
+
+
+class Layer(SimpleNamespace):
+    def __len__(self):
+        return N
+
+
+def layer_of(maps):
+    """What labels are made of, from whole maps (H, N, N)."""
+    p = np.stack(maps)
+    i, j = np.indices((N, N))
+    members = (i == j, j == i - 1, j == i + 1, j == 0, SPECIAL[j] & (j > 0), COMMA[j])
+    rest = ~np.any(members, axis=0)
+    order = np.argsort(-p, axis=-1, kind="stable")[..., :3]
+    entropy = -(p * np.log(np.where(p > 0, p, 1))).sum(-1)
+    return Layer(
+        heads=len(p),
+        edges_keys_HNk=order,
+        edges_HNk=np.take_along_axis(p, order, -1),
+        classes_HX=np.stack([(p * m).sum((1, 2)) / N for m in (*members, rest)], -1),
+        entropy_share_HN=entropy / np.log(N),
+    )
+
+
+def labeled(*maps):
+    return label_heads(layer_of(maps), SPECIAL)
+
+
+def at_offset(offset, mass=0.9):
+    """Most attention at one distance where there is a token, the rest even."""
+    p = np.full((N, N), (1 - mass) / N)
+    for i in range(N):
+        if 0 <= i + offset < N:
+            p[i, i + offset] += mass
+    return p / p.sum(-1, keepdims=True)
+
+
+def at_keys(keys, mass=0.8):
+    p = np.full((N, N), (1 - mass) / N)
+    p[:, keys] += mass / np.sum(keys)
+    return p
+
+
+def test_hand_made_heads_have_the_names_they_were_made_for():
+    rng = np.random.default_rng(0)
+    peaked = rng.dirichlet(np.full(N, 0.2), N)
+    maps = {
+        "previous": at_offset(-1), "next": at_offset(1), "self": at_offset(0), "offset": at_offset(-3),
+        "first": at_keys(np.arange(N) == 0), "special": at_keys(np.arange(N) == N - 1),
+        "punctuation": at_keys(COMMA), "broad": np.full((N, N), 1 / N), "mixed": peaked,
+    }  # fmt: skip
+    labels = labeled(*maps.values())
+    assert [one.label for one in labels] == list(maps)
+    assert [one.offset for one in labels[:4]] == [-1, 1, 0, -3]
+    assert all(one.offset_share == one.share == 1 for one in labels[:4])
+    assert labels[4].share == pytest.approx(0.8 + 0.2 / N)
+    assert labels[7].share == pytest.approx(1)
+    assert labels[8].confidence == pytest.approx(peaked[~SPECIAL].max(-1).mean())
+
+
+def test_nine_queries_of_ten_make_a_head_positional():
+    keys = np.arange(100) - 1
+    keys[0] = 50
+    assert positional(keys) == (-1, 1.0)  # the first has no token before it
+    keys[:9] = 50
+    assert positional(keys) == (-1, pytest.approx(91 / 99))
+    assert positional([0]) == (0, 1.0)
+
+
+@pytest.mark.parametrize("name", ["rotary-windows", "windows-globals", "performer"])
+def test_labels_of_an_atlas(name):
+    cache = recorded(name, 31)
+    made = attention_statistics(cache)
+    maps = dense.maps(cache.encoder, cache.encoding, cache.globals_N)
+    for layer, (p, _, _) in zip(made.layers, maps, strict=True):
+        for head, label in enumerate(label_heads(layer, cache.encoding.special)):
+            offset, share = positional(p[head].argmax(-1))
+            assert (label.offset, label.offset_share) == (offset, share)
+            assert label.confidence == pytest.approx(p[head, 1:-1].max(-1).mean(), rel=1e-5)
+            mass = layer.classes_HX[head, : CLASSES.index("other")].max()
+            if label.label == "mixed":
+                assert mass < 0.5
+                assert share < 0.9
+
+
+def dense_rows(cache):
+    maps = dense.maps(cache.encoder, cache.encoding, cache.globals_N)
+    return np.concatenate([p for p, _, _ in maps])
+
+
+@pytest.mark.parametrize("name", ["post-norm", "rotary-windows", "windows-globals", "disentangled", "linear"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.001])
+def test_divergence_is_that_of_scipy(name, smoothing):
+    cache = recorded(name, 17)
+    found, p = head_distances(cache, smoothing=smoothing), dense_rows(cache) + smoothing
+    assert (found.queries, found.of) == (17, 17)
+    for a in range(len(p)):
+        expected = [(jensenshannon(p[a], other, axis=-1) ** 2).mean() for other in p]
+        np.testing.assert_allclose(found.divergence[a], expected, atol=1e-6)
+    assert found.heads_a[-1] == (len(cache.states) - 2, cache.heads(0) - 1)
+
+
+def test_long_texts_are_sampled_evenly(monkeypatch):
+    monkeypatch.setattr(module, "PRODUCTS", 9 * 9 * 60 * 7)
+    cache = recorded("post-norm", 60)
+    found, p = head_distances(cache), dense_rows(cache)
+    assert (found.queries, found.of) == (7, 60)
+    rows = [4, 12, 21, 30, 38, 47, 55]
+    expected = (jensenshannon(p[1][rows], p[5][rows], axis=-1) ** 2).mean()
+    assert found.divergence[1, 5] == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ["post-norm", "rotary-windows", "disentangled"])
+def test_a_model_matches_itself_and_permuted_heads_are_found(name):
+    cache = recorded(name, 29)
+    own = compare_heads(cache, cache)
+    np.testing.assert_allclose(np.diag(own.divergence), 0, atol=1e-7)
+    assert all(match.a == match.b and match.divergence < 1e-7 for match in match_heads(own))
+
+    encoder = random_encoder(cache.encoder.spec, dtype=torch.float64)
+    orders = {}
+    with torch.no_grad():
+        for layer, block in enumerate(encoder.layers):
+            mixer = block.attention
+            heads, width = mixer.spec.heads, mixer.spec.head_width
+            orders[layer] = np.random.default_rng(layer).permutation(heads)
+            columns = (orders[layer][:, None] * width + np.arange(width)).ravel()
+            rows = np.concatenate([part * heads * width + columns for part in range(3)])
+            mixer.qkv.weight.copy_(mixer.qkv.weight[rows])
+            if mixer.qkv.bias is not None:
+                mixer.qkv.bias.copy_(mixer.qkv.bias[rows])
+            mixer.out.weight.copy_(mixer.out.weight[:, columns])
+    permuted = ActivationCache.of(encoder, cache.encoding)
+    torch.testing.assert_close(permuted.final_ND, cache.final_ND)
+    for match in match_heads(compare_heads(cache, permuted)):
+        layer, head = match.a
+        assert match.b == (layer, int(np.flatnonzero(orders[layer] == head)[0]))
+
+
+def test_models_of_unlike_tokens_are_compared_by_what_they_share():
+    pieces, bytes_ = of_pieces(), of_bytes()
+    text = "the river Bank, muddy river"
+    recordings = []
+    for name, tokenizer in (("post-norm", pieces), ("rotary-windows", bytes_)):
+        spec = SPECS[name]
+        spec = replace(spec, embedding=replace(spec.embedding, vocabulary=tokenizer.vocabulary_size))
+        encoder = random_encoder(spec, dtype=torch.float64)
+        recordings.append(ActivationCache.of(encoder, tokenizer.encode(text)))
+    a, b = recordings
+    found = compare_heads(a, b)
+    of_a, of_b, count = module.align(a.encoding, b.encoding).groups()
+    members = [np.eye(count)[of] for of in (of_a, of_b)]
+    asking = [group for group in range(count - 1) if group in of_a and group in of_b]
+    assert found.of == found.queries == len(asking) >= 5
+    maps = [
+        (m.T @ dense_rows(r) @ m / np.maximum(m.sum(0), 1)[:, None])[:, asking]
+        for m, r in zip(members, recordings, strict=True)
+    ]
+    for x, p in enumerate(maps[0]):
+        expected = [(jensenshannon(p, q, axis=-1) ** 2).mean() for q in maps[1]]
+        np.testing.assert_allclose(found.divergence[x], expected, atol=1e-6)
+    assert len(match_heads(found)) == 9
+    turned = match_heads(compare_heads(b, a))
+    assert {(match.b, match.a) for match in turned} == {(match.a, match.b) for match in match_heads(found)}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 9), st.integers(0, 6), st.integers(0, 10**6), st.booleans())
+def test_pairs_are_the_cheapest(rows, more, seed, whole):
+    rng = np.random.default_rng(seed)
+    cost = (
+        rng.integers(0, 4, (rows, rows + more)).astype(float)
+        if whole
+        else rng.normal(size=(rows, rows + more))
+    )
+    found = assign(cost)
+    best = linear_sum_assignment(cost)
+    assert len(set(found.tolist())) == rows
+    assert cost[np.arange(rows), found].sum() == pytest.approx(cost[best].sum())
+
+
+def test_what_cannot_be_done():
+    with pytest.raises(NonFiniteResult):
+        assign(np.array([[np.nan]]))
+    cache = recorded("post-norm", 4)
+    with pytest.raises(InvalidRequest, match="smoothing is -1"):
+        head_distances(cache, smoothing=-1)
+    with pytest.raises(InvalidRequest, match="different texts"):
+        compare_heads(cache, recorded("post-norm", 5))
+
+    def stop(*said):
+        raise Cancelled("enough")
+
+    with pytest.raises(Cancelled):
+        head_distances(cache, watch=stop)

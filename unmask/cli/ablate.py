@@ -1,0 +1,237 @@
+"""``unmask ablate``: designs of small encoders trained alike, one change at a time."""
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import App, Parameter
+
+from unmask.cli.options import JsonOption
+from unmask.cli.output import console, print_json, progress, safe, table
+from unmask.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from unmask.measure.ablation.plan import Data, Plan
+    from unmask.measure.ablation.report import Report
+
+evolve = App(
+    name="ablate",
+    help="Designs from BERT on, trained alike with one change at a time, and what each change brings.",
+    sort_key=1002,
+)
+
+FolderOption = Annotated[
+    Path,
+    Parameter(name=["--output", "-o"], help="folder of the experiment, which is resumed if it is there"),
+]
+DesignsOption = Annotated[
+    str | None, Parameter(name="--designs", help="names with commas; all without (see --list)")
+]
+OUT = Path("runs/evolve")
+
+
+@evolve.default
+def run(
+    *,
+    variants: DesignsOption = None,
+    seeds: Annotated[int, Parameter(help="runs of each design")] = 3,
+    output: FolderOption = OUT,
+    data: Annotated[
+        Path | None, Parameter(help="a folder with text, and with blimp and ud_ewt if it has them")
+    ] = None,
+    text: Annotated[
+        str, Parameter(help="below --data: files to train on")
+    ] = "gutenberg_books/books-0*.jsonl.xz",
+    held_out: Annotated[
+        str, Parameter(help="below --data: a file to evaluate on")
+    ] = "gutenberg_books/books-valid.jsonl.xz",
+    tokens: Annotated[int | None, Parameter(help="that each run is trained on")] = None,
+    batch_tokens: Annotated[int | None, Parameter(help="of a step")] = None,
+    width: Annotated[int | None, Parameter(help="of the encoders")] = None,
+    layers: Annotated[int | None, Parameter(help="of the encoders")] = None,
+    heads: Annotated[int | None, Parameter(help="of each layer")] = None,
+    vocabulary: Annotated[int | None, Parameter(help="pieces of the tokenizer")] = None,
+    pairs: Annotated[int | None, Parameter(help="of each BLiMP paradigm")] = None,
+    listed: Annotated[
+        bool, Parameter(name="--list", negative="", help="show the designs, and train none")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Train every design with every seed and measure it; a stopped experiment is gone on with.
+
+    An experiment keeps the settings that it was begun with; they need not be given again.
+    """
+    if listed:
+        _list(json)
+        return
+    from unmask.measure.ablation.report import make_report
+    from unmask.measure.ablation.run import run_ablation as start
+
+    sizes = {"width": width, "layers": layers, "heads": heads, "vocabulary": vocabulary}
+    training = {"tokens": tokens, "batch_tokens": batch_tokens}
+    found = None if data is None else _data(data, text, held_out)
+    plan = _plan(output, found, sizes, training, {"pairs": pairs})
+    names = None if variants is None else variants.split(",")
+    start(plan, output, names, seeds, _say)
+    _show(make_report(output), json)
+
+
+@evolve.command
+def cost(
+    *,
+    output: FolderOption = OUT,
+    variants: DesignsOption = None,
+    rounds: Annotated[int, Parameter(help="steps of each design")] = 30,
+    json: JsonOption = False,
+) -> None:
+    """Time and memory of training steps, the designs in turn; the report of an experiment shows them."""
+    from unmask.measure.ablation.cost import measure_cost, write_costs
+    from unmask.measure.ablation.page import mebibytes
+    from unmask.measure.ablation.plan import read_plan
+    from unmask.measure.ablation.variants import VARIANTS, by_name
+
+    names = [one.name for one in VARIANTS] if variants is None else variants.split(",")
+    for name in names:
+        by_name(name)
+    with progress("Timing", 0) as report:
+        made = measure_cost(read_plan(output), output, names, rounds=rounds, progress=report)
+    write_costs(made, output)
+    if json:
+        print_json(made)
+        return
+    right = ("tokens/s", "quartiles", "memory, MiB")
+    shown = table(None, "design", *right, right=right)
+    for one in made.variants:
+        quartiles = f"{one.lowest:,.0f} to {one.highest:,.0f}"
+        shown.add_row(one.variant, f"{one.tokens_per_second:,.0f}", quartiles, mebibytes(one))
+    console().print(shown)
+
+
+@evolve.command
+def report(
+    *,
+    output: FolderOption = OUT,
+    page: Annotated[Path | None, Parameter(help="write it as Markdown to this file")] = None,
+    picture: Annotated[Path | None, Parameter(help="draw it to this file, .png or .svg")] = None,
+    json: JsonOption = False,
+) -> None:
+    """What the finished runs say together: a table, a page, a picture.
+
+    A file notes.md in the experiment's folder becomes a part of the page.
+    """
+    from unmask.measure.ablation.report import make_report
+
+    made = make_report(output)
+    if picture is not None:
+        from unmask.measure.ablation.picture import draw
+
+        draw(made, picture)
+    if page is not None:
+        from unmask.files import whole_file
+        from unmask.measure.ablation.page import page as written
+
+        shown = None if picture is None else os.path.relpath(picture, page.parent)
+        noted = output / "notes.md"
+        notes = noted.read_text(encoding="utf-8") if noted.is_file() else ""
+        with whole_file(page) as partial:
+            partial.write_text(written(made, shown, notes), encoding="utf-8")
+    _show(made, json)
+
+
+def _plan(
+    output: Path,
+    data: "Data | None",
+    sizes: dict[str, int | None],
+    training: dict[str, int | None],
+    effort: dict[str, int | None],
+) -> "Plan":
+    """What the options say; the rest as in the experiment that is there, or by default."""
+    from dataclasses import replace
+
+    from unmask.measure.ablation.plan import PLAN, Plan, read_plan
+
+    if (output / PLAN).is_file():
+        before = read_plan(output)
+    elif data is None:
+        raise InvalidRequest("--data is not given; name the folder of text, and of blimp and ud_ewt if there")
+    else:
+        before = Plan(data)
+    if data is not None:
+        before = replace(before, data=data)
+    # The feed-forward of the first design is four times as wide as the encoder, as BERT's is.
+    if sizes["width"] is not None:
+        sizes = {**sizes, "feedforward": 4 * sizes["width"]}
+    return replace(
+        before,
+        sizes=replace(before.sizes, **_given(sizes)),
+        training=replace(before.training, **_given(training)),
+        effort=replace(before.effort, **_given(effort)),
+    )
+
+
+def _given(options: dict[str, int | None]) -> dict[str, int]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _data(folder: Path, text: str, held_out: str) -> "Data":
+    from unmask.measure.ablation.plan import Data
+
+    def beside(name: str) -> str | None:
+        return str((folder / name).absolute()) if (folder / name).is_dir() else None
+
+    return Data(
+        text=(str(folder.absolute() / text),),
+        held_out=str((folder / held_out).absolute()),
+        blimp=beside("blimp"),
+        treebank=beside("ud_ewt"),
+    )
+
+
+def _list(json: bool) -> None:
+    from unmask.measure.ablation.variants import VARIANTS
+
+    if json:
+        keys = ("name", "parent", "change", "source")
+        print_json([{key: getattr(one, key) for key in keys} for one in VARIANTS])
+        return
+    shown = table(None, "design", "from", "change", "after")
+    for one in VARIANTS:
+        shown.add_row(one.name, one.parent or "", safe(one.change), one.source)
+    console().print(shown)
+
+
+def _show(report: "Report", json: bool) -> None:
+    from unmask.measure.ablation.page import mebibytes
+    from unmask.measure.ablation.report import MEASURES, describe, findings, shown
+
+    if json:
+        print_json(report)
+        return
+    titles = [one.title for one in MEASURES]
+    right = ("n", *titles, "tokens/s", "memory, MiB")
+    made = table(None, "design", "from", *right, right=right)
+    noted = False
+    for row in report.rows:
+        cells = []
+        for measure in MEASURES:
+            outcome = row.outcome(measure.name)
+            cell = "" if outcome is None else shown(measure, outcome.mean)
+            other = outcome is not None and outcome.note is not None
+            noted |= other
+            cells.append(f"({cell})" if other else cell)
+        rate, memory = "", ""
+        if row.cost is not None:
+            rate, memory = f"{row.cost.tokens_per_second:,.0f}", mebibytes(row.cost)
+        made.add_row(row.variant, row.parent or "", str(len(row.seeds)), *cells, rate, memory)
+    screen = console()
+    screen.print(made)
+    screen.print(safe(describe(report)))
+    if noted:
+        screen.print("In brackets: sentences compared by another score than the others'.")
+    for line in findings(report):
+        screen.print(safe(line))
+
+
+def _say(sentence: str) -> None:
+    print(sentence, file=sys.stderr, flush=True)

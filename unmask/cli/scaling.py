@@ -1,0 +1,190 @@
+"""``unmask scaling``: time and memory over length, fitted curves, and the longest text that fits."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from unmask.cli.bench_options import MEASURE, SUBJECT, MeasureOptions, SubjectOptions, numbers
+from unmask.cli.options import DeviceOption, RunDtype
+from unmask.cli.output import console, plain, print_json, progress, safe, table
+from unmask.errors import InvalidRequest
+from unmask.files import check_can_write
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from unmask.measure.scaling.compare import Comparison
+    from unmask.measure.scaling.report import ScalingReport
+    from unmask.measure.scaling.settings import ScalingSettings
+
+
+def wall(
+    *,
+    subject: SubjectOptions = SUBJECT,
+    kernel: Annotated[
+        list[str] | None,
+        Parameter(negative="", help="only this one, or chosen for what runs by itself; may be repeated"),
+    ] = None,
+    peer: Annotated[
+        list[str] | None,
+        Parameter(negative="", help="another library too, such as 'transformers eager'; may be repeated"),
+    ] = None,
+    lengths: Annotated[
+        str | None, Parameter(help="tokens with commas; none doubles them up to --longest")
+    ] = None,
+    longest: Annotated[int | None, Parameter(help="the last of the doubled lengths; none is 8192")] = None,
+    repeats: Annotated[int, Parameter(help="timed calls of each point")] = 5,
+    seconds: Annotated[float, Parameter(help="for everything; what does not fit is left out and said")] = 300,
+    memory: Annotated[
+        str | None, Parameter(help="what a process may hold, such as 8GiB; none takes most of what is free")
+    ] = None,
+    dtype: Annotated[RunDtype, Parameter(help="number format to compute in")] = "float32",
+    device: DeviceOption = "cpu",
+    restart: Annotated[
+        bool, Parameter(negative="", help="measure again what a stopped run with --output has measured")
+    ] = False,
+    picture: Annotated[Path | None, Parameter(help="draw it to this file, .svg")] = None,
+    show: Annotated[Path | None, Parameter(help="show this report of before, and measure nothing")] = None,
+    compare: Annotated[Path | None, Parameter(help="set it beside this other report")] = None,
+    options: MeasureOptions = MEASURE,
+) -> None:
+    """Find where length stops you: time and peak memory, a + bN + cN², and the longest text that fits.
+
+    Each point is measured in a process of its own, so that running out of memory ends that point alone.
+    With --output a stopped run is resumed. Lengths go up to the end of the position table.
+    """
+    from unmask.measure.scaling.picture import check_picture, draw
+    from unmask.measure.scaling.report import read_report, write_report
+
+    _check(options.output, picture)
+    if picture is not None:
+        check_picture(picture)
+    other = None if compare is None else read_report(compare)
+    if show is not None:
+        made = read_report(show)
+    else:
+        from unmask.measure.scaling.limits import parse_bytes
+        from unmask.measure.scaling.settings import CHOSEN, ScalingSettings
+
+        ways = (*(kernel or ((CHOSEN,) if peer else ())), *(peer or ()))
+        settings = ScalingSettings(
+            model=subject.model,
+            shape=subject.architecture,
+            layers=subject.layers,
+            revision=subject.revision,
+            ways=ways,
+            lengths=tuple(numbers(lengths)) if lengths is not None else (),
+            longest=longest,
+            repeats=repeats,
+            seconds=seconds,
+            memory_bytes=None if memory is None else parse_bytes(memory),
+            dtype=dtype,
+            device=device,
+            threads=options.threads,
+            seed=options.seed,
+        )
+        made = _measure(settings, options.output, restart)
+    if options.output is not None:
+        write_report(made, options.output)
+    if picture is not None:
+        draw(made, picture)
+    _tell(made, other, options.json)
+
+
+def _check(output: Path | None, picture: Path | None) -> None:
+    for path in (output, picture):
+        if path is not None:
+            check_can_write(path)
+
+
+def _measure(settings: "ScalingSettings", output: Path | None, restart: bool) -> "ScalingReport":
+    from unmask.measure.scaling.journal import journal_of
+    from unmask.measure.scaling.run import run_scaling
+
+    if restart and output is None:
+        raise InvalidRequest("--restart is for a run with --output; without one nothing was kept")
+    journal = None if output is None else journal_of(output)
+    with progress("Measuring", 0) as report:
+        made = run_scaling(
+            settings,
+            lambda what, done, total: report(done, total),
+            journal=journal,
+            restart=restart,
+        )
+    if journal is not None and journal.exists():
+        print(f"The points are kept in {journal}: the same command goes on with them.", file=sys.stderr)
+    return made
+
+
+def _tell(made: "ScalingReport", other: "ScalingReport | None", json: bool) -> None:
+    """Print a report, and beside it another one where there is one."""
+    from unmask.measure.scaling.compare import compare
+    from unmask.measure.scaling.report import to_plain
+
+    beside = None if other is None else compare(made, other)
+    if json:
+        print_json(
+            to_plain(made) if beside is None else {"report": to_plain(made), "comparison": plain(beside)}
+        )
+        return
+    _show(made)
+    if beside is not None:
+        _show_beside(beside)
+
+
+def _show(report: "ScalingReport") -> None:
+    from unmask.measure.scaling.words import findings
+
+    screen = console()
+    screen.print(safe(report.measured.title))
+    screen.print(_points(report))
+    for sentence in findings(report):
+        screen.print(safe(sentence))
+    screen.print(safe(report.machine.line))
+
+
+def _points(report: "ScalingReport") -> "Table":
+    from unmask.measure.scaling.words import duration, size
+
+    right = ("tokens", "a call", "lowest to highest", "curve", "peak memory", "memory curve")
+    made = table(None, "way", *right, "kernels that ran, or why not", right=right)
+    for point in report.points:
+        seconds = point.seconds
+        cells = ["", "", "", "", ""]
+        if seconds is not None:
+            cells[0] = duration(seconds.median)
+            cells[1] = f"{duration(seconds.lowest)} to {duration(seconds.highest)}"
+            cells[2] = "" if point.fitted_seconds is None else duration(point.fitted_seconds)
+        if point.peak_bytes is not None:
+            cells[3] = size(point.peak_bytes)
+            cells[4] = "" if point.fitted_bytes is None else size(point.fitted_bytes)
+        last = ", ".join(point.ran) if point.measured else f"{point.outcome}: {point.note}"
+        made.add_row(safe(point.kernel), f"{point.length:,}", *cells, safe(last))
+    return made
+
+
+def _show_beside(comparison: "Comparison") -> None:
+    from unmask.measure.scaling.words import duration, size
+
+    screen = console()
+    cards = table(None, "", "this", "the other")
+    for name, left, right in comparison.cards:
+        cards.add_row(name, safe(left), safe(right))
+    screen.print(cards)
+    right_side = ("tokens", "this", "the other", "times as long", "this memory", "other memory")
+    rows = table(None, "way", *right_side, right=right_side)
+    for row in comparison.rows:
+        times = f"{row.times.median:.2f} ({row.times.lowest:.2f} to {row.times.highest:.2f})"
+        sizes = ("" if one is None else size(one) for one in (row.left_bytes, row.right_bytes))
+        calls = (duration(row.left.median), duration(row.right.median))
+        rows.add_row(safe(row.kernel), f"{row.length:,}", *calls, times, *sizes)
+    screen.print(rows)
+    for one in comparison.crossings:
+        ends = [
+            f"{'no square' if cross is None else f'{cross.value:,.0f} tokens'}"
+            f"{'' if longest is None else f', longest {longest:,}'}"
+            for cross, longest in ((one.left, one.left_longest), (one.right, one.right_longest))
+        ]
+        screen.print(safe(f"{one.kernel}: the square overtakes all the rest at {ends[0]} | {ends[1]}"))

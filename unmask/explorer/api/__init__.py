@@ -1,0 +1,1 @@
+"""The page's API: a function from requests to typed answers, its routes and the shapes of answers."""

@@ -1,0 +1,106 @@
+"""The API as a function: a method, a path, a query and a body in, an answer out.
+
+No socket and no web framework is in it. `unmask.explorer.server.application` puts a server around it; a notebook
+sends its messages here, and a page that is saved to disk is the page with the answers of some paths.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import parse_qsl, unquote
+
+from unmask.errors import UnmaskError
+from unmask.explorer.api.routes import ROUTES
+from unmask.explorer.sessions.analyses import Analyses
+from unmask.explorer.sessions.context import AppContext
+from unmask.explorer.sessions.models import Loader, Models
+from unmask.explorer.sessions.scaling import LengthScaling
+from unmask.explorer.sessions.texts import HELD_BYTES, HELD_TEXTS, Texts
+from unmask.http.errors import Refused, unexpected
+from unmask.http.requests import Request
+from unmask.http.responses import Answer, failure, plain
+from unmask.http.worker import Worker
+from unmask.loaded import Model
+
+
+class Api:
+    """Everything the explorer's page asks for, about some models.
+
+    Args:
+        models: loaded ones, or each a name and a function that loads it. The first is a new text's unless
+            another is asked for. Those to be loaded are, one after the other, while it answers already.
+        held_texts: texts kept in memory.
+        held_bytes: memory that they may hold together; a text that needs more by itself is refused.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[Model | tuple[str, Loader]],
+        *,
+        held_texts: int = HELD_TEXTS,
+        held_bytes: int = HELD_BYTES,
+    ) -> None:
+        worker, all_models = Worker(), Models(models)
+        texts = Texts(all_models, worker, held_texts, held_bytes)
+        self._workplace = AppContext(
+            all_models,
+            texts,
+            worker,
+            Analyses(worker),
+            LengthScaling(worker),
+            lambda path: self.answer("GET", path),
+        )
+        all_models.start()
+
+    def answer(
+        self, method: str, path: str, query: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> Answer:
+        """Answer one request; an error becomes an answer that says what is wrong.
+
+        Args:
+            method: GET, POST or DELETE.
+            path: relative to the API, such as ``texts/0123/heads``, each part as in a URL. A query may stand
+                behind it, instead of in ``query``.
+            query: values by name, not escaped.
+            body: of a POST: an object in JSON.
+
+        Called from several threads at once, it answers each as soon as it can; a request that needs a model
+        waits for its turn.
+        """
+        path, _, written = path.partition("?")
+        given = {**dict(parse_qsl(written, keep_blank_values=True)), **(query or {})}
+        parts = tuple(unquote(part) for part in path.strip("/").split("/"))
+        try:
+            for route in ROUTES:
+                found = route.match(method, parts)
+                if found is not None:
+                    return route.handler(self._workplace, Request(found, given, body))
+            raise Refused(404, "UnknownRoute", "the explorer has no such route")
+        except UnmaskError as error:
+            return failure(error)
+        except Exception as error:
+            return failure(unexpected(error))
+
+    def ask(self, path: str, body: object = None) -> Any:
+        """The JSON that answers a GET of a path, or a POST where there is a body.
+
+        Raises:
+            Refused: it is refused, for the reason that the page would show.
+        """
+        data = b"" if body is None else json.dumps(body).encode()
+        return plain(self.answer("GET" if body is None else "POST", path, body=data))
+
+    def finish(self, text_id: str, seconds: float | None = None) -> bool:
+        """Wait until a text was measured whole (or that has failed); False where it has not by then.
+
+        Raises:
+            Refused: the text is not held.
+        """
+        return self._workplace.texts.get(text_id).wait(seconds)
+
+    def close(self) -> None:
+        """Stop all work in the background."""
+        for place in self._workplace.models.places:
+            place.give_up()
+        self._workplace.wall.stop()
+        self._workplace.worker.close()

@@ -1,0 +1,146 @@
+"""Models and texts as the typed results that the page meets."""
+
+import hashlib
+import unicodedata
+from importlib.metadata import PackageNotFoundError, version
+
+import unmask
+from unmask.explorer.api.session_schemas import ModelInfo, TextRead, Token, Word
+from unmask.explorer.sessions.models import ModelSlot
+from unmask.interpret.words.words import Words
+from unmask.loaded import Model
+from unmask.model.spec import (
+    BlockSparse,
+    FullAttention,
+    SlidingWindow,
+    SlidingWindowGlobal,
+    SoftmaxAttention,
+    role_of,
+)
+from unmask.text import Encoding
+
+PACKAGES = ("torch", "numpy", "tokenizers")
+CAN_FILL = ("masked", "enhanced")
+"""Heads that predict words."""
+
+
+def versions() -> dict[str, str]:
+    """The packages that computed what is shown, and their versions."""
+    found = {"unmask": unmask.__version__}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def model_info(place: ModelSlot) -> ModelInfo:
+    """One model of the explorer, loaded or not."""
+    model = place.model
+    mixers = [] if model is None else [layer.mixer for layer in model.spec.layers]
+    roles = [] if model is None else [role_of(head) for head in model.spec.heads]
+    return ModelInfo(
+        index=place.index,
+        name=place.name,
+        phase=place.phase,
+        problem=place.problem,
+        revision=model.revision if model else None,
+        family=model.checkpoint.family.name if model else "",
+        dtype=model.dtype if model else "",
+        parameter_count=model.parameter_count if model else 0,
+        layers=len(mixers),
+        heads=tuple(mixer.heads for mixer in mixers),
+        width=model.width if model else 0,
+        max_tokens=model.max_tokens if model else None,
+        layer_kinds=tuple(_kind(mixer) for mixer in mixers),
+        can_fill=any(role in CAN_FILL for role in roles),
+        can_classify=any(role not in CAN_FILL for role in roles),
+        maps=bool(mixers),
+        no_maps=None if mixers or model is None else f"{place.name} has no layer with attention",
+    )
+
+
+def text_read(text_id: str, place: ModelSlot, model: Model, found: Words) -> TextRead:
+    """One text as that model reads it."""
+    encoding = found.encoding
+    joined = encoding.text if encoding.pair is None else f"{encoding.text}\0{encoding.pair}"
+    return TextRead(
+        id=text_id,
+        model=place.name,
+        model_index=place.index,
+        revision=model.revision,
+        dtype=model.dtype,
+        text=encoding.text,
+        pair=encoding.pair,
+        text_sha256=hashlib.sha256(joined.encode("utf-8", "surrogatepass")).hexdigest(),
+        layers=model.layer_count,
+        heads=tuple(layer.mixer.heads for layer in model.spec.layers),
+        total_tokens=encoding.original_tokens,
+        kept_tokens=encoding.kept_tokens,
+        max_tokens=model.max_tokens,
+        note=_note(place, model, encoding),
+        tokens=tuple(_token(encoding, found, token) for token in range(len(encoding))),
+        words=tuple(_word(found, word) for word in range(len(found))),
+    )
+
+
+def _note(place: ModelSlot, model: Model, encoding: Encoding) -> str | None:
+    trained = model.checkpoint.trained_tokens
+    if trained is None or len(encoding) <= trained:
+        return None
+    return (
+        f"the text has {len(encoding):,} tokens and {place.name} was trained on at most {trained:,}; "
+        "it is read whole, and how well is not known"
+    )
+
+
+def _token(encoding: Encoding, found: Words, token: int) -> Token:
+    word = int(found.of_token[token])
+    return Token(
+        id=int(encoding.ids[token]),
+        piece=encoding.pieces[token],
+        surface=encoding.surface(token),
+        start=int(encoding.offsets[token, 0]),
+        end=int(encoding.offsets[token, 1]),
+        special=bool(encoding.special[token]),
+        in_pair=bool(encoding.sequence_ids[token] == 1),
+        word=word,
+        category=_category(encoding, token, first=int(found.first_tokens[word]) == token),
+    )
+
+
+def _category(encoding: Encoding, token: int, *, first: bool) -> str:
+    if encoding.special[token]:
+        return "special"
+    surface = encoding.surface(token).strip()
+    if surface and all(unicodedata.category(character)[0] in "PS" for character in surface):
+        return "punctuation"
+    return "word" if first else "piece"
+
+
+def _word(found: Words, word: int) -> Word:
+    tokens = (found.of_token == word).nonzero()[0]
+    return Word(
+        surface=found.surface(word),
+        start=int(found.spans[word, 0]),
+        end=int(found.spans[word, 1]),
+        in_pair=bool(found.in_pair[word]),
+        first=int(tokens[0]),
+        stop=int(tokens[-1]) + 1,
+    )
+
+
+def _kind(mixer: object) -> str:
+    """What a layer's attention is, in a word or two."""
+    if not isinstance(mixer, SoftmaxAttention):
+        return "linear"
+    match mixer.pattern:
+        case FullAttention():
+            return "whole"
+        case SlidingWindow(radius, dilation):
+            return f"window {radius}" if dilation == 1 else f"window {radius} every {dilation}"
+        case SlidingWindowGlobal(window):
+            return f"window {window.radius} and global tokens"
+        case BlockSparse(block):
+            return f"blocks of {block}"

@@ -1,0 +1,67 @@
+"""The shape of each level's vectors, and the laboratory of senses."""
+
+from unmask.errors import InvalidRequest
+from unmask.explorer.api.analysis_schemas import Geometry, Senses
+from unmask.explorer.api.routes.route import Route, of_text
+from unmask.explorer.sessions.context import AppContext
+from unmask.explorer.sessions.text_session import TextSession
+from unmask.http.errors import problem_of
+from unmask.http.requests import Request
+from unmask.http.responses import Answer, json_answer
+from unmask.http.worker import Watch
+from unmask.interpret import AttentionView
+from unmask.interpret.activation_cache import ActivationCache
+from unmask.interpret.geometry.layers import geometry
+from unmask.interpret.geometry.reading import random_baseline
+from unmask.interpret.geometry.word_sense_sets import shipped_senses, shipped_words
+from unmask.interpret.geometry.word_senses import SenseReport, word_senses
+
+ASIDE = ("no", "yes")
+
+
+def of_a_text(reading: TextSession, request: Request) -> Answer:
+    """``GET texts/{id}/geometry?random=yes|no``; a text too short is an answer that says so."""
+    random = request.choice("random", ASIDE) == "yes"
+    special_N = reading.encoding.special
+
+    def measure(view: AttentionView, watch: Watch) -> Geometry:
+        tokens = int((~special_N).sum())
+        cache = view.cache
+        try:
+            levels = geometry(_levels(cache), special_N=special_N, watch=watch)
+            twin = None
+            if random:
+                other = ActivationCache.of(random_baseline(cache.encoder), cache.encoding, watch=watch)
+                twin = geometry(_levels(other), special_N=special_N, shuffled=False, watch=watch)
+        except InvalidRequest as error:
+            return Geometry(tokens, (), None, problem_of(error))
+        return Geometry(tokens, levels, twin, None)
+
+    return json_answer(reading.analyse(("geometry", random), measure))
+
+
+def bank(workplace: AppContext, request: Request) -> Answer:
+    """``GET bank?model=&word=``: the senses of a word that sentences are shipped of."""
+    words = shipped_words()
+    word = request.choice("word", words)
+    place = workplace.models.at(request.number("model", 0, 0, len(workplace.models.places) - 1))
+    model = place.need()
+
+    def measure(watch: Watch) -> SenseReport:
+        return word_senses(
+            model.encoder, model.tokenizer, shipped_senses(word), max_tokens=model.max_tokens, watch=watch
+        )
+
+    report = workplace.analyses.once(("bank", place.index, word), measure)
+    return json_answer(Senses(place.name, word, words, report))
+
+
+def _levels(cache: ActivationCache) -> list[object]:
+    """States of every level; the last as the encoder returns it."""
+    return [*cache.states[:-1], cache.final_ND]
+
+
+ROUTES = (
+    Route("GET", "texts/*/geometry", of_text(of_a_text)),
+    Route("GET", "bank", bank),
+)

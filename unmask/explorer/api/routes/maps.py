@@ -1,0 +1,170 @@
+"""Maps of one head: tiles at any zoom, thumbnails of all heads, exact values, the strongest edges."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.errors import InvalidRequest
+from unmask.explorer.api.binary import array_answer
+from unmask.explorer.api.routes.limits import MAX_CELLS, MAX_DRAWN_CELLS, OVERVIEW_CELLS
+from unmask.explorer.api.routes.route import Route, head_of, of_text
+from unmask.explorer.api.session_schemas import TileMeta, ValuesMeta
+from unmask.explorer.api.tiles import FLOOR, TILE, Codes, codes, levels, pooled, reduced, tile_of
+from unmask.explorer.sessions.text_session import TextSession
+from unmask.http.errors import cannot
+from unmask.http.requests import Request
+from unmask.http.responses import Answer
+from unmask.http.worker import Watch
+from unmask.interpret.attention import AttentionView, Weight
+from unmask.interpret.layer_cache import Floats
+from unmask.interpret.watch import unwatched
+from unmask.model.kernels import Tile
+from unmask.model.spec import Alibi, Disentangled
+
+WEIGHTS: tuple[Weight, ...] = ("raw", "norm")
+POOLS = ("max", "mean")
+WHOLE_PART = "all"
+
+
+def tile(reading: TextSession, request: Request) -> Answer:
+    """``GET texts/{id}/tiles/{l}/{h}/{z}/{y}/{x}``: codes of at most 256 x 256 cells."""
+    layer, head = head_of(reading, request)
+    z = request.index(3, "zoom", levels(len(reading)))
+    count = -(-len(reading) // (TILE << z))
+    y, x = request.index(4, "row of tiles", count), request.index(5, "column of tiles", count)
+    pool, weight = request.choice("pool", POOLS), request.choice("weight", WEIGHTS)
+    coded = _kept(reading, (layer, head), z, pool, weight)
+    if coded is None:
+        part = tile_of(z, y, x, len(reading))
+        both = _pooled(reading, (layer, head), part, z, weight)
+        coded = both[POOLS.index(pool)]
+    meta = TileMeta(1 << z, len(reading), pool, weight, reading.view.kind(layer), FLOOR)
+    return array_answer({"codes": coded}, meta)
+
+
+def _kept(reading: TextSession, head: tuple[int, int], z: int, pool: str, weight: Weight) -> Codes | None:
+    """The tile of the last zoom level, where it was measured with everything else."""
+    statistics = reading.layers[head[0]]
+    if statistics is None or z == 0 or statistics.cell != 1 << z or (weight == "norm" and pool == "max"):
+        return None
+    if weight == "norm":
+        return codes(statistics.map_norm_HSS[head[1]])
+    return codes((statistics.map_max_HSS if pool == "max" else statistics.map_mean_HSS)[head[1]])
+
+
+def _pooled(
+    reading: TextSession, head: tuple[int, int], part: Tile, z: int, weight: Weight
+) -> tuple[Codes, Codes]:
+    """Codes of the largest and of the mean of each cell, kept for who asks for the other."""
+    key = ("tile", *head, part, weight)
+    found = reading.cache.get(key)
+    if found is not None:
+        return found[0], found[1]
+    measured = reading.layers[head[0]]
+    if measured is None:
+        reading.prioritize(head[0])
+
+    def compute(view: AttentionView, watch: Watch) -> Codes:
+        def watched() -> Iterator[tuple[int, Floats]]:
+            for first, p_RC in view.layer_cache.blocks(head, part, measured, weighted=weight == "norm"):
+                yield first, p_RC
+                watch("drawing", first - part.first_row, part.end_row - part.first_row)
+
+        most, mean = pooled(watched(), part, 1 << z)
+        return np.stack([codes(most), codes(mean)])
+
+    cells = (part.end_row - part.first_row) * (part.end_column - part.first_column)
+    if measured is not None and cells <= MAX_DRAWN_CELLS:
+        both = reading.ask(lambda view: compute(view, unwatched))
+    else:
+        both = reading.analyse(key, compute)
+    reading.cache.put(key, both)
+    return both[0], both[1]
+
+
+def overview(reading: TextSession, request: Request) -> Answer:
+    """``GET texts/{id}/overview``: thumbnails of all heads, of the layers that are measured (``ready``)."""
+    pool, weight = request.choice("pool", POOLS), request.choice("weight", WEIGHTS)
+    if weight == "norm":
+        pool = "mean"  # the one that is kept of weighted maps; the meta says so
+    small, cell = {}, 0
+    for layer, statistics in enumerate(reading.layers):
+        if statistics is not None:
+            whole = {"max": statistics.map_max_HSS, "mean": statistics.map_mean_HSS}[pool]
+            whole = statistics.map_norm_HSS if weight == "norm" else whole
+            small[layer] = codes(reduced(whole, OVERVIEW_CELLS, largest=pool == "max"))
+            cell = statistics.cell * -(-whole.shape[-1] // OVERVIEW_CELLS)
+    size = max((one.shape[-1] for one in small.values()), default=0)
+    coded = np.zeros((reading.layer_count, reading.head_count, size, size), dtype=np.uint8)
+    for layer, one in small.items():
+        coded[layer, : len(one)] = one
+    ready = np.array([layer in small for layer in range(reading.layer_count)])
+    kinds = {statistics.kind for statistics in reading.layers if statistics is not None}
+    kind = kinds.pop() if len(kinds) == 1 else "mixed"
+    meta = TileMeta(cell, len(reading), pool, weight, kind, FLOOR)
+    return array_answer({"codes": coded, "ready": ready}, meta)
+
+
+def values(reading: TextSession, request: Request) -> Answer:
+    """``GET texts/{id}/values/{l}/{h}?rows=a:b&columns=c:d``: exact probabilities, or a part of the score."""
+    layer, head = head_of(reading, request)
+    rows, columns = request.range("rows", len(reading)), request.range("columns", len(reading))
+    height, width = rows.stop - rows.start, columns.stop - columns.start
+    if height * width > MAX_CELLS:
+        raise InvalidRequest(
+            f"a rectangle of {height:,} x {width:,} cells is more than the {MAX_CELLS:,} that one "
+            "answer holds; ask for smaller ranges"
+        )
+    weight, part = request.choice("weight", WEIGHTS), request.query.get("part", WHOLE_PART)
+    view = reading.view
+    parts = _parts(reading, view, layer)
+    if part not in (WHOLE_PART, *parts):
+        has = f"they are made of {', '.join(parts)}" if parts else "they are one thing only"
+        raise cannot(f"the scores of layer {layer} have no part {part!r}; {has}")
+
+    measured = reading.layers[layer]
+    if measured is None:
+        reading.prioritize(layer)
+    rectangle = Tile(rows.start, rows.stop, columns.start, columns.stop)
+
+    def compute(view: AttentionView) -> NDArray[np.floating]:
+        if part == WHOLE_PART:
+            found = view.layer_cache.rectangle
+            return found((layer, head), rectangle, measured, weighted=weight == "norm")
+        return view.score_parts(layer, head, rows, columns)[part]
+
+    meta = ValuesMeta(
+        rows=(rows.start, rows.stop),
+        columns=(columns.start, columns.stop),
+        weight=weight,
+        part=part,
+        parts=parts,
+        kind=view.kind(layer),
+    )
+    return array_answer({"values": reading.ask(compute)}, meta)
+
+
+def _parts(reading: TextSession, view: AttentionView, layer: int) -> tuple[str, ...]:
+    """What the scores of a layer are sums of; nothing where they are one thing only."""
+    position = getattr(reading.model.spec.layers[layer].mixer, "position", None)
+    if view.kind(layer) != "softmax" or not isinstance(position, Alibi | Disentangled):
+        return ()
+    one = slice(0, 1)
+    return tuple(reading.ask(lambda view: view.score_parts(layer, 0, one, one)))
+
+
+def edges(reading: TextSession, request: Request) -> Answer:
+    """``GET texts/{id}/edges/{l}/{h}``: the strongest keys of every query."""
+    layer, head = head_of(reading, request)
+    reading.prioritize(layer)
+    statistics = reading.layer(layer)
+    return array_answer({"keys": statistics.edges_keys_HNk[head], "values": statistics.edges_HNk[head]})
+
+
+ROUTES = (
+    Route("GET", "texts/*/tiles/*/*/*/*/*", of_text(tile)),
+    Route("GET", "texts/*/overview", of_text(overview)),
+    Route("GET", "texts/*/values/*/*", of_text(values)),
+    Route("GET", "texts/*/edges/*/*", of_text(edges)),
+)

@@ -1,0 +1,89 @@
+"""The session, and texts: read, watched, stopped, gone on with, forgotten."""
+
+import unmask
+from unmask.explorer.api.describe import model_info, versions
+from unmask.explorer.api.routes.limits import MAX_CELLS, MAX_WORDS, OVERVIEW_CELLS
+from unmask.explorer.api.routes.route import Route, of_text
+from unmask.explorer.api.session_schemas import Limits, Session
+from unmask.explorer.api.tiles import TILE
+from unmask.explorer.export.provenance import stamp
+from unmask.explorer.sessions.context import AppContext
+from unmask.explorer.sessions.text_session import TextSession
+from unmask.http.errors import Refused
+from unmask.http.requests import MAX_BODY_BYTES, Request
+from unmask.http.responses import Answer, json_answer, no_answer
+
+
+def session(workplace: AppContext, request: Request) -> Answer:
+    """``GET session``: the versions, the models and the limits."""
+    limits = Limits(
+        body_bytes=MAX_BODY_BYTES,
+        values_cells=MAX_CELLS,
+        tile_cells=TILE,
+        overview_cells=OVERVIEW_CELLS,
+        words=MAX_WORDS,
+        held_texts=workplace.texts.held_texts,
+        held_bytes=workplace.texts.held_bytes,
+    )
+    models = tuple(model_info(place) for place in workplace.models.places)
+    return json_answer(Session(unmask.__version__, versions(), models, limits))
+
+
+def read(workplace: AppContext, request: Request) -> Answer:
+    """``POST texts``: the tokens at once; states and statistics follow in the background."""
+    given = request.json()
+    text, pair = given.get("text"), given.get("pair")
+    if not isinstance(text, str) or not (pair is None or isinstance(pair, str)):
+        raise Refused(400, "BadRequest", "the body must have a string `text`, and may have a string `pair`")
+    too_long, index = given.get("too_long", "error"), given.get("model", 0)
+    if too_long not in ("error", "cut"):
+        raise Refused(400, "BadRequest", '`too_long` must be "error" or "cut"')
+    if not isinstance(index, int) or isinstance(index, bool):
+        raise Refused(400, "BadRequest", "`model` must be the number of a model")
+    place = workplace.models.at(index)
+    return json_answer(workplace.texts.read(place, text, pair, too_long).described)
+
+
+def describe(reading: TextSession, request: Request) -> Answer:
+    """``GET texts/{id}``."""
+    return json_answer(reading.described)
+
+
+def state(reading: TextSession, request: Request) -> Answer:
+    """``GET texts/{id}/state``."""
+    return json_answer(reading.state())
+
+
+def stamped(reading: TextSession, request: Request) -> Answer:
+    """``GET texts/{id}/stamp``: what its numbers are made with."""
+    return json_answer(stamp(reading))
+
+
+def stop(reading: TextSession, request: Request) -> Answer:
+    """``POST texts/{id}/stop``: what is measured stays."""
+    reading.stop()
+    return json_answer(reading.state())
+
+
+def go(reading: TextSession, request: Request) -> Answer:
+    """``POST texts/{id}/go``: on from where it was stopped."""
+    reading.go()
+    return json_answer(reading.state())
+
+
+def forget(workplace: AppContext, request: Request) -> Answer:
+    """``DELETE texts/{id}``, held or not."""
+    workplace.texts.forget(request.parts[0])
+    return no_answer()
+
+
+ROUTES = (
+    Route("GET", "session", session),
+    Route("POST", "texts", read),
+    Route("GET", "texts/*", of_text(describe)),
+    Route("GET", "texts/*/state", of_text(state)),
+    Route("GET", "texts/*/stamp", of_text(stamped)),
+    Route("POST", "texts/*/stop", of_text(stop)),
+    Route("POST", "texts/*/go", of_text(go)),
+    Route("DELETE", "texts/*", forget),
+)

@@ -1,0 +1,222 @@
+"""What the API answers in JSON: frozen dataclasses.
+
+``scripts/page_schema.py`` writes ``web/src/api/types.ts`` from the classes here; a test compares the two.
+Arrays of numbers are not here: they travel as bytes (`unmask.explorer.api.binary`), and the classes whose name
+ends in ``Meta`` describe what stands in the ``meta`` of such bytes.
+Tokens are counted from 0; ranges are half open; characters are code points of the text.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from unmask.http.errors import Problem
+from unmask.interpret.statistics.sinks import HeadSink, TokenSink
+
+Json = Any
+"""A value that another part defines; the page reads it with types of its own."""
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """One model of this explorer; sizes are 0 and lists empty until ``phase`` is ``ready``.
+
+    ``phase``: waiting, loading, ready or failed (then ``problem`` says why). ``heads`` and ``layer_kinds``
+    have one entry a layer. ``maps``: whether there is any attention to draw; ``no_maps`` says why not.
+    """
+
+    index: int
+    name: str
+    phase: str
+    problem: Problem | None
+    revision: str | None
+    family: str
+    dtype: str
+    parameter_count: int
+    layers: int
+    heads: tuple[int, ...]
+    width: int
+    max_tokens: int | None
+    layer_kinds: tuple[str, ...]
+    can_fill: bool
+    can_classify: bool
+    maps: bool
+    no_maps: str | None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one answer, and the explorer as a whole, will hold."""
+
+    body_bytes: int
+    values_cells: int
+    tile_cells: int
+    overview_cells: int
+    words: int
+    held_texts: int
+    held_bytes: int
+
+
+@dataclass(frozen=True)
+class Session:
+    """What the page meets first. ``versions`` names the packages that computed what is shown."""
+
+    version: str
+    versions: dict[str, str]
+    models: tuple[ModelInfo, ...]
+    limits: Limits
+
+
+@dataclass(frozen=True)
+class Token:
+    """One token; ``start`` and ``end`` count code points of its text, both 0 if ``special``.
+
+    ``word`` is its place in `TextRead.words`, if it is of one. ``category``: special, punctuation, word (the
+    first piece of one) or piece (a later one).
+    """
+
+    id: int
+    piece: str
+    surface: str
+    start: int
+    end: int
+    special: bool
+    in_pair: bool
+    word: int | None
+    category: str
+
+
+@dataclass(frozen=True)
+class Word:
+    """One word of the text: its characters, and its tokens ``first`` to ``stop``."""
+
+    surface: str
+    start: int
+    end: int
+    in_pair: bool
+    first: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class TextRead:
+    """One text as a model reads it. ``id`` names it in later requests; ``heads`` has one entry a layer.
+
+    ``note`` says what a reader must know of it, such as that it is longer than any the model was trained on.
+    """
+
+    id: str
+    model: str
+    model_index: int
+    revision: str | None
+    dtype: str
+    text: str
+    pair: str | None
+    text_sha256: str
+    layers: int
+    heads: tuple[int, ...]
+    total_tokens: int
+    kept_tokens: int
+    max_tokens: int | None
+    note: str | None
+    tokens: tuple[Token, ...]
+    words: tuple[Word, ...]
+
+
+@dataclass(frozen=True)
+class StampLine:
+    """One thing that a number depends on."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """What results of a text are made with. ``load``: Python that loads the model; ``date``: in UTC."""
+
+    lines: tuple[StampLine, ...]
+    load: str
+    date: str
+
+
+@dataclass(frozen=True)
+class State:
+    """How far the background work on a text is.
+
+    ``phase``: waiting, reading, measuring, done, stopped or failed. ``readable``: exact values and tiles can
+    be asked for. ``ready``: one entry a layer, whether its statistics are there. ``eta_s`` is None until
+    there is something to go by. ``stated_bytes`` was computed before the work began; ``peak_bytes`` is the
+    most this process has grown by since then, where the system tells.
+    """
+
+    id: str
+    phase: str
+    what: str
+    done: int
+    total: int
+    ready: tuple[bool, ...]
+    readable: bool
+    seconds: float
+    eta_s: float | None
+    peak_bytes: int | None
+    stated_bytes: int
+    problem: Problem | None
+
+
+@dataclass(frozen=True)
+class HeadsMeta:
+    """Of ``heads``: what the classes of keys are called, and the labels that ``label`` counts in.
+
+    ``kinds`` has one entry a layer: softmax, or kernel for the implied weights of linear attention.
+    """
+
+    classes: tuple[str, ...]
+    labels: tuple[str, ...]
+    kinds: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TileMeta:
+    """Of tiles and overviews. A cell stands for ``cell`` x ``cell`` tokens. What a code stands for is fixed:
+    0 is below ``floor`` or not allowed, c of 1..255 is exp(ln floor * (255 - c) / 254)."""
+
+    cell: int
+    tokens: int
+    pool: str
+    weight: str
+    kind: str
+    floor: float
+
+
+@dataclass(frozen=True)
+class ValuesMeta:
+    """Of exact values: which ranges, and what is in them."""
+
+    rows: tuple[int, int]
+    columns: tuple[int, int]
+    weight: str
+    part: str
+    parts: tuple[str, ...]
+    kind: str
+
+
+@dataclass(frozen=True)
+class SinkLayer:
+    """Mean mass by class of key, over a layer's heads; entries as in `Sinks.classes`."""
+
+    layer: int
+    mass: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Sinks:
+    """Where attention drains. ``baseline`` is what an even spread would give a key, mean over heads;
+    ``layers_ready`` layers are in it. ``tokens`` are those above epsilon in some head, most often first."""
+
+    epsilon: float
+    baseline: float
+    layers_ready: int
+    classes: tuple[str, ...]
+    layers: tuple[SinkLayer, ...]
+    tokens: tuple[TokenSink, ...]
+    heads: tuple[HeadSink, ...]

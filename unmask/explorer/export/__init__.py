@@ -1,0 +1,1 @@
+"""What leaves the explorer: saved pages, provenance lines, the page in a notebook."""

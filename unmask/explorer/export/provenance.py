@@ -1,0 +1,86 @@
+"""What a picture or a number was made with, so that it can be made again: the stamp on all that is saved."""
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from urllib.parse import parse_qsl
+
+from unmask.explorer.api.describe import versions
+from unmask.explorer.api.session_schemas import Stamp, StampLine
+from unmask.explorer.sessions.text_session import TextSession
+from unmask.loaded import Model
+from unmask.model.families import DEFAULT_NAME
+from unmask.model.spec import SoftmaxAttention
+from unmask.model.weights.find import DEFAULT, SHIPPED
+
+WEIGHTINGS = {
+    "raw": "raw attention",
+    "norm": "norm-weighted: attention times the norm of what the value adds, rows scaled to sum to 1",
+}
+POOLINGS = {"max": "the largest of a coarse cell", "mean": "the mean of a coarse cell"}
+SCALES = {"sqrt": "square-root", "linear": "linear", "log": "logarithmic"}
+
+
+def stamp(reading: TextSession) -> Stamp:
+    """The stamp of all that is computed of one text by one model."""
+    read, model = reading.described, reading.model
+    tokens = f"{read.kept_tokens:,}"
+    if read.kept_tokens < read.total_tokens:
+        tokens += f" of {read.total_tokens:,}, the rest was cut off"
+    found = {
+        "model": read.model,
+        "revision": read.revision or "none: it comes with a package or is a folder",
+        "family": model.checkpoint.family.name,
+        "number format": f"{read.dtype} on {model.device}",
+        "attention": _kernels(model),
+        **versions(),
+        "text sha256": read.text_sha256,
+        "tokens": tokens,
+    }
+    lines = tuple(StampLine(name, value) for name, value in found.items())
+    return Stamp(lines, _call(model), utc_now())
+
+
+def drawn(hash_: str) -> tuple[StampLine, ...]:
+    """How attention is drawn, from the part of the address behind ``#``."""
+    given = dict(parse_qsl(hash_.lstrip("#")))
+    return (
+        StampLine("weighting", WEIGHTINGS.get(given.get("weight", ""), WEIGHTINGS["raw"])),
+        StampLine("pooling", POOLINGS.get(given.get("pool", ""), POOLINGS["max"])),
+        StampLine("color scale", SCALES.get(given.get("scale", ""), SCALES["sqrt"])),
+    )
+
+
+def one_line(stamps: Iterable[Mapping[str, object]], hash_: str) -> str:
+    """Stamps as they were answered, how attention is drawn, and the time, in one line."""
+    lines: list[tuple[str, str]] = []
+    for one in stamps:
+        listed = one["lines"]
+        assert isinstance(listed, list)
+        lines += [(line["name"], line["value"]) for line in listed]
+    lines += [(line.name, line.value) for line in drawn(hash_)]
+    return "; ".join(dict.fromkeys(f"{name}: {value}" for name, value in [*lines, ("saved", utc_now())]))
+
+
+def utc_now() -> str:
+    """The time in UTC, to the second."""
+    return datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _kernels(model: Model) -> str:
+    softmax = [isinstance(layer.mixer, SoftmaxAttention) for layer in model.spec.layers]
+    if all(softmax):
+        return "softmax, exact"
+    implied = "implied weights of linear attention (kernel)"
+    return f"{implied}, and softmax" if any(softmax) else implied
+
+
+def _call(model: Model) -> str:
+    """Python that loads the model again."""
+    name = DEFAULT if model.name == DEFAULT_NAME and model.revision is None else model.name
+    options = [json.dumps(name, ensure_ascii=False), f"dtype={json.dumps(model.dtype)}"]
+    if model.revision is not None:
+        options.append(f"revision={json.dumps(model.revision)}")
+    folder = model.revision is None and name != DEFAULT and name not in SHIPPED
+    comment = "  # the path of that folder" if folder else ""
+    return f"unmask.load({', '.join(options)}){comment}"

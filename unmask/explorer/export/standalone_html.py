@@ -1,0 +1,139 @@
+"""A page that is saved to disk: the built page in one file, with the answers of some paths inside."""
+
+import base64
+import hashlib
+import html
+import json
+import re
+from collections.abc import Callable, Sequence
+
+from unmask.explorer.export.provenance import one_line
+from unmask.explorer.server.static_files import STATIC
+from unmask.http.errors import Refused
+from unmask.http.responses import JSON, Answer
+
+MOST_PATHS = 5000
+MOST_BYTES = 50_000_000
+"""What all answers of one file may take in it."""
+
+FRAME = '<meta name="unmask-source" content="frame" data-hash="{}" />'
+"""Says to the page that its answers come through the page around it, and what is looked at first."""
+
+Get = Callable[[str], Answer]
+
+
+def saved_page(get: Get, paths: Sequence[str], hash_: str, title: str) -> bytes:
+    """The page as one HTML file.
+
+    Args:
+        get: the answer of a path of the API.
+        paths: what is kept, each as the page asks for it, query included. The session, and of every text its
+            description, its state and its stamp, are kept too.
+        hash_: what is looked at, as behind ``#`` in the address.
+        title: of the file.
+
+    Raises:
+        Refused: a text is not held any more, or the answers are more than one file should hold.
+    """
+    kept: dict[str, dict[str, object]] = {}
+    size = 0
+    for path in dict.fromkeys(_with_texts(paths)):
+        answer = get(path)
+        _check(answer)
+        text = _text(answer)
+        size += len(text)
+        if size > MOST_BYTES:
+            raise Refused(
+                413,
+                "TooLarge",
+                f"what was looked at takes more than the {MOST_BYTES // 1_000_000} MB of one file; "
+                "look at less, or at a shorter text, and save again",
+            )
+        kept[path] = {"status": answer.status, "type": answer.media_type, "data": text}
+    stamps = [
+        json.loads(str(kept[path]["data"])) for path in kept if re.fullmatch(r"texts/[^/]+/stamp", path)
+    ]
+    saved = {"hash": hash_, "answers": kept, "stamp": one_line(stamps, hash_)}
+    # "<" is written as an escape, so that nothing in the data can end the element that holds it.
+    data = json.dumps(saved, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    embedded = f'<script type="application/json" id="unmask-saved">{data}</script>'
+    return _inlined(title, body=embedded).encode("utf-8", "replace")
+
+
+def framed_page(hash_: str) -> str:
+    """The page as one HTML document that asks the page around it; a frame has no address for ``hash_``."""
+    return _inlined("unmask explorer", head=FRAME.format(html.escape(hash_)))
+
+
+def _with_texts(paths: Sequence[str]) -> list[str]:
+    """The paths, each after what the page must know of its texts."""
+    wanted = ["session"]
+    for path in paths:
+        text = re.match(r"texts/([^/?]+)", path)
+        compared = re.match(r"compare/([^/?]+)/([^/?]+)", path)
+        found = text or compared
+        for name in found.groups() if found else ():
+            wanted += [f"texts/{name}{part}" for part in ("", "/state", "/stamp")]
+        wanted.append(path)
+    return wanted
+
+
+def _check(answer: Answer) -> None:
+    """What a view was refused is kept, so that it can say why; a text or a server that is gone is not."""
+    if answer.status < 400:
+        return
+    problem = json.loads(answer.data)["error"]
+    if answer.status >= 500 or problem["kind"] in ("UnknownText", "UnknownRoute"):
+        raise Refused(answer.status, problem["kind"], problem["sentence"])
+
+
+def _text(answer: Answer) -> str:
+    if answer.media_type.startswith((JSON, "text/")):
+        return answer.data.decode("utf-8")
+    return base64.b64encode(answer.data).decode("ascii")
+
+
+def _inlined(title: str, *, head: str = "", body: str = "") -> str:
+    """The built page with its script, its style and its icon inside, and a policy that allows these alone."""
+    page = (STATIC / "index.html").read_text(encoding="utf-8")
+    scripts: list[str] = []
+    styles: list[str] = []
+
+    def script(found: re.Match[str]) -> str:
+        scripts.append(_asset(found[1]).replace("</script", "<\\/script"))
+        return ""
+
+    def style(found: re.Match[str]) -> str:
+        styles.append(_asset(found[1]))
+        return f"<style>{styles[-1]}</style>"
+
+    def icon(found: re.Match[str]) -> str:
+        written = base64.b64encode((STATIC / "assets" / found[2]).read_bytes()).decode("ascii")
+        return f'{found[1]}href="data:image/svg+xml;base64,{written}"'
+
+    page = re.sub(r'<script[^>]*src="/assets/([^"]+)"[^>]*></script>', script, page)
+    page = re.sub(r'<link[^>]*rel="stylesheet"[^>]*href="/assets/([^"]+)"[^>]*>', style, page)
+    page = re.sub(r'(<link[^>]*rel="icon"[^>]*)href="/assets/([^"]+)"', icon, page)
+    page = re.sub(r"<link[^>]*modulepreload[^>]*>", "", page)
+    page = re.sub(r"<title>.*?</title>", lambda _: f"<title>{html.escape(title)}</title>", page)
+    policy = f'<meta http-equiv="Content-Security-Policy" content="{_policy(scripts, styles)}" />'
+    page = page.replace("<head>", f"<head>\n    {policy}{head}", 1)
+    tail = body + "".join(f'<script type="module">{one}</script>' for one in scripts)
+    return page.replace("</body>", f"{tail}\n  </body>", 1)
+
+
+def _policy(scripts: Sequence[str], styles: Sequence[str]) -> str:
+    """The file asks for nothing outside and runs no script but its own; the browser holds it to that."""
+    return (
+        f"default-src 'none'; script-src {_hashes(scripts)}; style-src {_hashes(styles)}; "
+        "img-src data: blob:; form-action 'none'; base-uri 'none'"
+    )
+
+
+def _hashes(contents: Sequence[str]) -> str:
+    digests = (hashlib.sha256(one.encode("utf-8")).digest() for one in contents)
+    return " ".join(f"'sha256-{base64.b64encode(one).decode('ascii')}'" for one in digests)
+
+
+def _asset(name: str) -> str:
+    return (STATIC / "assets" / name).read_text(encoding="utf-8")

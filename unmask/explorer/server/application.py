@@ -1,0 +1,95 @@
+"""The application: the page, the API, and the guard in front of both.
+
+The page is answered at once. The API needs torch, whose import takes seconds, so it is made in a thread of
+its own, and the first requests to it wait for that.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from unmask.explorer.server.page import page_routes
+from unmask.http.errors import Refused, own_fault, unexpected
+from unmask.http.guard import Guard
+from unmask.http.requests import read_body
+from unmask.http.responses import Answer, failure, to_response
+
+if TYPE_CHECKING:
+    from unmask.explorer.api.api import Api
+
+WAITING_REQUESTS = 64
+"""Requests that wait for answers at once; most of them wait for a model's turn, not for a core."""
+
+
+class Opening:
+    """The API, made in a thread of its own."""
+
+    def __init__(self, make: "Callable[[], Api]") -> None:
+        self._make = make
+        self._made: Api | None = None
+        self._thread = threading.Thread(target=self._open, name="unmask explorer: opening", daemon=True)
+        self._thread.start()
+
+    def answer(self, request: Request, body: bytes) -> Answer:
+        """The API's answer, once there is an API."""
+        self._thread.join()
+        if self._made is None:
+            return failure(
+                Refused(500, "InternalError", "the explorer could not start; its terminal says more")
+            )
+        # As it was sent: the API takes the escapes out part by part, so that one may hold a slash.
+        path = request.scope["raw_path"].decode("latin-1").removeprefix("/api/")
+        return self._made.answer(request.method, path, dict(request.query_params), body)
+
+    def close(self) -> None:
+        """Stop what runs in the background."""
+        self._thread.join(2)
+        if self._made is not None:
+            self._made.close()
+
+    def _open(self) -> None:
+        try:
+            self._made = self._make()
+        except Exception as error:
+            unexpected(error)  # told in the terminal
+
+
+def build_app(make: "Callable[[], Api]", token: str, port: int) -> Starlette:
+    """See `unmask.explorer.make_app`; ``app.state.opening`` closes the API."""
+    opening = Opening(make)
+    waiting = ThreadPoolExecutor(WAITING_REQUESTS, thread_name_prefix="unmask explorer: request")
+
+    async def api(request: Request) -> Response:
+        try:
+            body = await read_body(request)
+        except Refused as refused:
+            return to_response(failure(refused))
+        loop = asyncio.get_running_loop()
+        answer = await loop.run_in_executor(waiting, opening.answer, request, body)
+        if answer.etag is not None and request.headers.get("if-none-match") == answer.etag:
+            return Response(status_code=304, headers={"ETag": answer.etag})
+        return to_response(answer)
+
+    app = Starlette(
+        routes=[
+            Route("/api/{path:path}", api, methods=["GET", "POST", "PUT", "DELETE"]),
+            *page_routes(),
+        ],
+        middleware=[Middleware(Guard, token=token, port=port, service="explorer", command="unmask explore")],
+        exception_handlers={Exception: _own_fault},
+    )
+    app.state.opening = opening
+    return app
+
+
+async def _own_fault(request: Request, error: Exception) -> Response:
+    """A fault of ours: a sentence for the page; the server's log gets the traceback."""
+    return to_response(failure(own_fault()))

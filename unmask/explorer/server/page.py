@@ -1,0 +1,31 @@
+"""The built page as a server sends it."""
+
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
+
+from unmask.explorer.server.static_files import STATIC
+
+
+class HashedAssets(StaticFiles):
+    """Files whose names hold a hash of their content, so a browser may keep them for good."""
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        """One file, with its cache header."""
+        response = await super().get_response(path, scope)
+        response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
+        return response
+
+
+def page_routes() -> list[BaseRoute]:
+    """``/`` and ``/assets``."""
+
+    async def index(request: Request) -> Response:
+        return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
+
+    return [
+        Route("/", index, methods=["GET"]),
+        Mount("/assets", HashedAssets(directory=STATIC / "assets")),
+    ]

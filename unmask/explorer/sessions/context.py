@@ -1,0 +1,25 @@
+"""What all routes share: the models, the texts, and the worker that runs both."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from unmask.explorer.sessions.analyses import Analyses
+from unmask.explorer.sessions.models import Models
+from unmask.explorer.sessions.scaling import LengthScaling
+from unmask.explorer.sessions.texts import Texts
+from unmask.http.responses import Answer
+from unmask.http.worker import Worker
+
+
+@dataclass(frozen=True)
+class AppContext:
+    """One explorer."""
+
+    models: Models
+    texts: Texts
+    worker: Worker
+    analyses: Analyses
+    """Those of no single text."""
+    wall: LengthScaling
+    answer: Callable[[str], Answer]
+    """What the API answers to a GET of a path."""

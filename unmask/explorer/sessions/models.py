@@ -1,0 +1,115 @@
+"""The models of one explorer, loaded one after the other while the page is already there."""
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import cached_property
+
+from unmask.errors import InvalidRequest, UnmaskError
+from unmask.explorer.sessions.identity import Candidate, candidate_of, digest_of, distinct_names
+from unmask.http.errors import Problem, Refused, cannot, problem_of, unexpected
+from unmask.loaded import Model
+from unmask.model.encoder import Encoder
+
+Loader = Callable[[], Model]
+LOADING_SECONDS = 60.0
+"""How long a request waits for a model that is being loaded."""
+
+
+class ModelSlot:
+    """One model of the explorer, loaded or not."""
+
+    def __init__(self, index: int, name: str, loader: Loader) -> None:
+        self.index = index
+        self.name = name
+        """What the page calls it: no two of one explorer are called alike, and it never changes."""
+        self.phase = "waiting"
+        self.problem: Problem | None = None
+        self.model: Model | None = None
+        self._loader = loader
+        self._plain: Encoder | None = None
+        self._settled = threading.Event()
+
+    def load(self) -> None:
+        """Load it in this thread; what goes wrong is kept as its problem."""
+        self.phase = "loading"
+        try:
+            self.model = self._loader()
+            self.phase = "ready"
+        except UnmaskError as error:
+            self.problem, self.phase = problem_of(error), "failed"
+        except Exception as error:
+            self.problem, self.phase = problem_of(unexpected(error)), "failed"
+        self._settled.set()
+
+    def need(self) -> Model:
+        """The model, waiting a while for it; `Refused` where it could not be loaded or is still loading."""
+        self._settled.wait(LOADING_SECONDS)
+        if self.model is not None:
+            return self.model
+        if self.problem is not None:
+            raise cannot(f"{self.name} could not be loaded: {self.problem.sentence}")
+        raise Refused(503, "ModelLoading", f"{self.name} is still being loaded; ask again in a moment")
+
+    def give_up(self) -> None:
+        """Let go of whoever waits for it."""
+        self._settled.set()
+
+    @cached_property
+    def digest(self) -> str:
+        """Of what its model computes, see `digest_of`."""
+        return digest_of(self.need())
+
+    def plain(self) -> Encoder:
+        """The model in modules that give gradients; read when first asked for, and kept."""
+        if self._plain is None:
+            self._plain = self.need().trainable_encoder(replace=False)
+        return self._plain
+
+
+class Models:
+    """All of them, in the order they were named; the first is a new text's unless another is asked for."""
+
+    def __init__(self, given: Sequence[Model | tuple[str, Loader]]) -> None:
+        if not given:
+            raise InvalidRequest("the explorer was given no model; name at least one")
+        self.places: list[ModelSlot] = []
+        names = distinct_names([_candidate(one) for one in given])
+        for index, (name, one) in enumerate(zip(names, given, strict=True)):
+            if isinstance(one, tuple):
+                self.places.append(ModelSlot(index, name, one[1]))
+                continue
+            place = ModelSlot(index, name, lambda model=one: model)  # type: ignore[misc]
+            place.load()
+            self.places.append(place)
+
+    def start(self) -> None:
+        """Load those that are not loaded yet, one after the other, in a thread of their own."""
+        waiting = [place for place in self.places if place.phase == "waiting"]
+        if waiting:
+            name = "unmask explorer: models"
+            threading.Thread(target=_load_all, args=(waiting,), name=name, daemon=True).start()
+
+    def at(self, index: int) -> ModelSlot:
+        """The place of that number; `InvalidRequest` where there is none."""
+        if not 0 <= index < len(self.places):
+            raise InvalidRequest(
+                f"model must be a number from 0 to {len(self.places) - 1}, not {index}; "
+                "start the explorer with --model for each one you want"
+            )
+        return self.places[index]
+
+    def ready(self) -> list[Model]:
+        """Those that are loaded."""
+        return [place.model for place in self.places if place.model is not None]
+
+
+def _load_all(places: Sequence[ModelSlot]) -> None:
+    for place in places:
+        place.load()
+
+
+def _candidate(given: Model | tuple[str, Loader]) -> Candidate:
+    """What a model could be called by, before it is loaded where it is not."""
+    if isinstance(given, Model):
+        return Candidate(given.name, given.checkpoint.source.folder, given.dtype)
+    return candidate_of(given[0])

@@ -1,0 +1,88 @@
+"""The wall, measured in the background: one at a time, and nothing else runs beside a point."""
+
+import threading
+from dataclasses import asdict
+from typing import Any
+
+from unmask.explorer.api.analysis_schemas import WallState
+from unmask.http.errors import Refused
+from unmask.http.worker import Job, Watch, Worker
+from unmask.measure.scaling.in_subprocess import Tick, measure_in_subprocess
+from unmask.measure.scaling.one import Request
+from unmask.measure.scaling.report import ScalingPoint, to_plain
+from unmask.measure.scaling.run import run_scaling
+from unmask.measure.scaling.settings import ScalingSettings, known_ways
+
+
+class LengthScaling:
+    """The one measurement of this explorer."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._job: Job | None = None
+        self._report: Any = None
+        self._points: list[Any] = []
+        self._lock = threading.Lock()
+        self._budget = 0.0
+
+    def start(self, settings: ScalingSettings) -> WallState:
+        """Begin to measure.
+
+        Raises:
+            Refused: one is being measured already.
+        """
+        with self._lock:
+            if self._job is not None and self._job.phase in ("waiting", "running"):
+                raise Refused(409, "Busy", "a wall is being measured already; stop it, or wait for its end")
+            self._report, self._points, self._budget = None, [], settings.seconds
+            job = Job(lambda watch: self._measure(settings, job, watch))
+            self._job = job
+            self._worker.start(job)
+        return self.state()
+
+    def stop(self) -> None:
+        """Stop it; the points that are measured stay."""
+        if self._job is not None:
+            self._job.stop()
+
+    def state(self) -> WallState:
+        """How far it is, and what is known."""
+        job = self._job
+        return WallState(
+            phase="none" if job is None else job.phase,
+            what="" if job is None else job.what,
+            done=0 if job is None else job.done,
+            total=0 if job is None else job.total,
+            seconds=0.0 if job is None else round(job.seconds, 2),
+            eta_s=self._left(job),
+            problem=None if job is None else job.problem,
+            ways=known_ways(),
+            points=list(self._points),
+            report=self._report,
+        )
+
+    def _left(self, job: Job | None) -> float | None:
+        """What is left of the seconds given: later lengths take longer, so the pace so far says nothing."""
+        if job is None or job.phase != "running":
+            return None
+        return round(max(0.0, self._budget - job.seconds), 1)
+
+    def _measure(self, settings: ScalingSettings, job: Job, watch: Watch) -> None:
+        told = ""
+
+        def between_points(what: str, done: int, total: int) -> None:
+            # Whatever ran beside a point would be in its time: only between two does anything else.
+            nonlocal told
+            if what == told:
+                job.note(what, done, total)
+            else:
+                watch(what, done, total)
+            told = what
+
+        def measured(request: Request, deadline: float, tick: Tick) -> ScalingPoint:
+            point = measure_in_subprocess(request, deadline, tick)
+            seconds = None if point.seconds is None else asdict(point.seconds)
+            self._points.append({**asdict(point), "seconds": seconds})
+            return point
+
+        self._report = to_plain(run_scaling(settings, between_points, measure=measured))

@@ -1,0 +1,187 @@
+"""One text being read and measured in the background, and what is known of it so far."""
+
+import threading
+from collections.abc import Callable, Hashable
+from copy import copy
+from typing import TypeVar
+
+from unmask.explorer.api.describe import text_read
+from unmask.explorer.api.session_schemas import State, TextRead
+from unmask.explorer.api.tiles import coarsest_maps
+from unmask.explorer.sessions.analyses import Analyses
+from unmask.explorer.sessions.cache import Cache
+from unmask.explorer.sessions.models import ModelSlot
+from unmask.http.errors import Refused, cannot
+from unmask.http.worker import Job, Watch, Worker
+from unmask.interpret import AttentionView
+from unmask.interpret.activation_cache import ActivationCache
+from unmask.interpret.statistics.attention_statistics import AttentionStatistics, layer_cells
+from unmask.interpret.statistics.layer_statistics import LayerStatistics
+from unmask.interpret.words.words import Words, words
+from unmask.loaded import Model
+from unmask.text import Encoding
+
+Value = TypeVar("Value")
+
+WAIT_SECONDS = 5.0
+"""How long a request waits for a text that is just being read; short texts are ready sooner."""
+
+
+class TextSession:
+    """One text in one model. Its tokens are there at once; states and statistics follow in the background."""
+
+    def __init__(self, text_id: str, place: ModelSlot, encoding: Encoding, worker: Worker) -> None:
+        self.id = text_id
+        self.place = place
+        self.model: Model = place.need()
+        self.encoding = encoding
+        self.found_words: Words = words(self.encoding)
+        self.described: TextRead = text_read(text_id, place, self.model, self.found_words)
+        self._maps = coarsest_maps(len(encoding))
+        self.stated_bytes = AttentionStatistics.bytes_needed(self.model.spec, len(encoding), maps=self._maps)
+        self.masked: dict[int, ActivationCache] = {}
+        """The text with one token masked, of the question asked last."""
+        self.cache = Cache()
+        """Answers that took long to compute."""
+        self._worker = worker
+        self._view: AttentionView | None = None
+        self._atlas: AttentionStatistics | None = None
+        self._wished = -1
+        self._job: Job | None = None
+        self._analyses = Analyses(worker)
+        self._settled = threading.Event()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        """N, the number of tokens."""
+        return len(self.encoding)
+
+    @property
+    def layer_count(self) -> int:
+        """L."""
+        return self.described.layers
+
+    @property
+    def head_count(self) -> int:
+        """H of the layer with most heads."""
+        return max(self.described.heads)
+
+    def go(self) -> None:
+        """Begin, or go on where it was stopped; nothing where it runs or is done."""
+        with self._lock:
+            if self._job is not None and self._job.phase in ("waiting", "running", "done"):
+                return
+            self._settled.clear()
+            self._job = Job(self._work)
+            self._worker.start(self._job)
+
+    def stop(self) -> None:
+        """Stop the work in the background; what is finished stays."""
+        if self._job is not None:
+            self._job.stop()
+        self._analyses.stop()
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until the work has ended, one way or another; False where it has not by then."""
+        return self._job is None or self._job.ended.wait(seconds)
+
+    @property
+    def layers(self) -> list[LayerStatistics | None]:
+        """What is known of each layer; None where it was not measured yet."""
+        statistics = self._atlas
+        return [None] * self.layer_count if statistics is None else list(statistics.layers)
+
+    def statistics_now(self) -> AttentionStatistics | None:
+        """What is measured at this moment, which stays as it is; None before anything is."""
+        if self._atlas is None:
+            return None
+        now = copy(self._atlas)
+        now.layers = self.layers
+        return now
+
+    @property
+    def view(self) -> AttentionView:
+        """Its attention, once it was read; waits a little for that.
+
+        Raises:
+            Refused: it is not read yet, was stopped before it was, or could not be read.
+        """
+        job = self._job
+        if self._view is None and job is not None:
+            self._settled.wait(WAIT_SECONDS)
+        if self._view is not None:
+            return self._view
+        if job is not None and job.problem is not None:
+            raise cannot(job.problem.sentence)
+        if job is not None and job.phase == "stopped":
+            raise cannot("reading this text was stopped; let it go on to see its attention")
+        raise Refused(409, "NotReady", "this text is still being read; ask again in a moment")
+
+    def prioritize(self, layer: int) -> None:
+        """Have that layer measured next."""
+        self._wished = layer
+
+    def ask(self, question: Callable[[AttentionView], Value]) -> Value:
+        """The answer to a short question about its attention, asked when it is the model's turn."""
+        view = self.view
+        return self._worker.ask(lambda: question(view))
+
+    def analyse(self, key: Hashable, work: Callable[[AttentionView, Watch], Value]) -> Value:
+        """The result of an analysis that may take long, made once; other work goes on beside it."""
+        view = self.view
+        return self._analyses.once(key, lambda watch: work(view, watch))
+
+    def layer(self, layer: int) -> LayerStatistics:
+        """The statistics of a layer; `Refused` where it was not measured yet."""
+        found = self.layers[layer]
+        if found is None:
+            raise Refused(409, "NotReady", f"layer {layer} is not measured yet; ask again in a moment")
+        return found
+
+    def state(self) -> State:
+        """How far it is."""
+        job = self._job
+        assert job is not None
+        phase = job.phase
+        if phase == "running":
+            phase = "reading" if self._view is None else "measuring"
+        eta = job.eta_seconds
+        return State(
+            id=self.id,
+            phase=phase,
+            what=job.what,
+            done=job.done,
+            total=job.total,
+            ready=tuple(layer is not None for layer in self.layers),
+            readable=self._view is not None,
+            seconds=round(job.seconds, 3),
+            eta_s=None if eta is None else round(eta, 1),
+            peak_bytes=job.peak_bytes,
+            stated_bytes=self.stated_bytes,
+            problem=job.problem,
+        )
+
+    def _work(self, watch: Watch) -> None:
+        try:
+            if self._view is None:
+                self._view = AttentionView(self.model.encoder, self.encoding, watch=watch)
+        finally:
+            self._settled.set()
+        self._atlas = self._view.open_statistics(maps=self._maps)
+        self._measure(self._atlas, watch)
+
+    def _measure(self, statistics: AttentionStatistics, watch: Watch) -> None:
+        """Every layer: the one that is wished for next, else the cheapest."""
+        spec = self.model.spec
+        costs = [layer_cells(spec, layer, len(self)) for layer in range(self.layer_count)]
+        done = sum(cost for cost, layer in zip(costs, statistics.layers, strict=True) if layer is not None)
+
+        def told(what: str, cells: int, _: int) -> None:
+            watch(what, done + cells, sum(costs))
+
+        while left := [layer for layer, found in enumerate(statistics.layers) if found is None]:
+            wished = self._wished
+            chosen = wished if wished in left else min(left, key=lambda layer: (costs[layer], layer))
+            statistics.measure(told, layers=(chosen,))
+            done += costs[chosen]
+        watch("measuring", done, done)

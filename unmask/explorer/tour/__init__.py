@@ -1,0 +1,1 @@
+"""The guided tour: its chapters, the models each needs, and how their experiments are run."""

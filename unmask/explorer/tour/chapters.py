@@ -1,0 +1,98 @@
+"""The guided tour: each chapter runs experiments on the reader's own words and says with which encoder."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from unmask.errors import InvalidRequest
+from unmask.explorer.tour.experiments import (
+    Run,
+    TourQuery,
+    blur,
+    collapse,
+    handshake,
+    layers,
+    order,
+    positions,
+    reach,
+    scaling,
+    sinks,
+    tiles,
+)
+from unmask.loaded import Model
+
+DEFAULT_TEXT = "The bank by the river was muddy, and the bank in the town was closed."
+MOST_CHARACTERS = 4000
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """One chapter, as a list of them shows it."""
+
+    id: str
+    title: str
+    order: int
+    needs: str
+    """The mechanism that an encoder must have for it."""
+    choices: tuple[str, ...]
+    """What may be asked for beside a text: ``layer``, ``head``, ``token``."""
+
+
+def chapters() -> tuple[Chapter, ...]:
+    """All chapters in order."""
+    return CHAPTERS
+
+
+def run(
+    chapter: str,
+    models: Sequence[Model],
+    text: str,
+    *,
+    layer: int | None = None,
+    head: int | None = None,
+    token: int | None = None,
+) -> dict[str, Any]:
+    """The experiments of a chapter on a text, as plain values for JSON.
+
+    Args:
+        chapter: its id.
+        models: the loaded ones, the one to prefer first. Where none has the mechanism, a small encoder that
+            comes with the package is used, and the answer says so.
+        text: the reader's words; empty ones give a sentence of ours. Of long ones the beginning is read.
+        layer: for chapters that show one head; None takes one that is good to look at. Likewise ``head``.
+        token: the token that is watched; None takes one in the middle.
+
+    Raises:
+        InvalidRequest: no such chapter, layer, head or token, or a text too long to be sent here.
+        TextError: the text cannot be read.
+    """
+    if chapter not in _RUNS:
+        raise InvalidRequest(f"there is no chapter {chapter!r}; there are {', '.join(_RUNS)}")
+    if len(text) > MOST_CHARACTERS:
+        raise InvalidRequest(
+            f"the text has {len(text):,} characters and the tour reads {MOST_CHARACTERS:,} at most; "
+            "shorten it"
+        )
+    words = text if text.strip() else DEFAULT_TEXT
+    experiments = _RUNS[chapter](models, words, TourQuery(layer, head, token))
+    return {"chapter": chapter, "text": words, "experiments": experiments}
+
+
+_HEAD = ("layer", "head")
+_TOLD: tuple[tuple[str, str, str, tuple[str, ...], Run], ...] = (
+    ("handshake", "The handshake of query and key", "softmax attention", _HEAD, handshake),
+    ("scaling", "Why scores are divided", "softmax attention", (), scaling),
+    ("order", "Without positions, amnesia", "no positions", (), order),
+    ("positions", "Four ways to know where", "positions of four kinds", _HEAD, positions),
+    ("reach", "Windows and global tokens", "windows", ("token",), reach),
+    ("blur", "The blur of linear attention", "linear attention", _HEAD, blur),
+    ("tiles", "Tile by tile, the same numbers", "softmax attention", (*_HEAD, "token"), tiles),
+    ("layers", "Near layers and far layers", "windows in some layers", (), layers),
+    ("sinks", "Where attention goes to rest", "softmax attention", (), sinks),
+    ("collapse", "Does space collapse?", "softmax attention", (), collapse),
+)
+CHAPTERS = tuple(
+    Chapter(name, title, order, needs, choices)
+    for order, (name, title, needs, choices, _) in enumerate(_TOLD, start=1)
+)
+_RUNS: dict[str, Run] = {name: told for name, _, _, _, told in _TOLD}

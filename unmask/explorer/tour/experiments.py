@@ -1,0 +1,254 @@
+"""The experiments of the tour's chapters: chosen encoders, the reader's words, and numbers for the page."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass
+from typing import Any
+
+import numpy as np
+
+from unmask.errors import InvalidRequest
+from unmask.explorer.tour.models import (
+    MINI,
+    READ_TOKENS,
+    Chosen,
+    alibi,
+    alternating,
+    always,
+    choose,
+    disentangled,
+    followed_by_features,
+    learned,
+    rotary,
+    softmax,
+)
+from unmask.interpret import tour as story
+from unmask.loaded import Model
+from unmask.model.spec import Rotary, SoftmaxAttention
+from unmask.text import Encoding
+
+DIGITS = 5
+"""Significant ones in what is sent."""
+POSITION_DESIGNS = (
+    ("learned", learned, "design/learned"),
+    ("disentangled", disentangled, "design/disentangled"),
+    ("alibi", alibi, "design/alibi"),
+    ("rotary", rotary, MINI),
+)
+
+
+@dataclass(frozen=True)
+class TourQuery:
+    """What the reader chose; None leaves it to the experiment."""
+
+    layer: int | None = None
+    head: int | None = None
+    token: int | None = None
+
+
+Experiment = dict[str, Any]
+Run = Callable[[Sequence[Model], str, TourQuery], list[Experiment]]
+
+
+def _experiment(name: str, chosen: Chosen, encoding: Encoding, **values: Any) -> Experiment:
+    """One experiment: what it is called, what it was done with, and what was measured."""
+    model = chosen.model
+    return {
+        "id": name,
+        "model": {
+            "name": model.name,
+            "shipped": chosen.shipped,
+            "layers": model.layer_count,
+            "heads": model.head_count,
+            "width": model.width,
+        },
+        "tokens": [encoding.surface(token) or encoding.pieces[token] for token in range(len(encoding))],
+        "special": encoding.special.tolist(),
+        "total_tokens": encoding.original_tokens,
+        **{key: plain(value) for key, value in values.items()},
+    }
+
+
+def plain(value: Any) -> Any:
+    """A measured value as JSON has it: arrays as lists, numbers with `DIGITS` significant digits.
+
+    Raises:
+        InvalidRequest: a number is not finite.
+    """
+    if is_dataclass(value) and not isinstance(value, type):
+        return {name: plain(part) for name, part in asdict(value).items()}
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, Mapping):
+        return {str(key): plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
+    if isinstance(value, float):
+        if not np.isfinite(value):
+            raise InvalidRequest(
+                "a number of this experiment is not finite; try another text or another model"
+            )
+        return float(f"{value:.{DIGITS}g}")
+    return value
+
+
+def _head(
+    heard: story.RecordedText, asked: TourQuery, layers: Sequence[int] | None = None
+) -> tuple[int, int]:
+    """The head that is asked for, or one that is good to look at, of all layers or some."""
+    if asked.layer is not None:
+        return asked.layer, asked.head or 0
+    return story.clearest_head(heard, layers)
+
+
+def _token(encoding: Encoding, asked: TourQuery) -> int:
+    """The token that is watched; several encoders cut a text into more or fewer, so the last is the limit."""
+    return min(len(encoding) - 1, len(encoding) // 2 if asked.token is None else asked.token)
+
+
+def handshake(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
+    """One head's way from products to shares."""
+    chosen = choose(models, softmax, MINI)
+    encoding = chosen.read(text)
+    heard = story.record_text(chosen.model.encoder, encoding)
+    found = story.handshake(heard, *_head(heard, asked))
+    return [_experiment("handshake", chosen, encoding, handshake=found)]
+
+
+def scaling(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
+    """Variance and entropy, of random vectors and of a trained encoder."""
+    chosen = choose(models, softmax, MINI)
+    encoding = chosen.read(text)
+    trained = story.trained_products(story.record_text(chosen.model.encoder, encoding))
+    return [_experiment("scaling", chosen, encoding, random=story.random_products(), trained=trained)]
+
+
+def order(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
+    """A text shuffled, without positions and with them."""
+    found = []
+    for name, chosen in (
+        ("without", choose(models, story.is_unordered, "design/unordered")),
+        ("with", choose(models, lambda spec: not story.is_unordered(spec), MINI)),
+    ):
+        encoding = chosen.read(text)
+        shuffled = story.shuffled(chosen.model.encoder, encoding)
+        found.append(_experiment(name, chosen, encoding, shuffled=shuffled))
+    return found
+
+
+def positions(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
+    """Four kinds of positions, and a text said twice to each."""
+    found = []
+    for name, has, shipped in POSITION_DESIGNS:
+        chosen = choose(models, has, shipped)
+        encoding, encoder = chosen.read(text), chosen.model.encoder
+        values: dict[str, Any] = {}
+        if name == "learned":
+            values["table"] = story.position_table(encoder)
+        elif name == "rotary":
+            mixer = encoder.spec.layers[0].mixer
+            assert isinstance(mixer, SoftmaxAttention)
+            assert isinstance(mixer.position, Rotary)
+            values["turned"] = story.turned_alike(mixer.position, mixer.head_width)
+        else:
+            heard = story.record_text(encoder, encoding)
+            if name == "alibi":
+                values["penalty"] = story.distance_penalty(heard)
+            else:
+                values["parts"] = story.parts(heard, *_within(heard, asked))
+        values["twice"] = story.twice(encoder, _halved(chosen, text))
+        found.append(_experiment(name, chosen, encoding, **values))
+    return found
+
+
+def _within(heard: story.RecordedText, asked: TourQuery) -> tuple[int, int]:
+    """The head that is asked for where this encoder has it; the chapter shows several encoders."""
+    layer, head = _head(heard, asked)
+    there = layer < heard.layer_count and head < heard.queries[layer].shape[1]
+    return (layer, head) if there else story.clearest_head(heard)
+
+
+def _halved(chosen: Chosen, text: str) -> Encoding:
+    """So much of a text as can be said twice over."""
+    limit = min(READ_TOKENS, (chosen.model.max_tokens or 2 * READ_TOKENS) // 2)
+    return chosen.model.tokenizer.encode(text, max_tokens=limit, truncation="end")
+
+
+def reach(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
+    """What can reach a token and what does, through windows, with a global token, in a loaded encoder."""
+    found = []
+    shipped = always("design/windows")
+    for name, chosen, marked in (
+        ("windows", shipped, ()),
+        ("globals", shipped, (0,)),
+        ("loaded", choose(models, lambda spec: True, MINI), ()),
+    ):
+        encoding = chosen.read(text)
+        tokenizer = chosen.model.tokenizer
+        mask = tokenizer.special_tokens.get("mask")
+        replacement = None if mask is None else tokenizer.token_to_id(mask)
+        target = _token(encoding, asked)
+        effect = story.reach_and_effect(
+            chosen.model.encoder, encoding, target, 0 if replacement is None else replacement, marked
+        )
+        found.append(_experiment(name, chosen, encoding, reach=effect))
+    return found
+
+
+def blur(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
+    """Feature maps in the softmax's place, and two small encoders trained alike but for that."""
+    chosen = choose(
+        models,
+        lambda spec: softmax(spec) and bool(followed_by_features(spec, READ_TOKENS)),
+        MINI,
+    )
+    encoding = chosen.read(text)
+    heard = story.record_text(chosen.model.encoder, encoding)
+    layers = followed_by_features(chosen.model.spec, len(encoding))
+    blurred = _experiment("features", chosen, encoding, blur=story.blur(heard, *_head(heard, asked, layers)))
+    pair = {}
+    for name in ("design/linear", "design/learned"):
+        trained = always(name)
+        pair[name] = story.evenness(story.record_text(trained.model.encoder, trained.read(text)))
+    linear = always("design/linear")
+    return [blurred, _experiment("trained", linear, linear.read(text), evenness=pair)]
+
+
+def tiles(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
+    """One head in tiles."""
+    chosen = choose(models, softmax, MINI)
+    encoding = chosen.read(text)
+    heard = story.record_text(chosen.model.encoder, encoding)
+    layer, head = _head(heard, asked)
+    query = _token(encoding, asked)
+    tiled = story.tiled(heard, layer, head, query)
+    shares = heard.probabilities(layer)[head].numpy()
+    return [_experiment("tiles", chosen, encoding, tiled=tiled, shares=shares)]
+
+
+def layers(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
+    """Near and far layers of two encoders."""
+    found = []
+    for name, chosen in (
+        ("small", always("design/local-global")),
+        ("large", choose(models, alternating, MINI)),
+    ):
+        encoding = chosen.read(text)
+        heard = story.record_text(chosen.model.encoder, encoding)
+        found.append(_experiment(name, chosen, encoding, alternation=story.alternation(heard)))
+    return found
+
+
+def sinks(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
+    """The strongest sink, and the text without it."""
+    chosen = choose(models, softmax, MINI)
+    encoding = chosen.read(text)
+    found = story.sinks(story.record_text(chosen.model.encoder, encoding))
+    return [_experiment("sinks", chosen, encoding, sinks=found)]
+
+
+def collapse(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
+    """How alike a text's states become."""
+    chosen = choose(models, softmax, MINI)
+    encoding = chosen.read(text)
+    found = story.collapse(story.record_text(chosen.model.encoder, encoding))
+    return [_experiment("collapse", chosen, encoding, collapse=found)]

@@ -1,0 +1,112 @@
+"""Which encoder a chapter of the tour is told with: a loaded one with the mechanism, else a shipped one."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from unmask.loaded import Model, load
+from unmask.model.spec import (
+    Alibi,
+    Disentangled,
+    EncoderSpec,
+    FullAttention,
+    Rotary,
+    SlidingWindow,
+    SlidingWindowGlobal,
+    SoftmaxAttention,
+)
+from unmask.model.spec.attention import AttentionPosition
+from unmask.text import Encoding
+
+READ_TOKENS = 64
+"""Of a text, special ones included: experiments show whole maps, and drawings have room for so many."""
+MINI = "unmask-mini"
+
+Has = Callable[[EncoderSpec], bool]
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """An encoder, and why it is this one."""
+
+    model: Model
+    shipped: bool
+    """Whether it came with the package because no loaded one would do."""
+
+    def read(self, text: str) -> Encoding:
+        """The beginning of a text, as many tokens as an experiment reads."""
+        limit = min(READ_TOKENS, self.model.max_tokens or READ_TOKENS)
+        return self.model.tokenizer.encode(text, max_tokens=limit, truncation="end")
+
+
+def choose(models: Sequence[Model], has: Has, shipped: str) -> Chosen:
+    """The first loaded encoder that has a mechanism, else the shipped one of that name."""
+    found = next((model for model in models if has(model.spec)), None)
+    return Chosen(_shipped(shipped), True) if found is None else Chosen(found, False)
+
+
+def always(shipped: str) -> Chosen:
+    """A shipped encoder, whatever is loaded."""
+    return Chosen(_shipped(shipped), True)
+
+
+@lru_cache(maxsize=8)
+def _shipped(name: str) -> Model:
+    return load(name)
+
+
+def softmax(spec: EncoderSpec) -> bool:
+    """Softmax attention in every layer."""
+    return all(isinstance(layer.mixer, SoftmaxAttention) for layer in spec.layers)
+
+
+def learned(spec: EncoderSpec) -> bool:
+    """Learned absolute positions, and softmax."""
+    positions = spec.embedding.positions
+    return softmax(spec) and positions is not None and positions.added
+
+
+def _positions(spec: EncoderSpec) -> set[type[AttentionPosition]]:
+    mixers = [layer.mixer for layer in spec.layers]
+    return {type(mixer.position) for mixer in mixers if isinstance(mixer, SoftmaxAttention)}
+
+
+def rotary(spec: EncoderSpec) -> bool:
+    """Rotary positions in every layer."""
+    return softmax(spec) and _positions(spec) == {Rotary}
+
+
+def alibi(spec: EncoderSpec) -> bool:
+    """A penalty for distance in every layer."""
+    return softmax(spec) and _positions(spec) == {Alibi}
+
+
+def disentangled(spec: EncoderSpec) -> bool:
+    """Disentangled positions in every layer."""
+    return softmax(spec) and _positions(spec) == {Disentangled}
+
+
+def alternating(spec: EncoderSpec) -> bool:
+    """Layers that see all and layers with plain windows."""
+    if not softmax(spec):
+        return False
+    reaches = [layer.mixer.pattern for layer in spec.layers if isinstance(layer.mixer, SoftmaxAttention)]
+    plain = all(
+        isinstance(reach, FullAttention) or (isinstance(reach, SlidingWindow) and reach.dilation == 1)
+        for reach in reaches
+    )
+    return plain and any(isinstance(reach, FullAttention) for reach in reaches) and len(set(reaches)) > 1
+
+
+def followed_by_features(spec: EncoderSpec, tokens: int) -> list[int]:
+    """Layers whose scores are products of queries and keys alone, and hide no key of so short a text."""
+    found = []
+    for number, layer in enumerate(spec.layers):
+        mixer = layer.mixer
+        if not isinstance(mixer, SoftmaxAttention) or isinstance(mixer.position, Alibi | Disentangled):
+            continue
+        reach = mixer.pattern.window if isinstance(mixer.pattern, SlidingWindowGlobal) else mixer.pattern
+        near = isinstance(reach, SlidingWindow) and reach.dilation == 1 and reach.radius >= tokens - 1
+        if isinstance(reach, FullAttention) or near:
+            found.append(number)
+    return found

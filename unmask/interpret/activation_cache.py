@@ -1,0 +1,209 @@
+"""One text read once: the residual stream is all that is kept.
+
+Queries, keys and values of any tokens of any layer are one projection away from the layer's input, so L + 1
+tensors of (N, D) stand for everything that attention saw, at a third of the memory of queries, keys and
+values.
+"""
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from unmask.errors import NonFiniteResult, UnknownArchitecture
+from unmask.interpret.arguments import one_of
+from unmask.interpret.watch import Watch, unwatched
+from unmask.model.encoder import Encoder
+from unmask.model.hooks import HookPoint
+from unmask.model.kernels import AttentionBias
+from unmask.model.layers.attention import SoftmaxMixer
+from unmask.model.layers.block import Block
+from unmask.model.layers.disentangled import rows_read
+from unmask.model.layers.linear_attention import LinearMixer
+from unmask.model.layers.rotary import RotaryTable
+from unmask.model.spec import Disentangled, Rotary
+from unmask.model.spec.global_tokens import GlobalTokens, pack, trained_global_tokens
+from unmask.text import Encoding, PackedBatch
+
+Kind = Literal["softmax", "kernel"]
+"""What a layer's numbers are: probabilities of a softmax, or the weights that linear attention implies."""
+
+WHOLE = slice(None)
+
+
+class Projected(NamedTuple):
+    """Queries and keys as scores see them, and values, (N, H, K) each, in the encoder's dtype."""
+
+    q_NHK: Tensor
+    k_NHK: Tensor
+    v_NHK: Tensor
+
+
+class ActivationCache:
+    """The states of one text in one encoder; made by `of`."""
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        encoding: Encoding,
+        batch: PackedBatch,
+        states: list[Tensor],
+        final_ND: Tensor,
+    ) -> None:
+        self.encoder = encoder
+        self.encoding = encoding
+        self.batch = batch
+        self.states = states
+        """L + 1 tensors (N, D): the input of layer 0, then the output of every layer, before the final norm.
+        They are where the encoder is, without gradients, and nobody may change them."""
+        self.final_ND = final_ND
+        """What the encoder returned: the last state after the final norm."""
+        self._rotations: dict[tuple[Rotary, int], RotaryTable] = {}
+        self._terms: dict[int, AttentionBias] = {}
+
+    @classmethod
+    def of(
+        cls,
+        encoder: Encoder,
+        encoding: Encoding,
+        *,
+        global_tokens: GlobalTokens | None = None,
+        watch: Watch | None = None,
+    ) -> "ActivationCache":
+        """Run the encoder over one text, keeping its states.
+
+        Args:
+            encoder: any, also one rewritten for speed; its outputs are the same with and without this.
+            encoding: the text.
+            global_tokens: which tokens are global in an encoder that has a use for such; None means what its
+                head was trained with.
+            watch: called after each layer.
+
+        Raises:
+            UnknownArchitecture: there is no attention in it.
+            NonFiniteResult: a state is infinite or not a number.
+            Cancelled: ``watch`` said so.
+        """
+        if not isinstance(encoder, Encoder):
+            raise UnknownArchitecture(f"{type(encoder).__name__} has no attention, so there is none to show")
+        watch = watch or unwatched
+        if global_tokens is None:
+            global_tokens = trained_global_tokens(encoder.spec, paired=encoding.pair is not None)
+        batch = pack(encoder.spec, [encoding], global_tokens)
+        states: list[Tensor] = []
+        layers = len(encoder.spec.layers)
+
+        def record(place: HookPoint, layer: int, tensor: Tensor) -> None:
+            if place in (HookPoint.EMBEDDED, HookPoint.LAYER):
+                states.append(tensor.detach())
+            if place is HookPoint.LAYER:
+                watch("reading", layer + 1, layers)
+
+        # Not in inference mode: analyses may take gradients from these states.
+        with torch.no_grad():
+            final_ND = encoder.encode(batch, hook=record)
+        if not all(bool(torch.isfinite(x_ND).all()) for x_ND in (*states, final_ND)):
+            raise NonFiniteResult("states of this text are not finite; try dtype='float32'")
+        return cls(encoder, encoding, batch, states, final_ND)
+
+    def __len__(self) -> int:
+        """N, the number of tokens."""
+        return len(self.encoding)
+
+    @property
+    def layer_count(self) -> int:
+        """L."""
+        return len(self.encoder.spec.layers)
+
+    @property
+    def globals_N(self) -> NDArray[np.bool_] | None:
+        """Which tokens were global in this run; None in an encoder that has no use for such."""
+        return self.batch.layout.globals_T
+
+    def block(self, layer: int) -> Block:
+        """The layer.
+
+        Raises:
+            InvalidRequest: there is no such layer.
+        """
+        return self.encoder.block(one_of("layer", layer, self.layer_count, "this encoder has layers"))
+
+    def mixer(self, layer: int) -> SoftmaxMixer | LinearMixer:
+        """The attention of a layer."""
+        return self.block(layer).attention
+
+    def heads(self, layer: int) -> int:
+        """H of a layer."""
+        return self.mixer(layer).spec.heads
+
+    def head(self, layer: int, head: int) -> int:
+        """The number of a head of a layer.
+
+        Raises:
+            InvalidRequest: there is no such layer or head.
+        """
+        return one_of("head", head, self.heads(layer), f"layer {layer} has heads")
+
+    def kind(self, layer: int) -> Kind:
+        """What the numbers of a layer are, see `Kind`."""
+        return "softmax" if isinstance(self.mixer(layer), SoftmaxMixer) else "kernel"
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What analyses compute in: float64 in an encoder of float64, else float32."""
+        return torch.promote_types(self.states[0].dtype, torch.float32)
+
+    def read_by_attention(self, layer: int, rows: slice = WHOLE) -> Tensor:
+        """What the layer's attention reads of some tokens: its input, normalized where norms come first."""
+        block, x_ND = self.block(layer), self.states[layer][rows]
+        with torch.no_grad():
+            read_ND: Tensor = block.attention_norm(x_ND) if block.norm_first else x_ND
+        return read_ND
+
+    def projected(self, layer: int, rows: slice = WHOLE) -> Projected:
+        """Queries and keys (turned where positions are rotary) and values of some tokens of a layer."""
+        mixer, read_ND = self.mixer(layer), self.read_by_attention(layer, rows)
+        with torch.no_grad():
+            if isinstance(mixer, SoftmaxMixer):
+                return Projected(*mixer.project(read_ND, self._rotation(mixer, rows)))
+            spec = mixer.spec
+            return Projected(*mixer.qkv(read_ND).unflatten(-1, (3, spec.heads, spec.head_width)).unbind(-3))
+
+    def projected_for_globals(self, layer: int, rows: slice = WHOLE) -> Projected | None:
+        """Likewise through the projections that global tokens attend through.
+
+        None where the layer has none, or the text has no global token.
+        """
+        mixer = self.mixer(layer)
+        own = mixer.globals if isinstance(mixer, SoftmaxMixer) else None
+        if own is None or self.globals_N is None or not self.globals_N.any():
+            return None
+        read_ND = self.read_by_attention(layer, rows)
+        with torch.no_grad():
+            return Projected(*(own.project(read_ND, part) for part in range(3)))
+
+    def bias(self, layer: int) -> AttentionBias:
+        """What a softmax layer adds to the content's scores."""
+        mixer = self.mixer(layer)
+        assert isinstance(mixer, SoftmaxMixer)
+        position = mixer.spec.position
+        if not isinstance(position, Disentangled) or mixer.distances is None:
+            return mixer.bias
+        if layer not in self._terms:
+            assert self.encoder.distances is not None
+            with torch.no_grad():
+                read = rows_read(position, len(self))
+                self._terms[layer] = mixer.distances(self.encoder.distances(), mixer.qkv, read)
+        return self._terms[layer]
+
+    def _rotation(self, mixer: SoftmaxMixer, rows: slice) -> RotaryTable | None:
+        position, width = mixer.spec.position, mixer.spec.head_width
+        if not isinstance(position, Rotary):
+            return None
+        key = (position, width)
+        if key not in self._rotations:
+            positions_N = torch.from_numpy(self.batch.layout.positions_T).to(self.states[0].device)
+            self._rotations[key] = RotaryTable.of(positions_N, position, width, self.states[0].dtype)
+        return RotaryTable(*(wave[rows] for wave in self._rotations[key]))

@@ -1,0 +1,292 @@
+"""Exact attention of one text: any rectangle and statistics of every head; nothing holds N x N."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from unmask.errors import InvalidRequest
+from unmask.interpret.activation_cache import ActivationCache, Kind
+from unmask.interpret.arguments import at_least
+from unmask.interpret.layer_cache import LayerCache
+from unmask.interpret.rectangles import probabilities, score_parts
+from unmask.interpret.rows import LayerRows
+from unmask.interpret.statistics.attention_statistics import MAPS, TOP_K, AttentionStatistics
+from unmask.interpret.statistics.layer_statistics import CLASSES, LayerStatistics
+from unmask.interpret.statistics.topk import filled, topk
+from unmask.interpret.watch import Watch
+from unmask.model.encoder import Encoder
+from unmask.model.kernels import Tile
+from unmask.model.spec.global_tokens import GlobalTokens
+from unmask.text import Encoding
+
+Weight = Literal["raw", "norm"]
+"""Attention itself, or weighted by the norms of what keys give, see `LayerStatistics`."""
+
+RELATIONS = CLASSES[:5]
+"""How a key can stand to a query: the same token, the one before, the one after, the sequence's first
+token, or a special token other than the first. A key may stand in several: to itself, the first token is
+both self and first."""
+
+
+@dataclass(frozen=True)
+class TopKeys:
+    """The strongest keys of every query of one head, strongest first, of equal ones the first in the text."""
+
+    keys: NDArray[np.int64]
+    """Shape (N, k)."""
+    probabilities: NDArray[np.float32]
+    """Shape (N, k)."""
+
+
+@dataclass(frozen=True)
+class HeadSummary:
+    """What one head does on one text."""
+
+    layer: int
+    head: int
+    entropy_nats: float
+    """Mean over queries."""
+    entropy_share: float
+    """Entropy as a share of that of an even spread over the keys allowed: 0 one key, 1 even."""
+    distance_tokens: float
+    """Mean distance from query to key."""
+    sink_token: int
+    """The token that receives most."""
+    sink_mass: float
+    """What it receives, as a share of all queries' attention; an even spread gives 1/N."""
+    relation: str
+    """The one of `RELATIONS` that gets most."""
+    relation_mass: float
+
+
+class AttentionView:
+    """Exact attention of one text, every layer and head.
+
+    Arrays are indexed layer, head, token (L, H, N), with 0 for heads that a layer does not have. Statistics
+    come from the `AttentionStatistics`, which is measured on first use, in the encoder's dtype but float32 at least, and
+    added up in float64. Of linear attention the numbers are the weights that it implies, see `kind`.
+
+    Args:
+        encoder: what reads the text.
+        encoding: the text.
+        global_tokens: which tokens are global in an encoder that has a use for such; None means what its
+            head was trained with. Their rows are shown as the encoder computes them, through projections of
+            their own where it has those.
+        watch: called after each layer of the forward pass.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        encoding: Encoding,
+        *,
+        global_tokens: GlobalTokens | None = None,
+        watch: Watch | None = None,
+    ) -> None:
+        self.encoding = encoding
+        self.cache = ActivationCache.of(encoder, encoding, global_tokens=global_tokens, watch=watch)
+        """The text's states, which everything here is computed from."""
+        self.layer_cache = LayerCache(self.cache)
+        """For many rectangles of one layer, in float32; see `probabilities` for exact ones."""
+        self._atlases: dict[tuple[int, int], AttentionStatistics] = {}
+        self._rows: LayerRows | None = None
+
+    def __len__(self) -> int:
+        """N, the number of tokens."""
+        return len(self.encoding)
+
+    @property
+    def globals_N(self) -> NDArray[np.bool_] | None:
+        """Which tokens were global in this run; None in an encoder that has no use for such."""
+        return self.cache.globals_N
+
+    @property
+    def layer_count(self) -> int:
+        """L."""
+        return self.cache.layer_count
+
+    @property
+    def head_count(self) -> int:
+        """H of the layer with most heads."""
+        return max(self.cache.heads(layer) for layer in range(self.layer_count))
+
+    def kind(self, layer: int) -> Kind:
+        """What the numbers of a layer are: ``"softmax"`` probabilities, or ``"kernel"`` weights.
+
+        Linear attention has no softmax; it mixes values by ``phi(q_i) phi(k_j)``, which is shown divided by
+        its sum over keys, so that rows sum to 1 (the encoder itself may add its eps to that sum).
+        """
+        return self.cache.kind(layer)
+
+    def open_statistics(self, *, top_k: int = TOP_K, maps: int = MAPS) -> AttentionStatistics:
+        """The atlas of these sizes as far as it is measured, if at all; see `AttentionStatistics.measure`."""
+        return self._atlases.setdefault(
+            (top_k, maps), AttentionStatistics(self.cache, top_k=top_k, maps=maps)
+        )
+
+    def statistics(
+        self, watch: Watch | None = None, *, top_k: int = TOP_K, maps: int = MAPS
+    ) -> AttentionStatistics:
+        """What every head does, all layers measured; kept, and gone on with where it was stopped before.
+
+        Raises:
+            Cancelled: ``watch`` said so; the layers that are done stay.
+            NonFiniteResult: a number is infinite or not a number.
+        """
+        found = self.open_statistics(top_k=top_k, maps=maps)
+        if not found.ready:
+            found.measure(watch)
+        return found
+
+    def probabilities(
+        self,
+        layer: int,
+        head: int,
+        rows: slice = slice(None),
+        columns: slice = slice(None),
+        *,
+        weight: Weight = "raw",
+    ) -> NDArray[np.float32]:
+        """Attention of queries ``rows`` to keys ``columns``, shape (R, C), float32.
+
+        Each row is a softmax over all keys of the text, of which the columns asked for are returned; with
+        ``weight="norm"`` a row is its keys' shares in ``sum_j p_ij n_j``. Where the layer is measured
+        already, only the queries and keys of the rectangle are computed; else complete rows are.
+
+        Raises:
+            InvalidRequest: no such layer, head or weight, or a slice with a step.
+        """
+        self.cache.head(layer, head)
+        if weight not in ("raw", "norm"):
+            raise InvalidRequest(f"weight is {weight!r}; it can be raw or norm")
+        tile = self._tile(rows, columns)
+        if tile.first_row == tile.end_row or tile.first_column == tile.end_column:
+            shape = (tile.end_row - tile.first_row, tile.end_column - tile.first_column)
+            return np.zeros(shape, dtype=np.float32)
+        measured = self._measured(layer)
+        if measured is not None and self.kind(layer) == "softmax":
+            return probabilities(self.cache, measured, layer, head, tile, weighted=weight == "norm")
+        return self._from_rows(layer, head, tile, weight)
+
+    def score_parts(
+        self, layer: int, head: int, rows: slice = slice(None), columns: slice = slice(None)
+    ) -> dict[str, NDArray[np.float64]]:
+        """The terms that the scores of a rectangle are sums of, (R, C) each.
+
+        ``content``, and ``content_position`` and ``position_content`` (DeBERTa) or ``bias`` (ALiBi). What may
+        not be seen is not left out.
+
+        Raises:
+            InvalidRequest: no such layer or head, a slice with a step, or linear attention: no scores.
+        """
+        self.cache.head(layer, head)
+        if self.kind(layer) != "softmax":
+            raise InvalidRequest(f"layer {layer} is linear attention, which has no scores to take apart")
+        return score_parts(self.cache, layer, head, self._tile(rows, columns))
+
+    def topk(self, layer: int, head: int, k: int = TOP_K) -> TopKeys:
+        """The ``k`` strongest keys of every query (all of them where there are fewer)."""
+        k = min(at_least("k", k), len(self))
+        self.cache.head(layer, head)
+        measured = self._measured(layer)
+        if measured is not None and k <= measured.edges_HNk.shape[-1]:
+            keys, values = measured.edges_keys_HNk[head, :, :k], measured.edges_HNk[head, :, :k]
+            return TopKeys(keys.astype(np.int64), values.copy())
+        found = []
+        for block in self._layer_rows(layer).blocks(head):
+            below_HRC = block.p_HRC.log().clamp_(min=-2e29)
+            keys_HRk = topk(below_HRC, below_HRC, 1, k)
+            values_HRk = block.p_HRC.gather(-1, keys_HRk.clamp_min(0)).masked_fill_(keys_HRk < 0, 0)
+            keys_HRk = torch.where(keys_HRk < 0, keys_HRk, keys_HRk + block.first_column)
+            found.append((filled(keys_HRk, len(self))[0].cpu(), values_HRk[0].float().cpu()))
+        return TopKeys(*(torch.cat(parts).numpy() for parts in zip(*found, strict=True)))
+
+    @property
+    def entropy(self) -> NDArray[np.float32]:
+        """Entropy of each query's attention in nats, (L, H, N)."""
+        return self._stacked("entropy_HN")
+
+    @property
+    def entropy_share(self) -> NDArray[np.float32]:
+        """Entropy divided by the log of the keys allowed, (L, H, N); 0 where only one is allowed."""
+        return self._stacked("entropy_share_HN")
+
+    @property
+    def distance(self) -> NDArray[np.float32]:
+        """Mean distance from each query to its keys in tokens, (L, H, N)."""
+        return self._stacked("distance_HN")
+
+    @property
+    def attention_received(self) -> NDArray[np.float32]:
+        """Mean attention each key receives from all queries, (L, H, N); an even spread gives 1/N.
+
+        This is the sink score of Gu et al. 2025 adapted to attention in both directions: theirs is
+        causal and averages over the queries from the key on, see `LayerStatistics.causal_received_HN`.
+        """
+        return self._stacked("received_HN")
+
+    @property
+    def sink_mass(self) -> NDArray[np.float32]:
+        """What the token that receives most receives, (L, H)."""
+        return np.asarray(self.attention_received.max(axis=-1))
+
+    def summaries(self, only: int | None = None) -> list[HeadSummary]:
+        """One `HeadSummary` per head, layer by layer, or of one layer, which alone is measured then."""
+        found = []
+        statistics = self.statistics() if only is None else self.open_statistics()
+        for number in range(self.layer_count) if only is None else (only,):
+            layer = statistics.layer(number)
+            for head in range(layer.heads):
+                relations = layer.classes_HX[head, : len(RELATIONS)]
+                summary = HeadSummary(
+                    layer=number,
+                    head=head,
+                    entropy_nats=float(layer.entropy_HN[head].mean(dtype=np.float64)),
+                    entropy_share=float(layer.entropy_share_HN[head].mean(dtype=np.float64)),
+                    distance_tokens=float(layer.distance_HN[head].mean(dtype=np.float64)),
+                    sink_token=int(layer.attention_received_HN[head].argmax()),
+                    sink_mass=float(layer.attention_received_HN[head].max()),
+                    relation=RELATIONS[int(relations.argmax())],
+                    relation_mass=float(relations.max()),
+                )
+                found.append(summary)
+        return found
+
+    def _measured(self, layer: int) -> LayerStatistics | None:
+        every = (found.layers[layer] for found in self._atlases.values())
+        return next((one for one in every if one is not None), None)
+
+    def _layer_rows(self, layer: int) -> LayerRows:
+        """Kept for the last layer asked for, since rectangles of one layer are often asked for in a row."""
+        if self._rows is None or self._rows.layer != layer:
+            self._rows = None
+            self._rows = LayerRows(self.cache, layer, exact=True)
+        return self._rows
+
+    def _from_rows(self, layer: int, head: int, tile: Tile, weight: Weight) -> NDArray[np.float32]:
+        rows, columns = slice(tile.first_row, tile.end_row), (tile.first_column, tile.end_column)
+        blocks = self._layer_rows(layer).blocks(head, rows)
+        return np.concatenate([block.columns(*columns, weighted=weight == "norm") for block in blocks])
+
+    def _stacked(self, name: str) -> NDArray[np.float32]:
+        layers = [layer for layer in self.statistics().layers if layer is not None]
+        found = np.zeros((len(layers), self.head_count, len(self)), dtype=np.float32)
+        for number, layer in enumerate(layers):
+            found[number, : layer.heads] = getattr(layer, name)
+        return found
+
+    def _tile(self, rows: slice, columns: slice) -> Tile:
+        return Tile(*_bounds(rows, len(self)), *_bounds(columns, len(self)))
+
+
+def _bounds(part: slice, length: int) -> tuple[int, int]:
+    try:
+        start, end, step = part.indices(length)
+    except (AttributeError, TypeError):
+        raise InvalidRequest(f"{part!r} was given for tokens; give a slice, such as slice(0, 8)") from None
+    if step != 1:
+        raise InvalidRequest(f"a slice with step {step} was given; only whole stretches can be read")
+    return start, max(start, end)

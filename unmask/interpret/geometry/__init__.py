@@ -1,0 +1,50 @@
+"""The geometry of layers: intrinsic dimension, spread, likeness of layers, senses of a word.
+
+`geometry` and `cka` take arrays, of any source; `read_texts` gets them from an encoder.
+"""
+
+from unmask.interpret.geometry.cka import Cka, cka
+from unmask.interpret.geometry.layers import geometry
+from unmask.interpret.geometry.reading import ReadTexts, random_baseline, read_texts, stretches
+from unmask.interpret.geometry.values import (
+    Estimate,
+    LayerGeometry,
+    ScaleEstimate,
+    Shuffled,
+    WithoutDirections,
+)
+from unmask.interpret.geometry.word_sense_sets import (
+    SenseSet,
+    Sentence,
+    read_sense_file,
+    shipped_senses,
+    shipped_words,
+    word_sense_set,
+)
+from unmask.interpret.geometry.word_senses import Null, SenseLayer, SenseReport, sense_layers, word_senses
+
+__all__ = [
+    "Cka",
+    "Estimate",
+    "LayerGeometry",
+    "Null",
+    "ReadTexts",
+    "ScaleEstimate",
+    "SenseLayer",
+    "SenseReport",
+    "SenseSet",
+    "Sentence",
+    "Shuffled",
+    "WithoutDirections",
+    "cka",
+    "geometry",
+    "random_baseline",
+    "read_sense_file",
+    "read_texts",
+    "sense_layers",
+    "shipped_senses",
+    "shipped_words",
+    "stretches",
+    "word_sense_set",
+    "word_senses",
+]

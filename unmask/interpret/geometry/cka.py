@@ -1,0 +1,182 @@
+"""Linear CKA: how alike two layers place the same tokens, up to rotation and scale.
+
+Axes: P the whole text (0) and each block left out.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.errors import InvalidRequest
+from unmask.interpret.geometry.intervals import BLOCKS, blocks_of, generator, sample, with_interval
+from unmask.interpret.geometry.values import FloatArray, as_points
+from unmask.interpret.watch import Watch, unwatched
+
+MOST_ROWS = 2048
+FEWEST_ROWS = 30
+
+
+@dataclass(frozen=True)
+class Cka:
+    """CKA of every layer of a with every layer of b, on the same rows. Arrays are (A, B), float64."""
+
+    debiased: NDArray[np.float64]
+    """By the unbiased estimate of HSIC, around 0 for unrelated layers; it may fall below 0."""
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    """The 95 % interval of ``debiased``, leaving out one of ten runs of consecutive rows at a time."""
+    biased: NDArray[np.float64]
+    """As published first; with fewer rows than dimensions it is high for unrelated layers too."""
+    shuffled: NDArray[np.float64]
+    """``debiased`` after the rows of b were shuffled: what nothing in common looks like here."""
+    shuffled_biased: NDArray[np.float64]
+    n: int
+    """Rows measured."""
+    rows: int
+    """Rows given."""
+
+
+def cka(
+    states_a: Sequence[object],
+    states_b: Sequence[object] | None = None,
+    *,
+    points: int = MOST_ROWS,
+    seed: int = 0,
+    watch: Watch = unwatched,
+) -> Cka:
+    """Linear CKA of layers (Kornblith et al. 2019), and its debiased version (Nguyen et al. 2021).
+
+    ||Y^T X||^2 / (||X^T X|| ||Y^T Y||) of centered rows. The debiased one puts the estimate of HSIC by
+    Song et al. 2012 in place of each norm; for a linear kernel it is sums over products D x D and over rows,
+    so nothing N x N is held.
+
+    Args:
+        states_a: arrays (N, D), one a layer.
+        states_b: arrays (N, E) of the same N rows; None compares the layers of a with one another.
+        points: the most rows measured; of more, so many are drawn.
+        seed: of the draw and the shuffle.
+        watch: called as ``watch("cka", layers of a done, layers)``, before each pair of layers.
+
+    Raises:
+        InvalidRequest: fewer than 30 rows, rows that do not agree, or a layer where all rows are the same.
+    """
+    a = [as_points(one, f"the states of layer {layer}") for layer, one in enumerate(states_a)]
+    b = a
+    if states_b is not None:
+        b = [as_points(one, f"the states of layer {layer}") for layer, one in enumerate(states_b)]
+    rows = _rows(a, b)
+    some = sample(rows, points, seed)
+    shuffle = generator(seed).permutation(len(some))
+    one = [_Layer.of(x_ND[some]) for x_ND in a]
+    other = one if b is a else [_Layer.of(x_ND[some]) for x_ND in b]
+    for side in (one, other):
+        for layer, found in enumerate(side):
+            if found.alone <= 0 or found.unbiased_P[0] <= 0:
+                raise InvalidRequest(f"in layer {layer} all rows are the same vector, so CKA has no value")
+    made = np.zeros((6, len(one), len(other)))
+    for i, first in enumerate(one):
+        for j, second in enumerate(other):
+            watch("cka", i, len(one))
+            if one is other and j < i:
+                made[:4, i, j] = made[:4, j, i]  # CKA is symmetric; the shuffled one in expectation alone
+                made[4:, i, j] = made[4:, j, i]
+            else:
+                made[:4, i, j] = _pair(first, second)
+                made[4:, i, j] = _unrelated(first, second, shuffle)
+    watch("cka", len(one), len(one))
+    debiased, low, high, biased, shuffled, shuffled_biased = made
+    return Cka(debiased, low, high, biased, shuffled, shuffled_biased, len(some), rows)
+
+
+def _rows(a: Sequence[FloatArray], b: Sequence[FloatArray]) -> int:
+    counts = {len(x_ND) for x_ND in (*a, *b)}
+    if len(counts) != 1:
+        found = " and ".join(map(str, sorted(counts))) or "no"
+        raise InvalidRequest(
+            f"layers have {found} rows; CKA compares the same rows, so give the same of each"
+        )
+    (rows,) = counts
+    if rows < FEWEST_ROWS:
+        raise InvalidRequest(
+            f"{rows} rows are there; CKA is measured from {FEWEST_ROWS} on, so give more text"
+        )
+    return rows
+
+
+@dataclass(frozen=True, eq=False)
+class _Layer:
+    """Centered rows, and what the products of kernels need."""
+
+    x_ND: FloatArray
+    own_N: FloatArray
+    """Squared lengths, the diagonal of the kernel."""
+    rows_NP: FloatArray
+    """Rows of the kernel, summed over the rows that are kept, less the diagonal; 0 in a row left out."""
+    alone: float
+    """||X^T X||^2."""
+    unbiased_P: FloatArray
+
+    @classmethod
+    def of(cls, x_ND: FloatArray) -> "_Layer":
+        y_ND = x_ND - x_ND.mean(0)
+        size = np.sqrt((y_ND**2).sum(1).mean())
+        y_ND = y_ND / size if size > 0 else y_ND
+        own_N, kept_NP = (y_ND**2).sum(1), _kept(len(y_ND))
+        rows_NP = (y_ND @ (y_ND.T @ kept_NP) - own_N[:, None]) * kept_NP
+        bare = cls(y_ND, own_N, rows_NP, 0.0, np.empty(0))
+        products_P = _products(y_ND, y_ND)
+        return cls(y_ND, own_N, rows_NP, float(products_P[0]), _unbiased(products_P, bare, bare))
+
+
+def _kept(n: int) -> FloatArray:
+    """(N, P), 1 where a row is kept: all of them first, then all but each block."""
+    kept_NP = np.ones((n, BLOCKS + 1))
+    kept_NP[np.arange(n), blocks_of(n) + 1] = 0
+    return kept_NP
+
+
+def _products(x_ND: FloatArray, y_NE: FloatArray) -> FloatArray:
+    """||X^T Y||^2 of all rows and without each block, (P,)."""
+    blocks_N = blocks_of(len(x_ND))
+    products = [x_ND[blocks_N == g].T @ y_NE[blocks_N == g] for g in range(BLOCKS)]
+    whole_DE = np.sum(products, axis=0)
+    return np.array([(whole_DE**2).sum(), *(((whole_DE - own_DE) ** 2).sum() for own_DE in products)])
+
+
+def _unbiased(products_P: FloatArray, a: _Layer, b: _Layer) -> FloatArray:
+    """HSIC_1 of Song et al. 2012, with linear kernels whose diagonals are set to 0, (P,).
+
+    [tr(K L) + (1'K1)(1'L1) / ((n-1)(n-2)) - 2 (1'KL1) / (n-2)] / (n (n-3)), where tr(K L) is the sum of
+    squares of X^T Y less what the diagonals gave, and row i of K sums to x_i . sum(x) - |x_i|^2.
+    Moving all rows changes nothing, so blocks are left out without centring anew.
+    """
+    kept_NP = _kept(len(a.own_N))
+    n_P = kept_NP.sum(0)
+    trace_P = products_P - (a.own_N * b.own_N) @ kept_NP
+    corner_P = a.rows_NP.sum(0) * b.rows_NP.sum(0) / ((n_P - 1) * (n_P - 2))
+    cross_P = (a.rows_NP * b.rows_NP).sum(0)
+    value_P: FloatArray = (trace_P + corner_P - 2 * cross_P / (n_P - 2)) / (n_P * (n_P - 3))
+    return value_P
+
+
+def _pair(a: _Layer, b: _Layer) -> tuple[float, float, float, float]:
+    """Debiased CKA, the ends of its interval, and CKA as published first."""
+    products_P = _products(a.x_ND, b.x_ND)
+    alone_P = a.unbiased_P * b.unbiased_P
+    value_P = _unbiased(products_P, a, b) / np.sqrt(np.maximum(alone_P, 1e-9 * alone_P[0]))
+    made = with_interval(float(value_P[0]), value_P[1:].tolist(), len(a.x_ND))
+    assert made.low is not None
+    assert made.high is not None
+    return float(value_P[0]), made.low, made.high, float(products_P[0] / np.sqrt(a.alone * b.alone))
+
+
+def _unrelated(a: _Layer, b: _Layer, order: NDArray[np.int64]) -> tuple[float, float]:
+    """Both kinds of CKA when the rows of b are in another order."""
+    # Sums over all rows alone count here, and those of b are the same in any order.
+    moved = replace(b, x_ND=b.x_ND[order], own_N=b.own_N[order], rows_NP=b.rows_NP[order])
+    products_P = np.full(BLOCKS + 1, float(((a.x_ND.T @ moved.x_ND) ** 2).sum()))
+    unbiased = float(_unbiased(products_P, a, moved)[0])
+    debiased = unbiased / float(np.sqrt(a.unbiased_P[0] * b.unbiased_P[0]))
+    return debiased, float(products_P[0] / np.sqrt(a.alone * b.alone))

@@ -1,0 +1,145 @@
+"""Hidden states of texts at every depth, and of stretches of their characters."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from unmask.errors import InvalidRequest, NonFiniteResult
+from unmask.interpret.geometry.intervals import generator
+from unmask.interpret.watch import Watch, unwatched
+from unmask.model.encoder import Encoder
+from unmask.model.hooks import HookPoint
+from unmask.model.spec.global_tokens import pack, trained_global_tokens
+from unmask.text import Encoding, token_budget_batches
+
+TOKENS_PER_PASS = 2048
+WORDS_AT_ONCE = 120
+"""Words of one stretch of running text: they fit what nearly every encoder reads."""
+
+Range = tuple[int, int, int]
+"""A stretch of characters: the number of the text, its first character, the one after its last."""
+
+
+@dataclass(frozen=True, eq=False)
+class ReadTexts:
+    """Several texts, their tokens laid end to end."""
+
+    encodings: tuple[Encoding, ...]
+    states: tuple[NDArray[np.float32], ...]
+    """L + 1 arrays (T, D): what the first layer reads, then every layer's output; the last is what the
+    encoder returns, so with its final norm where it has one."""
+
+    @cached_property
+    def offsets(self) -> NDArray[np.int64]:
+        """Where each text begins, and the end, (S + 1,)."""
+        lengths = np.array([0, *map(len, self.encodings)], dtype=np.int64)
+        return lengths.cumsum()
+
+    @cached_property
+    def special_T(self) -> NDArray[np.bool_]:
+        """Tokens that the tokenizer added."""
+        return np.concatenate([one.special for one in self.encodings])
+
+    def tokens_of(self, part: Range) -> NDArray[np.int64]:
+        """Rows of the tokens that cover a character of a stretch; none where no token does."""
+        text, start, end = part
+        one = self.encodings[text]
+        covers = (one.offsets[:, 0] < end) & (one.offsets[:, 1] > start) & (one.sequence_ids == 0)
+        rows: NDArray[np.int64] = np.flatnonzero(covers) + self.offsets[text]
+        return rows
+
+    def mean_states(self, rows: Sequence[NDArray[np.int64]]) -> list[NDArray[np.float64]]:
+        """The mean vector of each set of tokens at every depth: L + 1 arrays (M, D)."""
+        return [
+            np.stack([states_TD[some].mean(0, dtype=np.float64) for some in rows])
+            for states_TD in self.states
+        ]
+
+
+def read_texts(encoder: Encoder, encodings: Sequence[Encoding], *, watch: Watch = unwatched) -> ReadTexts:
+    """Run an encoder over texts and keep the states of every depth, 4 T D (L + 1) bytes.
+
+    ``watch`` is called as ``watch("reading", texts done, texts)``.
+
+    Raises:
+        InvalidRequest: there is no text.
+        NonFiniteResult: a state is not finite.
+    """
+    if not encodings:
+        raise InvalidRequest("there is no text to read; give one with words in it")
+    lengths = np.array([len(one) for one in encodings], dtype=np.int64)
+    starts = np.cumsum([0, *lengths])
+    width, depth = encoder.spec.width, len(encoder.spec.layers) + 1
+    states = tuple(np.empty((int(starts[-1]), width), dtype=np.float32) for _ in range(depth))
+    done = 0
+    for chosen in token_budget_batches(lengths, TOKENS_PER_PASS):
+        watch("reading", done, len(encodings))
+        some = [encodings[index] for index in chosen]
+        rows = np.concatenate([np.arange(starts[i], starts[i + 1]) for i in chosen])
+        for layer, state_TD in enumerate(_run(encoder, some)):
+            states[layer][rows] = state_TD.float().cpu().numpy()
+        done += len(chosen)
+    watch("reading", done, len(encodings))
+    if not all(np.isfinite(one).all() for one in states):
+        raise NonFiniteResult("a hidden state is not finite; try dtype='float32'")
+    return ReadTexts(tuple(encodings), states)
+
+
+def random_baseline(encoder: Encoder, seed: int = 0) -> Encoder:
+    """An encoder of the same design with fresh random weights in float32: what the design does untrained.
+
+    Raises:
+        InvalidRequest: the seed is negative or has more than 63 bits.
+    """
+    generator(seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        twin = Encoder(encoder.spec)
+    return twin.eval().to(encoder.device)
+
+
+def stretches(text: str, fits: Callable[[str], bool], words: int = WORDS_AT_ONCE) -> list[str]:
+    """Running text cut between words into stretches that a model reads, nothing left out but white space.
+
+    Args:
+        text: any text.
+        fits: whether a stretch can be read, such as by the number of its tokens.
+        words: the most words of a stretch; those that do not fit are halved.
+
+    Raises:
+        InvalidRequest: a single word does not fit.
+    """
+    every = text.split()
+    found: list[str] = []
+    waiting = [every[start : start + words] for start in range(0, len(every), words)][::-1]
+    while waiting:
+        some = waiting.pop()
+        joined = " ".join(some)
+        if fits(joined):
+            found.append(joined)
+        elif len(some) == 1:
+            raise InvalidRequest(
+                f"the word {joined[:40]!r} has more tokens than the model reads; take it out"
+            )
+        else:
+            middle = len(some) // 2
+            waiting += [some[middle:], some[:middle]]
+    return found
+
+
+def _run(encoder: Encoder, some: Sequence[Encoding]) -> list[Tensor]:
+    states: list[Tensor] = []
+
+    def record(place: HookPoint, layer: int, tensor: Tensor) -> None:
+        if place in (HookPoint.EMBEDDED, HookPoint.LAYER):
+            states.append(tensor.clone())
+
+    global_tokens = trained_global_tokens(encoder.spec, paired=False)
+    with torch.inference_mode():
+        last_TD = encoder.encode(pack(encoder.spec, some, global_tokens), hook=record)
+    return [*states[:-1], last_TD]

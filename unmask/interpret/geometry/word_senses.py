@@ -1,0 +1,248 @@
+"""The bank laboratory: does an encoder keep the senses of one word apart, and from which layer on?
+
+Two vectors alone prove nothing: any two differ. So a set of sentences with the sense of the word in each,
+and beside every number what it is when the senses are dealt out at random.
+
+Axes: P permutations.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.errors import InvalidRequest
+from unmask.interpret.geometry.intervals import generator, student
+from unmask.interpret.geometry.reading import random_baseline, read_texts
+from unmask.interpret.geometry.spread import unit
+from unmask.interpret.geometry.values import Estimate, FloatArray
+from unmask.interpret.geometry.word_sense_sets import FEWEST, SenseSet
+from unmask.interpret.watch import Watch, unwatched
+from unmask.model.encoder import Encoder
+from unmask.text import Tokenizer
+
+PERMUTATIONS = 999
+MOST_PERMUTATIONS = 99_999
+SAME = 1e-9
+"""Cosines of all pairs within this of 1 are taken for occurrences that do not differ."""
+
+
+@dataclass(frozen=True)
+class Null:
+    """A measure when the senses are dealt out at random, many times."""
+
+    mean: float
+    high: float
+    """Only one deal in twenty gives more."""
+    p: float
+    """The share of deals, the true one counted, that give as much as the true one or more."""
+
+
+@dataclass(frozen=True)
+class SenseLayer:
+    """How far apart the senses of one word are at one depth."""
+
+    layer: int
+    within: float
+    """Mean cosine of two occurrences in the same sense."""
+    across: float
+    """Mean cosine of two occurrences in different senses."""
+    margin: Estimate
+    """``within`` less ``across``."""
+    margin_null: Null
+    accuracy: Estimate
+    """How often the nearest mean of a sense is the right one, the occurrence itself left out of it."""
+    accuracy_null: Null | None
+    silhouette: float | None
+    """Mean silhouette of cosine distances (Rousseeuw 1987), from -1 to 1. This and ``accuracy`` have no value
+    where all occurrences are one vector, as before the first layer of an encoder with rotary positions."""
+
+
+@dataclass(frozen=True)
+class SenseReport:
+    """The senses of a word at every depth."""
+
+    word: str
+    senses: tuple[str, ...]
+    counts: tuple[int, ...]
+    """Sentences of each sense."""
+    control: str
+    """What was done to the sentences first: ``none``, ``within`` or ``across``, see `SenseSet.dealt`."""
+    permutations: int
+    seed: int
+    layers: tuple[SenseLayer, ...]
+    random: tuple[SenseLayer, ...] | None
+    """The same of an encoder of the same design with random weights; None where not asked for."""
+
+
+def word_senses(
+    encoder: Encoder,
+    tokenizer: Tokenizer,
+    given: SenseSet,
+    *,
+    max_tokens: int | None = None,
+    random: bool = True,
+    permutations: int = PERMUTATIONS,
+    seed: int = 0,
+    watch: Watch = unwatched,
+) -> SenseReport:
+    """The senses of a word across sentences, layer by layer.
+
+    A word's vector is the mean of its pieces' vectors, found by characters.
+
+    Args:
+        encoder: what reads the sentences.
+        tokenizer: its tokenizer.
+        given: sentences and senses, see `shipped_senses` and `read_sense_file`.
+        max_tokens: what the model reads; a longer sentence is refused.
+        random: whether to measure an encoder with random weights too.
+        permutations: how often senses are dealt out at random.
+        seed: of those deals and of the random weights.
+        watch: told of the reading.
+
+    Raises:
+        TextError: a sentence cannot be read.
+        InvalidRequest: a sentence's word has no token.
+    """
+    encodings = tokenizer.encode_batch(
+        [one.text for one in given.sentences],
+        max_tokens=max_tokens,
+        name=lambda index: f"sentence {index + 1} of {given.word!r}",
+    )
+    labels = [one.sense for one in given.sentences]
+
+    def measured(which: Encoder) -> tuple[SenseLayer, ...]:
+        read = read_texts(which, encodings, watch=watch)
+        rows = [read.tokens_of((i, one.start, one.end)) for i, one in enumerate(given.sentences)]
+        for one, some in zip(given.sentences, rows, strict=True):
+            if not len(some):
+                raise InvalidRequest(f"the tokenizer gives no token for {given.word!r} in {one.text[:60]!r}")
+        return sense_layers(read.mean_states(rows), labels, permutations=permutations, seed=seed)
+
+    return SenseReport(
+        word=given.word,
+        senses=given.senses,
+        counts=tuple(labels.count(sense) for sense in given.senses),
+        control=given.control,
+        permutations=permutations,
+        seed=seed,
+        layers=measured(encoder),
+        random=measured(random_baseline(encoder, seed)) if random else None,
+    )
+
+
+def sense_layers(
+    vectors: Sequence[FloatArray], labels: Sequence[str], *, permutations: int = PERMUTATIONS, seed: int = 0
+) -> tuple[SenseLayer, ...]:
+    """The measures of occurrences (M, D) at every depth, given the sense of each.
+
+    The margin's interval leaves out one occurrence at a time (jackknife), the accuracy's is Wilson's; nulls
+    deal out the senses anew, each kept as often as it is.
+
+    Raises:
+        InvalidRequest: fewer than two senses, fewer than four occurrences of one, or a number of
+            permutations that is not made.
+    """
+    names = sorted(set(labels))
+    if len(names) < 2:
+        raise InvalidRequest(f"{len(names)} sense is there; two or more are compared")
+    for name in names:
+        if (count := list(labels).count(name)) < FEWEST:
+            raise InvalidRequest(f"sense {name!r} has {count} sentences; {FEWEST} or more are needed of each")
+    if not 1 <= permutations <= MOST_PERMUTATIONS:
+        raise InvalidRequest(f"permutations is {permutations}; 1 to {MOST_PERMUTATIONS} are made")
+    truth_M = np.array([names.index(label) for label in labels])
+    rng = generator(seed)
+    deals = [rng.permutation(truth_M) for _ in range(permutations)]
+    return tuple(_layer(layer, x_MD, truth_M, deals) for layer, x_MD in enumerate(vectors))
+
+
+def _layer(
+    layer: int, x_MD: FloatArray, truth_M: NDArray[np.int64], deals: Sequence[NDArray[np.int64]]
+) -> SenseLayer:
+    unit_MD = unit(np.asarray(x_MD, dtype=np.float64))
+    if len(unit_MD) != len(truth_M):
+        raise InvalidRequest(f"in layer {layer} an occurrence has the zero vector, which has no direction")
+    cosine_MM = unit_MD @ unit_MD.T
+    within, across = _means(cosine_MM, truth_M)
+    every = np.arange(len(truth_M))
+    less = [np.subtract(*_means(cosine_MM, truth_M, every[every != i])) for i in every]
+    accuracy, null, silhouette = _grouping(cosine_MM, truth_M, deals)
+    return SenseLayer(
+        layer=layer,
+        within=within,
+        across=across,
+        margin=_jackknifed(within - across, np.array(less)),
+        margin_null=_null(within - across, [float(np.subtract(*_means(cosine_MM, deal))) for deal in deals]),
+        accuracy=accuracy,
+        accuracy_null=null,
+        silhouette=silhouette,
+    )
+
+
+def _grouping(
+    cosine_MM: FloatArray, truth_M: NDArray[np.int64], deals: Sequence[NDArray[np.int64]]
+) -> tuple[Estimate, Null | None, float | None]:
+    """Accuracy, its null and the silhouette; where occurrences do not differ, the reason for none."""
+    m = len(truth_M)
+    if cosine_MM.min() > 1 - SAME:
+        reason = "all occurrences are the same vector here: nothing of their sentences is in them yet"
+        return Estimate.refused(reason, m), None, None
+    accuracy = _accuracy(cosine_MM, truth_M)
+    null = _null(accuracy, [_accuracy(cosine_MM, deal) for deal in deals])
+    return _wilson(accuracy, m), null, _silhouette(cosine_MM, truth_M)
+
+
+def _means(
+    cosine_MM: FloatArray, sense_M: NDArray[np.int64], some: NDArray[np.int64] | None = None
+) -> tuple[float, float]:
+    """Mean cosine of different occurrences in one sense, and in two."""
+    if some is not None:
+        cosine_MM, sense_M = cosine_MM[np.ix_(some, some)], sense_M[some]
+    same_MM = sense_M[:, None] == sense_M
+    pairs, m = int(same_MM.sum()) - len(sense_M), len(sense_M)
+    inside = float((cosine_MM * same_MM).sum()) - float(np.trace(cosine_MM))
+    outside = float((cosine_MM * ~same_MM).sum())
+    return inside / pairs, outside / (m * (m - 1) - pairs)
+
+
+def _accuracy(cosine_MM: FloatArray, sense_M: NDArray[np.int64]) -> float:
+    """Nearest mean of unit vectors by cosine, leaving the occurrence out of the mean of its own sense."""
+    of_MC = np.eye(int(sense_M.max()) + 1)[sense_M]
+    sum_MC = cosine_MM @ of_MC
+    square_MC = np.broadcast_to((of_MC * sum_MC).sum(0), sum_MC.shape)
+    left_MC = sum_MC - of_MC
+    length_MC = np.sqrt(np.maximum(square_MC - of_MC * (2 * sum_MC - 1), 1e-12))
+    return float(((left_MC / length_MC).argmax(1) == sense_M).mean())
+
+
+def _silhouette(cosine_MM: FloatArray, sense_M: NDArray[np.int64]) -> float:
+    of_MC = np.eye(int(sense_M.max()) + 1)[sense_M]
+    distance_MM = np.maximum(1 - cosine_MM, 0)
+    np.fill_diagonal(distance_MM, 0)
+    mean_MC = distance_MM @ of_MC / np.maximum(of_MC.sum(0) - of_MC, 1)
+    own_M = mean_MC[np.arange(len(sense_M)), sense_M]
+    other_M = np.where(of_MC > 0, np.inf, mean_MC).min(1)
+    most_M = np.maximum(own_M, other_M)
+    return float(np.divide(other_M - own_M, most_M, out=np.zeros_like(most_M), where=most_M > 0).mean())
+
+
+def _jackknifed(value: float, less_M: FloatArray) -> Estimate:
+    m = len(less_M)
+    error = float(np.sqrt((m - 1) / m * ((less_M - less_M.mean()) ** 2).sum())) * student(m - 1)
+    return Estimate(value, value - error, value + error, m)
+
+
+def _wilson(share: float, m: int) -> Estimate:
+    """Wilson's 95 % interval of a share of ``m``."""
+    z2 = 1.959964**2
+    middle, room = share + z2 / (2 * m), np.sqrt(z2 * (share * (1 - share) / m + z2 / (4 * m * m)))
+    low, high = (middle - room) / (1 + z2 / m), (middle + room) / (1 + z2 / m)
+    return Estimate(share, max(0.0, float(low)), min(1.0, float(high)), m)
+
+
+def _null(value: float, dealt: Sequence[float]) -> Null:
+    dealt_P = np.array(dealt)
+    as_much = int((dealt_P >= value - 1e-12).sum())
+    return Null(float(dealt_P.mean()), float(np.quantile(dealt_P, 0.95)), (1 + as_much) / (1 + len(dealt_P)))

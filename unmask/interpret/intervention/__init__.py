@@ -1,0 +1,1 @@
+"""What changes when a part is taken out or set to its mean: targets, interventions, ablation."""

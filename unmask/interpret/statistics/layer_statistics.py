@@ -1,0 +1,74 @@
+"""What is known of one layer's attention to a text, as arrays."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.interpret.activation_cache import Kind
+
+Floats = NDArray[np.float32]
+
+CLASSES = ("self", "previous", "next", "first", "special", "punctuation", "other")
+"""How a key can stand to a query: the same token, the one before, the one after; or what it is: the
+sequence's first token, a special token other than the first, a token of punctuation alone. A key may be in
+several; in ``other`` it is where it is in none."""
+
+
+@dataclass(frozen=True, eq=False)
+class LayerStatistics:
+    """Every head of one layer on one text of N tokens; no array has N x N of anything.
+
+    ``p_ij`` is what query i gives key j. Rows of ``p`` sum to 1. ``n_j`` is how long what key j gives is, see
+    `unmask.interpret.norms.value_norms`; ``w_ij = p_ij n_j / sum_j p_ij n_j`` is the norm-weighted map, on the same
+    scale as ``p`` (all 0 in a row where every norm is 0).
+    """
+
+    kind: Kind
+    heads: int
+    lse_HN: NDArray[np.float64]
+    """Logarithm of the sum of exponentials of a query's scores; for linear attention, of its weights' sum."""
+    entropy_HN: Floats
+    """Of each query's attention, in nats."""
+    keys_HN: NDArray[np.int32]
+    """How many keys each query may see."""
+    entropy_share_HN: Floats
+    """Entropy divided by ``log(keys)``: 0 one key, 1 an even spread; 0 where only one may be seen."""
+    distance_HN: Floats
+    """Mean distance from each query to its keys, in tokens."""
+    attention_received_HN: Floats
+    """Mean over all queries of what each key receives; sums to 1 over keys."""
+    causal_received_HN: Floats
+    """The same over the queries from the key on, ``sum_{i >= k} p_ik / (N - k)`` (Gu et al. 2025)."""
+    max_received_HN: Floats
+    """The most that any query gives each key."""
+    norm_HN: Floats
+    """``n_j`` of each key; where global tokens have projections of their own, as all others see it."""
+    norm_sum_HN: Floats
+    """``sum_j p_ij n_j`` of each query."""
+    received_norm_HN: Floats
+    """Mean over queries of ``w_ik``: what each key receives, weighted by norms; sums to 1 over keys."""
+    edges_keys_HNk: NDArray[np.int32]
+    """The strongest keys of each query, strongest first, of equal ones the first in the text."""
+    edges_HNk: Floats
+    """What they get. Where fewer keys may be seen than are listed, the rest get 0."""
+    classes_HX: Floats
+    """Mean over queries of the attention to keys of each class of `CLASSES`."""
+    profile_HB: Floats
+    """Mean over queries of the attention at each bin of distance; sums to 1."""
+    profile_edges: NDArray[np.int64]
+    """Bin b holds distances from edge b up to, not with, edge b + 1: 0, 1, 2, 3-4, 5-8 ... tokens."""
+    map_mean_HSS: Floats
+    """Mean of ``p`` over cells of `cell` x `cell` tokens; the last row and column of cells may be smaller."""
+    map_max_HSS: Floats
+    """Largest ``p`` of each cell."""
+    map_norm_HSS: Floats
+    """Mean of ``w`` over each cell."""
+    cell: int
+    """Tokens along the side of a cell."""
+
+    classes_names = CLASSES
+
+    def __len__(self) -> int:
+        """N."""
+        return int(self.lse_HN.shape[1])

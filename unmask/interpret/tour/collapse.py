@@ -1,0 +1,70 @@
+"""The collapse of space: how alike a text's states become with depth, and what makes them so."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from unmask.errors import InvalidRequest
+from unmask.interpret.geometry.spread import by_coordinate, mean_cosine
+from unmask.interpret.tour.recorded_text import RecordedText
+
+LEFT_OUT = (1, 3)
+"""Coordinates that are left out, those that add most to the mean cosine."""
+
+
+@dataclass(frozen=True, eq=False)
+class Collapse:
+    """Level by level, level 0 the first layer's input; arrays are (L + 1,) unless said."""
+
+    cosine: NDArray[np.float64]
+    """Mean cosine of all pairs of different tokens: 0 nothing in common, 1 all the same (Ethayarajh 2019)."""
+    cosine_left_out: dict[int, NDArray[np.float64]]
+    """The same without the few coordinates that add most to it (after Timkey & van Schijndel 2021)."""
+    share_of_one: NDArray[np.float64]
+    """What part of the sum that the mean cosine is, a single coordinate adds; by chance 1 / D."""
+    width: int
+    """D."""
+    residual: NDArray[np.float64]
+    """||X - its mean row|| / ||X||, Frobenius: 0 when all tokens are the same."""
+    averaged: NDArray[np.float64]
+    """The same of the input if layers did nothing but average it by their attention, heads' mean: no values,
+    no residual connection, no feed-forward. It is what is known to collapse (Dong, Cordonnier & Loukas 2021,
+    who use another norm)."""
+
+
+def collapse(heard: RecordedText) -> Collapse:
+    """Cosines and residuals of a text's states by level.
+
+    Raises:
+        InvalidRequest: fewer than three tokens, or a layer without softmax.
+    """
+    if len(heard) < 3:
+        raise InvalidRequest(f"the text has {len(heard)} tokens; give at least 3")
+    cosines, shares = [], []
+    left_out: dict[int, list[float]] = {count: [] for count in LEFT_OUT}
+    for state_ND in heard.states:
+        x_ND = state_ND.numpy()
+        added_D = by_coordinate(x_ND)
+        order_D, total = (-added_D).argsort(), float(added_D.sum())
+        cosines.append(total)
+        shares.append(float(added_D.max()) / total if total > 0 else 0.0)
+        for count, found in left_out.items():
+            found.append(mean_cosine(x_ND[:, order_D[min(count, len(order_D) - 1) :]]))
+    averaged, y_ND = [_residual(heard.states[0])], heard.states[0]
+    for layer in range(heard.layer_count):
+        y_ND = heard.probabilities(layer).mean(0) @ y_ND
+        averaged.append(_residual(y_ND))
+    return Collapse(
+        np.array(cosines),
+        {count: np.array(found) for count, found in left_out.items()},
+        np.array(shares),
+        heard.states[0].shape[-1],
+        np.array([_residual(x_ND) for x_ND in heard.states]),
+        np.array(averaged),
+    )
+
+
+def _residual(x_ND: Tensor) -> float:
+    return float((x_ND - x_ND.mean(0)).norm() / x_ND.norm().clamp_min(1e-300))

@@ -1,0 +1,79 @@
+"""The handshake of query and key: from dot products to shares, every number of one head."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from unmask.interpret.arguments import one_of
+from unmask.interpret.tour.recorded_text import RecordedText
+
+
+@dataclass(frozen=True, eq=False)
+class Handshake:
+    """One head on one text; arrays are (N, N), queries by keys, float64."""
+
+    layer: int
+    head: int
+    head_width: int
+    """K; products are divided by its square root (disentangled ones by that of K times their terms)."""
+    products: NDArray[np.float64]
+    """q k, rotary turns included."""
+    scores: NDArray[np.float64]
+    """What the softmax sees: products divided, and what positions add."""
+    allowed: NDArray[np.bool_]
+    """Which keys a query may see."""
+    shares: NDArray[np.float64]
+    """exp(score) over the row's sum of it: each row sums to 1."""
+    steps: NDArray[np.float64]
+    """(N, K): for each query, the K numbers whose sum is its product with the key that it attends to most."""
+
+
+def handshake(heard: RecordedText, layer: int, head: int) -> Handshake:
+    """Every step of a head's attention (Vaswani et al. 2017), recomputed from its queries and keys.
+
+    Raises:
+        InvalidRequest: no such layer or head, or the layer has no softmax.
+    """
+    mixer = heard.mixer(layer)
+    one_of("head", head, mixer.heads, f"layer {layer} has heads")
+    shares = heard.probabilities(layer)[head]
+    most_N = shares.argmax(-1)
+    steps = heard.queries[layer][:, head] * heard.keys[layer][most_N, head]
+    return Handshake(
+        layer,
+        head,
+        mixer.head_width,
+        products=heard.products(layer)[head].numpy(),
+        scores=heard.scores(layer)[head].numpy(),
+        allowed=heard.allowed(layer)[head].numpy(),
+        shares=shares.numpy(),
+        steps=steps.numpy(),
+    )
+
+
+def clearest_head(heard: RecordedText, layers: Sequence[int] | None = None) -> tuple[int, int]:
+    """The layer and head that look most at single words farther than next door, to begin a story with.
+
+    Of every head the mean mass on keys that are neither special tokens nor the query itself or a neighbor,
+    times how strong the strongest of them is; the largest wins, of all layers or of those named. It is a
+    choice for the eye and says nothing about importance.
+    """
+    special_N = torch.from_numpy(heard.encoding.special)
+    places_N = torch.arange(len(heard))
+    content_NN = (~special_N)[None, :] & ((places_N[None, :] - places_N[:, None]).abs() > 1)
+    every = range(heard.layer_count) if layers is None else layers
+    best, found = -math.inf, (every[0], 0)
+    for layer in every:
+        p_HNN = heard.probabilities(layer)[:, ~special_N]
+        if not p_HNN.numel():
+            continue
+        mass_H = (p_HNN * content_NN[~special_N]).sum(-1).mean(-1)
+        peak_H = (p_HNN * content_NN[~special_N]).amax(-1).mean(-1)
+        value, head = (mass_H * peak_H).max(0)
+        if float(value) > best:
+            best, found = float(value), (layer, int(head))
+    return found

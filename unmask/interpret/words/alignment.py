@@ -1,0 +1,121 @@
+"""Two encodings of one text side by side, by characters."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.errors import InvalidRequest
+from unmask.interpret.words.spans import stretch_of, texts_of, tokens_of, uncrossed
+from unmask.text import Encoding
+
+Run = tuple[int, int]
+"""A run of tokens: the first, and the one after the last."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A stretch of a text and the tokens that two encodings have for it."""
+
+    start: int
+    """Its first character in the text, or in the pair."""
+    end: int
+    in_pair: bool
+    a: Run
+    """Empty where the first encoding has no token for it: white space, or what was cut or dropped."""
+    b: Run
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """The finest stretches of a text whose borders no token of either encoding crosses.
+
+    The stretches of a text follow one another and cover each of its characters once, and so do their runs
+    each token that is not special.
+    """
+
+    segments: tuple[Segment, ...]
+    specials: tuple[tuple[int, int], ...]
+    """Special tokens that stand for each other: those before the texts, between them and after them, each
+    in their order."""
+    tokens_a: int
+    tokens_b: int
+
+    def groups(self) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+        """A group for every token of both encodings, (Na,) and (Nb,), and how many groups there are.
+
+        Stretches and special tokens that both have come first, in the order of the first encoding. What
+        only one of them has is in the last group, which may have no token.
+        """
+        pairs = [(one.a, one.b) for one in self.segments if one.a[0] < one.a[1] and one.b[0] < one.b[1]]
+        pairs += [((a, a + 1), (b, b + 1)) for a, b in self.specials]
+        of_a = np.full(self.tokens_a, len(pairs), dtype=np.int64)
+        of_b = np.full(self.tokens_b, len(pairs), dtype=np.int64)
+        for group, (a, b) in enumerate(sorted(pairs)):
+            of_a[slice(*a)] = group
+            of_b[slice(*b)] = group
+        return of_a, of_b, len(pairs) + 1
+
+
+def align(a: Encoding, b: Encoding) -> Alignment:
+    """Two encodings of one text side by side.
+
+    Raises:
+        InvalidRequest: they are encodings of different texts.
+    """
+    if (a.text, a.pair) != (b.text, b.pair):
+        raise InvalidRequest("the two encodings are of different texts; encode the same text with both")
+    segments: list[Segment] = []
+    for pair, text in texts_of(a):
+        borders = np.ones(len(text) + 1, dtype=np.bool_)
+        for one in (a, b):
+            borders = uncrossed(borders, one.offsets[tokens_of(one, pair)])
+        starts = np.flatnonzero(borders[:-1])
+        runs = zip(_runs(a, pair, starts), _runs(b, pair, starts), strict=True)
+        ends = np.append(starts, len(text))[1:].tolist()
+        for start, end, (of_a, of_b) in zip(starts.tolist(), ends, runs, strict=True):
+            segments.append(Segment(start, end, pair, of_a, of_b))
+    return Alignment(tuple(_merged(segments)), tuple(_specials(a, b)), len(a), len(b))
+
+
+def _runs(encoding: Encoding, pair: bool, starts: NDArray[np.int64]) -> list[Run]:
+    """The tokens of each stretch; one without characters is of the stretch that it stands before."""
+    runs: list[Run] = [(0, 0)] * len(starts)
+    tokens = tokens_of(encoding, pair)
+    for token, number in zip(tokens, stretch_of(starts, encoding.offsets[tokens, 0]), strict=True):
+        first, end = runs[number]
+        runs[number] = (int(token) if first == end else first, int(token) + 1)
+    return runs
+
+
+def _merged(segments: list[Segment]) -> list[Segment]:
+    """Neighboring stretches for which neither encoding has a token, as one."""
+    kept: list[Segment] = []
+    for one in segments:
+        last = kept[-1] if kept else None
+        if last and last.in_pair == one.in_pair and _bare(last) and _bare(one):
+            kept[-1] = Segment(last.start, one.end, one.in_pair, (0, 0), (0, 0))
+        else:
+            kept.append(one)
+    return kept
+
+
+def _bare(segment: Segment) -> bool:
+    return segment.a[0] == segment.a[1] and segment.b[0] == segment.b[1]
+
+
+def _specials(a: Encoding, b: Encoding) -> list[tuple[int, int]]:
+    pairs: list[tuple[int, int]] = []
+    for of_a, of_b in zip(_special_parts(a), _special_parts(b), strict=True):
+        pairs += zip(of_a, of_b, strict=False)
+    return pairs
+
+
+def _special_parts(encoding: Encoding) -> tuple[list[int], ...]:
+    """Special tokens before, between and after the texts."""
+    others, special = np.flatnonzero(~encoding.special), np.flatnonzero(encoding.special)
+    if not len(others):
+        return special.tolist(), [], []
+    first, last = others[0], others[-1]
+    parts = special < first, (special > first) & (special < last), special > last
+    return tuple(special[part].tolist() for part in parts)

@@ -1,0 +1,146 @@
+"""Words of a text over the pieces of a tokenizer, and maps between words.
+
+Where a word begins and ends is read from the caller's own characters by their Unicode properties, never
+from how a vocabulary spells its pieces, so that texts of any two tokenizers can be compared.
+
+Axes: W words; G groups of tokens.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.errors import InvalidRequest
+from unmask.interpret.words.spans import stretch_of, texts_of, tokens_of, uncrossed
+from unmask.text import Encoding
+from unmask.text.borders import word_borders
+
+MOST_GROUPS = 2048
+"""Words of the largest map between words: 2,048 squared in float64 are 34 MB."""
+
+ROWS_AT_ONCE = 128
+"""Queries that are grouped together."""
+
+
+@dataclass(frozen=True, eq=False)
+class Words:
+    """Which word each token of an encoding is of; W words in the order of their first tokens.
+
+    Every token is of exactly one word. A special token is a word of its own with the empty span (0, 0).
+    """
+
+    encoding: Encoding
+    spans: NDArray[np.int64]
+    """Characters of each word, (W, 2), counted in its own text, the end not included."""
+    in_pair: NDArray[np.bool_]
+    """(W,); True where the span counts in the pair."""
+    special: NDArray[np.bool_]
+    """(W,)."""
+    of_token: NDArray[np.int64]
+    """The word of each token, (N,)."""
+    first_tokens: NDArray[np.int64]
+    """(W,)."""
+
+    def __len__(self) -> int:
+        return len(self.spans)
+
+    def surface(self, word: int) -> str:
+        """The caller's own characters of a word; the vocabulary's spelling for a special token."""
+        if self.special[word]:
+            return self.encoding.pieces[int(self.first_tokens[word])]
+        source = self.encoding.pair if self.in_pair[word] else self.encoding.text
+        start, end = self.spans[word]
+        return (source or "")[start:end]
+
+
+class Maps(Protocol):
+    """What maps are read from, such as `unmask.interpret.AttentionView`."""
+
+    def __len__(self) -> int: ...
+
+    def probabilities(self, layer: int, head: int, rows: slice = ...) -> NDArray[np.float32]:
+        """Rows of one head, (R, N)."""
+
+
+def words(encoding: Encoding) -> Words:
+    """The words of an encoding.
+
+    Words are what `word_borders` says; those that one token covers parts of are one word. A token of
+    white space is a word, and a token that stands for no character is of the word after it. An encoding of
+    the caller's own words (`Tokenizer.encode_words`) keeps those.
+    """
+    key_N = np.arange(len(encoding))  # special tokens by themselves, the others by (text, stretch) below
+    span_N2 = np.zeros((len(encoding), 2), dtype=np.int64)
+    beyond = len(encoding)
+    for pair, text in texts_of(encoding):
+        tokens = tokens_of(encoding, pair)
+        spans = encoding.offsets[tokens]
+        if encoding.words is not None:
+            key_N[tokens], span_N2[tokens] = encoding.words[tokens] + beyond, spans
+            continue
+        borders = uncrossed(word_borders(text), spans)
+        starts = np.flatnonzero(borders[:-1])
+        places = [_past_space(text, start) if start == end else start for start, end in spans.tolist()]
+        stretch = stretch_of(starts, np.array(places, dtype=np.int64))
+        key_N[tokens] = stretch + beyond
+        span_N2[tokens] = np.stack([starts[stretch], np.append(starts, len(text))[stretch + 1]], axis=1)
+        beyond += len(starts)
+    _, first, of_key = np.unique(key_N, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    of_token = np.argsort(order)[of_key]
+    first = first[order]
+    spans_W2 = span_N2[first].copy()
+    np.minimum.at(spans_W2[:, 0], of_token, span_N2[:, 0])
+    np.maximum.at(spans_W2[:, 1], of_token, span_N2[:, 1])
+    return Words(
+        encoding, spans_W2, encoding.sequence_ids[first] == 1, encoding.special[first], of_token, first
+    )
+
+
+def _past_space(text: str, place: int) -> int:
+    """The first character from ``place`` on that is no white space; ``place`` where there is none."""
+    found = next((at for at in range(place, len(text)) if not text[at].isspace()), place)
+    return min(found, len(text) - 1)
+
+
+def word_map(view: Maps, layer: int, head: int, of: Words) -> NDArray[np.float32]:
+    """Attention between words, (W, W), by the rule of Clark et al. 2019; see `grouped_map`."""
+    return grouped_map(view, layer, head, of.of_token, len(of))
+
+
+def grouped_map(
+    view: Maps, layer: int, head: int, group_of_N: NDArray[np.int64], groups: int
+) -> NDArray[np.float32]:
+    """Attention between groups of tokens, (G, G): summed over the attended, averaged over the attending.
+
+    Rows of groups that have a token sum to 1; those of a group without one are 0.
+
+    Raises:
+        InvalidRequest: more than `MOST_GROUPS` groups.
+    """
+    if groups > MOST_GROUPS:
+        raise InvalidRequest(
+            f"the text has {groups} words and a map between words holds at most {MOST_GROUPS}; "
+            "look at the map of its tokens, or give a shorter text"
+        )
+    map_GG = np.zeros((groups, groups))
+    for first in range(0, len(view), ROWS_AT_ONCE):
+        rows = slice(first, min(first + ROWS_AT_ONCE, len(view)))
+        summed_RG = columns_summed(view.probabilities(layer, head, rows), group_of_N, groups)
+        np.add.at(map_GG, group_of_N[rows], summed_RG)
+    sizes_G = np.bincount(group_of_N, minlength=groups)
+    averaged: NDArray[np.float32] = (map_GG / np.maximum(sizes_G, 1)[:, None]).astype(np.float32)
+    return averaged
+
+
+def columns_summed(
+    p_RN: NDArray[np.float32], group_of_N: NDArray[np.int64], groups: int
+) -> NDArray[np.float64]:
+    """Rows of attention with the columns of each group summed, (R, N) to (R, G)."""
+    order = np.argsort(group_of_N, kind="stable")
+    present, firsts = np.unique(group_of_N[order], return_index=True)
+    summed_RG = np.zeros((len(p_RN), groups))
+    summed_RG[:, present] = np.add.reduceat(p_RN[:, order].astype(np.float64), firsts, axis=1)
+    return summed_RG

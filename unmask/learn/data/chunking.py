@@ -1,0 +1,261 @@
+"""Documents cut into pieces of a bounded number of tokens, at the ends of sentences where there are any."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import tokenizers
+from numpy.typing import NDArray
+
+from unmask.learn.data.sources import SplitBy
+from unmask.learn.vocabulary import Vocabulary
+from unmask.text import Tokenizer
+
+SENTENCE_ENDS = ".!?…。！？"
+CLOSERS = "\"'”’»)]"
+NO_BEGINNINGS = ",;:.!?…%”’»)]}。！？，、；：）」』"
+"""Marks that belong to what is before them, so that no piece should begin with one."""
+
+ABBREVIATIONS = frozenset(
+    (
+        *("mr", "mrs", "ms", "dr", "prof", "st", "jr", "sr", "rev", "hon", "messrs", "mme", "mlle"),
+        *("gen", "col", "capt", "lt", "vs", "etc", "fig", "no", "vol", "pp", "cf", "al", "ed", "eds"),
+        *("e.g", "i.e", "inc", "ltd", "co", "approx", "dept", "est"),
+    )
+)
+
+MOST_CHARACTERS = 2**20
+"""Of a document that are tokenized in one go."""
+
+_SENTENCE_END = re.compile(rf"[{re.escape(SENTENCE_ENDS)}]+[{re.escape(CLOSERS)}]*(?=\s)")
+
+
+def units(text: str, pieces: SplitBy) -> list[tuple[str, bool]]:
+    """What a document is cut into before its tokens are counted, and whether each begins a paragraph.
+
+    A sentence that begins no paragraph keeps a space before it.
+    """
+    if pieces == "document":
+        return [(part, False) for part in parts(text, MOST_CHARACTERS)] if text.strip() else []
+    paragraphs = [line.strip() for line in text.splitlines() if line.strip()]
+    if pieces == "paragraph":
+        return [(paragraph, True) for paragraph in paragraphs]
+    return [
+        (sentence if number == 0 else f" {sentence}", number == 0)
+        for paragraph in paragraphs
+        for number, sentence in enumerate(sentences(paragraph))
+    ]
+
+
+def parts(text: str, most: int) -> Iterator[str]:
+    """A text cut before lines into parts of about ``most`` characters; a line stays whole, however long.
+
+    So a book of any size is never tokenized at once.
+    """
+    start = 0
+    while len(text) - start > most:
+        stop = text.find("\n", start + most)
+        if stop < 0:
+            break
+        yield text[start : stop + 1]
+        start = stop + 1
+    if start < len(text):
+        yield text[start:]
+
+
+def sentences(paragraph: str) -> list[str]:
+    """Split after full stops, question and exclamation marks that white space follows.
+
+    Not after an initial or a common English abbreviation, and not where a small letter follows.
+    """
+    found, start = [], 0
+    for match in _SENTENCE_END.finditer(paragraph):
+        words = paragraph[start : match.start()].split()
+        last = words[-1].lstrip("\"'“‘«([") if words else ""
+        initial = len(last) == 1 and last.isupper()
+        if match.group() == "." and (initial or last.lower() in ABBREVIATIONS):
+            continue
+        if paragraph[match.end() :].lstrip()[:1].islower():
+            continue
+        found.append(paragraph[start : match.end()].strip())
+        start = match.end()
+    rest = paragraph[start:].strip()
+    return [*found, rest] if rest else found
+
+
+@dataclass(frozen=True, eq=False)
+class TokenBoundaries:
+    """What cutting must know of each id of a vocabulary."""
+
+    begins_word_V: NDArray[np.bool_]
+    """A piece may begin with this one."""
+    awkward_V: NDArray[np.bool_]
+    """It may, but it is a mark that belongs to what is before it."""
+    ends_sentence_V: NDArray[np.bool_]
+    closes_V: NDArray[np.bool_]
+    """A quote or bracket that may stand between the end of a sentence and the space after it."""
+    breaks_line_V: NDArray[np.bool_]
+    """White space with a line break in it, after which a word begins however it is spelled."""
+    between_paragraphs: NDArray[np.int64]
+    """The ids that stand for a line break between two paragraphs; often none."""
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, vocabulary: Vocabulary) -> "TokenBoundaries":
+        """Read it off a tokenizer."""
+        engine = tokenizer.engine
+        spelled = [_spelling(engine, id) for id in range(vocabulary.size)]
+        bare = [piece.strip() for piece in spelled]
+        blank = np.array([not piece for piece in bare]) & ~vocabulary.special_V
+        breaks = blank & np.array(["\n" in piece for piece in spelled])
+        ends = [bool(piece.rstrip(CLOSERS)) and piece.rstrip(CLOSERS)[-1] in SENTENCE_ENDS for piece in bare]
+        return cls(
+            begins_word_V=~vocabulary.continues_V | blank,
+            awkward_V=np.array(
+                [
+                    bool(piece) and not text[0].isspace() and piece[0] in NO_BEGINNINGS
+                    for piece, text in zip(bare, spelled, strict=True)
+                ]
+            )
+            | breaks,
+            ends_sentence_V=np.array(ends),
+            closes_V=np.array([bool(piece) and not piece.strip(CLOSERS) for piece in bare]),
+            breaks_line_V=breaks,
+            between_paragraphs=_between(engine),
+        )
+
+    def places(
+        self, ids: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Where ids may be cut: after sentences, between words, and before a mark if it must be."""
+        word = self.begins_word_V[ids]
+        word[1:] |= self.breaks_line_V[ids[:-1]]
+        fair = word & ~self.awkward_V[ids]
+        ends = self.ends_sentence_V[ids]
+        closes = self.closes_V[ids]
+        ended = ends.copy()
+        ended[1:] |= closes[1:] & ends[:-1]
+        after = np.concatenate(([False], ended[:-1])) & fair & ~closes
+        return np.flatnonzero(after), np.flatnonzero(fair), np.flatnonzero(word)
+
+
+def _spelling(engine: tokenizers.Tokenizer, id: int) -> str:
+    """A piece as text, with a space before it where the vocabulary marks one."""
+    piece: str = engine.id_to_token(id) or ""
+    if isinstance(engine.model, tokenizers.models.BPE):
+        return str(engine.decoder.decode([piece])) if engine.decoder else piece
+    return piece.replace("▁", " ").removeprefix("##")
+
+
+def _between(engine: tokenizers.Tokenizer) -> NDArray[np.int64]:
+    """What stands for a line break: the ids of "a⏎b" that are in neither "a" nor "b"."""
+    before, after, both = (engine.encode(text, add_special_tokens=False).ids for text in ("a", "b", "a\nb"))
+    fits = both[: len(before)] == before and both[len(both) - len(after) :] == after
+    return np.array(both[len(before) : len(both) - len(after)] if fits else [], dtype=np.int64)
+
+
+NOTHING = np.zeros(0, dtype=np.int64)
+
+
+@dataclass
+class Losses:
+    """What cutting could not keep as it was."""
+
+    dropped_pieces: int = 0
+    """Documents, or the ends of some, shorter than ``min_tokens`` that fit nowhere."""
+    dropped_tokens: int = 0
+    cut_words: int = 0
+    """Cuts inside a word that is longer than a piece may be."""
+    blank_documents: int = 0
+    """Documents without a single token."""
+
+
+@dataclass(frozen=True, eq=False)
+class Chunker:
+    """Tokens of a document to pieces of at most ``max_tokens``; `losses` counts what was lost on the way."""
+
+    marks: TokenBoundaries
+    max_tokens: int
+    min_tokens: int
+    losses: Losses = field(default_factory=Losses)
+
+    def chunks(self, parts: Sequence[tuple[NDArray[np.int64], bool]]) -> list[NDArray[np.int64]]:
+        """The pieces of one document.
+
+        What is shorter than ``min_tokens`` is joined with what follows; what is then longer than
+        ``max_tokens`` is cut. The end of a document that is still too short joins the
+        piece before it, or takes some of it.
+
+        Args:
+            parts: the ids of its paragraphs or sentences, and whether each begins a paragraph.
+        """
+        made: list[NDArray[np.int64]] = []
+        rest, rest_begins = NOTHING, True
+        for ids, begins in parts:
+            if not len(ids):
+                continue
+            joined = self._joined(rest, ids, begins=begins)
+            rest_begins = rest_begins if len(rest) else begins
+            rest = NOTHING
+            for number, piece in enumerate(self._windows(joined)):
+                if len(piece) >= self.min_tokens:
+                    made.append(piece)
+                else:
+                    rest, rest_begins = piece, rest_begins and number == 0
+        if len(rest):
+            self._end(made, rest, begins=rest_begins)
+        elif not made:
+            self.losses.blank_documents += 1
+        return made
+
+    def _joined(
+        self, before: NDArray[np.int64], after: NDArray[np.int64], *, begins: bool
+    ) -> NDArray[np.int64]:
+        if not len(before):
+            return after
+        return np.concatenate([before, self.marks.between_paragraphs if begins else NOTHING, after])
+
+    def _end(self, made: list[NDArray[np.int64]], rest: NDArray[np.int64], *, begins: bool) -> None:
+        """The end of a document that is too short joins the last piece, or shares with it."""
+        joined = self._joined(made[-1], rest, begins=begins) if made else rest
+        if made and len(joined) <= self.max_tokens:
+            made[-1] = joined
+        elif made and len(joined) >= 2 * self.min_tokens:
+            stop = self._middle(joined)
+            made[-1:] = [joined[:stop], joined[stop:]]
+        else:
+            self.losses.dropped_pieces += 1
+            self.losses.dropped_tokens += len(rest)
+
+    def _middle(self, ids: NDArray[np.int64]) -> int:
+        """The place of the best kind that is nearest to the middle and leaves enough on both sides."""
+        least = max(self.min_tokens, len(ids) - self.max_tokens)
+        for found in self.marks.places(ids):
+            enough = found[(found >= least) & (found <= len(ids) - least)]
+            if len(enough):
+                return int(enough[np.argmin(np.abs(2 * enough - len(ids)))])
+        self.losses.cut_words += 1
+        return len(ids) // 2
+
+    def _windows(self, ids: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+        if len(ids) <= self.max_tokens:
+            yield ids
+            return
+        places = self.marks.places(ids)
+        start = 0
+        while len(ids) - start > self.max_tokens:
+            stop = self._stop(start, places)
+            yield ids[start:stop]
+            start = stop
+        yield ids[start:]
+
+    def _stop(self, start: int, places: tuple[NDArray[np.int64], ...]) -> int:
+        """The last place of the best kind: after a sentence if one ends in the last third, else a word."""
+        last = start + self.max_tokens
+        least = (start + self.max_tokens * 2 // 3, start + self.max_tokens // 2, start)
+        for found, above in zip(places, least, strict=True):
+            at = int(np.searchsorted(found, last, side="right")) - 1
+            if at >= 0 and found[at] > max(above, start + self.min_tokens - 1):
+                return int(found[at])
+        self.losses.cut_words += 1
+        return last

@@ -1,0 +1,68 @@
+"""An encoder run once, with the states and the attention of some of its layers kept."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from unmask.learn.objectives.distillation_losses import AttentionParts
+from unmask.model.encoder import Encoder
+from unmask.model.hooks import HookPoint
+from unmask.model.kernels import AttentionBias, DistanceBias
+from unmask.model.spec import Disentangled, SoftmaxAttention
+from unmask.text.batch import PackedBatch
+
+
+@dataclass(frozen=True)
+class RecordedStates:
+    """What was kept of one run; gradients flow through all of it."""
+
+    output_TD: Tensor
+    """The encoder's output."""
+    states: Mapping[int, Tensor]
+    """By layer, (T, D); of the last layer the output."""
+    attention: Mapping[int, AttentionParts]
+    """By layer."""
+
+
+def record_states(
+    encoder: Encoder,
+    batch: PackedBatch,
+    state_layers: Iterable[int] = (),
+    attention_layers: Iterable[int] = (),
+) -> RecordedStates:
+    """Run the encoder and keep what is asked for.
+
+    Args:
+        encoder: any.
+        batch: what it reads.
+        state_layers: layers whose states are kept.
+        attention_layers: layers whose attention is kept; it must be softmax attention.
+    """
+    states: dict[int, Tensor] = {}
+    kept: dict[tuple[HookPoint, int], Tensor] = {}
+    of_states, of_attention = set(state_layers), set(attention_layers)
+
+    def record(place: HookPoint, layer: int, tensor: Tensor) -> None:
+        if place is HookPoint.LAYER and layer in of_states:
+            states[layer] = tensor
+        elif place is not HookPoint.LAYER and layer in of_attention:
+            kept[place, layer] = tensor
+
+    output_TD = encoder.encode(batch, hook=record if of_states or of_attention else None)
+    last = len(encoder.spec.layers) - 1
+    if last in of_states:
+        states[last] = output_TD
+    return RecordedStates(output_TD, states, {layer: _parts(encoder, kept, layer) for layer in of_attention})
+
+
+def _parts(encoder: Encoder, kept: Mapping[tuple[HookPoint, int], Tensor], layer: int) -> AttentionParts:
+    mixer = encoder.spec.layers[layer].mixer
+    assert isinstance(mixer, SoftmaxAttention)
+    if isinstance(mixer.position, Disentangled):
+        tables = (kept.get((place, layer)) for place in (HookPoint.DISTANCE_KEY, HookPoint.DISTANCE_QUERY))
+        bias = AttentionBias(distances=DistanceBias(mixer.position, *tables))
+    else:
+        bias = AttentionBias.of(mixer.position, mixer.heads)
+    q_THK, k_THK, v_THK = (kept[place, layer] for place in (HookPoint.QUERY, HookPoint.KEY, HookPoint.VALUE))
+    return AttentionParts(q_THK, k_THK, v_THK, bias, mixer.pattern)

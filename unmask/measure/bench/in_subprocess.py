@@ -1,0 +1,61 @@
+"""The peak memory of one engine in a process of its own: ``python -m unmask.measure.bench.in_subprocess JSON``.
+
+What a library holds after loading is what it needs at rest; what it takes on top while it works is what
+is reported. In one process several would hide behind one another.
+"""
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from unmask.measure.bench.workloads import Workload
+from unmask.measure.memory import peak_extra_bytes
+from unmask.measure.peers import Source, by_name
+from unmask.model.spec import PooledVector
+
+TIMEOUT_SECONDS = 1800
+
+
+def peak_alone(engine: str, source: Source, workload: Workload, threads: int) -> int | None:
+    """Bytes above the process after loading; None where the system tells none, or the process failed."""
+    path = source.work / "workload.json"
+    workload.write(path)
+    request = {
+        "engine": engine,
+        "threads": threads,
+        "workload": str(path),
+        "source": {
+            "folder": str(source.folder),
+            "head": asdict(source.head),
+            "max_tokens": source.max_tokens,
+            "work": str(source.work),
+            "device": source.device,
+        },
+    }
+    command = [sys.executable, "-m", "unmask.measure.bench.in_subprocess", json.dumps(request)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=True)
+    except (subprocess.SubprocessError, OSError):
+        return None
+    answer: int | None = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+def main() -> None:
+    """Load the engine that the request names, run the workload, print the bytes."""
+    import torch
+
+    request = json.loads(sys.argv[1])
+    torch.set_num_threads(request["threads"])
+    given = request["source"]
+    head = PooledVector(tuple(given["head"]["pooling"]), given["head"]["normalize"])
+    source = Source(Path(given["folder"]), head, given["max_tokens"], Path(given["work"]), given["device"])
+    engine = by_name(request["engine"]).load(source)
+    workload = Workload.read(Path(request["workload"]))
+    print(json.dumps(peak_extra_bytes(lambda: workload.run(engine), torch.device(source.device))))
+
+
+if __name__ == "__main__":
+    main()

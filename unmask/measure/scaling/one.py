@@ -1,0 +1,159 @@
+"""One point in a process of its own: ``python -m unmask.measure.scaling.one JSON``.
+
+Prints one JSON line after each step, so that whatever ends the process, what came before counts.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.measure.scaling.limits import allow_more, die_first, held_bytes
+from unmask.model.spec import PooledVector
+
+IDS = 64
+"""Distinct ids of every text, the warm-up's too: rows of the word table that are read from the disk for the
+first time would count as memory that grows with length."""
+QUICK_SECONDS, QUICK_REPEATS = 0.25, 25
+"""Calls that take a moment are repeated more often: it costs next to nothing beside loading the model."""
+MEMORY_WORDS = ("not enough memory", "can't allocate memory", "out of memory", "bad_alloc", "bad allocation")
+"""What torch and the libraries below it say when an allocation is refused."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What one process measures."""
+
+    way: str
+    length: int
+    folder: str
+    head: dict[str, Any]
+    max_tokens: int | None
+    work: str
+    ids: tuple[int, ...]
+    dtype: str
+    device: str
+    threads: int
+    repeats: int
+    seconds: float
+    """Of timed calls; no further one begins beyond. The first always runs."""
+    memory_bytes: int | None
+
+    def text(self) -> str:
+        """As JSON."""
+        return json.dumps(asdict(self))
+
+
+Call = Callable[[NDArray[np.int64]], object]
+
+
+def main() -> None:
+    """Load, warm up, limit memory, measure its peak in one call and the time of others."""
+    die_first()
+    request = Request(**json.loads(sys.argv[1]))
+    import torch
+
+    torch.set_num_threads(request.threads)
+    try:
+        _measure(request)
+    except Exception as error:
+        say(**failure(error))
+
+
+def _measure(request: Request) -> None:
+    import torch
+
+    from unmask.measure.memory import peak_extra_bytes
+
+    device = torch.device(request.device)
+    call, ran = loaded(request)
+    short = min(IDS, request.max_tokens or IDS)
+    call(np.array(request.ids[:short], dtype=np.int64))
+    resting = held_bytes(request.device)
+    say(resting_bytes=resting)
+    if request.memory_bytes is not None and resting is not None:
+        if resting >= request.memory_bytes:
+            held = f"{resting / 2**20:,.0f} MiB of {request.memory_bytes / 2**20:,.0f}"
+            say(outcome="did not fit", note=f"the loaded model alone holds {held}")
+            return
+        allow_more(request.memory_bytes - resting, request.device)
+    ids_N = np.resize(np.array(request.ids, dtype=np.int64), request.length)
+    peak = peak_extra_bytes(lambda: call(ids_N), device)
+    say(peak_bytes=peak, ran=sorted(ran))
+    spent, done, clock = 0.0, 0, time.perf_counter
+    while done < request.repeats or (spent < QUICK_SECONDS and done < QUICK_REPEATS):
+        start = clock()
+        call(ids_N)
+        seconds = clock() - start
+        say(seconds=seconds)
+        spent, done = spent + seconds, done + 1
+        if spent >= request.seconds:
+            break
+    say(outcome="measured", note="")
+
+
+def loaded(request: Request) -> tuple[Call, set[str]]:
+    """What runs a sequence of ids to its end, and the kernels that were seen to run, filled while it does."""
+    import torch
+
+    from unmask.measure.scaling.settings import CHOSEN, is_peer
+
+    if is_peer(request.way):
+        from unmask.measure.peers import Source, by_name
+
+        head = PooledVector(tuple(request.head["pooling"]), request.head["normalize"])
+        source = Source(Path(request.folder), head, request.max_tokens, Path(request.work), request.device)
+        return by_name(request.way).load(source).hidden, set()
+    from unmask.loaded import load
+    from unmask.text import PackedBatch
+
+    kernel = None if request.way == CHOSEN else request.way
+    model = load(request.folder, dtype=request.dtype, device=request.device, kernel=kernel)
+    ran: set[str] = set()
+
+    def note(_: object, arguments: tuple[Any, ...]) -> None:
+        found = getattr(arguments[1], "kernel", None)
+        ran.add("linear attention" if found is None else found.capability.name)
+
+    for block in model.encoder.layers:
+        block.register_forward_pre_hook(note)
+    cuda = request.device.startswith("cuda")
+
+    def call(ids_N: NDArray[np.int64]) -> None:
+        ran.clear()
+        with torch.inference_mode():  # the result stays where the encoder is
+            model.encoder.encode(PackedBatch.of_ids([ids_N]))
+        if cuda:
+            torch.cuda.synchronize(request.device)
+
+    return call, ran
+
+
+def failure(error: Exception) -> dict[str, str]:
+    """What kind of end an error is, and its sentence."""
+    from unmask.errors import KernelError
+    from unmask.measure.bench.report import sentence_of
+
+    words = f"{type(error).__name__} {error}".lower()
+    if isinstance(error, MemoryError) or "outofmemory" in words or any(w in words for w in MEMORY_WORDS):
+        outcome = "did not fit"
+    elif isinstance(error, KernelError):
+        outcome = "refused"
+    else:
+        outcome = "failed"
+    return {"outcome": outcome, "note": sentence_of(error) or type(error).__name__}
+
+
+def say(**values: object) -> None:
+    """One line for the parent, at once."""
+    print(json.dumps(values), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,6 @@
+"""Faster modules for inference on a CPU, put in place of a loaded encoder's."""
+
+from unmask.model.inference.linear import QuantizedLinear, unsupported_reason
+from unmask.model.inference.optimize import optimize_for_inference
+
+__all__ = ["QuantizedLinear", "optimize_for_inference", "unsupported_reason"]

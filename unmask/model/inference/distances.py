@@ -1,0 +1,23 @@
+"""The table of distances as a layer sees it, computed once."""
+
+from torch import Tensor, nn
+
+from unmask.model.kernels import AttentionBias, DistanceBias
+
+
+class PrecomputedDistances(nn.Module):
+    """`DistanceProjections` whose weights and table do not change any more."""
+
+    keys_PHK: Tensor | None
+    queries_PHK: Tensor | None
+
+    def __init__(self, bias: AttentionBias) -> None:
+        super().__init__()
+        assert bias.distances is not None
+        self.position = bias.distances.position
+        self.register_buffer("keys_PHK", bias.distances.keys_PHK, persistent=False)
+        self.register_buffer("queries_PHK", bias.distances.queries_PHK, persistent=False)
+
+    def forward(self, table_PD: Tensor, content: nn.Module, read: slice | None = None) -> AttentionBias:
+        """What the layer adds to scores, whatever the arguments."""
+        return AttentionBias(distances=DistanceBias(self.position, self.keys_PHK, self.queries_PHK))

@@ -1,0 +1,98 @@
+"""Linear layers whose weights oneDNN has laid out once, in their own precision or as 8-bit integers."""
+
+import torch
+from torch import Tensor, nn
+
+from unmask.model.kernels.products import onednn_takes
+from unmask.model.spec.parts import Activation
+
+OPERATIONS: dict[Activation | None, tuple[str, str]] = {
+    None: ("none", ""),
+    "gelu": ("gelu", "none"),
+    "gelu_tanh": ("gelu", "tanh"),
+    "relu": ("relu", ""),
+    "silu": ("swish", ""),
+    "tanh": ("tanh", ""),
+}
+"""oneDNN's operation for an activation, and which of its algorithms."""
+
+
+def unsupported_reason(dtype: str, device: str | None = None) -> str | None:
+    """Why an encoder of this type cannot be rewritten here, as the end of "... because"; None if it can."""
+    if device is not None and not device.startswith("cpu"):
+        return f"the fast path runs on cpu, not on {device}"
+    if dtype not in ("float32", "bfloat16", "int8"):
+        return f"the fast path computes in float32, bfloat16 or int8, not in {dtype}"
+    if not onednn_takes(torch.float32) or not hasattr(torch.ops.onednn, "qlinear_pointwise"):
+        return "this torch was built without oneDNN"
+    if dtype == "bfloat16" and not onednn_takes(torch.bfloat16):
+        return "this processor has no instructions for bfloat16"
+    return None
+
+
+SMALLEST_SCALE = 1e-30
+"""So that a token of zeros divides by something."""
+
+
+class PackedLinear(nn.Module):
+    """``x W^T + b`` as `nn.Linear` computes it, and the activation; the plain weight is not kept.
+
+    Results differ in the order of sums alone.
+    """
+
+    weight_packed: Tensor
+    bias: Tensor | None
+
+    def __init__(
+        self, weight_NK: Tensor, bias_N: Tensor | None, activation: Activation | None = None
+    ) -> None:
+        super().__init__()
+        # Opaque to everything but oneDNN, so it is no parameter and no part of a state.
+        packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight_NK.detach().contiguous(), None)
+        self.register_buffer("weight_packed", packed, persistent=False)
+        self.bias = None if bias_N is None else bias_N.detach()
+        self.operation, self.algorithm = OPERATIONS[activation]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Shape (..., K) in, (..., N) out, in the type of the weight."""
+        y: Tensor = torch.ops.mkldnn._linear_pointwise(
+            x, self.weight_packed, self.bias, self.operation, [], self.algorithm
+        )
+        return y
+
+
+class QuantizedLinear(nn.Module):
+    """A linear layer on 8-bit integers: a scale for each row of weights, and one for each token as it comes.
+
+    Both are symmetric: the largest absolute value of a row of W, and of a token, becomes about 127. Products
+    and sums are exact in 32-bit integers. Scales and the result have the type of the input.
+    """
+
+    weight_packed: Tensor
+    bias: Tensor | None
+
+    def __init__(self, weight_NK: Tensor, bias_N: Tensor | None, dtype: torch.dtype) -> None:
+        super().__init__()
+        weight_NK = weight_NK.detach().float()
+        scale_N = weight_NK.abs().amax(dim=1).clamp_min(torch.finfo(torch.float32).tiny) / 127
+        whole_NK = (weight_NK / scale_N[:, None]).round().to(torch.int8)
+        packed: Tensor = torch.ops.onednn.qlinear_prepack(whole_NK, None)
+        self.register_buffer("weight_packed", packed, persistent=False)
+        # Not buffers: conversions of the model would round them.
+        self.scale_N, self.zero_N = scale_N, torch.zeros(len(scale_N), dtype=torch.int64)
+        self.bias = None if bias_N is None else bias_N.detach().to(dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Shape (..., K) in, (..., N) out, in the type of ``x``."""
+        rows_TK = x.flatten(0, -2)
+        largest_T1 = rows_TK.abs().amax(dim=-1, keepdim=True)
+        # A scale may be rounded to a type of 8 binary digits, and still nothing may come out above 127.
+        scale_T1 = (largest_T1.float() / 126.5).clamp_min_(SMALLEST_SCALE).to(x.dtype)
+        # oneDNN is slow on signed inputs, so 128 is added, which it takes off again; 0.5 rounds.
+        whole_TK = torch.div(rows_TK, scale_T1.float()).add_(128.5).to(torch.uint8)
+        y_TN: Tensor = torch.ops.onednn.qlinear_pointwise(
+            whole_TK, 1.0, 128, self.weight_packed, self.scale_N, self.zero_N,
+            None, 1.0, 0, x.dtype, "none", [], "",
+        )  # fmt: skip
+        y_TN = y_TN.mul_(scale_T1) if self.bias is None else torch.addcmul(self.bias, y_TN, scale_T1)
+        return y_TN.view(*x.shape[:-1], -1)
