@@ -119,6 +119,16 @@ def renamed_method(old: str, new: str) -> Callable[..., Any]:
     return forward
 
 
+def renamed_property(old: str, new: str) -> property:
+    """A property under its old name, which warns and reads the one of the new name."""
+
+    def read(self: Any) -> Any:
+        warn_renamed("the property", old, new)
+        return getattr(self, new)
+
+    return property(read, doc=f"The old name of `{new}`.")
+
+
 def renamed_keys(kind: str, table: Mapping[str, Any]) -> dict[str, Any]:
     """A table of a run file with the present names of the settings class ``kind``.
 

@@ -98,11 +98,11 @@ def _read(kind: Any, plain: object, where: str) -> Any:
 def _read_part(classes: Mapping[str, type], plain: object, where: str) -> Any:
     if not isinstance(plain, dict):
         raise CorruptCheckpoint(f"{where} is {quoted(plain)}; it must be an object of fields")
-    given = {SPEC_NAMES.get(key, key): value for key, value in plain.items()}
+    given: dict[str, Any] = {SPEC_NAMES.get(str(key), str(key)): value for key, value in plain.items()}
     (name, *others) = classes
     if others:
         named = given.pop(KIND, None)
-        name = SPEC_NAMES.get(named, named) if isinstance(named, str) else ""
+        name = str(SPEC_NAMES.get(named, named))
         if name not in classes:
             raise UnknownArchitecture(f"{where}.{KIND} is {quoted(named)}; it can be {', '.join(classes)}")
     known = _fields(classes[name])
