@@ -202,7 +202,7 @@ def test_kernels():
         assert (record["why_not_here"] is None) == bool(record["devices_here"])
         assert set(record["devices_here"]) <= set(found["devices_here"])
         assert record["dtypes"] == sorted(kernel.capability.dtypes)
-        assert record["reaches"] == sorted(pattern.__name__ for pattern in kernel.capability.patterns)
+        assert record["patterns"] == sorted(pattern.__name__ for pattern in kernel.capability.patterns)
         names = [line.split() for line in text.splitlines() if line and not line.startswith(" ")]
         assert [record["name"]] in names
     assert max(map(len, text.splitlines())) <= 100

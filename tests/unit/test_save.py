@@ -73,7 +73,7 @@ def test_a_folder_without_a_tokenizer_reads_ids_and_is_saved(tiny_copy, tiny_mod
             call()
     model.save(tmp_path / "saved")
     assert not list((tmp_path / "saved").glob("*token*"))
-    assert torch.equal(unmask.load(tmp_path / "saved").hidden_ids([[2, 60, 61, 3]])[0], states)
+    assert torch.equal(unmask.load(tmp_path / "saved").hidden_states([[2, 60, 61, 3]])[0], states)
 
 
 def test_inspect_says_that_there_is_no_tokenizer(tiny_copy):
