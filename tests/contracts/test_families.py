@@ -61,8 +61,8 @@ def test_an_unknown_key_is_reported():
 @pytest.mark.parametrize(
     "make",
     [
-        lambda s: s.Window(-1),
-        lambda s: s.Window(1, dilation=0),
+        lambda s: s.SlidingWindow(-1),
+        lambda s: s.SlidingWindow(1, dilation=0),
         lambda s: s.Rotary(0.0),
         lambda s: s.LayerNorm(0.0),
         lambda s: s.LearnedPositions(2, offset=2),
