@@ -48,7 +48,7 @@ def per_length(q, k, v, layout):
     """The kernel of the package."""
     kernel = SdpaKernel()
     plan = kernel.plan(layout, FullAttention(), q.device)
-    return kernel.attend(q, k, v, plan, pattern=FullAttention(), terms=AttentionBias()).o_THK
+    return kernel.attend(q, k, v, plan, pattern=FullAttention(), bias=AttentionBias()).o_THK
 
 
 def per_sequence(q, k, v, layout):

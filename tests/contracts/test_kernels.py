@@ -292,7 +292,7 @@ def run(length):
     layout, reach, terms = SequenceLayout.of_lengths([length]), Window(64), ScoreTerms.of(Alibi(), 12)
     kernel = choose(Need("cpu", "float32", reach, Alibi(), 16, length), "rows")
     with torch.inference_mode():
-        kernel.attend(q, k, v, layout, reach=reach, terms=terms, log_sum_exp=True)
+        kernel.attend(q, k, v, layout, pattern=pattern, bias=bias, log_sum_exp=True)
 
 run(64)
 before = high_water()

@@ -191,7 +191,7 @@ def test_disentangled_parts_add_up_and_know_distance_alone(name):
     np.testing.assert_allclose(found.parts["content"], q @ k.T / np.sqrt(3 * q.shape[1]), atol=1e-12)
     assert found.felt["content"] == pytest.approx(found.parts["content"].std(1).mean())
     # Two queries with equal vectors would ask the same of equal distances: solve for what a distance offers.
-    asks, offers = found.parts["content_position"], one.terms(1).distances.of_head(1).keys_PHK[:, 0].numpy()
+    asks, offers = found.parts["content_position"], one.bias(1).distances.of_head(1).keys_PHK[:, 0].numpy()
     every = q @ offers.T / np.sqrt(3 * q.shape[1])
     for i, j in ((0, 0), (4, 6), (9, 2), (18, 0)):
         assert np.isclose(every[i], asks[i, j], atol=1e-12).any()
