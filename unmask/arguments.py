@@ -50,7 +50,7 @@ def listed(name: str, values: Any) -> list[Any]:
     """The items of a list, tuple, array or generator (which is consumed).
 
     Raises:
-        InvalidRequest: it is something else, such as a single string, bytes, a set (which has no order) or None.
+        InvalidRequest: it is something else, such as one string, bytes, an unordered set or None.
     """
     unordered = isinstance(values, str | bytes | bytearray | Mapping | Set)
     if unordered or not isinstance(values, Iterable):

@@ -99,7 +99,7 @@ def sync(path: Path) -> None:
 
 
 def check_regular(path: Path, error: Callable[[str], Exception]) -> None:
-    """Refuse anything but a regular file before opening it: opening a pipe blocks until another process writes.
+    """Refuse anything but a regular file before opening it: opening a pipe blocks until there is a writer.
 
     ``error`` makes the exception from a message.
     """

@@ -59,7 +59,7 @@ class JsonSettings:
         """The value under ``key``; None if it is absent or null.
 
         Raises:
-            CorruptCheckpoint: it is of the wrong type. An integer counts as a float; a boolean is not a number.
+            CorruptCheckpoint: it has the wrong type. An integer counts as a float, a boolean does not.
         """
         self._read.add(key)
         value = self.values.get(key)

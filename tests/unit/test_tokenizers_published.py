@@ -624,7 +624,7 @@ def test_a_missing_package_is_named(monkeypatch):
         ("vocab.json", b"[]", "vocab.json is no table"),
         ("vocab.json", b'{"<s>": "0"}', "vocab.json is no table"),
         ("added_tokens.json", b'{"<mask>": 4}', "'<mask>' has id 4"),
-        ("added_tokens.json", b'{"<mask>": "4"}', "which is no int"),
+        ("added_tokens.json", b'{"<mask>": "4"}', "which is not of type int"),
     ],
 )
 def test_damaged_byte_level_files(name, content, message):

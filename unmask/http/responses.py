@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 JSON = "application/json"
 BEFORE_THE_END = (408, 413)
-"""The header of a response sent before a body was fully read, so that the rest is not taken for a request."""
+"""Statuses of responses sent before a body was fully read. Their connection is closed, so that the rest
+of the body is not taken for another request."""
 
 
 @dataclass(frozen=True)

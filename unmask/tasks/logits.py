@@ -42,8 +42,8 @@ def logits(
 ) -> Logits:
     """Logits of all texts, in the given order; see `Logits`.
 
-    ``global_tokens`` selects the global tokens in an encoder with global attention; None uses those that heads
-    of this role were trained with. ``name`` is how error messages name the text at an index.
+    ``global_tokens`` selects the global tokens in an encoder with global attention; None uses those that
+    heads of this role were trained with. ``name`` is how error messages name the text at an index.
 
     Raises:
         InvalidRequest: the encoder has no such head.

@@ -52,7 +52,8 @@ class MaskedLM:
     """Logits over the vocabulary for each token: transform, then the word embedding as a matrix.
 
     ``tied=False``: a separate matrix. ``bias``: one number per word. ``own_bias``: the separate matrix has
-    its own bias, which is the one added; the other is kept and saved again, as in most `transformers` classes.
+    its own bias, which is the one added; the other is kept and saved again, as in most classes of
+    `transformers`.
     ``enhanced``: trained on the states of a decoder with absolute positions (He et al. 2021,
     `unmask.model.decoder`); this head has its own role.
     """
