@@ -140,7 +140,7 @@ def published_spec(options: JsonSettings) -> ElmoSpec:
 
 
 def published_tensors(spec: ElmoSpec) -> Mapping[str, Callable[[Array], Mapping[str, Array]]]:
-    """For each tensor of weights.hdf5, how it becomes one or more of ours. Their matrices are right factors."""
+    """For each tensor of weights.hdf5, how it becomes one or more of ours. Theirs multiply on the right."""
     table: dict[str, Callable[[Array], Mapping[str, Array]]] = {
         "char_embed": partial(plain, "words.characters.weight"),
         "CNN_proj/W_proj": partial(transposed, "words.projection.weight"),
@@ -188,7 +188,7 @@ def gate_matrices(at: str, width: int, theirs: Array) -> Mapping[str, Array]:
 
 
 def gate_biases(at: str, theirs: Array) -> Mapping[str, Array]:
-    """The biases, in the same order; their code adds 1 to the forget gate at run time, our bias includes it."""
+    """The biases, in the same order; their code adds 1 to the forget gate when it runs, our bias includes it."""
     rows_G = forget_before_new(theirs).copy()
     cell_width = len(rows_G) // 4
     rows_G[cell_width : 2 * cell_width] += 1

@@ -41,7 +41,7 @@ class Bins:
     place_T: Tensor
     """The place of each token."""
     sequence_BR: Tensor
-    """The sequence of each place; -1 in empty places, which attend to one another so that every row has keys."""
+    """The sequence of each place; -1 in empty places, which attend to one another: no row lacks keys."""
     pattern: AttentionPattern
     masks: dict[torch.dtype, Tensor] = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""Choose a kernel: the first that supports the request, or an error with every kernel's reason. """
+"""Choose a kernel: the first that supports the request, or an error with every kernel's reason."""
 
 from functools import lru_cache
 

@@ -34,7 +34,7 @@ class DistanceBias:
         """Content-to-content products plus the distance terms, before scaling (He et al. 2021).
 
         Both terms read the distance ``i - j`` of query i and key j, as the authors' code does; the paper
-        writes the second with ``j - i``. ``distance_RC`` is the number of tokens by which each key follows its query.
+        writes the second with ``j - i``. ``distance_RC`` is each key's position minus its query's.
         """
         rows_RC = table_rows(-distance_RC, self.position)
         heads = s_HRC.shape[0]
@@ -77,7 +77,8 @@ def rows_and_ends(position: Disentangled, length: int) -> tuple[Tensor, int, int
 def log_buckets(count: int, buckets: int, max_distance: int) -> NDArray[np.int64]:
     """The bucket of each distance from 0 to ``count - 1`` (He, Gao & Chen 2023).
 
-    The distance itself up to half of ``buckets``, b; then ``b + ceil((b - 1) log(d / b) / log((m - 1) / b))``, which at
+    The distance itself up to half of ``buckets``, b; then ``b + ceil((b - 1) log(d / b) / log((m - 1) / b))``, which
+    at
     distance m - 1, ``max_distance`` being m, is 2 b - 1.
     """
     near = buckets // 2

@@ -1,4 +1,4 @@
-"""The kernel interface: a capability record, a plan made once per batch, and one function on packed tokens."""
+"""The kernel interface: a capability record, a plan made once per batch, a function on packed tokens."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -53,8 +53,8 @@ class Capability:
     """The range of longest sequences, by measurement, for which it deserves its place in the order. Outside
     the range it still works, and is used if no other kernel can run or if it is named."""
     preferred_lengths_by: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
-    """Preferred lengths for special cases: a device; with gradients, ``gradients bfloat16`` (or another dtype)
-    or ``gradients``; or a dtype. The first matching key, in this order, applies."""
+    """Preferred lengths for special cases: a device; with gradients, ``gradients bfloat16`` (or another
+    dtype) or ``gradients``; or a dtype. The first matching key, in this order, applies."""
     module: str | None = None
     """A module that must be importable, such as triton."""
     dilation: bool = True
@@ -89,7 +89,7 @@ class Capability:
         if request.dtype not in self.dtypes:
             yield f"takes {', '.join(sorted(self.dtypes))}, not {request.dtype}"
         if type(request.pattern) not in self.patterns:
-            yield f"has no {type(request.pattern).__name__} reach"
+            yield f"has no {type(request.pattern).__name__} pattern"
         elif (
             isinstance(request.pattern, SlidingWindow) and request.pattern.dilation > 1 and not self.dilation
         ):

@@ -1,7 +1,7 @@
 """Products of one fixed matrix with many others through oneDNN, which is faster than torch's own on CPU.
 
-oneDNN wants the fixed matrix in its packed weight layout. Packing pays off for many rows; for fewer, the plain
-product is faster.
+oneDNN wants the fixed matrix in its packed weight layout. Packing pays off for many rows; for fewer, the
+plain product is faster.
 """
 
 from functools import cache

@@ -48,7 +48,7 @@ class Tile:
         return cls(0, length, 0, length)
 
     def distance_RC(self, device: torch.device) -> Tensor:
-        """The number of tokens by which the key follows the query (negative: precedes), int64, shape (R, C)."""
+        """The key's position minus the query's, int64, shape (R, C)."""
         rows = torch.arange(self.first_row, self.end_row, device=device)
         columns = torch.arange(self.first_column, self.end_column, device=device)
         return columns[None, :] - rows[:, None]

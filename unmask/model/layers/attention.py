@@ -1,4 +1,4 @@
-"""The softmax mixer: projections around the chosen attention kernel.""" 
+"""The softmax mixer: projections around the chosen attention kernel."""
 
 from contextlib import nullcontext
 from dataclasses import dataclass

@@ -89,7 +89,7 @@ class GlobalAttention(nn.Module):
             hook(place, layer, self.project(x_TD, part))
 
     def _mix_states(self, q_BGHK: Tensor, x_BND: Tensor) -> Tensor:
-        """Mix without keys and values. The key bias adds a constant to a row's scores, which softmax cancels."""
+        """Mix without keys and values. A key bias adds a constant to a row's scores, which cancels."""
         sequences, globals_each, heads, head_width = q_BGHK.shape
         (keys, _), (values, bias) = self._part(1), self._part(2)
         keys_HKD, values_HKD = (matrix.view(heads, head_width, -1) for matrix in (keys, values))

@@ -84,7 +84,7 @@ class LinearMixer(nn.Module):
         return rectangles.restore(self.out(o_THK.flatten(-2)))
 
     def _by_slabs(self, qkv_BN3HK: Tensor) -> Iterator[Tensor]:
-        """Mix sequences of equal length, (B, N, 3, H, K), a slab of sequences or heads at a time: (T, H, K)."""
+        """Mix sequences of equal length, (B, N, 3, H, K), a few sequences or heads at a time: (T, H, K)."""
         length, every = qkv_BN3HK.shape[1], self.spec.heads
         heads = min(every, max(1, ROWS_AT_ONCE // length))
         for some in torch.split(qkv_BN3HK, max(1, ROWS_AT_ONCE // (length * heads))):
@@ -112,8 +112,8 @@ class LinearMixer(nn.Module):
     def features(self, q_HNK: Tensor, k_HNK: Tensor) -> tuple[Tensor, Tensor]:
         """Positive features of the queries and keys of one sequence, (H, N, M) each.
 
-        The weight of key j for query i is ``phi(q_i) phi(k_j)`` divided by the sum over all keys. Features are
-        in float32 at least.
+        The weight of key j for query i is ``phi(q_i) phi(k_j)`` divided by the sum over all keys. Features
+        are in float32 at least.
         """
         exact = torch.promote_types(q_HNK.dtype, torch.float32)
         q_BHNK, k_BHNK = q_HNK.to(exact)[None], k_HNK.to(exact)[None]

@@ -10,7 +10,7 @@ FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
 """The files to download: never a pickle, never code."""
 
 UNWANTED = ("[!1-9]*/*",)
-"""Folders not to download, such as exports for other engines; embedding modules such as 1_Pooling are kept."""
+"""Folders not to download: exports for other engines. Embedding modules such as 1_Pooling are kept."""
 
 
 def download(name: str, revision: str | None) -> Source:
