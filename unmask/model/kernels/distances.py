@@ -77,9 +77,9 @@ def rows_and_ends(position: Disentangled, length: int) -> tuple[Tensor, int, int
 def log_buckets(count: int, buckets: int, max_distance: int) -> NDArray[np.int64]:
     """The bucket of each distance from 0 to ``count - 1`` (He, Gao & Chen 2023).
 
-    The distance itself up to half of ``buckets``, b; then ``b + ceil((b - 1) log(d / b) / log((m - 1) / b))``, which
-    at
-    distance m - 1, ``max_distance`` being m, is 2 b - 1.
+    The distance itself up to half of ``buckets``, b; then
+    ``b + ceil((b - 1) log(d / b) / log((m - 1) / b))``, which at distance m - 1, ``max_distance`` being m, is
+    2 b - 1.
     """
     near = buckets // 2
     scale = math.log((max_distance - 1) / near)

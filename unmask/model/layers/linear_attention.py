@@ -30,9 +30,9 @@ class LinearMixer(nn.Module):
 
     Query, key and value projections are one matrix, their rows in that order. The random matrix of
     ``favor+`` is a buffer, shared by the heads of a layer and saved with the checkpoint: outputs are
-    the same each time. Whoever trains may draw a new one with `redraw`; nothing here does it by itself.
+    deterministic. Training code may draw a new one with `redraw`; it is never redrawn automatically.
 
-    Sequences of equal length run together, each with sums of its own, so that none knows its neighbors.
+    Sequences of equal length run together, each with separate sums, so they do not affect one another.
     """
 
     projection: Tensor | None

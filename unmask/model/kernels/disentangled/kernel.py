@@ -32,8 +32,9 @@ AT_ONCE = {"cpu": 1 << 20, "cuda": 1 << 26}
 class DisentangledKernel:
     """Strips of complete rows, position scores as sheared products.
 
-    float64 and float32 inputs compute in their own dtype, float16 in float32. bfloat16 inputs compute products
-    and softmax in bfloat16, with an error of at most 0.03 for standard normal values, and gradients in float32.
+    float64 and float32 inputs compute in their own dtype, float16 in float32. bfloat16 inputs compute
+    products and softmax in bfloat16, with an error of at most 0.03 for standard normal values, and gradients
+    in float32.
     """
 
     capability = Capability(

@@ -74,7 +74,7 @@ class Matrix:
         self.alone = Staying(rows_GCK[0], ROWS, lay_out=packed) if alone else None
 
     def times(self, x_GRK: Tensor, bias_GC: Tensor | None = None) -> Tensor:
-        """Products (G, R, C) plus ``bias_GC``; the rows may have one matrix per head instead of one per group."""
+        """Products (G, R, C) plus ``bias_GC``; sequences may share a head's matrix."""
         if self.alone is not None and len(x_GRK) == 1:
             return self.alone.times(x_GRK[0], None if bias_GC is None else bias_GC[0])[None]
         if bias_GC is not None:
@@ -89,7 +89,7 @@ def by_head(x_GRK: Tensor, y_HKC: Tensor) -> Tensor:
 
 
 def shear(e_GRW: Tensor, columns: int) -> Tensor:
-    """A view (G, R, columns) of products with decreasing distances: entry (r, c) is ``e[r, c + R - 1 - r]``."""
+    """A view (G, R, columns) of products by decreasing distance: entry (r, c) is ``e[r, c + R - 1 - r]``."""
     group, rows, width = e_GRW.shape
     strides = (e_GRW.stride(0), width - 1, 1)
     return e_GRW.as_strided((group, rows, columns), strides, e_GRW.storage_offset() + rows - 1)

@@ -1,4 +1,4 @@
-"""Disentangled attention on a GPU by Triton: extra memory linear in tokens, distant tiles as fast as plain attention.
+"""Disentangled attention on a GPU in Triton, with extra memory linear in tokens and fast distant tiles.
 
 Position terms come from bands (`unmask.model.kernels.gpu.bands`), made by matrix products for as
 many heads at a time as `BYTES_AT_ONCE` allows. With ``TRITON_INTERPRET=1`` in the environment before triton
