@@ -207,11 +207,11 @@ def test_choose_takes_the_first_that_can():
 @pytest.mark.parametrize(
     ("changes", "name", "reasons"),
     [
-        ({"reach": BlockSparse(8)}, "sdpa", ["sdpa has no Blocks reach"]),
+        ({"reach": BlockSparse(8)}, "sdpa", ["sdpa has no BlockSparse pattern"]),
         ({"position": Disentangled(8)}, "sdpa", ["sdpa has no Disentangled term"]),
         ({"dtype": "int8"}, None, ["sdpa takes bfloat16, float16, float32, float64, not int8"]),
         ({"device": "tpu"}, None, ["sdpa runs on cpu and cuda, not on tpu"]),
-        ({"reach": SlidingWindow(4)}, "sdpa", ["sdpa has no Window reach"]),
+        ({"reach": SlidingWindow(4)}, "sdpa", ["sdpa has no SlidingWindow pattern"]),
         ({"log_sum_exp": True}, "sdpa", ["sdpa gives no log-sum-exp"]),
         ({}, "flash", ["there is no kernel 'flash'; there are ", " sdpa, ", " reference"]),
     ],

@@ -122,7 +122,7 @@ def attend(width=16, dtype=torch.float32, pattern=None, planned=None, bias=None)
         ({"dtype": torch.float64}, "something its record does not list"),
         ({"terms": AttentionBias(distances=DistanceBias(Disentangled(4), None, None))}, "does not list"),
         ({"reach": SlidingWindow(1)}, "called for Window.* with a plan for Whole"),
-        ({"planned": BlockSparse(4)}, "has no Blocks reach"),
+        ({"planned": BlockSparse(4)}, "has no BlockSparse pattern"),
         ({}, "runs on cuda, not on cpu"),
     ],
 )

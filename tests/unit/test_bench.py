@@ -196,7 +196,9 @@ def test_kernels(tmp_path):
         assert (row["times_as_fast_as_masked"] is None) == (row["batch"] != "one")
         assert (row["time_per_token_to_rectangular"] is None) == (row["batch"] != "ragged")
     assert found["peaks"][0]["gflop_per_second"] > 0
-    assert "has no Window reach" in {left["reason"] for left in found["left_out"] if left["name"] == "sdpa"}
+    assert "has no SlidingWindow pattern" in {
+        left["reason"] for left in found["left_out"] if left["name"] == "sdpa"
+    }
     check_picture(picture)
 
 

@@ -62,7 +62,7 @@ def test_what_a_gpu_runs(arguments, chosen, monkeypatch):
         ),
         ((*GPU, "--dropout"), ("varlen", "gives no dropout")),
         ((*GPU, "--reach", "dilated"), ("varlen", "has no windows with gaps")),
-        ((*GPU, "--reach", "blocks"), ("flex", "has no Blocks reach")),
+        ((*GPU, "--reach", "blocks"), ("flex", "has no BlockSparse pattern")),
         ((*GPU, "--position", "alibi"), ("varlen", "has no Alibi term in its scores")),
         ((*GPU, "--head-width", "48"), ("flex", "takes heads of width 16, 32, 64, 128, 256, not 48")),
         ((*GPU, "--longest", "100"), ("varlen", "can, and pays from 129 tokens")),

@@ -188,7 +188,7 @@ def gate_matrices(at: str, width: int, theirs: Array) -> Mapping[str, Array]:
 
 
 def gate_biases(at: str, theirs: Array) -> Mapping[str, Array]:
-    """The biases, in the same order; their code adds 1 to the forget gate when it runs, our bias includes 1."""
+    """The biases, in the same order; ours include the 1 that their code adds to the forget gate."""
     rows_G = forget_before_new(theirs).copy()
     cell_width = len(rows_G) // 4
     rows_G[cell_width : 2 * cell_width] += 1

@@ -1,11 +1,11 @@
-"""FlexAttention: forms of attention that have no kernel of their own on a GPU, global tokens first.
+"""FlexAttention: forms of attention without a dedicated GPU kernel, mainly global tokens.
 
-A rule says for one query and one key whether they see one another, another what is added to their score;
-torch compiles both into a kernel of its own (Dong et al. 2024). The packed batch is one long sequence to it,
-filled up to whole blocks. Which blocks of queries and keys have anything to do with one another is worked
-out here, on the host, from the layout: torch's own way evaluates the rule for every pair of the batch.
+One function says whether a query attends to a key, another what is added to their score; torch compiles both
+into a kernel (Dong et al. 2024). It treats the packed batch as one long sequence, padded to whole blocks.
+Which blocks of queries and keys interact is computed here, on the host, from the layout: torch's own method
+evaluates the function for every pair of the batch.
 
-The map of blocks takes T²/16,384 numbers. Products accumulate in float32; float32 inputs are multiplied as
+The block map takes T²/16,384 numbers. Products accumulate in float32; float32 inputs are multiplied as
 ``torch.backends.cuda.matmul`` allows.
 """
 
