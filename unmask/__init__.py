@@ -1,4 +1,4 @@
-"""Encoder-only Transformers, from BERT to ModernBERT: load them, run them fast, look inside them.
+"""Encoder-only Transformers, from BERT to ModernBERT: load them, run them fast, interpret them.
 
     import unmask
 
@@ -6,7 +6,7 @@
     model.embed(["a text", "another"])
     model.attention("The river bank was muddy").probabilities(layer=3, head=5)
 
-Names are imported when first used, so that ``import unmask`` is quick.
+Names are imported on first use, so that ``import unmask`` is fast.
 """
 
 from importlib import import_module
@@ -56,7 +56,7 @@ _MODULES = {
     "families": "unmask.model.families",
     "interpret": "unmask.interpret",
 }
-"""Modules of the package that are reached as ``unmask.NAME``."""
+"""Modules of the package exported as ``unmask.NAME``."""
 
 _RENAMED = {"EmbeddingHead": "PooledVector", "see": "interpret"}
 """Old names, which warn."""

@@ -1,4 +1,4 @@
-"""Checks of arguments that callers give: one sentence that names the value, the limit and the way out."""
+"""Argument checks; each error is one sentence with the value, the limit and the remedy."""
 
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -47,10 +47,10 @@ def whole_number(name: str, value: Any, least: int | None = None, most: int | No
 
 
 def listed(name: str, values: Any) -> list[Any]:
-    """The items of a list, a tuple, an array or a generator, which is read once.
+    """The items of a list, tuple, array or generator (which is consumed).
 
     Raises:
-        InvalidRequest: it is something else, such as one string, bytes, a set (which has no order) or None.
+        InvalidRequest: it is something else, such as one string, bytes, an unordered set or None.
     """
     unordered = isinstance(values, str | bytes | bytearray | Mapping | Set)
     if unordered or not isinstance(values, Iterable):

@@ -1,43 +1,43 @@
-"""Every error raised on purpose. Each message is one sentence: the value, the limit, the way out.
+"""All errors raised deliberately. Each message is one sentence with the value, the limit and the remedy.
 
 UnmaskError
   TextError                 a text that cannot be read
     EmptyText               it has no words
     InvalidText             it is not Unicode text (undecodable bytes, a lone surrogate)
     TextTooLong             it has more tokens than the model reads
-  CheckpointError           a checkpoint that cannot be used as it is
+  CheckpointError           a checkpoint that cannot be used
     CheckpointNotFound      no such folder, package or hub id
-    CorruptCheckpoint       a file of it is damaged or incomplete
-    UnknownArchitecture     its config names a model or a setting that is not built here
-    TensorMismatch          tensors missing, unexpected or of another shape
+    CorruptCheckpoint       one of its files is damaged or incomplete
+    UnknownArchitecture     its config names an unsupported model or setting
+    TensorMismatch          tensors missing, unexpected or of the wrong shape
     UnsafeCheckpoint        its weights are pickled Python objects
-    HubError                the hub did not give it
-  KernelError               no attention kernel can do what was asked
-  InvalidRequest            an argument outside its range
+    HubError                the hub did not provide it
+  KernelError               no attention kernel supports the request
+  InvalidRequest            an invalid argument
   MissingExtra              an optional package is not installed
   OutputError               a result could not be written
-  NonFiniteResult           a computation gave infinity or not-a-number
-  OutOfMemory               the machine or its GPU has no memory left for it
+  NonFiniteResult           a computation produced infinity or NaN
+  OutOfMemory               the machine or its GPU ran out of memory
   ProcessLost               another process of a run has ended
-  Cancelled                 whoever asked for it wants it no more
+  Cancelled                 the work was cancelled by its requester
 """
 
 LONGEST_VALUE = 80
-"""Characters of a value that a sentence repeats."""
+"""Maximum number of characters of a value in an error message."""
 
 
 def quoted(value: object) -> str:
-    """A value as a sentence repeats it: as Python writes it, and only the beginning of a long one."""
+    """The repr of a value for an error message; a long one is shortened."""
     text = repr(value)
     return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}... ({len(text):,} characters)"
 
 
 class BeyondTraining(UserWarning):
-    """A text is longer than any the model was trained on; it is read, and how well is not known."""
+    """A text is longer than any the model was trained on; it is processed, but quality is unknown."""
 
 
 class UnmaskError(Exception):
-    """Base of all errors raised on purpose; ``str(error)`` is one clear sentence."""
+    """Base of all deliberate errors; ``str(error)`` is one clear sentence."""
 
 
 class TextError(UnmaskError):
@@ -55,8 +55,8 @@ class InvalidText(TextError):
 class TextTooLong(TextError):
     """A text of more tokens than the model reads.
 
-    ``original_tokens`` and ``max_tokens`` (both with special tokens) are kept, so that a caller can
-    offer to cut the text.
+    ``original_tokens`` and ``max_tokens`` (both with special tokens) are stored, so that a
+    caller can offer to truncate the text.
     """
 
     def __init__(self, message: str, *, original_tokens: int, max_tokens: int) -> None:
@@ -66,7 +66,7 @@ class TextTooLong(TextError):
 
 
 class CheckpointError(UnmaskError):
-    """A checkpoint that cannot be used as it is."""
+    """A checkpoint that cannot be used."""
 
 
 class CheckpointNotFound(CheckpointError):
@@ -78,11 +78,11 @@ class CorruptCheckpoint(CheckpointError):
 
 
 class UnknownArchitecture(CheckpointError):
-    """A model type or a setting that is not built here."""
+    """An unsupported model type or setting."""
 
 
 class TensorMismatch(CheckpointError):
-    """Tensors missing, unexpected or of another shape than the spec says."""
+    """Tensors missing, unexpected or of a different shape than the spec requires."""
 
 
 class UnsafeCheckpoint(CheckpointError):
@@ -90,15 +90,15 @@ class UnsafeCheckpoint(CheckpointError):
 
 
 class HubError(CheckpointError):
-    """The hub did not give the checkpoint."""
+    """The hub did not provide the checkpoint."""
 
 
 class KernelError(UnmaskError):
-    """No attention kernel can do what was asked."""
+    """No attention kernel supports the request."""
 
 
 class InvalidRequest(UnmaskError):
-    """An argument outside its range."""
+    """An invalid argument."""
 
 
 class MissingExtra(UnmaskError):
@@ -110,11 +110,11 @@ class OutputError(UnmaskError):
 
 
 class NonFiniteResult(UnmaskError):
-    """A computation gave infinity or not-a-number, which never leaves as a result."""
+    """A computation produced infinity or NaN, which is never returned as a result."""
 
 
 class OutOfMemory(UnmaskError):
-    """The machine or its GPU has no memory left for what was asked."""
+    """The machine or its GPU ran out of memory."""
 
 
 def not_finite(what: str, dtype: str) -> NonFiniteResult:
@@ -122,7 +122,7 @@ def not_finite(what: str, dtype: str) -> NonFiniteResult:
 
     Args:
         what: the result, such as "the embedding of text 3".
-        dtype: the number format of the weights; with or without the name of torch before it.
+        dtype: the number format of the weights; with or without the prefix ``torch.``.
     """
     if dtype.removeprefix("torch.") == "float16":
         return NonFiniteResult(
@@ -135,8 +135,8 @@ def not_finite(what: str, dtype: str) -> NonFiniteResult:
 
 
 class ProcessLost(UnmaskError):
-    """Another process of a run that several share is gone, or was never found."""
+    """Another process of a distributed run has ended or was never found."""
 
 
 class Cancelled(UnmaskError):
-    """Work that was stopped because whoever asked for it wants it no more."""
+    """Work that was cancelled by its requester."""

@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all."""
+"""Write files and folders atomically: they appear complete or not at all."""
 
 import os
 import shutil
@@ -18,36 +18,36 @@ KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
     (stat.S_ISSOCK, "a socket"),
     (lambda mode: True, "a device"),
 )
-"""What a path may be that is no regular file."""
+"""Kinds of paths that are not regular files."""
 
 
 def unwritable(path: Path, error: OSError) -> OutputError:
-    """The sentence for a file system that refused to write ``path``."""
+    """The error for a file system that refused to write ``path``."""
     return OutputError(f"cannot write {path}: {error.strerror or error}")
 
 
 def check_can_write(path: Path) -> None:
-    """Refuse before the work what could not be written after it.
+    """Check before the work that its result can be written.
 
     Raises:
-        OutputError: the path is a folder, or lies in none that may be written to.
+        OutputError: the path is a folder, or its folder is missing or not writable.
     """
     if path.is_dir():
         raise OutputError(f"cannot write {path}: it is a folder; name a file")
     if not path.parent.is_dir():
-        raise OutputError(f"cannot write {path}: {path.parent} is no folder")
+        raise OutputError(f"cannot write {path}: {path.parent} is not a folder")
     if not os.access(path.parent, os.W_OK):
         raise OutputError(f"cannot write {path}: {path.parent} may not be written to")
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """A path to write to, renamed to ``path`` when the block ends well and removed when it does not.
+    """A path to write to, renamed to ``path`` if the block succeeds and removed otherwise.
 
     Raises:
-        OutputError: the disk is full or read-only, or the folder is not there.
+        OutputError: the disk is full or read-only, or the folder does not exist.
     """
-    # One name for all: what a killed process left is overwritten by the next.
+    # A fixed temporary name, so that the next process overwrites what a killed one left.
     partial = path.with_name(f".{path.name}.partial")
     try:
         yield partial
@@ -63,7 +63,7 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
-    """A new folder to fill, renamed to ``path`` when the block ends well and removed when it does not.
+    """A new folder to fill, renamed to ``path`` if the block succeeds and removed otherwise.
 
     Raises:
         OutputError: ``path`` exists and is not an empty folder, or it cannot be written.
@@ -84,13 +84,13 @@ def whole_folder(path: Path) -> Iterator[Path]:
 
 
 def settle(folder: Path) -> None:
-    """Wait until everything in a folder is on the disk."""
+    """Flush everything in a folder to disk."""
     for path in [folder, *folder.rglob("*")]:
         sync(path)
 
 
 def sync(path: Path) -> None:
-    """Wait until a file or the names in a folder are on the disk."""
+    """Flush a file, or the names in a folder, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -99,9 +99,9 @@ def sync(path: Path) -> None:
 
 
 def check_regular(path: Path, error: Callable[[str], Exception]) -> None:
-    """Refuse what is no regular file, before it is opened: opening a pipe waits until another process writes.
+    """Refuse anything but a regular file before opening it: opening a pipe blocks until there is a writer.
 
-    ``error`` makes the exception from a sentence.
+    ``error`` makes the exception from a message.
     """
     try:
         mode = path.stat().st_mode
@@ -119,7 +119,7 @@ def read_regular(path: Path, error: Callable[[str], Exception]) -> bytes:
 
 
 def read_bytes(path: Path, error: Callable[[str], Exception]) -> bytes:
-    """The contents of a file; ``error`` makes the exception from a sentence when it cannot be read."""
+    """The contents of a file; if it cannot be read, ``error`` makes the exception from a message."""
     try:
         return path.read_bytes()
     except OSError as fault:

@@ -1,4 +1,4 @@
-"""From a name to a model that is ready for inference."""
+"""Load a model by name, ready for inference."""
 
 import os
 from pathlib import Path
@@ -59,25 +59,26 @@ def load(
 
     Args:
         source: ``"default"``, ``"unmask-mini"``, a checkpoint folder, or a hub id such as ``owner/model``;
-            ``"design/alibi"`` and its like are tiny ones that each show one mechanism.
+            ``"design/alibi"`` and similar names are tiny models that each demonstrate one mechanism.
         dtype: ``"float32"``, ``"bfloat16"``, ``"float16"`` or ``"float64"``; stored weights are
-            converted to it. ``"int8"`` runs linear layers on 8-bit integers, on a CPU; what that costs
-            in accuracy, ``unmask bench accuracy`` measures.
-        device: as torch names it, or the number of a GPU; None is the CPU.
-        kernel: the attention kernel to use (see ``unmask kernels``); None takes the first that can.
-        compat: whose outputs are meant where two differ: the authors' own code, or ``"hf"``,
-            `transformers`.
-        revision: a branch, tag or commit of the hub; the commit it stands for is recorded.
-        verify: whether to compare the SHA-256 of every file with those that `Model.save` wrote; None does
-            so for folders of up to 64 MB, where it takes about 0.15 s. Sizes are always compared.
-        family: ``"elmo"`` loads an ELMo, which is not a Transformer and gives an `ElmoModel`: a folder that
-            `save_elmo` wrote, or one with the ``options.json`` and ``.hdf5`` of its authors.
+            converted to it. ``"int8"`` runs linear layers on 8-bit integers, on a CPU only;
+            ``unmask bench accuracy`` measures the cost in accuracy.
+        device: a torch device name, or the number of a GPU; None is the CPU.
+        kernel: the attention kernel to use (see ``unmask kernels``); None uses the first
+            that supports the model.
+        compat: which outputs to reproduce where they differ: those of the authors' own code, or with ``"hf"``
+            those of `transformers`.
+        revision: a branch, tag or commit on the hub; the commit it resolves to is recorded.
+        verify: whether to compare the SHA-256 of every file with the one that `Model.save` wrote; None does
+            so for folders of up to 64 MB, which takes about 0.15 s. Sizes are always compared.
+        family: ``"elmo"`` loads an ELMo, which is not a Transformer, as an `ElmoModel`, from a folder that
+            `save_elmo` wrote or one with the authors' ``options.json`` and ``.hdf5``.
 
     Raises:
         CheckpointError: the checkpoint cannot be found, read or trusted.
         InvalidRequest: an argument is not one of those above.
         KernelError: there is no such kernel.
-        MissingExtra: "default" is asked for and its package is not installed.
+        MissingExtra: "default" was requested and its package is not installed.
     """
     number_format = str(dtype).removeprefix("torch.") if isinstance(dtype, torch.dtype) else dtype
     check_choice("dtype", number_format, (*DTYPES, "int8"))
@@ -124,7 +125,7 @@ def _checked_source(source: object) -> str | Path:
         os.stat(path)
     except FileNotFoundError:
         pass  # "default", a hub id, or a mistake that `find` explains
-    except (OSError, ValueError) as error:  # a name too long, or with a NUL in it
+    except (OSError, ValueError) as error:  # the name is too long or contains a NUL
         reason = getattr(error, "strerror", None) or str(error)
         raise CheckpointNotFound(f"{quoted(path)} cannot be opened: {reason}; name another folder") from None
     return path
@@ -137,7 +138,7 @@ def _check_kernel(kernel: object) -> None:
 
 
 def _device_name(device: object) -> str | None:
-    """As `torch.device` writes it."""
+    """The device name as `torch.device` spells it."""
     if isinstance(device, int) and not isinstance(device, bool) and device >= 0:
         device = f"cuda:{device}"
     if device is not None and not isinstance(device, str | torch.device):

@@ -1,4 +1,4 @@
-"""A loaded ELMo (Peters et al. 2018): words in, their states out. It is not a Transformer."""
+"""A loaded ELMo (Peters et al. 2018): word representations from a bidirectional LSTM, not a Transformer."""
 
 from collections.abc import Iterator, Sequence
 from typing import Literal, overload
@@ -19,7 +19,7 @@ from unmask.text import SequenceLayout
 from unmask.text.tokenizer import numbered
 
 ElmoLayers = Literal["mixed", "last", "all"]
-"""Which states of a word: the learned mix of all layers, the last layer's, or every layer's."""
+"""Which states of a word: the learned mix of all layers, the last layer, or every layer."""
 
 Words = str | Sequence[str]
 """One text: its words, or a string that is split at white space."""
@@ -29,7 +29,7 @@ class ElmoModel:
     """A loaded ELMo. Made by `load` with ``family="elmo"``.
 
     A text is a string, which is split at white space, or a list of its words; the model was trained on text
-    whose punctuation stands apart. One string gives what is given for one text.
+    with punctuation separated from words. A single string gives the result for one text.
     """
 
     def __init__(self, network: Elmo, name: str) -> None:
@@ -42,12 +42,12 @@ class ElmoModel:
 
     @property
     def spec(self) -> ElmoSpec:
-        """The network as a value."""
+        """The specification of the network."""
         return self.network.spec
 
     @property
     def width(self) -> int:
-        """The numbers of one word's state: both directions side by side."""
+        """The width of one word's state: both directions concatenated."""
         return 2 * self.spec.width
 
     @property
@@ -84,12 +84,12 @@ class ElmoModel:
         Args:
             texts: one string, or a list of strings or of lists of words.
             layers: see `ElmoLayers`.
-            tokens_per_pass: the most words that run together.
+            tokens_per_pass: the maximum number of words per forward pass.
 
         Raises:
             TextError: a text has no words, or a word is not Unicode text.
             InvalidRequest: an argument is not one of those above.
-            NonFiniteResult: a state is infinity or not-a-number.
+            NonFiniteResult: a state is infinity or NaN.
         """
         check_choice("layers", layers, ("mixed", "last", "all"))
         sentences = sentences_of(texts)
@@ -114,19 +114,19 @@ class ElmoModel:
     ) -> NDArray[np.float32]:
         """One vector per text from the mixed states of its words, float32: (S, E), or (E,) for one string.
 
-        The authors say nothing of one vector per text; the mean of its words is a usual choice.
+        The authors do not define one vector per text; the mean over its words is a common choice.
 
         Args:
             texts: one string, or a list of strings or of lists of words.
-            pooling: over the words of a text.
-            normalize: whether to divide by the Euclidean length.
-            tokens_per_pass: the most words that run together.
+            pooling: how to pool over the words of a text.
+            normalize: whether to divide by the Euclidean norm.
+            tokens_per_pass: the maximum number of words per forward pass.
             progress: called with (texts done, texts in all).
 
         Raises:
             TextError: a text has no words, or a word is not Unicode text.
             InvalidRequest: an argument is not one of those above.
-            NonFiniteResult: an embedding is infinity or not-a-number.
+            NonFiniteResult: an embedding is infinity or NaN.
         """
         check_choice("pooling", pooling, POOLING_MODES)
         check_flag("normalize", normalize)
@@ -172,7 +172,7 @@ def sentences_of(texts: object) -> list[list[str]]:
     """The words of each text.
 
     Raises:
-        EmptyText: a text has none.
+        EmptyText: a text has no words.
         InvalidRequest: a text is not a string or a list of words.
     """
     sentences = []

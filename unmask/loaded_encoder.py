@@ -1,4 +1,4 @@
-"""An encoder loaded from a checkpoint: what runs, what it is, and its plain module for training."""
+"""An encoder loaded from a checkpoint: the module that runs, its properties, and the trainable module."""
 
 from functools import cached_property, partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from unmask.model.weights.shapes import parameter_count
 from unmask.text import Tokenizer
 
 Stamps = dict[Path, tuple[int, int]]
-"""When each file of weights was last written, and its size."""
+"""The modification time and size of each weight file."""
 
 
 class LoadedEncoder:
@@ -36,7 +36,7 @@ class LoadedEncoder:
         compat: Compat = "published",
     ) -> None:
         self.checkpoint = checkpoint
-        """What its folder says."""
+        """The metadata read from its folder."""
         self._options = {"dtype": dtype, "device": device, "kernel": kernel, "compat": compat}
         plain_dtype = "float32" if dtype == "int8" else dtype
         self._build = partial(build, checkpoint, dtype=plain_dtype, device=device, kernel=kernel)
@@ -51,27 +51,27 @@ class LoadedEncoder:
 
     @property
     def encoder(self) -> Encoder:
-        """The module that runs: rewritten for speed where this machine can, else the plain one.
+        """The module that runs: optimized for inference if this machine supports it, else the plain module.
 
-        A rewritten one is for inference only: it has no gradients, and its weights are laid out in an order
-        of their own. `trainable_encoder` gives the plain module.
+        An optimized module has no gradients, and its weights use a different memory layout.
+        `trainable_encoder` returns the plain module.
         """
         return self.engine.encoder
 
     def trainable_encoder(self, *, replace: bool = True) -> Encoder:
         """The plain `torch.nn.Module`, whose weights can be trained and have the spec's names and shapes.
 
-        It takes the place of the module that runs: from then on `encoder` is this module and every result
-        of the model comes from it, so training shows at once, and a second call returns the same module.
-        The first call reads it from the checkpoint's files. For ``int8`` it is in float32.
+        It replaces the module that runs: from then on `encoder` is this module and every result of the model
+        comes from it, so training takes effect at once. A second call returns the same module. The first
+        call reads it from the checkpoint's files. For an ``int8`` model it is in float32.
 
         Args:
-            replace: False leaves the model as it is and reads a module beside it, for gradients of a model
-                that keeps its speed; this takes memory for the weights once more, at each call. Where the
-                plain module already runs, it is returned.
+            replace: False leaves the model unchanged and reads a separate module, to compute gradients while
+                the model keeps its speed; each call then allocates the weights again. If the plain module
+                already runs, it is returned.
 
         Raises:
-            CheckpointError: the checkpoint's files are not those that were loaded.
+            CheckpointError: the checkpoint's files have changed since they were loaded.
         """
         check_flag("replace", replace)
         if self._trainable:
@@ -90,7 +90,7 @@ class LoadedEncoder:
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled, and copied, as where it was read from, with the weights where they may be trained."""
+        """Pickle and copy the model by its source, with its weights if they may have been trained."""
         weights = self.encoder.state_dict() if self._trainable else None
         return loaded_again, (type(self), self.checkpoint.source, self._files, self._options), weights
 
@@ -99,27 +99,27 @@ class LoadedEncoder:
 
     @property
     def name(self) -> str:
-        """The published name where it is known, else the folder's."""
+        """The published name if known, else the folder's name."""
         return self.checkpoint.source.name
 
     @property
     def revision(self) -> str | None:
-        """The hub's 40-digit commit; None for a local folder."""
+        """The 40-digit commit on the hub; None for a local folder."""
         return self.checkpoint.source.revision
 
     @property
     def spec(self) -> EncoderSpec:
-        """The encoder as a value."""
+        """The specification of the encoder."""
         return self.checkpoint.spec
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """Text to ids."""
+        """The tokenizer, from text to ids."""
         return self.checkpoint.tokenizer
 
     @property
     def max_tokens(self) -> int | None:
-        """The longest text it reads, special tokens included; None where nothing sets a limit."""
+        """The maximum number of tokens per text, special tokens included; None if there is no limit."""
         return self.checkpoint.max_tokens
 
     @property
@@ -129,7 +129,7 @@ class LoadedEncoder:
 
     @property
     def head_count(self) -> int:
-        """H of the layer with most heads."""
+        """H of the layer with the most heads."""
         return max(layer.mixer.heads for layer in self.spec.layers)
 
     @property
@@ -144,7 +144,7 @@ class LoadedEncoder:
 
     @property
     def dtype(self) -> str:
-        """The number format it computes in; ``int8`` where linear layers do."""
+        """The number format it computes in; ``int8`` if its linear layers do."""
         return self.engine.dtype
 
     @property
@@ -167,10 +167,10 @@ class LoadedEncoder:
 def loaded_again(
     kind: type[LoadedEncoder], source: Source, files: Stamps, options: dict[str, Any]
 ) -> LoadedEncoder:
-    """A model from where it was read, for one that was pickled or copied.
+    """Load a pickled or copied model again from its source.
 
     Raises:
-        CheckpointError: its files are no longer there or are not those that were loaded.
+        CheckpointError: its files are missing or have changed since they were loaded.
     """
     checkpoint = read_checkpoint(source, options["compat"])
     if stamps(checkpoint) != files:
@@ -179,7 +179,7 @@ def loaded_again(
 
 
 def stamps(checkpoint: Checkpoint) -> Stamps:
-    """Of the files that hold the checkpoint's weights."""
+    """The stamps of the files that hold the checkpoint's weights."""
     found = {path: path.stat() for path in {tensor.file for tensor in checkpoint.tensors.values()}}
     return {path: (stat.st_mtime_ns, stat.st_size) for path, stat in found.items()}
 

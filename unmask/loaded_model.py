@@ -1,4 +1,4 @@
-"""A loaded checkpoint: everything that can be asked of one model."""
+"""The public API of a loaded checkpoint."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -43,8 +43,8 @@ Ids = Sequence[int] | NDArray[np.int64] | Tensor
 class Model(LoadedEncoder):
     """A loaded encoder with its tokenizer. Made by `load`.
 
-    Every method that takes a list of texts also takes one string, and then returns what it returns for one
-    text. No text gives an empty result.
+    Every method that takes a list of texts also takes one string, and then returns the result for that text
+    alone. An empty list gives an empty result.
     """
 
     @overload
@@ -76,16 +76,16 @@ class Model(LoadedEncoder):
         truncation: Truncation = "error",
         name: Callable[[int], str] = numbered,
     ) -> Encoding | list[Encoding]:
-        """Tokens of each text (or pair of texts), within what the model reads.
+        """Tokenize each text (or pair of texts), limited to the model's maximum length.
 
-        Warns with `BeyondTraining` of texts longer than any in training, where the model can read them.
+        Warns with `BeyondTraining` if a text is longer than any in training and the model can still read it.
 
         Args:
             texts: one text or several.
-            pairs: for each text a second one that is read with it.
-            truncation: ``"error"`` refuses a text of more than `max_tokens` tokens; ``"end"`` leaves out its
-                end, and the encoding says how much.
-            name: how an error names the text at an index.
+            pairs: the second text of each pair.
+            truncation: ``"error"`` refuses a text of more than `max_tokens` tokens; ``"end"`` truncates it,
+                and the encoding reports how many tokens were dropped.
+            name: how error messages name the text at an index.
 
         Raises:
             TextError: a text is empty, too long, or not Unicode text.
@@ -102,7 +102,10 @@ class Model(LoadedEncoder):
         truncation: Truncation = "error",
         name: Callable[[int], str] = lambda _: "the text",
     ) -> list[Encoding]:
-        """A list even for one string. To be called by public methods that `renamed_arguments` wraps alone."""
+        """Like `tokenize`, but always a list.
+
+        The stack level of its warning assumes a public caller that only `renamed_arguments` wraps.
+        """
         check_choice("truncation", truncation, get_args(Truncation))
         if isinstance(texts, str):
             if not isinstance(pairs, str | None):
@@ -122,7 +125,7 @@ class Model(LoadedEncoder):
         if trained is not None and longest > trained:
             warnings.warn(
                 f"a text has {longest} tokens and the model was trained on at most {trained}; "
-                "it is read whole",
+                "it is read in full",
                 BeyondTraining,
                 stacklevel=4,
             )
@@ -146,18 +149,18 @@ class Model(LoadedEncoder):
         Args:
             texts: one text or several.
             truncation: see `tokenize`.
-            pooling: instead of what the checkpoint says, if it says anything.
-            normalize: whether to divide by the Euclidean length, instead of what the checkpoint says.
-            prompt_name: which of the checkpoint's prompts to put before every text; None puts none.
-            tokens_per_pass: the most tokens that run together; changes speed and memory, and only the
-                last bits of the embeddings.
-            global_tokens: which tokens are global where the encoder, as Longformer, uses them.
+            pooling: overrides the checkpoint's pooling.
+            normalize: whether to divide by the Euclidean norm; overrides the checkpoint's setting.
+            prompt_name: the checkpoint's prompt to prepend to every text; None adds no prompt.
+            tokens_per_pass: the maximum number of tokens per forward pass; affects speed and memory, and
+                only the last bits of the embeddings.
+            global_tokens: which tokens are global, for encoders with global attention such as Longformer.
             progress: called with (texts done, texts in all).
 
         Raises:
             TextError: a text is empty, too long, or not Unicode text.
-            InvalidRequest: the checkpoint does not say how to pool, and neither does the call.
-            NonFiniteResult: an embedding holds infinity or not-a-number.
+            InvalidRequest: neither the checkpoint nor the call specifies a pooling.
+            NonFiniteResult: an embedding contains infinity or NaN.
         """
         output = self.embedding_head(pooling, normalize)
         whole("tokens_per_pass", tokens_per_pass, 1)
@@ -190,9 +193,9 @@ class Model(LoadedEncoder):
         progress: Progress | None = None,
         name: Callable[[int], str] = numbered,
     ) -> NDArray[np.float32]:
-        """Embeddings (S, E) of texts that are tokenized already, made by ``head``; see `embed`.
+        """Embeddings (S, E) of already tokenized texts, computed by ``head``; see `embed`.
 
-        ``name`` is how an error names the text at an index.
+        ``name`` is how error messages name the text at an index.
         """
         return embed(
             self.engine,
@@ -208,10 +211,10 @@ class Model(LoadedEncoder):
     def embedding_head(
         self, pooling: PoolingMode | None = None, normalize: bool | None = None
     ) -> PooledVector:
-        """How embeddings are made: what the checkpoint says, or what is asked for instead.
+        """How embeddings are computed: the checkpoint's settings, with the overrides given here.
 
         Raises:
-            InvalidRequest: neither says how to pool.
+            InvalidRequest: neither the checkpoint nor the call specifies a pooling.
         """
         published = self.checkpoint.head
         if pooling is not None:
@@ -229,12 +232,13 @@ class Model(LoadedEncoder):
         return PooledVector((pooling,), unit if normalize is None else normalize)
 
     def similarity(self, a: Any, b: Any, *, metric: Metric = "cosine") -> NDArray[np.float32]:
-        """The similarity of everything in ``a`` with everything in ``b``, (A, B).
+        """Pairwise similarities of ``a`` and ``b``, (A, B).
 
         Args:
-            a: texts, which are embedded as the checkpoint says, or embeddings (A, E); one of either is a row.
-            b: likewise texts or embeddings.
-            metric: ``"cosine"``, ``"dot"``, ``"euclidean"`` or ``"manhattan"``; the distances are negative.
+            a: texts, embedded with the checkpoint's settings, or embeddings (A, E). A single text or vector
+                gives one row.
+            b: texts or embeddings, as for ``a``.
+            metric: ``"cosine"``, ``"dot"``, ``"euclidean"`` or ``"manhattan"``; distances are negated.
 
         Raises:
             InvalidRequest: there is no such metric, or the vectors do not have the same width.
@@ -286,22 +290,22 @@ class Model(LoadedEncoder):
     ) -> Tensor | list[Tensor]:
         """Hidden states of each text or sequence of ids, on the CPU, float32 (float64 of a float64 model).
 
-        A list of texts or of sequences gives a list of tensors, one string a tensor: (N, D) of the last
-        layer, or (L + 1, N, D) of all, the embedding's output first.
+        A list of texts or of sequences gives a list of tensors, one string gives one tensor: (N, D) for the
+        last layer, or (L + 1, N, D) for all layers, the embedding output first.
 
         Args:
             inputs: one text, several texts, or one list of token ids per sequence, special tokens included.
-            token_type_ids: one list per sequence of ids, 0 everywhere where not given; texts have their own.
+            token_type_ids: one list per sequence of ids, 0 by default. Texts get theirs from the tokenizer.
             layers: ``"last"`` or ``"all"``.
-            truncation: of texts, see `tokenize`.
-            global_tokens: which tokens are global where the encoder uses them: a choice, or for sequences of
-                ids their places. None are, as in the classes of `transformers` without a head.
-            tokens_per_pass: the most tokens that run together.
+            truncation: for texts, see `tokenize`.
+            global_tokens: which tokens are global, for encoders with global attention: a named choice, or
+                positions for sequences of ids. The default is none, as in the headless `transformers` models.
+            tokens_per_pass: the maximum number of tokens per forward pass.
 
         Raises:
             TextError: a text is empty, too long, or not Unicode text.
             InvalidRequest: an id or token type is outside its table, or a sequence is too long.
-            NonFiniteResult: a hidden state is infinity or not-a-number.
+            NonFiniteResult: a hidden state is infinity or NaN.
         """
         check_choice("layers", layers, ("last", "all"))
         whole("tokens_per_pass", tokens_per_pass, 1)
@@ -338,21 +342,21 @@ class Model(LoadedEncoder):
         tokens_per_pass: int = TOKENS_PER_PASS,
         global_tokens: GlobalTokens | None = None,
     ) -> Logits:
-        """What one of the encoder's heads makes of each text (or pair of texts).
+        """Logits of one of the encoder's heads for each text (or pair of texts).
 
         Args:
-            texts: one text or several; one gives the logits of a list of one.
-            pairs: for each text a second one that is read with it.
-            head: its role, such as ``"masked"`` or ``"sequence"``; may be left out where there is one.
+            texts: one text or several; one text gives the logits of a list of one.
+            pairs: the second text of each pair.
+            head: its role, such as ``"masked"`` or ``"sequence"``; optional if the encoder has one head.
             truncation: see `tokenize`.
-            tokens_per_pass: the most tokens that run together.
-            global_tokens: which tokens are global where the encoder uses them; None takes those that heads
-                of this role were trained with.
+            tokens_per_pass: the maximum number of tokens per forward pass.
+            global_tokens: which tokens are global, for encoders with global attention; None uses those that
+                heads of this role were trained with.
 
         Raises:
             TextError: a text is empty, too long, or not Unicode text.
             InvalidRequest: the encoder has no such head.
-            NonFiniteResult: a logit is infinity or not-a-number.
+            NonFiniteResult: a logit is infinity or NaN.
         """
         role = chosen_head(self.spec, head, self.name)
         whole("tokens_per_pass", tokens_per_pass, 1)
@@ -413,7 +417,7 @@ class Model(LoadedEncoder):
         global_tokens: GlobalTokens | None = None,
         watch: Watch | None = None,
     ) -> AttentionView:
-        """Exact attention of one text (or pair), any rectangle of any head; no N x N is held.
+        """Exact attention of one text (or pair): any rectangle of any head, without storing an N x N matrix.
 
         ``global_tokens``: which tokens are global, see `AttentionView`. ``watch``: called after each layer,
         see `unmask.interpret.Watch`.
@@ -427,9 +431,9 @@ class Model(LoadedEncoder):
         return AttentionView(self.encoder, encoding, global_tokens=global_tokens, watch=watch)
 
     def save(self, folder: str | Path, *, shard_bytes: int | None = None) -> None:
-        """Write a checkpoint folder that `transformers` and `sentence-transformers` load too.
+        """Write a checkpoint folder that `transformers` and `sentence-transformers` can also load.
 
-        ``shard_bytes``: the most bytes of weights in one file; None writes a single one. A model that runs
+        ``shard_bytes``: the maximum bytes of weights per file; None writes a single file. A model that runs
         in ``int8`` is written in float32, from the weights it was loaded from.
         """
         if not isinstance(folder, str | Path) or not str(folder):
@@ -444,5 +448,5 @@ class Model(LoadedEncoder):
 
 
 def numbered_or_the(texts: object) -> Callable[[int], str]:
-    """How an error names one of some texts, or the only one."""
+    """The function by which error messages name a text: by its number, or "the text" if there is only one."""
     return (lambda _: "the text") if isinstance(texts, str) else numbered

@@ -1,4 +1,4 @@
-"""The table of extras: what each optional set of packages is for, and how to install a missing one."""
+"""The table of extras: the purpose of each optional set of packages, and how to install it."""
 
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -11,11 +11,11 @@ class Extra(NamedTuple):
     """One optional set of packages."""
 
     packages: Mapping[str, str]
-    """Module that must be importable -> the name pip knows it by."""
+    """Module that must be importable -> its name on PyPI."""
     reason: str
-    """What needs it, as the end of "... is needed for"."""
+    """What requires it, as the end of "... is needed for"."""
     otherwise: str = ""
-    """Another way out than installing, as the end of "install with ..., or"."""
+    """The alternative to installing, as the end of "install with ..., or"."""
 
 
 EXTRAS: dict[str, Extra] = {
@@ -53,7 +53,7 @@ EXTRAS: dict[str, Extra] = {
 
 
 def require(extra: str) -> None:
-    """Raise `MissingExtra`, with the install command, unless every package of ``extra`` is there."""
+    """Raise `MissingExtra`, with the install command, unless every package of ``extra`` is installed."""
     packages, reason, otherwise = EXTRAS[extra]
     missing = [name for module, name in packages.items() if not _found(module)]
     if missing:
@@ -64,5 +64,5 @@ def require(extra: str) -> None:
 def _found(module: str) -> bool:
     try:
         return find_spec(module) is not None
-    except ModuleNotFoundError:  # the package that it is a part of is not there either
+    except ModuleNotFoundError:  # its parent package is missing too
         return False

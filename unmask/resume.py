@@ -1,8 +1,8 @@
-"""Long outputs that survive a stop: rows are appended to a partial file whose progress is journaled.
+"""Long outputs that survive interruption: rows are appended to a partial file with a journal.
 
-``OUT.partial`` holds the rows so far and ``OUT.partial.json`` says how many of them count. After a
-kill or a power cut the same command resumes where the journal stands; when all rows are there the
-file is renamed to ``OUT``. When the disk refuses a write, both are removed.
+``OUT.partial`` holds the rows so far, and ``OUT.partial.json`` records how many of them are complete. After
+a kill or a power failure the same command resumes from the journal; when all rows are written, the file is
+renamed to ``OUT``. If the disk refuses a write, both are removed.
 """
 
 import fcntl
@@ -18,7 +18,7 @@ from unmask.errors import OutputError
 from unmask.files import unwritable, whole_file
 
 Fingerprint = Callable[[int], str]
-"""What identifies the first so many rows: their inputs, and the settings."""
+"""Identifies the first N rows by their inputs and the settings."""
 
 
 class ResumableFile:
@@ -26,13 +26,13 @@ class ResumableFile:
 
     Args:
         path: the finished file.
-        fingerprint: identifies the settings and the inputs of the first so many rows; partial rows of
-            others are not continued.
-        compatible: fingerprints that rows may have as well, of settings that made the same rows.
-        rows: how many there will be.
+        fingerprint: identifies the settings and the inputs of the first N rows; partial rows with another
+            fingerprint are not resumed.
+        compatible: other accepted fingerprints, of settings that give the same rows.
+        rows: the total number of rows.
         header: the file's first bytes.
         overwrite: replace a finished file of that name.
-        restart: throw partial rows away instead of continuing them.
+        restart: discard partial rows instead of resuming.
 
     Raises:
         OutputError: the file exists, partial rows belong to other inputs, another process is writing
@@ -66,7 +66,7 @@ class ResumableFile:
         except OSError as error:
             raise unwritable(path, error) from None
         try:
-            # Another process may have finished since the first look; now none can.
+            # Another process may have finished since the first check; with the lock held, none can.
             self._refuse_finished()
             if restart:
                 self._journal.unlink(missing_ok=True)
@@ -111,9 +111,9 @@ class ResumableFile:
             self._file.truncate(size)
 
     def _read_journal(self) -> tuple[int, int] | None:
-        """Rows and bytes that count, None where nothing was begun."""
+        """The number of complete rows and their bytes; None if nothing was started."""
         if not self._journal.exists() or not self._partial.stat().st_size:
-            # A journal beside no rows is that of a run which ended just before it was removed.
+            # A journal without rows comes from a run that ended just before removing it.
             return None
         try:
             state = json.loads(self._journal.read_bytes())
@@ -123,13 +123,13 @@ class ResumableFile:
         known = self._partial.stat().st_size >= size and rows <= self.rows
         if not known or all(fingerprint != accepted(rows) for accepted in self._accepted):
             raise OutputError(
-                f"{self._partial} was begun with other texts or settings; "
+                f"{self._partial} was started with other texts or settings; "
                 "name another file, or start again with --restart"
             )
         return rows, size
 
     def append(self, content: bytes, rows: int) -> None:
-        """Add ``rows`` rows; when this returns they are on the disk and will not be done again."""
+        """Add ``rows`` rows; when this returns, they are on disk and will not be computed again."""
         try:
             self._file.write(content)
             self._file.flush()
@@ -163,10 +163,10 @@ class ResumableFile:
             self._close(remove=isinstance(error, OutputError) or self.rows_done == 0)
 
     def _close(self, *, remove: bool = False) -> None:
-        """Let go of the file; what is removed is removed while the lock is held."""
+        """Close the file; removals happen while the lock is held."""
         if remove:
             for path in (self._partial, self._journal):
                 with suppress(OSError):
                     path.unlink()
-        with suppress(OSError):  # what could not be flushed has been reported, or does not count
+        with suppress(OSError):  # a failed flush has been reported, or is not journaled
             self._file.close()

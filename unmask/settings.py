@@ -1,4 +1,4 @@
-"""JSON that others wrote, read so that a value of the wrong type is one sentence and no key goes unseen."""
+"""Read untrusted JSON: a value of the wrong type gives a one-sentence error, and unread keys are reported."""
 
 import json
 from collections.abc import Mapping
@@ -10,10 +10,10 @@ Value = TypeVar("Value")
 
 
 def parse_json(content: bytes, name: str) -> Any:
-    """The value of a JSON file; ``name`` is what errors call it.
+    """The value of a JSON file; ``name`` is its name in error messages.
 
     Raises:
-        CorruptCheckpoint: it is no JSON in UTF-8, or nested too deeply to be read.
+        CorruptCheckpoint: it is not UTF-8 JSON, or is nested too deeply.
     """
     try:
         return json.loads(content)
@@ -22,10 +22,10 @@ def parse_json(content: bytes, name: str) -> Any:
 
 
 class JsonSettings:
-    """The keys of one JSON object; it remembers which of them were read.
+    """The keys of one JSON object, with a record of which were read.
 
     Args:
-        name: the file, as errors call it.
+        name: the file's name in error messages.
         values: its keys.
     """
 
@@ -36,18 +36,18 @@ class JsonSettings:
 
     @classmethod
     def parse(cls, content: bytes | None, name: str) -> "JsonSettings":
-        """The settings in a file's content; none where there is no file.
+        """The settings in a file's content; empty if there is no file.
 
         Raises:
-            CorruptCheckpoint: it is no JSON object.
+            CorruptCheckpoint: it is not a JSON object.
         """
         values = {} if content is None else parse_json(content, name)
         if not isinstance(values, dict):
-            raise CorruptCheckpoint(f"{name} is no JSON object")
+            raise CorruptCheckpoint(f"{name} is not a JSON object")
         return cls(name, values)
 
     def get(self, key: str, default: Value) -> Value:
-        """The value under ``key``, of the type of ``default``, which stands in where it is absent."""
+        """The value under ``key``, of the type of ``default``; ``default`` if it is absent."""
         found = self.get_optional(key, type(default))
         if found is None:
             if key in self.values:
@@ -56,10 +56,10 @@ class JsonSettings:
         return found
 
     def get_optional(self, key: str, kind: type[Value]) -> Value | None:
-        """The value under ``key``; None where it is absent or null.
+        """The value under ``key``; None if it is absent or null.
 
         Raises:
-            CorruptCheckpoint: it is of another type. A whole number is a float too; a truth is no number.
+            CorruptCheckpoint: it has the wrong type. An integer counts as a float, a boolean does not.
         """
         self._read.add(key)
         value = self.values.get(key)
@@ -73,7 +73,7 @@ class JsonSettings:
         return value
 
     def require_one_of(self, key: str, *choices: object) -> None:
-        """Refuse any value of ``key`` but ``choices``; an absent key counts as the first.
+        """Refuse any value of ``key`` except ``choices``; an absent key counts as the first.
 
         Raises:
             UnknownArchitecture: it has another value.
@@ -87,9 +87,9 @@ class JsonSettings:
     def wrong(self, key: str, kind: type) -> CorruptCheckpoint:
         """The error for a value that is not of ``kind``."""
         return CorruptCheckpoint(
-            f"{self.name} says {key} is {quoted(self.values[key])}, which is no {kind.__name__}"
+            f"{self.name} says {key} is {quoted(self.values[key])}, which is not of type {kind.__name__}"
         )
 
     def unread(self) -> frozenset[str]:
-        """Keys that nothing has asked for."""
+        """Keys that were never read."""
         return frozenset(self.values) - self._read

@@ -120,7 +120,7 @@ def test_flex_equals_the_reference(pattern, position, uncompiled):
 def test_flex_refuses_what_its_record_does_not_list():
     kernel, layout = FlexKernel(), layout_of([4])
     q = torch.randn(4, 1, 16)
-    with pytest.raises(KernelError, match="no Blocks reach"):
+    with pytest.raises(KernelError, match="no BlockSparse pattern"):
         kernel.plan(layout, BlockSparse(2), CPU)
     plan = kernel.plan(layout, FullAttention(), CPU)
     with pytest.raises(KernelError, match="does not list"):

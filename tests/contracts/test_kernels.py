@@ -280,8 +280,8 @@ def test_blocks_of_rows_are_exact_however_they_fall(pattern, monkeypatch):
 PEAK_OF_ROWS = """
 import re, sys
 import torch
-from unmask.model.kernels import ScoreTerms, choose, Need
-from unmask.model.spec import Alibi, Window
+from unmask.model.kernels import AttentionBias, AttentionRequest, choose
+from unmask.model.spec import Alibi, SlidingWindow
 from unmask.text import SequenceLayout
 
 def high_water():
@@ -289,8 +289,8 @@ def high_water():
 
 def run(length):
     q, k, v = torch.randn(3, length, 12, 16)
-    layout, reach, terms = SequenceLayout.of_lengths([length]), Window(64), ScoreTerms.of(Alibi(), 12)
-    kernel = choose(Need("cpu", "float32", reach, Alibi(), 16, length), "rows")
+    layout, pattern, bias = SequenceLayout.of_lengths([length]), SlidingWindow(64), AttentionBias.of(Alibi(), 12)
+    kernel = choose(AttentionRequest("cpu", "float32", pattern, Alibi(), 16, length), "rows")
     with torch.inference_mode():
         kernel.attend(q, k, v, layout, pattern=pattern, bias=bias, log_sum_exp=True)
 

@@ -219,7 +219,7 @@ def test_a_layout_marks_every_token():
             "attention_window is 5; it must be even",
         ),
         ("longformer", {"attention_window": [4]}, CorruptCheckpoint, "for 1 layers, and there are 12"),
-        ("longformer", {"attention_window": ["4"] * 12}, CorruptCheckpoint, "which is no int"),
+        ("longformer", {"attention_window": ["4"] * 12}, CorruptCheckpoint, "which is not of type int"),
     ],
 )
 def test_settings_that_are_not_built_are_refused(model_type, changes, error, sentence):

@@ -249,18 +249,18 @@ def test_refuses_what_its_record_does_not_list():
 PEAK = """
 import sys, torch
 from tests.contracts.test_tiled import TILED, attend, drawn
-from unmask.model.spec import Alibi, Blocks, NoPosition, Whole, Window, WindowAndGlobals
+from unmask.model.spec import Alibi, BlockSparse, FullAttention, SlidingWindow, SlidingWindowGlobal
 
 def highest():
     lines = open("/proc/self/status").read().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 def run(length, share):
-    globals = WindowAndGlobals(Window(64), own_projections=False)
-    for reach in (Whole(), Window(64), globals, Blocks(64, seed=0)):
+    globals = SlidingWindowGlobal(SlidingWindow(64), own_projections=False)
+    for pattern in (FullAttention(), SlidingWindow(64), globals, BlockSparse(64, seed=0)):
         layout, qkv = drawn([length], share, heads=1, width=8, dtype=torch.float32)
         leaf = qkv.requires_grad_()
-        attend(TILED, layout, leaf.unbind(), reach, Alibi()).o_THK.sum().backward()
+        attend(TILED, layout, leaf.unbind(), pattern, Alibi()).o_THK.sum().backward()
 
 run(512, 0.01)
 before = highest()

@@ -89,7 +89,7 @@ def test_standard_input_and_chosen_views(model, tmp_path, monkeypatch, capsys):
         ({"views": "map,pictures"}, "no view 'pictures'"),
         ({"views": ""}, "no view"),
         ({"output": "report.txt"}, "name a file .html"),
-        ({"output": "nowhere/report.html"}, "nowhere is no folder"),
+        ({"output": "nowhere/report.html"}, "nowhere is not a folder"),
         ({"text": "word " * 40}, "162 tokens"),
         ({"text": "  "}, "no words"),
         ({"run": RunOptions(revision="main"), "two": True}, "revision"),

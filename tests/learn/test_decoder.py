@@ -196,7 +196,7 @@ def test_compiled_blocks_decode_the_same():
 @pytest.mark.parametrize(
     ("spec", "reason"),
     [
-        (with_heads(POST_NORM), "no head of the role enhanced"),
+        (with_heads(POST_NORM), "no head with the role enhanced"),
         (enhanced(POST_NORM, None), "no table of absolute positions"),
         (enhanced(POST_NORM, LearnedPositions(20)), "no table of absolute positions"),
         (with_heads(replace(DISENTANGLED, embedding=replace(DISENTANGLED.embedding, positions=KEPT)),
@@ -217,7 +217,7 @@ def test_a_text_longer_than_the_positions_is_refused():
     encoder = random_encoder(enhanced(DISENTANGLED_OWN, LearnedPositions(9, offset=2, added=False)))
     batch = PackedBatch.of_ids([[7] * 7, [7] * 8])
     ids_T, _ = on_device(batch)
-    with pytest.raises(InvalidRequest, match="8 tokens and the enhanced mask decoder knows 7 positions"):
+    with pytest.raises(InvalidRequest, match="8 tokens and the enhanced mask decoder has 7 positions"):
         decode(encoder, ids_T, batch.layout)
 
 

@@ -188,7 +188,7 @@ def test_the_command_measures_draws_keeps_and_compares(tiny_folder, tmp_path):
         (("--restart",), "--restart is for a run with --output"),
         (("--show", "none.json"), "cannot read none.json"),
         (("--seconds", "0"), "seconds is 0.0"),
-        (("-o", "nowhere/wall.json"), "nowhere is no folder"),
+        (("-o", "nowhere/wall.json"), "nowhere is not a folder"),
         (("-o", "."), "it is a folder; name a file"),
         (("--device", "abacus"), "device is 'abacus'"),
         (("--device", "cuda:99"), "torch finds"),

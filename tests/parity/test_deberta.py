@@ -198,7 +198,7 @@ def test_the_picture_is_their_attention(tmp_path, model, settings):
     ("change", "sentence"),
     [
         ({"pos_att_type": "c2p|p2p"}, "built are c2p and p2c"),
-        ({"relative_attention": False}, "terms that are not there"),
+        ({"relative_attention": False}, "terms that do not exist"),
         ({"norm_rel_ebd": "batch_norm"}, "built are none and layer_norm"),
         ({"conv_kernel_size": 3, "conv_act": "selu"}, "conv_act is 'selu'"),
         ({"pooler_hidden_size": 5}, "pooler_hidden_size is 5; only 12 is built"),

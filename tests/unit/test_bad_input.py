@@ -117,7 +117,7 @@ DAMAGE = {
     "config empty": (written("config.json", ""), ("config.json is not JSON",)),
     "config not text": (written("config.json", b"\xff\xfe\x00"), ("config.json is not JSON",)),
     "config too deep": (written("config.json", DEEP), ("config.json is not JSON",)),
-    "config a list": (written("config.json", "[]"), ("config.json is no JSON object",)),
+    "config a list": (written("config.json", "[]"), ("config.json is not a JSON object",)),
     "model type unknown": (config(model_type="gpt2"), ("model_type", "'gpt2'", "built are: ", "bert")),
     "model type absent": (config(model_type=None), ("config.json", "model_type", "bert")),
     "model type a list": (config(model_type=["bert"]), ("model_type", "['bert']")),

@@ -279,7 +279,7 @@ def test_no_peers(monkeypatch):
         (("speed", "--architecture", "modernbert-base", "--model", "x"), ("not both",)),
         (("peers", "--lengths", "12,many"), ("--lengths is '12,many'",)),
         (("kernels", "--picture", "x.gif"), (".png or .svg",)),
-        (("kernels", "-o", "/no/such/folder/x.json"), ("/no/such/folder is no folder",)),
+        (("kernels", "-o", "/no/such/folder/x.json"), ("/no/such/folder is not a folder",)),
         (("kernels", "--threads", "0"), ("--threads is 0",)),
         (("peers", "--peer", "abacus"), ("no peer 'abacus'", "onnxruntime")),
     ],

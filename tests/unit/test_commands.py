@@ -207,7 +207,7 @@ def test_kernels():
         assert [record["name"]] in names
     assert max(map(len, text.splitlines())) <= 100
     block = " ".join(text.split()).partition("varlen computes")[2].partition("triton computes")[0]
-    assert "dtypes bfloat16, float16 attention Whole, Window score terms NoPosition" in block
+    assert "dtypes bfloat16, float16 attention FullAttention, SlidingWindow score terms NoPosition" in block
 
 
 # --- look ----------------------------------------------------------------------------------------------

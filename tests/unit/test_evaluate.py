@@ -90,7 +90,7 @@ def test_tagging_one_layer(folder, data):
     ("probe", "options", "parts"),
     [
         ("blimp", ("--limit", 0), ("limit is 0", "--limit")),
-        ("blimp", ("--output", "/nowhere/x.json"), ("/nowhere is no folder",)),
+        ("blimp", ("--output", "/nowhere/x.json"), ("/nowhere is not a folder",)),
         ("perplexity", ("--tokens", 24), ("24 tokens", "at most 23")),
         ("perplexity", ("--tokens", 2), ("leaves no room", "--tokens")),
         ("tagging", ("--layer", LAYERS + 1), (f"layer is {LAYERS + 1}", f"to {LAYERS}")),

@@ -288,7 +288,7 @@ def without(*path):
 @pytest.mark.parametrize(
     ("change", "error", "says"),
     [
-        (put("depth", 3), UnknownArchitecture, r"encoder\.depth is no field of EncoderSpec"),
+        (put("depth", 3), UnknownArchitecture, r"encoder\.depth is not a field of EncoderSpec"),
         (put("width", "12"), CorruptCheckpoint, r"encoder\.width is '12'; it must be a whole number"),
         (put("width", True), CorruptCheckpoint, r"encoder\.width is True"),
         (put("width", 12.0), CorruptCheckpoint, r"encoder\.width is 12\.0; it must be a whole number"),
@@ -325,9 +325,9 @@ def without(*path):
         (
             put("layers", 2, "mixer", "position", "slope", 1),
             UnknownArchitecture,
-            r"slope is no field of Rotary",
+            r"slope is not a field of Rotary",
         ),
-        (put("embedding", "kind", "Embedding"), UnknownArchitecture, r"embedding\.kind is no field"),
+        (put("embedding", "kind", "Embedding"), UnknownArchitecture, r"embedding\.kind is not a field"),
         (put("layers", 0, "feedforward", "activation", "mish"), UnknownArchitecture, r"activation is 'mish'"),
         (put("sharing", [0, "a", 2]), CorruptCheckpoint, r"sharing\[1\] is 'a'"),
         (put("sharing", [0, 0, 0]), InvalidRequest, r"encoder: layers that share weights 0 differ"),

@@ -193,7 +193,7 @@ def test_what_cannot_be_written_is_refused_before_training(monkeypatch):
     forgetful = replace(bert, keys=(*bert.keys, wrong))
     for module in ("new_checkpoint", "writable"):
         monkeypatch.setattr(f"unmask.model.weights.{module}.family_of", lambda _: forgetful)
-    with pytest.raises(InvalidRequest, match="reads back as the same"):
+    with pytest.raises(InvalidRequest, match="so that it loads as the same one"):
         new_checkpoint(BERT, FILES)
 
 

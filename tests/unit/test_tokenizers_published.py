@@ -567,7 +567,7 @@ def test_deberta_lower_cases_where_its_config_says(settings, text, same, lines):
 
 
 def test_a_bpe_model_of_sentencepiece_is_refused(lines):
-    with pytest.raises(UnknownArchitecture, match="only a unigram model is built"):
+    with pytest.raises(UnknownArchitecture, match="only unigram models are supported"):
         Trained(lines[:1000], "xlm-roberta", model_type="bpe").tokenizer()
 
 
@@ -605,7 +605,7 @@ def test_the_tokenizer_class_wins_over_the_model_type(lines):
 @pytest.mark.parametrize("content", [b"", b"no model", b"\xff" * 40])
 def test_a_damaged_sentencepiece_model(content):
     pytest.importorskip("sentencepiece", reason="SentencePiece is not installed")
-    with pytest.raises(CorruptCheckpoint, match="is no SentencePiece model"):
+    with pytest.raises(CorruptCheckpoint, match="is not a SentencePiece model"):
         Tokenizer.from_files({"spm.model": content})
 
 
@@ -624,7 +624,7 @@ def test_a_missing_package_is_named(monkeypatch):
         ("vocab.json", b"[]", "vocab.json is no table"),
         ("vocab.json", b'{"<s>": "0"}', "vocab.json is no table"),
         ("added_tokens.json", b'{"<mask>": 4}', "'<mask>' has id 4"),
-        ("added_tokens.json", b'{"<mask>": "4"}', "which is no int"),
+        ("added_tokens.json", b'{"<mask>": "4"}', "which is not of type int"),
     ],
 )
 def test_damaged_byte_level_files(name, content, message):

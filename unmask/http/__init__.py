@@ -1,5 +1,5 @@
-"""What every server of this package stands on: who may ask, how a request is read, how it is answered.
+"""The HTTP toolkit of every server in this package: access control, request parsing, responses.
 
-Nothing here knows what is asked for. ``guard``, ``requests.read_body`` and ``server`` need the ``explorer``
-extra (starlette, uvicorn), which is imported where it is used.
+Nothing here depends on a particular route. ``guard``, ``requests.read_body`` and ``server`` need the
+``explorer`` extra (starlette, uvicorn), which is imported where it is used.
 """

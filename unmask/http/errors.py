@@ -1,4 +1,4 @@
-"""How an error becomes an answer: its HTTP status and its `Problem`."""
+"""Convert an error to a response: its HTTP status and its `Problem`."""
 
 import sys
 import traceback
@@ -9,7 +9,7 @@ from unmask.errors import InvalidRequest, MissingExtra, TextError, TextTooLong, 
 
 @dataclass(frozen=True)
 class Problem:
-    """Why a request was refused: a kind for programs, a sentence for people.
+    """Why a request was refused: a kind for programs, a message for people.
 
     ``total_tokens`` and ``max_tokens`` are set when a text is too long.
     """
@@ -22,13 +22,13 @@ class Problem:
 
 @dataclass(frozen=True)
 class Failure:
-    """The body of every answer that is not a success."""
+    """The body of every unsuccessful response."""
 
     error: Problem
 
 
 class Refused(UnmaskError):
-    """A request that is refused before any model is asked; carries its HTTP status and kind."""
+    """A request refused before any model runs; carries its HTTP status and kind."""
 
     def __init__(self, status: int, kind: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -37,12 +37,12 @@ class Refused(UnmaskError):
 
 
 def cannot(sentence: str) -> Refused:
-    """Something this model, or this text, has not got; the sentence says what would have."""
+    """The request needs something that this model or text lacks; the message says what would provide it."""
     return Refused(409, "Impossible", sentence)
 
 
 def unexpected(error: BaseException) -> Refused:
-    """A fault of ours, told in the terminal and named to the page in a sentence."""
+    """An internal error: details go to the terminal, and a one-sentence message to the page."""
     if isinstance(error, MemoryError) or "not enough memory" in str(error):
         return Refused(
             507,
@@ -54,12 +54,12 @@ def unexpected(error: BaseException) -> Refused:
 
 
 def own_fault() -> Refused:
-    """What is said to whoever asked when the fault is ours."""
-    return Refused(500, "InternalError", "the server met a fault of its own; its terminal says more")
+    """The response to an internal error."""
+    return Refused(500, "InternalError", "the server had an internal error; see its terminal for details")
 
 
 def status_of(error: UnmaskError) -> int:
-    """HTTP status: the request's fault is 4xx, the checkpoint's or the machine's is 500."""
+    """The HTTP status: 4xx for an error of the request, 500 for one of the checkpoint or the machine."""
     if isinstance(error, Refused):
         return error.status
     if isinstance(error, TextError):
@@ -70,7 +70,7 @@ def status_of(error: UnmaskError) -> int:
 
 
 def problem_of(error: UnmaskError) -> Problem:
-    """The error as a typed value; its kind is the name of its class unless it says another."""
+    """The error as a typed value; its kind defaults to the name of its class."""
     if isinstance(error, Refused):
         return Problem(error.kind, str(error))
     if isinstance(error, TextTooLong):

@@ -1,8 +1,8 @@
-"""Who may talk to a server of this package: this machine's own page, and nobody else.
+"""Access control: only this machine's own page may use a server of this package.
 
 The page is served on a loopback address, but every web site open in the same browser can send
 requests there, and a foreign name can be made to resolve to it (DNS rebinding). So the Host must
-be a loopback name with our port, an Origin must be our own, and the API wants the launch's token.
+be a loopback name with our port, an Origin must be our own, and the API requires the launch token.
 """
 
 import hmac
@@ -22,7 +22,7 @@ LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 CONTENT_SECURITY_POLICY = "; ".join(
     (
         "default-src 'self'",
-        # Pictures that the page makes of itself, to be saved.
+        # Images of itself that the page saves.
         "img-src 'self' data: blob:",
         "base-uri 'none'",
         "form-action 'none'",
@@ -45,10 +45,10 @@ class Guard:
     """ASGI middleware: checks Host, Origin and token, and adds the security headers.
 
     Args:
-        app: what is guarded; paths below ``/api/`` want the token.
-        token: of this launch.
-        port: as in the server's address.
-        service: what the server is called in a sentence, "explorer".
+        app: the guarded app; paths below ``/api/`` require the token.
+        token: the launch token.
+        port: the port of the server's address.
+        service: the server's name in messages, such as "explorer".
         command: the command that started it and printed its address.
     """
 
@@ -57,13 +57,13 @@ class Guard:
         self._service, self._command = service, command
         self._token = token.encode()
         hosts = {f"{name}:{port}" for name in LOOPBACK_NAMES}
-        # Browsers leave the port out where it is HTTP's own.
+        # Browsers omit HTTP's default port.
         self._hosts = hosts | set(LOOPBACK_NAMES) if port == 80 else hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, or refuse it."""
+        """Handle one request, or refuse it."""
         if scope["type"] == "websocket":
-            # Nothing here uses one, and it would pass by the checks below.
+            # No route uses one, and it would bypass the checks below.
             await send({"type": "websocket.close", "code": 1008})
             return
         if scope["type"] != "http":
@@ -115,5 +115,5 @@ def _add_headers(scope: MutableMapping[str, Any], message: Message) -> None:
     for name, value in SECURITY_HEADERS.items():
         headers[name] = value
     if scope["path"].startswith("/api/"):
-        # What was typed may be private: no copy of it in the browser's cache.
+        # User input may be private: keep it out of the browser's cache.
         headers["Cache-Control"] = "no-store"

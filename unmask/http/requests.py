@@ -1,4 +1,4 @@
-"""Reading a request: its path, its query and its body, each value checked against its limits."""
+"""Read a request's path, query and body, and check each value against its limits."""
 
 import asyncio
 import json
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from starlette.requests import Request as WebRequest
 
 MAX_BODY_BYTES = 1 << 20
-"""Longest request body: 1 MiB, far more than any model here reads."""
+"""Maximum request body: 1 MiB, far more than any model here reads."""
 BODY_SECONDS = 30.0
-"""How long a client of this machine may take to send a whole body."""
+"""Seconds that a local client may take to send a whole body."""
 
 _RANGE = re.compile(r"([0-9]{1,9}):([0-9]{1,9})")
 
@@ -26,18 +26,18 @@ Choice = TypeVar("Choice", bound=str)
 
 @dataclass(frozen=True)
 class Request:
-    """One request: the parts of its path that a route left open, its query, and its body."""
+    """One request: its path parameters, its query, and its body."""
 
     parts: tuple[str, ...]
     query: Mapping[str, str]
     body: bytes = b""
 
     def index(self, at: int, name: str, count: int) -> int:
-        """A part of the path as a number in ``0 <= index < count``."""
+        """A path parameter as a number in ``0 <= index < count``."""
         return index(name, self.parts[at], count)
 
     def number(self, name: str, default: int | None, low: int, high: int) -> int:
-        """A whole number of the query from ``low`` to ``high``; without a default it must be there."""
+        """An integer of the query from ``low`` to ``high``; required if there is no default."""
         given = self.query.get(name)
         if given is None and default is not None:
             return default
@@ -56,14 +56,14 @@ class Request:
         return float(given)
 
     def choice(self, name: str, allowed: tuple[Choice, ...]) -> Choice:
-        """One of some words of the query; the first of them where it is left out."""
+        """A query value that must be one of ``allowed``; the first of them by default."""
         given = self.query.get(name, allowed[0])
         if given not in allowed:
             raise InvalidRequest(f"{name} is {given!r}; it must be one of {', '.join(allowed)}")
         return given
 
     def range(self, name: str, tokens: int) -> slice:
-        """A range ``start:stop`` of tokens, not empty and inside the text; all of them where left out."""
+        """A range ``start:stop`` of tokens, not empty and inside the text; all tokens by default."""
         given = self.query.get(name)
         if given is None:
             return slice(0, tokens)
@@ -76,7 +76,7 @@ class Request:
         return slice(start, stop)
 
     def json(self) -> dict[str, Any]:
-        """The body, an object in JSON."""
+        """The body as a JSON object."""
         if len(self.body) > MAX_BODY_BYTES:
             raise _too_large()
         try:
@@ -96,10 +96,10 @@ def index(name: str, given: str, count: int) -> int:
 
 
 async def read_body(request: "WebRequest") -> bytes:
-    """The whole body, given up as soon as it is longer than it may be, or takes too long.
+    """The whole body; reading stops as soon as it exceeds the size or time limit.
 
     Raises:
-        Refused: it is too long, too slow, not JSON, or whoever sent it has gone.
+        Refused: it is too long, too slow or not JSON, or the client disconnected.
     """
     from starlette.requests import ClientDisconnect
 
@@ -116,7 +116,7 @@ async def read_body(request: "WebRequest") -> bytes:
     except ClientDisconnect:
         raise Refused(400, "BadRequest", "the body ends before its announced length") from None
     said = request.headers.get("content-type", "").partition(";")[0].strip()
-    # A form of another page can post without asking, but not as JSON.
+    # A form on another page can post without a preflight request, but not as JSON.
     if request.method == "POST" and said != JSON:
         raise Refused(415, "BadRequest", "the body must be JSON, with its content type saying so")
     return bytes(body)

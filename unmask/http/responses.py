@@ -1,4 +1,4 @@
-"""What every route gives back: a status, a media type and bytes. No web framework is needed to read it."""
+"""The result of every route: a status, a media type and bytes, independent of any web framework."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -14,18 +14,19 @@ if TYPE_CHECKING:
 
 JSON = "application/json"
 BEFORE_THE_END = (408, 413)
-"""What is answered before a body was read to its end: the rest of it may not pass for another request."""
+"""Statuses of responses sent before a body was fully read. Their connection is closed, so that the rest
+of the body is not taken for another request."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer, before any web framework."""
+    """One response, independent of any web framework."""
 
     status: int
     media_type: str
     data: bytes
     etag: str | None = None
-    """Of arrays: equal where the bytes are."""
+    """The ETag of an array, equal exactly if the bytes are."""
 
 
 def json_answer(value: Any, status: int = 200) -> Answer:
@@ -34,7 +35,7 @@ def json_answer(value: Any, status: int = 200) -> Answer:
 
 
 def no_answer() -> Answer:
-    """Done, and there is nothing to say."""
+    """An empty response to a successful request."""
     return Answer(204, JSON, b"")
 
 
@@ -44,7 +45,7 @@ def failure(error: UnmaskError) -> Answer:
 
 
 def to_response(answer: Answer) -> "Response":
-    """An answer as one of the web framework's."""
+    """The response as an object of the web framework."""
     from starlette.responses import Response
 
     headers = {"ETag": answer.etag} if answer.etag is not None else {}
@@ -54,7 +55,7 @@ def to_response(answer: Answer) -> "Response":
 
 
 def accepted(answer: Answer) -> Answer:
-    """The answer itself where it is a success; raises `Refused` with its sentence otherwise."""
+    """Return a successful answer unchanged; raise `Refused` with its message otherwise."""
     if answer.status >= 400:
         problem = json.loads(answer.data)["error"]
         raise Refused(answer.status, problem["kind"], problem["sentence"])
@@ -62,21 +63,21 @@ def accepted(answer: Answer) -> Answer:
 
 
 def plain(answer: Answer) -> Any:
-    """What an answer in JSON holds; raises `Refused` where it is none."""
+    """The JSON value of a successful answer; raises `Refused` otherwise."""
     return json.loads(accepted(answer).data)
 
 
 def to_json(result: Any) -> bytes:
     """UTF-8 JSON of a result (a dataclass, or plain values); a number that is not finite raises ValueError.
 
-    Written in ASCII with escapes, because a sentence may quote a text that is not valid Unicode.
+    Written in ASCII with escapes, because a message may quote a text that is not valid Unicode.
     """
     value = asdict(result) if hasattr(result, "__dataclass_fields__") else result
     return json.dumps(value, allow_nan=False, separators=(",", ":"), default=_plain).encode("ascii")
 
 
 def _plain(value: Any) -> Any:
-    """A number of numpy as Python's own."""
+    """Convert a numpy number to a Python number."""
     if isinstance(value, np.generic):
         return value.item()
-    raise TypeError(f"{type(value).__name__} is no JSON value")
+    raise TypeError(f"{type(value).__name__} is not a JSON value")

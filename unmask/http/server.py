@@ -1,6 +1,6 @@
-"""How uvicorn is set up: time limits for who sends half a request, and no web sockets.
+"""The uvicorn configuration: time limits for incomplete requests, and no web sockets.
 
-It is imported inside a function, once the ``explorer`` extra is known to be there.
+Import it inside a function, after checking that the ``explorer`` extra is installed.
 """
 
 import asyncio
@@ -12,26 +12,26 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEAD_SECONDS = 10.0
-"""How long a client of this machine may take to send the head of a request."""
+"""Seconds that a local client may take to send the head of a request."""
 
 
 class TimedProtocol(H11Protocol):
-    """HTTP/1.1 that closes a connection whose request does not get on; uvicorn waits for it for ever."""
+    """HTTP/1.1 that closes a connection whose request stalls; uvicorn would wait for it forever."""
 
     _limit: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """The clock of the first request runs from here."""
+        """Start the timer of the first request."""
         super().connection_made(transport)
         self._watch_head()
 
     def data_received(self, data: bytes) -> None:
-        """The clock stops when a head is whole; more bytes of it do not set it back."""
+        """Stop the timer when a head is complete; partial data does not reset it."""
         super().data_received(data)
         self._watch_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing is waited for any more."""
+        """Cancel the timer."""
         self._forget_limit()
         super().connection_lost(exc)
 
@@ -47,11 +47,11 @@ class TimedProtocol(H11Protocol):
             self._limit = None
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Nothing here speaks web socket: there is no library to be installed for it."""
+        """Suppress uvicorn's advice to install a library: web sockets are not supported."""
 
 
 def configured(app: ASGIApp, **options: Any) -> uvicorn.Config:
-    """The settings of a server for this machine; ``options`` are further ones of uvicorn's."""
+    """The settings of a local server; ``options`` are further uvicorn settings."""
     return uvicorn.Config(
         app,
         http=TimedProtocol,
@@ -60,7 +60,7 @@ def configured(app: ASGIApp, **options: Any) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         lifespan="off",
-        # Requests that wait for a model must not hold up the end.
+        # Requests that wait for a model must not delay shutdown.
         timeout_graceful_shutdown=1,
         **options,
     )

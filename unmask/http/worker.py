@@ -1,9 +1,9 @@
-"""Who may run a model now: one at a time, short questions first, and no long work starves.
+"""Schedule model work: one task at a time, short requests first, without starving long jobs.
 
-Long work (reading a text, measuring it) calls ``watch`` between blocks of rows; there it may be stopped, and
-there it hands its turn to whoever waits. Short questions (a rectangle, a prediction) are asked one after the
-other by a thread of their own and go first, but long work that has waited `PATIENCE` is let through. Two
-texts that are measured at once therefore take turns block by block.
+A long job (reading a text, measuring it) calls ``watch`` between blocks of rows, where it may be stopped or
+yield its turn. Short requests (a rectangle, a prediction) run one after another in their own thread and take
+precedence, but a long job that has waited `PATIENCE` runs next. Two texts measured at the same time therefore
+take turns block by block.
 """
 
 import os
@@ -24,30 +24,30 @@ Value = TypeVar("Value")
 Watch = Callable[[str, int, int], None]
 
 PATIENCE = 0.5
-"""Seconds of short questions that long work lets pass before it takes a turn of its own."""
+"""Seconds that a long job waits for short requests before it takes a turn."""
 LANES = 4
-"""Pieces of long work that take turns; further ones wait until one has ended."""
+"""Number of long jobs that take turns; further jobs wait until one has ended."""
 _STATM = Path("/proc/self/statm")
 
 
 class Turns:
-    """The one turn that model work needs."""
+    """The lock that model work needs, with priorities."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._taken = False
         self._questions = 0
-        # Long work that waits: since when, and which thread it is.
+        # Waiting long jobs: since when, and on which thread.
         self._waiting: deque[tuple[float, int]] = deque()
 
     def announce(self) -> None:
-        """A short question is coming: long work gives way at its next chance."""
+        """Announce a short request: long work yields at its next opportunity."""
         with self._changed:
             self._questions += 1
 
     @contextmanager
     def short(self) -> Iterator[None]:
-        """The turn of a question that was announced."""
+        """Hold the turn for an announced short request."""
         with self._changed:
             self._changed.wait_for(lambda: not self._taken and not self._overdue())
             self._taken = True
@@ -61,7 +61,7 @@ class Turns:
 
     @contextmanager
     def long(self) -> Iterator[None]:
-        """The turn of long work, which gives way by `give_way`."""
+        """Hold the turn for long work, which yields with `give_way`."""
         self._take()
         try:
             yield
@@ -69,7 +69,7 @@ class Turns:
             self._leave()
 
     def give_way(self) -> None:
-        """Let others have the turn, if any wait, and come back after them."""
+        """Yield the turn to others that wait, and take it back afterwards."""
         if self._questions or self._waiting:
             self._leave()
             self._take()
@@ -95,7 +95,7 @@ class Turns:
 
 
 class Job:
-    """A piece of long work: how far it is, and a way to stop it between two blocks."""
+    """A long job: its progress, and a way to stop it between two blocks."""
 
     def __init__(self, work: Callable[[Watch], None]) -> None:
         self._work = work
@@ -116,25 +116,25 @@ class Job:
 
     @property
     def eta_seconds(self) -> float | None:
-        """What remains of this stage at the pace it had so far; None until there is something to go by."""
+        """The remaining seconds of this stage at its current pace; None until the pace is known."""
         if self.phase != "running" or not 0 < self.done <= self.total:
             return None
         spent = time.monotonic() - self._stage_began
         return spent / self.done * (self.total - self.done)
 
     def stop(self) -> None:
-        """Ask it to end at its next block."""
+        """Request that it stop at its next block."""
         self._stop.set()
 
     def watch(self, what: str, done: int, total: int) -> None:
-        """Called by the work between blocks; raises `Cancelled` once it was asked to stop."""
+        """Called by the work between blocks; raises `Cancelled` after a stop was requested."""
         self.note(what, done, total)
         if self._turns is not None:
             self._turns.give_way()
         self._check()
 
     def note(self, what: str, done: int, total: int) -> None:
-        """As `watch`, but the turn is kept: for work that would be wrong if anything ran beside it."""
+        """Like `watch`, but keeps the turn: for work that must not run concurrently with other work."""
         now = time.monotonic()
         if what != self.what:
             self._stage_began = now
@@ -143,7 +143,7 @@ class Job:
         self._check()
 
     def run(self, turns: Turns) -> None:
-        """Do the work in this thread, whatever comes of it."""
+        """Run the work in this thread and record its outcome."""
         self._turns = turns
         try:
             with turns.long():
@@ -168,7 +168,7 @@ class Job:
         self.error, self.problem, self.phase = error, problem_of(error), "failed"
 
     def never(self) -> None:
-        """It will not be done; whoever waits for it is let go."""
+        """Mark the job as never run, and release its waiters."""
         self.phase = "stopped"
         self.ended.set()
 
@@ -183,7 +183,7 @@ class Job:
 
 
 class Worker:
-    """The threads that run models: one for questions, `LANES` for long work, all taking turns."""
+    """The threads that run models: one for short requests, `LANES` for long jobs, all taking turns."""
 
     def __init__(self) -> None:
         self.turns = Turns()
@@ -195,7 +195,7 @@ class Worker:
         self._lock = threading.Lock()
 
     def ask(self, question: Callable[[], Value]) -> Value:
-        """The answer to a short question, asked when it is its turn; its error is raised here."""
+        """The result of a short request, run when its turn comes; its error is raised here."""
         self._check_open()
         future: Future[Value] = Future()
 
@@ -213,7 +213,7 @@ class Worker:
         return future.result()
 
     def start(self, job: Job) -> None:
-        """Begin a piece of long work, or put it behind those that run."""
+        """Start a long job, or queue it behind the running ones."""
         if self._closed:
             job.never()
             return
@@ -224,7 +224,7 @@ class Worker:
         self._jobs.put(job)
 
     def close(self, seconds: float = 2.0) -> None:
-        """Stop all work and wait a little for it to end."""
+        """Stop all work and wait up to ``seconds`` for it to end."""
         self._closed = True
         with self._lock:
             started, threads, self._threads = self._started, self._threads, []
@@ -242,7 +242,7 @@ class Worker:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise Refused(503, "Closing", "everything is being closed; start it again to ask more")
+            raise Refused(503, "Closing", "the server is shutting down; start it again to continue")
 
     def _run_threads(self) -> None:
         with self._lock:
@@ -266,7 +266,7 @@ class Worker:
 
 
 def resident_bytes() -> int | None:
-    """What this process holds in memory now; None where the system does not tell."""
+    """The resident memory of this process; None if the system does not report it."""
     try:
         return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):

@@ -1,12 +1,12 @@
-"""Training steps with fewer, larger kernels: what a layer does token by token, compiled by torch.
+"""Training steps with fewer, larger kernels: the token-wise parts of a layer, compiled by torch.
 
 Each layer becomes two compiled parts around its attention: projections with rotary positions, and
 everything from the residual sum to the layer's end (norms, feed-forward, residuals). Attention between them
-runs as the chosen kernel, which is a kernel of its own already. Layers of one shape share what was compiled.
+runs in the chosen kernel, uncompiled. Layers of the same shape share the compiled code.
 
-Parts are compiled without gaps: what torch cannot compile is an error, not a slower run. The first batch
-compiles for its number of tokens, a second number for all numbers; batches cut to one token budget need only
-the first.
+Parts are compiled without graph breaks: code that torch cannot compile is an error, not a slower run. The
+first batch compiles for its number of tokens, and a second number compiles for all numbers; batches with a
+constant number of tokens need only the first compilation.
 """
 
 from collections.abc import Callable
@@ -21,13 +21,13 @@ from unmask.model.layers.block import Block
 
 
 def compile_blocks(encoder: Encoder, *, backend: str = "inductor", dynamic: bool | None = None) -> Encoder:
-    """The same encoder, whose layers run compiled from now on; weights and their names stay as they are.
+    """Compile the layers of an encoder in place; weights and their names stay the same.
 
     Args:
-        encoder: changed in place, and given back.
-        backend: of `torch.compile`.
-        dynamic: True compiles for any number of tokens at once, False for every number anew; None for one
-            number first and for all when a second comes.
+        encoder: changed in place, and returned.
+        backend: the backend of `torch.compile`.
+        dynamic: True compiles for any number of tokens, False separately for every number; None compiles for
+            one number first, and for all numbers when a second occurs.
 
     Raises:
         InvalidRequest: it is compiled already.
@@ -40,7 +40,7 @@ def compile_blocks(encoder: Encoder, *, backend: str = "inductor", dynamic: bool
 
     for block in encoder.layers:
         assert isinstance(block, Block)
-        # Instances hide the methods of their class; nothing becomes a module, so no name changes.
+        # The attributes of an instance override its class's methods; no module is added, so no name changes.
         block.__dict__["after_attention"] = compiled(block.after_attention)
         if isinstance(block.attention, SoftmaxMixer):
             block.attention.__dict__["project"] = compiled(block.attention.project)
@@ -48,5 +48,5 @@ def compile_blocks(encoder: Encoder, *, backend: str = "inductor", dynamic: bool
 
 
 def is_compiled(encoder: Encoder) -> bool:
-    """Whether `compile_blocks` was called for it."""
+    """Whether `compile_blocks` was called for the encoder."""
     return any("after_attention" in block.__dict__ for block in encoder.layers)

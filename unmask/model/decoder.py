@@ -1,13 +1,13 @@
-"""The enhanced mask decoder (He et al. 2021): masked words predicted from states that know positions.
+"""The enhanced mask decoder (He et al. 2021): it predicts masked words from states with absolute positions.
 
-An encoder whose positions are distances alone cannot tell the first word of a text from the last. Its
-authors give absolute positions to the predictor of masked words only. With h the states before the last
-layer and p the table of absolute positions, the last layer runs twice with the weights it has: keys and
-values come from h both times, queries from h + p first and then from what the first pass gave. Distances
-enter its scores as always.
+An encoder with only relative positions cannot tell the first word of a text from the last. Its authors give
+absolute positions to the MLM head only. With h the states before the last layer and p the table of absolute
+positions, the last layer runs twice with its own weights: keys and values come from h both times, queries
+from h + p in the first pass and from the output of the first pass in the second. Distances enter the scores
+as usual.
 
-A query sees keys and values, never another query, so the decoder computes the queries that are asked for.
-The kernel attends with all of the batch's queries, those not asked for being 0.
+A query attends to keys and values, never to another query, so the decoder computes only the selected queries.
+The kernel runs with all queries of the batch; the others are 0.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ from unmask.model.spec.decoder import why_no_decoder
 from unmask.text.batch import PackedBatch, SequenceLayout
 
 PASSES = 2
-"""How often the last layer runs, as its authors trained it."""
+"""How many times the last layer runs, as its authors trained it."""
 
 
 def decode(
@@ -39,15 +39,15 @@ def decode(
 ) -> Tensor:
     """States for the head ``enhanced``, shape (M, D).
 
-    The encoder runs up to its last layer and the decoder from there, instead of that layer. Queries, the
-    output projection and the feed-forward network are computed for selected tokens alone.
+    The encoder runs up to its last layer, and the decoder replaces that layer. Queries, the output projection
+    and the feed-forward network are computed only for the selected tokens.
 
     Args:
-        encoder: one for which `why_no_decoder` knows no reason.
+        encoder: one for which `why_no_decoder` returns None.
         ids_T: token ids of all sequences, end to end.
         layout: where each sequence begins.
         segments_T: token types; None means 0 everywhere.
-        selected_M: the tokens whose states are asked for, each once; None for all in order.
+        selected_M: the tokens whose states are computed, each once; None for all in order.
 
     Raises:
         InvalidRequest: there is no decoder, or a sequence is longer than its table of positions.
@@ -71,7 +71,7 @@ def decode_states(
 ) -> Tensor:
     """`decode` from the states before the last layer, (T, D), of an encoder that has a decoder.
 
-    ``tap`` hears queries and mixed values of the selected tokens, (M, H, K), once a pass.
+    ``hook`` receives the queries and mixed values of the selected tokens, (M, H, K), once per pass.
     """
     block = encoder.block(len(encoder.spec.layers) - 1)
     table_PD = None if encoder.distances is None else encoder.distances()
@@ -84,7 +84,7 @@ def decode_states(
 
 
 def word_role(encoder: Encoder, name: str = "the model") -> str:
-    """The role of the head that predicts words: ``masked`` where there is one, else ``enhanced``.
+    """The role of the MLM head: ``masked`` if there is one, else ``enhanced``.
 
     Raises:
         InvalidRequest: the encoder has neither.
@@ -93,12 +93,12 @@ def word_role(encoder: Encoder, name: str = "the model") -> str:
 
 
 def predicts_by_decoder(encoder: Encoder, role: str) -> bool:
-    """Whether the head of that role reads what the decoder makes, rather than the last hidden states."""
+    """Whether the head with that role reads the decoder's output, rather than the last hidden states."""
     return role == "enhanced" and why_no_decoder(encoder.spec) is None
 
 
 def word_states(encoder: Encoder, role: str, batch: PackedBatch, tokens: Sequence[int]) -> Tensor:
-    """What the head of that role reads for some tokens of a batch, (M, D)."""
+    """The input states of the head with that role for some tokens of a batch, (M, D)."""
     if not predicts_by_decoder(encoder, role):
         return encoder.encode(batch)[list(tokens)]
     ids_T, segments_T, selected_M = (
@@ -116,9 +116,9 @@ def run_again(  # noqa: PLR0917
     selected_M: Tensor,
     hook: Hook | None = None,
 ) -> Tensor:
-    """A layer run `PASSES` times: keys and values of ``x_TD``, queries of what the pass before gave.
+    """Run a layer `PASSES` times: keys and values from ``x_TD``, queries from the previous pass's output.
 
-    Shape (M, D) in, of the selected tokens, and out. ``tap`` hears the passes as layers 0, 1 ...
+    Shape (M, D) in and out, for the selected tokens. ``hook`` receives the passes as layers 0, 1 ...
     """
     mixer = block.attention
     assert isinstance(mixer, SoftmaxMixer)
@@ -149,7 +149,7 @@ def _positions(encoder: Encoder, layout: SequenceLayout, selected_M: Tensor) -> 
     longest, limit = int(layout.lengths.max()), spec.rows - spec.offset
     if longest > limit:
         raise InvalidRequest(
-            f"a sequence has {longest} tokens and the enhanced mask decoder knows {limit} positions; "
+            f"a sequence has {longest} tokens and the enhanced mask decoder has {limit} positions; "
             "give it shorter texts"
         )
     rows_T = torch.from_numpy(layout.positions_T).to(selected_M.device) + spec.offset

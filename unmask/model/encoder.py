@@ -1,4 +1,4 @@
-"""The one encoder, built from an `EncoderSpec`. It knows no family's name."""
+"""The encoder module, built from an `EncoderSpec`. It contains no code specific to a family."""
 
 from dataclasses import replace
 from typing import Any
@@ -25,11 +25,11 @@ from unmask.text.batch import PackedBatch, SequenceLayout
 
 
 class Encoder(nn.Module):
-    """Packed tokens to hidden states. Sequences never see one another.
+    """Packed tokens to hidden states. Sequences never attend to one another.
 
     Args:
-        spec: everything that decides tensors and outputs.
-        kernel: the name of the attention kernel to use; None takes the first that can.
+        spec: everything that determines tensors and outputs.
+        kernel: the name of the attention kernel to use; None uses the first that supports the input.
     """
 
     def __init__(self, spec: EncoderSpec, *, kernel: str | None = None) -> None:
@@ -50,7 +50,7 @@ class Encoder(nn.Module):
         self.initialize()
 
     def initialize(self, how: Initialization = "normal") -> None:
-        """Draw fresh weights with the spec's deviation, see `Initialization`."""
+        """Initialize weights with the spec's standard deviation, see `Initialization`."""
         initialize(self, self.spec.init_std, len(self.spec.layers), how)
 
     @property
@@ -73,8 +73,8 @@ class Encoder(nn.Module):
             ids_T: token ids of all sequences, end to end.
             layout: where each sequence begins.
             segments_T: token types; None means 0 everywhere.
-            layers: stop after so many, before the final norm; None runs all.
-            tap: hears tensors on their way, see `ModelSlot`.
+            layers: stop after this many layers, before the final norm; None runs all.
+            hook: called with intermediate tensors, see `HookPoint`.
 
         Raises:
             InvalidRequest: ids and layout disagree, or a sequence is longer than positions allow.
@@ -98,7 +98,7 @@ class Encoder(nn.Module):
         return hidden_TD
 
     def block(self, layer: int) -> Block:
-        """The layer of that number, which may be another one too where weights are shared."""
+        """The layer with that index; layers that share weights return the same module."""
         block = self.layers[self.spec.weights_of_layer[layer]]
         assert isinstance(block, Block)
         return block
@@ -111,7 +111,7 @@ class Encoder(nn.Module):
         table_PD: Tensor | None,
         made: dict[Any, Plan],
     ) -> Plan:
-        """What the block's mixer needs for this batch; shared in ``made`` by layers that need the same."""
+        """The plan of the block's mixer for this batch; layers with equal needs share it in ``made``."""
         plan = block.attention.plan(layout, x_TD, self.kernel, made)
         if table_PD is not None and isinstance(plan, AttentionPlan):
             plan = replace(plan, table_PD=table_PD)
@@ -125,7 +125,7 @@ class Encoder(nn.Module):
         return self(ids_T, batch.layout, segments_T, hook=hook)  # type: ignore[no-any-return]
 
     def logits(self, role: str, x_TD: Tensor, layout: SequenceLayout) -> Tensor:
-        """What a head makes of the last hidden states.
+        """Logits of a head from the last hidden states.
 
         Shape (T, V) for ``masked``, (T, C) for classifiers of tokens, (S, C) for those of sequences.
 

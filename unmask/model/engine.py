@@ -1,4 +1,4 @@
-"""What runs packed batches: one interface, so that tasks do not know what computes."""
+"""The interface for running packed batches, so that tasks do not depend on an implementation."""
 
 from typing import Any, Literal, Protocol
 
@@ -10,10 +10,10 @@ from unmask.model.spec import Classifier, EncoderSpec, Head, PooledVector, role_
 from unmask.text.batch import PackedBatch
 
 Layers = Literal["last", "all"]
-"""Which hidden states: those of the last layer, or the embedding's output and those of every layer."""
+"""Which hidden states: those of the last layer, or the embedding output and those of every layer."""
 
 Floats = NDArray[np.floating[Any]]
-"""float64 of an engine that computes in float64, float32 of every other."""
+"""float64 from an engine that computes in float64, float32 from any other."""
 
 
 class Engine(Protocol):
@@ -21,15 +21,15 @@ class Engine(Protocol):
 
     @property
     def spec(self) -> EncoderSpec:
-        """The encoder as a value. Its heads are those that `logits` can be asked for."""
+        """The specification of the encoder. `logits` supports its heads."""
 
     @property
     def dtype(self) -> str:
-        """The number format it computes in; ``int8`` where linear layers do."""
+        """The number format it computes in; ``int8`` if its linear layers do."""
 
     @property
     def device(self) -> str:
-        """Where it computes, as torch names devices."""
+        """The torch name of the device that it computes on."""
 
     @property
     def outputs(self) -> tuple[type, ...]:
@@ -39,10 +39,10 @@ class Engine(Protocol):
         """Hidden states, (T, D); for all layers (L + 1, T, D), the embedding's output first."""
 
     def logits(self, batch: PackedBatch, role: str, tokens: NDArray[np.int64] | None = None) -> Floats:
-        """What the head of that role makes of the batch.
+        """Logits of the head with that role for the batch.
 
-        Shape (T, C) for a head of tokens, or (M, C) where M ``tokens`` of the batch are named; (S, C) for a
-        head of sequences. C is the vocabulary's size for a masked-LM head, else the number of classes.
+        Shape (T, C) for a token head, or (M, C) if M ``tokens`` of the batch are given; (S, C) for a
+        sequence head. C is the vocabulary size for a masked-LM head, else the number of classes.
         """
 
     def embed(self, batch: PackedBatch, output: PooledVector) -> NDArray[np.float32]:
@@ -50,10 +50,10 @@ class Engine(Protocol):
 
 
 def head_of(spec: EncoderSpec, role: str) -> Head:
-    """The head of that role.
+    """The head with that role.
 
     Raises:
-        InvalidRequest: the encoder has none.
+        InvalidRequest: the encoder has no such head.
     """
     heads = {role_of(head): head for head in spec.heads}
     if role not in heads:
@@ -62,7 +62,7 @@ def head_of(spec: EncoderSpec, role: str) -> Head:
 
 
 def masked_lm_role(spec: EncoderSpec, name: str = "the model") -> str:
-    """The role of the head that predicts words: ``masked`` where there is one, else ``enhanced``.
+    """The role of the MLM head: ``masked`` if there is one, else ``enhanced``.
 
     Raises:
         InvalidRequest: the encoder has neither.
@@ -72,7 +72,7 @@ def masked_lm_role(spec: EncoderSpec, name: str = "the model") -> str:
     if role is None:
         raise InvalidRequest(
             f"{name} cannot predict masked words: its checkpoint holds no masked-LM head "
-            f"(heads: {', '.join(roles) or 'none'}); take a checkpoint that was saved with one"
+            f"(heads: {', '.join(roles) or 'none'}); use a checkpoint that was saved with one"
         )
     return role
 
@@ -83,5 +83,5 @@ def is_per_token(head: Head) -> bool:
 
 
 def logit_count(spec: EncoderSpec, head: Head) -> int:
-    """C, the logits of one token or sequence."""
+    """C, the number of logits of one token or sequence."""
     return head.classes if isinstance(head, Classifier) else spec.embedding.vocabulary

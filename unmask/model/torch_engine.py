@@ -1,4 +1,4 @@
-"""The engine of torch modules."""
+"""The engine that runs torch modules."""
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from unmask.text.batch import PackedBatch
 
 
 class TorchEngine:
-    """An `Encoder`, plain or rewritten for speed, as an `Engine`. No result has a gradient."""
+    """An `Encoder`, plain or optimized for inference, as an `Engine`. Results have no gradients."""
 
     outputs: tuple[type, ...] = (PooledVector,)
     """The kinds of `CheckpointOutput` that it computes."""
@@ -68,7 +68,7 @@ class TorchEngine:
             if tokens is None:
                 return _on_host(encoder.logits(role, x_TD, batch.layout))
             chosen_M = torch.from_numpy(tokens).to(encoder.device)
-            if isinstance(head, MaskedLM):  # logits over the vocabulary for the chosen tokens alone
+            if isinstance(head, MaskedLM):  # compute vocabulary logits only for the chosen tokens
                 return _on_host(encoder.logits(role, x_TD[chosen_M], batch.layout))
             return _on_host(encoder.logits(role, x_TD, batch.layout)[chosen_M])
 

@@ -1,7 +1,7 @@
 """Linear layers that train in float32 through oneDNN, which is twice as fast as torch's own on some CPUs.
 
-Torch leaves float32 products of a CPU to MKL. On AMD processors oneDNN's take half the time, forward and
-backward. Products in bfloat16 are oneDNN's already.
+Torch uses MKL for float32 products on a CPU. On AMD processors oneDNN takes half the time, forward and
+backward. Torch already uses oneDNN for products in bfloat16.
 """
 
 from typing import Any
@@ -14,10 +14,10 @@ from unmask.model.kernels.products import linear, onednn_takes, outer
 
 
 class TrainedLinear(nn.Linear):
-    """`nn.Linear`, whose three products of a training step run through oneDNN where that can.
+    """An `nn.Linear` whose three products of a training step run through oneDNN where supported.
 
-    Results differ in the order of sums alone. Under autocast, in other dtypes and on other devices it is
-    what `nn.Linear` is.
+    Results differ only in the order of summation. Under autocast, in other dtypes and on other devices it
+    behaves like `nn.Linear`.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -31,10 +31,10 @@ class TrainedLinear(nn.Linear):
 
 
 def train_with_onednn(module: nn.Module) -> int:
-    """Turn every `nn.Linear` below ``module`` into a `TrainedLinear`, in place, and say how many.
+    """Turn every `nn.Linear` below ``module`` into a `TrainedLinear`, in place, and return how many.
 
-    Parameters, their names and their values stay. Layers of any subclass are left alone, and so are all
-    where this torch has no oneDNN.
+    Parameters, their names and their values stay the same. Layers of a subclass are left unchanged, and if
+    this torch has no oneDNN, so are all layers.
     """
     if not onednn_takes(torch.float32):
         return 0
@@ -44,7 +44,7 @@ def train_with_onednn(module: nn.Module) -> int:
     return len(found)
 
 
-# An operation of its own, so that compiled layers call it as it is.
+# A custom operator, so that compiled layers call it unchanged.
 @torch.library.custom_op("unmask::product", mutates_args=())
 def _product(x_MK: Tensor, w_NK: Tensor) -> Tensor:
     return linear(x_MK, w_NK)

@@ -1,6 +1,6 @@
-"""What people do with an encoder: text in, typed result out.
+"""Tasks of an encoder: text in, typed result out.
 
-Each task needs torch and is named by its own module; what is listed here is free of it.
+Each task needs torch and has its own module; the names exported here do not import torch.
 """
 
 from unmask.tasks.progress import Progress

@@ -1,4 +1,4 @@
-"""How every task runs an engine: sequences of equal length together, a bounded number of tokens a batch."""
+"""Batching for all tasks: sequences of similar length together, a bounded number of tokens per batch."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
@@ -28,12 +28,12 @@ def batches(
     tokens_per_pass: int = TOKENS_PER_PASS,
     progress: Progress | None = None,
 ) -> Iterator[tuple[Chosen, Batch]]:
-    """Each batch with the indices of its sequences; every sequence is in one of them.
+    """Each batch with the indices of its sequences; every sequence is in exactly one batch.
 
     Args:
         lengths: tokens of each sequence.
-        packed: lays the sequences of some indices end to end.
-        tokens_per_pass: the most tokens of a batch; a longer sequence is a batch of its own.
+        packed: packs the sequences with the given indices.
+        tokens_per_pass: the maximum number of tokens per batch; a longer sequence forms its own batch.
         progress: called with (sequences done, sequences in all) when the caller asks for the next batch.
     """
     done = 0
@@ -51,7 +51,7 @@ def text_batches(
     tokens_per_pass: int = TOKENS_PER_PASS,
     progress: Progress | None = None,
 ) -> Iterator[tuple[Chosen, PackedBatch]]:
-    """`batches` of encoded texts."""
+    """The `batches` of tokenized texts."""
     check_global_tokens(global_tokens)
     return batches(
         [len(encoding) for encoding in encodings],
@@ -70,14 +70,14 @@ def require_finite(
     name: Callable[[int], str],
     dtype: str,
 ) -> None:
-    """Raise `NonFiniteResult`, naming the first text with such a number, unless all values are finite.
+    """Raise `NonFiniteResult`, naming the first text with a non-finite value, unless all values are finite.
 
     Args:
-        values: of one batch; the axis before the last holds its rows.
+        values: the values of one batch; the second-to-last axis is the rows.
         chosen: the indices of its sequences.
         rows: for each row, which of ``chosen`` it belongs to.
         what: what the values are, such as "the embedding".
-        name: how an error names the text at an index.
+        name: how error messages name the text at an index.
         dtype: the number format of the weights.
     """
     finite = np.isfinite(values).all(axis=-1)

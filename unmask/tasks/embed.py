@@ -1,4 +1,4 @@
-"""Texts to sentence embeddings, as the checkpoint defines them."""
+"""Sentence embeddings of texts, as the checkpoint defines them."""
 
 from collections.abc import Callable, Sequence
 
@@ -24,14 +24,14 @@ def embed(
     progress: Progress | None = None,
     name: Callable[[int], str] = numbered,
 ) -> NDArray[np.float32]:
-    """One embedding per text, shape (S, E), float32, in the order given.
+    """One embedding per text, shape (S, E), float32, in the given order.
 
-    Texts run packed, sorted by their number of tokens, ``tokens_per_pass`` at a time; which texts
-    share a pass changes only the last bits of an embedding. ``global_tokens`` says which tokens are global
-    in an encoder that uses them. ``name`` is how an error names the text at an index.
+    Texts run packed, sorted by length, ``tokens_per_pass`` tokens at a time; the grouping changes only the
+    last bits of an embedding. ``global_tokens`` selects the global tokens in an encoder with global
+    attention. ``name`` is how error messages name the text at an index.
 
     Raises:
-        NonFiniteResult: an embedding holds infinity or not-a-number; raised after the pass it occurred in.
+        NonFiniteResult: an embedding contains infinity or NaN; raised after the pass it occurred in.
     """
     embeddings_SE = np.empty((len(encodings), output.width(engine.spec)), dtype=np.float32)
     for chosen, batch in text_batches(engine.spec, encodings, global_tokens, tokens_per_pass, progress):

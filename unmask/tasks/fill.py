@@ -1,4 +1,4 @@
-"""Predict the words behind a text's mask tokens."""
+"""Predict the words at a text's mask tokens."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,27 +19,27 @@ from unmask.text.tokenizer import numbered
 
 @dataclass(frozen=True)
 class Prediction:
-    """One word that could stand behind a mask."""
+    """One candidate word for a mask."""
 
     piece: str
     """The vocabulary's spelling."""
     text: str
-    """What it stands for in a text."""
+    """The text that it stands for."""
     id: int
     probability: float
-    """Over the whole vocabulary."""
+    """Its probability over the whole vocabulary."""
 
 
 @dataclass(frozen=True)
 class FilledMask:
-    """One mask token of a text and what the model would put there, most probable first."""
+    """One mask token of a text and the model's predictions for it, most probable first."""
 
     token: int
     """Its position among the tokens."""
     start: int
-    """Its first character in the text."""
+    """The offset of its first character in the text."""
     end: int
-    """The character after it."""
+    """The offset after its last character."""
     predictions: tuple[Prediction, ...]
 
 
@@ -54,15 +54,15 @@ def fill(
     model: str = "the model",
     name: Callable[[int], str] = numbered,
 ) -> list[tuple[FilledMask, ...]]:
-    """For each text, predictions for every mask token, each as if the others stayed masked.
+    """For each text, predictions for every mask token, each with the others still masked.
 
-    ``global_tokens`` says which tokens are global in an encoder that uses them.
+    ``global_tokens`` selects the global tokens in an encoder with global attention.
     A DeBERTa whose masked-LM head was trained on an enhanced mask decoder predicts through it.
-    Logits are computed for masked tokens alone; probabilities in float32 (float64 for a float64 model).
+    Logits are computed only for masked tokens, probabilities in float32 (float64 for a float64 model).
 
     Raises:
-        InvalidRequest: the encoder has no masked-LM head, the tokenizer no mask token, or a
-            text none of them; or ``top_k`` is out of range.
+        InvalidRequest: the encoder has no masked-LM head, the tokenizer has no mask token, a text
+            contains no mask token, or ``top_k`` is out of range.
         NonFiniteResult: a probability is not finite.
     """
     role = masked_lm_role(engine.spec, model)
@@ -89,7 +89,7 @@ def fill(
 def _masks(
     tokenizer: Tokenizer, encodings: Sequence[Encoding], model: str, name: Callable[[int], str]
 ) -> list[NDArray[np.int64]]:
-    """The places of each text's mask tokens."""
+    """The positions of each text's mask tokens."""
     mask_id = tokenizer.mask_id
     if mask_id is None:
         raise InvalidRequest(f"the tokenizer of {model} has no mask token, so no word can be asked for")

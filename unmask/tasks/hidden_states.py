@@ -1,4 +1,4 @@
-"""Sequences of token ids to the hidden states of their tokens."""
+"""Hidden states of sequences of token ids."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -27,19 +27,19 @@ def hidden_states(
     tokens_per_pass: int = TOKENS_PER_PASS,
     name: Callable[[int], str] = numbered,
 ) -> list[Floats]:
-    """For each sequence its hidden states, (N, D), or those of all layers, (L + 1, N, D).
+    """The hidden states of each sequence, (N, D), or those of all layers, (L + 1, N, D).
 
     Args:
-        engine: what runs.
-        ids: of each sequence, from `checked_ids`.
-        token_types: of each sequence; 0 everywhere where not given.
+        engine: runs the batches.
+        ids: the token ids of each sequence, from `checked_ids`.
+        token_types: the token type ids of each sequence; 0 by default.
         layers: see `Engine.hidden_states`.
-        global_tokens: the places of each sequence's global tokens.
-        tokens_per_pass: the most tokens that run together.
-        name: how an error names the sequence at an index.
+        global_tokens: the positions of each sequence's global tokens.
+        tokens_per_pass: the maximum number of tokens per forward pass.
+        name: how error messages name the sequence at an index.
 
     Raises:
-        NonFiniteResult: a hidden state is infinity or not-a-number.
+        NonFiniteResult: a hidden state is infinity or NaN.
     """
 
     def packed(chosen: Chosen) -> PackedBatch:
@@ -59,7 +59,7 @@ def hidden_states(
 
 
 def checked_ids(spec: EncoderSpec, ids: Sequence[object], what: str = "token id") -> list[Ids]:
-    """Each sequence as an array of integers that the encoder has rows for.
+    """Each sequence as an array of integers, checked against the encoder's table.
 
     Args:
         spec: the encoder.
@@ -91,7 +91,7 @@ def checked_types(spec: EncoderSpec, types: object, ids: Sequence[Ids]) -> list[
     """Token types of each sequence, as arrays.
 
     Raises:
-        InvalidRequest: see `checked_ids`, or they do not fit the ids.
+        InvalidRequest: see `checked_ids`, or they do not match the ids.
     """
     found = checked_ids(spec, listed("token_type_ids", types), "token type id")
     if [len(one) for one in found] != [len(one) for one in ids]:
@@ -103,15 +103,15 @@ def checked_types(spec: EncoderSpec, types: object, ids: Sequence[Ids]) -> list[
 
 
 def checked_places(places: object, ids: Sequence[Ids]) -> list[list[int]]:
-    """The places of each sequence's global tokens.
+    """The positions of each sequence's global tokens.
 
     Raises:
-        InvalidRequest: it is not a list of places for each sequence.
+        InvalidRequest: it is not a list of positions for each sequence.
     """
     found = [] if isinstance(places, str) or callable(places) else listed("global_tokens", places)
     if len(found) != len(ids):
         raise InvalidRequest(
-            f"global_tokens is {quoted(places)}; give the places of the global tokens of each of the "
+            f"global_tokens is {quoted(places)}; give the positions of the global tokens of each of the "
             f"{len(ids)} sequences of ids"
         )
     return [[whole_number("global token", one) for one in listed("global_tokens", some)] for some in found]

@@ -1,4 +1,4 @@
-"""Texts to the logits of one of the encoder's heads."""
+"""Logits of one of the encoder's heads for texts."""
 
 from collections.abc import Callable, Sequence
 
@@ -15,10 +15,10 @@ from unmask.text.tokenizer import numbered
 
 
 def chosen_head(spec: EncoderSpec, role: str | None, name: str) -> str:
-    """The role that is asked for, or that of the only head.
+    """The requested role, or that of the only head.
 
     Raises:
-        InvalidRequest: there is no such head, or none is named and there are several or none.
+        InvalidRequest: there is no such head, or no role is given and there is not exactly one head.
     """
     roles = [role_of(head) for head in spec.heads]
     if role in roles:
@@ -26,7 +26,7 @@ def chosen_head(spec: EncoderSpec, role: str | None, name: str) -> str:
     if role is None and len(roles) == 1:
         return roles[0]
     if not roles:
-        raise InvalidRequest(f"{name} has no head; take a checkpoint that was saved with one")
+        raise InvalidRequest(f"{name} has no head; use a checkpoint that was saved with one")
     asked = "no head was named" if role is None else f"head is {role!r}"
     raise InvalidRequest(f"{asked}; {name} has: {', '.join(roles)}")
 
@@ -40,14 +40,14 @@ def logits(
     tokens_per_pass: int = TOKENS_PER_PASS,
     name: Callable[[int], str] = numbered,
 ) -> Logits:
-    """Logits of all texts, in the order given; see `Logits`.
+    """Logits of all texts, in the given order; see `Logits`.
 
-    ``global_tokens``: which tokens are global in an encoder that uses them; None takes what heads of this
-    role were trained with. ``name`` is how an error names the text at an index.
+    ``global_tokens`` selects the global tokens in an encoder with global attention; None uses those that
+    heads of this role were trained with. ``name`` is how error messages name the text at an index.
 
     Raises:
         InvalidRequest: the encoder has no such head.
-        NonFiniteResult: a logit is infinity or not-a-number.
+        NonFiniteResult: a logit is infinity or NaN.
     """
     head = head_of(engine.spec, role)
     per_token = is_per_token(head)

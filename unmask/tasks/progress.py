@@ -1,4 +1,4 @@
-"""How long work says how far it is."""
+"""The progress callback of long tasks."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""How alike embeddings are, by the measures of `sentence-transformers`.
+"""Similarity of embeddings, with the metrics of `sentence-transformers`.
 
 Axes: A rows of the first; B rows of the second.
 """
@@ -12,7 +12,7 @@ from unmask.arguments import check_choice
 from unmask.errors import InvalidRequest, quoted
 
 Metric = Literal["cosine", "dot", "euclidean", "manhattan"]
-"""The two distances are negative, so that larger always means more alike."""
+"""The two distances are negated, so that larger always means more similar."""
 
 METRICS: tuple[Metric, ...] = get_args(Metric)
 
@@ -20,11 +20,11 @@ METRICS: tuple[Metric, ...] = get_args(Metric)
 def similarity(a: Any, b: Any, metric: Metric = "cosine") -> NDArray[np.float32]:
     """The similarity of every row of ``a`` with every row of ``b``, (A, B).
 
-    ``a`` and ``b`` are embeddings, (A, E) and (B, E); one vector counts as one row. The cosine with a vector
-    of zeros is 0.
+    ``a`` and ``b`` are embeddings, (A, E) and (B, E); a single vector counts as one row. The cosine with a
+    zero vector is 0.
 
     Raises:
-        InvalidRequest: there is no such metric, or the arrays do not fit.
+        InvalidRequest: there is no such metric, or the widths of the arrays differ.
     """
     check_choice("metric", metric, METRICS)
     a_AE, b_BE = _rows("a", a), _rows("b", b)

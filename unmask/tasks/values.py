@@ -1,4 +1,4 @@
-"""Results whose rows differ in number or are mostly zeros, as values that are checked when made."""
+"""Ragged and sparse results, as values validated on construction."""
 
 from dataclasses import dataclass
 
@@ -11,12 +11,12 @@ from unmask.model.engine import Floats
 
 @dataclass(frozen=True, eq=False)
 class RaggedVectors:
-    """Vectors of the tokens of several texts, laid end to end: ``values[offsets[s]:offsets[s + 1]]``."""
+    """Token vectors of several texts, end to end: ``values[offsets[s]:offsets[s + 1]]``."""
 
     values_TE: Floats
     """One row per token."""
     offsets: NDArray[np.int64]
-    """Shape (S + 1,): where each text begins, from 0, and where the last one ends."""
+    """Shape (S + 1,): the start of each text, from 0, and the end of the last one."""
 
     def __post_init__(self) -> None:
         if self.values_TE.ndim != 2:
@@ -34,14 +34,14 @@ class RaggedVectors:
 
 @dataclass(frozen=True, eq=False)
 class SparseVectors:
-    """One vector per text with few numbers that are not 0: compressed sparse rows, as in scipy."""
+    """One sparse vector per text: compressed sparse rows (CSR), as in scipy."""
 
     values: NDArray[np.float32]
-    """The numbers, row by row."""
+    """The nonzero values, row by row."""
     columns: NDArray[np.int64]
-    """For each its column; they rise within a row."""
+    """The column of each value, increasing within a row."""
     offsets: NDArray[np.int64]
-    """Shape (S + 1,): where each row begins, from 0, and where the last one ends."""
+    """Shape (S + 1,): the start of each row, from 0, and the end of the last one."""
     width: int
     """The number of columns."""
 
@@ -49,7 +49,7 @@ class SparseVectors:
         if self.values.ndim != 1 or self.values.shape != self.columns.shape:
             raise InvalidRequest(
                 f"values have shape {self.values.shape} and columns {self.columns.shape}; "
-                "they must be two lists of one length"
+                "they must be two lists of equal length"
             )
         _check_offsets(self.offsets, len(self.values))
         if len(self.columns) and not 0 <= self.columns.min() <= self.columns.max() < self.width:
@@ -58,7 +58,7 @@ class SparseVectors:
         starts = self.offsets[(self.offsets > 0) & (self.offsets < len(self.columns))]
         rising[starts - 1] = True  # between two rows
         if not rising.all():
-            raise InvalidRequest("the columns of a row do not rise; sort them and add up what is there twice")
+            raise InvalidRequest("the columns of a row do not increase; sort them and sum duplicates")
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -72,14 +72,14 @@ class SparseVectors:
 
 @dataclass(frozen=True, eq=False)
 class Logits:
-    """What a head makes of several texts."""
+    """The logits of a head for several texts."""
 
     head: str
     """Its role."""
     values: Floats
-    """One row per text, (S, C), for a head of texts; one per token, (T, C), for a head of tokens."""
+    """One row per text, (S, C), for a sequence head; one per token, (T, C), for a token head."""
     offsets: NDArray[np.int64] | None
-    """For a head of tokens where each text begins, (S + 1,); None for a head of texts."""
+    """The start of each text, (S + 1,), for a token head; None for a sequence head."""
 
     def __post_init__(self) -> None:
         if self.values.ndim != 2:
@@ -91,7 +91,7 @@ class Logits:
         return len(self.values) if self.offsets is None else len(self.offsets) - 1
 
     def __getitem__(self, text: int) -> Floats:
-        """Those of one text, (C,), or of its tokens, (N, C)."""
+        """The logits of one text, (C,), or of its tokens, (N, C)."""
         if self.offsets is None:
             one: Floats = self.values[text]
             return one
@@ -108,6 +108,6 @@ def _check_offsets(offsets: NDArray[np.int64], rows: int) -> None:
 
 
 def _bounds(offsets: NDArray[np.int64], text: int) -> tuple[int, int]:
-    """Raises IndexError past the end, as a list does, so that the value can be iterated over."""
+    """The bounds of a text; raises IndexError past the end, like a list, so that iteration works."""
     place = range(len(offsets) - 1)[text]
     return int(offsets[place]), int(offsets[place + 1])

@@ -1,4 +1,4 @@
-"""Words to ids to packed batches. Free of torch."""
+"""Tokenization and packed batches. Does not import torch."""
 
 from unmask.text.batch import PackedBatch, SequenceLayout
 from unmask.text.budget import token_budget_batches

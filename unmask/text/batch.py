@@ -1,4 +1,4 @@
-"""The one form of a batch: tokens laid end to end, and where each sequence begins."""
+"""Packed batches: the tokens of all sequences end to end, with the offset of each sequence."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,16 +13,16 @@ from unmask.errors import InvalidRequest
 
 @dataclass(frozen=True, eq=False)
 class SequenceLayout:
-    """Where the sequences of a packed batch begin and end; known on the host, free of torch.
+    """Where the sequences of a packed batch begin and end; kept on the host, without torch.
 
     Sequence s owns the tokens ``offsets[s]`` to ``offsets[s + 1]``, the end not included.
     """
 
     offsets: NDArray[np.int64]
-    """Shape (S + 1,), starting at 0, strictly rising: a sequence has at least one token."""
+    """Shape (S + 1,), starting at 0, strictly increasing: a sequence has at least one token."""
     globals_T: NDArray[np.bool_] | None = None
-    """Which tokens see all of their sequence and are seen by all of it, in encoders that have such a
-    reach; None for none."""
+    """Which tokens attend to their whole sequence and are attended to by all of it, in encoders whose
+    attention pattern has global tokens; None for none."""
 
     def __post_init__(self) -> None:
         offsets = self.offsets
@@ -64,7 +64,7 @@ class SequenceLayout:
 
     @cached_property
     def sequence_of_T(self) -> NDArray[np.int64]:
-        """Each token's sequence number, from 0."""
+        """The index of each token's sequence, from 0."""
         return np.repeat(np.arange(self.sequence_count), self.lengths)
 
     def rows(self, sequence: int) -> slice:
@@ -74,7 +74,7 @@ class SequenceLayout:
 
 @dataclass(frozen=True, eq=False)
 class PackedBatch:
-    """Token ids and token types of several sequences, laid end to end. No padding, no mask."""
+    """Token ids and token types of several sequences, end to end, without padding or mask."""
 
     ids_T: NDArray[np.int64]
     token_type_ids_T: NDArray[np.int64]
@@ -88,13 +88,13 @@ class PackedBatch:
         token_type_ids: Sequence[Sequence[int] | NDArray[np.int64]] | None = None,
         global_tokens: Sequence[Sequence[int]] | None = None,
     ) -> "PackedBatch":
-        """Lay sequences of ids end to end, in the order given.
+        """Pack sequences of ids end to end, in the given order.
 
         Args:
             ids: token ids of each sequence.
-            token_type_ids: one list for each; 0 where not given.
-            global_tokens: the places of each sequence's global tokens, counted from its beginning;
-                none where not given.
+            token_type_ids: one list per sequence; 0 by default.
+            global_tokens: the positions of each sequence's global tokens, counted from its beginning;
+                none by default.
         """
         if not len(ids):
             raise InvalidRequest("a batch needs at least one sequence, and none was given")

@@ -1,9 +1,9 @@
 """The first tokens of a very long text, found without tokenizing all of it.
 
 A tokenizer splits a text from the left into words and then each word into tokens, so the tokens of a prefix
-equal those of the whole text, except near the cut: a word there may go on, and a mark may belong to the
-character before it. Tokens count as final here when their word ends well before the cut and another
-follows it.
+equal those of the whole text, except near the end of the prefix, where a word may continue and a combining
+mark may belong to the character before it. Tokens count as final when their word ends well before the end of
+the prefix and another word follows.
 """
 
 from dataclasses import dataclass
@@ -14,13 +14,14 @@ import tokenizers
 from unmask.errors import InvalidText
 
 WHOLE_UP_TO = 100_000
-"""Characters of a text that is tokenized whole whatever the model reads, so that its tokens are counted."""
+"""Texts of up to this many characters are always tokenized in full, so that their tokens can be counted."""
 WHOLE_CHARACTERS_A_TOKEN = 32
-"""Likewise for models that read long texts; words of English prose have 4 to 5 characters a token."""
+"""The same limit per token that the model reads; English prose has 4 to 5 characters per token."""
 LONGEST_PREFIX = 1_000_000
-"""Characters after which a text without enough words is refused; their tokens take some 200 MB."""
+"""Characters after which a text without enough words is refused; their tokens take about 200 MB."""
 MARGIN = 512
-"""Characters before the cut in which no token is final: more than any added token or combining sequence."""
+"""Characters at the end of a prefix where no token is final: longer than any added token or combining
+sequence."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +31,11 @@ class Beginning:
     text: str
     tokens: tokenizers.Encoding
     final: int
-    """Special tokens are not counted."""
+    """The number of final tokens, without special tokens."""
 
 
 def is_very_long(text: str, max_tokens: int | None) -> bool:
-    """Whether only the beginning of a text is tokenized; never where nothing limits its length."""
+    """Whether only the beginning of a text is tokenized; never if the length is unlimited."""
     return max_tokens is not None and len(text) > max(WHOLE_UP_TO, WHOLE_CHARACTERS_A_TOKEN * max_tokens)
 
 
@@ -48,12 +49,12 @@ def beginning(
     most: int = LONGEST_PREFIX,
     margin: int = MARGIN,
 ) -> Beginning | None:
-    """A prefix that has ``tokens`` final tokens; None where only the whole text would do.
+    """A prefix that has ``tokens`` final tokens; None if only the whole text has that many.
 
-    Prefixes grow from ``first`` characters fourfold.
+    Prefixes start at ``first`` characters and grow fourfold.
 
     Raises:
-        InvalidText: the first ``most`` characters have no such number of tokens, and there are more.
+        InvalidText: the first ``most`` characters of a longer text have fewer final tokens.
     """
     most = max(most, WHOLE_CHARACTERS_A_TOKEN * tokens)
     size = max(first, WHOLE_CHARACTERS_A_TOKEN * tokens)
@@ -78,6 +79,6 @@ def _read(engine: tokenizers.Tokenizer, prefix: str, margin: int) -> Beginning:
     word_N = word_N[word_N >= 0]
     end_of = np.zeros(int(word_N.max(initial=-1)) + 1, dtype=np.int64)
     np.maximum.at(end_of, word_N, ends_N)
-    # The last word is never final: characters that the tokenizer drops may stand between it and its end.
+    # The last word is never final: the tokenizer may drop characters between it and the end of the prefix.
     open_N = (end_of[word_N] > len(prefix) - margin) | (word_N == len(end_of) - 1)
     return Beginning(prefix, made, int(np.argmax(open_N)) if open_N.any() else len(word_N))

@@ -1,4 +1,4 @@
-"""Where words begin and end, by the Unicode properties of characters alone."""
+"""Word boundaries, from Unicode character properties alone."""
 
 import unicodedata
 
@@ -6,14 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 JOINERS = "'’"
-"""What stands inside a word between two letters."""
+"""Characters that can join two letters into one word."""
 
 IDEOGRAPHS = ((0x3040, 0x309F), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF))
-"""Hiragana and Han: written without spaces, so that each character stands for itself."""
+"""Hiragana and Han: written without spaces, so that each character is a word."""
 
 
 def word_borders(text: str) -> NDArray[np.bool_]:
-    """The places where a word or a white space begins or ends, (characters + 1,).
+    """The positions where a word or white space begins or ends, (characters + 1,).
 
     A word is a run of letters, digits and underscores with the marks on them, an apostrophe between
     letters and a point or comma between digits included. Any other character is a word of its own, and so
@@ -22,8 +22,8 @@ def word_borders(text: str) -> NDArray[np.bool_]:
     one word here.
     """
     borders = np.ones(len(text) + 1, dtype=np.bool_)
-    base = text[:1]  # the character that the marks before this place stand on
-    flags = 0  # regional indicators in a row before this place, two of which are one flag
+    base = text[:1]  # the base character of the marks before this position
+    flags = 0  # consecutive regional indicators before this position; two form one flag
     for place in range(1, len(text)):
         before, here = text[place - 1], text[place]
         flags = flags + 1 if _is_flag(before) else 0
@@ -42,7 +42,7 @@ def word_borders(text: str) -> NDArray[np.bool_]:
 
 
 def in_word(character: str) -> bool:
-    """Whether it is a letter, digit or underscore, of those that are written with spaces between words."""
+    """Whether it is a letter, digit or underscore of a script that puts spaces between words."""
     code = ord(character)
     if code >= IDEOGRAPHS[0][0] and any(first <= code <= last for first, last in IDEOGRAPHS):
         return False
@@ -50,7 +50,7 @@ def in_word(character: str) -> bool:
 
 
 def is_word(text: str) -> bool:
-    """Whether there is a letter or digit in it, of any script."""
+    """Whether the text contains a letter or digit of any script."""
     return any(unicodedata.category(character)[0] in "LN" for character in text)
 
 
@@ -65,7 +65,7 @@ def _joins(text: str, place: int) -> bool:
 
 
 def _extends(character: str) -> bool:
-    """Whether it is part of what stands before it: marks, joiners, tags, and shades of emoji."""
+    """Whether it extends the character before it: marks, joiners, tags, and emoji skin tones."""
     code = ord(character)
     if code < 0x300:
         return False

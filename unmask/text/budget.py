@@ -1,4 +1,4 @@
-"""Which sequences run together: passes of a bounded number of tokens, alike in length."""
+"""Group sequences of similar length into batches with a bounded number of tokens."""
 
 from collections.abc import Iterator
 
@@ -9,18 +9,18 @@ from unmask.errors import InvalidRequest
 
 
 def token_budget_batches(lengths: NDArray[np.int64], token_budget: int) -> Iterator[NDArray[np.int64]]:
-    """Split sequences into passes of at most ``token_budget`` tokens, longest first.
+    """Split sequences into batches of at most ``token_budget`` tokens, longest first.
 
-    Sequences of equal length end up side by side, where attention runs them as one rectangle. A
-    sequence longer than the budget is a pass of its own. The longest come first so that memory is
-    at its peak at once and the time left is not underestimated.
+    Sequences of equal length become neighbors, and attention runs them as one rectangle. A sequence
+    longer than the budget forms its own batch. The longest come first so that peak memory occurs at
+    the start and the remaining time is not underestimated.
 
     Args:
         lengths: tokens of each sequence, shape (S,).
-        token_budget: tokens a pass may hold, at least 1.
+        token_budget: the maximum number of tokens per batch, at least 1.
 
     Yields:
-        Indices into ``lengths``; every index occurs in exactly one pass.
+        Indices into ``lengths``; every index occurs in exactly one batch.
     """
     if token_budget < 1:
         raise InvalidRequest(f"token_budget is {token_budget}; it must be at least 1")

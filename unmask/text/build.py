@@ -1,4 +1,4 @@
-"""From the files of a folder to a tokenizer: which of them counts, and whose rules it follows."""
+"""Build a tokenizer from the files of a folder: which file is used, and which family's rules apply."""
 
 import json
 from collections.abc import Mapping
@@ -48,7 +48,7 @@ CLASS_OF = {
     "roberta": "Roberta",
     "xlm-roberta": "XLMRoberta",
 }
-"""config.json's ``model_type`` -> the beginning of the ``tokenizer_class`` it goes with."""
+"""config.json's ``model_type`` -> the prefix of the matching ``tokenizer_class``."""
 
 BYTE_PAIR_NAMES = {"Roberta": ANGLES, "Longformer": ANGLES, "Deberta": BRACKETS}
 SENTENCE_PIECE_LAYOUTS: Mapping[str, Mapping[str, Layout]] = {
@@ -56,7 +56,7 @@ SENTENCE_PIECE_LAYOUTS: Mapping[str, Mapping[str, Layout]] = {
     "spm.model": {"DebertaV2": DEBERTA_V2},
     "sentencepiece.bpe.model": {"XLMRoberta": XLM_ROBERTA, "Camembert": CAMEMBERT},
 }
-"""File -> whose tokenizers are kept in a file of that name -> how."""
+"""File name -> family that uses a file of that name -> how its tokenizer is built."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,9 @@ class Built:
 
     engine: tokenizers.Tokenizer
     files: Mapping[str, bytes]
-    """Those it was read from and, where it was not there, ``tokenizer.json``."""
+    """The files it was read from, plus a generated ``tokenizer.json`` if there was none."""
     source: str
-    """The file, and what decided how it was read."""
+    """The file, and what determined how it was read."""
     special_tokens: Mapping[str, str]
 
 
@@ -80,12 +80,12 @@ def build(files: Mapping[str, bytes], model_type: str | None) -> Built:
     if "tokenizer.json" in files:
         try:
             engine = tokenizers.Tokenizer.from_buffer(files["tokenizer.json"])
-        except Exception as error:  # the package raises plain Exception for every fault
+        except Exception as error:  # the package raises plain Exception for every error
             raise CorruptCheckpoint(f"tokenizer.json holds no tokenizer: {error}") from None
         engine.no_truncation()
         engine.no_padding()
         if isinstance(engine.model, tokenizers.models.BPE):
-            engine.model.dropout = None  # chance belongs to training
+            engine.model.dropout = None  # BPE dropout is for training only
         source = ", ".join(["tokenizer.json", *_overrides(engine, config)])
         roles = known_roles(engine, (config, named))
         kept = dict(files)
@@ -102,7 +102,7 @@ def build(files: Mapping[str, bytes], model_type: str | None) -> Built:
 
 
 def _family(config: JsonSettings, model_type: str | None) -> str | None:
-    """Whose rules the folder says its tokenizer follows, as in `CLASS_OF`; None where it does not say."""
+    """The family whose rules the folder declares, as in `CLASS_OF`; None if it declares none."""
     name = config.get_optional("tokenizer_class", str)
     if name is None or name in ("PreTrainedTokenizerFast", "TokenizersBackend"):
         return CLASS_OF.get(model_type or "")
@@ -112,7 +112,7 @@ def _family(config: JsonSettings, model_type: str | None) -> str | None:
 def _from_vocabulary(
     files: Mapping[str, bytes], config: JsonSettings, named: JsonSettings, family: str | None
 ) -> tuple[tokenizers.Tokenizer, dict[str, AddedToken], bool, str]:
-    """An engine still without its special tokens; these; whether pairs are in two segments; the source."""
+    """The engine without special tokens, those tokens, whether a pair has two token types, the source."""
     configs = (config, named)
     if "vocab.txt" in files:
         special = special_tokens(configs, BRACKETS)
@@ -154,11 +154,11 @@ def _unknown(name: str, family: str | None, known: Mapping[str, Any]) -> Unknown
 
 
 def _overrides(engine: tokenizers.Tokenizer, config: JsonSettings) -> list[str]:
-    """Let tokenizer_config.json have the last word where `transformers` lets it, and say so.
+    """Apply the settings of tokenizer_config.json that `transformers` applies, and report them.
 
-    A folder's tokenizer.json may be older than the settings beside it. Those are BERT's normalization and
-    the space that byte-level BPE puts before the first word; a folder of another ``tokenizer_class``, or
-    of none, means what its tokenizer.json says.
+    A folder's tokenizer.json may be older than its settings. The settings applied are BERT's normalization
+    and the space that byte-level BPE puts before the first word; for any other ``tokenizer_class``, or none,
+    tokenizer.json decides.
     """
     family = _family(config, None)
     said = []
@@ -182,7 +182,7 @@ def _overrides(engine: tokenizers.Tokenizer, config: JsonSettings) -> list[str]:
 
 
 def _config_file(roles: Mapping[str, str], *, segments: bool) -> bytes:
-    """The tokenizer_config.json that makes others read the tokenizer.json beside it as it stands."""
+    """A tokenizer_config.json with which other libraries read tokenizer.json unchanged."""
     inputs = ["input_ids", *(["token_type_ids"] if segments else []), "attention_mask"]
     settings: dict[str, Any] = {f"{role}_token": token for role, token in roles.items()}
     settings |= {"model_input_names": inputs, "tokenizer_class": "PreTrainedTokenizerFast"}
@@ -190,9 +190,9 @@ def _config_file(roles: Mapping[str, str], *, segments: bool) -> bytes:
 
 
 def _untrimmed(engine: tokenizers.Tokenizer) -> None:
-    """Make the engine report the spaces of byte-level tokens, so that spans are cut by one rule for all.
+    """Make the engine report the spaces of byte-level tokens, so that one rule trims all offsets.
 
-    What it does by itself leaves a token of nothing but a space with an empty span.
+    The engine's own trimming gives a token that is only a space an empty range.
     """
     if engine.post_processor is None:
         return

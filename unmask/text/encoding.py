@@ -1,4 +1,4 @@
-"""What a tokenizer makes of one text: ids at once, and where each came from on demand."""
+"""A tokenized text: ids immediately, and the origin of each token on demand."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 Truncation = Literal["error", "end"]
-"""What to do with a text of more tokens than the model reads: refuse it, or leave out its end."""
+"""What to do with a text of more tokens than the model reads: refuse it, or drop its end."""
 
 
 @dataclass(frozen=True, eq=False)
 class TokenDetails:
-    """What is known of each token besides its id; see the properties of `Encoding`."""
+    """Details of each token besides its id; see the properties of `Encoding`."""
 
     offsets: NDArray[np.int64]
     special: NDArray[np.bool_]
@@ -25,7 +25,7 @@ class TokenDetails:
             array.setflags(write=False)
 
     def select(self, tokens: NDArray[Any]) -> "TokenDetails":
-        """Those of some tokens, given as indices or as a mask."""
+        """The details of some tokens, given as indices or as a mask."""
         chosen = np.arange(len(self.pieces))[tokens].tolist()
         return TokenDetails(
             self.offsets[tokens],
@@ -36,7 +36,7 @@ class TokenDetails:
 
 
 class DetailSource(Protocol):
-    """Where an encoding gets its details when they are asked for: the tokenizer that made it."""
+    """Computes an encoding's details on demand; usually the tokenizer that made it."""
 
     def details(self, text: str, pair: str | None) -> TokenDetails:
         """The details of the whole text."""
@@ -46,26 +46,26 @@ class DetailSource(Protocol):
 class Encoding:
     """One text (or pair of texts) as tokens. Immutable; its arrays are read-only.
 
-    Shapes: N tokens, special tokens included; every array is (N,) but `offsets`, which is (N, 2).
-    The ids are there at once. Offsets, pieces and the rest are computed when they are first read, since
-    embedding needs none of them.
+    Shapes: N tokens, special tokens included; every array is (N,) except `offsets`, which is (N, 2).
+    The ids are available immediately. Offsets, pieces and the other details are computed on first access,
+    since embedding needs none of them.
     """
 
     text: str
     pair: str | None
     ids: NDArray[np.int64]
     token_type_ids: NDArray[np.int64]
-    """0 for tokens of the first text and 1 for tokens of the pair in models that tell them apart."""
+    """0 for tokens of the first text and 1 for tokens of the second, in models that distinguish them."""
     original_tokens: int
-    """Tokens of the whole text before truncation, special tokens included; the least number there can be
-    where `counted_whole` is False."""
+    """Tokens of the whole text before truncation, special tokens included; a lower bound
+    if `counted_whole` is False."""
     source: TokenDetails | DetailSource
     """The details, or the tokenizer that computes them; read them through the properties."""
     words: NDArray[np.int64] | None = None
-    """Which of the caller's words a token belongs to, from 0, and -1 for a special token; None for text that
-    was not given as words."""
+    """The index of the caller's word that each token belongs to, and -1 for a special token; None for text
+    that was not given as words."""
     counted_whole: bool = True
-    """Whether the whole text was tokenized; of a very long one only a beginning is."""
+    """Whether the whole text was tokenized; only the beginning of a very long text is."""
 
     def __post_init__(self) -> None:
         self.ids.setflags(write=False)
@@ -86,7 +86,7 @@ class Encoding:
         original_tokens: int | None = None,
         words: NDArray[np.int64] | None = None,
     ) -> "Encoding":
-        """An encoding of copies of arrays; ``original_tokens`` is its length where not given."""
+        """An encoding of copied arrays; ``original_tokens`` defaults to its length."""
         return cls(
             text,
             pair,
@@ -111,12 +111,12 @@ class Encoding:
 
     @property
     def offsets(self) -> NDArray[np.int64]:
-        """Where each token stands in the caller's own string, (N, 2), in characters (code points).
+        """The range of each token in the caller's string, (N, 2), in characters (code points), end exclusive.
 
-        The end is not included. No white space is at the ends of a token unless it is all white space;
-        tokens that share a character (its bytes, or what it is normalized to) all cover the whole of it.
-        A special token has (0, 0), and a token that stands for no character, such as the space that a
-        tokenizer puts before the first word, has an empty range at its place.
+        White space at the ends of a token is not included unless the token is all white space. Tokens that
+        share a character (its bytes, or its normalized form) all cover the whole character. A special token
+        has (0, 0), and a token that stands for no character, such as the space that a tokenizer puts before
+        the first word, has an empty range at its position.
         """
         return self.details.offsets
 
@@ -127,7 +127,7 @@ class Encoding:
 
     @property
     def sequence_ids(self) -> NDArray[np.int64]:
-        """0 where the offsets count in ``text``, 1 where they count in ``pair``, -1 for special tokens."""
+        """0 for tokens of ``text``, 1 for tokens of ``pair``, -1 for special tokens."""
         return self.details.sequence_ids
 
     @property
@@ -137,16 +137,16 @@ class Encoding:
 
     @property
     def kept_tokens(self) -> int:
-        """Tokens that are in this encoding."""
+        """Number of tokens in this encoding."""
         return len(self.ids)
 
     @property
     def truncated_tokens(self) -> int:
-        """Tokens that were left out because the text was too long; see `original_tokens`."""
+        """Number of tokens dropped because the text was too long; see `original_tokens`."""
         return self.original_tokens - len(self.ids)
 
     def surface(self, token: int) -> str:
-        """The caller's own characters behind a token; the vocabulary's spelling for a special one."""
+        """The caller's characters that a token covers; a special token as the vocabulary spells it."""
         details = self.details
         if details.special[token]:
             return details.pieces[token]
@@ -165,7 +165,7 @@ class Encoding:
         )
 
     def with_pieces(self, ids: NDArray[np.int64], pieces: Sequence[str]) -> "Encoding":
-        """The encoding with other tokens at the same places."""
+        """The encoding with other tokens at the same positions."""
         return replace(self, ids=ids, source=replace(self.details, pieces=tuple(pieces)))
 
     def __eq__(self, other: object) -> bool:
@@ -199,6 +199,6 @@ class Encoding:
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The tokenizer stays behind: a pickle holds the details instead.
+        # A pickle holds the details instead of the tokenizer.
         given = (self.text, self.pair, self.ids, self.token_type_ids, self.original_tokens)
         return Encoding, (*given, self.details, self.words, self.counted_whole)

@@ -1,4 +1,4 @@
-"""Where special tokens stand around one text and around a pair."""
+"""The positions of special tokens around one text and around a pair."""
 
 from collections.abc import Mapping
 
@@ -9,10 +9,10 @@ def set_format(engine: Tokenizer, special: Mapping[str, str], *, segments: bool)
     """Set the format of an engine that knows its special tokens.
 
     Args:
-        engine: is changed in place.
+        engine: changed in place.
         special: the token of each role.
-        segments: BERT's ``[CLS] A [SEP] B [SEP]`` with B and its separator in segment 1, or RoBERTa's
-            ``<s> A </s></s> B </s>``, all in segment 0.
+        segments: BERT's ``[CLS] A [SEP] B [SEP]`` with B and its separator of token type 1, or RoBERTa's
+            ``<s> A </s></s> B </s>``, all of token type 0.
     """
     begin, end = _with_id(engine, special["cls"]), _with_id(engine, special["sep"])
     if segments:

@@ -1,4 +1,4 @@
-"""One token for another: the mask in place of tokens, and how a predicted piece reads."""
+"""Replace tokens by the mask token, and show predicted pieces as text."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from unmask.text.tokenizer import Tokenizer
 
 
 def spellings(tokenizer: Tokenizer, id: int) -> tuple[str, str]:
-    """A piece as the vocabulary spells it, and as it reads; an id without a piece is shown as a number."""
+    """A piece as the vocabulary spells it, and as text; an id without a piece is shown as a number."""
     piece: str | None = tokenizer.engine.id_to_token(id)
     if piece is None:
         return f"<{id}>", f"<{id}>"
@@ -18,10 +18,10 @@ def spellings(tokenizer: Tokenizer, id: int) -> tuple[str, str]:
 def masked(
     encoding: Encoding, tokens: Sequence[int], tokenizer: Tokenizer, *, name: str = "the model"
 ) -> Encoding:
-    """The encoding with the mask token in place of some of its tokens, whose offsets stay what they were.
+    """The encoding with the mask token in place of some of its tokens; their offsets are unchanged.
 
     Raises:
-        InvalidRequest: the tokenizer has no mask token, or the encoding no such token.
+        InvalidRequest: the tokenizer has no mask token, or the encoding has no such token.
     """
     mask_id = tokenizer.mask_id
     if mask_id is None:

@@ -1,4 +1,4 @@
-"""Character offsets of tokens, brought to one rule for all tokenizers: see `Encoding.offsets`."""
+"""Normalize the character offsets of tokens to one rule for all tokenizers: see `Encoding.offsets`."""
 
 import unicodedata
 
@@ -6,14 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 _IS_SPACE = np.array([*(chr(code).isspace() for code in range(0x3001)), False])
-"""By code point; no white space lies beyond U+3000, and the last entry stands for all that does."""
+"""Indexed by code point. No white space lies beyond U+3000; the last entry stands for all of that range."""
 
 
 def without_spaces(offsets: NDArray[np.int64], lone: NDArray[np.bool_], text: str) -> NDArray[np.int64]:
-    """Offsets without white space at their ends, but for those that are all white space.
+    """Offsets without white space at their ends, except for tokens that are all white space.
 
-    ``lone`` says which tokens are a space and nothing else; one whose range is no white space was put
-    in by the tokenizer and stands for no character.
+    ``lone`` says which tokens are only a space; if the range of such a token is not white space, the
+    tokenizer inserted it and it stands for no character.
     """
     characters = np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
     blank = _IS_SPACE[np.minimum(characters, len(_IS_SPACE) - 1)]
@@ -30,7 +30,7 @@ def without_spaces(offsets: NDArray[np.int64], lone: NDArray[np.bool_], text: st
 
 
 def with_loose(offsets: NDArray[np.int64], text: str) -> NDArray[np.int64]:
-    """Offsets with the characters beside them that belong to the same thing and that no token covers.
+    """Extend offsets over adjacent characters of the same unit that no token covers.
 
     Where a tokenizer composes a letter and its accent into one character (NFC, NFKC), or drops the
     accent, the engine counts the letter alone; of two single quotes that are read as a double one

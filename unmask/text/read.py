@@ -1,4 +1,4 @@
-"""Texts from files and streams: one a line, or one a JSON line, UTF-8 and nothing else."""
+"""Read texts from files and streams: one per line, or one per JSON line, in UTF-8 only."""
 
 import json
 from collections.abc import Iterable
@@ -9,19 +9,19 @@ from typing import BinaryIO, Literal
 from unmask.errors import EmptyText, InvalidText
 
 LONGEST_LINE = 128 << 20
-"""Bytes of a line; more is no text but a file of another kind, such as one without line ends."""
+"""Maximum bytes of a line; a longer line means a different kind of file, such as one without line ends."""
 
 Blank = Literal["error", "skip"]
-"""What to do with a line that holds no text: refuse the file, or leave the line out."""
+"""What to do with a line that holds no text: refuse the file, or skip the line."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One text and where it stood."""
+    """One text and its source line."""
 
     text: str
     source: str
-    """The file's name, ``<stdin>`` for standard input."""
+    """The file name; ``<stdin>`` for standard input."""
     number: int
     """Counted from 1."""
 
@@ -35,14 +35,14 @@ def read_lines(
     """The texts of a stream in order, without their line ends.
 
     Args:
-        stream: bytes; a byte order mark at the beginning is passed over.
-        source: what errors call it.
+        stream: bytes; a byte order mark at the beginning is skipped.
+        source: its name in error messages.
         field: read each line as a JSON object and take the text under this key; None takes the line.
         blank: what to do with a line without text.
 
     Raises:
-        InvalidText: a line is not UTF-8, no JSON object with such a string, or too long for any text.
-        EmptyText: a line holds no text, with ``blank="error"``.
+        InvalidText: a line is not UTF-8, is not a JSON object with such a string, or is too long.
+        EmptyText: a line contains no text, with ``blank="error"``.
     """
     lines = iter(partial(stream.readline, LONGEST_LINE + 1), b"")
     for number, raw in enumerate(lines, start=1):

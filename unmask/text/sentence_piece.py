@@ -1,8 +1,8 @@
 """SentencePiece models (Kudo & Richardson 2018): ALBERT, BigBird, DeBERTa v2 and v3, XLM-R, CamemBERT.
 
-The text is split by the `tokenizers` package, which knows the algorithm and gives character spans;
-the `sentencepiece` package only supplies the format of the file. What the model file says of itself
-(normalization, spaces, byte fallback) is followed, and what is done before it is the family's.
+The text is split by the `tokenizers` package, which implements the algorithm and gives character offsets;
+the `sentencepiece` package only supplies the format of the file. The model file determines
+normalization, spaces and byte fallback; the family determines the preprocessing before them.
 """
 
 import importlib
@@ -32,17 +32,17 @@ class Layout:
     special: Mapping[str, str]
     """The usual name of each role's token."""
     first: tuple[str, ...] = ()
-    """Pieces that stand before those of the model."""
+    """Pieces that come before those of the model."""
     dropped: int = 0
-    """How many pieces at the beginning of the model they stand for."""
+    """How many pieces at the beginning of the model they replace."""
     segments: bool = True
-    """Pairs are in two segments with one separator between them (BERT), not in one with two (RoBERTa)."""
+    """Pairs have two token types with one separator between them (BERT), not one type with two (RoBERTa)."""
     mask_takes_space: bool = False
-    """The mask token owns the space before it."""
+    """The mask token includes the space before it."""
     lowercase: bool = False
-    """Text is lower-cased where no config says otherwise."""
+    """Text is lower-cased unless a config says otherwise."""
     cleans: bool = False
-    """ALBERT's cleaning: quotes, accents, and no piece that ends in a digit and a comma."""
+    """ALBERT's preprocessing: quotes, accents, and no piece that ends in a digit and a comma."""
 
 
 ALBERT = Layout(
@@ -50,7 +50,7 @@ ALBERT = Layout(
 )
 BIG_BIRD = Layout({**BRACKETS, "unk": "<unk>", "pad": "<pad>"}, mask_takes_space=True)
 DEBERTA_V2 = Layout(BRACKETS)
-# fairseq's dictionary begins with its own special tokens; the ids of all others move.
+# fairseq's dictionary begins with its own special tokens; all other ids are shifted.
 XLM_ROBERTA = Layout(
     ANGLES, ("<s>", "<pad>", "</s>", "<unk>"), dropped=3, segments=False, mask_takes_space=True
 )
@@ -68,29 +68,29 @@ def sentence_piece(content: bytes, name: str, config: JsonSettings, layout: Layo
 
     Args:
         content: the file.
-        name: what errors call it.
+        name: its name in error messages.
         config: tokenizer_config.json.
-        layout: the family's.
+        layout: the family's layout.
 
     Raises:
-        CorruptCheckpoint: it is no SentencePiece model.
-        UnknownArchitecture: it is of a kind that none of the families uses.
+        CorruptCheckpoint: it is not a SentencePiece model.
+        UnknownArchitecture: it is of a kind that no family uses.
         MissingExtra: the packages that read the format are not installed.
     """
     proto = _read(content, name)
     trainer, rules = proto.trainer_spec, proto.normalizer_spec
     if trainer.treat_whitespace_as_suffix:
         raise UnknownArchitecture(
-            f"{name} writes spaces at the end of words; only at their beginning is built"
+            f"{name} writes spaces at the end of words; only spaces at the beginning are supported"
         )
     config.require_one_of("sp_model_kwargs", {}, None)
     pieces = [(piece, 0.0) for piece in layout.first]
     pieces += _scored(proto, penalize_commas=layout.cleans)[layout.dropped :]
     unknown = layout.first.index(layout.special["unk"]) if layout.first else int(trainer.unk_id)
     if not 0 <= unknown < len(pieces):
-        raise CorruptCheckpoint(f"{name} has no piece for what it does not know")
+        raise CorruptCheckpoint(f"{name} has no piece for unknown text")
     if trainer.model_type != UNIGRAM:
-        raise UnknownArchitecture(f"{name} is no unigram model; only a unigram model is built")
+        raise UnknownArchitecture(f"{name} is not a unigram model; only unigram models are supported")
     model = models.Unigram(pieces, unk_id=unknown, byte_fallback=trainer.byte_fallback)
     engine = tokenizers.Tokenizer(model)
     engine.normalizer = normalizers.Sequence(_normalizers(rules, config, layout))
@@ -102,7 +102,7 @@ def sentence_piece(content: bytes, name: str, config: JsonSettings, layout: Layo
     splits.append(pre_tokenizers.Metaspace(SPACE, prepend_scheme=scheme, split=not whole))
     engine.pre_tokenizer = pre_tokenizers.Sequence(splits)
     engine.decoder = decoders.Metaspace(SPACE, prepend_scheme=scheme)
-    # The model never reads a control token out of text by its pieces; as an added token it is the caller's.
+    # The model itself never recognizes a control token in text; as an added token it is the caller's.
     kept = proto.pieces[layout.dropped :]
     engine.add_special_tokens(
         [AddedToken(piece.piece, special=True) for piece in kept if piece.type == CONTROL]
@@ -118,9 +118,9 @@ def _read(content: bytes, name: str) -> Any:
     try:
         proto.ParseFromString(content)
     except error_type as error:
-        raise CorruptCheckpoint(f"{name} is no SentencePiece model: {error}") from None
+        raise CorruptCheckpoint(f"{name} is not a SentencePiece model: {error}") from None
     if not proto.pieces:
-        raise CorruptCheckpoint(f"{name} is no SentencePiece model: it has no pieces")
+        raise CorruptCheckpoint(f"{name} is not a SentencePiece model: it has no pieces")
     return proto
 
 
@@ -131,12 +131,12 @@ def _scored(proto: Any, *, penalize_commas: bool) -> list[tuple[str, float]]:
     for piece in proto.pieces:
         text, score = piece.piece, piece.score
         if piece.type == USER_DEFINED:
-            # SentencePiece's own score for a piece that its maker asked for; its highest is never below 0.
+            # SentencePiece's own score for a user-defined piece; the highest score is never below 0.
             score = len(text.encode()) * highest - 0.1
         elif piece.type in (UNUSED, BYTE):
             score -= 100
         if penalize_commas and len(text) > 1 and text[-1] == "," and text[-2].isdigit():
-            # ALBERT's authors take such pieces apart; with so low a score they are never chosen.
+            # ALBERT's authors split such pieces; with so low a score they are never chosen.
             score -= 100
         scored.append((text, score))
     return scored
@@ -153,11 +153,11 @@ def _normalizers(rules: Any, config: JsonSettings, layout: Layout) -> list[Any]:
         steps.append(normalizers.Lowercase())
     if rules.precompiled_charsmap:
         if "nfkc" in rules.name:
-            # NFKC of NFC is NFKC; the package applies the model's own table to letters with few marks only.
+            # NFKC of NFC is NFKC; the package applies the model's own table only to letters with few marks.
             steps.append(normalizers.NFC())
         steps.append(normalizers.Precompiled(rules.precompiled_charsmap))
     if rules.remove_extra_whitespaces:
-        # SentencePiece means U+0020 alone; other white space it keeps as the characters they are.
+        # SentencePiece treats only U+0020 as a space; other white space stays as it is.
         steps += [
             normalizers.Replace(Regex(" {2,}"), " "),
             normalizers.Replace(Regex(r"\A +| +\z"), ""),

@@ -1,4 +1,4 @@
-"""The special tokens of a tokenizer: which token plays which role, and what its files say about it."""
+"""The special tokens of a tokenizer: the role of each, and its settings in the tokenizer's files."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from unmask.errors import CorruptCheckpoint
 from unmask.settings import JsonSettings
 
 ROLES = ("unk", "cls", "sep", "pad", "mask")
-"""What a special token can be for."""
+"""The roles of special tokens."""
 
 BRACKETS: Mapping[str, str] = {role: f"[{role.upper()}]" for role in ROLES}
 """BERT's names."""
@@ -18,7 +18,7 @@ ANGLES: Mapping[str, str] = {"unk": "<unk>", "cls": "<s>", "sep": "</s>", "pad":
 """RoBERTa's names."""
 
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
-"""What a file may say about an added token beside its spelling."""
+"""The flags of an added token."""
 
 
 def special_tokens(
@@ -26,8 +26,8 @@ def special_tokens(
 ) -> dict[str, AddedToken]:
     """The token of each role, from the first of ``configs`` that names it, else the family's usual name.
 
-    A pad or mask token that is named null is left out. ``mask_takes_space`` says whether the usual mask
-    token owns the space before it, as that of RoBERTa does.
+    A pad or mask token set to null is left out. ``mask_takes_space`` says whether the usual mask token
+    includes the space before it, as RoBERTa's does.
     """
     found = {}
     for role in ROLES:
@@ -50,10 +50,10 @@ def special_tokens(
 def add_tokens(
     engine: Tokenizer, roles: Mapping[str, AddedToken], added: JsonSettings, config: JsonSettings
 ) -> dict[str, str]:
-    """Make the special tokens known, append those that are in no vocabulary, and check the ids that are said.
+    """Register the special tokens, append those missing from the vocabulary, and check the declared ids.
 
     Args:
-        engine: is changed in place.
+        engine: changed in place.
         roles: as `special_tokens` found them.
         added: added_tokens.json, spelling -> id.
         config: tokenizer_config.json, whose added_tokens_decoder is id -> spelling and flags.
@@ -73,7 +73,7 @@ def add_tokens(
                 f"{config.name} has an added token {index!r} without a spelling: {entry!r}"
             )
         said[entry["content"]] = int(index), _token(entry)
-    # A flag that is said of a role's token by its id is the published one.
+    # A flag declared for a role's token by its id is the published one.
     tokens = {token.content: token for token in roles.values()}
     tokens |= {content: token for content, (_, token) in said.items()}
     last = max((index for index, _ in said.values()), default=0) + 1
@@ -91,8 +91,8 @@ def add_tokens(
 def known_roles(engine: Tokenizer, configs: Sequence[JsonSettings]) -> dict[str, str]:
     """The roles of a finished tokenizer: as its files name them, else by their usual names.
 
-    Only special tokens that the tokenizer has count; of the usual names those of BERT come first, since
-    BigBird's vocabulary has both.
+    Only special tokens that the tokenizer has are considered. Among the usual names, BERT's come first,
+    since BigBird's vocabulary has both.
     """
     special = {token.content for token in engine.get_added_tokens_decoder().values() if token.special}
     found = {}

@@ -1,4 +1,4 @@
-"""Text to token ids, by the `tokenizers` package, with nothing cut or dropped unsaid."""
+"""Text to token ids with the `tokenizers` package; all truncation is reported."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ __all__ = ["TOKENIZER_FILES", "Tokenizer", "numbered"]
 
 
 def numbered(index: int) -> str:
-    """How an error names the text at ``index`` of a list, counted from 1."""
+    """The name of the text at ``index`` in error messages, counted from 1."""
     return f"text {index + 1}"
 
 
@@ -35,25 +35,25 @@ class Tokenizer:
 
     engine: tokenizers.Tokenizer = field(repr=False)
     files: Mapping[str, bytes] = field(repr=False)
-    """The files it was read from, kept byte for byte for saving."""
+    """The files it was read from, kept unchanged for saving."""
     description: str
-    """What it is and where it was read from, for people."""
+    """A readable description of its kind and source."""
 
     special_tokens: Mapping[str, str]
     """The token of each role that it has: ``unk``, ``cls``, ``sep``, ``pad``, ``mask``."""
 
     @classmethod
     def from_files(cls, files: Mapping[str, bytes], model_type: str | None = None) -> "Tokenizer":
-        """Build from the contents of `TOKENIZER_FILES`; ``tokenizer.json`` wins over every other.
+        """Build from the contents of `TOKENIZER_FILES`; ``tokenizer.json`` takes precedence.
 
         Args:
-            files: name -> content; names that are not there are absent.
-            model_type: config.json's, which says whose rules a bare vocabulary follows where
+            files: name -> content of each file that exists.
+            model_type: from config.json; determines which family's rules a bare vocabulary follows if
                 tokenizer_config.json has no ``tokenizer_class``.
 
         Raises:
-            CorruptCheckpoint: no vocabulary is there, or it does not hold a tokenizer.
-            UnknownArchitecture: nothing says whose rules it follows, or they are not built.
+            CorruptCheckpoint: there is no vocabulary, or a file does not contain a valid tokenizer.
+            UnknownArchitecture: the family is not specified, or is not supported.
             MissingExtra: a SentencePiece model, and the packages that read it are not installed.
         """
         built = build(files, model_type)
@@ -72,7 +72,7 @@ class Tokenizer:
         return self.token_to_id(self.special_tokens["mask"]) if "mask" in self.special_tokens else None
 
     def token_to_id(self, piece: str) -> int | None:
-        """The id of a piece in the vocabulary's own spelling; None where it has no such piece."""
+        """The id of a piece in the vocabulary's spelling; None if there is no such piece."""
         found: int | None = self.engine.token_to_id(piece)
         return found
 
@@ -85,7 +85,7 @@ class Tokenizer:
         max_tokens: int | None = None,
         truncation: Truncation = "error",
     ) -> Encoding:
-        """One text (or pair) as tokens; see `encode_batch`."""
+        """Tokenize one text (or pair); see `encode_batch`."""
         pairs = None if pair is None else [pair]
         return self.encode_batch(
             [text], pairs, max_tokens=max_tokens, truncation=truncation, name=lambda _: "the text"
@@ -101,21 +101,21 @@ class Tokenizer:
         truncation: Truncation = "error",
         name: Callable[[int], str] = numbered,
     ) -> list[Encoding]:
-        """Tokens of each text, special tokens added.
+        """Tokenize each text and add special tokens.
 
         Args:
             texts: Unicode strings with at least one word each.
-            pairs: the second text of each, if the task is about pairs.
-            max_tokens: the most tokens an encoding may have, special tokens included. Of a text of very
-                many characters for that many tokens only the beginning is tokenized, and
+            pairs: the second text of each pair, for tasks on pairs.
+            max_tokens: the maximum number of tokens per encoding, special tokens included. Only the
+                beginning of a text with far more characters than that is tokenized, and
                 `Encoding.original_tokens` is then a lower bound.
-            truncation: ``"error"`` refuses a longer text; ``"end"`` leaves out its end (of a pair, that
-                of the longer side first) and `Encoding.original_tokens` says how many there were.
-            name: how an error calls the text at an index.
+            truncation: ``"error"`` refuses a longer text; ``"end"`` truncates it (the longer text of a pair
+                first), and `Encoding.original_tokens` gives the number before truncation.
+            name: how error messages name the text at an index.
 
         Raises:
-            InvalidText: not a string, or a lone surrogate in it.
-            EmptyText: no word in it.
+            InvalidText: a text is not a string, or contains a lone surrogate.
+            EmptyText: a text has no words.
             TextTooLong: more than ``max_tokens`` tokens, with ``truncation="error"``.
         """
         _check_truncation(truncation)
@@ -127,7 +127,7 @@ class Tokenizer:
             _check_text(text, name(index))
         for index, text in enumerate(pairs or ()):
             _check_text(text, f"the pair of {name(index)}")
-        # Only the beginning of a very long text is tokenized; pairs, truncated on both sides, always whole.
+        # Only the beginning of a very long text is tokenized; pairs, truncated on both sides, never are.
         long = [pairs is None and is_very_long(text, max_tokens) for text in texts]
         raw = self.engine.encode_batch_fast(
             ["" if skip else text for text, skip in zip(texts, long, strict=True)]
@@ -156,20 +156,20 @@ class Tokenizer:
         truncation: Truncation = "error",
         name: str = "the text",
     ) -> Encoding:
-        """Tokens of a text that is already split into words, each token knowing its word.
+        """Tokenize a text that is already split into words, and keep the word of each token.
 
-        Every word is read by itself, as `transformers` does with ``is_split_into_words=True``; where the
-        family tells a word by the space before it (byte-level BPE), each word has one, the first too.
-        The encoding's text is the words with a space between, and its offsets count in that.
+        Every word is tokenized separately, as in `transformers` with ``is_split_into_words=True``. If the
+        family marks a word by the space before it (byte-level BPE), each word gets one, including the first.
+        The encoding's text is the words joined by spaces, and its offsets refer to that text.
 
         Args:
-            words: without blank ones. A word may give no token at all, such as a lone control character.
+            words: no blank words. A word may give no token, such as a lone control character.
             max_tokens: as for `encode_batch`, with ``truncation``.
             truncation: as for `encode_batch`.
-            name: how an error calls the text.
+            name: how error messages name the text.
 
         Raises:
-            InvalidText: a word is no string, or has a lone surrogate in it.
+            InvalidText: a word is not a string, or contains a lone surrogate.
             EmptyText: a word is blank, or no word gave a token.
             TextTooLong: as for `encode_batch`.
         """
@@ -194,7 +194,7 @@ class Tokenizer:
         return _fitted(encoding, max_tokens, truncation, name)
 
     def details(self, text: str, pair: str | None = None) -> TokenDetails:
-        """Where the tokens of a text come from; what `Encoding` asks for when its offsets are read."""
+        """The origin of each token of a text; called by `Encoding` when its offsets are first read."""
         one = self.engine.encode(text, pair)
         return self._details(one, text, pair, np.array(one.offsets, dtype=np.int64).reshape(-1, 2))
 
@@ -248,7 +248,7 @@ class Tokenizer:
         return _truncated(encoding, max_tokens)
 
     def _has_words(self, encoding: Encoding) -> bool:
-        """Whether a text surely has words, told without offsets; where it may have none, those decide."""
+        """Whether a text certainly has words, decided without offsets; if in doubt, the offsets decide."""
         if encoding.pair is not None or self._adds_characters or not encoding.text.strip():
             return False
         ids = encoding.ids
@@ -257,42 +257,42 @@ class Tokenizer:
 
     @cached_property
     def _special_count(self) -> int:
-        """Special tokens that are added to one text."""
+        """Number of special tokens added to one text."""
         return int(self.engine.num_special_tokens_to_add(False))
 
     @cached_property
     def _adds_characters(self) -> bool:
-        """Whether a token can stand for what the tokenizer put in before the text."""
+        """Whether a token can stand for a character that the tokenizer inserted before the text."""
         normalizer = self.engine.normalizer
         return normalizer is not None and b'"Prepend"' in normalizer.__getstate__()
 
     @cached_property
     def _token_type(self) -> int | None:
-        """The token type of all tokens of a text without a pair; None where they differ."""
+        """The token type of all tokens of a single text; None if they differ."""
         probe = self.engine.encode("a")
         types = set(probe.type_ids)
         return types.pop() if len(types) == 1 and len(probe.ids) > self._special_count else None
 
     @cached_property
     def _keeps_spaces(self) -> bool:
-        """Whether a token can be about spaces; BERT's never is."""
+        """Whether a token can include a space; BERT's never does."""
         return not isinstance(self.engine.pre_tokenizer, tokenizers.pre_tokenizers.BertPreTokenizer)
 
     @cached_property
     def _spaced(self) -> bool:
-        """Whether byte-level pieces are told to be a word's first by the space before them."""
+        """Whether byte-level pieces mark the beginning of a word by the space before it."""
         splitter = self.engine.pre_tokenizer
         return splitter is not None and b'"ByteLevel"' in splitter.__getstate__()
 
     @cached_property
     def _space_id(self) -> int:
-        """The piece that is a space and nothing else; -1 where there is none."""
+        """The id of the piece that is only a space; -1 if there is none."""
         found = self.token_to_id("Ġ" if self._spaced else "▁")
         return -1 if found is None else found
 
     @cached_property
     def _words_engine(self) -> tokenizers.Tokenizer:
-        """The engine, with a space put before every word where that is how it knows one."""
+        """The engine, changed to put a space before every word if that is how it marks words."""
         if not self._spaced:
             return self.engine
         state = json.loads(self.engine.to_str())
@@ -304,7 +304,7 @@ class Tokenizer:
 
     @cached_property
     def _respelled(self) -> Mapping[int, str]:
-        """Ids that the engine may show as the text they were found in, and their own spelling."""
+        """Ids that the engine may show as the text they matched, with the vocabulary's spelling."""
         spelled = {id_: token.content for id_, token in self.engine.get_added_tokens_decoder().items()}
         model = self.engine.model
         if isinstance(model, tokenizers.models.Unigram):
@@ -332,7 +332,7 @@ def _check_truncation(truncation: str) -> None:
 
 
 def _check_words(encoding: Encoding, name: str) -> None:
-    # Some vocabularies have tokens for spaces, and these are no words.
+    # Some vocabularies have tokens for spaces, which are not words.
     covers = encoding.offsets[:, 0] < encoding.offsets[:, 1]
     for source, called, of in ((encoding.text, name, 0), (encoding.pair, f"the pair of {name}", 1)):
         if source is not None and not ((covers & (encoding.sequence_ids == of)).any() and source.strip()):
@@ -353,14 +353,14 @@ def _fitted(encoding: Encoding, max_tokens: int | None, truncation: Truncation, 
 
 @lru_cache(maxsize=4096)
 def _constant(value: int, length: int) -> NDArray[np.int64]:
-    """A read-only array that the encodings of one length share."""
+    """A read-only array shared by all encodings of one length."""
     made = np.full(length, value, dtype=np.int64)
     made.setflags(write=False)
     return made
 
 
 def _truncated(encoding: Encoding, max_tokens: int) -> Encoding:
-    """Drop words from the end (of the longer side first); special tokens all stay."""
+    """Drop words from the end (of the longer text first); all special tokens stay."""
     of_text = np.flatnonzero(encoding.sequence_ids == 0)
     of_pair = np.flatnonzero(encoding.sequence_ids == 1)
     room = max_tokens - int(encoding.special.sum())

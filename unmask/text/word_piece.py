@@ -8,10 +8,10 @@ from unmask.settings import JsonSettings
 
 
 def word_piece(content: bytes, config: JsonSettings, special: dict[str, AddedToken]) -> tokenizers.Tokenizer:
-    """WordPiece from vocab.txt, one piece a line (Devlin et al. 2019); also DistilBERT, ELECTRA and others.
+    """WordPiece from vocab.txt, one piece per line (Devlin et al. 2019); also DistilBERT, ELECTRA and others.
 
-    Where no config says whether to lower-case, the vocabulary does: an uncased one has no piece with
-    a capital letter other than the special tokens in brackets.
+    If no config says whether to lower-case, the vocabulary decides: an uncased vocabulary has no piece with
+    a capital letter except the special tokens in brackets.
     """
     try:
         lines = content.decode().removesuffix("\n").split("\n")
@@ -22,8 +22,8 @@ def word_piece(content: bytes, config: JsonSettings, special: dict[str, AddedTok
     names = {role: token.content for role, token in special.items()}
     absent = [names[role] for role in ("unk", "cls", "sep") if names[role] not in vocabulary]
     if absent:
-        raise CorruptCheckpoint(f"vocab.txt lacks {', '.join(absent)}, so it is no BERT vocabulary")
-    # BERT reads no text of its own as [PAD] or [MASK] where the vocabulary has none.
+        raise CorruptCheckpoint(f"vocab.txt lacks {', '.join(absent)}, so it is not a BERT vocabulary")
+    # If the vocabulary has no [PAD] or [MASK], BERT does not recognize them in text.
     for role in ("pad", "mask"):
         if names.get(role) not in vocabulary:
             special.pop(role, None)

@@ -1,6 +1,6 @@
-"""ELMo (Peters et al. 2018), the precursor: words from characters, two directions of LSTMs, a learned mix.
+"""ELMo (Peters et al. 2018): character-based words, bidirectional LSTMs, a learned mix of layers.
 
-It is no Transformer and shares no layer with one, so it stands by itself beside the encoder.
+It is not a Transformer and shares no layer with the encoder, so it is a separate package.
 """
 
 from unmask.model.elmo.files import load_elmo, read_published_elmo, save_elmo

@@ -31,7 +31,7 @@ Array = NDArray[np.float32]
 
 
 def save_elmo(elmo: Elmo, folder: str | Path) -> None:
-    """Write config.json and model.safetensors; the folder appears whole or not at all.
+    """Write config.json and model.safetensors; the folder appears complete or not at all.
 
     Raises:
         OutputError: the folder exists and is not empty, or cannot be written.
@@ -47,7 +47,7 @@ def save_elmo(elmo: Elmo, folder: str | Path) -> None:
 
 
 def load_elmo(folder: str | Path) -> Elmo:
-    """What `save_elmo` wrote, in evaluation mode.
+    """Load what `save_elmo` wrote, in evaluation mode.
 
     Raises:
         CheckpointError: what is wrong with the folder, in one sentence.
@@ -73,7 +73,7 @@ def load_elmo(folder: str | Path) -> Elmo:
 
 
 def read_published_elmo(options: str | Path, weights: str | Path) -> Elmo:
-    """The authors' two files (Peters et al. 2018), in evaluation mode; the mix of layers is the plain mean.
+    """Load the authors' two files (Peters et al. 2018), in evaluation mode; the layer mix is the plain mean.
 
     Raises:
         MissingExtra: h5py is not installed.
@@ -115,13 +115,13 @@ def read_published_elmo(options: str | Path, weights: str | Path) -> Elmo:
 
 
 def published_spec(options: JsonSettings) -> ElmoSpec:
-    """What options.json says. Keys outside its two sections are about training and change no output."""
+    """The spec from options.json. Keys outside its two sections concern training and change no output."""
     options.require_one_of("bidirectional", True)
     lstm, characters = (section(options, key) for key in ("lstm", "char_cnn"))
     embedding = section(characters, "embedding")
     lstm.require_one_of("use_skip_connections", True)
     characters.require_one_of("activation", "relu", "tanh")
-    characters.get("n_characters", 0)  # 261 in training and 262 after it, for one row that masks
+    characters.get("n_characters", 0)  # 261 in training and 262 afterwards, with one row for masking
     spec = ElmoSpec(
         character_width=embedding.get("dim", 16),
         word_characters=characters.get("max_characters_per_token", 50),
@@ -140,7 +140,7 @@ def published_spec(options: JsonSettings) -> ElmoSpec:
 
 
 def published_tensors(spec: ElmoSpec) -> Mapping[str, Callable[[Array], Mapping[str, Array]]]:
-    """For each tensor of weights.hdf5, how it becomes one or more of ours. Theirs multiply from the right."""
+    """For each tensor of weights.hdf5, how it becomes one or more of ours. Theirs multiply on the right."""
     table: dict[str, Callable[[Array], Mapping[str, Array]]] = {
         "char_embed": partial(plain, "words.characters.weight"),
         "CNN_proj/W_proj": partial(transposed, "words.projection.weight"),
@@ -165,7 +165,7 @@ def published_tensors(spec: ElmoSpec) -> Mapping[str, Callable[[Array], Mapping[
 
 
 def plain(name: str, theirs: Array) -> Mapping[str, Array]:
-    """As it is."""
+    """The tensor unchanged."""
     return {name: theirs}
 
 
@@ -188,7 +188,7 @@ def gate_matrices(at: str, width: int, theirs: Array) -> Mapping[str, Array]:
 
 
 def gate_biases(at: str, theirs: Array) -> Mapping[str, Array]:
-    """Likewise; their code adds 1 to the forget gate when it runs, ours keeps it in the bias."""
+    """The biases, in the same order; ours include the 1 that their code adds to the forget gate."""
     rows_G = forget_before_new(theirs).copy()
     cell_width = len(rows_G) // 4
     rows_G[cell_width : 2 * cell_width] += 1
@@ -202,11 +202,11 @@ def forget_before_new(theirs: Array) -> Array:
 
 
 def filled(spec: ElmoSpec, state: Mapping[str, Tensor], name: str) -> Elmo:
-    """The network with these weights, every one in its place and finite.
+    """The network with these weights, all present and finite.
 
     Raises:
-        TensorMismatch: one is missing, has no place or is of another shape.
-        CorruptCheckpoint: one holds a number that is not finite.
+        TensorMismatch: a tensor is missing, unexpected or has a different shape.
+        CorruptCheckpoint: a tensor contains a non-finite number.
     """
     with torch.device("meta"):
         elmo = Elmo(spec)
@@ -227,7 +227,7 @@ def filled(spec: ElmoSpec, state: Mapping[str, Tensor], name: str) -> Elmo:
 
 
 def filters_of(settings: JsonSettings, key: str) -> tuple[tuple[int, int], ...]:
-    """Pairs of a width and a number.
+    """Pairs of a width and a count.
 
     Raises:
         CorruptCheckpoint: the value is something else.
@@ -242,11 +242,11 @@ def filters_of(settings: JsonSettings, key: str) -> tuple[tuple[int, int], ...]:
 
 
 def section(settings: JsonSettings, key: str) -> JsonSettings:
-    """The settings within one key."""
+    """The settings under one key."""
     return JsonSettings(f"{settings.name}, {key}", settings.get(key, {}))
 
 
 def refuse_unread(settings: JsonSettings) -> None:
-    """Raise `UnknownArchitecture` if there is a key that nothing has asked for."""
+    """Raise `UnknownArchitecture` if there is a key that was never read."""
     for key in sorted(settings.unread()):
         raise UnknownArchitecture(f"{settings.name} says {key}, which is not built")

@@ -1,4 +1,4 @@
-"""Which form of an ELMo a folder holds: ours, or the two files of its authors."""
+"""Detect the format of an ELMo folder: ours, or the two files of its authors."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ class ElmoFolder:
 
     folder: Path
     published: tuple[Path, Path] | None
-    """The authors' options and weights; None for a folder of our own."""
+    """The authors' options and weights; None for a folder in our format."""
 
     def read(self) -> Elmo:
         """The network, in evaluation mode.
@@ -29,9 +29,9 @@ class ElmoFolder:
 
 
 def find_elmo(folder: Path) -> ElmoFolder | None:
-    """The ELMo in a folder; None where it holds something else.
+    """The ELMo in a folder; None if it contains something else.
 
-    The authors' files have names that end in ``options.json`` and ``.hdf5``.
+    The names of the authors' files end in ``options.json`` and ``.hdf5``.
     """
     if (folder / CONFIG).is_file():
         config = JsonSettings.parse(read_bytes(folder / CONFIG, CorruptCheckpoint), CONFIG)

@@ -1,4 +1,4 @@
-"""ELMo's network on packed sentences: characters to words, two directions of LSTMs, the mix of layers.
+"""ELMo's network on packed sentences: characters to words, bidirectional LSTMs, the mix of layers.
 
 Axes: G gates of an LSTM, times its cells.
 """
@@ -17,10 +17,10 @@ from unmask.text.batch import SequenceLayout
 
 
 class ElmoStates(NamedTuple):
-    """What ELMo makes of words."""
+    """The representations of words."""
 
     layers_LTD: Tensor
-    """The words themselves (twice side by side), then each recurrent layer: (layers + 1, T, 2 D). The
+    """The word vectors (concatenated with themselves), then each recurrent layer: (layers + 1, T, 2 D). The
     forward direction is the first half of the width.
     """
     mixed_TD: Tensor
@@ -28,10 +28,10 @@ class ElmoStates(NamedTuple):
 
 
 class Elmo(nn.Module):
-    """Words by their characters to states in the context of their sentence (Peters et al. 2018).
+    """Contextual states of words from their characters (Peters et al. 2018).
 
-    Sentences are packed and never see one another. Every one starts from zero states; AllenNLP's class
-    instead carries the states of one batch on to the next, which makes results depend on what ran before.
+    Sentences are packed and do not affect one another. Each starts from zero states; AllenNLP's class instead
+    carries states from one batch to the next, which makes results depend on earlier batches.
     """
 
     def __init__(self, spec: ElmoSpec) -> None:
@@ -52,7 +52,7 @@ class Elmo(nn.Module):
             layout: where each sentence begins, in words.
 
         Raises:
-            InvalidRequest: the characters do not fit the layout or the spec.
+            InvalidRequest: the characters do not match the layout or the spec.
         """
         wanted = (layout.token_count, self.spec.word_characters)
         if characters_TC.shape != wanted:
@@ -77,7 +77,7 @@ class Elmo(nn.Module):
 
 
 class CharacterNetwork(nn.Module):
-    """Convolutions over a word's characters, their maximum over places, highways, projection to D."""
+    """Convolutions over a word's characters, maximum over positions, highway layers, projection to D."""
 
     def __init__(self, spec: ElmoSpec) -> None:
         super().__init__()
@@ -117,7 +117,7 @@ class Highway(nn.Module):
 class ProjectedLstm(nn.Module):
     """An LSTM whose cell is wider than its state, both clipped (Sak et al. 2014; Peters et al. 2018).
 
-    Rows of the gates' matrices: input, forget, new content, output.
+    Row order of the gate matrices: input, forget, new content, output.
     """
 
     def __init__(self, spec: ElmoSpec) -> None:
@@ -126,7 +126,7 @@ class ProjectedLstm(nn.Module):
         self.inputs = nn.Linear(spec.width, 4 * spec.cell_width, bias=False)
         self.state = nn.Linear(spec.width, 4 * spec.cell_width)
         self.projection = nn.Linear(spec.cell_width, spec.width, bias=False)
-        with torch.no_grad():  # gates open to the past at first (Jozefowicz et al. 2015)
+        with torch.no_grad():  # forget gates start open (Jozefowicz et al. 2015)
             self.state.bias.zero_()[spec.cell_width : 2 * spec.cell_width] = 1.0
 
     def forward(self, x_TD: Tensor, steps: list[Tensor]) -> Tensor:
@@ -136,7 +136,7 @@ class ProjectedLstm(nn.Module):
         cell_SC = x_TD.new_zeros(len(steps[0]), self.projection.in_features)
         made = []
         for rows in steps:
-            # Longest sentences come first, so those that have ended are at the end.
+            # The longest sentences come first, so finished ones are at the end.
             state_SD, cell_SC = state_SD[: len(rows)], cell_SC[: len(rows)]
             admit, keep, new, show = (gates_TG[rows] + self.state(state_SD)).chunk(4, dim=-1)
             cell_SC = keep.sigmoid() * cell_SC + admit.sigmoid() * new.tanh()
@@ -162,9 +162,9 @@ class LayerMix(nn.Module):
 
 
 def with_marks(layout: SequenceLayout) -> tuple[NDArray[np.int64], NDArray[np.int64], SequenceLayout]:
-    """Each sentence between its two marks, which are rows T and T + 1 of the words.
+    """Put each sentence between its two marks, which are rows T and T + 1 of the words.
 
-    Returns the words' rows in the new order, the places of the real words among them, and their layout.
+    Returns the words' rows in the new order, the positions of the real words among them, and their layout.
     """
     marked = SequenceLayout.of_lengths(layout.lengths + 2)
     rows = np.empty(marked.token_count, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""ELMo as a value. Free of torch."""
+"""The specification of an ELMo. Free of torch."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,18 +9,18 @@ from unmask.model.spec.check import require_at_least, require_positive
 
 @dataclass(frozen=True)
 class ElmoSpec:
-    """Everything that decides the tensors and outputs of an ELMo; defaults are the published ones."""
+    """Everything that determines the tensors and outputs of an ELMo; defaults are the published values."""
 
     characters: int = 261
     """Rows of the character table: the 256 bytes and five marks."""
     character_width: int = 16
     word_characters: int = 50
-    """Characters of a word, marks and padding included; longer words are cut, as published."""
+    """Characters of a word, marks and padding included; longer words are truncated, as published."""
     filters: tuple[tuple[int, int], ...] = (
         *((1, 32), (2, 32), (3, 64), (4, 128)),
         *((5, 256), (6, 512), (7, 1024)),
     )
-    """Convolutions over characters: the width and the number of each."""
+    """Convolutions over characters: the width and the number of filters of each."""
     activation: Literal["relu", "tanh"] = "relu"
     highways: int = 2
     width: int = 512
@@ -29,9 +29,9 @@ class ElmoSpec:
     layers: int = 2
     """Recurrent layers of each direction; outputs have one more, the words themselves."""
     cell_clip: float = 3.0
-    """Cells are kept within this distance from 0."""
+    """Cells are clipped to this absolute value."""
     state_clip: float = 3.0
-    """Projected states likewise."""
+    """Projected states are clipped to this absolute value."""
 
     def __post_init__(self) -> None:
         for name in ("characters", "character_width", "width", "cell_width", "layers"):

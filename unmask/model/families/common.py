@@ -1,4 +1,4 @@
-"""What family pages share: keys and names that outlived BERT, and post-norm layers."""
+"""Shared by families: BERT's config keys and tensor names, and post-norm layers."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ ACTIVATIONS: dict[str, Activation] = {
     "silu": "silu",
     "swish": "silu",
 }
-"""config.json's ``hidden_act`` -> ours; the first name of each of ours is the one written."""
+"""config.json's ``hidden_act`` -> our activation; the first name of each activation is the one written."""
 
 NO_DECODER = (only("is_decoder", False), only("add_cross_attention", False))
 
@@ -74,10 +74,10 @@ ENCODER_ROWS = (
 
 
 def head_width_of(width: int, heads: int) -> int:
-    """The width of a head where heads divide the width among them.
+    """The width of a head if heads divide the width evenly.
 
     Raises:
-        UnknownArchitecture: they do not.
+        UnknownArchitecture: they do not divide it evenly.
     """
     if width % heads:
         raise UnknownArchitecture(f"width {width} does not divide into {heads} heads")
@@ -85,7 +85,7 @@ def head_width_of(width: int, heads: int) -> int:
 
 
 def biases(there: bool) -> dict[str, Any]:
-    """Arguments of `SoftmaxAttention`: all its matrices have biases, or none has."""
+    """Arguments of `SoftmaxAttention`: biases on all matrices or on none."""
     return dict.fromkeys(("query_bias", "key_bias", "value_bias", "out_bias"), there)
 
 
@@ -112,7 +112,7 @@ def post_norm_encoder(
     trained_tokens: int | None = None,
     pooler: Pooler | None = None,
 ) -> EncoderSpec:
-    """BERT's order of things: equal layers with a norm after each part, over a normalized embedding."""
+    """BERT's structure: equal post-norm layers over a normalized embedding."""
     norm = LayerNorm(eps)
     return EncoderSpec(
         width=width,

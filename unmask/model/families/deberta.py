@@ -1,12 +1,11 @@
-"""DeBERTa (He, Liu, Gao & Chen 2021): distances in the scores, apart from content ("disentangled").
+"""DeBERTa (He, Liu, Gao & Chen 2021): attention scores separate content and distance ("disentangled").
 
-Post-norm layers with exact GELU. Query, key and value are one projection, those of a head side by side,
-with biases on queries and values only. Each layer projects the shared table of distances by matrices of
-its own. Checkpoints were trained with an enhanced mask decoder, which knows absolute positions
-(`unmask.model.decoder`). Its head (``lm_predictions``) goes with a table of positions, which the embedding
-does not add; where a checkpoint has none, the head reads the last hidden states, as `transformers` has it
-with ``legacy=False``. The key ``enhanced_mask_decoder``, which is of unmask alone, asks for the table in the
-config of an encoder that is still to be trained.
+Post-norm layers with exact GELU. Query, key and value come from one projection, grouped by head, with biases
+on queries and values only. Each layer projects the shared distance table with its own matrices. Checkpoints
+were trained with an enhanced mask decoder, which uses absolute positions (`unmask.model.decoder`). Its head
+(``lm_predictions``) requires a position table that the embedding does not add; if a checkpoint has no such
+table, the head reads the last hidden states, as in `transformers` with ``legacy=False``. The key
+``enhanced_mask_decoder``, which only unmask uses, requests the table in the config of a new encoder.
 """
 
 from collections.abc import Mapping
@@ -61,7 +60,7 @@ from unmask.model.spec.tensor_map import Concat, Rename, Reorder
 from unmask.settings import JsonSettings
 
 ACTIVATIONS: dict[str, Activation] = {**BERT_ACTIVATIONS, "tanh": "tanh"}
-"""As in BERT, and tanh, the default of later convolutions."""
+"""BERT's activations, plus tanh, the default of later convolutions."""
 
 TERMS = {"c2p": "content_to_position", "p2c": "position_to_content"}
 """``pos_att_type`` -> ours."""
@@ -75,7 +74,7 @@ def _read_embedding(config: JsonSettings, arguments: Arguments, compat: Compat) 
     decoder = config.get("enhanced_mask_decoder", False)
     if added and decoder:
         raise UnknownArchitecture(
-            f"{config.name} says enhanced_mask_decoder and position_biased_input are True, and a decoder "
+            f"{config.name} says enhanced_mask_decoder and position_biased_input are True, and the decoder "
             "needs positions that the embedding does not add; set position_biased_input to False"
         )
     positions = LearnedPositions(arguments["trained_tokens"], added=added) if added or decoder else None
@@ -100,7 +99,7 @@ def _write_embedding(encoder: EncoderSpec) -> Mapping[str, Any]:
 
 
 def _read_pooler(config: JsonSettings, arguments: Arguments, compat: Compat) -> Arguments:
-    """No argument: tensors say whether there is a pooler, and which head ``legacy`` is about."""
+    """Gives no argument: tensors determine whether there is a pooler, and which head ``legacy`` means."""
     config.require_one_of("pooler_hidden_act", *ACTIVATIONS)
     if "hidden_size" in config.values:
         config.require_one_of("pooler_hidden_size", arguments["width"])
@@ -118,7 +117,7 @@ def _write_pooler(encoder: EncoderSpec) -> Mapping[str, Any]:
 
 
 def distances(config: JsonSettings, arguments: Arguments, **more: Any) -> AttentionPosition:
-    """What scores know of distances; ``more`` are fields of `Disentangled` that a version settles."""
+    """The position specification of the scores; ``more`` are fields of `Disentangled` set by the version."""
     found = config.values.get("pos_att_type")
     config.get_optional("pos_att_type", list if isinstance(found, list) else str)
     names = found.lower().split("|") if isinstance(found, str) else found or []
@@ -132,7 +131,7 @@ def distances(config: JsonSettings, arguments: Arguments, **more: Any) -> Attent
         if names:
             raise UnknownArchitecture(
                 f"{config.name} says relative_attention is False and pos_att_type {quoted(found)}, "
-                "which scales scores by terms that are not there"
+                "which scales scores by terms that do not exist"
             )
         return NoPosition()
     return Disentangled(
@@ -169,7 +168,7 @@ SHARED_KEYS = (
     KeyGroup(_read_embedding, _write_embedding),
     KeyGroup(_read_pooler, _write_pooler),
 )
-"""What the second version kept."""
+"""Keys that the second version kept."""
 
 KEYS = (
     only("talking_head", False),
@@ -191,7 +190,7 @@ SHARED_ROWS = (
     Rename("embeddings.embed_proj", "embedding.projection"),
     Rename("encoder.rel_embeddings", "distances.table"),
 )
-"""Names that the second version kept."""
+"""Tensor names that the second version kept."""
 
 _SELF = "encoder.layer.{l}.attention.self."
 
@@ -219,7 +218,7 @@ def spec(
 ) -> EncoderSpec:
     """A DeBERTa of the given sizes; ``others`` are those of `post_norm_encoder`.
 
-    ``head_width`` is None where heads divide the width among them.
+    ``head_width`` is None if heads divide the width evenly.
     """
     equal = head_width_of(width, heads)
     mixer = SoftmaxAttention(
@@ -234,7 +233,7 @@ def spec(
 
 
 def parts(found: Found) -> EncoderSpec:
-    """With the pooler's activation, and the absolute positions that a checkpoint keeps for its decoder."""
+    """Add the pooler's activation, and the absolute positions that a checkpoint stores for its decoder."""
     encoder, embedding = found.encoder, found.encoder.embedding
     pooler = Pooler(ACTIVATIONS[found.config.get("pooler_hidden_act", "gelu")])
     kept = found.shapes.get("embeddings.position_embeddings.weight")
@@ -287,7 +286,7 @@ DISENTANGLED = {
     "position_biased_input": False,
     "relative_attention": True,
 }
-"""Of every published checkpoint."""
+"""Settings of every published checkpoint."""
 
 PUBLISHED = (
     Release("microsoft/deberta-base"),

@@ -1,12 +1,12 @@
 """DeBERTa v2, v3 and mDeBERTa (He, Gao & Chen 2023): the first version with merged distances.
 
-Distances beyond half of ``position_buckets`` are merged on a logarithmic scale, their table is normalized
-and goes through each layer's own query and key projections. The larger sizes of v2 add a convolution after
-layer 0. v3's head for replaced tokens (``mask_predictions``) reads each token's state and the first's.
+Distances beyond half of ``position_buckets`` are merged on a logarithmic scale. Their table is normalized
+and uses each layer's content query and key projections. The larger sizes of v2 add a convolution after
+layer 0. v3's replaced-token detection head (``mask_predictions``) reads each token's state and the first's.
 
-Beyond the distances of the training `transformers` differs: it merges them as they are, so a key 512
-tokens or more after its query reads the table's row 0, which no text of the training reached. The authors'
-code cuts distances to ±511 first. ``compat="hf"`` does as `transformers` does.
+`transformers` differs for distances longer than any in training: it merges them unclamped, so a key 512
+tokens or more after its query reads the table's row 0, which no training text used. The authors' code clamps
+distances to ±511 first. ``compat="hf"`` reproduces `transformers`.
 """
 
 from collections.abc import Mapping
@@ -104,7 +104,7 @@ _SELF = "encoder.layer.{l}.attention.self."
 ROWS = (
     *SHARED_ROWS,
     Rename("encoder.LayerNorm", "distances.norm"),
-    Ignore("encoder.LayerNorm.*", "a norm of distances, which this encoder has not"),
+    Ignore("encoder.LayerNorm.*", "a norm of distances, which this encoder does not have"),
     Rename("encoder.conv.conv", "convolution.inner"),
     Rename("encoder.conv.LayerNorm", "convolution.norm"),
     Concat((_SELF + "query_proj", _SELF + "key_proj", _SELF + "value_proj"), "layers.{l}.attention.qkv"),
@@ -149,5 +149,5 @@ DEBERTA_V2 = Family(
     parts=parts,
     outside_prefix=("heads.", "pooler."),
     refuses_choices=True,
-    hf_difference="distances beyond those of the training are merged as they are, not cut first",
+    hf_difference="distances beyond those of training are merged without clamping",
 )

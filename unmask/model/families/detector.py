@@ -1,8 +1,8 @@
-"""A head for replaced tokens (Clark et al. 2020) for families whose own classes have none.
+"""Replaced-token detection head (Clark et al. 2020) for families whose own classes have none.
 
-It is kept under ELECTRA's names (``discriminator_predictions``), in a class that `transformers` has not,
-such as ``BertForReplacedTokenDetection``; `transformers` reads the encoder of such a checkpoint and leaves
-the head out.
+It is stored under ELECTRA's names (``discriminator_predictions``), in a class that `transformers` does not
+have, such as ``BertForReplacedTokenDetection``; `transformers` loads the encoder of such a checkpoint and
+ignores the head.
 """
 
 from unmask.model.families.common import activation_of
@@ -11,7 +11,7 @@ from unmask.model.spec import Classifier, Transform
 from unmask.model.spec.tensor_map import Rename, Same, TensorRule
 
 CLASS = "ForReplacedTokenDetection"
-"""How the name of the class ends."""
+"""The suffix of the class name."""
 
 OUT = "discriminator_predictions.dense_prediction"
 
@@ -34,7 +34,7 @@ DETECTOR = HeadLayout(
 
 
 def has_detector(encoder_rows: tuple[TensorRule, ...], heads: tuple[HeadLayout, ...]) -> bool:
-    """Whether a family has names of its own for such a head; tensors of a native checkpoint need none."""
+    """Whether a family already has names for such a head; a native checkpoint needs none."""
     return any(isinstance(row, Same) for row in encoder_rows) or any(
         "replaced" in head.roles for head in heads
     )

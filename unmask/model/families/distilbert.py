@@ -1,7 +1,7 @@
-"""DistilBERT (Sanh et al. 2019): half of BERT's layers, taught by it.
+"""DistilBERT (Sanh et al. 2019): half of BERT's layers, distilled from it.
 
-BERT's layers without segments and without a pooler; norms have an epsilon of 1e-12 in every checkpoint.
-In training, attention's output is dropped out as in BERT; the authors' code does not do that.
+BERT's layers without token types and without a pooler; norms have an epsilon of 1e-12 in every checkpoint.
+In training, dropout applies to attention's output as in BERT; the authors' code does not do that.
 """
 
 from dataclasses import replace

@@ -1,7 +1,8 @@
-"""ELECTRA (Clark, Luong, Le & Manning 2020): a generator of words and a discriminator that finds them.
+"""ELECTRA (Clark, Luong, Le & Manning 2020): a generator that replaces words and a discriminator that
+detects them.
 
-Both are BERT's layers without a pooler, over an embedding that is projected where it is narrower or wider
-than the encoder. A checkpoint holds one of the two; tensors say which.
+Both are BERT's layers without a pooler, over an embedding that is projected if its width differs from the
+encoder's. A checkpoint contains one of the two; its tensors determine which.
 """
 
 from typing import Any
@@ -52,7 +53,7 @@ HEADS = (
     TOKENS,
     SPAN,
 )
-"""The discriminator's has the encoder's own activation; those of words and of texts always have GELU."""
+"""The discriminator's head uses the encoder's activation; MLM and text heads always use GELU."""
 
 _BASE = {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072, "embedding_size": 768}
 

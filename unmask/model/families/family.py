@@ -1,4 +1,4 @@
-"""What a family is: a page of values that says how its checkpoints are read and written."""
+"""A family: the declarations by which its checkpoints are read and written."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -33,26 +33,26 @@ class Published:
     spec: EncoderSpec
     license: str
     paper: str
-    """Where it is described, as authors and year."""
+    """The paper that describes it, as authors and year."""
     pretraining: EncoderSpec | None = None
     """The encoder with the heads it was pretrained with."""
 
 
 @dataclass(frozen=True)
 class Release:
-    """A published checkpoint as its family's page lists it; what is None is as its family says."""
+    """A published checkpoint as listed in its family's module; None means the family's value."""
 
     name: str
     config: Mapping[str, Any] = field(default_factory=dict)
-    """What its config.json says otherwise than the family's ``released``."""
+    """Keys of its config.json that differ from the family's ``released``."""
     paper: str | None = None
     license: str | None = None
     roles: tuple[str, ...] | None = None
-    """Of the heads it was pretrained with; none where they are not known."""
+    """Roles of the heads it was pretrained with; empty if unknown."""
 
 
 def number_of_layer(spec: EncoderSpec, weights: int) -> str:
-    """Layers are named by their number in most layouts."""
+    """The number of a layer, which most layouts use as its name."""
     return str(weights)
 
 
@@ -68,76 +68,76 @@ CLASSES: Mapping[frozenset[str], str] = {
     frozenset({"tokens"}): "ForTokenClassification",
     frozenset({"span"}): "ForQuestionAnswering",
 }
-"""The end of the name of the `transformers` class that has these heads."""
+"""The suffix of the `transformers` class that has these heads."""
 
 
 @dataclass(frozen=True, eq=False)
 class Family:
     """One line of encoders that share a config and a layout of tensors.
 
-    A family without a head for replaced tokens is given one, see `unmask.model.families.detector`.
+    A family without a replaced-token detection head is given one, see `unmask.model.families.detector`.
     """
 
     name: str
     model_types: tuple[str, ...]
     """Values of ``model_type`` in config.json; the first is the one written."""
     stem: str
-    """How the names of its classes begin."""
+    """The prefix of its class names."""
     paper: str
     keys: tuple[ConfigKey, ...]
     """The keys of config.json that decide outputs."""
     encoder_rows: tuple[TensorRule, ...]
-    """How the encoder's tensors are named; those of heads stand in ``heads``."""
+    """The names of the encoder's tensors; those of heads are in ``heads``."""
     spec: Callable[..., EncoderSpec]
     """The encoder, without heads, from the arguments that ``keys`` make."""
     prefix: str
-    """What stands before the encoder's tensors in checkpoints saved with a head."""
+    """The prefix of the encoder's tensors in checkpoints saved with a head."""
     heads: tuple[HeadLayout, ...] = ()
     releases: tuple[Release, ...] = ()
     released: Mapping[str, Any] = field(default_factory=dict)
-    """What the config.json of every release says otherwise than the defaults, but for the padding id 0."""
+    """Keys of every release's config.json that differ from the defaults, except the padding id 0."""
     roles: tuple[str, ...] = ("masked",)
-    """Of the heads that releases were pretrained with."""
+    """Roles of the heads that releases were pretrained with."""
     license: str = "Apache-2.0"
     """Of releases."""
     parts: Callable[[Found], EncoderSpec] = lambda found: found.encoder
     """Adds optional parts, other than heads and a pooler, whose tensors a checkpoint has."""
     distinguishing_keys: tuple[str, ...] = ()
-    """Keys of config.json that tell it from another family of the same ``model_type``."""
+    """Keys of config.json that distinguish it from another family with the same ``model_type``."""
     other_prefixes: tuple[str, ...] = ()
-    """What older checkpoints have in the place of ``prefix``; read, never written."""
+    """The prefix of older checkpoints, instead of ``prefix``; read, never written."""
     outside_prefix: tuple[str, ...] = ("heads.",)
-    """How names of ours begin that stand beside the encoder in such checkpoints, without ``prefix``."""
+    """Prefixes of our names that such checkpoints store outside ``prefix``."""
     layer_name: Callable[[EncoderSpec, int], str] = number_of_layer
-    """What ``{l}`` stands for in their names: where the set of weights of that number is kept."""
+    """The value of ``{l}`` in their names for the set of weights with that index."""
     classes: Mapping[frozenset[str], str] = field(default_factory=lambda: CLASSES)
-    """The ends of those names, by the roles of the heads."""
+    """The suffixes of class names, by the roles of the heads."""
     refuses_choices: bool = False
-    """Whether a head over several texts has the tensor names of one that decides tokens, and is refused."""
+    """Whether a multiple-choice head, which is refused, has the tensor names of a token classifier."""
     hf_difference: str = ""
-    """What ``compat="hf"`` changes; empty where nothing does."""
+    """What ``compat="hf"`` changes; empty if nothing."""
 
     @property
     def prefixes(self) -> tuple[str, ...]:
-        """Everything that may stand before the encoder's tensors."""
+        """All possible prefixes of the encoder's tensors."""
         return (self.prefix, *self.other_prefixes)
 
     @property
     def head_layouts(self) -> tuple[HeadLayout, ...]:
-        """``heads``, and a detector of replaced tokens where none of them is one."""
+        """``heads``, plus a replaced-token detection head if none of them is one."""
         return self.heads if has_detector(self.encoder_rows, self.heads) else (*self.heads, DETECTOR)
 
     @property
     def tensor_map(self) -> tuple[TensorRule, ...]:
-        """How all tensors are named."""
+        """The names of all tensors."""
         return (*self.encoder_rows, *(row for head in self.head_layouts for row in head.rows))
 
     def read(self, config: JsonSettings, compat: Compat) -> EncoderSpec:
-        """config.json to a spec, without heads.
+        """The spec of a config.json, without heads.
 
         Raises:
             CorruptCheckpoint: a value of the wrong type, or outside its range.
-            UnknownArchitecture: a value that is not built.
+            UnknownArchitecture: a value that is not supported.
         """
         return self.spec(**read_keys(self.keys, config, compat))
 
@@ -162,7 +162,7 @@ class Family:
         return self.read(JsonSettings("config.json", keys), "published")
 
     def detect_heads(self, encoder: EncoderSpec, shapes: Shapes, config: JsonSettings) -> EncoderSpec:
-        """Add the heads whose tensors a checkpoint has, and leave out optional parts that it has not."""
+        """Add the heads whose tensors a checkpoint has, and remove optional parts that it lacks."""
         poolers = [
             row.theirs for row in self.encoder_rows if isinstance(row, Rename) and row.ours == "pooler.dense"
         ]
@@ -174,7 +174,7 @@ class Family:
         return replace(self.parts(found), heads=tuple(with_labels(head, config) for head in heads))
 
     def write(self, encoder: EncoderSpec) -> Mapping[str, Any]:
-        """A spec to the keys of config.json that decide outputs, ``architectures`` and ``model_type``."""
+        """The config.json of a spec: the keys that decide outputs, ``architectures`` and ``model_type``."""
         return {
             "architectures": self._architectures(encoder),
             "model_type": self.model_types[0],

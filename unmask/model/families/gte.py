@@ -1,7 +1,8 @@
 """GTE (Zhang et al. 2024, mGTE): the encoders called GTE-en-MLM, GTE-multilingual and GTE v1.5.
 
-Post-norm layers as BERT's, with GeGLU and rotary positions, biases on attention and on the network's last
-matrix. Their own code calls the type ``new``, `transformers` calls it ``gte``; the tensors have equal names.
+Post-norm layers like BERT's, with GeGLU and rotary positions, and biases on attention and on the feed-forward
+output matrix. The authors' code calls the type ``new``, `transformers` calls it ``gte``; the tensor names are
+the same.
 """
 
 from collections.abc import Mapping
@@ -22,11 +23,11 @@ from unmask.model.spec.tensor_map import Rename, Reorder
 from unmask.settings import JsonSettings
 
 THETA = {"gte": 160_000.0, "new": 10_000.0}
-"""By ``model_type``, where a config names none."""
+"""The default theta by ``model_type``."""
 
 
 def _read_rotary(config: JsonSettings, arguments: Arguments, compat: Compat) -> Arguments:
-    """Rotary positions; old configs stretch them by ``ntk``, the same for texts of every length.
+    """Rotary positions; old configs scale them by ``ntk``, equally for texts of every length.
 
     A factor f multiplies theta by f and divides positions by f ** (2 / width of a head).
     """
@@ -80,7 +81,7 @@ ROWS = (
     Rename(_LAYER + "attention.qkv_proj", "layers.{l}.attention.qkv"),
     Rename(_LAYER + "attention.o_proj", "layers.{l}.attention.out"),
     Rename(_LAYER + "attn_ln", "layers.{l}.attention_norm"),
-    # The second half of their matrix is the one that is activated.
+    # The activation applies to the second half of their matrix.
     Reorder(_LAYER + "mlp.up_gate_proj", "layers.{l}.feedforward.inner", _second_half_first),
     Rename(_LAYER + "mlp.down_proj", "layers.{l}.feedforward.outer"),
     Rename(_LAYER + "mlp_ln", "layers.{l}.feedforward_norm"),

@@ -1,4 +1,4 @@
-"""Heads as families keep them: the tensor each is known by, what it is then, and its tensors' names."""
+"""Heads as families store them: the tensor that identifies each, its spec, and its tensor names."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Found:
-    """What a checkpoint says of its parts: the encoder's spec, the shapes of its tensors, its config.json."""
+    """What is known of a checkpoint: the encoder's spec, the shapes of its tensors, its config.json."""
 
     encoder: EncoderSpec
     shapes: Shapes
@@ -36,7 +36,7 @@ class Found:
         return self.class_with(suffix) is not None
 
     def class_with(self, suffix: str) -> str | None:
-        """The name of the class it was saved from, where ``suffix`` is in it."""
+        """The name of the class it was saved from, if it contains ``suffix``."""
         names = self.config.values.get("architectures")
         found = [str(name) for name in names if suffix in str(name)] if isinstance(names, list) else []
         return found[0] if found else None
@@ -47,18 +47,18 @@ class HeadLayout:
     """One head, or one of several that share a tensor's name."""
 
     tensor: str
-    """The tensor that such a checkpoint has."""
+    """The tensor that identifies a checkpoint with this head."""
     roles: tuple[str, ...]
-    """What the head can be."""
+    """The possible roles of the head."""
     make: Callable[[Found, int], Head | None]
-    """The head, from what was found and the tensor's first axis; None where the tensor is of another head."""
+    """Makes the head from `Found` and the tensor's first axis; None if the tensor belongs to another head."""
     rows: tuple[TensorRule, ...]
     write: Callable[[Any], Mapping[str, Any]] = lambda head: {}
     """The keys of config.json that describe the head."""
 
 
 def refuse_choices(found: Found) -> None:
-    """Refuse a head over several texts, whose tensors bear the names of one that decides tokens.
+    """Refuse a multiple-choice head, whose tensors have the names of a token classifier.
 
     Raises:
         UnknownArchitecture: the class it was saved from has such a head.
@@ -71,7 +71,7 @@ def refuse_choices(found: Found) -> None:
 
 
 def tying(head: MaskedLM) -> Mapping[str, Any]:
-    """What config.json says of a predictor of words: whether its matrix is the word embedding."""
+    """The config.json key of an MLM head: whether its matrix is the word embedding."""
     return {"tie_word_embeddings": head.tied}
 
 
@@ -84,10 +84,10 @@ def masked_words(
     activation: Activation | None = None,
     write: Callable[[MaskedLM], Mapping[str, Any]] = tying,
 ) -> HeadLayout:
-    """A predictor of masked words with a transform, by the names of its parts.
+    """An MLM head with a transform, by the names of its parts.
 
-    An untied matrix has a bias of its own beside ``bias`` in files of most classes of `transformers`: the
-    former is added, the latter is kept. ``activation`` is None where the encoder's own is used.
+    In the files of most `transformers` classes an untied matrix has its own bias in addition to ``bias``: the
+    former is added, the latter is kept. ``activation`` is None if the encoder's activation is used.
     """
     second = f"{decoder}.bias" != bias
 
@@ -116,7 +116,7 @@ def masked_words(
 def classifier(
     role: Role, name: str, make: Callable[[Found, int], Head | None], dense: str = ""
 ) -> HeadLayout:
-    """A classifier whose last matrix is ``name``, and whose transform's, where it has one, is ``dense``."""
+    """A classifier whose last matrix is ``name`` and whose transform, if any, is ``dense``."""
     transform = (Rename(dense, f"heads.{role}.transform.dense"),) if dense else ()
     return HeadLayout(f"{name}.weight", (role,), make, (*transform, Rename(name, f"heads.{role}.out")))
 
@@ -149,7 +149,7 @@ POOLED_OR_TOKENS = HeadLayout(
     ),
     (Rename("classifier", "heads.sequence.out"), *TOKENS.rows),
 )
-"""Only the class it was saved from says what a head called ``classifier`` decides."""
+"""Only the class it was saved from determines the role of a head called ``classifier``."""
 
 DENSE_OR_TOKENS = (
     dense_sequence("tanh", dense="classifier.dense", name="classifier.out_proj"),
@@ -158,7 +158,7 @@ DENSE_OR_TOKENS = (
 
 
 def find_heads(layouts: Sequence[HeadLayout], found: Found) -> tuple[Head, ...]:
-    """The heads whose tensor is there, each made from the first axis of that tensor."""
+    """The heads whose tensor is present, each made from the first axis of that tensor."""
     made = (
         layout.make(found, found.shapes[layout.tensor][0])
         for layout in layouts
@@ -178,7 +178,7 @@ def write_heads(layouts: Sequence[HeadLayout], encoder: EncoderSpec) -> dict[str
 
 
 def pretrained(encoder: EncoderSpec, layouts: Sequence[HeadLayout], *roles: str) -> EncoderSpec:
-    """The encoder with the heads of these roles, and with its pooler only where one of them reads it."""
+    """The encoder with the heads of these roles, and with its pooler only if one of them reads it."""
     classes = {"next_sentence": 2, "sentence_order": 2, "replaced": 1}
     found = Found(encoder, {}, JsonSettings("config.json", {}))
     made = [

@@ -1,4 +1,4 @@
-"""Names of a classifier's classes and the kind of its task, as config.json has them."""
+"""Class names and problem type of a classifier in config.json."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,26 +9,26 @@ from unmask.model.spec import Classifier, Head
 from unmask.settings import JsonSettings
 
 LABELED = ("sequence", "tokens")
-"""Roles of heads whose classes are those of a task."""
+"""Roles of heads whose classes belong to a task."""
 
 PROBLEM_TYPES = (None, "regression", "single_label_classification", "multi_label_classification")
 
 
 def default_labels(classes: int) -> tuple[str, ...]:
-    """The names that `transformers` gives to classes without names."""
+    """The default class names of `transformers`."""
     return tuple(f"LABEL_{number}" for number in range(classes))
 
 
 def with_labels(head: Head, config: JsonSettings) -> Head:
-    """The head with what config.json says of its classes; default names count as none.
+    """The head with the class names and problem type of config.json; default names count as none.
 
     Raises:
-        CorruptCheckpoint: the names are not one for each class.
-        UnknownArchitecture: a kind of task that there is not.
+        CorruptCheckpoint: there is not exactly one name per class.
+        UnknownArchitecture: an unknown problem type.
     """
     if not isinstance(head, Classifier) or head.role not in LABELED:
         return head
-    config.get_optional("label2id", dict)  # id2label the other way about, which is written anew
+    config.get_optional("label2id", dict)  # the inverse of id2label, which is written again
     if head.role == "sequence":
         config.require_one_of("problem_type", *PROBLEM_TYPES)
         head = replace(head, problem_type=config.values.get("problem_type"))
@@ -46,7 +46,7 @@ def with_labels(head: Head, config: JsonSettings) -> Head:
 
 
 def write_labels(head: Head) -> Mapping[str, Any]:
-    """The keys that `with_labels` reads. Two classes without names are what an absent key means."""
+    """The keys that `with_labels` reads. An absent key means two classes without names."""
     if not isinstance(head, Classifier) or head.role not in LABELED:
         return {}
     written: dict[str, Any] = {}

@@ -1,7 +1,7 @@
-"""Linear attention (Katharopoulos, Vyas, Pappas & Fleuret 2020) in BERT's layers, in a format of our own.
+"""Linear attention (Katharopoulos, Vyas, Pappas & Fleuret 2020) in BERT's layers, in unmask's own format.
 
-No encoder of this kind has a published checkpoint in common use, so the folder is `unmask`'s: BERT's keys of
-config.json and names of tensors, and the few keys that say how features are made. Not in `transformers`.
+No encoder of this kind has a widely used published checkpoint, so the format is `unmask`'s: BERT's
+config.json keys and tensor names, plus a few keys for the feature map. Not in `transformers`.
 """
 
 from dataclasses import replace
@@ -18,7 +18,7 @@ from unmask.model.spec.config_keys import Field, Key, changed, only
 
 
 def mixer_of(encoder: EncoderSpec) -> LinearAttention:
-    """The mixer of an encoder whose layers all have the same linear one."""
+    """The mixer of an encoder whose layers all have the same linear attention."""
     mixer = encoder.layers[0].mixer
     assert isinstance(mixer, LinearAttention)
     return mixer
@@ -35,13 +35,13 @@ BERT_KEYS_WITHOUT_DROPOUT = (
 KEYS = (
     *BERT_KEYS_WITHOUT_DROPOUT,
     only("feature_map", "elu+1", written=True),
-    # What the authors' code adds to the denominator.
+    # The epsilon that the authors' code adds to the denominator.
     Key("feature_eps", "eps_of_features", 1e-6, field=FEATURE_EPS),
 )
 
 
 def with_mixer(heads: int, mixer: LinearAttention, **bert: Any) -> EncoderSpec:
-    """A BERT whose every layer mixes by ``mixer``; ``bert`` are other arguments of its `spec`."""
+    """A BERT in which every layer uses ``mixer``; ``bert`` are other arguments of its `spec`."""
     encoder = bert_spec(heads=heads, attention_dropout=0.0, **bert)
     return replace(encoder, layers=tuple(replace(layer, mixer=mixer) for layer in encoder.layers))
 

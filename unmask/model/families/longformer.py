@@ -1,8 +1,8 @@
-"""Longformer (Beltagy, Peters & Cohan 2020): RoBERTa with a window a layer and global tokens.
+"""Longformer (Beltagy, Peters & Cohan 2020): RoBERTa with a window in each layer and global tokens.
 
-Which tokens are global is said with each batch, by the task: see `unmask.model.spec.global_tokens`.
+The task determines the global tokens of each batch: see `unmask.model.spec.global_tokens`.
 
-``attention_window`` in config.json is the whole window: a token sees half of it on each side, and itself.
+``attention_window`` in config.json is the total window: a token attends to half of it on each side.
 The authors' code reads ``attention_dilation``, and `transformers` does not.
 """
 
@@ -37,7 +37,7 @@ def _read_windows(config: JsonSettings, arguments: Arguments, compat: Compat) ->
 
 
 def _per_layer(config: JsonSettings, key: str, default: int, layers: int) -> list[int]:
-    """A number for each layer, or one for all of them."""
+    """One number per layer, or one for all layers."""
     if isinstance(config.values.get(key), list):
         found = config.get(key, [default])
         if any(type(one) is not int for one in found):
@@ -86,7 +86,7 @@ ROWS = (
 
 
 def spec(*, windows: list[SlidingWindow], **roberta: Any) -> EncoderSpec:
-    """A RoBERTa whose layers see these windows and the global tokens."""
+    """A RoBERTa whose layers attend to these windows and the global tokens."""
     encoder = roberta_spec(**roberta)
     mixers = (replace(softmax_of(encoder), pattern=SlidingWindowGlobal(window)) for window in windows)
     return replace(encoder, layers=tuple(replace(encoder.layers[0], mixer=mixer) for mixer in mixers))
@@ -110,5 +110,5 @@ LONGFORMER = Family(
     releases=PUBLISHED,
     released=RELEASED | {"max_position_embeddings": 4098},
     refuses_choices=True,
-    hf_difference="windows are not dilated, whatever attention_dilation says",
+    hf_difference="windows are not dilated, regardless of attention_dilation",
 )

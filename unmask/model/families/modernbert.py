@@ -1,7 +1,7 @@
 """ModernBERT (Warner et al. 2024), and Ettin (Weller et al. 2025) in the same layout from 17M to 1B.
 
 Pre-norm layers with GeGLU, norms and matrices without biases, and rotary positions. Every third layer
-attends to the whole text, the others to a window, each kind with a theta of its own. The embedding is
+attends to the whole text, the others to a window, each kind with its own theta. The embedding is
 normalized, so layer 0 has no norm before its attention.
 """
 
@@ -45,17 +45,17 @@ from unmask.model.spec.tensor_map import Copy, Ignore, Rename, TensorRule
 from unmask.settings import JsonSettings
 
 Kind = Literal["full_attention", "sliding_attention"]
-"""Of a layer, as config.json calls them."""
+"""The kinds of layers, as config.json names them."""
 
 WHOLE: Kind = "full_attention"
 SLIDING: Kind = "sliding_attention"
 
 THETA: dict[Kind, float] = {WHOLE: 160_000.0, SLIDING: 10_000.0}
-"""Where a config names none."""
+"""The default theta of each kind of layer."""
 
 
 def _read_kinds(config: JsonSettings, arguments: Arguments, compat: Compat) -> Arguments:
-    """The kind of each layer: named one by one in new configs, by their distance in old ones."""
+    """The kind of each layer: listed in new configs, by the interval between global layers in old ones."""
     layers, every = arguments["layers"], config.get("global_attn_every_n_layers", 3)
     in_range(config, "global_attn_every_n_layers", every, require_size)
     window = config.get("local_attention", 128)
@@ -67,7 +67,7 @@ def _read_kinds(config: JsonSettings, arguments: Arguments, compat: Compat) -> A
         raise UnknownArchitecture(f"{config.name} names the types of {len(kinds)} layers and has {layers}")
     for kind in kinds:
         JsonSettings(config.name, {"layer_types": kind}).require_one_of("layer_types", WHOLE, SLIDING)
-    # The config counts the tokens on both sides together.
+    # The config counts the tokens on both sides.
     return {"kinds": tuple(kinds), "radius": window // 2}
 
 
@@ -81,7 +81,7 @@ def _write_kinds(encoder: EncoderSpec) -> Mapping[str, Any]:
 def _read_rotary(config: JsonSettings, arguments: Arguments, compat: Compat) -> Arguments:
     """Rotary positions by kind of layer: in one object in new configs, as two numbers in old ones."""
     theta = config.get("global_rope_theta", THETA[WHOLE])
-    # The authors' code takes the other theta where the local one is null.
+    # The authors' code uses the other theta if the local one is null.
     default = theta if "local_rope_theta" in config.values else THETA[SLIDING]
     local = config.get_optional("local_rope_theta", float)
     old = {WHOLE: theta, SLIDING: default if local is None else local}
@@ -119,7 +119,7 @@ def _norm_of(encoder: EncoderSpec) -> LayerNorm:
 
 KEYS = (
     only("is_decoder", False),
-    only("position_embedding_type", "absolute", "sans_pos"),  # written, but never read by anyone
+    only("position_embedding_type", "absolute", "sans_pos"),  # written, but never read by any code
     only("rope_scaling", None),
     Key("hidden_activation", "activation", "gelu", ACTIVATIONS),
     Key("num_hidden_layers", "layers", 22),
@@ -218,7 +218,7 @@ def spec(
 
 
 def _transform(found: Found) -> Transform:
-    """What every head does first: a dense layer, an activation, a norm."""
+    """The transform of every head: a dense layer, an activation, a norm."""
     config = found.config
     config.require_one_of("classifier_activation", *ACTIVATIONS)
     activation = ACTIVATIONS[config.get("classifier_activation", "gelu")]
@@ -234,7 +234,7 @@ def _write_transform(head: MaskedLM | Classifier) -> dict[str, Any]:
 
 
 def parts(found: Found) -> EncoderSpec:
-    """The encoder as it is; a config.json's keys of heads are checked whether there is a head or not."""
+    """The encoder unchanged; the head keys of config.json are checked even without a head."""
     _transform(found)
     found.config.require_one_of("classifier_pooling", "cls", "mean")
     found.config.get("decoder_bias", True)
@@ -253,7 +253,7 @@ def _write_masked(head: MaskedLM) -> Mapping[str, Any]:
 
 
 def _classifier(found: Found, classes: int) -> Classifier:
-    """What a head called ``classifier`` decides: only the class it was saved from says so."""
+    """The head called ``classifier``; only the class it was saved from determines its role."""
     for role, name in (("tokens", "TokenClassification"), ("span", "QuestionAnswering")):
         if found.saved_from(name):
             return Classifier("tokens" if role == "tokens" else "span", classes, "tokens", _transform(found))

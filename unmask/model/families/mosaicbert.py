@@ -1,8 +1,8 @@
 """MosaicBERT (Portes et al. 2023).
 
-BERT with symmetric ALiBi in the place of learned positions and GeGLU in that of the plain network. Segments
-and the order of norms are BERT's. Its config.json says ``bert`` too and is told apart by
-``alibi_starting_size``.
+BERT with symmetric ALiBi instead of learned positions and GeGLU instead of the plain feed-forward network.
+Token types and the order of norms are BERT's. Its config.json also has model_type ``bert`` and is
+distinguished by ``alibi_starting_size``.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ from unmask.settings import JsonSettings
 
 
 def _read_table(config: JsonSettings, arguments: Arguments, compat: Compat) -> Arguments:
-    """How far its own code prepares a table: no argument."""
+    """The size of a table in the authors' code; gives no argument."""
     config.get("alibi_starting_size", 512)
     return {}
 
@@ -42,7 +42,7 @@ KEYS = (
     only("position_embedding_type", "absolute", "alibi", written=True),  # its code never reads it
     *NO_DECODER,
     only("tie_word_embeddings", True),
-    # The layers' own activation is fixed: only the head's follows the config.
+    # The layers' activation is fixed: only the head's follows the config.
     *changed(ENCODER_KEYS, hidden_act=..., attention_probs_dropout_prob=0.0),
     Key("max_position_embeddings", "trained_tokens", 512),
     KeyGroup(_read_table, lambda encoder: {"alibi_starting_size": encoder.trained_tokens}),
@@ -72,13 +72,13 @@ def spec(*, width: int, heads: int, feedforward: int, attention_dropout: float, 
 
 
 def parts(found: Found) -> EncoderSpec:
-    """The encoder as it is; the key of the head is checked whether there is a head or not."""
+    """The encoder unchanged; the head's key is checked even without a head."""
     found.config.require_one_of("hidden_act", *ACTIVATIONS)
     return found.encoder
 
 
 def _masked(found: Found, width: int) -> MaskedLM:
-    """Its norm's epsilon does not follow the config."""
+    """The MLM head; the epsilon of its norm does not follow the config."""
     activation = ACTIVATIONS[found.config.get("hidden_act", "gelu")]
     return MaskedLM(Transform(width, activation, LayerNorm(1e-12)))
 
@@ -102,7 +102,7 @@ HEADS = (
     ),
     pooled("sequence", "classifier"),
 )
-"""Its code has heads for words and for texts."""
+"""The authors' code has MLM and sequence classification heads."""
 
 PUBLISHED = (Release("mosaicml/mosaic-bert-base", {"vocab_size": 30528}),)
 

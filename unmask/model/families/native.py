@@ -1,6 +1,6 @@
-"""Any encoder that can be built, in a format of our own: config.json holds the spec itself, field by field.
+"""Any supported encoder, in unmask's own format: config.json contains the spec itself, field by field.
 
-For combinations of parts that no published family has. Tensors go by the names they have here. Not in
+This family is for combinations of parts that no published family has. Tensors have unmask's own names. Not in
 `transformers`.
 """
 
@@ -38,7 +38,7 @@ def spec(*, encoder: EncoderSpec) -> EncoderSpec:
 
 
 class Native(Family):
-    """The config says all, and a tensor too many or too few is an error."""
+    """The config is complete, so an extra or missing tensor is an error."""
 
     def detect_heads(self, encoder: EncoderSpec, shapes: Shapes, config: JsonSettings) -> EncoderSpec:
         """The encoder as it is."""
@@ -66,5 +66,5 @@ NATIVE = Native(
 
 
 def to_config(encoder: EncoderSpec) -> Mapping[str, Any]:
-    """The keys of config.json for any spec, to be given to `unmask.model.weights.new_checkpoint.fresh`."""
+    """The keys of config.json for any spec, as input to `unmask.model.weights.new_checkpoint`."""
     return NATIVE.write(encoder)

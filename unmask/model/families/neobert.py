@@ -1,7 +1,7 @@
 """NeoBERT (Le Breton, Fournier, El Mezouar, Morris & Chandar 2025): 28 layers of width 768.
 
 Pre-norm layers with RMSNorm, SwiGLU and rotary positions over neighboring features, no biases, no norm after
-the embedding, and a predictor of words with a matrix of its own.
+the embedding, and an MLM head with its own matrix.
 """
 
 from collections.abc import Mapping
@@ -61,7 +61,7 @@ KEYS = (
 
 
 def _head_by_head(encoder: EncoderSpec) -> tuple[int, ...]:
-    """Their rows go head by head, query, key and value within each; ours the other way about."""
+    """Their rows are grouped by head, then by query, key, value; ours by query, key, value, then by head."""
     mixer = encoder.layers[0].mixer
     return tuple(3 * head + part for part in range(3) for head in range(mixer.heads))
 

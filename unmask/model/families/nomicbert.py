@@ -1,7 +1,7 @@
 """NomicBERT (Nussbaum, Morris, Duderstadt & Mulyar 2024).
 
-Post-norm layers as BERT's, with SwiGLU, rotary positions instead of learned ones, matrices without biases,
-and two segments. Config keys are read under both names that published checkpoints use.
+Post-norm layers like BERT's, with SwiGLU, rotary positions instead of learned ones, matrices without biases,
+and two token types. Config keys are read under both names that published checkpoints use.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from unmask.model.spec.tensor_map import Concat, Rename
 from unmask.settings import JsonSettings
 
 THETA = 1000.0
-"""Where a config names none."""
+"""The default theta."""
 
 GATED: dict[str, Activation] = {"swiglu": "silu", "geglu": "gelu"}
 """The published ``activation_function`` -> ours."""
@@ -97,7 +97,7 @@ ROWS = (
     Rename(_LAYER + "attn.Wqkv", "layers.{l}.attention.qkv"),
     Rename(_LAYER + "attn.out_proj", "layers.{l}.attention.out"),
     Rename(_LAYER + "norm1", "layers.{l}.attention_norm"),
-    # The second of their two matrices is the one that is activated.
+    # The activation applies to the second of their two matrices.
     Concat((_LAYER + "mlp.fc12", _LAYER + "mlp.fc11"), "layers.{l}.feedforward.inner"),
     Rename(_LAYER + "mlp.fc2", "layers.{l}.feedforward.outer"),
     Rename(_LAYER + "norm2", "layers.{l}.feedforward_norm"),
@@ -119,7 +119,7 @@ def spec(
 ) -> EncoderSpec:
     """A NomicBERT of the given sizes; ``others`` are those of `post_norm_encoder`.
 
-    ``bias``: of attention's matrices and of the network's last one.
+    ``bias``: whether attention's matrices and the feed-forward output matrix have biases.
     """
     mixer = SoftmaxAttention(
         heads,

@@ -1,7 +1,7 @@
-"""Performer (Choromanski et al. 2021): FAVOR+ attention in BERT's layers, in a format of our own.
+"""Performer (Choromanski et al. 2021): FAVOR+ attention in BERT's layers, in unmask's own format.
 
-As for linear attention, the folder is `unmask`'s: BERT's keys and names, the number of random features, and
-each layer's random matrix beside its weights. Not in `transformers`.
+As for linear attention, the format is `unmask`'s: BERT's keys and names, the number of random features, and
+each layer's random matrix stored with its weights. Not in `transformers`.
 """
 
 import math
@@ -25,7 +25,7 @@ KEYS = (
         "random_features",
         field=Field(lambda encoder: mixer_of(encoder).random_features, require_size),
     ),
-    # What the authors' code adds to every feature.
+    # The epsilon that the authors' code adds to every feature.
     Key("feature_eps", "eps_of_features", 1e-4, field=FEATURE_EPS),
 )
 
@@ -36,7 +36,7 @@ ROWS = (
 
 
 def features_for(head_width: int) -> int:
-    """How many random features a head of this width gets where nothing says: K ln K, as theorem 4 asks."""
+    """The default number of random features for a head of this width: K ln K, as in theorem 4."""
     return max(1, int(head_width * math.log(head_width)))
 
 

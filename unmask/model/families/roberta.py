@@ -1,8 +1,8 @@
-"""RoBERTa (Liu et al. 2019) and what is built like it: XLM-R, CamemBERT, DistilRoBERTa.
+"""RoBERTa (Liu et al. 2019) and models with the same architecture: XLM-R, CamemBERT, DistilRoBERTa.
 
-BERT's layers. Positions begin after the padding id, so that row 2 of the table is the first token's, and
-there is one segment. XLM-R and CamemBERT are families of their own because their config.json and their
-classes have names of their own; tensors and settings are the same.
+The layers are BERT's. Positions begin after the padding id, so the first token uses row 2 of the table, and
+there is one token type. XLM-R and CamemBERT are separate families because their config.json and classes have
+different names; tensors and settings are the same.
 """
 
 from dataclasses import replace
@@ -47,7 +47,7 @@ RELEASED = {
     "type_vocab_size": 1,
     "vocab_size": 50265,
 }
-"""What the published config.json files say otherwise than BERT's."""
+"""Keys of the published config.json files that differ from BERT's."""
 
 
 def _family(name: str, model_type: str, stem: str, paper: str, *releases: Release) -> Family:

@@ -1,4 +1,4 @@
-"""Rotary positions as config.json writes them, for the families that have them."""
+"""Read and write rotary positions in config.json."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,12 +10,12 @@ from unmask.settings import JsonSettings
 
 
 def read_rope(values: Mapping[str, Any], theta: float, name: str = "rope_parameters") -> Rotary:
-    """The rotary positions in an object such as ``rope_parameters``; ``theta`` where it names none.
+    """The rotary positions in an object such as ``rope_parameters``; ``theta`` is the default.
 
-    Of the ways to stretch positions only ``linear`` is built, which divides them by ``factor``.
+    The only supported scaling is ``linear``, which divides positions by ``factor``.
 
     Raises:
-        UnknownArchitecture: it asks for another way, or turns only some features of a head.
+        UnknownArchitecture: it has another scaling, or rotates only some features of a head.
     """
     settings = JsonSettings(f"config.json's {name}", values)
     kind = "rope_type" if "rope_type" in values else "type"

@@ -1,4 +1,4 @@
-"""What stands on the encoder: tensors in, vectors or logits out."""
+"""Heads of the encoder: hidden states in, vectors or logits out."""
 
 from unmask.model.heads.pooling import PoolerLayer, embed, pool
 from unmask.model.heads.prediction_heads import ClassificationHead, MaskedLMHead, build_head

@@ -1,4 +1,4 @@
-"""Hidden states to one vector a sequence."""
+"""Pool hidden states to one vector per sequence."""
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +23,7 @@ class PoolerLayer(nn.Module):
 
 
 def pool(x_TD: Tensor, layout: SequenceLayout, mode: PoolingMode) -> Tensor:
-    """One vector a sequence, shape (S, D): see `PoolingMode`. Special tokens count like others.
+    """One vector per sequence, shape (S, D): see `PoolingMode`. Special tokens are included.
 
     Half-precision states are pooled in float32; the result has the states' dtype.
     """
@@ -47,7 +47,7 @@ def embed(x_TD: Tensor, layout: SequenceLayout, head: PooledVector) -> Tensor:
     """Sentence embeddings as the checkpoint defines them, shape (S, E), in float32 at least.
 
     Raises:
-        InvalidRequest: it projects them, which is not built.
+        InvalidRequest: it has dense layers, which are not supported.
     """
     if head.projections:
         raise InvalidRequest("dense layers after pooling are not built; take a checkpoint without them")

@@ -56,7 +56,7 @@ class MaskedLMHead(nn.Module):
         return functional.linear(*self.factors(x_MD, words_VE))
 
     def factors(self, x_MD: Tensor, words_VE: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """What logits are a product of: states (M, E), a vector a word (V, E), and a bias (V,) or None."""
+        """The factors of the logits: states (M, E), a vector per word (V, E), and a bias (V,) or None."""
         x_ME = x_MD if self.transform is None else self.transform(x_MD)
         if self.decoder is None:
             return x_ME, words_VE, self.bias

@@ -1,4 +1,4 @@
-"""Faster modules for inference on a CPU, put in place of a loaded encoder's."""
+"""Faster modules for inference on a CPU, which replace those of a loaded encoder."""
 
 from unmask.model.inference.linear import QuantizedLinear, unsupported_reason
 from unmask.model.inference.optimize import optimize_for_inference

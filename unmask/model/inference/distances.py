@@ -1,4 +1,4 @@
-"""The table of distances as a layer sees it, computed once."""
+"""A layer's projected distance table, computed once."""
 
 from torch import Tensor, nn
 
@@ -6,7 +6,7 @@ from unmask.model.kernels import AttentionBias, DistanceBias
 
 
 class PrecomputedDistances(nn.Module):
-    """`DistanceProjections` whose weights and table do not change any more."""
+    """`DistanceProjections` with fixed weights and table."""
 
     keys_PHK: Tensor | None
     queries_PHK: Tensor | None
@@ -19,5 +19,5 @@ class PrecomputedDistances(nn.Module):
         self.register_buffer("queries_PHK", bias.distances.queries_PHK, persistent=False)
 
     def forward(self, table_PD: Tensor, content: nn.Module, read: slice | None = None) -> AttentionBias:
-        """What the layer adds to scores, whatever the arguments."""
+        """The attention bias of the layer; the arguments are ignored."""
         return AttentionBias(distances=DistanceBias(self.position, self.keys_PHK, self.queries_PHK))

@@ -1,4 +1,4 @@
-"""Feed-forward networks whose activation is part of the first product."""
+"""Feed-forward networks whose activation is fused into the first product."""
 
 from torch import Tensor, nn
 
@@ -7,7 +7,7 @@ from unmask.model.spec.parts import Activation
 
 
 class FusedNetwork(nn.Module):
-    """`PlainNetwork`: ``outer(inner(x))``, the activation being part of ``inner``."""
+    """`PlainNetwork` as ``outer(inner(x))``, with the activation fused into ``inner``."""
 
     def __init__(self, inner: nn.Module, outer: nn.Module) -> None:
         super().__init__()
@@ -20,7 +20,7 @@ class FusedNetwork(nn.Module):
 
 
 class FusedGatedNetwork(nn.Module):
-    """`GatedNetwork`: the two halves of its first matrix apart, so that neither is cut out of the other."""
+    """`GatedNetwork` with the two halves of its first matrix separated, so that no result is sliced."""
 
     def __init__(self, inner: nn.Linear, activation: Activation, outer: nn.Module) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Linear layers whose weights oneDNN has laid out once, in their own precision or as 8-bit integers."""
+"""Linear layers with weights in oneDNN's packed layout, in their own precision or as 8-bit integers."""
 
 import torch
 from torch import Tensor, nn
@@ -14,11 +14,11 @@ OPERATIONS: dict[Activation | None, tuple[str, str]] = {
     "silu": ("swish", ""),
     "tanh": ("tanh", ""),
 }
-"""oneDNN's operation for an activation, and which of its algorithms."""
+"""oneDNN's operation for an activation, and its algorithm."""
 
 
 def unsupported_reason(dtype: str, device: str | None = None) -> str | None:
-    """Why an encoder of this type cannot be rewritten here, as the end of "... because"; None if it can."""
+    """Why an encoder of this dtype cannot be optimized here, as the end of "... because"; None if it can."""
     if device is not None and not device.startswith("cpu"):
         return f"the fast path runs on cpu, not on {device}"
     if dtype not in ("float32", "bfloat16", "int8"):
@@ -31,13 +31,13 @@ def unsupported_reason(dtype: str, device: str | None = None) -> str | None:
 
 
 SMALLEST_SCALE = 1e-30
-"""So that a token of zeros divides by something."""
+"""Lower bound of a scale, so that a token of zeros does not divide by 0."""
 
 
 class PackedLinear(nn.Module):
-    """``x W^T + b`` as `nn.Linear` computes it, and the activation; the plain weight is not kept.
+    """``x W^T + b`` like `nn.Linear`, with the activation; the plain weight is not kept.
 
-    Results differ in the order of sums alone.
+    Results differ only in the order of summation.
     """
 
     weight_packed: Tensor
@@ -47,7 +47,7 @@ class PackedLinear(nn.Module):
         self, weight_NK: Tensor, bias_N: Tensor | None, activation: Activation | None = None
     ) -> None:
         super().__init__()
-        # Opaque to everything but oneDNN, so it is no parameter and no part of a state.
+        # Opaque to everything except oneDNN, so neither a parameter nor part of the state.
         packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight_NK.detach().contiguous(), None)
         self.register_buffer("weight_packed", packed, persistent=False)
         self.bias = None if bias_N is None else bias_N.detach()
@@ -62,7 +62,7 @@ class PackedLinear(nn.Module):
 
 
 class QuantizedLinear(nn.Module):
-    """A linear layer on 8-bit integers: a scale for each row of weights, and one for each token as it comes.
+    """A linear layer on 8-bit integers: one scale per weight row, and one per token, computed dynamically.
 
     Both are symmetric: the largest absolute value of a row of W, and of a token, becomes about 127. Products
     and sums are exact in 32-bit integers. Scales and the result have the type of the input.
@@ -86,9 +86,9 @@ class QuantizedLinear(nn.Module):
         """Shape (..., K) in, (..., N) out, in the type of ``x``."""
         rows_TK = x.flatten(0, -2)
         largest_T1 = rows_TK.abs().amax(dim=-1, keepdim=True)
-        # A scale may be rounded to a type of 8 binary digits, and still nothing may come out above 127.
+        # A scale may be rounded to a type with 8 significant bits, and still nothing may exceed 127.
         scale_T1 = (largest_T1.float() / 126.5).clamp_min_(SMALLEST_SCALE).to(x.dtype)
-        # oneDNN is slow on signed inputs, so 128 is added, which it takes off again; 0.5 rounds.
+        # oneDNN is slow on signed inputs, so 128 is added, which oneDNN subtracts again; 0.5 rounds.
         whole_TK = torch.div(rows_TK, scale_T1.float()).add_(128.5).to(torch.uint8)
         y_TN: Tensor = torch.ops.onednn.qlinear_pointwise(
             whole_TK, 1.0, 128, self.weight_packed, self.scale_N, self.zero_N,

@@ -1,4 +1,4 @@
-"""An encoder rewritten for inference: its modules one by one replaced by faster ones of the same call."""
+"""Optimize an encoder for inference by replacing its modules with faster ones of the same interface."""
 
 from collections.abc import Callable
 
@@ -15,20 +15,20 @@ from unmask.model.layers.linear_attention import LinearMixer
 from unmask.model.layers.parts import GatedNetwork, PlainNetwork
 
 Pack = Callable[[Tensor, Tensor | None], nn.Module]
-"""A weight and its bias to a linear layer."""
+"""Makes a linear layer from a weight and its bias."""
 
 
 def optimize_for_inference(encoder: Encoder, dtype: str) -> Encoder:
-    """The encoder with the linear layers of its blocks packed, in place: from then on it can only run.
+    """Pack the linear layers of an encoder's blocks in place; afterwards it can only run inference.
 
-    Weights of all linear layers are laid out for oneDNN, one layer at a time, so that memory holds one of
-    them twice at most; activations become part of the product before them; what attention makes of a table
-    of distances is computed once. With ``int8`` the linear layers compute in 8-bit integers and all else in
-    bfloat16, or in float32 where the processor has no bfloat16.
+    Weights of all linear layers are packed for oneDNN one layer at a time, so that at most one layer is in
+    memory twice; activations are fused into the preceding product; projections of a distance table are
+    computed once. With ``int8`` the linear layers compute in 8-bit integers and everything else in bfloat16,
+    or in float32 if the processor has no bfloat16.
 
     Args:
         encoder: in evaluation mode, on a CPU; in float32 for ``int8``.
-        dtype: one for which `unsupported_reason` knows no reason.
+        dtype: one for which `unsupported_reason` returns None.
     """
     encoder.requires_grad_(False)
     between = torch.bfloat16 if unsupported_reason("bfloat16") is None else torch.float32

@@ -1,4 +1,4 @@
-"""Attention over packed tokens: defined once in `tile`, computed by interchangeable kernels."""
+"""Attention over packed tokens, defined in `tile` and computed by interchangeable kernels."""
 
 from unmask.model.kernels.choose import KERNELS, choose
 from unmask.model.kernels.distances import DistanceBias

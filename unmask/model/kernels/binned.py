@@ -1,8 +1,8 @@
-"""Attention of many short texts as few square blocks, for training on a CPU.
+"""Attention of many short texts as a few square blocks, for training on a CPU.
 
-Texts are put into bins of R tokens, R being the longest text's length rounded up. All bins and heads then
-run as one product for scores and one for values, and a mask hides the texts of a bin from one another. Many
-scores of a bin are computed and thrown away, which costs less than a call for each distinct length.
+Texts are packed into bins of R tokens, R being the longest text's length rounded up. All bins and heads then
+run as one product for scores and one for values, and a mask separates the texts of a bin. Many scores of a
+bin are computed and discarded, which costs less than one call per distinct length.
 
 Axes: B bins; R places of a bin; P places of all bins; G heads times bins.
 """
@@ -25,29 +25,29 @@ from unmask.model.spec import Alibi, AttentionPattern, FullAttention, NoPosition
 from unmask.text.batch import SequenceLayout
 
 SMALLEST_BIN, STEP = 64, 32
-"""Tokens of a bin, at least, and what its size is a multiple of."""
+"""The minimum number of tokens of a bin, which its size is a multiple of."""
 
 
 @dataclass(frozen=True, eq=False)
 class Bins:
-    """Which token stands where in B bins of R places."""
+    """The arrangement of tokens in B bins of R places."""
 
     size: int
     """R."""
     count: int
     """B."""
     token_P: Tensor
-    """The token of each of the B R places; 0 on empty ones, whose numbers nobody reads."""
+    """The token of each of the B R places; 0 in empty places, whose results are never read."""
     place_T: Tensor
     """The place of each token."""
     sequence_BR: Tensor
-    """The sequence of each place; -1 on empty ones, which see one another, so that no row is without keys."""
+    """The sequence of each place; -1 in empty places, which attend to one another: no row lacks keys."""
     pattern: AttentionPattern
     masks: dict[torch.dtype, Tensor] = field(default_factory=dict)
 
     @classmethod
     def of(cls, layout: SequenceLayout, pattern: AttentionPattern, device: torch.device) -> "Bins":
-        """Bins of a batch."""
+        """The bins of a batch."""
         lengths = layout.lengths
         size = max(SMALLEST_BIN, -(-int(lengths.max()) // STEP) * STEP)
         first_S, count = fill(lengths, size)
@@ -60,7 +60,7 @@ class Bins:
         return cls(size, count, token, place, sequence.view(count, size), pattern)
 
     def mask(self, dtype: torch.dtype) -> Tensor:
-        """What scores are given, 0 or minus infinity, (B, R, R); made once a batch."""
+        """The additive mask, 0 or minus infinity, (B, R, R); made once per batch."""
         if dtype not in self.masks:
             seen_BRR = self.sequence_BR[:, :, None] == self.sequence_BR[:, None, :]
             near_RR = allowed(Tile.whole(self.size), self.pattern, seen_BRR.device)
@@ -71,7 +71,7 @@ class Bins:
         return self.masks[dtype]
 
     def spread(self, x_THK: Tensor) -> Tensor:
-        """Tokens in their places, the bins of one head after those of another: (H B, R, K)."""
+        """Tokens in their places, grouped by head, then by bin: (H B, R, K)."""
         x_HPK = x_THK.transpose(0, 1).index_select(1, self.token_P)
         return x_HPK.view(-1, self.size, x_THK.shape[-1])
 
@@ -82,9 +82,9 @@ class Bins:
 
 
 def fill(lengths: NDArray[np.int64], size: int) -> tuple[NDArray[np.int64], int]:
-    """The first place of each sequence, and how many bins of ``size`` places there are.
+    """The first place of each sequence, and the number of bins of ``size`` places.
 
-    The longest sequence goes first, each into the fullest bin that has room for it.
+    Sequences are placed longest first, each in the fullest bin that has room for it.
     """
     first_S = np.zeros(len(lengths), dtype=np.int64)
     room: list[tuple[int, int]] = []  # free places of a bin and its number, ascending
@@ -105,9 +105,9 @@ def fill(lengths: NDArray[np.int64], size: int) -> tuple[NDArray[np.int64], int]
 class BinnedKernel:
     """Texts of a batch in bins; see the module.
 
-    Computes in the dtype it is given: in bfloat16 products have sums in float32, and scores, probabilities
-    and their gradients are rounded to bfloat16 between them. Probabilities are kept for the backward pass,
-    R numbers a token and head.
+    Computes in the dtype of its inputs: in bfloat16, products accumulate in float32, and scores,
+    probabilities and their gradients are rounded to bfloat16 between products. Probabilities are kept for
+    the backward pass, R numbers per token and head.
     """
 
     capability = Capability(
@@ -120,13 +120,13 @@ class BinnedKernel:
         gradients=True,
         dropout=True,
         log_sum_exp=False,
-        # In float32 SDPA is as fast; with longer texts too much is thrown away.
+        # In float32 SDPA is as fast; with longer texts too many scores are discarded.
         preferred_lengths=(1, 0),
         preferred_lengths_by={"gradients bfloat16": (1, 256)},
     )
 
     def plan(self, layout: SequenceLayout, pattern: AttentionPattern, device: torch.device) -> Bins:
-        """Where each token goes; the mask is made when the first layer tells its dtype."""
+        """The place of each token; the mask is made when the dtype of the first layer is known."""
         return Bins.of(layout, pattern, device)
 
     def attend(
@@ -153,7 +153,7 @@ class BinnedKernel:
 
 @dataclass(frozen=True, eq=False)
 class _Work:
-    """What a pass needs besides queries, keys and values."""
+    """Inputs of a pass other than queries, keys and values."""
 
     plan: Bins
     slopes_H: Tensor | None
@@ -201,7 +201,7 @@ _SOFTMAX_BACKWARD: Callable[..., Tensor] = torch.ops.aten._softmax_backward_data
 
 
 def _dropped(p_GRR: Tensor, kept_GRR: Tensor | None, dropout: float) -> Tensor:
-    """What dropout leaves, divided by the share it keeps."""
+    """Apply dropout, with the kept probabilities divided by the kept share."""
     if kept_GRR is None:
         return p_GRR
     return p_GRR * kept_GRR * (1 / (1 - dropout) if dropout < 1 else 0.0)

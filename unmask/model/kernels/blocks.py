@@ -1,4 +1,4 @@
-"""Which blocks a block of queries sees, and how often each is counted (Zaheer et al. 2020)."""
+"""Which key blocks a query block attends to, and how often each counts (Zaheer et al. 2020)."""
 
 from functools import lru_cache
 
@@ -8,18 +8,18 @@ from numpy.typing import NDArray
 from unmask.model.spec import BlockSparse
 
 PLANNED_LENGTHS = (1024, 3072, 4096)
-"""Tokens of sequences, counted in whole blocks, whose random blocks come from one plan for long texts."""
+"""Lengths, in tokens of whole blocks, whose random blocks come from one plan for long texts."""
 
 FOCUS = 1024
-"""Tokens from the start of a sequence that this plan draws from."""
+"""Number of tokens from the start of a sequence that this plan draws from."""
 
 
 @lru_cache(maxsize=64)
 def block_counts(pattern: BlockSparse, blocks: int, heads: int) -> NDArray[np.int64]:
-    """How often each block of queries counts each block of keys, shape (H, blocks, blocks).
+    """How often each query block counts each key block, shape (H, blocks, blocks).
 
-    The windows and the two global blocks count once together; every random block counts once more,
-    also where the window holds it already or it was drawn twice.
+    The window and the two global blocks together count once; every random block counts once more, even if
+    the window contains it or it was drawn twice.
     """
     number = np.arange(blocks)
     ends = np.isin(number, (0, blocks - 1))
@@ -34,9 +34,9 @@ def block_counts(pattern: BlockSparse, blocks: int, heads: int) -> NDArray[np.in
 
 
 def random_blocks(pattern: BlockSparse, blocks: int, heads: int) -> NDArray[np.int64]:
-    """The random blocks of every block of queries but the first and the last, shape (H, blocks - 2, R).
+    """The random blocks of every query block except the first and the last, shape (H, blocks - 2, R).
 
-    Drawn as in the authors' code, so that a seed gives their blocks: one generator draws for all heads.
+    They are drawn as in the authors' code, so a seed gives the same blocks: one generator serves all heads.
     """
     drawn = np.zeros((heads, blocks - 2, pattern.random_blocks), dtype=np.int64)
     if pattern.seed is None:
@@ -46,7 +46,7 @@ def random_blocks(pattern: BlockSparse, blocks: int, heads: int) -> NDArray[np.i
         for head in range(heads):
             drawn[head] = _long_plan(pattern, generator)[: blocks - 2]
         return drawn
-    # Theirs draws for the last block too and throws that away, which no later draw of a layer notices.
+    # Their code also draws for the last block and discards that, which affects no later draw of a layer.
     for row in range(1, blocks - 1):
         for head in range(heads):
             drawn[head, row - 1] = _row(pattern, row, generator)
@@ -65,7 +65,7 @@ def _row(pattern: BlockSparse, row: int, generator: np.random.RandomState) -> ND
 
 
 def _long_plan(pattern: BlockSparse, generator: np.random.RandomState) -> NDArray[np.int64]:
-    """One head's, for a text of ``plan_tokens``; rows of the last two blocks may repeat their window."""
+    """One head's plan for a text of ``plan_tokens``; rows of the last two blocks may repeat their window."""
     blocks = pattern.plan_tokens // pattern.block
     middle = np.arange(1, blocks - 1)
     last = (FOCUS // pattern.block if 2 * pattern.block < FOCUS else blocks) - 1

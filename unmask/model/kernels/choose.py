@@ -1,4 +1,4 @@
-"""Which kernel runs: the first that can, or an error that lists every kernel and why it cannot."""
+"""Choose a kernel: the first that supports the request, or an error with every kernel's reason."""
 
 from functools import lru_cache
 
@@ -17,13 +17,13 @@ from unmask.model.kernels.sdpa_masked import MaskedSdpaKernel
 from unmask.model.kernels.tiled.kernel import TiledKernel
 
 GPU_KERNELS: tuple[Kernel, ...] = (
-    VarlenKernel(),  # whole and windowed texts of more tokens than one tile of the next
-    TritonPackedKernel(),  # short texts, and what torch's own has not: ALiBi, gaps, log-sum-exp, float32
+    VarlenKernel(),  # full attention and windows, for texts longer than one tile of the next kernel
+    TritonPackedKernel(),  # short texts, and what torch's kernel lacks: ALiBi, gaps, log-sum-exp, float32
     TritonDisentangledKernel(),
     FlexKernel(),  # global tokens
 )
-"""Those that run on nothing else. On a GPU `sdpa` stays clear of a known fault by masking nothing: with a
-mask, torch 2.11's SDPA has given NaN as gradients of sequences of 128 n + 64 tokens there."""
+"""Kernels that run only on a GPU. There, `sdpa` avoids a known fault by using no mask: with a mask, torch
+2.11's SDPA has given NaN gradients for sequences of 128 n + 64 tokens."""
 
 KERNELS: tuple[Kernel, ...] = (
     *GPU_KERNELS,
@@ -42,11 +42,11 @@ KERNELS: tuple[Kernel, ...] = (
 def choose(request: AttentionRequest, name: str | None = None) -> Kernel:
     """The first kernel that can serve ``request`` and is preferred for its lengths, else the first that can.
 
-    Everything it reads is known on the host, so that choosing waits for no device and may stand in a
-    captured graph. With ``name``, that one or an error.
+    Everything it reads is on the host, so choosing never waits for a device and works in a captured graph.
+    With ``name``, the kernel of that name or an error.
 
     Raises:
-        KernelError: none can, the named one cannot, or there is no kernel of that name.
+        KernelError: no kernel supports it, the named one does not, or there is no kernel of that name.
     """
     candidates = [kernel for kernel in KERNELS if name in (None, kernel.capability.name)]
     if not candidates:

@@ -1,4 +1,4 @@
-"""Disentangled positions: which row of the table a distance reads, and what it adds to a score."""
+"""Disentangled positions: the table row of each distance, and its contribution to a score."""
 
 import math
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from unmask.model.spec import Disentangled
 
 @dataclass(frozen=True, eq=False)
 class DistanceBias:
-    """The table of distances as one layer sees it, P rows; None where it has no such term."""
+    """One layer's projections of the distance table, P rows; None for a term it does not have."""
 
     position: Disentangled
     keys_PHK: Tensor | None
-    """The table as keys, which queries read: content to position."""
+    """The table as keys, multiplied by queries: content to position."""
     queries_PHK: Tensor | None
-    """The table as queries, which keys read: position to content."""
+    """The table as queries, multiplied by keys: position to content."""
 
     def of_head(self, head: int) -> "DistanceBias":
         """The terms of one head, H = 1."""
@@ -31,10 +31,10 @@ class DistanceBias:
         return DistanceBias(self.position, keys_PHK, queries_PHK)
 
     def add_to(self, s_HRC: Tensor, q_RHK: Tensor, k_CHK: Tensor, distance_RC: Tensor) -> Tensor:
-        """Products of content and content plus those with distances, not yet divided (He et al. 2021).
+        """Content-to-content products plus the distance terms, before scaling (He et al. 2021).
 
         Both terms read the distance ``i - j`` of query i and key j, as the authors' code does; the paper
-        writes the second with ``j - i``. ``distance_RC`` is how many tokens each key stands after its query.
+        writes the second with ``j - i``. ``distance_RC`` is each key's position minus its query's.
         """
         rows_RC = table_rows(-distance_RC, self.position)
         heads = s_HRC.shape[0]
@@ -53,7 +53,7 @@ def table_rows(behind: Tensor, position: Disentangled) -> Tensor:
         behind = behind.clamp(1 - position.max_distance, position.max_distance - 1)
     if position.buckets and behind.numel():
         far = behind.abs()
-        # Lengths are rounded up so that few tables are made.
+        # Lengths are rounded up to limit the number of tables.
         count = 1 << int(far.max()).bit_length()
         merged = torch.from_numpy(log_buckets(count, position.buckets, position.max_distance))
         behind = merged.to(behind.device)[far] * behind.sign()
@@ -61,15 +61,15 @@ def table_rows(behind: Tensor, position: Disentangled) -> Tensor:
 
 
 def rows_and_ends(position: Disentangled, length: int) -> tuple[Tensor, int, int]:
-    """Rows of the table for the distances of a text of ``length`` tokens, and where they stop changing.
+    """Rows of the table for the distances of a text of ``length`` tokens, and where they become constant.
 
-    The rows are of distances ``1 - length`` to ``length - 1``, on the host. At and below the first distance
-    given back all read the first of them, at and above the second all read the last: rows never fall as
-    distances rise, so what is equal to an end is one run.
+    The rows are those of distances ``1 - length`` to ``length - 1``, on the host. At and below the first
+    returned distance, all use the first row; at and above the second, all use the last. Rows never decrease
+    with distance, so those equal to an end are contiguous.
     """
     rows = table_rows(torch.arange(1 - length, length, device="cpu"), position)
     least, greatest = int((rows == rows[0]).sum()) - length, length - int((rows == rows[-1]).sum())
-    # A table cut to distance 0 reads one row everywhere; its two runs are parted before that distance.
+    # A table clamped to distance 0 uses one row everywhere; its two runs are separated before that distance.
     return rows, min(least, -1), max(greatest, 0)
 
 
@@ -77,8 +77,9 @@ def rows_and_ends(position: Disentangled, length: int) -> tuple[Tensor, int, int
 def log_buckets(count: int, buckets: int, max_distance: int) -> NDArray[np.int64]:
     """The bucket of each distance from 0 to ``count - 1`` (He, Gao & Chen 2023).
 
-    Itself up to half of ``buckets``, b; then ``b + ceil((b - 1) log(d / b) / log((m - 1) / b))``, which at
-    distance m - 1, ``max_distance`` being m, is 2 b - 1.
+    The distance itself up to half of ``buckets``, b; then
+    ``b + ceil((b - 1) log(d / b) / log((m - 1) / b))``, which at distance m - 1, ``max_distance`` being m, is
+    2 b - 1.
     """
     near = buckets // 2
     scale = math.log((max_distance - 1) / near)

@@ -1,4 +1,4 @@
-"""What a kernel is: a capability record, a plan made once a batch, and one function on packed tokens."""
+"""The kernel interface: a capability record, a plan made once per batch, a function on packed tokens."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,13 +17,13 @@ from unmask.text.batch import SequenceLayout
 
 @dataclass(frozen=True)
 class AttentionRequest:
-    """What one attention layer asks of a kernel."""
+    """The requirements of one attention layer."""
 
     device: str
     dtype: str
     pattern: AttentionPattern
     position: AttentionPosition
-    """What is added to scores; rotary positions count as none, for they act before the kernel."""
+    """The position term of the scores; rotary positions count as none, since they act before the kernel."""
     head_width: int
     longest: int
     """Tokens of the longest sequence."""
@@ -34,11 +34,11 @@ class AttentionRequest:
 
 @dataclass(frozen=True)
 class Capability:
-    """What one kernel can do, as data: printed by ``unmask kernels``, read by `choose`."""
+    """The capabilities of one kernel, as data: printed by ``unmask kernels``, read by `choose`."""
 
     name: str
     computes: str
-    """How, in a few words for people."""
+    """A short description of the method."""
     devices: frozenset[str]
     dtypes: frozenset[str]
     patterns: frozenset[type]
@@ -46,28 +46,28 @@ class Capability:
     gradients: bool
     dropout: bool
     log_sum_exp: bool
-    """Whether it gives the log-sum-exp; where it gives gradients too, that has one."""
+    """Whether it returns the log-sum-exp, with a gradient if the kernel has gradients."""
     head_widths: frozenset[int] | None = None
-    """Widths of a head it takes; None for any."""
+    """Supported head widths; None for any."""
     preferred_lengths: tuple[int, int | None] = (1, None)
-    """From and up to which longest sequence it is worth its place in the order, by measurement. Beyond
-    that it can, and does where no other can or where it is named."""
+    """The range of longest sequences, by measurement, for which it deserves its place in the order. Outside
+    the range it still works, and is used if no other kernel can run or if it is named."""
     preferred_lengths_by: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
-    """The same for what measured otherwise: a device; where gradients are asked for, ``gradients bfloat16``
-    (or another dtype) or ``gradients``; or a dtype. The first of them that is here, in this order."""
+    """Preferred lengths for special cases: a device; with gradients, ``gradients bfloat16`` (or another
+    dtype) or ``gradients``; or a dtype. The first matching key, in this order, applies."""
     module: str | None = None
     """A module that must be importable, such as triton."""
     dilation: bool = True
-    """Whether windows, where it has them, may have gaps."""
+    """Whether its windows, if supported, may be dilated."""
 
     def unavailable(self) -> str | None:
-        """Why it cannot run in this installation, whatever is asked; None if it can."""
+        """Why it cannot run in this installation at all; None if it can."""
         if self.module is not None and not _importable(self.module):
             return f"needs {self.module}, which is not installed"
         return None
 
     def is_preferred(self, request: AttentionRequest) -> bool:
-        """Whether the longest sequence is within the lengths it was measured to be good at."""
+        """Whether the longest sequence is within the kernel's preferred lengths."""
         trained = (f"gradients {request.dtype}", "gradients") if request.gradients else ()
         asked = (request.device, *trained, request.dtype)
         first, last = next(
@@ -77,7 +77,7 @@ class Capability:
         return first <= request.longest and (last is None or request.longest <= last)
 
     def refusal(self, request: AttentionRequest) -> str | None:
-        """The one reason why this kernel cannot do it; None if it can."""
+        """The first reason why this kernel does not support the request; None if it does."""
         return next(self._refusals(request), None)
 
     def _refusals(self, request: AttentionRequest) -> Iterator[str]:
@@ -110,21 +110,21 @@ class AttentionOutput(NamedTuple):
     o_THK: Tensor
     """Values mixed for each query and head, in the dtype of the queries."""
     lse_TH: Tensor | None
-    """Log of the sum of exponentiated scores, where it was asked for."""
+    """Log of the sum of exponentiated scores, if requested."""
 
 
 class Kernel(Protocol):
     """Softmax attention within each sequence of a packed batch.
 
-    Every kernel computes what `unmask.model.kernels.tile` defines; `reference` is its proof. A kernel
-    gives back the dtype it was given, and never drops a mask or looks into another sequence. Where it
-    computes in a wider dtype it says so; what it cannot do its record says.
+    Every kernel computes what `unmask.model.kernels.tile` defines; `reference` implements it
+    directly. A kernel returns the dtype of its inputs, and never drops a mask or attends across sequences.
+    Its documentation states any wider dtype it computes in, its record what it does not support.
     """
 
     capability: Capability
 
     def plan(self, layout: SequenceLayout, pattern: AttentionPattern, device: torch.device) -> Any:
-        """Whatever depends only on the layout; made once a batch and handed to every layer."""
+        """Everything that depends only on the layout; made once per batch and passed to every layer."""
 
     def attend(
         self,
@@ -138,10 +138,10 @@ class Kernel(Protocol):
         dropout: float = 0.0,
         log_sum_exp: bool = False,
     ) -> AttentionOutput:
-        """Mix the values of each query's keys in ``reach``, scores being content plus ``terms``.
+        """Mix the values of the keys that ``pattern`` allows each query; scores are content plus ``bias``.
 
-        ``dropout`` is the share of probabilities dropped, already 0 in inference. Rows of global tokens
-        whose projections are their own are the layer's to make: a kernel may leave any numbers there.
+        ``dropout`` is the dropout rate of probabilities, already 0 in inference. Rows of global tokens with
+        separate projections are computed by the layer: a kernel may leave any numbers there.
         """
 
 
@@ -149,5 +149,5 @@ class Kernel(Protocol):
 def _importable(module: str) -> bool:
     try:
         return find_spec(module) is not None
-    except ModuleNotFoundError:  # the package that it is a part of is not there either
+    except ModuleNotFoundError:  # its parent package is missing too
         return False

@@ -1,7 +1,7 @@
-"""Products of one matrix with many through oneDNN, which is faster than torch's own on CPU.
+"""Products of one fixed matrix with many others through oneDNN, which is faster than torch's own on CPU.
 
-oneDNN wants the matrix that stays as it lays out weights. Laying it out pays for itself when it meets many
-rows; below, the plain one is faster.
+oneDNN wants the fixed matrix in its packed weight layout. Packing pays off for many rows; for fewer, the
+plain product is faster.
 """
 
 from functools import cache
@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 LAID_OUT_FROM = 4096
-"""Rows of the matrix that stays, by measurement."""
+"""Minimum rows of the fixed matrix, by measurement."""
 
 ROWS_AT_ONCE = 1024
 """Rows of an outer product that are summed at a time, by measurement."""
@@ -30,7 +30,7 @@ def onednn_takes(dtype: torch.dtype) -> bool:
 
 
 class Staying:
-    """A matrix (N, K) that rows of K are multiplied with: ``x w^T``."""
+    """A fixed matrix (N, K) for products ``x w^T`` with many x."""
 
     def __init__(self, w_NK: Tensor, rows: int, *, lay_out: bool) -> None:
         w_NK = w_NK.contiguous()
@@ -43,12 +43,12 @@ class Staying:
 
 
 def once(x_MK: Tensor, y_NK: Tensor) -> Tensor:
-    """A product (M, N) of two matrices that meet no other."""
+    """A product (M, N) of two matrices that are used only once."""
     return Staying(y_NK, len(x_MK), lay_out=False).times(x_MK.contiguous())
 
 
 class SharedKeys:
-    """Keys and values of one head that ``rows`` queries at a time meet."""
+    """Keys and values of one head, multiplied with ``rows`` queries at a time."""
 
     def __init__(self, k_CK: Tensor, v_CK: Tensor, rows: int) -> None:
         lay_out = len(k_CK) >= LAID_OUT_FROM
@@ -65,12 +65,12 @@ class SharedKeys:
 
 
 def takes(x: Tensor) -> bool:
-    """Whether `linear` and `outer` give the tensor to oneDNN: float32 on a CPU."""
+    """Whether `linear` and `outer` use oneDNN for the tensor: float32 on a CPU."""
     return x.dtype == torch.float32 and x.device.type == "cpu" and onednn_takes(torch.float32)
 
 
 def linear(x_MK: Tensor, w_NK: Tensor) -> Tensor:
-    """``x w^T``, (M, N), without gradients of its own; `functional.linear` where that is as fast."""
+    """``x w^T``, (M, N), without autograd; `functional.linear` if that is as fast."""
     if not takes(x_MK) or not len(x_MK):
         return functional.linear(x_MK, w_NK)
     y_MN: Tensor = torch.ops.mkldnn._linear_pointwise(x_MK, w_NK, None, "none", [], "none")
@@ -78,7 +78,7 @@ def linear(x_MK: Tensor, w_NK: Tensor) -> Tensor:
 
 
 def outer(g_MN: Tensor, x_MK: Tensor) -> Tensor:
-    """``g^T x``, (N, K), which is the gradient of a weight, without gradients of its own."""
+    """``g^T x``, (N, K), which is the gradient of a weight, without autograd."""
     if not takes(x_MK) or not len(x_MK):
         return g_MN.t() @ x_MK
     total_NK: Tensor | None = None

@@ -16,15 +16,15 @@ class Rectangles:
     """A packed batch as runs of sequences of equal length."""
 
     shapes: tuple[tuple[int, int], ...]
-    """(B, N) of each run, in order; their products add up to T."""
+    """(B, N) of each run, in order; their products sum to T."""
     tokens_T: Tensor | None
-    """Packed tokens in the order of the runs; None where that is the packed order."""
+    """Indices that sort packed tokens by run; None if they are already in that order."""
     restore_T: Tensor | None
-    """The way back."""
+    """The inverse permutation."""
 
     @classmethod
     def of(cls, layout: SequenceLayout, device: torch.device) -> "Rectangles":
-        """One run for each distinct length; tokens are reordered only if equal lengths are apart."""
+        """One run for each distinct length; tokens are reordered only if equal lengths are not adjacent."""
         lengths = layout.lengths
         runs = [(length, len(list(run))) for length, run in groupby(lengths.tolist())]
         if len({length for length, _ in runs}) == len(runs):
@@ -40,7 +40,7 @@ class Rectangles:
         )
 
     def cut(self, x: Tensor) -> Iterator[Tensor]:
-        """Packed tokens (T, ...) as one (B, N, ...) for each run; views where no token has to move."""
+        """Packed tokens (T, ...) as one (B, N, ...) for each run; views if no token has to move."""
         yield from self.split(self.sort(x))
 
     def sort(self, x: Tensor) -> Tensor:
@@ -54,7 +54,7 @@ class Rectangles:
     def split(self, x: Tensor) -> Iterator[Tensor]:
         """Tokens in the order of the runs as one (B, N, ...) for each run, views.
 
-        All at once: the gradient of each slice of its own would be as large as the batch.
+        One split instead of slices: the gradient of each separate slice would be as large as the batch.
         """
         parts = torch.split(x, [count * length for count, length in self.shapes])
         for shape, part in zip(self.shapes, parts, strict=True):

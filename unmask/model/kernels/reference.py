@@ -1,4 +1,4 @@
-"""The kernel that others are proved by: one tile a sequence, in float64, from the definitions alone."""
+"""The reference kernel for testing others: one tile per sequence, in float64, from the definitions alone."""
 
 import torch
 from torch import Tensor
@@ -19,11 +19,11 @@ from unmask.text.batch import SequenceLayout
 
 
 class ReferenceKernel:
-    """Slow and plain. Computes in float64 whatever the inputs are, and returns their dtype."""
+    """Slow and simple. Always computes in float64, and returns the dtype of the inputs."""
 
     capability = Capability(
         name="reference",
-        computes="one tile a sequence, in float64",
+        computes="one tile per sequence, in float64",
         devices=frozenset({"cpu", "cuda"}),
         dtypes=frozenset({"float64", "float32", "bfloat16", "float16"}),
         patterns=frozenset({FullAttention, SlidingWindow, SlidingWindowGlobal, BlockSparse}),

@@ -1,8 +1,8 @@
-"""Every form of attention by its definition, a block of queries at a time, without N x N.
+"""Every form of attention by its definition, a block of queries at a time, without an N x N matrix.
 
-What no faster kernel can do runs here: the tile functions on complete rows, in the precision of the
-inputs (float32 for half precision, in which a softmax would lose digits). Memory is linear in tokens in
-inference; where gradients are needed, torch keeps the probabilities of every block.
+This kernel runs what no faster one supports: the tile functions on complete rows, in the precision of the
+inputs (float32 for half precision, in which a softmax would lose precision). Memory is linear in tokens in
+inference; with gradients, torch keeps the probabilities of every block.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ from unmask.model.spec import (
 from unmask.text.batch import SequenceLayout
 
 SCORES_AT_ONCE = 1 << 22
-"""Scores of one block over all heads: 16 MiB in float32, a few times of which are alive at once."""
+"""Scores of one block over all heads: 16 MiB in float32, with a few copies alive at once."""
 
 
 class RowsKernel:
@@ -65,7 +65,7 @@ class RowsKernel:
             _, mixed, sums = zip(*blocks, strict=True)
             o_THK, lse_TH = torch.cat(mixed), torch.cat(sums)
         else:
-            # Results kept between blocks as they come would leave holes that no next block fits into.
+            # Keeping each result as it comes would fragment memory.
             o_THK, lse_TH = torch.empty_like(q_THK), torch.empty_like(q_THK[..., 0])
             for rows, o_RHK, lse_RH in blocks:
                 o_THK[rows], lse_TH[rows] = o_RHK, lse_RH
@@ -82,7 +82,7 @@ def _blocks(
     bias: AttentionBias,
     dropout: float,
 ) -> Iterator[tuple[slice, Tensor, Tensor]]:
-    """Some rows of the batch at a time, in order: where they are, mixed values, log-sum-exp."""
+    """Blocks of rows of the batch, in order: their position, mixed values, log-sum-exp."""
     exact, heads = torch.promote_types(q_THK.dtype, torch.float32), q_THK.shape[1]
     for sequence in range(layout.sequence_count):
         tokens = layout.rows(sequence)

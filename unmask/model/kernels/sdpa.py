@@ -1,7 +1,7 @@
 """Torch's scaled dot product attention over a packed batch, without a padding mask.
 
 Sequences of equal length form a rectangle (B, H, N, K) that needs no mask, so the batch runs as one
-call per distinct length. When sequences of equal length already stand side by side, as `token_budget_batches`
+call per distinct length. If sequences of equal length are already adjacent, as `token_budget_batches`
 orders them, rectangles are views of the packed tensors and nothing is moved.
 """
 
@@ -34,7 +34,7 @@ class SdpaKernel:
         preferred_lengths=(1, 31),
         preferred_lengths_by={
             "cuda": (1, None),
-            # On CPU `sdpa-masked` is, which computes in float32, twice as fast backward.
+            # On CPU `sdpa-masked`, which computes in float32, is twice as fast backward.
             "gradients bfloat16": (513, None),
             "gradients": (1, None),
             "bfloat16": (1, 63),
@@ -44,7 +44,7 @@ class SdpaKernel:
     )
 
     def plan(self, layout: SequenceLayout, pattern: AttentionPattern, device: torch.device) -> Rectangles:
-        """Runs of equal length; tokens are reordered only if equal lengths are apart."""
+        """Runs of equal length; tokens are reordered only if equal lengths are not adjacent."""
         return Rectangles.of(layout, device)
 
     def attend(

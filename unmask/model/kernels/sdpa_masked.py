@@ -1,8 +1,8 @@
 """Torch's scaled dot product attention with a mask for each distinct length, for training on a CPU.
 
-As `sdpa`, one call per distinct length. A window is a mask that all texts of a length share, and texts that
-end within the window's reach need none; ALiBi is a mask of numbers. Scores beyond a window are computed and
-thrown away, so for texts of many windows blocks are faster.
+Like `sdpa`, one call per distinct length. A window is a mask shared by all texts of a length, and texts
+shorter than the window need none; ALiBi is an additive mask. Scores outside a window are computed and
+discarded, so for texts much longer than the window blocks are faster.
 """
 
 import torch
@@ -64,7 +64,7 @@ class MaskedSdpaKernel:
 
 
 def added(length: int, pattern: AttentionPattern, bias: AttentionBias, like: Tensor) -> Tensor | None:
-    """What scores of a text are given besides the content's: (N, N) or (1, H, N, N); None for nothing."""
+    """The mask or bias of a text's scores: (N, N) or (1, H, N, N); None for neither."""
     tile = Tile.whole(length)
     ends_within = (
         isinstance(pattern, SlidingWindow) and pattern.dilation == 1 and length <= pattern.radius + 1

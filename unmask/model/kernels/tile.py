@@ -1,7 +1,7 @@
-"""Attention, defined once: the score of a query and a key, and whether the query may see it.
+"""The definition of attention: the score of a query and a key, and whether the query may attend to it.
 
-Everything else about attention is these two functions evaluated somewhere: the reference kernel on
-whole sequences, a fast kernel's test on its output, a picture of a head on the rectangle it shows.
+Everything else evaluates these two functions: the reference kernel on whole sequences, a fast kernel's test
+on its output, a plot of a head on the rectangle it shows.
 """
 
 import math
@@ -34,7 +34,7 @@ from unmask.text.batch import SequenceLayout
 class Tile:
     """A rectangle of the attention of one sequence: queries ``rows`` by keys ``columns``.
 
-    Both count tokens from the beginning of the sequence; ends are not included.
+    Both count tokens from the beginning of the sequence; ends are exclusive.
     """
 
     first_row: int
@@ -48,7 +48,7 @@ class Tile:
         return cls(0, length, 0, length)
 
     def distance_RC(self, device: torch.device) -> Tensor:
-        """How many tokens the key stands after the query (negative: before), int64, shape (R, C)."""
+        """The key's position minus the query's, int64, shape (R, C)."""
         rows = torch.arange(self.first_row, self.end_row, device=device)
         columns = torch.arange(self.first_column, self.end_column, device=device)
         return columns[None, :] - rows[:, None]
@@ -56,7 +56,7 @@ class Tile:
 
 @dataclass(frozen=True, eq=False)
 class MaskContext:
-    """What a reach may need to know of a sequence beyond the tile."""
+    """What an attention pattern may need to know of a sequence beyond the tile."""
 
     length: int
     """Its tokens."""
@@ -65,11 +65,11 @@ class MaskContext:
     globals_N: NDArray[np.bool_] | None = None
     """Which tokens are global; None for none."""
     head: int | None = None
-    """The one head that is asked for; None for all."""
+    """The only head to compute; None for all."""
 
     @classmethod
     def of(cls, layout: SequenceLayout, sequence: int, heads: int) -> "MaskContext":
-        """Of one sequence of a batch, for all heads."""
+        """The context of one sequence of a batch, for all heads."""
         rows = layout.rows(sequence)
         globals_N = None if layout.globals_T is None else layout.globals_T[rows]
         return cls(rows.stop - rows.start, heads, globals_N)
@@ -77,19 +77,19 @@ class MaskContext:
 
 @dataclass(frozen=True)
 class AttentionBias:
-    """What is added to the content's score of one layer, as tensors; nothing where all are None."""
+    """The terms added to the content scores of one layer, as tensors; none if all are None."""
 
     slopes_H: Tensor | None = None
     """ALiBi's slope of each head."""
     distances: DistanceBias | None = None
-    """Disentangled positions: the layer's projections of its table of distances."""
+    """Disentangled positions: the layer's projections of the distance table."""
 
     @classmethod
     def of(cls, position: AttentionPosition, heads: int) -> "AttentionBias":
-        """The terms of a layer. Rotary positions turn queries and keys before, so they add nothing.
+        """The terms of a layer. Rotary positions act on queries and keys beforehand, so they add nothing.
 
         Raises:
-            KernelError: the terms are made of the layer's weights, not of its spec alone.
+            KernelError: the terms depend on the layer's weights, not on its spec alone.
         """
         match position:
             case NoPosition() | Rotary():
@@ -111,13 +111,13 @@ def scores(tile: Tile, q_RHK: Tensor, k_CHK: Tensor, bias: AttentionBias) -> Ten
     """Scores before the softmax, shape (H, R, C), in the dtype of the queries.
 
     ``q k / sqrt(K)`` (Vaswani et al. 2017) plus the terms. Disentangled positions divide by
-    ``sqrt(K n)``, n being how many terms they and the content are.
+    ``sqrt(K n)``, n being the number of terms including content.
 
     Args:
         tile: which queries and keys these are.
         q_RHK: queries of the tile's rows.
         k_CHK: keys of the tile's columns.
-        terms: what is added, for these H heads.
+        bias: the added terms, for these H heads.
     """
     s_HRC, parts = torch.einsum("rhk,chk->hrc", q_RHK, k_CHK), 1
     if bias.distances is not None:
@@ -133,18 +133,18 @@ def scores(tile: Tile, q_RHK: Tensor, k_CHK: Tensor, bias: AttentionBias) -> Ten
 def allowed(
     tile: Tile, pattern: AttentionPattern, device: torch.device, context: MaskContext | None = None
 ) -> Tensor | None:
-    """Which keys each query may see: bool, or None where the tile is wholly in reach.
+    """Which keys each query may attend to: bool, or None if the pattern allows the whole tile.
 
-    Shape (R, C), or (H, R, C) where heads differ, as the random blocks of `BlockSparse` do.
+    Shape (R, C), or (H, R, C) if heads differ, as with the random blocks of `BlockSparse`.
 
     Args:
         tile: which queries and keys these are.
-        reach: which keys a query may see.
-        device: where the answer is to be.
-        sight: what the reach needs to know of the sequence; None where it needs nothing.
+        pattern: which keys a query may attend to.
+        device: the device of the result.
+        context: what the pattern needs to know of the sequence; None if it needs nothing.
 
     Raises:
-        KernelError: the reach needs to know the sequence, and it was not given.
+        KernelError: the pattern needs a context, and none was given.
     """
     counts = key_counts(tile, pattern, device, context)
     return None if counts is None else counts > 0
@@ -153,7 +153,7 @@ def allowed(
 def key_counts(
     tile: Tile, pattern: AttentionPattern, device: torch.device, context: MaskContext | None
 ) -> Tensor | None:
-    """How often each query counts each key: bool where at most once, else int64. See `allowed`."""
+    """How often each query counts each key: bool if at most once, else int64. See `allowed`."""
     match pattern:
         case FullAttention():
             return None
@@ -171,7 +171,7 @@ def key_counts(
             return near_RC | rows_R[:, None] | columns_C[None, :]
         case BlockSparse():
             if context is None:
-                raise KernelError("block-sparse attention depends on the sequence; give a Sight of it")
+                raise KernelError("block-sparse attention depends on the sequence; give its MaskContext")
             if context.length <= pattern.whole_up_to:
                 return None
             blocks_R = np.arange(tile.first_row, tile.end_row) // pattern.block
@@ -195,8 +195,8 @@ def probabilities(
 ) -> tuple[Tensor, Tensor]:
     """Softmax over the tile's columns (H, R, C), and its log-sum-exp (H, R).
 
-    Exact when the tile holds every column of the sequence that its rows may see. A key that is counted
-    n times has ln n added to its score, which gives it n shares.
+    Exact if the tile contains every column that its rows may attend to. A key that counts n times has ln n
+    added to its score, which weights it n-fold.
     """
     s_HRC = scores(tile, q_RHK, k_CHK, bias)
     counts = key_counts(tile, pattern, q_RHK.device, context)
@@ -209,7 +209,7 @@ def probabilities(
 
 
 def alibi_slopes(heads: int) -> Tensor:
-    """Slope of each head, float64: 2^(-8/n), 2^(-16/n) ... for n heads, n a power of two.
+    """The slope of each head, float64: 2^(-8/n), 2^(-16/n) ... for n heads, n a power of two.
 
     For another number of heads, as published (Press, Smith & Lewis 2022): the series of the next
     lower power of two, then every second slope of the series twice as long.

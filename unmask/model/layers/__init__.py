@@ -1,4 +1,4 @@
-"""The bricks of the encoder, each built from its value in the spec."""
+"""The layers of the encoder, each built from its part of the spec."""
 
 from unmask.model.layers.attention import AttentionPlan, SoftmaxMixer
 from unmask.model.layers.block import Block, Plan

@@ -1,4 +1,4 @@
-"""The softmax mixer: projections around whichever kernel attends."""
+"""The softmax mixer: projections around the chosen attention kernel."""
 
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -28,24 +28,24 @@ from unmask.text.batch import SequenceLayout
 
 @dataclass(frozen=True)
 class AttentionPlan:
-    """The kernel of one reach and position term, and what it prepared for this batch."""
+    """The kernel for one attention pattern and position, with its plan for this batch."""
 
     kernel: Kernel
     prepared: Any
     rotation: RotaryTable | None
-    """How far tokens turn, for rotary layers."""
+    """The rotation of each token, for rotary layers."""
     pattern: AttentionPattern
-    """The layer's, or the plainer one that is equal to it on this batch."""
+    """The layer's pattern, or a simpler one that is equivalent on this batch."""
     global_rows: GlobalRows | None = None
-    """Rows of global tokens, where they have projections of their own."""
+    """Rows of global tokens, if they have separate projections."""
     table_PD: Tensor | None = None
-    """The table of distances, for disentangled layers."""
+    """The distance table, for disentangled layers."""
     rows_read: slice | None = None
-    """Those of its rows that texts of this batch can read."""
+    """The rows of the table that this batch can use."""
 
 
 def simplify(pattern: AttentionPattern, layout: SequenceLayout) -> AttentionPattern:
-    """The plainest reach that sees the same in this batch, so that more kernels can run it."""
+    """The simplest pattern that is equivalent on this batch, so that more kernels support it."""
     match pattern:
         case BlockSparse() if layout.lengths.max() <= pattern.whole_up_to:
             return FullAttention()
@@ -56,7 +56,7 @@ def simplify(pattern: AttentionPattern, layout: SequenceLayout) -> AttentionPatt
 
 
 def attended_dtype(x: Tensor) -> torch.dtype:
-    """What a layer that is given ``x`` projects it to: its own dtype, or that of autocast where it is on."""
+    """The dtype of a layer's projections of ``x``: its own dtype, or that of autocast if enabled."""
     kind = x.device.type
     if x.dtype == torch.float64 or not torch.is_autocast_enabled(kind):
         return x.dtype
@@ -64,7 +64,7 @@ def attended_dtype(x: Tensor) -> torch.dtype:
 
 
 def record_distances(bias: DistanceBias, layer: int, hook: Hook) -> None:
-    """Tell a tap the layer's projections of the table of distances."""
+    """Pass the layer's projections of the distance table to a hook."""
     for place, table_PHK in (
         (HookPoint.DISTANCE_KEY, bias.keys_PHK),
         (HookPoint.DISTANCE_QUERY, bias.queries_PHK),
@@ -76,8 +76,8 @@ def record_distances(bias: DistanceBias, layer: int, hook: Hook) -> None:
 class SoftmaxMixer(nn.Module):
     """Multi-head attention over packed tokens (Vaswani et al. 2017); the kernel is chosen per batch.
 
-    Query, key and value projections are one matrix, their rows in that order. So is their bias where all
-    have one; where only some have, each is a tensor of its own.
+    Query, key and value projections are one matrix, their rows in that order. Their biases are
+    one vector if all three have a bias; otherwise each is a separate tensor.
     """
 
     query_bias: Tensor | None
@@ -112,7 +112,7 @@ class SoftmaxMixer(nn.Module):
         kernel: str | None,
         made: dict[Any, Any],
     ) -> AttentionPlan:
-        """The plan of this layer, shared in ``made`` with every layer of equal reach and position."""
+        """The plan of this layer, shared in ``made`` with every layer of equal pattern and position."""
         spec = self.spec
         pattern = simplify(spec.pattern, layout)
         key: tuple[AttentionPattern, AttentionPosition, int, bool, bool] = (
@@ -148,7 +148,7 @@ class SoftmaxMixer(nn.Module):
         return made[key]  # type: ignore[no-any-return]
 
     def project(self, x_TD: Tensor, rotation: RotaryTable | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values, (T, H, K) each, turned where positions are rotary; all of it by token."""
+        """Queries, keys and values, (T, H, K) each, rotated if positions are rotary; token-wise."""
         spec = self.spec
         parts = self.qkv(x_TD).unflatten(-1, (3, spec.heads, spec.head_width)).unbind(-3)
         q_THK, k_THK, v_THK = (
@@ -161,7 +161,7 @@ class SoftmaxMixer(nn.Module):
         return q_THK, k_THK, v_THK
 
     def bias_of(self, plan: AttentionPlan) -> AttentionBias:
-        """What this layer adds to scores in a batch."""
+        """The attention bias of this layer for a batch."""
         if self.distances is None:
             return self.bias
         assert plan.table_PD is not None
@@ -174,7 +174,7 @@ class SoftmaxMixer(nn.Module):
         """Values mixed by attention, (T, H, K), before the output projection."""
         dropout = self.spec.dropout if self.training else 0.0
         kind, dtype = q_THK.device.type, attended_dtype(q_THK)
-        # A kernel says itself what it computes in; autocast would change single products of it.
+        # A kernel chooses its own precision; autocast would change some of its products.
         apart = torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
         q_THK, k_THK, v_THK = q_THK.to(dtype), k_THK.to(dtype), v_THK.to(dtype)
         with apart:

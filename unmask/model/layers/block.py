@@ -9,7 +9,7 @@ from unmask.model.layers.parts import build_feedforward, build_norm
 from unmask.model.spec import Layer, LinearAttention, Mixer, SoftmaxAttention
 
 Plan = AttentionPlan | LinearPlan
-"""What a layer's mixer prepared for a batch, made once and shared by layers that need the same."""
+"""A mixer's preparation for a batch, made once and shared by layers with equal needs."""
 
 
 def build_mixer(spec: Mixer, width: int) -> SoftmaxMixer | LinearMixer:
@@ -22,7 +22,7 @@ def build_mixer(spec: Mixer, width: int) -> SoftmaxMixer | LinearMixer:
 
 
 class Block(nn.Module):
-    """Both residual orders.
+    """One layer, in either residual order.
 
     ::
 
@@ -47,7 +47,7 @@ class Block(nn.Module):
         return self.after_attention(x_TD, self.attention(read_TD, plan, layer, hook))
 
     def after_attention(self, x_TD: Tensor, mixed_TD: Tensor) -> Tensor:
-        """The layer's output from its input and what attention made of it; all of it by token."""
+        """The layer's output from its input and the attention output; token-wise."""
         x_TD = x_TD + self.dropout(mixed_TD)
         if self.norm_first:
             x_TD = x_TD + self.dropout(self.feedforward(self.feedforward_norm(x_TD)))

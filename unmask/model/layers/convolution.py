@@ -20,9 +20,9 @@ class ConvolutionLayer(nn.Module):
         self.norm = build_norm(spec.norm, width)
 
     def forward(self, embedded_TD: Tensor, x_TD: Tensor, layout: SequenceLayout) -> Tensor:
-        """Shape (T, D) all; ``x_TD`` is layer 0's output."""
+        """All shapes are (T, D); ``x_TD`` is layer 0's output."""
         device = x_TD.device
-        # Zeros between sequences, as many as a kernel reaches: each then sees what it sees alone.
+        # Zeros between sequences, as many as half a kernel, keep the sequences independent.
         sequence_T = torch.repeat_interleave(
             torch.arange(layout.sequence_count, device=device), torch.from_numpy(layout.lengths).to(device)
         )

@@ -1,4 +1,4 @@
-"""Disentangled positions: the table of distances that layers share, and each layer's projections of it."""
+"""Disentangled positions: the distance table that layers share, and each layer's projections of it."""
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,7 @@ from unmask.model.spec import Disentangled, SoftmaxAttention
 
 
 def rows_read(position: Disentangled, longest: int) -> slice:
-    """Rows of the table that texts of up to ``longest`` tokens can read; few answers for all lengths."""
+    """Rows of the table that texts of up to ``longest`` tokens can use, rounded so that few ranges occur."""
     farthest = (1 << max(longest - 1, 63).bit_length()) - 1
     first, last = table_rows(torch.tensor([-farthest, farthest], device="cpu"), position).tolist()
     return slice(first, last + 1)
@@ -32,7 +32,7 @@ class DistanceTable(nn.Module):
 
 
 class DistanceProjections(nn.Module):
-    """One layer's view of the table as keys and as queries, with projections of its own or of content."""
+    """One layer's projections of the table to keys and queries, separate or shared with content."""
 
     def __init__(self, spec: SoftmaxAttention, position: Disentangled, width: int) -> None:
         super().__init__()
@@ -48,13 +48,13 @@ class DistanceProjections(nn.Module):
         self.dropout = nn.Dropout(position.table_dropout)
 
     def forward(self, table_PD: Tensor, content: nn.Linear, read: slice | None = None) -> AttentionBias:
-        """What this layer adds to scores.
+        """The attention bias of this layer.
 
         Args:
-            table_PD: the table of distances.
+            table_PD: the distance table.
             content: the layer's projection of content to queries, keys and values.
-            read: the rows that texts of this batch can read, see `rows_read`; the others are not computed
-                and come as 0. None computes all.
+            read: the rows that this batch can use, see `rows_read`; the others are not computed and are 0.
+                None computes all.
         """
         position, rows = self.position, len(table_PD)
         read = read or slice(0, rows)

@@ -1,4 +1,4 @@
-"""Ids to the first layer's input."""
+"""The embedding: ids to the first layer's input."""
 
 import torch
 from torch import Tensor, nn
@@ -9,9 +9,9 @@ from unmask.text.batch import SequenceLayout
 
 
 class EmbeddingLayer(nn.Module):
-    """Word + position + segment vectors, normalized, projected to D where E differs, dropped out.
+    """Word + position + token type vectors, normalized, projected to D if E differs, with dropout.
 
-    Devlin et al. 2019; the projection after Lan et al. 2020 (ALBERT).
+    Devlin et al. 2019; the projection follows Lan et al. 2020 (ALBERT).
     """
 
     def __init__(self, spec: Embedding, width: int) -> None:
@@ -28,7 +28,7 @@ class EmbeddingLayer(nn.Module):
         self.dropout = nn.Dropout(spec.dropout)
 
     def forward(self, ids_T: Tensor, segments_T: Tensor, layout: SequenceLayout) -> Tensor:
-        """Shape (T,) ids and segments in, (T, D) out."""
+        """Shape (T,) ids and token types in, (T, D) out."""
         x_TE: Tensor = self.words(ids_T)
         if self.segments is not None:
             x_TE = x_TE + self.segments(segments_T)

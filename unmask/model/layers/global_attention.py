@@ -1,4 +1,4 @@
-"""Rows of global tokens with projections of their own (Beltagy, Peters & Cohan 2020).
+"""Rows of global tokens with separate projections (Beltagy, Peters & Cohan 2020).
 
 Axes: G global tokens of a sequence.
 """
@@ -19,24 +19,24 @@ from unmask.text.batch import SequenceLayout
 
 @dataclass(frozen=True)
 class GlobalGroup:
-    """Sequences of one batch that have equal lengths and equally many global tokens, B of each G."""
+    """B sequences of one batch with equal lengths and G global tokens each."""
 
     tokens: slice | Tensor
-    """Places of their tokens in the packed batch, sequence by sequence; a slice where they adjoin."""
+    """Positions of their tokens in the packed batch, sequence by sequence; a slice if contiguous."""
     globals_BG: Tensor
-    """Places of their global tokens in the packed batch."""
+    """Positions of their global tokens in the packed batch."""
 
 
 @dataclass(frozen=True)
 class GlobalRows:
-    """Where a batch has global tokens."""
+    """The global tokens of a batch."""
 
     groups: tuple[GlobalGroup, ...]
-    """Sequences without a global token are in none."""
+    """Sequences without a global token are in no group."""
 
     @classmethod
     def of(cls, layout: SequenceLayout, device: torch.device) -> "GlobalRows | None":
-        """None where the batch has no global token."""
+        """The groups of a batch; None if it has no global token."""
         if layout.globals_T is None or not layout.globals_T.any():
             return None
         alike: dict[tuple[int, int], list[int]] = {}
@@ -58,10 +58,10 @@ class GlobalRows:
 class GlobalAttention(nn.Module):
     """Global tokens attend to all of their sequence through their own queries, keys and values.
 
-    Query, key and value projections are one matrix, their rows in that order. Queries are made of global
-    tokens alone. While a sequence has few of them, keys and values are not made at all: a score
-    ``q (W x)`` is ``(W^T q) x``, and a mix ``sum p (W x)`` is ``W (sum p x)``, so that what costs N products
-    with a matrix costs as many as there are global tokens and heads. All of it in the dtype of the states.
+    Query, key and value projections are one matrix, their rows in that order. Queries are computed
+    only for global tokens. If a sequence has few of them, keys and values are not computed at all: a score
+    ``q (W x)`` is ``(W^T q) x``, and a mix ``sum p (W x)`` is ``W (sum p x)``, so one matrix product per
+    global token and head replaces one per token. Everything is computed in the dtype of the states.
     """
 
     def __init__(self, spec: SoftmaxAttention, width: int) -> None:
@@ -71,7 +71,7 @@ class GlobalAttention(nn.Module):
         self.qkv = nn.Linear(width, 3 * spec.heads * spec.head_width, bias=spec.query_bias)
 
     def forward(self, x_TD: Tensor, o_THK: Tensor, rows: GlobalRows) -> Tensor:
-        """``o_THK`` with the rows of global tokens in place of what it has there."""
+        """``o_THK`` with its rows of global tokens replaced."""
         mixed = []
         for group in rows.groups:
             sequences, globals_each = group.globals_BG.shape
@@ -84,12 +84,12 @@ class GlobalAttention(nn.Module):
         return o_THK.index_copy(0, places, torch.cat(mixed))
 
     def record(self, x_TD: Tensor, layer: int, hook: Hook) -> None:
-        """Let a tap hear the queries and keys that global tokens attend through, of every token."""
+        """Pass the queries and keys of the global projections, for every token, to a hook."""
         for part, place in enumerate((HookPoint.GLOBAL_QUERY, HookPoint.GLOBAL_KEY)):
             hook(place, layer, self.project(x_TD, part))
 
     def _mix_states(self, q_BGHK: Tensor, x_BND: Tensor) -> Tensor:
-        """Without keys and values. A key's bias adds the same to all scores of a row: softmax drops it."""
+        """Mix without keys and values. A key bias adds a constant to a row's scores, which cancels."""
         sequences, globals_each, heads, head_width = q_BGHK.shape
         (keys, _), (values, bias) = self._part(1), self._part(2)
         keys_HKD, values_HKD = (matrix.view(heads, head_width, -1) for matrix in (keys, values))
@@ -99,12 +99,12 @@ class GlobalAttention(nn.Module):
         mixed_BGHD = (p_BMN @ x_BND).view(sequences, globals_each, heads, -1)
         o_BGHK = torch.einsum("bghd,hkd->bghk", mixed_BGHD, values_HKD)
         if bias is not None:
-            kept_BGH1 = p_BMN.sum(-1).view(sequences, globals_each, heads, 1)  # 1 but for dropout
+            kept_BGH1 = p_BMN.sum(-1).view(sequences, globals_each, heads, 1)  # 1 except for dropout
             o_BGHK = o_BGHK + kept_BGH1 * bias.view(heads, head_width)
         return o_BGHK
 
     def _mix_values(self, q_BGHK: Tensor, x_BND: Tensor) -> Tensor:
-        """With a key and a value for every token."""
+        """Mix with a key and a value for every token."""
         every = (q_BGHK, self.project(x_BND, 1), self.project(x_BND, 2))
         q_BHGK, k_BHNK, v_BHNK = (x.transpose(1, 2) for x in every)
         o_BHGK = scaled_dot_product_attention(q_BHGK, k_BHNK, v_BHNK, dropout_p=self._dropout)
@@ -119,6 +119,6 @@ class GlobalAttention(nn.Module):
         return linear(x, *self._part(part)).view(*x.shape[:-1], self.spec.heads, self.spec.head_width)
 
     def _part(self, part: int) -> tuple[Tensor, Tensor | None]:
-        """Their matrix and bias."""
+        """The matrix and bias of one of the three projections."""
         bias = self.qkv.bias
         return self.qkv.weight.chunk(3)[part], None if bias is None else bias.chunk(3)[part]

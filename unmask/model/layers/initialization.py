@@ -1,4 +1,4 @@
-"""Fresh weights: how they are drawn, and how the parts that write to the residual stream begin."""
+"""Weight initialization, including the projections that write to the residual stream."""
 
 import math
 from collections.abc import Iterator
@@ -10,29 +10,29 @@ from unmask.errors import InvalidRequest
 from unmask.model.layers.block import Block
 
 Initialization = Literal["normal", "megatron", "zero_out"]
-"""``normal``: every matrix normal with the spec's deviation, biases 0, norms 1 (Devlin et al. 2019).
+"""``normal``: every matrix normal with the spec's standard deviation, biases 0, norms 1 (Devlin et al. 2019).
 
-``megatron``: the same drawn within two deviations, and output projections, those of attention and of the
-feed-forward network, with the deviation divided by sqrt(2 L), so that the sum of what 2 L parts add to a
-state does not grow with depth (Shoeybi et al. 2019; so was ModernBERT trained). The deviation is that of the
-normal distribution before its tails are cut, as in their code; what is drawn has 0.88 of it. ModernBERT also
-draws classifiers with 1 / sqrt(D); here heads have the spec's deviation.
+``megatron``: the same, truncated at two standard deviations; the output projections of attention and of the
+feed-forward network have the deviation divided by sqrt(2 L), so that the sum of the 2 L contributions to a
+state does not grow with depth (Shoeybi et al. 2019; also used for ModernBERT). The deviation is that of the
+normal distribution before truncation, as in their code; the weights have 0.88 of it. ModernBERT also
+initializes classifiers with 1 / sqrt(D); here heads use the spec's deviation.
 
-``zero_out``: as ``normal``, and output projections 0, so that every layer begins as the identity of a
-pre-norm encoder (Zhang, Dauphin & Ma 2019, who do so for the last layer of each residual branch).
+``zero_out``: like ``normal``, with output projections 0, so that every layer of a pre-norm encoder starts as
+the identity (Zhang, Dauphin & Ma 2019, who do this for the last layer of each residual branch).
 """
 
 CUT = 2.0
-"""Deviations at which ``megatron`` cuts the tails."""
+"""Number of standard deviations at which ``megatron`` truncates."""
 
 
 def initialize(encoder: nn.Module, std: float, layers: int, how: Initialization = "normal") -> None:
-    """Draw every weight of an encoder anew, in place, from torch's global generator.
+    """Initialize every weight of an encoder in place, from torch's global generator.
 
     Args:
-        encoder: the module that holds the layers, embedding and heads.
-        std: the deviation of weights.
-        layers: how many layers run, those that share weights each counted.
+        encoder: the module that contains the layers, embedding and heads.
+        std: the standard deviation of weights.
+        layers: the number of layers that run, counting each layer that shares weights.
         how: see `Initialization`.
 
     Raises:

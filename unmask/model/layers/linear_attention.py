@@ -1,4 +1,4 @@
-"""The mixer whose cost is linear in tokens: sums of features instead of a map of scores."""
+"""The mixer whose cost is linear in tokens: sums of features instead of a score matrix."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,15 +14,15 @@ from unmask.model.spec import LinearAttention
 from unmask.text.batch import SequenceLayout
 
 ROWS_AT_ONCE = 4096
-"""Tokens times heads that run together, so that features stay in a core's cache, by measurement."""
+"""Tokens times heads that run together, so that features stay in a core's cache; measured."""
 
 
 @dataclass(frozen=True)
 class LinearPlan:
-    """What these layers need to know of a batch: no kernel of scores is involved."""
+    """What linear layers need to know of a batch; they use no attention kernel."""
 
     rectangles: Rectangles
-    """Its sequences by their lengths."""
+    """The sequences grouped by length."""
 
 
 class LinearMixer(nn.Module):
@@ -30,9 +30,9 @@ class LinearMixer(nn.Module):
 
     Query, key and value projections are one matrix, their rows in that order. The random matrix of
     ``favor+`` is a buffer, shared by the heads of a layer and saved with the checkpoint: outputs are
-    the same each time. Whoever trains may draw a new one with `redraw`; nothing here does it by itself.
+    deterministic. Training code may draw a new one with `redraw`; it is never redrawn automatically.
 
-    Sequences of equal length run together, each with sums of its own, so that none knows its neighbors.
+    Sequences of equal length run together, each with separate sums, so they do not affect one another.
     """
 
     projection: Tensor | None
@@ -50,7 +50,7 @@ class LinearMixer(nn.Module):
             self.redraw()
 
     def redraw(self, generator: torch.Generator | None = None) -> None:
-        """Draw new random features, as training may do now and then (Choromanski et al. 2021, 4.2).
+        """Draw new random features, as training may do periodically (Choromanski et al. 2021, 4.2).
 
         Raises:
             InvalidRequest: in evaluation, where it would change results, or without random features.
@@ -65,7 +65,7 @@ class LinearMixer(nn.Module):
     def plan(
         self, layout: SequenceLayout, x_TD: Tensor, kernel: str | None, made: dict[Any, Any]
     ) -> LinearPlan:
-        """The sequences by their lengths, shared in ``made`` by all such layers."""
+        """The sequences grouped by length, shared in ``made`` by all such layers."""
         if LinearPlan not in made:
             made[LinearPlan] = LinearPlan(Rectangles.of(layout, x_TD.device))
         return made[LinearPlan]  # type: ignore[no-any-return]
@@ -73,7 +73,7 @@ class LinearMixer(nn.Module):
     def forward(self, x_TD: Tensor, plan: LinearPlan, layer: int, hook: Hook | None) -> Tensor:
         """Shape (T, D) in and out. Features and sums are computed in float32 at least."""
         spec, rectangles = self.spec, plan.rectangles
-        # Sorted before they are projected, when there is least of them to move.
+        # Sorted before projection, when there is the least data to move.
         qkv_T3HK = self.qkv(rectangles.sort(x_TD)).unflatten(-1, (3, spec.heads, spec.head_width))
         mixed = [o_THK for part in rectangles.split(qkv_T3HK) for o_THK in self._by_slabs(part)]
         o_THK = mixed[0] if len(mixed) == 1 else torch.cat(mixed)
@@ -84,7 +84,7 @@ class LinearMixer(nn.Module):
         return rectangles.restore(self.out(o_THK.flatten(-2)))
 
     def _by_slabs(self, qkv_BN3HK: Tensor) -> Iterator[Tensor]:
-        """Sequences of equal length, (B, N, 3, H, K), some of them or of their heads at a time: (T, H, K)."""
+        """Mix sequences of equal length, (B, N, 3, H, K), a few sequences or heads at a time: (T, H, K)."""
         length, every = qkv_BN3HK.shape[1], self.spec.heads
         heads = min(every, max(1, ROWS_AT_ONCE // length))
         for some in torch.split(qkv_BN3HK, max(1, ROWS_AT_ONCE // (length * heads))):
@@ -95,14 +95,14 @@ class LinearMixer(nn.Module):
         """A slab of sequences of equal length, (B, N, 3, H, K) to (B, N, H, K)."""
         dtype = qkv_BN3HK.dtype
         qkv_3BHNK = qkv_BN3HK.to(torch.promote_types(dtype, torch.float32)).permute(2, 0, 3, 1, 4)
-        if len(qkv_BN3HK) > 1:  # else the products take them as they lie
+        if len(qkv_BN3HK) > 1:  # else the products accept this layout
             qkv_3BHNK = qkv_3BHNK.contiguous()
         q_BHNK, k_BHNK, v_BHNK = qkv_3BHNK.unbind()
         q_BHNM, k_BHNM = self._features(q_BHNK, (-1,)), self._features(k_BHNK, (-1, -2))
         added = self.spec.eps if self.projection is None else 0.0
         (length, features), width = q_BHNM.shape[-2:], v_BHNK.shape[-1]
         if length * (features + width) < 2 * features * width:
-            # Of a text so short that the map of its weights is less work than the sums.
+            # For a short text the full weight matrix costs less than the sums.
             p_BHNN = q_BHNM @ k_BHNM.mT
             o_BHNK = p_BHNN @ v_BHNK / (p_BHNN.sum(-1, keepdim=True) + added)
         else:
@@ -112,8 +112,8 @@ class LinearMixer(nn.Module):
     def features(self, q_HNK: Tensor, k_HNK: Tensor) -> tuple[Tensor, Tensor]:
         """Positive features of the queries and keys of one sequence, (H, N, M) each.
 
-        The weight of key j for query i is ``phi(q_i) phi(k_j)`` divided by the sum over all keys. They are in
-        float32 at least.
+        The weight of key j for query i is ``phi(q_i) phi(k_j)`` divided by the sum over all keys. Features
+        are in float32 at least.
         """
         exact = torch.promote_types(q_HNK.dtype, torch.float32)
         q_BHNK, k_BHNK = q_HNK.to(exact)[None], k_HNK.to(exact)[None]
@@ -121,8 +121,8 @@ class LinearMixer(nn.Module):
 
     def _features(self, x_BHNK: Tensor, peers: tuple[int, ...]) -> Tensor:
         """Positive features, (B, H, N, M). Those of ``favor+`` are divided by their largest over the axes
-        ``peers``, which cancels but for eps. For keys that is over their own sequence and head: over a
-        whole batch it would let neighbors change what eps weighs.
+        ``peers``, which cancels except for eps. For keys this is over their own sequence and head: over
+        a whole batch, other sequences would change the effect of eps.
         """
         if self.projection is None:
             return torch.nn.functional.elu(x_BHNK) + 1
@@ -133,7 +133,7 @@ class LinearMixer(nn.Module):
 def log_features(x: Tensor, rows_MK: Tensor) -> Tensor:
     """Logarithms of positive random features, (..., K) to (..., M).
 
-    They are ``x w - |x|^2 / 2``, x scaled by K^-1/4.
+    The formula is ``x w - |x|^2 / 2``, with x scaled by K^-1/4.
 
     The mean over m of ``exp(log_features(q) + log_features(k))`` estimates ``exp(q k / sqrt(K))``
     without bias (Choromanski et al. 2021, lemma 1).
@@ -143,15 +143,15 @@ def log_features(x: Tensor, rows_MK: Tensor) -> Tensor:
 
 
 def orthogonal_rows(rows: int, width: int, *, generator: torch.Generator | None = None) -> Tensor:
-    """Gaussian rows that are orthogonal within each block of ``width`` of them, (rows, width), float64.
+    """Gaussian rows that are orthogonal within each block of ``width`` rows, (rows, width), float64.
 
-    Directions are uniform and lengths those of independent Gaussian vectors, so that each row alone is
-    a standard Gaussian and estimates stay without bias.
+    Directions are uniform and lengths are those of independent Gaussian vectors, so each row alone is a
+    standard Gaussian and estimates stay unbiased.
     """
     blocks = []
     for _ in range(-(-rows // width)):
         q, r = torch.linalg.qr(_gaussian(width, width, generator))
-        # QR chooses the signs of r's diagonal; taking them back makes q uniform (Mezzadri 2007).
+        # QR chooses the signs of r's diagonal; undoing them makes q uniform (Mezzadri 2007).
         blocks.append((q * r.diagonal().sign()).T)
     directions: Tensor = torch.cat(blocks)[:rows]
     lengths: Tensor = _gaussian(rows, width, generator).norm(dim=-1, keepdim=True)

@@ -1,4 +1,4 @@
-"""Norms, activations and feed-forward networks from their values."""
+"""Norms, activations and feed-forward networks, built from their specs."""
 
 from collections.abc import Callable
 from functools import partial

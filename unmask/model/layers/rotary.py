@@ -1,4 +1,4 @@
-"""Rotary positions: queries and keys turned by angles that grow with their position."""
+"""Rotary positions: queries and keys rotated by angles proportional to their position."""
 
 from typing import NamedTuple
 
@@ -9,17 +9,17 @@ from unmask.model.spec import Rotary
 
 
 class RotaryTable(NamedTuple):
-    """How far the tokens of a batch turn: the cosine and sine of each angle, (T, 1, width / 2)."""
+    """The rotation of each token of a batch: cosine and sine of each angle, (T, 1, width / 2)."""
 
     cosine: Tensor
     sine: Tensor
 
     @classmethod
     def of(cls, positions_T: Tensor, rotary: Rotary, head_width: int, dtype: torch.dtype) -> "RotaryTable":
-        """Angles ``position * theta ** (-2 i / width)`` (Su et al. 2021), made once a batch.
+        """Angles ``position * theta ** (-2 i / width)`` (Su et al. 2021), computed once per batch.
 
         They are computed in float64 and kept in float32 (float64 for float64 inputs), since at position
-        8,000 a bfloat16 angle is off by whole turns.
+        8,000 a bfloat16 angle is wrong by several full turns.
         """
         width = rotary.width or head_width
         exponents = torch.arange(0, width, 2, dtype=torch.float64, device=positions_T.device) / width
@@ -29,7 +29,7 @@ class RotaryTable(NamedTuple):
 
 
 def apply_rotary(x_THK: Tensor, rotation: RotaryTable, rotary: Rotary) -> Tensor:
-    """Turn each pair of features; computed in the dtype of ``rotation``, given back in that of ``x_THK``."""
+    """Rotate each pair of features; computed in the dtype of ``rotation``, returned in that of ``x_THK``."""
     cosine, sine = rotation
     width = 2 * cosine.shape[-1]
     turned, rest = x_THK[..., :width], x_THK[..., width:]

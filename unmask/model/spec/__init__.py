@@ -1,4 +1,4 @@
-"""The language families are written in: frozen dataclasses and closed unions. Free of torch."""
+"""The specification of an encoder: frozen dataclasses and closed unions. Does not import torch."""
 
 from unmask.model.spec.attention import (
     Alibi,

@@ -1,7 +1,7 @@
-"""Attention as values: which keys a query may see, what is added to its scores, how they are mixed.
+"""Attention specifications: which keys a query attends to, how positions enter, how values are mixed.
 
-Every distance is a radius: tokens seen on each side, the query itself not counted. Families that
-publish a total window or a window with the query counted are translated once, on their own page.
+Every window size is a radius: the number of tokens on each side, excluding the query itself. Families that
+publish a total window, or one that includes the query, are converted in the family's module.
 """
 
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from unmask.errors import InvalidRequest, UnknownArchitecture
 from unmask.model.spec.check import require_at_least, require_positive, require_share, require_size
 from unmask.model.spec.parts import Norm
 
-# --- reach: which keys a query may see ---------------------------------------------------------------
+# --- attention pattern: which keys a query attends to ------------------------------------------------
 
 
 @dataclass(frozen=True)
 class FullAttention:
-    """Every query sees every key of its own sequence (Vaswani et al. 2017)."""
+    """Every query attends to every key of its own sequence (Vaswani et al. 2017)."""
 
 
 @dataclass(frozen=True)
@@ -27,17 +27,17 @@ class SlidingWindow:
     dilation: int = 1
 
     def __post_init__(self) -> None:
-        require_at_least("Window.radius", self.radius, 0)
-        require_at_least("Window.dilation", self.dilation, 1)
+        require_at_least("SlidingWindow.radius", self.radius, 0)
+        require_at_least("SlidingWindow.dilation", self.dilation, 1)
 
 
 @dataclass(frozen=True)
 class SlidingWindowGlobal:
-    """A window, and global tokens that see all and are seen by all (Beltagy, Peters & Cohan 2020).
+    """A window plus global tokens that attend to, and are attended to by, all tokens (Beltagy et al. 2020).
 
-    Which tokens are global is a property of the batch, not of the encoder; without any this is the
-    window. With ``own_projections``, rows of global tokens use query, key and value projections of
-    their own; what other rows see of a global token goes through the projections of all tokens.
+    Which tokens are global is a property of the batch, not of the encoder; without global tokens this is
+    the plain window. With ``own_projections``, global tokens attend through separate query, key and value
+    projections; other tokens attend to a global token through the ordinary projections.
     """
 
     window: SlidingWindow
@@ -48,50 +48,50 @@ class SlidingWindowGlobal:
 class BlockSparse:
     """Block-sparse attention (Zaheer et al. 2020, the ITC variant), in blocks of ``block`` tokens.
 
-    The first and the last block see all and are seen by all; between them a block sees itself, its two
-    neighbors and ``random_blocks`` more. A key that these name several times is counted as often.
+    The first and the last block attend to all tokens and are attended to by all; every other block attends to
+    itself, its two neighbors and ``random_blocks`` more. A key selected several times counts several times.
     The last block may be shorter than the others. Short sequences, see `whole_up_to`, use `FullAttention`.
     """
 
     block: int
     random_blocks: int = 3
     seed: int | None = None
-    """Of numpy's legacy generator, which draws the random blocks of every head as the authors' code does.
-    None draws none: all of them are block 0, as `transformers` has it outside of training."""
+    """Seed of numpy's legacy generator, which draws the random blocks of every head as in the authors' code.
+    None draws nothing: all random blocks are block 0, as in `transformers` outside of training."""
     plan_tokens: int = 4096
-    """Length of the plan that sequences of 1,024, 3,072 and 4,096 tokens use the beginning of."""
+    """Length of the plan whose beginning is used for sequences of 1,024, 3,072 and 4,096 tokens."""
 
     def __post_init__(self) -> None:
-        require_at_least("Blocks.block", self.block, 1)
-        require_at_least("Blocks.random_blocks", self.random_blocks, 0)
-        require_at_least("Blocks.plan_tokens", self.plan_tokens, self.block)
+        require_at_least("BlockSparse.block", self.block, 1)
+        require_at_least("BlockSparse.random_blocks", self.random_blocks, 0)
+        require_at_least("BlockSparse.plan_tokens", self.plan_tokens, self.block)
 
     @property
     def heads_differ(self) -> bool:
-        """Whether each head draws random blocks of its own."""
+        """Whether each head draws its own random blocks."""
         return self.seed is not None and self.random_blocks > 0
 
     @property
     def whole_up_to(self) -> int:
-        """Tokens of the longest sequence in which everything sees everything."""
+        """The longest sequence, in tokens, that uses full attention."""
         return (5 + 2 * self.random_blocks) * self.block
 
 
 AttentionPattern = FullAttention | SlidingWindow | SlidingWindowGlobal | BlockSparse
 
-# --- position: what tells a query and a key where they are -------------------------------------------
+# --- position: how positions enter attention scores --------------------------------------------------
 
 
 @dataclass(frozen=True)
 class NoPosition:
-    """Scores know only content; positions, if any, were added to the embedding."""
+    """Scores depend on content only; positions, if any, were added to the embedding."""
 
 
 @dataclass(frozen=True)
 class Rotary:
-    """Su et al. 2021: queries and keys are turned by angles ``position * theta ** (-2 i / width)``.
+    """Su et al. 2021: queries and keys are rotated by angles ``position * theta ** (-2 i / width)``.
 
-    ``width`` counts the leading features of a head that are turned (None: all). Halves are paired
+    ``width`` is the number of leading features of a head that are rotated (None: all). Halves are paired
     (feature i with i + width/2) unless ``interleaved`` (2i with 2i + 1). ``scale`` divides positions.
     """
 
@@ -109,37 +109,38 @@ class Rotary:
 class Alibi:
     """Press, Smith & Lewis 2022, symmetric: ``-slope_h * |i - j|`` is added to the scaled score.
 
-    Slopes are the published geometric series; where the number of heads is no power of two, the
-    series of the next lower power, then every second one of the doubled series.
+    Slopes are the published geometric series; if the number of heads is not a power of two, the
+    series of the next lower power, followed by every second slope of the doubled series.
     """
 
 
 @dataclass(frozen=True)
 class Disentangled:
-    """He et al. 2021 (DeBERTa): content-position terms from a table of distances shared by all layers.
+    """He et al. 2021 (DeBERTa): content-position terms from a distance table shared by all layers.
 
     The table has a vector for every distance ``i - j`` of query i and key j from ``-span`` to
-    ``span - 1``; what is farther counts as the farthest. Content to position adds the query's product
-    with the distance as a key, position to content the key's with the distance as a query. Every term,
-    content's too, is divided by sqrt(K * (1 + number of position terms)).
+    ``span - 1``; larger distances use the farthest vector. The content-to-position term is the query's
+    product with the distance as a key, the position-to-content term the key's product with the distance
+    as a query. Every term, including content-to-content, is divided by
+    sqrt(K * (1 + number of position terms)).
     """
 
     max_distance: int
     buckets: int = 0
-    """Above 0, distances beyond half as many are merged on a logarithmic scale that reaches
-    ``max_distance - 1`` (He, Gao & Chen 2023), and the span is this instead of ``max_distance``."""
+    """Above 0, distances beyond half this number are merged on a logarithmic scale up to
+    ``max_distance - 1`` (He, Gao & Chen 2023), and this is the span instead of ``max_distance``."""
     content_to_position: bool = True
     position_to_content: bool = True
     shared_projections: bool = False
-    """The table goes through the content's own query and key projections."""
+    """The table uses the query and key projections of the content."""
     position_key_bias: bool = True
     table_norm: Norm | None = None
-    """Of the table, once a forward pass."""
+    """Norm of the table, applied once per forward pass."""
     table_dropout: float = 0.0
-    """Share of the table dropped in training, anew in every layer."""
+    """Dropout rate of the table in training, drawn separately in every layer."""
     clamped: bool = False
-    """Distances are cut to ``max_distance - 1`` before they are merged, so the row of ``-span``, which no
-    text of the training reaches, is never read."""
+    """Distances are clamped to ``max_distance - 1`` before they are merged, so the row of ``-span``, which no
+    training text uses, is never read."""
 
     def __post_init__(self) -> None:
         require_size("Disentangled.max_distance", self.max_distance)
@@ -158,7 +159,7 @@ class Disentangled:
 
     @property
     def term_count(self) -> int:
-        """How many terms a score has, content's included."""
+        """The number of terms of a score, including content-to-content."""
         return 1 + self.content_to_position + self.position_to_content
 
 
@@ -169,7 +170,7 @@ AttentionPosition = NoPosition | Rotary | Alibi | Disentangled
 
 @dataclass(frozen=True)
 class SoftmaxAttention:
-    """Multi-head softmax attention: ``softmax(q k / sqrt(K) + position) v`` over the keys in reach."""
+    """Multi-head softmax attention: ``softmax(q k / sqrt(K) + position) v`` over the keys of the pattern."""
 
     heads: int
     head_width: int
@@ -180,7 +181,7 @@ class SoftmaxAttention:
     value_bias: bool = True
     out_bias: bool = True
     dropout: float = 0.0
-    """Share of attention probabilities dropped in training."""
+    """Dropout rate of attention probabilities in training."""
 
     def __post_init__(self) -> None:
         require_size("heads", self.heads)
@@ -190,15 +191,15 @@ class SoftmaxAttention:
             turned = self.head_width if self.position.width is None else self.position.width
             if turned % 2 or not 2 <= turned <= self.head_width:
                 raise InvalidRequest(
-                    f"rotary positions turn {turned} of {self.head_width} features of a head; "
-                    "they turn pairs, so it must be an even number up to all of them"
+                    f"rotary positions rotate {turned} of {self.head_width} features of a head; "
+                    "they rotate pairs, so it must be an even number and at most all of them"
                 )
 
     def check_is_built(self) -> None:
-        """Refuse a combination of parts that no encoder is built with.
+        """Refuse an unsupported combination of parts.
 
         Raises:
-            UnknownArchitecture: naming the two parts.
+            UnknownArchitecture: the combination is not supported.
         """
         own_globals = isinstance(self.pattern, SlidingWindowGlobal) and self.pattern.own_projections
         if own_globals and not isinstance(self.position, NoPosition):
@@ -216,14 +217,14 @@ class LinearAttention:
 
     ``elu+1``: Katharopoulos et al. 2020, ``phi(x) = elu(x) + 1``. ``favor+``: Choromanski et al. 2021,
     with ``random_features`` positive orthogonal features whose products estimate
-    ``exp(q k / sqrt(K))``, so that the whole estimates softmax attention.
+    ``exp(q k / sqrt(K))``, so that the result estimates softmax attention.
     """
 
     heads: int
     head_width: int
     feature_map: Literal["elu+1", "favor+"]
     random_features: int = 0
-    """How many there are for ``favor+``; 0 for ``elu+1``, which draws none."""
+    """The number of random features for ``favor+``; 0 for ``elu+1``, which uses none."""
     eps: float = 1e-6
     """Added to the denominator (``elu+1``) or to every feature (``favor+``), as their authors' code does."""
     bias: bool = True

@@ -5,10 +5,10 @@ import math
 from unmask.errors import InvalidRequest, quoted
 
 LARGEST = 2**24
-"""No encoder has a larger size; products of sizes up to it stay within what torch can count."""
+"""Upper limit of a size; products of sizes up to it stay within torch's integer range."""
 
 MOST_LAYERS = 10_000
-"""No encoder has so many layers; a file that says so is wrong."""
+"""Upper limit of the number of layers; a file with more is corrupt."""
 
 
 def require_at_least(name: str, value: int, least: int) -> None:

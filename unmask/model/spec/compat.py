@@ -1,4 +1,4 @@
-"""Whose outputs are meant where two differ."""
+"""Which outputs to reproduce where two implementations differ."""
 
 from typing import Literal
 

@@ -1,18 +1,18 @@
-"""Keys of config.json that say nothing about an encoder's outputs."""
+"""Keys of config.json that do not affect an encoder's outputs."""
 
 WITHOUT_EFFECT: dict[str, str] = {
     "_name_or_path": "where it was saved from",
     "_num_labels": "labels of a task head",
-    "add_pooling_layer": "tensors decide what is there",
-    "architectures": "the class it was saved from; tensors decide what is there",
-    "auto_map": "code that came with it, which is never run",
-    "base_scale": "fresh weights of a variant that is refused",
+    "add_pooling_layer": "tensors decide which parts there are",
+    "architectures": "the class it was saved from; tensors decide which parts there are",
+    "auto_map": "remote code, which is never run",
+    "base_scale": "initialization of a variant that is refused",
     "bos_token_id": "generation",
     "classifier_dropout": "training of a task head",
     "classifier_dropout_prob": "training of a task head",
-    "classifier_init_range": "fresh weights",
+    "classifier_init_range": "initialization",
     "cls_dropout": "training of a task head",
-    "cls_token_id": "the tokenizer says it itself",
+    "cls_token_id": "the tokenizer defines it",
     "default_theta": "a constant of its own library",
     "dense_seq_output": "how its own library computes",
     "deterministic_flash_attn": "how its own library computes",
@@ -46,7 +46,7 @@ WITHOUT_EFFECT: dict[str, str] = {
     "reorder_and_upcast_attn": "how its own library computes",
     "repad_logits_with_grad": "how its own library computes",
     "return_dict": "what its own library returns",
-    "sep_token_id": "the tokenizer says it itself",
+    "sep_token_id": "the tokenizer defines it",
     "seq_classif_dropout": "training of a task head",
     "sinusoidal_pos_embds": "how a table of positions began, which is stored",
     "sparse_pred_ignore_index": "loss of a masked-LM head",
@@ -67,4 +67,4 @@ WITHOUT_EFFECT: dict[str, str] = {
     "use_memory_efficient_attention": "how its own library computes",
     "use_xentropy": "how its own library computes",
 }
-"""Keys that change no output of the encoder, and what they are about."""
+"""Keys that change no output of the encoder, and what they concern."""

@@ -1,7 +1,8 @@
-"""Keys of config.json as a table that is read in both directions, as `rows` is for tensors.
+"""Keys of config.json as a table that is read in both directions, as the tensor map is for tensors.
 
-A page lists `Key`, `Fixed` and `KeyGroup` values. `read_keys` makes the arguments of the page's ``spec``
-from a config.json, `write_keys` a config.json from an encoder, so that a key which is read is also written.
+A family's module lists `Key`, `Fixed` and `KeyGroup` values. `read_keys` makes the arguments of the module's
+``spec`` function from a config.json, and `write_keys` makes a config.json from an encoder, so every key that
+is read is also written.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,12 +25,12 @@ from unmask.model.spec.encoder import EncoderSpec
 from unmask.settings import JsonSettings
 
 Arguments = Mapping[str, Any]
-"""Arguments of a page's ``spec`` by name."""
+"""Arguments of a family's ``spec`` function by name."""
 
 
 @dataclass(frozen=True)
 class Field:
-    """An argument that most pages have: where an encoder holds it, and the range of its values."""
+    """An argument of most families: where an encoder holds it, and its valid range."""
 
     of: Callable[[EncoderSpec], Any]
     check: Callable[[str, Any], None] = lambda name, value: None
@@ -66,39 +67,39 @@ FIELDS: Mapping[str, Field] = {
     "vocabulary": Field(lambda encoder: encoder.embedding.vocabulary, require_size),
     "width": Field(lambda encoder: encoder.width, require_size),
 }
-"""Arguments of ``spec`` by name; a page's own are `Key.field` values of its table."""
+"""Arguments of ``spec`` by name; a family's own are `Key.field` values of its table."""
 
 
 @dataclass(frozen=True)
 class Key:
-    """One key of config.json that is one argument of the page's ``spec``."""
+    """One key of config.json that gives one argument of the family's ``spec``."""
 
     name: str
     argument: str
     default: Any = None
-    """Of an absent key. Its type is that of the values; None: a whole number, or null."""
+    """The value of an absent key. Its type is the type of the values; None: a whole number, or null."""
     values: Mapping[str, Any] | None = None
-    """Their value -> ours, for a choice; the first name of each of ours is the one written."""
+    """For a choice: the value in config.json -> ours; the first name of each of ours is written."""
     older: str = ""
-    """A name that earlier config.json files have in its place; read, never written."""
+    """The key's name in earlier config.json files; read, never written."""
     overriding: str = ""
-    """A key that decides in its place where it is there; read, never written."""
+    """A key that takes precedence if present; read, never written."""
     field: Field | None = None
-    """None: the one that `FIELDS` has."""
+    """None: the field in `FIELDS`."""
 
     @property
     def _field(self) -> Field:
         return self.field or FIELDS[self.argument]
 
     def read(self, config: JsonSettings, arguments: Arguments, compat: Compat) -> Arguments:
-        """The argument that a config.json says."""
+        """The argument from a config.json."""
         if self.values is not None:
             config.require_one_of(self.name, *dict.fromkeys((self.default, *self.values)))
             return {self.argument: self.values[config.get(self.name, self.default)]}
         if self.default is None:
             name, value = self.name, config.get_optional(self.name, int)
         else:
-            # The last of these names that is there decides.
+            # The last of these names that is present decides.
             name, value = self.name, self.default
             for other in (self.older, self.name, self.overriding):
                 value = config.get(other, value) if other else value
@@ -115,15 +116,15 @@ class Key:
 
 @dataclass(frozen=True)
 class Fixed:
-    """A key of which only these values are built; the first is that of an absent key."""
+    """A key of which only these values are supported; the first is the default of an absent key."""
 
     name: str
     built: tuple[object, ...]
     written: bool = False
-    """Whether the first is written."""
+    """Whether the first value is written."""
 
     def read(self, config: JsonSettings, arguments: Arguments, compat: Compat) -> Arguments:
-        """No argument; another value is refused."""
+        """Gives no argument; any other value is refused."""
         config.require_one_of(self.name, *self.built)
         return {}
 
@@ -134,10 +135,10 @@ class Fixed:
 
 @dataclass(frozen=True)
 class KeyGroup:
-    """Keys that only together say what some arguments are: a function for each direction."""
+    """Keys that determine some arguments only in combination: a function for each direction."""
 
     read: Callable[[JsonSettings, Arguments, Compat], Arguments]
-    """The arguments, from a config.json, the arguments of earlier keys, and whose outputs are meant."""
+    """The arguments, from a config.json, the arguments of earlier keys, and the `Compat` mode."""
     write: Callable[[EncoderSpec], Mapping[str, Any]]
 
 
@@ -161,11 +162,11 @@ def changed(keys: Sequence[ConfigKey], **defaults: Any) -> tuple[ConfigKey, ...]
 
 
 def read_keys(keys: Sequence[ConfigKey], config: JsonSettings, compat: Compat) -> dict[str, Any]:
-    """The arguments of a page's ``spec`` that a config.json says.
+    """The arguments of a family's ``spec`` from a config.json.
 
     Raises:
         CorruptCheckpoint: a value of the wrong type, or outside its range.
-        UnknownArchitecture: a value that is not built.
+        UnknownArchitecture: a value that is not supported.
     """
     arguments: dict[str, Any] = {}
     for key in keys:
@@ -182,7 +183,7 @@ def in_range(config: JsonSettings, name: str, value: Any, check: Callable[[str, 
     """Check the value of a key.
 
     Raises:
-        CorruptCheckpoint: it is outside its range; the sentence names the key.
+        CorruptCheckpoint: it is outside its range; the message names the key.
     """
     try:
         check(f"{config.name} says {name}", value)
@@ -191,10 +192,10 @@ def in_range(config: JsonSettings, name: str, value: Any, check: Callable[[str, 
 
 
 def name_of(values: Mapping[str, Any], ours: object) -> str:
-    """The first name that a table of choices has for one of ours.
+    """The first name of one of our values in a table of choices.
 
     Raises:
-        UnknownArchitecture: it has none, so that a config.json of the family cannot say it.
+        UnknownArchitecture: the table has none, so a config.json of the family cannot express it.
     """
     for name, value in values.items():
         if value == ours:

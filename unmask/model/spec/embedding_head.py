@@ -1,4 +1,4 @@
-"""What a checkpoint makes of a text, as published with it: one of a few kinds of output."""
+"""The output that a checkpoint defines for a text: one of a few kinds."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -10,15 +10,15 @@ from unmask.model.spec.encoder import EncoderSpec
 from unmask.model.spec.parts import Activation
 
 PoolingMode = Literal["mean", "cls", "max", "mean_sqrt_len"]
-"""Over a sequence's tokens: their mean, the first one, the largest of each feature, or the sum divided
-by the square root of their number."""
+"""Pooling over a sequence's tokens: the mean, the first token, the maximum of each feature, or the sum
+divided by the square root of the number of tokens."""
 
 POOLING_MODES: tuple[PoolingMode, ...] = get_args(PoolingMode)
 
 
 @dataclass(frozen=True)
 class Dense:
-    """A dense layer on a pooled vector or on each token's state, with an activation or none."""
+    """A dense layer on a pooled vector or on each token's state, with an optional activation."""
 
     width: int
     bias: bool = True
@@ -33,15 +33,15 @@ class PooledVector:
     """One vector per text: the last hidden states, pooled."""
 
     pooling: tuple[PoolingMode, ...] = ("mean",)
-    """More than one: their vectors are concatenated in this order."""
+    """If there are several, their vectors are concatenated in this order."""
     normalize: bool = False
-    """Divide each vector by its Euclidean length, as the last step."""
+    """Divide each vector by its Euclidean norm, as the last step."""
     projections: tuple[Dense, ...] = ()
     """Dense layers after pooling."""
     dimensions: int | None = None
-    """Keep only the first of them, for models trained that way (Kusupati et al. 2022); None keeps all."""
+    """Keep only the first N dimensions, if trained that way (Kusupati et al. 2022); None keeps all."""
     prompts: tuple[tuple[str, str], ...] = ()
-    """Text that is put before a text, by the name of its use, such as ``query``."""
+    """Prefixes of a text, by the name of their use, such as ``query``."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.pooling, tuple) or not self.pooling:
@@ -52,7 +52,7 @@ class PooledVector:
             require_at_least("PooledVector.dimensions", self.dimensions, 1)
 
     def width(self, spec: EncoderSpec) -> int:
-        """E, the numbers of one text's vector."""
+        """E, the width of one text's vector."""
         whole = self.projections[-1].width if self.projections else spec.width * len(self.pooling)
         return whole if self.dimensions is None else min(whole, self.dimensions)
 
@@ -65,7 +65,7 @@ class MultiVector:
     normalize: bool = True
 
     def width(self, spec: EncoderSpec) -> int:
-        """E, the numbers of one token's vector."""
+        """E, the width of one token's vector."""
         return self.projections[-1].width if self.projections else spec.width
 
 
@@ -74,16 +74,16 @@ class SparseVector:
     """One weight per word of the vocabulary, most of them 0 (SPLADE, Formal et al. 2021)."""
 
     pooling: Literal["max", "sum"] = "max"
-    """Over a sequence's tokens, of ``log(1 + relu(logit))``."""
+    """Pooling of ``log(1 + relu(logit))`` over a sequence's tokens."""
 
     def width(self, spec: EncoderSpec) -> int:
-        """V, the words of the vocabulary."""
+        """V, the size of the vocabulary."""
         return spec.embedding.vocabulary
 
 
 @dataclass(frozen=True)
 class PairScore:
-    """Numbers that say how two texts relate, which are read together (a cross-encoder)."""
+    """Scores of how two texts relate, encoded together (a cross-encoder)."""
 
     labels: int = 1
     """1: a score of relevance."""
@@ -92,21 +92,21 @@ class PairScore:
         require_at_least("PairScore.labels", self.labels, 1)
 
     def width(self, spec: EncoderSpec) -> int:
-        """The numbers of one pair."""
+        """The number of scores of one pair."""
         return self.labels
 
 
 @dataclass(frozen=True)
 class UnknownOutput:
-    """The checkpoint does not define an output that is built here."""
+    """The checkpoint does not define a supported output."""
 
     reason: str
-    """Why, as a sentence without its end."""
+    """The reason, as a sentence without its final period."""
     normalize: bool = False
-    """Whether the folder asks for vectors of unit length; holds for a pooling that the caller names."""
+    """Whether the folder asks for normalized vectors; applies to a pooling that the caller names."""
 
     def width(self, spec: EncoderSpec) -> int:
-        """There is none.
+        """An unknown output has no width.
 
         Raises:
             InvalidRequest: always.
@@ -115,4 +115,4 @@ class UnknownOutput:
 
 
 CheckpointOutput = PooledVector | MultiVector | SparseVector | PairScore | UnknownOutput
-"""What a checkpoint gives for a text. `PooledVector` is computed; the others are values so far."""
+"""The output that a checkpoint defines for a text. Only `PooledVector` can be computed so far."""

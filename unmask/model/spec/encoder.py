@@ -1,4 +1,4 @@
-"""The encoder as one frozen value: an embedding, a tuple of layers, and what stands around them."""
+"""The encoder as one frozen value: an embedding, a tuple of layers, a final norm, and heads."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class LearnedPositions:
 
 @dataclass(frozen=True)
 class Projection:
-    """A linear map from the embedding's width E to the encoder's D (ALBERT, ELECTRA)."""
+    """A linear map from the embedding width E to the encoder width D (ALBERT, ELECTRA)."""
 
     bias: bool = True
     before_norm: bool = False
@@ -36,19 +36,19 @@ class Projection:
 
 @dataclass(frozen=True)
 class Embedding:
-    """Word (+ position) (+ segment) vectors, summed, normalized, dropped out."""
+    """Word (+ position) (+ token type) vectors, summed, normalized, with dropout."""
 
     vocabulary: int
     width: int
     """E; differs from the encoder's D only with a ``projection``."""
     positions: LearnedPositions | None = None
     segments: int = 0
-    """Rows of the segment (token type) table; 0 for none."""
+    """Rows of the token type table; 0 for none."""
     norm: Norm | None = None
     projection: Projection | None = None
     dropout: float = 0.0
     padding_id: int | None = None
-    """The id that pads in other libraries; never used here, kept for them."""
+    """The padding id of other libraries; never used here, kept for them."""
 
     def __post_init__(self) -> None:
         require_size("vocabulary", self.vocabulary)
@@ -61,7 +61,7 @@ class Embedding:
 class Layer:
     """One layer: attention, then a feed-forward network, each with its residual and norm.
 
-    With ``norm_first`` the norm stands before each part (pre-norm, Xiong et al. 2020), else after the
+    With ``norm_first`` the norm comes before each part (pre-norm, Xiong et al. 2020), else after the
     residual (post-norm, Vaswani et al. 2017). ``attention_norm=False`` leaves out the first norm of a
     pre-norm layer whose input is normalized already (ModernBERT's layer 0).
     """
@@ -72,7 +72,7 @@ class Layer:
     norm_first: bool = False
     attention_norm: bool = True
     dropout: float = 0.0
-    """Share dropped of each part's output in training."""
+    """Dropout rate of each part's output in training."""
 
     def __post_init__(self) -> None:
         require_share("layer dropout", self.dropout)
@@ -84,7 +84,7 @@ class Layer:
 class Convolution:
     """``norm(layer 0 + activation(conv(embedding)))``, the input of layer 1 (DeBERTa v2, the larger sizes).
 
-    Each token's neighbors at up to ``kernel // 2``; there is nothing beyond a sequence's ends.
+    It covers each token's neighbors up to distance ``kernel // 2``, with zeros beyond a sequence's ends.
     """
 
     kernel: int
@@ -92,7 +92,7 @@ class Convolution:
     activation: Activation = "tanh"
     groups: int = 1
     dropout: float = 0.0
-    """Share of the convolution's output dropped in training."""
+    """Dropout rate of the convolution's output in training."""
 
     def __post_init__(self) -> None:
         require_size("Convolution.kernel", self.kernel, most=1024)
@@ -111,7 +111,7 @@ class Pooler:
 
 @dataclass(frozen=True)
 class EncoderSpec:
-    """Everything that decides an encoder's tensors and outputs. Depth is the number of ``layers``."""
+    """Everything that determines an encoder's tensors and outputs. Depth is the number of ``layers``."""
 
     width: int
     """D."""
@@ -119,13 +119,13 @@ class EncoderSpec:
     layers: tuple[Layer, ...]
     final_norm: Norm | None = None
     sharing: tuple[int, ...] | None = None
-    """Which set of weights each layer uses, from 0 (ALBERT's groups); None: each its own."""
+    """Which set of weights each layer uses, from 0 (ALBERT's groups); None: each layer has its own."""
     convolution: Convolution | None = None
     pooler: Pooler | None = None
     heads: tuple[Head, ...] = ()
-    """What stands on it; at most one of each role."""
+    """The heads, at most one of each role."""
     trained_tokens: int | None = None
-    """The longest sequence of its training, where positions set no limit; longer ones run and it is said."""
+    """The longest training sequence, if positions set no limit; longer sequences run with a warning."""
     init_std: float = 0.02
 
     def __post_init__(self) -> None:
@@ -156,7 +156,7 @@ class EncoderSpec:
                 width = self.width if head.transform is None else head.transform.width
                 if width != self.embedding.width:
                     raise InvalidRequest(
-                        f"a predictor of words makes states of width {width} and shares its matrix with the "
+                        f"an MLM head makes states of width {width} and shares its matrix with the "
                         f"embedding, which is {self.embedding.width} wide; make them equal, or untie them"
                     )
 
@@ -171,7 +171,7 @@ class EncoderSpec:
 
     @property
     def distances(self) -> Disentangled | None:
-        """What its layers with disentangled positions, which share one table, agree on."""
+        """The disentangled positions that all layers that use them share, together with one table."""
         found = {
             layer.mixer.position
             for layer in self.layers
@@ -183,12 +183,12 @@ class EncoderSpec:
 
     @property
     def weights_of_layer(self) -> tuple[int, ...]:
-        """For each layer, the number of the set of weights it uses."""
+        """For each layer, the index of its set of weights."""
         return tuple(range(len(self.layers))) if self.sharing is None else self.sharing
 
     @property
     def max_tokens(self) -> int | None:
-        """The longest sequence that positions allow, special tokens included; None: no limit."""
+        """The longest sequence that the positions allow, special tokens included; None: no limit."""
         positions = self.embedding.positions
         if positions is None or not positions.added:
             return None

@@ -1,9 +1,9 @@
-"""Which tokens of a text are global, in encoders whose reach has such tokens; decided by the task.
+"""Which tokens of a text are global, in encoders whose attention pattern has global tokens; the task decides.
 
-As the authors of Longformer do it, and the classes of `transformers`: the first token for what is said of
-a whole text, the question's tokens for answers, none for masked words and for classes of tokens (Beltagy,
-Peters & Cohan 2020). For embeddings, of which the authors say nothing, it is the first token: the state of
-the whole text. `sentence-transformers` marks none; ``"none"`` gives its embeddings.
+This follows the authors of Longformer and the classes of `transformers`: the first token for sequence
+classification, the question's tokens for question answering, none for masked words and for token
+classification (Beltagy, Peters & Cohan 2020). For embeddings, which the authors do not cover, it is the first
+token, the state of the whole text. `sentence-transformers` marks none; ``"none"`` gives its embeddings.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,11 +18,11 @@ from unmask.text.batch import PackedBatch
 from unmask.text.encoding import Encoding
 
 GlobalTokens = Literal["none", "first", "question"] | Callable[[Encoding], Sequence[int]]
-"""No token; the first; all of a pair before the separator that ends its first text; or a function that
-gives the places of a text's global tokens, counted from its beginning."""
+"""No token; the first token; in a pair, all tokens before the separator that ends the first text; or a
+function that gives the positions of a text's global tokens."""
 
 BY_ROLE: dict[str, GlobalTokens] = {"span": "question", "masked": "none", "tokens": "none"}
-"""What the heads of published checkpoints were trained with; the others with the first token."""
+"""The global tokens that the heads of published checkpoints were trained with; the first token for others."""
 
 
 def check_global_tokens(choice: object) -> None:
@@ -32,25 +32,25 @@ def check_global_tokens(choice: object) -> None:
 
 
 def has_global_tokens(spec: EncoderSpec) -> bool:
-    """Whether a layer of this encoder has a use for global tokens."""
+    """Whether a layer of this encoder uses global tokens."""
     softmax = [layer.mixer for layer in spec.layers if isinstance(layer.mixer, SoftmaxAttention)]
     return any(isinstance(mixer.pattern, SlidingWindowGlobal) for mixer in softmax)
 
 
 def trained_global_tokens(spec: EncoderSpec, *, paired: bool) -> GlobalTokens:
-    """What the encoder's first head was trained with; ``"first"`` where it has no head.
+    """The global tokens that the encoder's first head was trained with; ``"first"`` if it has no head.
 
-    One text alone (not ``paired``) holds no question, so a head for answers has no global token there.
+    A single text (not ``paired``) has no question, so a question-answering head has no global token there.
     """
     choice = BY_ROLE.get(role_of(spec.heads[0]), "first") if spec.heads else "first"
     return "none" if choice == "question" and not paired else choice
 
 
 def places(encoding: Encoding, choice: GlobalTokens) -> Sequence[int]:
-    """The places of the global tokens of one text.
+    """The positions of the global tokens of one text.
 
     Raises:
-        InvalidRequest: the question is asked for, and there is one text alone; or there is no such choice.
+        InvalidRequest: the question is requested for a single text, or there is no such choice.
     """
     match choice:
         case "none":
@@ -59,7 +59,7 @@ def places(encoding: Encoding, choice: GlobalTokens) -> Sequence[int]:
             return (0,)
         case "question":
             if encoding.pair is None:
-                raise InvalidRequest("the question's tokens are to be global, and one text alone was given")
+                raise InvalidRequest("the question's tokens are to be global, and only one text was given")
             asked = [token for token in range(len(encoding)) if encoding.sequence_ids[token] != 1]
             words = [token for token in asked if not encoding.special[token]]
             return range(max(words, default=0) + 1)
@@ -69,7 +69,7 @@ def places(encoding: Encoding, choice: GlobalTokens) -> Sequence[int]:
 
 
 def pack(spec: EncoderSpec, encodings: Sequence[Encoding], choice: GlobalTokens) -> PackedBatch:
-    """Encoded texts as a batch for this encoder, with their global tokens if it has a use for any."""
+    """Encoded texts as a batch for this encoder, with their global tokens if it uses any."""
     return PackedBatch.of_ids(
         [encoding.ids for encoding in encodings],
         [encoding.token_type_ids for encoding in encodings],

@@ -1,4 +1,4 @@
-"""What stands on an encoder in published checkpoints, as values: predictors of words and of classes."""
+"""Specifications of the heads of published checkpoints: MLM heads and classifiers."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,21 +8,21 @@ from unmask.model.spec.check import require_size
 from unmask.model.spec.parts import Activation, Norm
 
 Role = Literal["next_sentence", "sentence_order", "replaced", "sequence", "tokens", "span"]
-"""What a classifier decides: whether the second segment follows the first (Devlin et al. 2019), whether
-two segments are in order (Lan et al. 2020), which tokens were replaced (Clark et al. 2020), the class of
+"""What a classifier predicts: whether the second sentence follows the first (Devlin et al. 2019), whether
+two sentences are in order (Lan et al. 2020), which tokens were replaced (Clark et al. 2020), the class of
 the text, the class of each token, or where an answer starts and ends."""
 
 Reads = Literal["pooler", "first", "mean", "tokens", "tokens_and_first"]
-"""The state a classifier reads: the pooler's, the first token's, the mean of all, every token's own, or
-the sum of every token's own and the first token's."""
+"""The state a classifier reads: the pooler's, the first token's, the mean over tokens, every token's, or the
+sum of every token's and the first token's."""
 
 ProblemType = Literal["regression", "single_label_classification", "multi_label_classification"]
-"""What a classifier's logits are: numbers, one class of several, or each class apart."""
+"""The task of a classifier's logits: regression, one class of several, or independent classes."""
 
 
 @dataclass(frozen=True)
 class Transform:
-    """Dense layer to ``width``, activation, norm: what most heads do to a state first."""
+    """Dense layer to ``width``, activation, norm: the first step of most heads."""
 
     width: int
     activation: Activation
@@ -35,8 +35,8 @@ class Transform:
 
 @dataclass(frozen=True)
 class ResidualTransform:
-    """A layer's feed-forward part once more: dense layer to ``width``, activation, dense layer back to the
-    encoder's width, added to the state, norm (BigBird's head for answers, Zaheer et al. 2020).
+    """Another feed-forward part: dense layer to ``width``, activation, dense layer back to the encoder's
+    width, residual sum, norm (BigBird's question-answering head, Zaheer et al. 2020).
     """
 
     width: int
@@ -51,10 +51,11 @@ class ResidualTransform:
 class MaskedLM:
     """Logits over the vocabulary for each token: transform, then the word embedding as a matrix.
 
-    ``tied=False``: a matrix of its own. ``bias``: one number a word. ``own_bias``: a matrix of its own has
-    a bias of its own too, which is the one added; the other is kept and saved again, as `transformers` has
-    it in most classes. ``enhanced``: trained on the states of a decoder that knows absolute positions (He
-    et al. 2021, `unmask.model.decoder`); a head of its own role.
+    ``tied=False``: a separate matrix. ``bias``: one number per word. ``own_bias``: the separate matrix has
+    its own bias, which is the one added; the other is kept and saved again, as in most classes of
+    `transformers`.
+    ``enhanced``: trained on the states of a decoder with absolute positions (He et al. 2021,
+    `unmask.model.decoder`); this head has its own role.
     """
 
     transform: Transform | None
@@ -65,7 +66,7 @@ class MaskedLM:
 
     def __post_init__(self) -> None:
         if self.own_bias and self.tied:
-            raise UnknownArchitecture("a predictor of words has a bias of its own matrix, and no such matrix")
+            raise UnknownArchitecture("an MLM head has a bias of its own matrix, and no such matrix")
 
 
 @dataclass(frozen=True)
@@ -78,11 +79,11 @@ class Classifier:
     transform: Transform | ResidualTransform | None = None
     bias: bool = True
     input_norm: Norm | None = None
-    """Of the state, before the transform."""
+    """Dropout rate of the state, before the transform."""
     labels: tuple[str, ...] | None = None
-    """Names of the classes, in their order; None where they have none."""
+    """Names of the classes, in order; None if they have no names."""
     problem_type: ProblemType | None = None
-    """The task of the logits; None where it is not said."""
+    """The task of the logits; None if not specified."""
 
     def __post_init__(self) -> None:
         require_size("classes", self.classes)
@@ -94,7 +95,7 @@ Head = MaskedLM | Classifier
 
 
 def role_of(head: Head) -> str:
-    """The name of a head among those of an encoder; ``masked`` (or ``enhanced``) for a predictor of words."""
+    """The role of a head, unique in its encoder; ``masked`` (or ``enhanced``) for an MLM head."""
     if isinstance(head, MaskedLM):
         return "enhanced" if head.enhanced else "masked"
     return head.role

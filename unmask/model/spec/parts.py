@@ -1,4 +1,4 @@
-"""Small parts of a layer as values: norms, activations, feed-forward networks."""
+"""Specifications of the parts of a layer: norms, activations, feed-forward networks."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -49,7 +49,7 @@ class PlainFeedForward:
 class GatedFeedForward:
     """Shazeer 2020: ``out(activation(a) * b)`` with ``a | b = in(x)``: D to twice ``width`` and back.
 
-    ``width`` is that of one half. GeGLU is ``activation="gelu"``, SwiGLU is ``"silu"``.
+    ``width`` is the width of one half. GeGLU is ``activation="gelu"``, SwiGLU is ``"silu"``.
     """
 
     width: int

@@ -1,7 +1,7 @@
-"""A spec as plain JSON values and back: every field by its name, a part of several kinds by its class.
+"""Convert a spec to plain JSON values and back: every field by name, a part of several kinds by its class.
 
-The form is closed. It is made of the dataclasses themselves, so a field or a class that is added to the spec
-has its place at once, and anything else in a file is an error that says where it stands.
+The format is closed and derived from the dataclasses themselves, so a field or class added to the spec is
+supported automatically, and anything else in a file is an error that names its location.
 """
 
 import math
@@ -17,10 +17,10 @@ from unmask.errors import CorruptCheckpoint, InvalidRequest, UnknownArchitecture
 from unmask.model.spec.check import MOST_LAYERS
 
 KIND = "kind"
-"""Names the class of a part where there is more than one it could be."""
+"""The key that names the class of a part that can have several classes."""
 
 TIMES = "times"
-"""In a list of parts: how many of them follow one another."""
+"""In a list of parts: the number of consecutive equal parts."""
 
 NUMBERS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 
@@ -28,16 +28,16 @@ Made = TypeVar("Made")
 
 
 def to_plain(value: Any, kind: Any = None) -> Any:
-    """The JSON value of a spec or of a part of it; all fields are written, defaults too.
+    """The JSON value of a spec or of a part of it, with all fields, including defaults.
 
-    Equal neighbors in a list of parts are written once, with their number.
+    Consecutive equal parts of a list are written once, with their count.
 
     Args:
         value: a dataclass of the spec.
-        kind: the type of the place it stands in; None is its own class.
+        kind: the declared type of its field; None is its own class.
 
     Raises:
-        InvalidRequest: a number in it is not finite, which JSON cannot say.
+        InvalidRequest: a number in it is not finite, which JSON cannot represent.
     """
     kind = type(value) if kind is None else kind
     if is_dataclass(value) and not isinstance(value, type):
@@ -52,7 +52,7 @@ def to_plain(value: Any, kind: Any = None) -> Any:
         runs = [(one, sum(1 for _ in same)) for one, same in groupby(value)]
         return [({TIMES: times} if times > 1 else {}) | to_plain(one, item) for one, times in runs]
     if isinstance(value, float) and not math.isfinite(value):
-        raise InvalidRequest(f"a spec holds {value}, which is no number that can be written")
+        raise InvalidRequest(f"a spec holds {value}, which is not a number that can be written")
     return value
 
 
@@ -62,11 +62,11 @@ def from_plain(kind: type[Made], plain: object, where: str) -> Made:
     Args:
         kind: a dataclass of the spec.
         plain: what `to_plain` gives, or was written by hand.
-        where: what errors call it, such as ``config.json's encoder``.
+        where: its name in error messages, such as ``config.json's encoder``.
 
     Raises:
-        CorruptCheckpoint: a value of another type than its field, or a field that is missing.
-        UnknownArchitecture: a field or class that there is not.
+        CorruptCheckpoint: a value of the wrong type, or a missing field.
+        UnknownArchitecture: an unknown field or class.
         InvalidRequest: a value outside its field's range.
     """
     made: Made = _read(kind, plain, where)
@@ -74,7 +74,7 @@ def from_plain(kind: type[Made], plain: object, where: str) -> Made:
 
 
 def _read(kind: Any, plain: object, where: str) -> Any:
-    """The value of any type that stands in a spec: classes and their unions, tuples, choices, numbers."""
+    """Read a value of any type that a spec may contain: classes, unions, tuples, choices, numbers."""
     options = _options(kind)
     if plain is None and NoneType in options:
         return None
@@ -108,10 +108,10 @@ def _read_part(classes: Mapping[str, type], plain: object, where: str) -> Any:
     known = _fields(classes[name])
     for key in given:
         if key not in known:
-            raise UnknownArchitecture(f"{where}.{key} is no field of {name}, which has {', '.join(known)}")
+            raise UnknownArchitecture(f"{where}.{key} is not a field of {name}, which has {', '.join(known)}")
     for key, (field, _) in known.items():
         if key not in given and field.default is MISSING and field.default_factory is MISSING:
-            raise CorruptCheckpoint(f"{where}.{key} is missing; {name} cannot do without it")
+            raise CorruptCheckpoint(f"{where}.{key} is missing; {name} requires it")
     values = {key: _read(known[key][1], value, f"{where}.{key}") for key, value in given.items()}
     try:
         return classes[name](**values)
@@ -126,7 +126,7 @@ def _read_list(item: Any, plain: object, where: str) -> tuple[Any, ...]:
     for number, one in enumerate(plain):
         times = 1
         if _classes(item) and isinstance(one, dict):
-            one = dict(one)  # noqa: PLW2901 - the count is taken out of a copy
+            one = dict(one)  # noqa: PLW2901 - the count is removed from a copy
             times = one.pop(TIMES, 1)
             if type(times) is not int or not 1 <= times <= MOST_LAYERS:
                 raise CorruptCheckpoint(
@@ -148,7 +148,7 @@ def _options(kind: Any) -> tuple[Any, ...]:
 
 
 def _classes(kind: Any) -> dict[str, type]:
-    """The classes that a place may hold, by name."""
+    """The classes that a field may hold, by name."""
     return {
         option.__name__: option
         for option in _options(kind)
@@ -157,5 +157,5 @@ def _classes(kind: Any) -> dict[str, type]:
 
 
 def _items(kind: Any) -> tuple[Any, ...]:
-    """The type of what a tuple holds, as the only item; nothing for other types."""
+    """The item type of a tuple, as the only element; empty for other types."""
     return tuple(get_args(option)[0] for option in _options(kind) if get_origin(option) is tuple)

@@ -1,7 +1,7 @@
-"""How a family's checkpoints name tensors: rows of one table that is read in both directions.
+"""How a family's checkpoints name tensors: a tensor map that is read in both directions.
 
-A row names a module (the part before ``.weight`` or ``.bias``) or a whole tensor; ``{l}`` stands for
-the number of a layer's set of weights.
+An entry names a module (the part before ``.weight`` or ``.bias``) or a single tensor; ``{l}`` stands for
+the index of a layer's set of weights. "Theirs" are the checkpoint's tensors, "ours" the encoder's.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ class Rename:
 
 @dataclass(frozen=True)
 class Concat:
-    """Several of theirs, of equal shape, stacked along their first axis, are one of ours."""
+    """Several of theirs, of equal shape, concatenated along the first axis, are one of ours."""
 
     theirs: tuple[str, ...]
     ours: str
@@ -33,12 +33,12 @@ class Reorder:
     theirs: str
     ours: str
     order: Callable[[EncoderSpec], tuple[int, ...]]
-    """For each piece of ours, which piece of theirs it is."""
+    """For each piece of ours, the index of the piece of theirs."""
 
 
 @dataclass(frozen=True)
 class Ignore:
-    """Theirs that have no place here (``*`` matches anything), and why."""
+    """Tensors of theirs that are not used here (``*`` matches anything), and why."""
 
     theirs: str
     reason: str
@@ -48,7 +48,7 @@ class Ignore:
 class Copy:
     """A second name of theirs for one tensor of ours, checked to be equal to it and stored once.
 
-    A file that has the tensor under this name alone is read too.
+    A file that has the tensor only under this name can also be read.
     """
 
     theirs: str
@@ -57,7 +57,7 @@ class Copy:
 
 @dataclass(frozen=True)
 class Same:
-    """Every tensor of ours under its own name, where no other row names it."""
+    """Every tensor of ours under its own name, unless another entry names it."""
 
 
 TensorRule = Rename | Concat | Reorder | Copy | Ignore | Same

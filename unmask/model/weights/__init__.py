@@ -1,7 +1,7 @@
-"""Checkpoint folders: found, read, claimed tensor by tensor, built, and written back.
+"""Checkpoint folders: find, read, match tensors, build, and save.
 
-Torch is needed by `unmask.model.weights.build` and `unmask.model.weights.save`, so they are named by
-their own modules; what is listed here is free of it.
+`unmask.model.weights.build` and `unmask.model.weights.save` need torch, so import them from their own
+modules; the names exported here do not import torch.
 """
 
 from unmask.model.weights.checkpoint import Checkpoint, read_checkpoint

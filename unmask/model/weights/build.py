@@ -1,4 +1,4 @@
-"""From a checkpoint's files to an encoder with its weights, every tensor accounted for."""
+"""Build an encoder with its weights from a checkpoint's files, accounting for every tensor."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,7 +24,7 @@ DTYPES: dict[str, torch.dtype] = {
 
 
 class _NoInitialization(TorchFunctionMode):
-    """Leaves fresh tensors as they are; on the meta device their initialization imports half a compiler."""
+    """Skip the initialization of new tensors; on the meta device it would import much of the compiler."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if getattr(function, "__module__", None) == "torch.nn.init":
@@ -33,7 +33,7 @@ class _NoInitialization(TorchFunctionMode):
 
 
 def on_meta(spec: EncoderSpec, kernel: str | None = None) -> Encoder:
-    """The encoder without memory behind its tensors: for shapes, counts, and weights to be put in."""
+    """The encoder on the meta device, without memory for tensors: for shapes, counts, and loading weights."""
     with torch.device("meta"), _NoInitialization():
         return Encoder(spec, kernel=kernel)
 
@@ -48,14 +48,14 @@ def build(
     """The encoder with its weights, in evaluation mode.
 
     Args:
-        checkpoint: what `read_checkpoint` read.
+        checkpoint: the result of `read_checkpoint`.
         dtype: a name in `DTYPES`; stored weights are converted to it.
-        device: as torch names it; None is the CPU.
-        kernel: the attention kernel to use; None takes the first that can.
+        device: a torch device name; None is the CPU.
+        kernel: the attention kernel to use; None uses the first that supports the model.
 
     Raises:
-        TensorMismatch: see `claims`.
-        CorruptCheckpoint: a file cannot be read, or holds a number that is not finite.
+        TensorMismatch: see `unmask.model.weights.checkpoint_tensors`.
+        CorruptCheckpoint: a file cannot be read, or contains a non-finite number.
     """
     if dtype not in DTYPES:
         raise InvalidRequest(f"dtype is {dtype!r}; it can be {', '.join(DTYPES)}")
@@ -102,7 +102,7 @@ def device_named(name: str | None) -> torch.device:
     """The device of that name; None is the CPU.
 
     Raises:
-        InvalidRequest: torch knows no such device, or finds none here.
+        InvalidRequest: torch has no such device type, or this machine has no such device.
     """
     try:
         device = torch.device(name or "cpu")

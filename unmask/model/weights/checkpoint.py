@@ -1,4 +1,4 @@
-"""A checkpoint as a plain value: what a folder says, before any weight is loaded."""
+"""A checkpoint as a plain value: everything that a folder declares, before any weight is loaded."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,10 +20,10 @@ from unmask.text.build import SENTENCE_PIECE_LAYOUTS
 from unmask.text.tokenizer import TOKENIZER_FILES, Tokenizer
 
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", *SENTENCE_PIECE_LAYOUTS)
-"""A folder without any of these holds no tokenizer; whether one of them is enough, `Tokenizer` decides."""
+"""A folder without any of these has no tokenizer; `Tokenizer` decides whether one of them is enough."""
 
 NO_LIMIT = 1_000_000
-"""Published tokenizers write a huge number where they mean that there is no limit."""
+"""Published tokenizers use a huge number to mean that there is no limit."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,29 +34,29 @@ class Checkpoint:
     family: Family
     spec: EncoderSpec
     config: Mapping[str, Any]
-    """config.json as it stands."""
+    """The contents of config.json."""
     unread_config: tuple[str, ...]
-    """Keys of config.json that nothing here understands; kept when saving."""
+    """Unknown keys of config.json; kept when saving."""
     tensors: Mapping[str, StoredTensor]
     stored_tokenizer: Tokenizer | None
-    """Of the folder; None where it holds none, so that only token ids can be read. See `tokenizer`."""
+    """The folder's tokenizer; None if it has none, so that only token ids can be used. See `tokenizer`."""
     head: CheckpointOutput
-    """What it makes of a text."""
+    """The output that it defines for a text."""
     max_tokens: int | None
-    """The longest text it reads, special tokens included; None where nothing sets a limit."""
+    """The maximum number of tokens per text, special tokens included; None if there is no limit."""
     trained_tokens: int | None
-    """The longest text of its training, where longer ones can be read; None where that is not known."""
+    """The longest training text, if longer ones can be read; None if unknown."""
     sentence_files: Mapping[str, bytes]
-    """The files of `sentence-transformers` that are kept byte for byte."""
+    """The files of `sentence-transformers` that are kept unchanged."""
     verified: Verified | None = None
-    """What was compared with the checksums of the folder; None where it has none."""
+    """What was compared with the folder's checksums; None if it has none."""
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """Text to ids.
+        """The tokenizer.
 
         Raises:
-            CorruptCheckpoint: the folder holds none.
+            CorruptCheckpoint: the folder has none.
         """
         if self.stored_tokenizer is None:
             raise CorruptCheckpoint(
@@ -69,21 +69,21 @@ class Checkpoint:
 def read_checkpoint(
     source: Source, compat: Compat = "published", *, verify: bool | None = None
 ) -> Checkpoint:
-    """Read everything but the weights themselves.
+    """Read everything except the weights themselves.
 
     Args:
-        source: where it is.
-        compat: whose outputs are meant where the authors' code and `transformers` differ.
+        source: the location of the checkpoint.
+        compat: which outputs to reproduce where the authors' code and `transformers` differ.
         verify: whether to compare the SHA-256 of every file with those written when the folder was saved;
-            None does so where that takes little time, see `check_files`.
+            None does so if that takes little time, see `check_files`.
 
     Raises:
-        CheckpointError: what is wrong with the folder, in one sentence.
+        CheckpointError: the folder is not a valid checkpoint.
         InvalidRequest: ``verify`` is true and the folder has no checksums.
     """
     folder = source.folder
     if not (folder / "config.json").exists():
-        raise CheckpointNotFound(f"{folder} holds no config.json, so it is no checkpoint folder")
+        raise CheckpointNotFound(f"{folder} holds no config.json, so it is not a checkpoint folder")
     verified = check_files(folder, verify)
     config = JsonSettings.parse(_read(folder / "config.json"), "config.json")
     family = family_of(config.values)
@@ -100,7 +100,7 @@ def read_checkpoint(
     sentence_files = _present(folder, EMBEDDING_FILES)
 
     def open_file(name: str) -> bytes | None:
-        # The hub's cache is made of symbolic links, so a name is judged as it is written.
+        # The hub's cache consists of symbolic links, so the name is checked without resolving it.
         inside = not Path(name).is_absolute() and ".." not in Path(name).parts
         return _read(folder / name) if inside and (folder / name).exists() else None
 
@@ -123,9 +123,9 @@ def read_checkpoint(
 def max_tokens(
     spec: EncoderSpec, sentence_files: Mapping[str, bytes], tokenizer: Tokenizer | None
 ) -> int | None:
-    """The smallest of what positions, sentence_bert_config.json and tokenizer_config.json allow.
+    """The smallest limit of positions, sentence_bert_config.json and tokenizer_config.json.
 
-    Where positions set no limit, the tokenizer's is that of the training, and longer texts can be read.
+    If positions set no limit, the tokenizer's limit is that of training, and longer texts can be read.
     """
     limits = [spec.max_tokens, _limit(sentence_files, "sentence_bert_config.json", "max_seq_length")]
     if spec.max_tokens is not None and tokenizer is not None:
@@ -134,7 +134,7 @@ def max_tokens(
 
 
 def trained_tokens(spec: EncoderSpec, tokenizer: Tokenizer | None) -> int | None:
-    """The longest text of its training, where positions set no limit to longer ones."""
+    """The longest training text, if positions set no limit."""
     if spec.max_tokens is not None:
         return None
     files = {} if tokenizer is None else tokenizer.files
@@ -142,7 +142,7 @@ def trained_tokens(spec: EncoderSpec, tokenizer: Tokenizer | None) -> int | None
 
 
 def _tokenizer(folder: Path, config: JsonSettings) -> Tokenizer | None:
-    """That of the folder; None where it holds no vocabulary."""
+    """The folder's tokenizer; None if it has no vocabulary."""
     model_type, files = config.get_optional("model_type", str), _present(folder, TOKENIZER_FILES)
     return Tokenizer.from_files(files, model_type) if files.keys() & set(VOCABULARIES) else None
 

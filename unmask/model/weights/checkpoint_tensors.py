@@ -1,4 +1,4 @@
-"""The tensors of a checkpoint matched with those of its encoder, by name, shape and type. Free of torch."""
+"""Match the tensors of a checkpoint with those of its encoder, by name, shape and type. Free of torch."""
 
 from functools import partial
 
@@ -12,10 +12,10 @@ FLOATS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat1
 
 
 def claims(checkpoint: Checkpoint) -> TensorReport:
-    """The fate of every tensor of the checkpoint.
+    """The status of every tensor of the checkpoint.
 
     Raises:
-        TensorMismatch: a tensor is missing, has no place, or has another shape than the spec says.
+        TensorMismatch: a tensor is missing, unexpected, or has a different shape than the spec requires.
     """
     family, shapes = checkpoint.family, tensor_shapes(checkpoint.spec)
     layer_name = partial(family.layer_name, checkpoint.spec)
@@ -35,7 +35,7 @@ def claims(checkpoint: Checkpoint) -> TensorReport:
 
 
 def stored_dtype(checkpoint: Checkpoint) -> str:
-    """The type in which a checkpoint stores its word embedding, and so its weights."""
+    """The type in which a checkpoint stores its word embedding, taken as that of its weights."""
     (name,) = claims(checkpoint).sources["embedding.words.weight"]
     return FLOATS[checkpoint.tensors[name].dtype]
 

@@ -11,10 +11,10 @@ from unmask.files import check_regular, read_regular, whole_file
 from unmask.settings import JsonSettings
 
 CHECKSUMS = "unmask_checksums.json"
-"""The file that holds them, beside config.json. Other libraries ignore it."""
+"""The file that contains them, next to config.json. Other libraries ignore it."""
 
 ALWAYS_HASHED_BYTES = 64_000_000
-"""Folders of up to so many bytes are hashed at every load; that takes about 0.15 s on one core."""
+"""Folders of up to this many bytes are hashed at every load; that takes about 0.15 s on one core."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class Verified:
     """What was compared with the checksums of a folder."""
 
     files: int
-    """How many files; their sizes always are."""
+    """The number of files; their sizes are always compared."""
     hashed: bool
-    """Whether their contents were compared too."""
+    """Whether their contents were also compared."""
 
 
 def write_checksums(folder: Path) -> None:
@@ -46,23 +46,23 @@ def write_checksums(folder: Path) -> None:
     for path in paths:
         entry = {"bytes": path.stat().st_size, "sha256": _digest(path)}
         lines.append(f"    {json.dumps(path.relative_to(folder).as_posix())}: {json.dumps(entry)}")
-    # A line for each file, so that an entry can be removed by hand.
+    # One line per file, so that an entry can be removed by hand.
     content = '{\n  "files": {\n' + ",\n".join(lines) + "\n  }\n}\n"
     with whole_file(folder / CHECKSUMS) as partial:
         partial.write_text(content, encoding="utf-8")
 
 
 def check_files(folder: Path, verify: bool | None = None) -> Verified | None:
-    """Compare the files of a folder with its checksums; None where it has none, as most folders.
+    """Compare the files of a folder with its checksums; None if it has none, like most folders.
 
     Args:
         folder: a checkpoint folder.
-        verify: whether to compare contents; sizes are compared in any case. None compares contents where
+        verify: whether to compare contents; sizes are compared in any case. None compares contents if
             the folder has at most `ALWAYS_HASHED_BYTES`.
 
     Raises:
         InvalidRequest: ``verify`` is true and the folder has no checksums.
-        CorruptCheckpoint: a file is missing or is not the one that was saved.
+        CorruptCheckpoint: a file is missing or has changed since it was saved.
     """
     if not (folder / CHECKSUMS).exists():
         if verify:

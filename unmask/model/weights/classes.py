@@ -1,4 +1,4 @@
-"""Which heads a config.json asks for, by the class in its ``architectures``."""
+"""The heads that a config.json declares by the class in its ``architectures``."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from unmask.model.spec.tensor_map import Concat, Rename, Reorder
 from unmask.settings import JsonSettings
 
 CLASSES_OF = {"next_sentence": 2, "sentence_order": 2, "replaced": 1, "span": 2}
-"""How many classes a head decides among, where its role says it."""
+"""The number of classes of a head, if its role determines it."""
 
 
 def spec_of_class(family: Family, config: JsonSettings) -> EncoderSpec:
@@ -29,7 +29,7 @@ def spec_of_class(family: Family, config: JsonSettings) -> EncoderSpec:
             f"the config says architectures is {wanted!r}; of the family {family.name} it can be a list "
             f"with one of {', '.join(found)}"
         )
-    # Two kinds of head may go by one class, and a key beside it says which (DeBERTa's legacy).
+    # Two kinds of head may share one class; another key distinguishes them (DeBERTa's legacy).
     chosen = min(
         found[wanted[0]],
         key=lambda choice: sum(
@@ -40,7 +40,7 @@ def spec_of_class(family: Family, config: JsonSettings) -> EncoderSpec:
 
 
 def with_heads(config: Mapping[str, Any], roles: frozenset[str]) -> dict[str, Any]:
-    """The config with a class that has heads of these roles: its own, or else the family's smallest.
+    """The config with a class that has heads of these roles: its own class, else the family's smallest.
 
     Raises:
         InvalidRequest: no class of the family has them.
@@ -55,7 +55,7 @@ def with_heads(config: Mapping[str, Any], roles: frozenset[str]) -> dict[str, An
     if not fitting:
         raise InvalidRequest(
             f"the objective trains heads of the roles {', '.join(sorted(roles))}, and the family "
-            f"{family.name} has no class with them; take another objective, or another model_type"
+            f"{family.name} has no class with them; choose another objective, or another model_type"
         )
     if any(choice.written["architectures"] == config.get("architectures") for choice in fitting):
         return dict(config)
@@ -68,15 +68,15 @@ class _Choice:
     """One set of heads on an encoder."""
 
     roles: frozenset[str]
-    """Of the heads; a predictor of words is ``masked`` here, whatever it reads."""
+    """Roles of the heads; an MLM head is always ``masked`` here."""
     shapes: Shapes
-    """What `Family.detect_heads` sees them by."""
+    """The shapes by which `Family.detect_heads` detects them."""
     written: Mapping[str, Any]
     """The config.json of the encoder with them."""
 
 
 def _choices(family: Family, base: EncoderSpec, config: JsonSettings) -> Iterator[_Choice]:
-    """Every set of heads for which the family has a class and names of tensors."""
+    """Every set of heads for which the family has a class and tensor names."""
     named = {row.ours.split(".")[1] for row in _named(family) if row.ours.startswith("heads.")}
     pooler = {f"{name}.weight": (base.width, base.width) for name in _theirs(family, "pooler.dense")}
     positions, kept = base.embedding.positions, {}
@@ -86,7 +86,7 @@ def _choices(family: Family, base: EncoderSpec, config: JsonSettings) -> Iterato
             for name in _theirs(family, "embedding.positions")
         }
     for roles, suffix in CLASSES.items():
-        # A table of positions that the embedding does not add is for the decoder that predicts words.
+        # A position table that the embedding does not add is for the enhanced mask decoder.
         if not roles <= named or (kept and "masked" in roles):
             continue
         own = JsonSettings(config.name, {**config.values, "architectures": [suffix]})
@@ -120,7 +120,7 @@ def _theirs(family: Family, ours: str) -> Iterator[str]:
 def _head_shapes(
     family: Family, base: EncoderSpec, role: str, config: JsonSettings
 ) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """What `Family.detect_heads` looks for to see a head: its tensors, by the length of their first axis."""
+    """The shapes by which `Family.detect_heads` detects a head, by the length of their first axis."""
     predicts = role in ("masked", "enhanced")
     labels = config.values.get("id2label")
     sizes = {

@@ -1,4 +1,4 @@
-"""A safe copy of a checkpoint whose weights are pickled."""
+"""Make a safe copy of a checkpoint whose weights are pickled."""
 
 import pickle
 import re
@@ -29,11 +29,11 @@ def convert_pickled(folder: Path, out: Path) -> None:
     """Write ``out`` with the weights of ``folder`` as safetensors and its other files unchanged.
 
     The pickle is opened with ``weights_only``, which refuses anything but tensors and plain
-    containers, so no code in it can run. The copy is checked to be a checkpoint before it appears.
+    containers, so no code in it can run. The copy is validated as a checkpoint before it appears.
 
     Raises:
         UnsafeCheckpoint: the pickle holds something other than tensors.
-        CheckpointError: there are no pickled weights, or the copy is no checkpoint.
+        CheckpointError: there are no pickled weights, or the copy is not a valid checkpoint.
         OutputError: ``out`` exists and is not empty, or cannot be written.
     """
     tensors: dict[str, Tensor] = {}
@@ -62,10 +62,10 @@ def _pickles(folder: Path) -> list[Path]:
 
 
 def _storable(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Each tensor with memory of its own, since safetensors stores no two names for one."""
+    """Each tensor with separate memory, since safetensors cannot store two names for one tensor."""
     for name, tensor in tensors.items():
         if tensor.layout is not torch.strided:
-            raise CorruptCheckpoint(f"the tensor {name} is stored sparsely, as no published checkpoint is")
+            raise CorruptCheckpoint(f"the tensor {name} is sparse, unlike in any published checkpoint")
         if not torch.isfinite(tensor).all():
             raise CorruptCheckpoint(f"the tensor {name} holds a number that is not finite")
     return {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
@@ -75,13 +75,13 @@ def _tensors_of(path: Path) -> dict[str, Tensor]:
     check_stored_file(path)
     damaged = CorruptCheckpoint(f"{path} is damaged or incomplete; copy or download it again")
     try:
-        # The archive's own checksums, which torch does not look at.
+        # The archive's own checksums, which torch does not check.
         if zipfile.is_zipfile(path) and zipfile.ZipFile(path).testzip() is not None:
             raise damaged
         with warnings.catch_warnings(action="ignore"):
             state = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        # Torch's own words advise to open it all the same; what it met is all that is of use in them.
+        # Torch's message advises opening it anyway; only the name of the object it found is useful.
         met = re.search(r"GLOBAL (\S+)", str(error))
         what = f"holds more than tensors ({met[1]})" if met else "holds more than tensors, or is damaged"
         raise UnsafeCheckpoint(
@@ -89,7 +89,7 @@ def _tensors_of(path: Path) -> dict[str, Tensor]:
         ) from None
     except CorruptCheckpoint:
         raise
-    except Exception:  # damaged bytes make the unpickler fail in any way
+    except Exception:  # damaged bytes can raise any exception in the unpickler
         raise damaged from None
     named = isinstance(state, dict) and all(isinstance(name, str) for name in state)
     if not named or not all(isinstance(value, Tensor) for value in state.values()):

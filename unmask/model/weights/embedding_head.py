@@ -1,4 +1,4 @@
-"""How a folder says its sentence embedding is made: modules.json and 1_Pooling, read and written."""
+"""Read and write the definition of a folder's sentence embedding: modules.json and 1_Pooling."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ MODES: dict[str, PoolingMode] = {
     "mean": "mean",
     "mean_sqrt_len_tokens": "mean_sqrt_len",
 }
-"""Names in 1_Pooling/config.json -> ours, in the order in which the older form puts several side by side."""
+"""Names in 1_Pooling/config.json -> ours, in the order in which the older form concatenates several."""
 
 FLAGS = {
     "cls": "pooling_mode_cls_token",
@@ -23,7 +23,7 @@ FLAGS = {
     "mean": "pooling_mode_mean_tokens",
     "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
 }
-"""The older form of 1_Pooling/config.json: a true or false for each."""
+"""The older form of 1_Pooling/config.json: one boolean per mode."""
 
 EMBEDDING_FILES = (
     "modules.json",
@@ -33,18 +33,18 @@ EMBEDDING_FILES = (
 
 
 class _NotKnown(Exception):
-    """The folder does not define an embedding that is built here; the message says why."""
+    """The folder does not define a supported embedding; the message gives the reason."""
 
 
 def read_head(files: Mapping[str, bytes], open_file: Callable[[str], bytes | None]) -> CheckpointOutput:
-    """What the folder says that it makes of a text, or why that is not known.
+    """The output that the folder defines for a text, or why it is unknown.
 
     Args:
         files: those of `EMBEDDING_FILES` that the folder has.
-        open_file: the contents of another file of the folder, None where it is not there.
+        open_file: returns the contents of another file of the folder, or None if there is no such file.
 
     Raises:
-        CorruptCheckpoint: a file is no JSON, or modules.json names one that is not there.
+        CorruptCheckpoint: a file is not JSON, or modules.json names a missing file.
     """
     if "modules.json" not in files:
         return UnknownOutput("the checkpoint does not say how to make one vector of a text")
@@ -59,7 +59,7 @@ def read_head(files: Mapping[str, bytes], open_file: Callable[[str], bytes | Non
 def _modules(modules: Any) -> list[tuple[str, str]]:
     """Kind and folder of each module, in order."""
     if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
-        raise CorruptCheckpoint("modules.json is no list of modules")
+        raise CorruptCheckpoint("modules.json is not a list of modules")
     listed = [JsonSettings("modules.json", module) for module in modules]
     return [(module.get("type", "").rpartition(".")[2], module.get("path", "")) for module in listed]
 
@@ -83,7 +83,7 @@ def _pooling(
 
 
 def _prompts(files: Mapping[str, bytes]) -> tuple[tuple[str, str], ...]:
-    """What is put before a text, by name; refuses what would change every text before it is tokenized."""
+    """Prompts by name; refuses settings that would change every text before it is tokenized."""
     transformer, sentence = (
         JsonSettings.parse(files.get(name), name)
         for name in ("sentence_bert_config.json", "config_sentence_transformers.json")
@@ -120,7 +120,7 @@ def _modes(config: JsonSettings) -> tuple[PoolingMode, ...]:
 
 
 def write_head(head: PooledVector, width: int, max_tokens: int | None) -> dict[str, bytes]:
-    """The files that say to `sentence-transformers`, old and new, how the embedding is made."""
+    """The files that define the embedding for old and new versions of `sentence-transformers`."""
     modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
     if head.normalize:
         modules.append(("2_Normalize", "Normalize"))

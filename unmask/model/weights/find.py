@@ -1,4 +1,4 @@
-"""Find a checkpoint by name: a folder, one that is shipped or installed, or a hub."""
+"""Find a checkpoint by name: a folder, a shipped or installed checkpoint, or a hub id."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,36 +11,36 @@ from unmask.model.weights.source import Source
 from unmask.optional import require
 
 DEFAULT = "default"
-"""The name of the model that comes with an installed package."""
+"""The name of the model from an installed package."""
 
 DESIGNS = ("alibi", "disentangled", "learned", "linear", "local-global", "unordered", "windows")
-"""Tiny encoders that each show one mechanism, loaded as "design/alibi" and so on."""
+"""Tiny encoders that each demonstrate one mechanism, loaded as "design/alibi" and so on."""
 
 _INSIDE = Path(unmask.__file__).parent / "shipped"
 SHIPPED = {"unmask-mini": _INSIDE / "unmask-mini"} | {
     f"design/{name}": _INSIDE / "designs" / name for name in DESIGNS
 }
-"""Checkpoints inside this package by name; what they are, the README.md in their folders says."""
+"""Checkpoints in this package by name; the README.md in their folders describes them."""
 
 
 def find(name: str | Path, revision: str | None = None) -> Source:
     """The checkpoint of that name: "default", one of `SHIPPED`, a folder, or a hub id like ``owner/model``.
 
-    A folder wins over a hub id of the same name. Only a name that is not written like a path
-    is asked of the hub.
+    A folder takes precedence over a hub id of the same name. Names that look like paths are never
+    requested from the hub.
 
     Raises:
-        MissingExtra: "default" is asked for and its package is not installed.
-        CheckpointNotFound: no such folder, and the name cannot be a hub id.
-        InvalidRequest: a revision is given for something that has none.
-        HubError: the hub did not give it.
+        MissingExtra: "default" was requested and its package is not installed.
+        CheckpointNotFound: there is no such folder, and the name cannot be a hub id.
+        InvalidRequest: a revision was given for a checkpoint that is not on a hub.
+        HubError: the hub did not provide it.
     """
     text = str(name)
     path = Path(name).expanduser()
     if text not in (DEFAULT, *SHIPPED) and not path.is_dir():
         if _is_hub_id(text):
             return download(text, revision)
-        what = "is a file, not a folder" if path.exists() else "is no folder"
+        what = "is a file, not a folder" if path.exists() else "is not a folder"
         raise CheckpointNotFound(
             f"{text} {what}; name a checkpoint folder, a hub id such as owner/model, "
             f"{', '.join(map(repr, SHIPPED))} or 'default'"

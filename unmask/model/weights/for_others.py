@@ -1,4 +1,4 @@
-"""What a new checkpoint says for programs that ask config.json and the tokenizer's files."""
+"""Settings of a new checkpoint for other programs, in config.json and the tokenizer's files."""
 
 import json
 from collections.abc import Mapping
@@ -10,14 +10,14 @@ from unmask.settings import JsonSettings
 from unmask.text import Tokenizer
 
 ROLES = {"bos_token_id": "cls", "cls_token_id": "cls", "eos_token_id": "sep", "sep_token_id": "sep"}
-"""Keys of config.json that name a token, and its role. Where they are left out `transformers` takes ids of
+"""Keys of config.json that name a token, and its role. If they are missing, `transformers` uses the ids of
 the family's published vocabulary."""
 
 CONFIG = "tokenizer_config.json"
 
 
 def token_ids(config: Mapping[str, Any], tokenizer: Tokenizer) -> dict[str, int]:
-    """The ids that a config leaves out, by key."""
+    """The ids missing from a config, by key."""
     found = {}
     for key, role in ROLES.items():
         id = (
@@ -31,12 +31,12 @@ def token_ids(config: Mapping[str, Any], tokenizer: Tokenizer) -> dict[str, int]
 
 
 def tokenizer_files(files: Mapping[str, bytes], spec: EncoderSpec, longest: int | None) -> dict[str, bytes]:
-    """The tokenizer's files with the length of the longest text, and without segments that the model has not.
+    """The tokenizer's files with the maximum length, and without token types that the model does not have.
 
     Args:
-        files: as the checkpoint folder has them.
-        spec: of the encoder.
-        longest: tokens of the longest text; None where nothing limits it.
+        files: the files of the checkpoint folder.
+        spec: the spec of the encoder.
+        longest: the maximum number of tokens per text; None if there is no limit.
     """
     if CONFIG not in files:
         return dict(files)
@@ -55,7 +55,7 @@ def tokenizer_files(files: Mapping[str, bytes], spec: EncoderSpec, longest: int 
 
 
 def without_length(files: Mapping[str, bytes]) -> dict[str, bytes]:
-    """The tokenizer's files as if they set no limit to the length of a text."""
+    """The tokenizer's files without a limit on the length of a text."""
     if CONFIG not in files:
         return dict(files)
     config = dict(JsonSettings.parse(files[CONFIG], CONFIG).values)

@@ -7,21 +7,21 @@ from unmask.errors import HubError, UnsafeCheckpoint
 from unmask.model.weights.source import Source
 
 FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
-"""What is fetched: never a pickle, never code."""
+"""The files to download: never a pickle, never code."""
 
 UNWANTED = ("[!1-9]*/*",)
-"""Folders other than those of an embedding's modules, 1_Pooling and the like: exports for other engines."""
+"""Folders not to download: exports for other engines. Embedding modules such as 1_Pooling are kept."""
 
 
 def download(name: str, revision: str | None) -> Source:
-    """The files of a hub id, from the cache where they are there and the hub cannot be reached.
+    """Download the files of a hub id, or use the cache if the hub cannot be reached.
 
     The revision (a branch, tag or commit; None for the main branch) is resolved to the 40-digit
     commit, which the result records.
 
     Raises:
         UnsafeCheckpoint: there are no safetensors.
-        HubError: no such id or revision, access refused, or out of reach and not in the cache.
+        HubError: no such id or revision, access refused, or unreachable and not in the cache.
     """
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
@@ -51,8 +51,8 @@ def download(name: str, revision: str | None) -> Source:
         raise HubError(
             f"{wanted} is not in the cache and the hub cannot be reached; connect once, or name a folder"
         ) from None
-    except Exception as error:  # network faults come as many classes of several libraries
-        raise HubError(f"the hub did not give {wanted}: {_first_line(error)}") from None
+    except Exception as error:  # network errors have many classes from several libraries
+        raise HubError(f"the hub did not provide {wanted}: {_first_line(error)}") from None
     if not any(folder.glob("*.safetensors")):
         raise UnsafeCheckpoint(
             f"{wanted} has no safetensors on the hub, and pickled weights are not fetched; "
@@ -60,7 +60,7 @@ def download(name: str, revision: str | None) -> Source:
         )
     commit = folder.name
     if not re.fullmatch(r"[0-9a-f]{40}", commit):
-        raise HubError(f"the hub gave {wanted} without a commit, so it cannot be pinned")
+        raise HubError(f"the hub returned {wanted} without a commit, so it cannot be pinned")
     return Source(folder, name, commit)
 
 

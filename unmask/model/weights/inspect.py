@@ -1,4 +1,4 @@
-"""What a checkpoint is and what became of every tensor in it, as one typed value."""
+"""Describe a checkpoint and the status of every tensor in it, as one typed value."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ ENHANCED = (
 
 @dataclass(frozen=True)
 class InspectedTensor:
-    """One tensor of the checkpoint: claimed by one of ours, or ignored for a reason."""
+    """One tensor of the checkpoint: used by one of ours, or ignored for a reason."""
 
     name: str
     shape: tuple[int, ...]
@@ -29,7 +29,7 @@ class InspectedTensor:
 
 @dataclass(frozen=True)
 class Inspection:
-    """Everything `unmask inspect` shows."""
+    """Everything that `unmask inspect` shows."""
 
     name: str
     folder: str
@@ -39,22 +39,22 @@ class Inspection:
     parameter_count: int
     max_tokens: int | None
     tokenizer: str | None
-    """What it is; None where the folder holds none."""
+    """The tokenizer's description; None if the folder has none."""
     head: CheckpointOutput | None
     head_missing: str | None
     """Why there is no embedding head."""
     trained_tokens: int | None
-    """The longest text of its training, where longer ones can be read."""
+    """The longest training text, if longer ones can be read."""
     approximated: tuple[str, ...]
-    """What is read and computed otherwise than by its authors, a sentence each."""
+    """Differences from the authors' computation, one sentence each."""
     compat_differs: str | None
-    """What ``compat="hf"`` changes for this family; None where nothing."""
+    """What ``compat="hf"`` changes for this family; None if nothing."""
     verified: Verified | None
-    """What was compared with the checksums of the folder; None where it has none."""
+    """What was compared with the folder's checksums; None if it has none."""
     unread_config: tuple[str, ...]
-    """Keys of config.json that nothing understands."""
+    """Unknown keys of config.json."""
     odd_dtypes: tuple[str, ...]
-    """Tensors in use whose number format is not that of most of them."""
+    """Used tensors whose number format differs from that of most of them."""
     tensors: tuple[InspectedTensor, ...]
 
 
@@ -62,7 +62,7 @@ def inspect(checkpoint: Checkpoint) -> Inspection:
     """Account for the whole checkpoint without loading its weights.
 
     Raises:
-        TensorMismatch: a tensor is missing, has no place, or has another shape than the spec says.
+        TensorMismatch: a tensor is missing, unexpected, or has a different shape than the spec requires.
     """
     fates = tuple(
         InspectedTensor(

@@ -1,6 +1,6 @@
-"""A checkpoint that does not exist yet: from keys of a config.json and a tokenizer to an encoder to train.
+"""Create a new checkpoint to train from config.json keys and a tokenizer.
 
-Saved by `unmask.model.weights.save.save`, it is a folder like any other of its family.
+Saved by `unmask.model.weights.save.save`, it is an ordinary checkpoint folder of its family.
 """
 
 from collections.abc import Mapping
@@ -30,25 +30,25 @@ NOT_TRAINED: dict[str, tuple[object, ...]] = {
     "mlp_dropout": (0.0, None),
     "sinusoidal_pos_embds": (False,),
 }
-"""Keys that matter in training alone, where only these values are built."""
+"""Keys that matter only in training, and their only supported values."""
 
 
 def new_checkpoint(
     config: Mapping[str, Any], tokenizer_files: Mapping[str, bytes], *, name: str = "fresh"
 ) -> Checkpoint:
-    """The checkpoint of an encoder that is still to be trained; no weight is made, see `new_encoder`.
+    """The checkpoint of an untrained encoder, without weights; see `new_encoder`.
 
     The family is that of ``model_type``, and the heads are those of the class in ``architectures``, such as
-    ``["BertForPreTraining"]``. Ids of special tokens that the config leaves out are the tokenizer's, and the
-    longest text that the tokenizer's files leave out is the encoder's.
+    ``["BertForPreTraining"]``. Ids of special tokens missing from the config come from the tokenizer, and a
+    maximum length missing from the tokenizer's files comes from the encoder.
 
     Args:
-        config: what its config.json is to say.
-        tokenizer_files: file name -> content, as a checkpoint folder has them.
-        name: what it is called in reports.
+        config: the contents of its config.json.
+        tokenizer_files: file name -> content, as in a checkpoint folder.
+        name: its name in reports.
 
     Raises:
-        UnknownArchitecture: no such family or class, or a key that nothing here reads.
+        UnknownArchitecture: there is no such family or class, or a key is unknown.
         InvalidRequest: config and tokenizer do not belong together, or the encoder cannot be built.
     """
     settings, family, spec = _read(config)
@@ -75,10 +75,10 @@ def new_checkpoint(
 
 
 def check_config(config: Mapping[str, Any]) -> EncoderSpec:
-    """What a config.json describes, before there is a tokenizer for it.
+    """The encoder that a config.json describes, checked without a tokenizer.
 
     Raises:
-        UnknownArchitecture: see `fresh`.
+        UnknownArchitecture: see `new_checkpoint`.
         InvalidRequest: the encoder cannot be built or saved.
     """
     settings, family, spec = _read(config)
@@ -97,7 +97,7 @@ def _read(config: Mapping[str, Any]) -> tuple[JsonSettings, Family, EncoderSpec]
     if unread:
         raise UnknownArchitecture(
             f"the config says {', '.join(sorted(unread))}, which nothing here reads; "
-            "take it out, or spell it as the family's published config.json files do"
+            "remove it, or spell it as the family's published config.json files do"
         )
     return settings, family, spec
 
@@ -109,13 +109,13 @@ def new_encoder(
     seed: int | None = None,
     kernel: str | None = None,
 ) -> Encoder:
-    """An encoder with fresh weights in float32, on the CPU, in training mode.
+    """An encoder with newly initialized weights in float32, on the CPU, in training mode.
 
     Args:
-        checkpoint: of `fresh`, or any other: its spec alone counts.
-        initialization: how weights are drawn, see `Initialization`.
-        seed: decides every draw, and torch's global generator is left as it was; None draws from that.
-        kernel: the attention kernel to use; None takes the first that can.
+        checkpoint: from `new_checkpoint`, or any other: only its spec is used.
+        initialization: how weights are initialized, see `Initialization`.
+        seed: determines all weights without changing torch's global generator; None uses that generator.
+        kernel: the attention kernel to use; None uses the first that supports the model.
 
     Raises:
         InvalidRequest: there is no such initialization.
@@ -130,9 +130,9 @@ def new_encoder(
 
 
 def with_tokenizer(config: Mapping[str, Any], tokenizer: Tokenizer, *, multiple: int = 64) -> dict[str, Any]:
-    """A config with the vocabulary and the padding id of a tokenizer, and everything else as it was.
+    """A config with the vocabulary size and padding id of a tokenizer, otherwise unchanged.
 
-    The vocabulary is rounded up to a multiple, which matrix products on GPUs are faster with.
+    The vocabulary size is rounded up to a multiple, which makes matrix products on GPUs faster.
     """
     if multiple < 1:
         raise InvalidRequest(f"multiple is {multiple}; it must be at least 1")

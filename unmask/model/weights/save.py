@@ -22,7 +22,7 @@ from unmask.model.weights.tensors import INDEX, WEIGHTS
 
 
 def their_tensors(encoder: Encoder, family: Family) -> dict[str, Tensor]:
-    """The encoder's tensors under the family's names, stacked ones taken apart."""
+    """The encoder's tensors under the family's names, with concatenated ones split."""
     state = encoder.state_dict()
     tensors: dict[str, Tensor] = {}
     for move in moves(family.tensor_map, state, partial(family.layer_name, encoder.spec)):
@@ -32,7 +32,7 @@ def their_tensors(encoder: Encoder, family: Family) -> dict[str, Tensor]:
             back = sorted(range(len(order)), key=order.__getitem__)
             tensor = tensor.reshape(len(order), -1, *tensor.shape[1:])[back].reshape(tensor.shape)
         parts = tensor.chunk(len(move.theirs))
-        # Their classes keep the encoder under the model's name, beside the heads.
+        # Their classes store the encoder under the model's name, next to the heads.
         prefix = (
             family.prefix if encoder.spec.heads and not move.ours.startswith(family.outside_prefix) else ""
         )
@@ -43,12 +43,12 @@ def their_tensors(encoder: Encoder, family: Family) -> dict[str, Tensor]:
 def save(
     encoder: Encoder, checkpoint: Checkpoint, folder: str | Path, *, shard_bytes: int | None = None
 ) -> None:
-    """Write the encoder with its tokenizer and embedding head; the folder appears whole or not at all.
+    """Write the encoder with its tokenizer and embedding head; the folder appears complete or not at all.
 
     The same encoder always gives the same bytes. Tokenizer files are written as they were read.
     Keys of config.json that do not describe the encoder are kept from the checkpoint. With
-    ``shard_bytes`` the weights are split into files of at most that many bytes (a single larger tensor
-    has a file of its own) and an index. `CHECKSUMS` holds the SHA-256 of every file.
+    ``shard_bytes`` the weights are split into files of at most that many bytes (a larger tensor
+    gets its own file) and an index. `CHECKSUMS` holds the SHA-256 of every file.
 
     Raises:
         OutputError: the folder exists and is not empty, or the disk is full or read-only.

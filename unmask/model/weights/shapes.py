@@ -1,4 +1,4 @@
-"""The tensors of an encoder, their names and shapes, from its spec alone. Free of torch."""
+"""The names and shapes of an encoder's tensors, from its spec alone. Free of torch."""
 
 from collections.abc import Iterator
 from math import prod
@@ -27,20 +27,20 @@ Shape = tuple[int, ...]
 Shapes = Iterator[tuple[str, Shape]]
 
 RANDOM_FEATURES = ".attention.projection"
-"""How the name of the only kind of tensor ends that is saved but not trained (FAVOR+)."""
+"""The name suffix of the only tensors that are saved but not trained (FAVOR+)."""
 
 
 def tensor_shapes(spec: EncoderSpec) -> dict[str, Shape]:
     """Our name of every tensor of an encoder and its shape, in the order of the encoder's ``state_dict``.
 
     Raises:
-        UnknownArchitecture: a layer's attention combines parts that are not built together.
+        UnknownArchitecture: a layer's attention is an unsupported combination of parts.
     """
     return dict(_encoder(spec))
 
 
 def parameter_count(spec: EncoderSpec) -> int:
-    """Trained numbers of an encoder, shared ones counted once."""
+    """The number of trained parameters of an encoder, shared ones counted once."""
     shapes = tensor_shapes(spec).items()
     return sum(prod(shape) for name, shape in shapes if not name.endswith(RANDOM_FEATURES))
 

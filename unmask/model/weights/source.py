@@ -1,4 +1,4 @@
-"""Where a checkpoint comes from."""
+"""The source of a checkpoint."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,10 +6,10 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Source:
-    """A folder of checkpoint files and what it is called."""
+    """A folder of checkpoint files and its name."""
 
     folder: Path
     name: str
-    """The published name where it is known, else the folder's."""
+    """The published name if known, else the folder's name."""
     revision: str | None = None
-    """The hub's 40-digit commit; None for a local folder."""
+    """The 40-digit commit on the hub; None for a local folder."""

@@ -1,4 +1,4 @@
-"""The fate of every tensor of a checkpoint, decided by its family's table of rows. Free of torch."""
+"""The status of every tensor of a checkpoint, determined by its family's tensor map. Free of torch."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,26 +9,26 @@ from unmask.errors import TensorMismatch
 from unmask.model.spec.tensor_map import Concat, Copy, Ignore, Rename, Reorder, Same, TensorRule
 
 OLD_SUFFIXES = {".gamma": ".weight", ".beta": ".bias"}
-"""Names that norms had in the first checkpoints, before they were called weight and bias."""
+"""Names of norm parameters in early checkpoints, before they were called weight and bias."""
 
 
 @dataclass(frozen=True)
 class TensorMove:
-    """One tensor of ours and the tensors of theirs it is made of, in order."""
+    """One tensor of ours and the tensors of theirs that form it, in order."""
 
     ours: str
     theirs: tuple[str, ...]
     reorder: Reorder | None = None
-    """The row that says in which order its pieces stand in theirs."""
+    """The entry that gives the order of its pieces in theirs."""
 
 
 def moves(
     rows: Iterable[TensorRule], ours: Iterable[str], layer_name: Callable[[int], str] = str
 ) -> list[TensorMove]:
-    """Where each of our tensors comes from; ``layer_name`` is what ``{l}`` stands for in theirs.
+    """The source of each of our tensors; ``layer_name`` gives the value of ``{l}`` in their names.
 
     Raises:
-        TensorMismatch: no row names one of ours, so the family's table is incomplete.
+        TensorMismatch: the family's tensor map has no entry for one of ours.
     """
     rows = tuple(rows)
     patterns = [(_pattern(row.ours), row) for row in rows if isinstance(row, Rename | Concat | Reorder)]
@@ -46,7 +46,7 @@ def moves(
                 break
         else:
             if not own:
-                raise TensorMismatch(f"the family's table has no row for our tensor {name}")
+                raise TensorMismatch(f"the family's tensor map has no entry for our tensor {name}")
             found.append(TensorMove(name, (name,)))
     return found
 
@@ -58,27 +58,27 @@ def _pattern(ours: str) -> re.Pattern[str]:
 
 @dataclass(frozen=True)
 class TensorStatus:
-    """What became of one tensor of a checkpoint: exactly one of ``ours`` and ``reason`` is set."""
+    """The status of one tensor of a checkpoint: exactly one of ``ours`` and ``reason`` is set."""
 
     name: str
     """Its name in the file."""
     ours: str | None
-    """The tensor of ours that claimed it."""
+    """The tensor of ours that uses it."""
     reason: str | None
     """Why it was ignored."""
 
 
 @dataclass(frozen=True)
 class TensorReport:
-    """The fate of every tensor of a checkpoint, and where each of ours finds its parts."""
+    """The status of every tensor of a checkpoint, and the sources of each of ours."""
 
     statuses: tuple[TensorStatus, ...]
     sources: Mapping[str, tuple[str, ...]]
     """Our tensor -> names in the file, in order."""
     copies: Mapping[str, str]
-    """Name in the file of a second copy -> our tensor, which it must equal."""
+    """The file's name of a second copy -> our tensor, which it must equal."""
     reorders: Mapping[str, Reorder]
-    """Our tensor -> the row that says in which order its pieces stand in theirs."""
+    """Our tensor -> the entry that gives the order of its pieces in theirs."""
 
 
 def canonical(name: str, prefix: str | tuple[str, ...]) -> str:
@@ -100,11 +100,11 @@ def match_tensors(
 ) -> TensorReport:
     """Match our tensors with a checkpoint's; every tensor on both sides is accounted for.
 
-    Where a tensor is there under its second name alone (see `Copy`), that one is taken.
+    If a tensor is present only under its second name (see `Copy`), that one is used.
 
     Raises:
         TensorMismatch: one of ours is not in the checkpoint, a tensor of the checkpoint is neither
-            claimed nor ignored, or two of them claim one place.
+            used nor ignored, or two of them have the same meaning.
     """
     in_file = _index(prefix, names)
     every = moves(rows, ours, layer_name)
@@ -118,7 +118,7 @@ def match_tensors(
 
 
 Sources = Mapping[str, tuple[str, ...]]
-"""Our tensor -> canonical names of those it is made of, in order."""
+"""Our tensor -> canonical names of the tensors that form it, in order."""
 
 
 def _index(prefix: str | tuple[str, ...], names: Iterable[str]) -> dict[str, str]:
@@ -133,7 +133,7 @@ def _index(prefix: str | tuple[str, ...], names: Iterable[str]) -> dict[str, str
 
 
 def _sources(rows: Sequence[TensorRule], every: Sequence[TensorMove], in_file: Mapping[str, str]) -> Sources:
-    """What each of our tensors is made of; under its second name where the file has it under that alone."""
+    """The sources of each of our tensors; under the second name if the file has only that."""
     taken = {name for move in every for name in move.theirs}
     second = {
         row.ours: row.theirs
@@ -151,7 +151,7 @@ def _sources(rows: Sequence[TensorRule], every: Sequence[TensorMove], in_file: M
 
 
 def _copies(rows: Sequence[TensorRule], sources: Sources, in_file: Mapping[str, str]) -> dict[str, str]:
-    """Canonical name of a tensor that is stored a second time -> ours, which it must equal."""
+    """Canonical name of a second copy of a tensor -> ours, which it must equal."""
     claimed = {name for theirs in sources.values() for name in theirs}
     return {
         row.theirs: row.ours
@@ -166,7 +166,7 @@ def _copies(rows: Sequence[TensorRule], sources: Sources, in_file: Mapping[str, 
 def _fates(
     rows: Sequence[TensorRule], sources: Sources, in_file: Mapping[str, str]
 ) -> tuple[TensorStatus, ...]:
-    """What became of every tensor in the file."""
+    """The status of every tensor in the file."""
     owner = {name: ours for ours, theirs in sources.items() for name in theirs}
     copies = _copies(rows, sources, in_file)
     ignored = [row for row in rows if isinstance(row, Ignore)]

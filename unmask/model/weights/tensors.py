@@ -14,7 +14,7 @@ WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 LFS_MOST_BYTES = 1024
-"""No pointer is larger, by the specification of Git LFS."""
+"""The maximum size of a pointer, by the Git LFS specification."""
 
 PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
@@ -26,7 +26,7 @@ class StoredTensor:
     file: Path
     shape: tuple[int, ...]
     dtype: str
-    """As the file writes it: F32, BF16, I64 ..."""
+    """The type name in the file: F32, BF16, I64 ..."""
 
 
 def stored_tensors(folder: Path) -> Mapping[str, StoredTensor]:
@@ -35,7 +35,7 @@ def stored_tensors(folder: Path) -> Mapping[str, StoredTensor]:
     Raises:
         UnsafeCheckpoint: there are only pickled weights.
         CheckpointNotFound: there are no weights.
-        CorruptCheckpoint: a file is damaged, or a shard that the index names is not there.
+        CorruptCheckpoint: a file is damaged, or a shard named by the index is missing.
     """
     files, promised = _weight_files(folder)
     tensors: dict[str, StoredTensor] = {}
@@ -43,7 +43,7 @@ def stored_tensors(folder: Path) -> Mapping[str, StoredTensor]:
         check_stored_file(path)
         try:
             with safe_open(path, framework="numpy") as file:
-                for name in file.keys():  # noqa: SIM118 - an open file is no dict
+                for name in file.keys():  # noqa: SIM118 - an open file is not a dict
                     if name in tensors:
                         raise CorruptCheckpoint(f"{path} and {tensors[name].file} both hold {name}")
                     part = file.get_slice(name)
@@ -58,7 +58,7 @@ def stored_tensors(folder: Path) -> Mapping[str, StoredTensor]:
 
 
 def check_stored_file(path: Path) -> None:
-    """Refuse what is no file, and the few lines that Git leaves in the place of a large one."""
+    """Refuse anything but a regular file, and Git LFS pointers."""
     check_regular(path, CorruptCheckpoint)
     if path.stat().st_size <= LFS_MOST_BYTES and read_bytes(path, CorruptCheckpoint).startswith(LFS_POINTER):
         raise CorruptCheckpoint(
@@ -92,12 +92,12 @@ def read_index(index: Path) -> Mapping[str, Path]:
     """Which weight file holds which tensor, by the tensor's name.
 
     Raises:
-        CorruptCheckpoint: it is no index, or names a file that is not beside it.
+        CorruptCheckpoint: it is not an index, or names a file that is not in its folder.
     """
     content = read_regular(index, CorruptCheckpoint)
     places: dict[str, object] = JsonSettings.parse(content, index.name).get("weight_map", {})
     if not places:
-        raise CorruptCheckpoint(f"{index} is no index of weight files")
+        raise CorruptCheckpoint(f"{index} is not an index of weight files")
     found = {}
     for tensor, name in places.items():
         if not isinstance(name, str) or Path(name).name != name or not (index.parent / name).exists():

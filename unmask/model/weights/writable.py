@@ -1,4 +1,4 @@
-"""Whether an encoder that is to be trained can be saved, and in whose layout."""
+"""Check that an encoder to be trained can be saved, and in which family's layout."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,16 +17,16 @@ from unmask.settings import JsonSettings
 
 
 def check_written(family: Family, spec: EncoderSpec, config: Mapping[str, Any]) -> None:
-    """Refuse an encoder that a family's files would not give back as the same.
+    """Refuse an encoder that a family's files cannot represent exactly.
 
     Args:
-        family: in whose layout it is to be saved.
-        spec: of the encoder.
-        config: keys of config.json that are saved beside those of `Family.write`.
+        family: the family in whose layout it is to be saved.
+        spec: the spec of the encoder.
+        config: keys of config.json that are saved in addition to those of `Family.write`.
 
     Raises:
         InvalidRequest: the family has no name for a tensor or a setting of it, or it cannot be built.
-        CheckpointError: what would be written cannot be read.
+        CheckpointError: the files that would be written cannot be read.
     """
     try:
         state = on_meta(spec).state_dict()
@@ -45,8 +45,8 @@ def check_written(family: Family, spec: EncoderSpec, config: Mapping[str, Any]) 
     back = _read_back(family, {**config, **family.write(spec)}, shapes)
     if back != spec:
         raise InvalidRequest(
-            f"the family {family.name} cannot write this encoder so that it reads back as the same; "
-            "change the keys that are unlike those of its published config.json files"
+            f"the family {family.name} cannot save this encoder so that it loads as the same one; "
+            "change the keys that differ from those of its published config.json files"
         )
 
 
@@ -58,10 +58,10 @@ def _read_back(family: Family, config: Mapping[str, Any], shapes: Shapes) -> Enc
 
 
 def written_as(checkpoint: Checkpoint, spec: EncoderSpec) -> Checkpoint:
-    """The checkpoint in whose layout an encoder is saved that was made from that of ``checkpoint``.
+    """The checkpoint in whose layout to save an encoder derived from that of ``checkpoint``.
 
-    It is ``checkpoint`` where its family can write the encoder, else one in unmask's own format, which
-    `transformers` does not read.
+    This is ``checkpoint`` if its family can write the encoder, else one in unmask's own format, which
+    `transformers` cannot read.
     """
     try:
         check_written(checkpoint.family, spec, checkpoint.config)

@@ -1,1 +1,1 @@
-"""Disentangled attention by strips of rows, in plain torch."""
+"""Disentangled attention in strips of rows, in plain torch."""

@@ -1,7 +1,7 @@
 """Gradients of disentangled attention, strip by strip: the sheared products of the forward pass.
 
-Gradients of scores are written into the same sheared views that scores are read from, so those of the table
-are matrix products; keys beyond the band add theirs to the table's two ends by sums over rows and columns.
+Gradients of scores are written into the same sheared views that scores are read from, so the table's
+gradients are matrix products; keys beyond the band add to the table's two ends by sums over rows and columns.
 
 Axes: G as in `strips`; W as in `strips`.
 """
@@ -16,7 +16,7 @@ from unmask.model.spec import Disentangled
 
 
 class StripGradients:
-    """Sums over the strips of one group of heads and sequences, which are given in their order."""
+    """Gradient sums over the strips of one group of heads and sequences; strips must be added in order."""
 
     def __init__(self, strips: Strips, v_GNK: Tensor, position: Disentangled) -> None:
         self.strips, self.v_GNK = strips, v_GNK
@@ -39,7 +39,7 @@ class StripGradients:
         Args:
             rows: its queries.
             p_GRN: its probabilities, before dropout.
-            kept_GRN: what dropout multiplied them by.
+            kept_GRN: the dropout factors of the probabilities.
             do_GRK: gradients of its mixed values.
             dlse_GR: gradients of its log-sum-exp.
         """
@@ -86,7 +86,7 @@ class StripGradients:
         sums_HWK[:, -1] += ends_H2K[:, 1]
 
     def finish(self, dtables: list[Tensor | None], heads: slice) -> None:
-        """What waits for all strips; sums of the tables (P, H, K) are added to ``dtables``."""
+        """Finish after the last strip; the table gradients (P, H, K) are added to ``dtables``."""
         rows_W = self.strips.band.rows_W.to(self.dq.device)
         if self.dqueries_HWK is not None:
             self._to_queries_of_table(self.dqueries_HWK)
@@ -118,7 +118,7 @@ def per_head(e_GRW: Tensor, x_GRK: Tensor, heads: int) -> Tensor:
 
 
 def add_by_row(dtable_PHK: Tensor | None, heads: slice, rows_W: Tensor, sums_HWK: Tensor) -> None:
-    """Sums of distances to sums of the rows they read; a product, whose order is fixed on every device."""
+    """Sum distances into the rows they use, by a product, whose order is fixed on every device."""
     assert dtable_PHK is not None
     numbers_P1 = torch.arange(len(dtable_PHK), device=rows_W.device)[:, None]
     reads_PW = (numbers_P1 == rows_W).to(sums_HWK.dtype)

@@ -1,8 +1,8 @@
 """Disentangled attention (He et al. 2021) in plain torch, forward and backward in memory linear in tokens.
 
-Texts of equal length run together while they are short; a long one runs head by head, in strips of queries
-by all keys (`strips`), whose softmax is complete. The backward pass computes every strip again, so
-only inputs are kept. Sums are taken in a fixed order: equal calls give equal bits.
+Short texts of equal length run together; a long one runs head by head, in strips of queries by all keys
+(`strips`), whose softmax is complete. The backward pass recomputes every strip, so only inputs are kept. Sums
+have a fixed order, so results are reproducible to the bit.
 
 Axes: G as in `strips`; W as in `strips`.
 """
@@ -26,14 +26,15 @@ from unmask.model.spec import AttentionPattern, Disentangled, FullAttention
 from unmask.text.batch import SequenceLayout
 
 AT_ONCE = {"cpu": 1 << 20, "cuda": 1 << 26}
-"""Entries of the bands that run together."""
+"""Maximum number of entries of the bands that run together."""
 
 
 class DisentangledKernel:
     """Strips of complete rows, position scores as sheared products.
 
-    float64 and float32 compute in themselves, float16 in float32. bfloat16 computes products and softmax in
-    itself, which costs at most 0.03 where values are standard normal; its gradients are float32's.
+    float64 and float32 inputs compute in their own dtype, float16 in float32. bfloat16 inputs compute
+    products and softmax in bfloat16, with an error of at most 0.03 for standard normal values, and gradients
+    in float32.
     """
 
     capability = Capability(
@@ -49,7 +50,7 @@ class DisentangledKernel:
     )
 
     def plan(self, layout: SequenceLayout, pattern: AttentionPattern, device: torch.device) -> Rectangles:
-        """Runs of equal length; tokens are reordered only if equal lengths are apart."""
+        """Runs of equal length; tokens are reordered only if equal lengths are not adjacent."""
         return Rectangles.of(layout, device)
 
     def attend(
@@ -77,17 +78,17 @@ class DisentangledKernel:
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """What forward and backward pass share besides tensors."""
+    """Settings shared by forward and backward pass."""
 
     plan: Rectangles
     position: Disentangled
     dropout: float
     seed: int
-    """Of the generator that draws what is dropped, again in the backward pass."""
+    """Seed of the dropout generator, used again in the backward pass."""
     log_sum_exp: bool
 
     def parts(self, run: int, heads: int, device: torch.device) -> Iterator[tuple[Band, slice, slice]]:
-        """The band, sequences and heads of each group of a run that is computed at once."""
+        """The band, sequences and heads of each group of a run that is computed together."""
         count, length = self.plan.shapes[run]
         band = Band.of(self.position, length)
         pairs = AT_ONCE[device.type] // (length * max(ROWS, len(band.rows_W)))
@@ -119,21 +120,21 @@ class Setting:
         return Strips(band, q_GNK * scale, k_GNK, keys_HWK, queries_HWK)
 
     def generator(self, device: torch.device) -> torch.Generator:
-        """At the beginning of what it draws."""
+        """The dropout generator in its initial state."""
         return torch.Generator(device).manual_seed(self.seed)
 
     def kept(self, p_GRN: Tensor, generator: torch.Generator) -> Tensor | None:
-        """What probabilities are multiplied by: 0 where dropped. None without dropout."""
+        """The dropout factors of probabilities, 0 if dropped; None without dropout."""
         if not self.dropout:
             return None
-        # Drawn in float32 whatever the dtype, so that forward and backward draw the same.
+        # Always drawn in float32, so that forward and backward draw the same.
         drawn_GRN = torch.empty(p_GRN.shape, dtype=torch.float32, device=p_GRN.device)
         drawn_GRN.bernoulli_(1 - self.dropout, generator=generator)
         return drawn_GRN.div_(1 - self.dropout).to(p_GRN.dtype)
 
 
 def gathered(x_BNHK: Tensor, sequences: slice, heads: slice, dtype: torch.dtype) -> Tensor:
-    """Heads and sequences of a group side by side, (G, N, ...), contiguous."""
+    """The heads and sequences of a group on one axis, (G, N, ...), contiguous."""
     part = x_BNHK[sequences, :, heads]
     return part.movedim(2, 0).flatten(0, 1).to(dtype).contiguous()
 
@@ -149,7 +150,7 @@ class Attention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, setting: Setting, *tensors: Any) -> tuple[Tensor, Tensor | None]:
-        """Mixed values and, if asked for, log-sum-exp; both in the dtype of the queries."""
+        """Mixed values and, if requested, log-sum-exp; both in the dtype of the queries."""
         ctx.setting = setting
         ctx.save_for_backward(*tensors)
         *inputs, keys_PHK, queries_PHK = tensors

@@ -1,10 +1,9 @@
-"""Disentangled scores of a strip, some queries by all keys of a text, as matrix products and sheared views.
+"""Disentangled scores of a strip (some queries by all keys of a text) as matrix products and sheared views.
 
-All keys that are far enough read one row of the table on each side, so that position scores differ from key
-to key in a band only. There they are products of queries with the table's rows in the order of distances, and
-likewise of keys: the scores of neighboring queries stand in such a product shifted by one column, and a view
-whose row stride is shorter by one lays them one below the other. No score is gathered, and nothing is held
-by pairs of tokens but the strip.
+All sufficiently distant keys on each side use one row of the table, so position scores vary only within a
+band. There they are products of queries (and of keys) with the table's rows in order of distance. In such a
+product the scores of neighboring queries are shifted by one column, and a view whose row stride is shorter by
+one aligns them. No score is gathered, and only the strip stores values per pair of tokens.
 
 Axes: G heads times the sequences that run together (heads outermost); W distances.
 """
@@ -20,25 +19,25 @@ from unmask.model.kernels.products import Staying, onednn_takes
 from unmask.model.spec import Disentangled
 
 ROWS = 128
-"""Queries of a strip, and keys of a block of the band."""
+"""Number of queries of a strip, and of keys of a block of the band."""
 
 PACKED_FROM = 1024
-"""Rows of a matrix from which it pays to lay them out for oneDNN once, for all strips."""
+"""Minimum rows of a matrix for which packing it once for all strips pays off."""
 
 
 @dataclass(frozen=True)
 class Band:
-    """Distances ``i - j`` of query i and key j, and the rows they read, in texts of one length."""
+    """Distances ``i - j`` of query i and key j, and the rows they use, in texts of one length."""
 
     length: int
     least: int
-    """At and below this distance all keys read one row."""
+    """At and below this distance all keys use one row."""
     greatest: int
-    """At and above this distance all do."""
+    """At and above this distance all keys use one row."""
     first: int
-    """The first distance of ``rows_W``; strips look somewhat beyond the band."""
+    """The first distance of ``rows_W``; strips extend slightly beyond the band."""
     rows_W: Tensor
-    """The row of each distance from ``first`` on, rising by one; int64, on the host."""
+    """The row of each distance from ``first`` on, increasing by one; int64, on the host."""
 
     @classmethod
     def of(cls, position: Disentangled, length: int) -> "Band":
@@ -46,12 +45,12 @@ class Band:
         return cls(*_band(position, length))
 
     def columns(self, first_row: int, end_row: int) -> tuple[int, int]:
-        """First and end of the keys that some query of the strip does not see as far."""
+        """Start and end of the keys that are within the band of some query of the strip."""
         left = min(max(0, first_row - self.greatest), self.length)
         return left, max(left, min(self.length, end_row - self.least))
 
     def distances(self, first_row: int, end_row: int, first_column: int, end_column: int) -> slice:
-        """Where ``rows_W`` has the distances of a rectangle, as far as they are there."""
+        """The part of ``rows_W`` with the distances of a rectangle, as far as it contains them."""
         low = max(first_row - end_column + 1, self.first)
         high = min(end_row - 1 - first_column, self.first + len(self.rows_W) - 1)
         return slice(low - self.first, high - self.first + 1)
@@ -75,7 +74,7 @@ class Matrix:
         self.alone = Staying(rows_GCK[0], ROWS, lay_out=packed) if alone else None
 
     def times(self, x_GRK: Tensor, bias_GC: Tensor | None = None) -> Tensor:
-        """Products (G, R, C) plus ``bias_GC``; G of the rows may be that of x without its sequences."""
+        """Products (G, R, C) plus ``bias_GC``; sequences may share a head's matrix."""
         if self.alone is not None and len(x_GRK) == 1:
             return self.alone.times(x_GRK[0], None if bias_GC is None else bias_GC[0])[None]
         if bias_GC is not None:
@@ -90,7 +89,7 @@ def by_head(x_GRK: Tensor, y_HKC: Tensor) -> Tensor:
 
 
 def shear(e_GRW: Tensor, columns: int) -> Tensor:
-    """A view (G, R, columns) of products with falling distances: entry (r, c) is ``e[r, c + R - 1 - r]``."""
+    """A view (G, R, columns) of products by decreasing distance: entry (r, c) is ``e[r, c + R - 1 - r]``."""
     group, rows, width = e_GRW.shape
     strides = (e_GRW.stride(0), width - 1, 1)
     return e_GRW.as_strided((group, rows, columns), strides, e_GRW.storage_offset() + rows - 1)
@@ -98,7 +97,7 @@ def shear(e_GRW: Tensor, columns: int) -> Tensor:
 
 @dataclass
 class KeyBlock:
-    """Some keys' products with the table as queries, for all distances of the band to any query."""
+    """Products of some keys with the table as queries, for all distances of the band."""
 
     first: int
     end: int
@@ -117,19 +116,19 @@ class KeyBlock:
 
 @dataclass
 class Strips:
-    """What the strips of one group share; tables are expanded to the distances of the band."""
+    """Data shared by the strips of one group; tables are expanded to the distances of the band."""
 
     band: Band
     q_GNK: Tensor
     """Queries, divided by the root of the score's scale."""
     k_GNK: Tensor
     keys_HWK: Tensor | None
-    """The table as keys, distances falling, so that keys stand in their order."""
+    """The table as keys, by decreasing distance, which is the order of keys."""
     queries_HWK: Tensor | None
-    """The table as queries, distances rising, divided as queries are."""
+    """The table as queries, by increasing distance, scaled like queries."""
     blocks: list[KeyBlock] = field(default_factory=list)
     far_GN: tuple[Tensor, Tensor] | None = None
-    """Position to content of keys far behind their query, and of keys far ahead."""
+    """Position-to-content terms of keys far before their query, and of keys far after it."""
     shifted: dict[int | None, tuple[Matrix, Tensor | None]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -149,15 +148,15 @@ class Strips:
         return KeyBlock(first, end, self.band.first + part.start, d_GCW)
 
     def falling(self, first_row: int, end_row: int) -> slice:
-        """Where ``keys_HWK`` has the distances of a strip's band."""
+        """The part of ``keys_HWK`` with the distances of a strip's band."""
         part = self.band.distances(first_row, end_row, *self.band.columns(first_row, end_row))
         total = len(self.band.rows_W)
         return slice(total - part.stop, total - part.start)
 
     def against(self, base: int | None) -> tuple[Matrix, Tensor | None]:
-        """Keys plus one end of the table as keys, and the table less that end.
+        """Keys plus one end of the table as keys, and the table minus that end.
 
-        What is added to all keys alike need not be added to most of them one by one.
+        A term common to all keys then need not be added to most of them separately.
         """
         if base not in self.shifted:
             keys_GNK, table_HWK = self.k_GNK, self.keys_HWK
@@ -174,7 +173,7 @@ class Strips:
         """Scores (G, R, N) of queries from ``first_row`` up to ``end_row``."""
         left, right = self.band.columns(first_row, end_row)
         length, q_GRK = self.band.length, self.q_GNK[:, first_row:end_row]
-        # The end that more keys read; 0 is that of keys far behind, whose distances are greatest.
+        # The end that more keys use; 0 is the end of keys far before, with the greatest distances.
         base = None if right - left == length else (0 if left > length - right else -1)
         keys, table_HWK = self.against(base)
         bias_GN = None
@@ -196,6 +195,6 @@ class Strips:
         return s_GRN
 
     def meeting(self, left: int, right: int) -> list[tuple[KeyBlock, int, int]]:
-        """The blocks of keys that have any in the band, with the first and end of those."""
+        """The key blocks that overlap the band, with the start and end of the overlap."""
         parts = ((block, max(block.first, left), min(block.end, right)) for block in self.blocks)
         return [part for part in parts if part[1] < part[2]]

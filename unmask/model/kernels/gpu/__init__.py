@@ -1,1 +1,1 @@
-"""Kernels that run on a GPU alone."""
+"""Kernels that run only on a GPU."""

@@ -1,7 +1,7 @@
 """Disentangled position terms as bands: for each token, its product with the table's row of each distance.
 
-Columns of a band are distances ``query - key``, falling one by one from the least at and beyond which all
-read one row to the greatest at and below which all do. A band is one matrix product with the table's rows in
+Columns of a band are distances ``query - key``, decreasing by one from the distance at and above which all
+use one row to the distance at and below which all do. A band is one matrix product with the table's rows in
 that order, and its gradients are products too. Work and memory are linear in tokens.
 
 Axes: W columns of a band.
@@ -21,10 +21,10 @@ LENGTHS = 64
 """Bands are made for lengths in multiples of this, so that batches share them."""
 
 ALIGNED = 16
-"""Columns come in multiples of this, so that products run at full speed; those too many are not read."""
+"""Columns come in multiples of this, so that products run at full speed; extra columns are not read."""
 
 BYTES_AT_ONCE = 1 << 30
-"""Of all bands of the heads that run together; a head runs alone where its own take more."""
+"""Maximum bytes of the bands of heads that run together; a head with larger bands runs alone."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,12 +72,12 @@ def band_products(x_HTK: Tensor, table_PHK: Tensor, band: Band, scale: float) ->
 def add_token_gradients(
     sum_HTK: Tensor, gradient_HTW: Tensor, table_PHK: Tensor, band: Band, scale: float
 ) -> None:
-    """Add to ``sum_HTK`` what the gradient of the band gives to that of the tokens."""
+    """Add to ``sum_HTK`` the band gradient's contribution to the gradient of the tokens."""
     sum_HTK.baddbmm_(gradient_HTW, table_PHK[band.rows_W].transpose(0, 1), alpha=scale)
 
 
 def table_gradients(x_HTK: Tensor, gradient_HTW: Tensor, band: Band, scale: float) -> Tensor:
-    """What the gradient of the band gives to that of the table, shape (P, H, K), float32.
+    """The band gradient's contribution to the gradient of the table, shape (P, H, K), float32.
 
     Columns that read one row are summed by a product with zeros and ones, in a fixed order.
     """
@@ -92,7 +92,7 @@ def band_ends(band_HTW: Tensor, band: Band) -> Tensor:
 
 
 def heads_together(heads: int, head_bytes: int) -> Iterator[slice]:
-    """Heads in runs of about equal size whose bands fit in `BYTES_AT_ONCE`."""
+    """Groups of heads of about equal size whose bands fit in `BYTES_AT_ONCE`."""
     most = max(1, min(heads, BYTES_AT_ONCE // max(1, head_bytes)))
     runs = -(-heads // most)
     for run in range(runs):

@@ -1,4 +1,4 @@
-"""Disentangled attention on a GPU by Triton: extra memory linear in tokens, far tiles at plain speed.
+"""Disentangled attention on a GPU in Triton, with extra memory linear in tokens and fast distant tiles.
 
 Position terms come from bands (`unmask.model.kernels.gpu.bands`), made by matrix products for as
 many heads at a time as `BYTES_AT_ONCE` allows. With ``TRITON_INTERPRET=1`` in the environment before triton
@@ -40,7 +40,7 @@ class TritonDisentangledKernel:
     )
 
     def plan(self, layout: SequenceLayout, pattern: AttentionPattern, device: torch.device) -> Tiles:
-        """The tiles, made when first launched with."""
+        """The tiles, made at the first launch."""
         return Tiles(layout, device)
 
     def attend(
@@ -65,7 +65,7 @@ class TritonDisentangledKernel:
             None if table is None else table.to(q_THK)
             for table in (distances.keys_PHK, distances.queries_PHK)
         )
-        # Columns of one head must lie side by side.
+        # Features of one head must be contiguous.
         q_THK, k_THK, v_THK = (x if x.stride(-1) == 1 else x.contiguous() for x in (q_THK, k_THK, v_THK))
         o_THK, lse_HT = Attention.apply(  # type: ignore[no-untyped-call]
             q_THK, k_THK, v_THK, keys_PHK, queries_PHK, distances.position, plan, dropout

@@ -1,11 +1,11 @@
-"""FlexAttention: forms of attention that have no kernel of their own on a GPU, global tokens first.
+"""FlexAttention: forms of attention without a dedicated GPU kernel, mainly global tokens.
 
-A rule says for one query and one key whether they see one another, another what is added to their score;
-torch compiles both into a kernel of its own (Dong et al. 2024). The packed batch is one long sequence to it,
-filled up to whole blocks. Which blocks of queries and keys have anything to do with one another is worked
-out here, on the host, from the layout: torch's own way evaluates the rule for every pair of the batch.
+One function says whether a query attends to a key, another what is added to their score; torch compiles both
+into a kernel (Dong et al. 2024). It treats the packed batch as one long sequence, padded to whole blocks.
+Which blocks of queries and keys interact is computed here, on the host, from the layout: torch's own method
+evaluates the function for every pair of the batch.
 
-The map of blocks takes T²/16,384 numbers. Products accumulate in float32; float32 inputs are multiplied as
+The block map takes T²/16,384 numbers. Products accumulate in float32; float32 inputs are multiplied as
 ``torch.backends.cuda.matmul`` allows.
 """
 
@@ -34,18 +34,18 @@ from unmask.model.spec import (
 from unmask.text.batch import SequenceLayout
 
 BLOCK = 128
-"""Queries and keys of a block of the map, torch's own size."""
+"""Queries and keys per block of the map, torch's default."""
 
 FILLING = -1
-"""The sequence of tokens that fill the last block; they see one another, so that no softmax is empty."""
+"""The sequence of the padding in the last block; it attends to itself, so that no softmax is empty."""
 
 
 @dataclass(frozen=True)
 class FlexPlan:
-    """What depends on the layout and the reach."""
+    """Everything that depends on the layout and the attention pattern."""
 
     tokens: int
-    """T, without filling."""
+    """T, without padding."""
     block_mask: Any
     """Torch's `BlockMask`: the map of blocks and the rule for their inside."""
 
@@ -53,8 +53,8 @@ class FlexPlan:
 class FlexKernel:
     """One call of compiled `flex_attention` for the whole batch; uncompiled, and slow, on a CPU.
 
-    Compiled without gaps: more forms of it in one process than torch compiles of one function is an error,
-    never a dense run. On a CPU torch gives it no gradients, so it is not offered there; tests run it there.
+    Compiled without graph breaks: exceeding torch's recompilation limit in one process is an error, never a
+    dense run. On a CPU torch provides no gradients, so it is not offered there, except in tests.
     """
 
     capability = Capability(
@@ -102,7 +102,7 @@ class FlexKernel:
         dropout: float = 0.0,
         log_sum_exp: bool = False,
     ) -> AttentionOutput:
-        """The whole batch as one sequence whose parts do not see one another; see `Kernel.attend`."""
+        """The whole batch as one sequence whose parts do not attend to one another; see `Kernel.attend`."""
         if dropout or bias.distances is not None or type(pattern) not in self.capability.patterns:
             raise KernelError("the flex kernel was called for something its record does not list")
         from torch.nn.attention.flex_attention import AuxRequest
@@ -127,16 +127,16 @@ class FlexKernel:
 def block_map(
     layout: SequenceLayout, pattern: AttentionPattern
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which blocks of queries see anything of which blocks of keys, and which see all of them.
+    """Which query blocks attend to any of each key block, and which to all of it.
 
-    Both of shape (blocks, blocks). The first may hold a block too many, the second one too few.
+    Both have shape (blocks, blocks). The first may contain extra blocks, the second may miss some.
 
     Raises:
-        KernelError: a reach that no rule is written for.
+        KernelError: the attention pattern is not supported.
     """
     sequence_T = _filled_sequences(layout)
     first, last = sequence_T[::BLOCK], sequence_T[BLOCK - 1 :: BLOCK]
-    # Filling comes after every sequence, and sequences are numbered as they stand.
+    # Padding comes after every sequence, and sequences are numbered in order.
     first, last = (np.where(numbers == FILLING, layout.sequence_count, numbers) for numbers in (first, last))
     share = (first[:, None] <= last[None, :]) & (first[None, :] <= last[:, None])
     alone = first == last
@@ -156,11 +156,11 @@ def block_map(
                 some[block, blocks] = some[blocks, block] = True
             return some, every
         case _:
-            raise KernelError(f"the flex kernel has no {type(pattern).__name__} reach")
+            raise KernelError(f"the flex kernel has no {type(pattern).__name__} pattern")
 
 
 def _filled_sequences(layout: SequenceLayout) -> NDArray[np.int64]:
-    """The sequence of every token, filling included."""
+    """The sequence of every token, padding included."""
     return np.pad(layout.sequence_of_T, (0, -layout.token_count % BLOCK), constant_values=FILLING)
 
 
@@ -178,7 +178,7 @@ def _global_places(layout: SequenceLayout) -> list[tuple[int, slice]]:
 
 
 def _listed(blocks: NDArray[np.bool_]) -> tuple[Tensor, Tensor]:
-    """As torch wants them: how many blocks each row has, (1, 1, rows), and which, these first."""
+    """Torch's format: the number of blocks of each row, (1, 1, rows), and their indices, those first."""
     order = np.argsort(~blocks, axis=1, kind="stable").astype(np.int32)
     number = blocks.sum(axis=1, dtype=np.int32)
     return torch.from_numpy(number)[None, None], torch.from_numpy(order)[None, None]
@@ -187,7 +187,7 @@ def _listed(blocks: NDArray[np.bool_]) -> tuple[Tensor, Tensor]:
 def _rule(
     layout: SequenceLayout, pattern: AttentionPattern, filled: int, device: torch.device
 ) -> Callable[..., Tensor]:
-    """Whether a query sees a key; both are places in the batch."""
+    """Whether a query attends to a key; both are positions in the batch."""
     sequence_T = torch.from_numpy(_filled_sequences(layout).astype(np.int32)).to(device)
     window = pattern.window if isinstance(pattern, SlidingWindowGlobal) else pattern
 
@@ -212,7 +212,7 @@ def _rule(
 
 
 def _bias(slopes_H: Tensor) -> Callable[..., Tensor]:
-    """ALiBi: what is taken from the score of a query and a key."""
+    """The ALiBi bias of a query and a key."""
 
     def biased(score: Tensor, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return score - slopes_H[head] * (query - key).abs()
@@ -222,7 +222,7 @@ def _bias(slopes_H: Tensor) -> Callable[..., Tensor]:
 
 @cache
 def _flex_attention(device: str) -> Callable[..., Any]:
-    """Compiled, but on a CPU; without gaps in the graph, so that it never runs densely on a GPU."""
+    """Compiled except on a CPU; without graph breaks, so that it never runs densely on a GPU."""
     from torch.nn.attention.flex_attention import flex_attention
 
     plain: Callable[..., Any] = flex_attention

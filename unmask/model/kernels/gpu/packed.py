@@ -1,13 +1,13 @@
 """Our own attention over packed sequences for GPUs, in Triton.
 
-Short sequences share tiles: one program holds a few whole ones, mixes them under a mask, and in the backward
-writes all three gradients at once. Long ones are cut into tiles with a running softmax (Dao et al. 2022);
-windows visit the tiles within their band. Every gradient has one writer, so results repeat bit by bit. The
-log-sum-exp comes with its gradient.
+Short sequences share tiles: one program holds a few whole sequences, mixes them under a mask, and in the
+backward pass writes all three gradients. Long sequences are split into tiles with an online softmax (Dao et
+al. 2022); windows visit the tiles within their band. Every gradient has one writer, so results are
+reproducible to the bit. The log-sum-exp has a gradient.
 
 Products accumulate in float32, as does the softmax. In half precision probabilities and gradients of scores
-are rounded to the inputs' dtype before they meet the values, the queries and the keys: in float16 within
-4e-3 of the definition for inputs of deviation 1. float32 is multiplied exactly, outside of the tensor cores.
+are rounded to the inputs' dtype before products with values, queries and keys: in float16 within 4e-3 of the
+definition for inputs of standard deviation 1. float32 is multiplied exactly, outside the tensor cores.
 """
 
 from dataclasses import dataclass
@@ -33,26 +33,26 @@ ALIGNED = 4
 
 @dataclass(frozen=True, eq=False)
 class PackedTables:
-    """Which program takes which tokens: int32 tables beside the tokens, the longest sequences first."""
+    """The tokens of each program: int32 tables on the tokens' device, the longest sequences first."""
 
     owner_T: Tensor
     """The first token of each token's sequence."""
     groups: Tensor
     """First token and end of groups of neighboring short sequences, (G, 2)."""
     tiles: Tensor
-    """Of every sequence: its first token, its length, the first row of a tile, (I, 3)."""
+    """For every tile: its sequence's first token, that sequence's length, the tile's first row, (I, 3)."""
     long_tiles: int
-    """How many of them are of sequences in no group."""
+    """The number of tiles of sequences in no group."""
     size: int
-    """Tokens that a group may have."""
+    """Maximum tokens of a group."""
     pattern: AttentionPattern
     span: int
-    """Tokens that a window reaches on each side; -1 where every sequence is in reach of itself."""
+    """Tokens of a window on each side; -1 if the window covers every sequence."""
     dilation: int
 
 
 class TritonPackedKernel:
-    """Two programs forward, three backward, whatever the batch holds."""
+    """Two programs forward and three backward for any batch."""
 
     capability = Capability(
         name="triton",
@@ -138,7 +138,7 @@ class TritonPackedKernel:
 
 
 def _span(pattern: AttentionPattern, longest: int) -> tuple[int, int]:
-    """How far and how densely a query sees; a window that holds every text is none."""
+    """The radius and dilation of a query's window; a window that covers every text counts as none."""
     match pattern:
         case FullAttention():
             return -1, 1
@@ -146,11 +146,11 @@ def _span(pattern: AttentionPattern, longest: int) -> tuple[int, int]:
             whole = dilation == 1 and radius >= longest - 1
             return (-1, 1) if whole else (min(radius * dilation, longest), dilation)
         case _:
-            raise KernelError(f"the triton kernel has no {type(pattern).__name__} reach")
+            raise KernelError(f"the triton kernel has no {type(pattern).__name__} pattern")
 
 
 def _group_size(layout: SequenceLayout) -> int:
-    """The smaller size where it holds all that the larger one would."""
+    """The smaller size if it holds every sequence that the larger one would."""
     short = layout.lengths[layout.lengths <= GROUPS[-1]]
     return next(size for size in GROUPS if not short.size or short.max() <= size)
 
@@ -169,7 +169,7 @@ def group(layout: SequenceLayout, size: int) -> NDArray[np.int64]:
 
 
 def cut(layout: SequenceLayout) -> NDArray[np.int64]:
-    """Tiles of every sequence, the longest sequence first, so that none begins last: (I, 3)."""
+    """Tiles of every sequence, the longest sequence first, so that no long one starts last: (I, 3)."""
     order = np.argsort(-layout.lengths, kind="stable")
     count = -(-layout.lengths[order] // TILE)
     sequence = np.repeat(order, count)

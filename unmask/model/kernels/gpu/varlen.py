@@ -1,8 +1,8 @@
 """Torch's own attention over packed sequences: FlashAttention 2 behind `varlen_attn` (Dao 2023).
 
-It takes the packed batch as it is, so a batch costs what its tokens cost, and a window costs what it holds.
-Its products accumulate in float32; probabilities are rounded to the inputs' half precision before they meet
-the values. Its backward ignores a gradient of the log-sum-exp, so none is given here.
+It takes the packed batch unchanged, so cost depends only on the tokens, and for windows only on the keys in
+them. Its products accumulate in float32; probabilities are rounded to the inputs' half precision before the
+product with values. Its backward ignores a gradient of the log-sum-exp, so the log-sum-exp is not returned.
 """
 
 from dataclasses import dataclass
@@ -18,19 +18,19 @@ from unmask.model.spec import AttentionPattern, FullAttention, NoPosition, Slidi
 from unmask.text.batch import SequenceLayout
 
 UNBOUNDED = (-1, -1)
-"""The window of whole attention, as torch writes it."""
+"""Torch's value for full attention."""
 
 
 @dataclass(frozen=True)
 class Offsets:
-    """A packed batch as the kernel reads it."""
+    """A packed batch in the kernel's format."""
 
     offsets: Tensor
-    """Where each sequence begins, and the end, int32, shape (S + 1,), beside the tokens."""
+    """Where each sequence begins, and the end, int32, shape (S + 1,), on the tokens' device."""
     longest: int
     """Tokens of the longest sequence; on the host, so that nothing waits for the device."""
     window: tuple[int, int]
-    """Keys seen before and after a query."""
+    """Keys of the window before and after a query."""
 
 
 class VarlenKernel:
@@ -77,7 +77,7 @@ class VarlenKernel:
         if dropout or log_sum_exp or bias != AttentionBias() or not listed:
             raise KernelError("the varlen kernel was called for something its record does not list")
         if plan.window != window_of(pattern):
-            raise KernelError("the varlen kernel was called with the plan of another reach")
+            raise KernelError("the varlen kernel was called with the plan of another pattern")
         from torch.nn.attention.varlen import varlen_attn
 
         # Arguments up to window_size have the same names and meaning from torch 2.11 on; later ones differ.
@@ -99,7 +99,7 @@ def window_of(pattern: AttentionPattern) -> tuple[int, int]:
     """Keys before and after a query.
 
     Raises:
-        KernelError: the reach is not whole, nor a window without gaps.
+        KernelError: the pattern is neither full attention nor an undilated window.
     """
     match pattern:
         case FullAttention():

@@ -1,1 +1,1 @@
-"""Softmax attention by blocks of complete rows."""
+"""Softmax attention in blocks of complete rows."""

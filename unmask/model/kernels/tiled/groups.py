@@ -1,6 +1,6 @@
-"""Attention as groups of equal work: blocks of queries, and the places of the keys that each block meets.
+"""Attention as groups of equal work: blocks of queries, and the places of the keys of each block.
 
-All keys that a query sees are in one group, so every softmax is over complete rows and nothing is rescaled.
+All keys that a query attends to are in one group, so every softmax is over complete rows, without rescaling.
 
 Axes: P places of tokens in the plan, empty ones among them.
 """
@@ -15,12 +15,12 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 SCORES_AT_ONCE = 1 << 19
-"""Scores of a slab of several blocks: 2 MiB in float32, which a core's cache nearly holds, by measurement."""
+"""Scores of a slab of several blocks: 2 MiB in float32, about the size of a core's cache; measured."""
 
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """Where the rows or the keys of B blocks stand along the places P of all tokens."""
+    """The positions of the rows or keys of B blocks among the places P of all tokens."""
 
     index: Tensor
     """Shape (B, C), or (H, B, C) where heads differ."""
@@ -29,7 +29,7 @@ class Places:
     """Each block is a run of neighbors, the first at ``first`` and each next one as far on as this
     (0: the same run for all); None where places are listed."""
     listed: int = 0
-    """How many places of each block, the last, are listed although those before are a run."""
+    """How many places at the end of each block are listed, although the others are a run."""
 
     @classmethod
     def runs(cls, first: int, blocks: int, length: int, spacing: int, device: torch.device) -> "Places":
@@ -40,7 +40,7 @@ class Places:
         return cls(run_C + torch.arange(blocks, device=device)[:, None] * spacing, first, spacing)
 
     def take(self, x_PHK: Tensor, heads: slice, blocks: slice) -> Tensor:
-        """What stands there, (H, B, C, K): a view where places are runs."""
+        """The values at these places, (H, B, C, K): a view if places are runs."""
         if self.spacing is None:
             flat = self._flat(x_PHK, heads, blocks)
             return x_PHK.view(-1, x_PHK.shape[-1]).index_select(0, flat.flatten()).view(*flat.shape, -1)
@@ -48,7 +48,7 @@ class Places:
         return torch.cat((run_HBCK, self._rest().take(x_PHK, heads, blocks)), 2) if self.listed else run_HBCK
 
     def put(self, x_PHK: Tensor, heads: slice, blocks: slice, y_HBRK: Tensor) -> None:
-        """Write there. Only places that fill up blocks may be named twice."""
+        """Write to these places. Only padding places may occur twice."""
         if self.spacing is None:
             flat = self._flat(x_PHK, heads, blocks)
             x_PHK.view(-1, x_PHK.shape[-1]).index_copy_(0, flat.flatten(), y_HBRK.flatten(0, 2))
@@ -56,7 +56,7 @@ class Places:
             self._view(x_PHK, heads, blocks, 0, self.index.shape[-1]).copy_(y_HBRK)
 
     def add(self, x_PHK: Tensor, heads: slice, blocks: slice, y_HBCK: Tensor) -> None:
-        """Add there, always in the same order, so that sums are equal to the bit."""
+        """Add to these places in a fixed order, so that sums are reproducible to the bit."""
         length = self.index.shape[-1] - self.listed
         if self.listed:
             self._rest().add(x_PHK, heads, blocks, y_HBCK[:, :, length:])
@@ -64,11 +64,11 @@ class Places:
             flat, flat_x = self._flat(x_PHK, heads, blocks).flatten(), x_PHK.view(-1, x_PHK.shape[-1])
             if x_PHK.device.type == "cpu":
                 flat_x.index_add_(0, flat, y_HBCK.flatten(0, 2))
-            else:  # index_add_ is atomic there; this one sorts
+            else:  # index_add_ is atomic on a GPU; this operation sorts
                 flat_x.index_put_((flat,), y_HBCK.flatten(0, 2), accumulate=True)
         elif self.spacing == 0:
             x_PHK[self.first : self.first + length, heads] += y_HBCK.sum(1).transpose(0, 1)
-        else:  # pieces of a run that no neighboring block has too
+        else:  # parts of a run that no neighboring block shares
             for start in range(0, length, self.spacing):
                 end = min(start + self.spacing, length)
                 self._view(x_PHK, heads, blocks, start, end).add_(y_HBCK[:, :, start:end])
@@ -77,7 +77,7 @@ class Places:
         return Places(self.index[..., -self.listed :])
 
     def ends(self, blocks: slice) -> tuple[int, int]:
-        """The first place of some runs and the one after their last."""
+        """The first place of some runs and the place after their last."""
         assert self.spacing is not None
         last = self.first + (blocks.stop - 1) * self.spacing + self.index.shape[-1]
         return self.first + blocks.start * self.spacing, last
@@ -105,11 +105,11 @@ class Group:
     rows: Places
     keys: Places
     log_counts: Tensor | None = None
-    """Natural log of how often each key counts, (B, C) or (H, B, C); minus infinity where it only fills up a
-    block. None: once each."""
+    """Natural log of how often each key counts, (B, C) or (H, B, C); minus infinity for padding.
+    None: once each."""
     band: int = 0
-    """How many of the keys, from the first, are seen only within the window; the others, global tokens,
-    only within the text."""
+    """How many of the keys, from the first, are restricted to the window; the others, global tokens, are
+    restricted to the text."""
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -122,7 +122,7 @@ class Group:
         ``apart``: one block of one head at a time.
         """
         blocks, rows, keys = self.shape
-        # Listed keys are copied, which counts when the queries of a block are few.
+        # Listed keys are copied, which matters if a block has few queries.
         at_once = 1 if apart else max(1, SCORES_AT_ONCE // (max(rows, 64) * keys))
         if self.keys.spacing is None or self.keys.listed:
             together = None
@@ -138,31 +138,31 @@ class Group:
 
 @dataclass(frozen=True, eq=False)
 class TiledPlan:
-    """The groups of a batch, and what is known of each of the places P that tokens stand on."""
+    """The groups of a batch, and tables of all places P of its tokens."""
 
     groups: tuple[Group, ...]
-    """In the order in which they write: a later one's rows replace an earlier one's."""
+    """The groups in writing order: rows of a later group replace those of an earlier one."""
     tokens: int
     front: int
     """Empty places before the first token; some also follow the last."""
     strand_P: Tensor
-    """The text of each place or, where a window is dilated, the strand of it; -1 where empty."""
+    """The text of each place or, for a dilated window, the strand of the text; -1 if empty."""
     text_P: Tensor
     position_P: Tensor
-    """Within the text."""
+    """The position of each place within its text."""
     globals_P: Tensor | None
     radius: int
-    """Of the window, along places."""
+    """The radius of the window, in places."""
     breaks: NDArray[np.int64]
     """Places before which one strand ends and another begins, ascending; on the host."""
     order_T: Tensor | None
-    """Tokens in the order of places; None where that is theirs."""
+    """Tokens in the order of places; None if that is the packed order."""
     restore_T: Tensor | None
     seen: dict[tuple[int, int, torch.dtype], Tensor] = field(default_factory=dict)
-    """Bands once made, for the layers that follow."""
+    """Cached bands, for the following layers."""
 
     def band(self, number: int, blocks: slice, dtype: torch.dtype) -> Tensor | None:
-        """What a group's scores are given to hide keys: minus infinity or 0, (B, R, C).
+        """The additive mask of a group's scores: minus infinity or 0, (B, R, C).
 
         (1, R, C) where it is the same for all; None where all keys are seen.
         """
@@ -194,7 +194,7 @@ class TiledPlan:
         return torch.cat((unseen, self.text_P[rows_BR1] != self.text_P[far_B1C]), dim=-1)
 
     def distances(self, number: int, heads: slice, blocks: slice, dtype: torch.dtype) -> Tensor:
-        """How far apart queries and keys stand in their text, (B, R, C) or (H, B, R, C).
+        """Distances between queries and keys in their text, (B, R, C) or (H, B, R, C).
 
         (1, R, C) where it is the same for all blocks.
         """
@@ -209,7 +209,7 @@ class TiledPlan:
         return (position_P[rows][..., :, None] - position_P[keys][..., None, :]).abs_()
 
     def spread(self, x_THK: Tensor, dtype: torch.dtype) -> Tensor:
-        """Tokens on their places, (P, H, K), zeros on empty ones; the same tensor where it can be."""
+        """Tokens in their places, (P, H, K), with zeros in empty ones; the same tensor if possible."""
         x_THK = (x_THK if self.order_T is None else x_THK.index_select(0, self.order_T)).to(dtype)
         places = len(self.strand_P)
         if places > self.tokens:
@@ -219,7 +219,7 @@ class TiledPlan:
         return x_THK.contiguous() if listed else x_THK
 
     def gather(self, x_PHK: Tensor, dtype: torch.dtype) -> Tensor:
-        """Tokens in their packed order again, (T, H, K)."""
+        """Tokens back in packed order, (T, H, K)."""
         x_THK = x_PHK[self.front : self.front + self.tokens]
         x_THK = x_THK if self.restore_T is None else x_THK.index_select(0, self.restore_T)
         return x_THK.to(dtype).contiguous()

@@ -1,8 +1,8 @@
-"""Exact softmax attention by blocks of complete rows, in memory linear in tokens, on any device.
+"""Exact softmax attention in blocks of complete rows, in memory linear in tokens, on any device.
 
-A plan turns a reach into groups of equal work (`plan`), one runner computes any group (`run`).
-Nothing but queries, keys, values, results and log-sum-exps is kept for the backward pass, which computes
-probabilities again (as Dao et al. 2022 do) and draws dropout's masks again from their seed.
+A plan turns an attention pattern into groups of equal work (`plan`), and one runner computes any group
+(`run`). Only queries, keys, values, results and log-sum-exps are kept for the backward pass, which recomputes
+probabilities (as in Dao et al. 2022) and dropout masks from their seed.
 
 Axes: P places of tokens in the plan, empty ones among them.
 """
@@ -35,7 +35,7 @@ from unmask.text.batch import SequenceLayout
 
 @dataclass(frozen=True, eq=False)
 class TiledPlans:
-    """The plan of a batch for each number of heads, which only layers know."""
+    """The plans of a batch by number of heads, which only layers know."""
 
     layout: SequenceLayout
     pattern: AttentionPattern
@@ -43,7 +43,7 @@ class TiledPlans:
     made: dict[int, TiledPlan] = field(default_factory=dict)
 
     def of(self, heads: int) -> TiledPlan:
-        """Made when first asked for."""
+        """The plan for this number of heads, made on first use."""
         if heads not in self.made:
             self.made[heads] = make_plan(self.layout, self.pattern, heads, self.device)
         return self.made[heads]
@@ -52,9 +52,9 @@ class TiledPlans:
 class TiledKernel:
     """Blocks of queries against all of their keys.
 
-    Computes float64 in float64, all else in float32, but for inference in bfloat16 on CPU without a
-    log-sum-exp: there products are of bfloat16 with sums in float32, and scores and probabilities are
-    rounded to bfloat16 between them. See `test_tiled.py` for the bound.
+    Computes float64 in float64 and everything else in float32, except inference in bfloat16 on CPU without a
+    log-sum-exp: there bfloat16 products accumulate in float32, and scores and probabilities are rounded to
+    bfloat16 between products. See `test_tiled.py` for the bound.
     """
 
     capability = Capability(
@@ -70,7 +70,7 @@ class TiledKernel:
     )
 
     def plan(self, layout: SequenceLayout, pattern: AttentionPattern, device: torch.device) -> TiledPlans:
-        """Groups of equal work, made when the first layer tells its heads."""
+        """Groups of equal work, made when the first layer's number of heads is known."""
         return TiledPlans(layout, pattern, device)
 
     def attend(

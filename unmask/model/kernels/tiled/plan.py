@@ -1,4 +1,4 @@
-"""Each reach as groups of equal work.
+"""Each attention pattern as groups of equal work.
 
 Axes: P places of tokens in the plan, empty ones among them.
 """
@@ -17,25 +17,25 @@ from unmask.model.spec import AttentionPattern, BlockSparse, SlidingWindow, Slid
 from unmask.text.batch import SequenceLayout
 
 CHUNK = 64
-"""Queries of a window's block, at least; with wider windows as many as their radius, so that two thirds of
-the scores are of use."""
+"""Minimum number of queries of a window's block; wider windows use their radius, so that two thirds of the
+scores are used."""
 
 MOST_ROWS = 512
-"""Queries of a block that runs alone, at most; with long texts twice a slab's scores are the bound. Both by
-measurement."""
+"""Maximum number of queries of a block that runs alone; for long texts the limit is twice a slab's scores.
+Both are measured."""
 
 Span = tuple[int, int]
-"""The first place of a text and its tokens."""
+"""The first place of a text and its number of tokens."""
 
 
 def make_plan(
     layout: SequenceLayout, pattern: AttentionPattern, heads: int, device: torch.device
 ) -> TiledPlan:
-    """The groups of a batch for layers of so many heads."""
+    """The groups of a batch for layers with this number of heads."""
     window = pattern.window if isinstance(pattern, SlidingWindowGlobal) else pattern
     longest = int(layout.lengths.max())
     if not isinstance(window, SlidingWindow) or (window.dilation == 1 and longest <= window.radius + 1):
-        # One empty place, for blocks that need filling.
+        # One empty place, for blocks that need padding.
         front = 1 if isinstance(window, BlockSparse) else 0
         plan = _Places(layout, front, 0, device)
         spans = [(front + int(o), int(n)) for o, n in zip(layout.offsets, layout.lengths, strict=False)]
@@ -79,7 +79,7 @@ class _Places:
         self.tokens, self.front, self.device = layout.token_count, front, device
         strand, self.order = layout.sequence_of_T * dilation + layout.positions_T % dilation, None
         if dilation > 1:
-            # Tokens of a text that stand a multiple of the dilation apart become neighbors.
+            # Tokens of a text whose distance is a multiple of the dilation become neighbors.
             self.order = np.argsort(strand, kind="stable")
 
         def placed(table: NDArray[Any], empty: int) -> NDArray[Any]:
@@ -123,7 +123,7 @@ def _whole(spans: list[Span], device: torch.device) -> Iterator[Group]:
 
 
 def _all_keys(first: int, rows: int, first_key: int, keys: int, device: torch.device) -> Iterator[Group]:
-    """Some rows of a text against all of its keys; the rest that fills no block is a group of its own."""
+    """Some rows of a text against all of its keys; the incomplete last block is a separate group."""
     block = min(rows, MOST_ROWS, max(16, 2 * SCORES_AT_ONCE // keys // 16 * 16))
     blocks, rest = divmod(rows, block)
     for start, count, size in ((first, blocks, block), (first + rows - rest, 1, rest)):
@@ -133,7 +133,7 @@ def _all_keys(first: int, rows: int, first_key: int, keys: int, device: torch.de
 
 
 def _runs(firsts: list[int], length: int, device: torch.device) -> Places:
-    """Runs of neighbors, views where they are equally far apart."""
+    """Runs of neighbors, views if equally spaced."""
     apart = set(np.diff(firsts).tolist()) or {length}
     if len(apart) == 1:
         return Places.runs(firsts[0], len(firsts), length, apart.pop(), device)
@@ -142,9 +142,9 @@ def _runs(firsts: list[int], length: int, device: torch.device) -> Places:
 
 
 def _band(tokens: int, radius: int, block: int, device: torch.device) -> Iterator[Group]:
-    """Blocks of neighbors, whatever texts they are of, with the keys around them.
+    """Blocks of neighbors, regardless of their texts, with the keys around them.
 
-    All whose keys are there on both sides are one group; those at the ends, one each.
+    Blocks with all keys on both sides form one group; those at the ends form one each.
     """
     span = block + 2 * radius
     within = range(-(-radius // block), (tokens - block - radius) // block + 1)
@@ -190,7 +190,7 @@ def _band_and_globals(
 
 
 def _by_size(sizes: list[int]) -> Iterator[tuple[int, list[int]]]:
-    """Numbers of like size together: sizes up to the next power of two, so at most half is filling."""
+    """Numbers of like size together: sizes up to the next power of two, so at most half is padding."""
     alike: dict[int, list[int]] = defaultdict(list)
     for number, size in enumerate(sizes):
         alike[(size - 1).bit_length() if size else -1].append(number)

@@ -13,13 +13,13 @@ from unmask.model.kernels.products import SharedKeys, once, onednn_takes
 from unmask.model.kernels.tiled.groups import Group, TiledPlan
 
 APART_FROM = {torch.float32: 1 << 17, torch.bfloat16: 1 << 19}
-"""Scores of a block from which its products run alone, through oneDNN, by measurement. In bfloat16 torch's
-own products of many blocks are oneDNN's too."""
+"""Minimum scores of a block for which its products run alone through oneDNN, by measurement. In bfloat16
+torch's own products of many blocks also use oneDNN."""
 
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """What a pass over the groups needs besides queries, keys and values."""
+    """Inputs of a pass over the groups other than queries, keys and values."""
 
     plan: TiledPlan
     slopes_H: Tensor | None
@@ -27,11 +27,11 @@ class Work:
     seed: int = 0
 
     def generator(self, device: torch.device) -> torch.Generator:
-        """Which draws the same masks in every pass."""
+        """The dropout generator, which draws the same masks in every pass."""
         return torch.Generator(device).manual_seed(self.seed)
 
     def add_to(self, s_HBRC: Tensor, number: int, heads: slice, blocks: slice, band: Tensor | None) -> None:
-        """Position terms, counts and what is not seen, in place."""
+        """Add position terms, counts and the mask in place."""
         if self.slopes_H is not None:
             distances = self.plan.distances(number, heads, blocks, s_HBRC.dtype)
             s_HBRC.addcmul_(distances, self.slopes_H[heads, None, None, None].to(s_HBRC), value=-1)
@@ -43,7 +43,7 @@ class Work:
             s_HBRC += band
 
     def kept(self, p_HBRC: Tensor, generator: torch.Generator) -> Tensor:
-        """Which probabilities dropout keeps, divided by their share."""
+        """The dropout factors of probabilities: 0, or 1 divided by the kept share."""
         share = 1 - self.dropout
         kept = torch.empty_like(p_HBRC).bernoulli_(share, generator=generator)
         return kept.div_(share) if share else kept
@@ -73,7 +73,7 @@ def forward(
                 greatest_HBR1 = None if lse_PH1 is None else s_HBRC.amax(-1, keepdim=True)
                 p_HBRC = _softmax(s_HBRC)
                 if lse_PH1 is not None and greatest_HBR1 is not None:
-                    # The greatest probability is exp(its score - lse), which spares exponentials.
+                    # The largest probability is exp(its score - lse), which saves exponentials.
                     lse_HBR1 = greatest_HBR1 - p_HBRC.amax(-1, keepdim=True).log()
                     group.rows.put(lse_PH1, heads, blocks, lse_HBR1)
                 if work.dropout:
@@ -93,7 +93,7 @@ def backward(
     less_PH1: Tensor,
     work: Work,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of queries, keys and values on their places, probabilities computed again.
+    """Gradients of queries, keys and values on their places, probabilities recomputed.
 
     Args:
         q_PHK: queries.
@@ -101,9 +101,9 @@ def backward(
         v_PHK: values.
         do_PHK: gradient of the mixed values.
         lse_PH1: log-sum-exp, infinite on empty places.
-        less_PH1: what is taken from the gradient of every probability of a row: the product of the mixed
-            values with their gradient, less the gradient of the log-sum-exp.
-        work: the plan and all else that the forward pass had.
+        less_PH1: subtracted from the gradient of every probability of a row: the product of the mixed
+            values with their gradient, minus the gradient of the log-sum-exp.
+        work: the plan and the other inputs of the forward pass.
     """
     dq_PHK, dk_PHK, dv_PHK = (x.new_zeros(x.shape) for x in (q_PHK, k_PHK, v_PHK))
     generator, marks_P = work.generator(q_PHK.device), work.plan.globals_P
@@ -139,8 +139,8 @@ def backward(
 
 
 def _times(x: Tensor, y: Tensor, *, turned: bool = False) -> Tensor:
-    """A product for each head and block, of ``y`` turned if so."""
-    if y.dtype == torch.bfloat16:  # which oneDNN wants in order, and is slow to put so if it is turned
+    """A product for each head and block, with ``y`` transposed if ``turned``."""
+    if y.dtype == torch.bfloat16:  # oneDNN wants this contiguous, and reorders a transposed one slowly
         y = y.contiguous()
     y = y.mT if turned else y
     return torch.bmm(x.flatten(0, 1), y.flatten(0, 1)).view(*x.shape[:-1], y.shape[-1])
@@ -157,7 +157,7 @@ def _by_keys(p_HBRC: Tensor, x_HBRK: Tensor) -> Tensor:
 
 
 def _by_queries_apart(x_11RK: Tensor, y_11CK: Tensor) -> Tensor:
-    """The same for one block: computed keys first, as `_by_keys_apart` wants it, and turned."""
+    """The same for one block: computed keys first, as `_by_keys_apart` needs it, and transposed."""
     return once(y_11CK[0, 0], x_11RK[0, 0]).mT[None, None]
 
 
@@ -166,7 +166,7 @@ def _by_keys_apart(p_11RC: Tensor, x_11RK: Tensor) -> Tensor:
 
 
 def _softmax(s_HBRC: Tensor) -> Tensor:
-    """Over keys; on CPU, where row by row is read before it is written, in the memory of the scores."""
+    """Softmax over keys; on CPU, which reads each row before writing it, in the memory of the scores."""
     return torch.softmax(s_HBRC, dim=-1, out=s_HBRC if s_HBRC.device.type == "cpu" else None)
 
 
@@ -179,7 +179,7 @@ def _runs_apart(group: Group, x_PHK: Tensor) -> bool:
 
 
 def _shared(group: Group, k_PHK: Tensor, v_PHK: Tensor) -> list[SharedKeys]:
-    """The keys of each head that all blocks of queries meet."""
+    """The keys of each head, shared by all blocks of queries."""
     _, rows, length = group.shape
     places = slice(group.keys.first, group.keys.first + length)
     every = zip(k_PHK[places].unbind(1), v_PHK[places].unbind(1), strict=True)

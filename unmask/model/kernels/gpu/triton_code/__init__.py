@@ -1,1 +1,1 @@
-"""Kernels in Triton's language; imported by the kernels that launch them, and only where triton is there."""
+"""Kernels in Triton; imported by the kernels that launch them, only if triton is installed."""

@@ -1,4 +1,4 @@
-"""Disentangled attention in Triton, backward: scores are computed again, and nothing is added atomically."""
+"""Disentangled attention in Triton, backward: scores are recomputed, without atomic additions."""
 
 # mypy: ignore-errors
 # ruff: noqa: PLR0917
@@ -37,7 +37,7 @@ def queries_step(
     WIDTH: tl.constexpr, STEP: tl.constexpr, EXACT: tl.constexpr, KIND: tl.constexpr,
     HAS_C: tl.constexpr, HAS_D: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
-    """Add what keys from ``first`` on give to the gradient of queries and of the ends of their band.
+    """Add the contribution of keys from ``first`` on to the gradients of queries and of their band's ends.
 
     ``shift`` is what a query adds to all its scores, its sum taken off.
     """
@@ -88,10 +88,10 @@ def backward_queries(
     WIDTH: tl.constexpr, TILE: tl.constexpr, STEP: tl.constexpr, EXACT: tl.constexpr,
     HAS_C: tl.constexpr, HAS_D: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
-    """What content gives to the gradient of a tile of queries, and the gradient of its rows of ``c``.
+    """The content part of the gradient of a tile of queries, and the gradient of its rows of ``c``.
 
     Arguments as for the forward, and:
-        g_o: gradient of the result, (T, H, K), laid end to end.
+        g_o: gradient of the result, (T, H, K), contiguous.
         lse: of the forward, (H, T).
         delta: the sum of gradient times result, less the gradient of the log-sum-exp, (H, T).
         g_q: (h, T, K) for these heads.
@@ -112,7 +112,7 @@ def backward_queries(
     drawn = tl.load(seed) if DROPOUT else 0
     rows = first + tl.arange(0, TILE)
     own = head.to(tl.int64) * tokens + start
-    # Rows past the end have an infinite sum, so no probability.
+    # Rows past the end have an infinite log-sum-exp, so their probability is 0.
     total = tl.load(lse + own + rows, mask=rows < length, other=float("inf")) * PER_LN
     less = tl.load(delta + own + rows, mask=rows < length, other=0.0)
     x_q = load_rows(q, q_token, rows, length, WIDTH, WIDTH, False)
@@ -159,7 +159,7 @@ def keys_step(
     WIDTH: tl.constexpr, STEP: tl.constexpr, EXACT: tl.constexpr, KIND: tl.constexpr,
     HAS_C: tl.constexpr, HAS_D: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
-    """Add what queries from ``first`` on give to the gradients of keys and values; scores are transposed.
+    """Add the contribution of queries from ``first`` on to the gradients of keys and values, transposed.
 
     ``shift`` is what beyond the ends of the band a key adds to all its scores.
     """
@@ -217,9 +217,9 @@ def backward_keys(
     WIDTH: tl.constexpr, TILE: tl.constexpr, STEP: tl.constexpr, EXACT: tl.constexpr,
     HAS_C: tl.constexpr, HAS_D: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
-    """What content gives to the gradients of a tile of keys and values, and that of its rows of ``d``.
+    """The content part of the gradients of a tile of keys and values, and the gradient of its rows of ``d``.
 
-    As `backward_queries`, with queries and keys changing places: queries far behind the keys come last.
+    As `backward_queries`, with queries and keys exchanged: queries far behind the keys come last.
     """
     place, start, length, first, _ = place_of(tl.program_id(0), items, some_heads, 1)
     head = first_head + place

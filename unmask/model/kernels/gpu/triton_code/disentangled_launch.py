@@ -1,6 +1,6 @@
-"""How the Triton code of disentangled attention is launched, and its place in autograd.
+"""Launch the Triton code of disentangled attention, and connect it to autograd.
 
-Importable without triton, which is needed when something is launched.
+Importable without triton, which is needed only to launch.
 
 Axes: W columns of a band.
 """
@@ -29,7 +29,7 @@ PER_LN = 1 / math.log(2)
 
 @dataclass(frozen=True)
 class Launch:
-    """How one of the Triton functions is launched."""
+    """The launch parameters of a Triton function."""
 
     tile: int
     """Tokens that a program owns."""
@@ -60,14 +60,14 @@ DROPPING = {
     (QUERIES, 128): Launch(64, 16, 8, 2),
     (KEYS, 64): Launch(64, 16, 8, 2),
 }
-"""Where dropout, whose random numbers take registers, needs smaller tiles."""
+"""Smaller tiles for dropout, whose random numbers take registers."""
 
 EXACT = Launch(16, 16, 8, 1)
 """For float32, whose products run without tensor cores, of every function and width."""
 
 
 def launch_of(name: str, width: int, exact: bool, dropping: bool) -> Launch:
-    """How a Triton function is launched for heads of ``width``."""
+    """The launch parameters of a Triton function for heads of ``width``."""
     if exact:
         return EXACT
     return DROPPING.get((name, width), LAUNCHES[name, width]) if dropping else LAUNCHES[name, width]
@@ -75,7 +75,7 @@ def launch_of(name: str, width: int, exact: bool, dropping: bool) -> Launch:
 
 @dataclass(frozen=True, eq=False)
 class Tiles:
-    """A packed batch as tiles of its sequences; longest sequences first, for they take longest."""
+    """A packed batch as tiles of its sequences; longest sequences first, because they take longest."""
 
     layout: SequenceLayout
     device: torch.device
@@ -103,7 +103,7 @@ class Tiles:
 
 @dataclass(frozen=True)
 class Task:
-    """What forward and backward share but the tensors."""
+    """Settings shared by forward and backward."""
 
     tiles: Tiles
     band: Band
@@ -113,7 +113,7 @@ class Task:
     def launch(
         self, name: str, head_slice: slice, q_THK: Tensor, tensors: tuple[Any, ...], *has: bool
     ) -> None:
-        """Run one of the Triton functions for some heads; ``tensors`` stand first among its arguments."""
+        """Run one of the Triton functions for some heads; ``tensors`` are its first arguments."""
         from unmask.model.kernels.gpu.triton_code import disentangled_backward, disentangled_forward
 
         tokens, heads, width = q_THK.shape
@@ -135,7 +135,7 @@ class Task:
     ) -> tuple[Tensor, ...]:
         """Bands of queries and of keys for some heads, in units of log 2, then the ends of each.
 
-        Where a term is missing, any tensor stands in, which no program reads.
+        For a missing term, an arbitrary tensor is passed, which no program reads.
         """
         made, ends = [], []
         for x_THK, table_PHK in zip((q_THK, k_THK), tables_PHK, strict=True):
@@ -160,7 +160,7 @@ class Task:
         table: tuple[Tensor | None, Tensor | None],
         some: slice,
     ) -> None:
-        """From the gradient of a band to those of its tokens, added, and of its table, written.
+        """From the gradient of a band, add the gradient of its tokens and write that of its table.
 
         ``tokens`` and ``table`` are each a tensor and its gradient; that of tokens holds these heads only.
         """

@@ -1,4 +1,4 @@
-"""Pieces of disentangled attention in Triton that its forward and its backward share.
+"""Parts of disentangled attention in Triton shared by forward and backward.
 
 A *band* holds the product of each token with the table's row of each distance: a row a token, a column a
 distance ``query - key``, falling from ``high``, at and beyond which all distances read one row, to

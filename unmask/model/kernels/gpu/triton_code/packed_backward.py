@@ -1,8 +1,8 @@
-"""Packed attention in Triton, backward: every gradient has one writer, so results repeat bit by bit.
+"""Packed attention in Triton, backward: every gradient has one writer, so results are reproducible.
 
 With p the probabilities, dS = p (dP - delta), delta being the row's sum of o dO less the gradient of its
 log-sum-exp; dQ = dS K, dK = dS^T Q, dV = p^T dO (Dao 2023, with the log-sum-exp's term added). Short groups
-do all of it in one program. Long sequences take two launches: tiles of queries give dQ and delta, tiles
+do everything in one program. Long sequences take two launches: tiles of queries give dQ and delta, tiles
 of keys then dK and dV.
 """
 
@@ -56,7 +56,7 @@ def backward_short(
     if WINDOW:
         seen = seen & within(distance, span, dilation, DILATED)
     at = head.to(tl.int64) * tokens + start + rows
-    # An infinite sum leaves rows past the end without probability.
+    # An infinite log-sum-exp gives rows past the end probability 0.
     total = tl.load(lse + at, mask=rows < end, other=float("inf")) * PER_LN
     p = tl.math.exp2(tl.where(seen, s - total[:, None], float("-inf")))
     x_o = load_rows(d_o + own, heads * WIDTH, rows, end, WIDTH, PADDED, False)
@@ -86,7 +86,7 @@ def rows_step(
     INSIDE: tl.constexpr, WINDOW: tl.constexpr, DILATED: tl.constexpr, ALIBI: tl.constexpr,
     DROPOUT: tl.constexpr,
 ):  # fmt: skip
-    """Add what keys from ``first`` on give to the gradient of queries."""
+    """Add the contribution of keys from ``first`` on to the gradient of queries."""
     columns = first + tl.arange(0, COLUMNS)
     x_k = load_rows(k, k_token, columns, length, WIDTH, PADDED, INSIDE)
     distance = columns[None, :] - rows[:, None]
@@ -161,12 +161,12 @@ def columns_step(
     INSIDE: tl.constexpr, WINDOW: tl.constexpr, DILATED: tl.constexpr, ALIBI: tl.constexpr,
     DROPOUT: tl.constexpr,
 ):  # fmt: skip
-    """Add what queries from ``first`` on give to the gradients of keys and values; scores are transposed."""
+    """Add the contribution of queries from ``first`` on to the gradients of keys and values, transposed."""
     rows = first + tl.arange(0, ROWS)
     x_q = load_rows(q, q_token, rows, length, WIDTH, PADDED, INSIDE)
     distance = columns[:, None] - rows[None, :]
     s = scores_of(product(x_k, tl.trans(x_q), EXACT), distance, scale, slope, ALIBI)
-    # Rows past the end have an infinite sum, so no probability.
+    # Rows past the end have an infinite log-sum-exp, so their probability is 0.
     total = tl.load(lse + rows, mask=rows < length, other=float("inf")) * PER_LN
     s = s - total[None, :]
     if WINDOW:

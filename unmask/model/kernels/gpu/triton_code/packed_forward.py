@@ -1,4 +1,4 @@
-"""Packed attention in Triton, forward: short sequences several to a tile, long ones tile by tile."""
+"""Packed attention in Triton, forward: several short sequences per tile, long ones tile by tile."""
 
 # mypy: ignore-errors
 # ruff: noqa: PLR0917
@@ -53,7 +53,7 @@ def forward_short(
     slope = tl.load(slopes + head) if ALIBI else 0.0
     distance = rows[None, :] - rows[:, None]
     s = scores_of(product(x_q, tl.trans(x_k), EXACT), distance, scale, slope, ALIBI)
-    # Rows past the end see one another, so that no row is empty.
+    # Rows past the end attend to one another, so that no row is empty.
     of = tl.load(owner + start + rows, mask=rows < end, other=-1)
     seen = of[:, None] == of[None, :]
     if WINDOW:
@@ -143,7 +143,7 @@ def forward_long(
             scale, span, dilation, dropout,
             WIDTH, PADDED, COLUMNS, EXACT, False, WINDOW, DILATED, ALIBI, DROPOUT,
         )  # fmt: skip
-    # Rows past the end may have seen no key.
+    # Rows past the end may have had no key.
     total = tl.where(rows < length, total, 1.0)
     mixed = mixed / total[:, None]
     store_rows(o + (token * heads + head) * WIDTH, heads * WIDTH, rows, length, mixed, WIDTH, PADDED)

@@ -1,4 +1,4 @@
-"""Packed attention in Triton as two operators of torch, which `torch.compile` takes whole."""
+"""Packed attention in Triton as two custom torch operators, which `torch.compile` treats as opaque."""
 
 # ruff: noqa: PLR0917
 # An operator takes its tensors one by one.
@@ -30,7 +30,7 @@ KERNELS: dict[Path, Any] = {
 }
 
 INTERPRETED = not isinstance(packed_forward.forward_short, triton.JITFunction)
-"""Whether Triton runs its kernels as Python on the host, as its variable TRITON_INTERPRET asks."""
+"""Whether Triton runs its kernels as Python on the host, as TRITON_INTERPRET requests."""
 
 
 def padded_width(width: int) -> int:
@@ -63,11 +63,11 @@ def packed_attention(
         owner_T: the first token of each token's sequence, int32.
         groups: first token and end of each group of short sequences, int32, (G, 2).
         tiles: of every sequence, the longest first: its first token, its length, a first row; int32, (I, 3).
-        long_tiles: how many of them are of sequences in no group.
-        size: tokens that a group may have.
-        span: how far a window reaches on each side; -1 for all.
-        dilation: which keys of it count: every n-th.
-        dropout: the share of probabilities dropped.
+        long_tiles: the number of tiles of sequences in no group.
+        size: maximum tokens of a group.
+        span: the radius of the window; -1 for all.
+        dilation: the window uses every n-th key.
+        dropout: the dropout rate of probabilities.
     """
     o_THK = torch.empty_like(q_THK, memory_format=torch.contiguous_format)
     lse_HT = torch.empty(q_THK.shape[1], q_THK.shape[0], dtype=torch.float32, device=q_THK.device)
@@ -124,7 +124,7 @@ def _arguments(
     dilation: int,
     dropout: float,
 ) -> dict[str, Any]:
-    """What every kernel takes, by name. What is not there is any pointer, and never read."""
+    """The common arguments of the kernels, by name. A missing one is an arbitrary pointer, never read."""
     tokens, heads, width = q_THK.shape
     named: dict[str, Any] = {}
     for name, x_THK in (("q", q_THK), ("k", k_THK), ("v", v_THK)):
@@ -156,7 +156,7 @@ def _burden(call: dict[str, Any]) -> Burden:
 
 
 def _launch_short(path: Path, call: dict[str, Any], groups: Tensor, size: int) -> bool:
-    """Whether groups are run by programs of their own; otherwise their sequences are cut into tiles too."""
+    """Whether groups run in programs of their own; otherwise their sequences are also split into tiles."""
     tiles = short_tiles(size, call["PADDED"], call["EXACT"], _burden(call))
     if tiles is not None and len(groups):
         _launch(path, call | {"items": groups, "SIZE": size}, len(groups), tiles.warps, tiles.stages)

@@ -1,4 +1,4 @@
-"""Pieces of packed attention in Triton that its forward and its backward share.
+"""Parts of packed attention in Triton shared by forward and backward.
 
 Scores are in units of log 2, since the hardware's exponential has base 2: ``scale`` and ``slope`` come
 multiplied by 1 / ln 2, and a row's sum is kept as the natural logarithm that others expect.
@@ -16,7 +16,7 @@ PER_LN = tl.constexpr(1.4426950408889634)
 """1 / ln 2."""
 
 LOWEST = tl.constexpr(-1.0e30)
-"""Where a running maximum starts: finite, so that a tile without a single seen key leaves no NaN."""
+"""Where a running maximum starts: finite, so that a tile with all keys masked gives no NaN."""
 
 
 @triton.jit
@@ -34,7 +34,7 @@ def place_of(program, items, heads, SPLIT: tl.constexpr):
 
 @triton.jit
 def load_rows(base, token_stride, rows, end, WIDTH: tl.constexpr, PADDED: tl.constexpr, INSIDE: tl.constexpr):
-    """Rows of one head, zero from row ``end`` on; ``INSIDE`` says that none is there."""
+    """Rows of one head, zero from row ``end`` on; ``INSIDE`` says that all rows are before ``end``."""
     wide = tl.arange(0, PADDED)
     at = base + rows[:, None] * token_stride + wide[None, :]
     if WIDTH != PADDED:
@@ -57,7 +57,7 @@ def store_rows(base, token_stride, rows, end, x, WIDTH: tl.constexpr, PADDED: tl
 
 @triton.jit
 def product(a, b, EXACT: tl.constexpr):
-    """``a b`` accumulated in float32; ``EXACT`` keeps float32 inputs from being cut to 10 bits."""
+    """``a b`` accumulated in float32; ``EXACT`` keeps float32 inputs from being rounded to 10 bits."""
     if EXACT:
         return tl.dot(a, b, input_precision="ieee")
     return tl.dot(a, b)
@@ -65,7 +65,7 @@ def product(a, b, EXACT: tl.constexpr):
 
 @triton.jit
 def scores_of(s, distance, scale, slope, ALIBI: tl.constexpr):
-    """Scores from products of content; ``distance`` is key minus query, of the same shape."""
+    """Scores from content products; ``distance`` is key minus query, of the same shape."""
     s = s * scale
     if ALIBI:
         s = s - slope * tl.abs(distance).to(tl.float32)
@@ -85,8 +85,8 @@ def within(distance, span, dilation, DILATED: tl.constexpr):
 def survivors(seed, head, rows, columns, dropout):
     """Which probabilities are not dropped: a function of query, key, head and seed alone.
 
-    A counter-based generator (Salmon et al. 2011), so that the backward draws what the forward drew,
-    whatever its tiles are. ``rows`` and ``columns`` are tokens of the batch, shaped to be broadcast.
+    A counter-based generator (Salmon et al. 2011), so that the backward draws the same as the
+    forward, with any tiles. ``rows`` and ``columns`` are tokens of the batch, shaped to be broadcast.
     """
     nothing = rows * 0 + columns * 0
     drawn, _, _, _ = tl.philox(seed, nothing + rows, nothing + columns, nothing + head, nothing)
@@ -97,7 +97,7 @@ def survivors(seed, head, rows, columns, dropout):
 def keys_of_rows(first, length, span, ROWS: tl.constexpr, STEP: tl.constexpr, WINDOW: tl.constexpr):
     """What rows from ``first`` on must visit on the other side, in steps: begin, end of plain steps, end.
 
-    Steps up to the second need no mask. The same for keys that visit queries: reach is symmetric.
+    Steps up to the second need no mask. The same holds for keys that visit queries: patterns are symmetric.
     """
     if WINDOW:
         begin = tl.maximum(first - span, 0) // STEP * STEP

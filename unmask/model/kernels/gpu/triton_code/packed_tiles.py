@@ -1,7 +1,7 @@
-"""How large the tiles of packed attention are, by head width, dtype and what is asked: data, no Triton.
+"""Tile sizes of packed attention by head width, dtype and features: data, without Triton.
 
 Chosen so that products run on whole warp groups of a Hopper GPU and nothing spills, but 16 bytes in float32
-with heads wider than 64 and dropout; `tests/contracts/test_triton_compiles.py` holds them to it. A table
+with heads wider than 64 and dropout; `tests/contracts/test_triton_compiles.py` checks this. A table
 rather than a search at run time: the first batch is as fast as the last, and the interpreter reads it too.
 """
 
@@ -17,12 +17,12 @@ GROUPS = (64, 128)
 Path = Literal["forward_short", "backward_short", "forward_long", "backward_rows", "backward_columns"]
 
 Burden = Literal["plain", "terms", "rich"]
-"""What lives beside the products: nothing; a window's mask or ALiBi; gaps in a window, or dropout."""
+"""Extra work of a tile: none; a window's mask or ALiBi; a dilated window, or dropout."""
 
 
 @dataclass(frozen=True)
 class Tiles:
-    """One program's share: queries by keys, its warps, how many loads it keeps under way."""
+    """One program's tile: queries by keys, its warps, and its pipeline stages."""
 
     rows: int
     columns: int
@@ -38,7 +38,7 @@ def burden_of(*, window: bool, dilated: bool, alibi: bool, dropout: bool) -> Bur
 
 
 def short_tiles(size: int, width: int, exact: bool, burden: Burden) -> Tiles | None:
-    """For groups of ``size`` tokens; None where they do not fit into registers and tiles do better."""
+    """Tiles for groups of ``size`` tokens; None if they do not fit into registers and splitting is better."""
     if exact:
         return Tiles(size, size, 8, 1) if size == 64 and width <= 32 and burden != "rich" else None
     if size == 64:
@@ -47,9 +47,9 @@ def short_tiles(size: int, width: int, exact: bool, burden: Burden) -> Tiles | N
 
 
 def long_tiles(path: Path, width: int, exact: bool, burden: Burden) -> Tiles:
-    """For tiles of sequences, heads being padded to ``width``."""
+    """Tiles of long sequences, with heads padded to ``width``."""
     if exact:
-        # Outside of the tensor cores every operand of a product is in registers, so tiles are small.
+        # Outside the tensor cores every operand of a product is in registers, so tiles are small.
         return Tiles(16, 16, 4 if width <= 64 else 8, 1)
     by_burden = HALF[path][max(32, width)]
     heavier = BURDENS[BURDENS.index(burden) :]
@@ -76,4 +76,4 @@ HALF: dict[Path, dict[int, dict[Burden, Tiles]]] = {
         128: {"rich": Tiles(32, 128, 8, 2)},
     },
 }
-"""bfloat16 and float16, by padded head width, 16 sharing with 32; what is not given is as the next."""
+"""bfloat16 and float16, by padded head width (16 uses 32); a missing entry uses the next."""
