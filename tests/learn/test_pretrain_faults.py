@@ -132,7 +132,7 @@ def test_a_damaged_checkpoint_costs_its_steps_and_no_more(place, monkeypatch):
     pretrain(path, callback=heard)
     same_run(place / "run", place / "plain")
     assert any("step-00000008" in one and "older checkpoint" in one for one in heard.sentences)
-    assert "going on after step 4 of 12" in heard.sentences
+    assert "resuming after step 4 of 12" in heard.sentences
 
 
 def test_no_whole_checkpoint_is_one_sentence(place, monkeypatch):

@@ -579,7 +579,7 @@ def test_command_reports(experiment):
     ("arguments", "sentence"),
     [
         ((), "--data is not given"),
-        (("--data", "/nowhere"), "is not there"),
+        (("--data", "/nowhere"), "does not exist"),
         (("--data", "/nowhere", "--designs", "bert,bort"), "there is no variant 'bort'"),
         (("--data", "/nowhere", "--heads", 3), "each head needs an even share of the width"),
     ],
