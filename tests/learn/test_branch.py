@@ -132,7 +132,7 @@ def test_other_sizes_other_text_and_other_folders_are_refused(place):
     small = {"hidden_size": 16}
     with pytest.raises(InvalidRequest, match="keep the sizes of the checkpoint"):
         train(stable(place, out="a", **start(moments=True, config=small)))
-    with pytest.raises(InvalidRequest, match="the state of the data was written with"):
+    with pytest.raises(InvalidRequest, match="the data state was written with"):
         train(stable(place, out="b", seed=4, **start(**BRANCH)))
     with pytest.raises(InvalidRequest, match=r"is not a checkpoint of a run; name one, such as"):
         train(stable(place, out="c", **start("model", moments=True)))

@@ -149,7 +149,7 @@ def test_no_whole_checkpoint_is_one_sentence(place, monkeypatch):
 def test_a_damaged_shard_is_one_sentence(place):
     flip_a_bit(next((place / "data").glob("second-*/ids-00000.bin")))
     ran = run_here("pretrain", write_run(place))
-    assert_one_sentence(ran, "ids-00000.bin is not what was written", "remove", "made again")
+    assert_one_sentence(ran, "ids-00000.bin is not what was written", "remove", "created again")
 
 
 def test_a_full_disk_while_a_checkpoint_is_written(place, monkeypatch):

@@ -126,7 +126,7 @@ def relation_heads(
         raise InvalidRequest(f"{pair} cannot be compared by attention: both must be softmax attention")
     if spec.attention and (ours.heads != theirs.heads or ours.pattern != theirs.pattern):
         raise InvalidRequest(
-            f"{pair} have {ours.heads} and {theirs.heads} heads of reach {ours.pattern} and {theirs.pattern}; "
+            f"{pair} have {ours.heads} and {theirs.heads} heads with {ours.pattern} and {theirs.pattern}; "
             "attention is compared head by head and key by key, so take relations instead"
         )
     if spec.attention and isinstance(ours.pattern, SlidingWindowGlobal) and ours.pattern.own_projections:

@@ -31,8 +31,8 @@ def start_with_moments(model: ModelSettings, base: Path, loop: Loop, say: Callab
     folder = base / model.start_from
     if not (folder / MANIFEST).is_file():
         raise InvalidRequest(
-            f"model.moments is true and {folder}, which model.start_from names, is not a checkpoint of a run; "
-            "name one, such as runs/first/checkpoints/step-00001000, or leave moments out"
+            f"model.moments is true and {folder}, which model.start_from names, is not a checkpoint of a "
+            "run; name one, such as runs/first/checkpoints/step-00001000, or leave moments out"
         )
     snapshot = placed(load_snapshot(folder), loop)
     try:
