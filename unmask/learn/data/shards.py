@@ -122,7 +122,7 @@ class ShardSet:
         """The ids of several chunks, without special tokens; faster than one by one."""
         if len(pieces) and not 0 <= pieces.min() <= pieces.max() < self.count:
             raise InvalidRequest(
-                f"chunks {pieces.min()} to {pieces.max()} requested from {self.folder}, which has {self.count}"
+                f"chunks {pieces.min()} to {pieces.max()} requested of {self.folder}, which has {self.count}"
             )
         files = (np.searchsorted(self._first, pieces, side="right") - 1).tolist()
         starts, lengths = self._starts[pieces], self.lengths[pieces]

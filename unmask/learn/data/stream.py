@@ -251,7 +251,7 @@ def check_sets(sets: Sequence[ShardSet], micro_tokens: int, extra_tokens: int) -
         raise InvalidRequest(f"the sources are called {', '.join(names)}; give each its own name")
     if len({each.manifest["tokenizer"] for each in sets}) > 1:
         raise InvalidRequest(
-            f"the sources {', '.join(names)} were made with different tokenizers; tokenize them again with one"
+            f"the sources {', '.join(names)} were made with different tokenizers; tokenize them with the same"
         )
 
 
