@@ -26,16 +26,16 @@ def catch_signals() -> Iterator[StopRequest]:
 
     Only the main thread can handle signals; in another thread this does nothing.
     """
-    wish = StopRequest()
+    stop_request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
-        yield wish
+        yield stop_request
         return
 
     # None is a handler that was not set from Python and cannot be restored.
     before = {number: signal.getsignal(number) or signal.SIG_DFL for number in SIGNALS}
 
     def hear(number: int, frame: FrameType | None) -> None:
-        wish.requested = True
+        stop_request.requested = True
         restore()
 
     def restore() -> None:
@@ -45,6 +45,6 @@ def catch_signals() -> Iterator[StopRequest]:
     for number in SIGNALS:
         signal.signal(number, hear)
     try:
-        yield wish
+        yield stop_request
     finally:
         restore()

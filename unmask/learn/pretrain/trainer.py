@@ -82,7 +82,7 @@ class Trainer:
             raise InvalidRequest(
                 f"the run has done {loop.step} steps and steps is {steps}; give at least as many"
             )
-        with closing(loop), closing(self._reporter()) as reporter, catch_signals() as wish:
+        with closing(loop), closing(self._reporter()) as reporter, catch_signals() as stop_request:
             if not self.resumed and self.evaluation.at_start:
                 self._evaluate(reporter)
             last = time.monotonic()
@@ -96,7 +96,7 @@ class Trainer:
                         self._evaluate(reporter)
                     # If one process is asked to stop or its clock runs out, all processes stop.
                     due = self._due(time.monotonic() - last)
-                    asked = loop.ranks.sums({"stop": float(wish.requested), "due": float(due)})
+                    asked = loop.ranks.sums({"stop": float(stop_request.requested), "due": float(due)})
                     if done or asked["stop"] or asked["due"]:
                         self._save(reporter)
                         last = time.monotonic()
