@@ -309,7 +309,7 @@ def test_report_of_made_up_runs(experiment):
     deviation = np.std([0.1, 0.1, 0.09], ddof=1)
     assert gap.mean == pytest.approx(-0.29 / 3)
     assert gap.half == pytest.approx(4.302653 * deviation / math.sqrt(3))
-    assert findings(made) == ["rotary against bert: masked loss, nats -0.097 ± 0.014, better"]
+    assert findings(made) == ["rotary compared with bert: masked loss, nats -0.097 ± 0.014, better"]
     # Nothing can be said of what is not measured, or measured in another way.
     assert rows["replaced-token"].outcome("masked_loss") is None
     assert rows["replaced-token"].outcome("blimp").mean.mean == pytest.approx(0.6)
@@ -569,7 +569,7 @@ def test_command_reports(experiment):
     (experiment / "notes.md").write_text("## Notes\n\nMade up.\n")
     ran = run_here("ablate", "report", "--output", experiment, "--page", page_file, "--picture", picture)
     assert ran.code == 0, ran.err
-    assert "rotary against bert: masked loss, nats -0.097 ± 0.014, better" in ran.out
+    assert "rotary compared with bert: masked loss, nats -0.097 ± 0.014, better" in ran.out
     assert "](pictures/it.png)" in page_file.read_text()
     assert "## Notes\n\nMade up.\n" in page_file.read_text()
     assert picture.read_bytes().startswith(b"\x89PNG")
