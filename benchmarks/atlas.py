@@ -1,4 +1,4 @@
-"""What a complete atlas of a long text costs beside the forward pass: time, memory, rectangles after it.
+"""The cost of complete attention statistics of a long text compared with the forward pass: time and memory.
 
 Weights are random, in the shape of a published model; the forward pass and the atlas take turns, so that a
 busy machine slows both.

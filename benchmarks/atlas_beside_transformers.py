@@ -1,4 +1,4 @@
-"""The statistics of every head by the usual way: maps of `transformers`, then sums over them; beside ours.
+"""Attention statistics of every head from the maps of `transformers`, compared with ours.
 
 Both read the same ids with the same weights, those of the default model, taking turns; their numbers are
 compared too. The usual way gets what it needs of each map and no more: entropy, distance, attention received

@@ -1,8 +1,8 @@
-"""What neighboring words alone foretell: counts of a text, to hold a small model's figures against.
+"""What neighboring words alone predict: count-based baselines for a small model's figures.
 
 A bigram gives the probability of a word after another, interpolated with how frequent the word is as Witten
 & Bell (1991) do: a word that was followed by many different ones lends more to those not seen after it. It
-foretells a masked word from its left neighbor, or from both neighbors as the chain l -> w -> r has it:
+predicts a masked word from its left neighbor, or from both neighbors as the chain l -> w -> r has it:
 ``p(w | l, r) ~ p(w | l) p(r | w)``. And it suspects a word of having been replaced where it is improbable.
 """
 

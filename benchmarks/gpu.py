@@ -2,7 +2,7 @@
 
     PYTHONPATH=. python benchmarks/gpu.py --out results
 
-Every kernel that runs on the device is first compared with float64 on layouts drawn anew; then attention
+Every kernel that runs on the device is first compared with float64 on newly drawn layouts; then attention
 alone, disentangled attention, whole models and a training step are timed, each against what else is there.
 Sections stand in the order of their importance and have a budget each; what fails is written down and the
 rest goes on. ``--device cpu --tiny`` runs the same in seconds on any machine, at sizes that mean nothing.
@@ -155,7 +155,7 @@ def copying(run: Run) -> dict[str, Any]:
 
 
 def errors(run: Run) -> Iterator[Case]:
-    """Every kernel against the definition in float64, forward and backward, on layouts drawn anew."""
+    """Every kernel against the definition in float64, forward and backward, on newly drawn layouts."""
     for kernel in sorted(run.kernels(), key=lambda kernel: kernel.capability.name == "flex"):
         record = kernel.capability
         dtypes = {"float32", "bfloat16", "float16"} if run.device.type == "cuda" else {"float32"}
@@ -620,7 +620,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--tiny", action="store_true", help="sizes for a test of this script")
     parser.add_argument("--sections", nargs="*", default=[name for name, _, _ in SECTIONS])
-    parser.add_argument("--seed", type=int, default=None, help="drawn anew if not given")
+    parser.add_argument("--seed", type=int, default=None, help="random if not given")
     chosen = parser.parse_args(arguments)
     seed = int(np.random.SeedSequence().generate_state(1)[0]) if chosen.seed is None else chosen.seed
     torch.manual_seed(seed)

@@ -1,4 +1,4 @@
-"""Small pretraining runs of five designs beside a unigram and a bigram of the same text, and their curves.
+"""Small pretraining runs of five architectures compared with a unigram and a bigram model, with their curves.
 
     PYTHONPATH=. python benchmarks/pretraining.py train bert
     PYTHONPATH=. python benchmarks/pretraining.py report --picture docs/pictures/pretraining.png
@@ -229,7 +229,7 @@ def detection_figures(bigram: Bigram, train: Detection, held: Detection) -> dict
 
 
 def measure(path: Path) -> dict[str, Any]:
-    """Figures of a finished run beside those of counts."""
+    """Figures of a finished run compared with those of the count baselines."""
     settings = read_run(path)
     run = Run(settings, path.parent, path.parent, Ranks(), NullCallback())
     objective, vocabulary = run.loop.objective.eval(), run.loop.objective.vocabulary

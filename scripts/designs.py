@@ -1,4 +1,4 @@
-"""Train the small designs that the guided tour shows mechanisms on, and write their folders.
+"""Train the small encoders on which the guided tour shows mechanisms, and write their folders.
 
     export OMP_NUM_THREADS=1
     python scripts/designs.py --data DATA --ship --designs unordered,alibi,disentangled,windows,local-global
@@ -6,7 +6,7 @@
 
 ``DATA`` holds ``gutenberg_books``. Those of one folder are trained alike: the same text, tokenizer and number
 of tokens. Positions that are learned from text alone show only after about 1,000,000 of them, so encoders
-with such get more. What is finished is kept, and what was stopped is gone on with.
+with such get more. Finished runs are kept, and stopped ones resume.
 """
 
 import argparse
@@ -34,8 +34,8 @@ RADIUS = 4
 OBJECTIVE = {"kind": "masked", "rate": 0.3, "replacement": "mask"}
 
 CARDS = {
-    "unordered": "BERT's design without any positions: the order of words is nowhere in it.",
-    "learned": "BERT's design: learned absolute positions, softmax attention.",
+    "unordered": "BERT's architecture without positions: it has no information about word order.",
+    "learned": "BERT's architecture: learned absolute positions, softmax attention.",
     "alibi": "A penalty for distance in every score (Press, Smith & Lewis 2022), and no other positions.",
     "disentangled": "Content and distance apart in every score (He et al. 2021).",
     "linear": "Linear attention, elu + 1 (Katharopoulos et al. 2020), with learned absolute positions.",
@@ -44,7 +44,7 @@ CARDS = {
     "local-global": f"The first and the fourth layer see all, those between {SIZES.radius} tokens on each "
     "side; rotary positions, norms first, GeGLU (after Warner et al. 2024).",
 }
-"""Every design, and what its card says of it."""
+"""All encoders, and the descriptions on their cards."""
 CARE = "It learned nothing that frequencies do not tell: use it for what holds with any weights."
 
 LIMITS = (
@@ -55,7 +55,7 @@ LIMITS = (
 
 
 def encoder_of(name: str) -> EncoderSpec:
-    """The design as a spec."""
+    """The encoder's spec."""
     if name == "unordered":
         made = build_variant("bert", SIZES).encoder
         return replace(made, embedding=replace(made.embedding, positions=None))

@@ -125,7 +125,7 @@ def test_all_damaged_is_one_sentence_and_none_at_all_is_a_fresh_start(tmp_path):
     assert newest(tmp_path / "none", unheard) is None
     for place in saved(tmp_path, 1, 2):
         cut(place / TENSORS)
-    with pytest.raises(CorruptCheckpoint, match=r"none of the 2 checkpoints in .* is whole"):
+    with pytest.raises(CorruptCheckpoint, match=r"none of the 2 checkpoints in .* is intact"):
         newest(tmp_path, lambda _: None)
 
 

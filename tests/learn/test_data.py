@@ -191,7 +191,7 @@ BAD_FILES = {
         r"line 2 of .* has no field 'text'; set field to .*'body'",
     ),
     "null": ("a.jsonl", b'{"text": null}\n', r"line 1 of .*a\.jsonl has null under 'text'; set skip_null"),
-    "a JSON array": ("a.json", b'[{"text": "x"}]\n', r"is no JSON object; give one object a line"),
+    "a JSON array": ("a.json", b'[{"text": "x"}]\n', r"is not a JSON object; give one object per line"),
     "uneven csv": ("a.csv", b"text\na, b\n", r"row 2 of .*a\.csv has 2 values and the first row names 1"),
     "open csv": ("a.csv", b'text\n"a\n', r"cannot read .*a\.csv after row 1"),
     "csv field": ("a.csv", b"body\na\n", r"row 2 of .*a\.csv has no field 'text'; set field to .*'body'"),

@@ -348,7 +348,7 @@ def test_what_cannot_be_inherited_is_refused():
         (NARROW, TEACHER, {"attention_layers": ((0, -4),)}, "layer -4 of the teacher"),
         (NARROW, TEACHER, {"relation_heads": 4}, "15 and 24 features in all"),
         (with_heads(LINEAR), TEACHER, {}, "must be softmax attention"),
-        (with_heads(ROTARY_WINDOWS), TEACHER, {}, "take relations instead"),
+        (with_heads(ROTARY_WINDOWS), TEACHER, {}, "use relations instead"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(student, teacher, changes, sentence):

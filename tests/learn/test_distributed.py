@@ -251,7 +251,7 @@ def test_a_killed_process_ends_the_other(parent, place):
     assert ran[1].code == -9
     assert ran[0].code == 1
     assert "Traceback" not in ran[0].err
-    assert "another process of the run ended without a word" in ran[0].err.splitlines()[-1]
+    assert "another process of the run ended without a message" in ran[0].err.splitlines()[-1]
 
 
 @pytest.mark.slow

@@ -150,7 +150,7 @@ def test_wrong_settings_are_refused(wrong):
 
 
 def test_special_tokens_alone_are_refused():
-    with pytest.raises(InvalidRequest, match="special tokens alone"):
+    with pytest.raises(InvalidRequest, match="only special tokens"):
         mask_tokens(
             np.array([2, 3]),
             SequenceLayout.of_lengths([2]),

@@ -303,7 +303,7 @@ def test_a_signal_ends_the_run_after_its_step_with_a_checkpoint(number, place, m
         ran = run_here("pretrain", path)
     assert ran.code == 130
     last = ran.err.splitlines()[-1]
-    assert last == "unmask: stopped after step 7 of 12; the same command goes on from there"
+    assert last == "unmask: stopped after step 7 of 12; the same command resumes from there"
     assert [step for step, _ in steps_of(place / "run/checkpoints")] == [4, 7]
     assert [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)] == handlers
     pretrain(path)
@@ -347,7 +347,7 @@ def test_two_processes_on_one_run(place, monkeypatch):
     path = write_run(place)
 
     def second(self, metrics):
-        assert_one_sentence(run_here("pretrain", path), "another process has the run in")
+        assert_one_sentence(run_here("pretrain", path), "another process is using the run in")
         raise Ended
 
     monkeypatch.setattr(Loop, "one_step", second)

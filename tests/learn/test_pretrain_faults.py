@@ -132,7 +132,7 @@ def test_a_damaged_checkpoint_costs_its_steps_and_no_more(place, monkeypatch):
     pretrain(path, callback=heard)
     same_run(place / "run", place / "plain")
     assert any("step-00000008" in one and "older checkpoint" in one for one in heard.sentences)
-    assert "going on after step 4 of 12" in heard.sentences
+    assert "resuming after step 4 of 12" in heard.sentences
 
 
 def test_no_whole_checkpoint_is_one_sentence(place, monkeypatch):
@@ -149,7 +149,7 @@ def test_no_whole_checkpoint_is_one_sentence(place, monkeypatch):
 def test_a_damaged_shard_is_one_sentence(place):
     flip_a_bit(next((place / "data").glob("second-*/ids-00000.bin")))
     ran = run_here("pretrain", write_run(place))
-    assert_one_sentence(ran, "ids-00000.bin is not what was written", "remove", "made again")
+    assert_one_sentence(ran, "ids-00000.bin is not what was written", "remove", "created again")
 
 
 def test_a_full_disk_while_a_checkpoint_is_written(place, monkeypatch):

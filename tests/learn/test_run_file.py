@@ -97,7 +97,7 @@ def test_starting_from_a_model_with_other_heads_says_what_is_fresh(place, tiny_f
     pretrain(
         write_run(place, model=Instead(start_from=str(tiny_folder), config=config), **begun), callback=heard
     )
-    assert any("has no heads.masked" in one and "fresh weights there" in one for one in heard.sentences)
+    assert any("has no heads.masked" in one and "new weights there" in one for one in heard.sentences)
     assert any("pooler" in one and "left out" in one for one in heard.sentences)
     config["max_position_embeddings"] = 20
     path = write_run(place, model=Instead(start_from=str(tiny_folder), config=config), out="other", **begun)
@@ -195,7 +195,7 @@ def test_weights_are_back_after_the_export(place, monkeypatch):
             {"model": {"architecture": "bert-base-uncased", "start_from": "x"}},
             ["model: architecture and start_from"],
         ),
-        ({"model": Instead()}, ["model: nothing says which encoder"]),
+        ({"model": Instead()}, ["model: the encoder is not specified"]),
         ({"model": {"start_from": "x"}}, ["leave tokenizer out"]),
         ({"tokenizer": None, "model": Instead(start_from="no/such/model")}, ["no/such/model is no folder"]),
         ({"model": {"config": {"hidden_sise": 3}}}, ["hidden_sise"]),
@@ -239,7 +239,7 @@ def test_paths_begin_at_the_run_file(place, monkeypatch):
     assert pretrain(Path("place") / write_run(place).name).folder == Path("place/run/model")
     (place.parent / "old").mkdir()
     path = write_run(place, tokenizer=None, model=Instead(start_from="old"), out="b")
-    with pytest.raises(UnmaskError, match="a path in a run file begins at the file's folder"):
+    with pytest.raises(UnmaskError, match="paths in a run file are relative to the file's folder"):
         pretrain(path)
 
 

@@ -281,5 +281,5 @@ def test_what_cannot_be_asked_is_refused():
         SentencePairs(one, vocabulary(), SentencePairSpec())
     with pytest.raises(InvalidRequest, match="share is 1"):
         SentencePairSpec(share=1)
-    with pytest.raises(InvalidRequest, match="question is"):
+    with pytest.raises(InvalidRequest, match="task is"):
         SentencePairSpec("order")

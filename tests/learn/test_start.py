@@ -22,7 +22,7 @@ MODERN = {**BERT, "model_type": "modernbert"}
         ({"model": Instead({"config": {**MODERN, "max_position_embeddings": 0}})}, "at most 0 tokens"),
         ({"model": Instead({"config": {**MODERN, "max_position_embeddings": -1}})}, "at most -1 tokens"),
         ({"data": {"held_out": [{"name": "a", "files": ["no.txt"]}]}}, "no such file"),
-        ({"data": {"held_out": [{"name": "a", "files": ["run.toml"]}]}}, "say with format"),
+        ({"data": {"held_out": [{"name": "a", "files": ["run.toml"]}]}}, "set format"),
     ],
 )
 def test_a_run_that_cannot_be_is_refused_before_its_tokenizer_is_trained(changes, says, tmp_path):

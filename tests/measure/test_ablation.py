@@ -1,4 +1,4 @@
-"""`unmask evolve`: designs that differ in one thing, equal budgets, runs that go on, statistics."""
+"""`unmask ablate`: variants that differ in one change, equal budgets, resumed runs, statistics."""
 
 import dataclasses
 import json
@@ -117,7 +117,7 @@ def test_every_design_is_there_and_parents_come_first():
     assert len(set(names)) == len(names) == 11
     for place, variant in enumerate(VARIANTS):
         assert variant.parent is None if place == 0 else variant.parent in names[:place]
-    with pytest.raises(InvalidRequest, match="no design 'bort'; there are bert, disentangled"):
+    with pytest.raises(InvalidRequest, match="no variant 'bort'; there are bert, disentangled"):
         by_name("bort")
 
 
@@ -165,7 +165,7 @@ def test_only_sharing_has_fewer_parameters():
 
 def test_a_budget_that_no_width_meets_is_refused():
     spec = first(TINY).encoder
-    with pytest.raises(InvalidRequest, match=r"of width 1 a design has .* and 5,000 are wanted to within 1%"):
+    with pytest.raises(InvalidRequest, match=r"a variant has .* and 5,000 are required to within 1%"):
         fitted(spec, 5000)
     assert fitted(spec, body_parameters(with_feedforward(spec, 200))).layers[0].feedforward.width == 200
 
@@ -309,7 +309,7 @@ def test_report_of_made_up_runs(experiment):
     deviation = np.std([0.1, 0.1, 0.09], ddof=1)
     assert gap.mean == pytest.approx(-0.29 / 3)
     assert gap.half == pytest.approx(4.302653 * deviation / math.sqrt(3))
-    assert findings(made) == ["rotary against bert: masked loss, nats -0.097 ± 0.014, better"]
+    assert findings(made) == ["rotary compared with bert: masked loss, nats -0.097 ± 0.014, better"]
     # Nothing can be said of what is not measured, or measured in another way.
     assert rows["replaced-token"].outcome("masked_loss") is None
     assert rows["replaced-token"].outcome("blimp").mean.mean == pytest.approx(0.6)
@@ -321,7 +321,7 @@ def test_page_of_made_up_runs(experiment):
     assert "| `rotary` | 5.903 ± " in text
     assert "| `rotary` | `bert` | **-0.097 ± 0.014** | " in text
     assert "| (0.600 ± 0.000) |" in text
-    assert "Runs of each design: 3." in text
+    assert "Runs of each variant: 3." in text
     assert "](picture.png)" in text
     assert "None" not in text
     assert max(map(len, (line for line in text.splitlines() if not line.startswith("|")))) < 200
@@ -505,14 +505,14 @@ def test_original_scores_against_one_sentence_at_a_time(finished):
 
 def test_a_run_that_fails_says_why(plan, tmp_path):
     write_plan(plan, tmp_path)  # and no tokenizer
-    with pytest.raises(UnmaskError, match=r"the run of bert with seed 1 ended: .*tokenizer"):
+    with pytest.raises(UnmaskError, match=r"the run of bert with seed 1 failed: .*tokenizer"):
         in_own_process(tmp_path, "bert", 1)
 
 
 @pytest.mark.parametrize("name", ["held_out", "blimp", "treebank"])
 def test_data_that_are_not_there_are_refused_before_training(plan, tmp_path, name):
     lost = dataclasses.replace(plan, data=dataclasses.replace(plan.data, **{name: str(tmp_path / "no")}))
-    with pytest.raises(InvalidRequest, match=r"/no is not there; name where"):
+    with pytest.raises(InvalidRequest, match=r"/no does not exist; name the folder"):
         run_ablation(lost, tmp_path / "out", ["bert"], 1)
     assert not (tmp_path / "out").exists()
 
@@ -520,14 +520,14 @@ def test_data_that_are_not_there_are_refused_before_training(plan, tmp_path, nam
 def test_too_little_text_is_refused(plan, tmp_path):
     much = dataclasses.replace(plan, training=Training(tokens=2_000_000))
     with pytest.raises(
-        InvalidRequest, match=r"the text gives .* tokens of sentences and a run reads 1,000,000"
+        InvalidRequest, match=r"the text has .* tokens of sentences and a run reads 1,000,000"
     ):
         run_ablation(much, tmp_path / "out", ["bert"], 1)
 
 
 @pytest.mark.parametrize("seeds", [0, MOST_SEEDS + 1])
 def test_seeds_out_of_range_are_refused(plan, tmp_path, seeds):
-    with pytest.raises(InvalidRequest, match=f"seeds is {seeds}; it can be 1 to {MOST_SEEDS}"):
+    with pytest.raises(InvalidRequest, match=f"seeds is {seeds}; it must be from 1 to {MOST_SEEDS}"):
         run_ablation(plan, tmp_path / "out", ["bert"], seeds)
 
 
@@ -569,7 +569,7 @@ def test_command_reports(experiment):
     (experiment / "notes.md").write_text("## Notes\n\nMade up.\n")
     ran = run_here("ablate", "report", "--output", experiment, "--page", page_file, "--picture", picture)
     assert ran.code == 0, ran.err
-    assert "rotary against bert: masked loss, nats -0.097 ± 0.014, better" in ran.out
+    assert "rotary compared with bert: masked loss, nats -0.097 ± 0.014, better" in ran.out
     assert "](pictures/it.png)" in page_file.read_text()
     assert "## Notes\n\nMade up.\n" in page_file.read_text()
     assert picture.read_bytes().startswith(b"\x89PNG")
@@ -579,8 +579,8 @@ def test_command_reports(experiment):
     ("arguments", "sentence"),
     [
         ((), "--data is not given"),
-        (("--data", "/nowhere"), "is not there"),
-        (("--data", "/nowhere", "--designs", "bert,bort"), "there is no design 'bort'"),
+        (("--data", "/nowhere"), "does not exist"),
+        (("--data", "/nowhere", "--designs", "bert,bort"), "there is no variant 'bort'"),
         (("--data", "/nowhere", "--heads", 3), "each head needs an even share of the width"),
     ],
 )

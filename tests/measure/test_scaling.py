@@ -1,4 +1,4 @@
-"""The wall's figures: curves from synthetic timers, plans that keep to a budget, reports and pictures."""
+"""Length scaling: curves from synthetic timers, plans that keep to a budget, reports and pictures."""
 
 import dataclasses
 import json
@@ -127,7 +127,7 @@ def test_crossings_and_reaches_are_where_the_terms_are_equal():
 
 
 def test_too_few_or_impossible_points_are_no_curve():
-    with pytest.raises(ValueError, match="a curve takes 4"):
+    with pytest.raises(ValueError, match="a curve needs 4"):
         fit([(n, (1.0,)) for n in LENGTHS[: LEAST_LENGTHS - 1]])
     with pytest.raises(ValueError, match="not negative"):
         fit([(n, (-1.0,)) for n in LENGTHS])
@@ -144,7 +144,7 @@ def test_memory_is_read_in_powers_of_1024(text, value):
 
 @pytest.mark.parametrize("text", ["", "0", "8 parsecs", "-1G", "nan"])
 def test_what_is_no_memory_is_said(text):
-    with pytest.raises(InvalidRequest, match="no amount of memory"):
+    with pytest.raises(InvalidRequest, match="not an amount of memory"):
         parse_bytes(text)
 
 
@@ -189,7 +189,7 @@ def replace_mixers(spec):
         ({"repeats": 0}, "repeats is 0"),
         ({"seconds": math.nan}, "seconds is nan"),
         ({"lengths": (4, 0)}, "a length is 0"),
-        ({"ways": ("magic",)}, "no way 'magic' to attend; there are chosen,"),
+        ({"ways": ("magic",)}, "no attention implementation 'magic'; there are chosen,"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(changes, words):
@@ -265,7 +265,7 @@ def test_a_run_finds_the_machines_own_curves(tiny_folder):
         assert abs(found.probe.bytes_error) < 0.01
         assert found.probe.point.length not in {point.length for point in report.points}
     assert report.seconds_spent == machine.now
-    assert not any("something else was running" in note for note in report.notes)
+    assert not any("the machine was busy" in note for note in report.notes)
 
 
 def test_a_machine_that_was_busy_is_said_to_have_been(tiny_folder):
@@ -275,7 +275,7 @@ def test_a_machine_that_was_busy_is_said_to_have_been(tiny_folder):
             return dataclasses.replace(point, repeats=(*point.repeats, 2 * max(point.repeats)))
 
     notes = wall(tiny_folder, Busy()).notes
-    assert any("at 10 of 10 points" in note and "something else was running" in note for note in notes)
+    assert any("at 10 of 10 points" in note and "the machine was busy" in note for note in notes)
 
 
 def test_the_longest_text_is_where_memory_ends_and_the_probe_goes_near_it(tmp_path):
@@ -295,8 +295,8 @@ def test_the_longest_text_is_where_memory_ends_and_the_probe_goes_near_it(tmp_pa
     assert curves.probe.beyond_measured
     assert curves.time.square_over_line.value == pytest.approx(1000, rel=0.01)
     told = " ".join(findings(report))
-    assert "the square overtakes the line at 1,000 tokens" in told
-    assert "times the longest that was measured" in told
+    assert "the quadratic term exceeds the linear one at 1,000 tokens" in told
+    assert "times the longest measured" in told
 
 
 def test_a_prediction_that_is_wrong_is_shown_to_be(tmp_path):
@@ -310,7 +310,7 @@ def test_a_prediction_that_is_wrong_is_shown_to_be(tmp_path):
     )
     report = run_scaling(settings, measure=machine.measure, clock=machine.clock)
     assert report.curves[0].probe.fits_as_predicted is False
-    assert "did not fit, against the prediction" in " ".join(findings(report))
+    assert "did not fit, contrary to the prediction" in " ".join(findings(report))
 
 
 def test_a_budget_leaves_out_what_would_go_beyond_it_and_says_so(tiny_folder):
@@ -321,7 +321,7 @@ def test_a_budget_leaves_out_what_would_go_beyond_it_and_says_so(tiny_folder):
     assert len(report.points) == 10  # nothing is missing in silence
     assert any("give more --seconds" in note for note in report.notes)
     assert report.curves_of("rows").time is None
-    assert "a curve takes 4" in report.curves_of("rows").why_not
+    assert "a curve needs 4" in report.curves_of("rows").why_not
 
 
 def test_after_a_length_that_did_not_fit_no_longer_one_is_tried(tiny_folder):
@@ -419,7 +419,7 @@ def test_two_reports_stand_side_by_side(tiny_folder):
     other = dataclasses.replace(one, measured=dataclasses.replace(one.measured, layers=9))
     with pytest.raises(InvalidRequest, match="of the same encoder"):
         compare(one, other)
-    with pytest.raises(InvalidRequest, match="share no way"):
+    with pytest.raises(InvalidRequest, match="share no attention implementation"):
         compare(one, dataclasses.replace(one, points=()))
 
 

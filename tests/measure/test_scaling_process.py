@@ -110,7 +110,7 @@ TINY = Request("chosen", 8, "", {}, None, "", (), "float32", "cpu", 1, 1, 0.0, N
         ("kill -11 $$", "failed", "SIGSEGV"),
         ("echo oh no >&2; exit 3", "failed", "oh no"),
         ("exit 3", "failed", "code 3"),
-        ("echo noise; echo '{\"half'", "failed", "said nothing"),
+        ("echo noise; echo '{\"half'", "failed", "no message"),
         ('echo \'{"seconds": 0.5}\'; echo \'{"outcome": "measured", "note": ""}\'', "measured", ""),
     ],
 )
@@ -165,7 +165,7 @@ def test_the_command_measures_draws_keeps_and_compares(tiny_folder, tmp_path):
     assert found["disentangled", 9] == ("refused", "not tried: see 3 tokens")
     assert value["machine"]["threads"] == 1
     assert "99" in " ".join(value["notes"])
-    assert "a curve takes 4" in value["curves"][0]["why_not"]
+    assert "a curve needs 4" in value["curves"][0]["why_not"]
     kept = read_report(report)
     assert isinstance(kept.points[0], ScalingPoint)
     assert "<svg" in picture.read_text()
@@ -181,9 +181,9 @@ def test_the_command_measures_draws_keeps_and_compares(tiny_folder, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--memory", "lots"), "'lots' is no amount of memory"),
+        (("--memory", "lots"), "'lots' is not an amount of memory"),
         (("--lengths", "a"), "give numbers with commas"),
-        (("--kernel", "magic"), "no way 'magic'"),
+        (("--kernel", "magic"), "no attention implementation 'magic'"),
         (("--picture", "wall.png"), "ends in .svg"),
         (("--restart",), "--restart is for a run with --output"),
         (("--show", "none.json"), "cannot read none.json"),

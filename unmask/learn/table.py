@@ -1,4 +1,4 @@
-"""A table of a TOML file as a frozen dataclass: every key is one of its fields, and of its type."""
+"""Read a TOML table into a frozen dataclass: every key must be a field, and of its type."""
 
 import dataclasses
 import difflib
@@ -13,20 +13,20 @@ Value = TypeVar("Value")
 
 
 def read_table(kind: type[Value], table: object, where: str) -> Value:
-    """The dataclass ``kind`` with the values of ``table``.
+    """Create the dataclass ``kind`` from the values of ``table``.
 
     Fields may be dataclasses (tables), tuples of them (arrays of tables), tuples, literals, numbers,
-    strings, truth values, mappings, and unions of these with None. None, which JSON has and TOML has not,
-    is read where a field may be None.
+    strings, booleans, mappings, and unions of these with None. None, which JSON has and TOML lacks, is
+    accepted where a field may be None.
 
     Args:
         kind: the dataclass.
-        table: its fields by name; those left out have their defaults.
+        table: its fields by name; missing ones have their defaults.
         where: keys that lead to the table, as errors name them; empty for the outermost.
 
     Raises:
-        InvalidRequest: a key that is no field, a field without default that is not given, a value of
-            another type, or one that the dataclass refuses.
+        InvalidRequest: a key is not a field, a field without a default is missing, or a value has the wrong
+        type or is refused by the dataclass.
     """
     if not isinstance(table, Mapping):
         raise InvalidRequest(f"{where or 'the whole'} is {table!r}; it must be a table")
@@ -81,7 +81,7 @@ def _tuple(arguments: Sequence[Any], value: object, where: str) -> tuple[Any, ..
 
 
 def _one_of(kinds: Sequence[Any], value: object, where: str) -> Any:
-    """The first reading that fits; a value that fits none is explained by the first that is not None."""
+    """Read the value as the first type that fits; errors are those of the first type that is not None."""
     if value is None and types.NoneType in kinds:
         return None
     problem: InvalidRequest | None = None

@@ -1,4 +1,4 @@
-"""What an objective must know of a tokenizer: its special tokens, and which pieces continue a word."""
+"""What objectives need to know about a tokenizer: special tokens, and which tokens continue a word."""
 
 from dataclasses import dataclass
 
@@ -15,28 +15,28 @@ _CLOSERS = "\"'”’»)]"
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """Ids of a tokenizer by their part in training."""
+    """Ids of a tokenizer by their role in training."""
 
     size: int
-    """Ids, special ones included."""
+    """Number of ids, special tokens included."""
     cls_id: int
     """Begins every sequence."""
     sep_id: int
-    """Ends every sequence and stands between the two segments of a pair."""
+    """Ends every sequence and separates the two segments of a pair."""
     mask_id: int
     special_V: NDArray[np.bool_]
     """True for added tokens such as [CLS], which are never masked, replaced or predicted."""
     continues_V: NDArray[np.bool_]
-    """True for a piece that continues the word of the piece before it."""
+    """True for a token that continues the word of the token before it."""
     ends_V: NDArray[np.bool_] | None = None
-    """True for a piece that ends a sentence, such as a full stop; None where that is not known."""
+    """True for a token that ends a sentence, such as a period; None if unknown."""
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> "Vocabulary":
-        """Read it off a tokenizer.
+        """Derive it from a tokenizer.
 
         Raises:
-            InvalidRequest: it has no token that begins a sequence, ends one, or masks.
+            InvalidRequest: it has no CLS, SEP or mask token.
         """
         roles = tokenizer.special_tokens
         ids = {role: tokenizer.token_to_id(roles[role]) for role in ("cls", "sep", "mask") if role in roles}
@@ -67,16 +67,17 @@ def _id(found: int | None) -> int:
 
 
 def _continues(engine: tokenizers.Tokenizer, special_V: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """WordPiece marks what continues a word; byte-level BPE and SentencePiece what begins one.
+    """WordPiece marks tokens that continue a word; byte-level BPE and SentencePiece mark those that begin
+    one.
 
-    Where what begins a word is marked, an unmarked piece continues one if it holds a letter or a digit, or
-    a part of a character, which may be a letter's; a comma or a line break is a word of its own.
+    In the latter case an unmarked token continues a word if it holds a letter or a digit, or a part of a
+    character, which may be a letter; a comma or a line break is a separate word.
     """
     pieces = [engine.id_to_token(id) or "" for id in range(len(special_V))]
     prefix = getattr(engine.model, "continuing_subword_prefix", None)
     if prefix and type(engine.model).__name__ == "WordPiece":
         return np.array([piece.startswith(prefix) for piece in pieces], dtype=np.bool_) & ~special_V
-    # A decoder may take the first piece's space away, so another piece goes before.
+    # A decoder may strip the first token's space, so another token is put before it.
     texts = [engine.decoder.decode(["a", piece])[1:] if engine.decoder else piece for piece in pieces]
     marked = [
         piece.startswith(("\u0120", "\u2581")) or text[:1].isspace()
@@ -87,7 +88,7 @@ def _continues(engine: tokenizers.Tokenizer, special_V: NDArray[np.bool_]) -> ND
 
 
 def _ends(engine: tokenizers.Tokenizer, special_V: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Full stops, question and exclamation marks, with closing quotes or brackets after them or without."""
+    """Periods, question marks and exclamation marks, with or without closing quotes or brackets."""
     spelled = (engine.decode([id], skip_special_tokens=False) for id in range(len(special_V)))
     bare = (piece.strip().rstrip(_CLOSERS) for piece in spelled)
     return np.array([piece.endswith(_SENTENCE_ENDS) for piece in bare], dtype=np.bool_) & ~special_V

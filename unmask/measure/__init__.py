@@ -1,4 +1,4 @@
-"""Figures about encoders: speed, memory, agreement with others, and what a number format costs.
+"""Benchmarks of encoders: speed, memory, agreement with other libraries, and the accuracy of number formats.
 
-Whoever measures needs torch, so each protocol is named by its own module in `unmask.measure.bench`.
+Measuring needs torch, so each protocol is imported from its own module in `unmask.measure.bench`.
 """

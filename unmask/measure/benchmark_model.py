@@ -1,7 +1,7 @@
-"""What is measured: a checkpoint folder, of real weights or of random ones in a published shape.
+"""The benchmarked model: a checkpoint folder with real weights, or random ones in a published architecture.
 
-Always a folder, so that others load the very same weights. How fast a model is does not depend on what
-its weights are; how near a narrow format comes does, so `accuracy` means little on random ones.
+Always a folder, so that other libraries load the same weights. Speed does not depend on the values of
+weights; the error of a narrow format does, so `accuracy` means little on random weights.
 """
 
 import itertools
@@ -33,7 +33,7 @@ SYLLABLES = tuple(a + b for a in "bcdfghjklmnprstvwxyz" for b in "aeiou")
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """What a report says of a model."""
+    """The description of a model in a report."""
 
     name: str
     revision: str | None
@@ -41,10 +41,10 @@ class ModelInfo:
     layers: int
     width: int
     heads: int
-    """Of the layer with most."""
+    """Of the layer with the most."""
     parameter_count: int
     max_tokens: int | None
-    """The longest text it reads, special tokens included; None where nothing sets a limit."""
+    """Maximum length, special tokens included; None without a limit."""
 
     @property
     def title(self) -> str:
@@ -55,12 +55,12 @@ class ModelInfo:
 
 @dataclass(frozen=True)
 class BenchmarkModel:
-    """A checkpoint folder to be measured."""
+    """A checkpoint folder to measure."""
 
     record: ModelInfo
     folder: Path
     head: PooledVector
-    """How texts become embeddings: as the checkpoint says, else the mean of the last states."""
+    """The embedding head: the checkpoint's, or mean pooling."""
 
 
 @contextmanager
@@ -74,16 +74,16 @@ def benchmark_model(
     pretraining: bool = False,
     tokenizer: Path | None = None,
 ) -> Iterator[BenchmarkModel]:
-    """The subject of that name; the folder of a ``shape`` is removed when the block ends.
+    """The model to benchmark; the folder of a ``shape`` is removed when the block ends.
 
     Args:
         model: a folder, a hub id or "default".
         shape: the last part of a published checkpoint's hub id, in any case; weights are random.
-        layers: how many of the first layers a shape keeps; None keeps all.
-        seed: of the random weights.
-        revision: of the hub, for ``model``.
-        pretraining: give a shape the heads it was pretrained with.
-        tokenizer: a folder whose tokenizer and vocabulary a shape gets instead of invented words.
+        layers: keep only the first layers of a shape; None keeps all.
+        seed: seed of the random weights.
+        revision: revision on the hub, for ``model``.
+        pretraining: whether a shape gets its pretraining heads.
+        tokenizer: folder of a tokenizer to use with a shape instead of an invented vocabulary.
 
     Raises:
         InvalidRequest: both or neither are named, there is no such shape, or a model is given
@@ -115,7 +115,7 @@ def benchmark_model(
 
 
 def shortened(spec: EncoderSpec, layers: int | None) -> EncoderSpec:
-    """The encoder with its first ``layers`` layers alone; None keeps all."""
+    """The encoder with only its first ``layers`` layers; None keeps all."""
     if layers is None:
         return spec
     if not 1 <= layers <= len(spec.layers):
@@ -125,7 +125,7 @@ def shortened(spec: EncoderSpec, layers: int | None) -> EncoderSpec:
 
 
 def write_random(folder: Path, family: Family, spec: EncoderSpec, seed: int) -> None:
-    """A checkpoint folder of fresh weights, with a vocabulary of invented words and mean pooling."""
+    """Write a checkpoint folder with random weights, an invented vocabulary and mean pooling."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         encoder = Encoder(spec)
@@ -149,7 +149,7 @@ def write_random(folder: Path, family: Family, spec: EncoderSpec, seed: int) -> 
 
 
 def write_fresh(folder: Path, family: Family, spec: EncoderSpec, tokenizer: Path, seed: int) -> None:
-    """A checkpoint folder of fresh weights, with a tokenizer of another folder and its vocabulary."""
+    """Write a checkpoint folder with random weights and the tokenizer of another folder."""
     files = {
         name: (tokenizer / name).read_bytes() for name in TOKENIZER_FILES if (tokenizer / name).is_file()
     }
@@ -161,7 +161,8 @@ def write_fresh(folder: Path, family: Family, spec: EncoderSpec, tokenizer: Path
 
 
 def invented_words(size: int, padding_id: int) -> list[str]:
-    """As many pieces as asked: special tokens, [PAD] where it belongs, letters, and words of syllables."""
+    """A vocabulary of the given size: special tokens, [PAD] at its id, letters, and words made of
+    syllables."""
     others = [piece for piece in SPECIAL if piece != "[PAD]"]
     letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
     made = itertools.chain(

@@ -1,4 +1,4 @@
-"""What figures were measured on: the machine, the versions, the commit, and its arithmetic peak."""
+"""The measuring environment: the machine, versions, the commit, and the arithmetic peak."""
 
 import os
 import platform
@@ -25,22 +25,22 @@ PACKAGES = (
     "onnxruntime",
     "openvino",
 )
-"""Whose versions can change a figure; those that are not installed are left out."""
+"""Packages whose versions can affect results; those not installed are left out."""
 
 PEAK_SHAPES = {"cpu": ((512, 768, 3072), (2048, 768, 768)), "cuda": ((8192, 8192, 8192),)}
-"""Rows, inner width and columns of the products that a peak is taken from."""
+"""Rows, inner dimension and columns of the matrix products used to measure a peak."""
 PEAK_CALLS = 12
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Where and with what a run was made."""
+    """The environment of a run."""
 
     processor: str
     cores: int
-    """Logical ones that this process may use."""
+    """Logical cores that this process may use."""
     threads: int
-    """Of torch."""
+    """Torch's threads."""
     memory_gib: float | None
     accelerator: str | None
     system: str
@@ -54,7 +54,7 @@ class Machine:
 
     @property
     def line(self) -> str:
-        """All that a picture needs to say."""
+        """A one-line summary for pictures."""
         names = ("torch", "transformers", "sentence-transformers", "onnxruntime", "openvino")
         versions = ", ".join(f"{name} {self.versions[name]}" for name in names if name in self.versions)
         where = self.accelerator or f"{self.processor}, {self.threads} threads"
@@ -63,7 +63,7 @@ class Machine:
 
 
 def this_machine(device: torch.device) -> Machine:
-    """The record of now and here."""
+    """Describe the current environment."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return Machine(
         processor=_processor(),
@@ -83,9 +83,9 @@ def this_machine(device: torch.device) -> Machine:
 def peak_gflops(dtype: str, device: torch.device) -> float | None:
     """The best rate of a matrix product in billions of operations a second; None where torch has none.
 
-    A multiplication and an addition are two operations. ``dtype`` can be ``int8``. Of each product the
-    quickest of several calls counts, by torch's own way and on the CPU by oneDNN with weights packed
-    beforehand too: a peak is what nothing exceeds.
+    A multiplication and an addition are two operations. ``dtype`` can be ``int8``. For each product the
+    fastest of several calls counts, with torch's own implementation and, on the CPU, also with oneDNN on
+    prepacked weights, because a peak must not be exceeded.
     """
     best = None
     for rows, inner, columns in PEAK_SHAPES[device.type]:

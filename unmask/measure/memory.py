@@ -1,4 +1,4 @@
-"""Peak memory of a piece of work above what was held when it began."""
+"""Peak memory of a call above what was held before it."""
 
 import ctypes
 import re
@@ -11,11 +11,11 @@ STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def peak_extra_bytes(work: Callable[[], object], device: torch.device) -> int | None:
-    """The most bytes that ``work`` held at once above what was held before it; None where unknown.
+    """Peak memory of ``work`` in bytes above what was held before it; None where unknown.
 
-    On CUDA by torch's allocator. On Linux by the high-water mark of the process, which the system is asked
-    to forget first; memory that was freed but not given back is given back first, or it would hide a part.
-    What the allocator keeps of tensors freed during the work counts as held: the process does hold it.
+    On CUDA this is measured by torch's allocator, on Linux by the process's high-water mark, which is reset
+    first; freed memory is first returned to the system, because it would hide a part. What the allocator
+    keeps of tensors freed during the work counts, because the process does hold it.
     """
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -32,7 +32,7 @@ def peak_extra_bytes(work: Callable[[], object], device: torch.device) -> int | 
 
 
 def _forget_peak() -> bool:
-    """Whether the system let this process start its high-water mark anew."""
+    """Reset this process's high-water mark; return whether the system allowed it."""
     try:
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         if trim is not None:

@@ -1,4 +1,4 @@
-"""The texts that are measured on: real ones from a file, or invented ones, of chosen lengths in tokens."""
+"""Benchmark texts of chosen lengths in tokens: real ones from a file, or invented ones."""
 
 import itertools
 import lzma
@@ -13,18 +13,18 @@ from unmask.errors import InvalidRequest, InvalidText
 from unmask.text import Tokenizer, read_lines
 
 MEDIAN_TOKENS, LONGEST_TOKENS, SPREAD = 28, 256, 0.8
-"""Of mixed texts: lengths are log-normal, SPREAD being the deviation of the logarithm."""
+"""Lengths of mixed texts are log-normal; SPREAD is the standard deviation of the logarithm."""
 QUERY_TOKENS = 12
 LINES_AT_ONCE = 256
 
 
 @dataclass(frozen=True)
 class Texts:
-    """Texts and how long the model's tokenizer finds them."""
+    """Texts and their lengths in the model's tokens."""
 
     texts: tuple[str, ...]
     tokens: tuple[int, ...]
-    """Of each text, special tokens included."""
+    """Tokens of each text, special tokens included."""
     source: str
 
     @property
@@ -38,7 +38,7 @@ class Texts:
 
 
 def mixed_lengths(count: int, longest: int, seed: int) -> NDArray[np.int64]:
-    """Tokens wanted of each text: median 28, at most ``longest``, which the first has, in random order."""
+    """Target lengths in tokens: median 28, at most ``longest``, in random order."""
     rng = np.random.default_rng(seed)
     drawn = np.exp(rng.normal(np.log(MEDIAN_TOKENS), SPREAD, count)).round()
     lengths = np.clip(drawn, min(4, longest), longest).astype(np.int64)
@@ -75,7 +75,7 @@ def of_lengths(
 
 
 def _endless(tokenizer: Tokenizer, lines: list[str], source: str) -> Iterator[tuple[str, int]]:
-    """Words of the lines, again and again, each with its number of tokens."""
+    """Words of the lines, repeated endlessly, each with its number of tokens."""
     found = False
     for first in itertools.cycle(range(0, max(len(lines), 1), LINES_AT_ONCE)):
         for encoding in tokenizer.encode_batch(lines[first : first + LINES_AT_ONCE]):
@@ -118,7 +118,7 @@ def lines_of(path: Path) -> list[str]:
 
 @dataclass(frozen=True)
 class ScoredPairs:
-    """Pairs of sentences and how alike people find them, from 0 to 5."""
+    """Pairs of sentences with human similarity ratings from 0 to 5."""
 
     left: tuple[str, ...]
     right: tuple[str, ...]
@@ -145,7 +145,7 @@ def sts_b(data: Path) -> ScoredPairs:
 
 
 def spearman(left: NDArray[np.float64], right: NDArray[np.float64]) -> float:
-    """Rank correlation; values that are equal share the mean of their ranks."""
+    """Rank correlation; equal values share the mean of their ranks."""
     ranks = []
     for values in (left, right):
         _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)

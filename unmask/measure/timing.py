@@ -1,7 +1,7 @@
-"""Fair timing: works take turns, medians are reported, and ratios are taken round by round.
+"""Interleaved timing: calls take turns, medians are reported, and ratios are computed per round.
 
-A machine that speeds up or slows down does so for all works of a round, so the ratio of two within one
-round is steadier than either time; its median and its extremes are what is worth reporting.
+A change in machine speed affects all calls of a round, so the ratio of two within one round is more stable
+than either time; its median and extremes are reported.
 """
 
 import statistics
@@ -13,12 +13,12 @@ from unmask.errors import InvalidRequest
 from unmask.tasks.progress import Progress
 
 Seconds = dict[str, tuple[float, ...]]
-"""Wall time of each work in each round, in the order of the rounds."""
+"""Wall time of each call in each round, in the order of rounds."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """A median and how far single rounds were from it."""
+    """A median with the lowest and highest round."""
 
     median: float
     lowest: float
@@ -26,7 +26,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Spread":
-        """Of one value a round."""
+        """The spread of one value per round."""
         return cls(statistics.median(values), min(values), max(values))
 
 
@@ -39,15 +39,15 @@ def interleaved(
     clock: Callable[[], float] = time.perf_counter,
     progress: Progress | None = None,
 ) -> Seconds:
-    """Run works in turn, A B C A B C, and time every call.
+    """Run callables in turn, A B C A B C, and time every call.
 
     Args:
-        works: what is timed, by name; the order is the order of turns.
-        rounds: how often each is timed.
-        warm_up: untimed rounds before.
-        budget_seconds: no round begins when the timed ones have taken as long; the first always runs.
-        clock: seconds from any beginning.
-        progress: called with (calls done, calls in all).
+        works: the callables by name, in the order of turns.
+        rounds: number of timed rounds.
+        warm_up: number of untimed rounds before.
+        budget_seconds: no round starts after the timed ones have taken this long; the first always runs.
+        clock: seconds from an arbitrary start.
+        progress: called with (finished calls, total calls).
 
     Raises:
         InvalidRequest: fewer than one round is asked for.
@@ -74,7 +74,7 @@ def interleaved(
 
 
 def ratio(times: Seconds, slower: str, faster: str) -> Spread:
-    """How many times the seconds of ``faster`` those of ``slower`` are, round by round."""
+    """The ratio of the seconds of ``slower`` to those of ``faster``, round by round."""
     return Spread.of([a / b for a, b in zip(times[slower], times[faster], strict=True)])
 
 

@@ -1,4 +1,4 @@
-"""Text to tokens on disk to micro-batches of whole pieces."""
+"""From text to tokens on disk to micro-batches of whole chunks."""
 
 from unmask.learn.data.prepare import prepare
 from unmask.learn.data.shards import ShardSet

@@ -1,4 +1,4 @@
-"""What the training loop asks of whatever gives it micro-batches."""
+"""The training loop's interface to sources of micro-batches."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeVar
@@ -9,29 +9,29 @@ Item_co = TypeVar("Item_co", covariant=True)
 class Batches(Protocol[Item_co]):
     """An endless sequence of micro-batches of items, whose position can be stored and restored.
 
-    An item is whatever the objective prepares: a `Chunk` of running text, a text with its label, a pair.
+    An item is what the objective prepares: a `Chunk` of running text, a text with its label, a pair.
     """
 
     def next(self, count: int, *, rank: int = 0, world: int = 1) -> Sequence[Sequence[Item_co]]:
         """The next ``count`` micro-batches, of which those numbered rank, rank + world, ... are returned."""
 
     def state(self) -> dict[str, Any]:
-        """The position, as values that JSON can hold."""
+        """The position, as JSON values."""
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue at a position that `state` returned.
 
         Raises:
-            InvalidRequest: the position is one of other data.
+            InvalidRequest: the position belongs to other data.
         """
 
     @property
     def fill_ratio(self) -> float:
-        """Tokens by the room of the micro-batches so far; 1 where there is no such room."""
+        """Tokens divided by the capacity of the micro-batches so far; 1 if there is no capacity limit."""
 
     @property
     def tokens(self) -> int:
-        """Tokens of the micro-batches so far."""
+        """Tokens in the micro-batches so far."""
 
     @property
     def epochs(self) -> Mapping[str, float]:

@@ -1,4 +1,4 @@
-"""A chunk of running text, as tokens on disk are cut into and as objectives read it."""
+"""A chunk of running text, the unit in which tokens are stored and objectives read them."""
 
 from dataclasses import dataclass
 

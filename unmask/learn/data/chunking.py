@@ -1,4 +1,4 @@
-"""Documents cut into pieces of a bounded number of tokens, at the ends of sentences where there are any."""
+"""Split documents into chunks of a bounded number of tokens, at sentence ends where possible."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ from unmask.text import Tokenizer
 SENTENCE_ENDS = ".!?…。！？"
 CLOSERS = "\"'”’»)]"
 NO_BEGINNINGS = ",;:.!?…%”’»)]}。！？，、；：）」』"
-"""Marks that belong to what is before them, so that no piece should begin with one."""
+"""Marks that belong to the preceding text, so that no chunk should begin with one."""
 
 ABBREVIATIONS = frozenset(
     (
@@ -26,15 +26,15 @@ ABBREVIATIONS = frozenset(
 )
 
 MOST_CHARACTERS = 2**20
-"""Of a document that are tokenized in one go."""
+"""Characters of a document that are tokenized at once."""
 
 _SENTENCE_END = re.compile(rf"[{re.escape(SENTENCE_ENDS)}]+[{re.escape(CLOSERS)}]*(?=\s)")
 
 
 def units(text: str, pieces: SplitBy) -> list[tuple[str, bool]]:
-    """What a document is cut into before its tokens are counted, and whether each begins a paragraph.
+    """Split a document into units before its tokens are counted, with whether each begins a paragraph.
 
-    A sentence that begins no paragraph keeps a space before it.
+    A sentence that does not begin a paragraph keeps a space before it.
     """
     if pieces == "document":
         return [(part, False) for part in parts(text, MOST_CHARACTERS)] if text.strip() else []
@@ -49,9 +49,9 @@ def units(text: str, pieces: SplitBy) -> list[tuple[str, bool]]:
 
 
 def parts(text: str, most: int) -> Iterator[str]:
-    """A text cut before lines into parts of about ``most`` characters; a line stays whole, however long.
+    """Split a text at line starts into parts of about ``most`` characters; lines of any length stay whole.
 
-    So a book of any size is never tokenized at once.
+    This way a large book is never tokenized at once.
     """
     start = 0
     while len(text) - start > most:
@@ -65,9 +65,9 @@ def parts(text: str, most: int) -> Iterator[str]:
 
 
 def sentences(paragraph: str) -> list[str]:
-    """Split after full stops, question and exclamation marks that white space follows.
+    """Split after periods, question marks and exclamation marks followed by whitespace.
 
-    Not after an initial or a common English abbreviation, and not where a small letter follows.
+    Does not split after an initial or a common English abbreviation, nor before a lowercase letter.
     """
     found, start = [], 0
     for match in _SENTENCE_END.finditer(paragraph):
@@ -86,23 +86,23 @@ def sentences(paragraph: str) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class TokenBoundaries:
-    """What cutting must know of each id of a vocabulary."""
+    """Properties of each id of a vocabulary that chunking needs."""
 
     begins_word_V: NDArray[np.bool_]
-    """A piece may begin with this one."""
+    """A chunk may begin with this token."""
     awkward_V: NDArray[np.bool_]
-    """It may, but it is a mark that belongs to what is before it."""
+    """A chunk may begin with this token, but it is a mark that belongs to the preceding text."""
     ends_sentence_V: NDArray[np.bool_]
     closes_V: NDArray[np.bool_]
-    """A quote or bracket that may stand between the end of a sentence and the space after it."""
+    """A quote or bracket that may occur between the end of a sentence and the space after it."""
     breaks_line_V: NDArray[np.bool_]
-    """White space with a line break in it, after which a word begins however it is spelled."""
+    """Whitespace with a line break, after which a word always begins."""
     between_paragraphs: NDArray[np.int64]
-    """The ids that stand for a line break between two paragraphs; often none."""
+    """The ids of a line break between two paragraphs; often none."""
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, vocabulary: Vocabulary) -> "TokenBoundaries":
-        """Read it off a tokenizer."""
+        """Derive the properties from a tokenizer."""
         engine = tokenizer.engine
         spelled = [_spelling(engine, id) for id in range(vocabulary.size)]
         bare = [piece.strip() for piece in spelled]
@@ -127,7 +127,7 @@ class TokenBoundaries:
     def places(
         self, ids: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Where ids may be cut: after sentences, between words, and before a mark if it must be."""
+        """Where ids may be split: after sentences, between words and, as a last resort, before marks."""
         word = self.begins_word_V[ids]
         word[1:] |= self.breaks_line_V[ids[:-1]]
         fair = word & ~self.awkward_V[ids]
@@ -140,7 +140,7 @@ class TokenBoundaries:
 
 
 def _spelling(engine: tokenizers.Tokenizer, id: int) -> str:
-    """A piece as text, with a space before it where the vocabulary marks one."""
+    """A token as text, with a leading space if the vocabulary marks one."""
     piece: str = engine.id_to_token(id) or ""
     if isinstance(engine.model, tokenizers.models.BPE):
         return str(engine.decoder.decode([piece])) if engine.decoder else piece
@@ -148,7 +148,7 @@ def _spelling(engine: tokenizers.Tokenizer, id: int) -> str:
 
 
 def _between(engine: tokenizers.Tokenizer) -> NDArray[np.int64]:
-    """What stands for a line break: the ids of "a⏎b" that are in neither "a" nor "b"."""
+    """The ids of a line break: those of "a⏎b" that are in neither "a" nor "b"."""
     before, after, both = (engine.encode(text, add_special_tokens=False).ids for text in ("a", "b", "a\nb"))
     fits = both[: len(before)] == before and both[len(both) - len(after) :] == after
     return np.array(both[len(before) : len(both) - len(after)] if fits else [], dtype=np.int64)
@@ -159,20 +159,20 @@ NOTHING = np.zeros(0, dtype=np.int64)
 
 @dataclass
 class Losses:
-    """What cutting could not keep as it was."""
+    """What was lost or altered by chunking."""
 
     dropped_pieces: int = 0
-    """Documents, or the ends of some, shorter than ``min_tokens`` that fit nowhere."""
+    """Documents or document ends shorter than ``min_tokens`` that could not be merged."""
     dropped_tokens: int = 0
     cut_words: int = 0
-    """Cuts inside a word that is longer than a piece may be."""
+    """Splits inside a word that is longer than a chunk may be."""
     blank_documents: int = 0
     """Documents without a single token."""
 
 
 @dataclass(frozen=True, eq=False)
 class Chunker:
-    """Tokens of a document to pieces of at most ``max_tokens``; `losses` counts what was lost on the way."""
+    """Splits a document's tokens into chunks of at most ``max_tokens``; `losses` counts what was lost."""
 
     marks: TokenBoundaries
     max_tokens: int
@@ -180,11 +180,11 @@ class Chunker:
     losses: Losses = field(default_factory=Losses)
 
     def chunks(self, parts: Sequence[tuple[NDArray[np.int64], bool]]) -> list[NDArray[np.int64]]:
-        """The pieces of one document.
+        """The chunks of one document.
 
-        What is shorter than ``min_tokens`` is joined with what follows; what is then longer than
-        ``max_tokens`` is cut. The end of a document that is still too short joins the
-        piece before it, or takes some of it.
+        Parts shorter than ``min_tokens`` are joined with the next part; parts longer than ``max_tokens`` are
+        split. The end of a document that is still too short is merged with the previous chunk, or takes
+        tokens from it.
 
         Args:
             parts: the ids of its paragraphs or sentences, and whether each begins a paragraph.
@@ -216,7 +216,7 @@ class Chunker:
         return np.concatenate([before, self.marks.between_paragraphs if begins else NOTHING, after])
 
     def _end(self, made: list[NDArray[np.int64]], rest: NDArray[np.int64], *, begins: bool) -> None:
-        """The end of a document that is too short joins the last piece, or shares with it."""
+        """Merge the end of a document that is too short with the last chunk, or divide both evenly."""
         joined = self._joined(made[-1], rest, begins=begins) if made else rest
         if made and len(joined) <= self.max_tokens:
             made[-1] = joined
@@ -228,7 +228,7 @@ class Chunker:
             self.losses.dropped_tokens += len(rest)
 
     def _middle(self, ids: NDArray[np.int64]) -> int:
-        """The place of the best kind that is nearest to the middle and leaves enough on both sides."""
+        """The best split point nearest to the middle that leaves enough tokens on both sides."""
         least = max(self.min_tokens, len(ids) - self.max_tokens)
         for found in self.marks.places(ids):
             enough = found[(found >= least) & (found <= len(ids) - least)]
@@ -250,7 +250,7 @@ class Chunker:
         yield ids[start:]
 
     def _stop(self, start: int, places: tuple[NDArray[np.int64], ...]) -> int:
-        """The last place of the best kind: after a sentence if one ends in the last third, else a word."""
+        """The last split point of the best kind: a sentence end in the last third, else a word boundary."""
         last = start + self.max_tokens
         least = (start + self.max_tokens * 2 // 3, start + self.max_tokens // 2, start)
         for found, above in zip(places, least, strict=True):

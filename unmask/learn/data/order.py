@@ -1,4 +1,4 @@
-"""A shuffled order that is computed rather than stored: a keyed permutation of the first n numbers."""
+"""A shuffled order that is computed instead of stored: a keyed permutation of the first n numbers."""
 
 import hashlib
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ def key_of(*parts: int | str) -> int:
 
 
 def permute(index: NDArray[np.int64], count: int, key: int) -> NDArray[np.int64]:
-    """Where a keyed permutation of ``range(count)`` sends some numbers, in time proportional to theirs.
+    """Apply a keyed permutation of ``range(count)`` to some numbers, in time proportional to their count.
 
-    A Feistel network permutes the numbers below a power of 4 that is no less than ``count``; a result
-    outside the range is sent through it again until it is inside (cycle walking, Black & Rogaway 2002).
-    This is for shuffling, and no cipher.
+    A Feistel network permutes the numbers below a power of 4 that is at least ``count``; results outside the
+    range are permuted again until they are inside (cycle walking, Black & Rogaway 2002). This is for
+    shuffling; it is not a cipher.
 
     Args:
         index: numbers from 0 to ``count`` - 1, shape (N,).
@@ -34,7 +34,7 @@ def permute(index: NDArray[np.int64], count: int, key: int) -> NDArray[np.int64]
 def permute_each(
     index: NDArray[np.int64], count: int, keys: Sequence[int], which: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """As `permute`, number i under the key ``keys[which[i]]``."""
+    """Like `permute`, with the key ``keys[which[i]]`` for number i."""
     half = max(2, (max(count - 1, 1).bit_length() + 1) // 2)
     table = np.array([[key_of(key, round_) for key in keys] for round_ in range(ROUNDS)], dtype=np.uint64)
     result = _network(index.astype(np.uint64), half, table, which)

@@ -1,4 +1,4 @@
-"""Pieces into bins of a bounded number of tokens, whole and as full as can be."""
+"""Pack whole chunks into bins of a bounded number of tokens."""
 
 from bisect import bisect_left, insort
 
@@ -9,21 +9,21 @@ from numpy.typing import NDArray
 def pack(
     costs: NDArray[np.int64], capacity: int, bins: int | None = None, waited: int = 0
 ) -> tuple[list[NDArray[np.int64]], NDArray[np.int64]]:
-    """Fill bins with pieces; what fits into none of them is left over.
+    """Fill bins with chunks; chunks that fit into none of them are left over.
 
-    Where bins are much larger than pieces, most of each bin is filled with pieces as they come, so that
-    a bin has pieces of all lengths; the rest of the pieces, longest first, go where they leave the least
-    room (best-fit decreasing, Johnson 1973). Where bins are small, all pieces are placed in that way.
+    If bins are much larger than chunks, most of each bin is filled with chunks in order, so that a bin has
+    chunks of all lengths; the remaining chunks, longest first, go where they leave the least room (best-fit
+    decreasing, Johnson 1973). If bins are small, all chunks are placed by best fit.
 
     Args:
-        costs: tokens of each piece, special ones included, at most ``capacity`` each, shape (N,).
-        capacity: tokens of a bin.
-        bins: how many to fill; None for as many as hold all pieces.
-        waited: how many pieces at the beginning were left over before; a bin is found for them first, so
-            that none waits for ever.
+        costs: tokens of each chunk, special tokens included, at most ``capacity`` each, shape (N,).
+        capacity: tokens per bin.
+        bins: number of bins to fill; None for as many as hold all chunks.
+        waited: number of chunks at the start that were left over before; they are placed first, so that none
+        waits forever.
 
     Returns:
-        The pieces of each bin, none of which is empty, as indices; and those left over, in their order.
+        The chunks of each non-empty bin, as indices; and those left over, in order.
     """
     if bins is None:
         return _best_fit(costs, np.argsort(-costs, kind="stable"), capacity, [], None)
@@ -33,7 +33,7 @@ def pack(
     rest = np.arange(len(costs))
     if 2 * reserve <= capacity:
         start, rest = _as_they_come(costs, capacity - reserve, bins)
-    # Longest first, but those that have waited before all others.
+    # Longest first, but chunks that have waited come before all others.
     order = rest[np.lexsort((-costs[rest], rest >= waited))]
     return _best_fit(costs, order, capacity, start, bins)
 
@@ -41,7 +41,8 @@ def pack(
 def _as_they_come(
     costs: NDArray[np.int64], level: int, bins: int
 ) -> tuple[list[NDArray[np.int64]], NDArray[np.int64]]:
-    """Fill every bin to ``level`` and no more than one piece above, in order; and the pieces after those."""
+    """Fill every bin in order to ``level``, exceeding it by at most one chunk; also return the remaining
+    chunks."""
     ends = np.cumsum(costs)
     start, filled = 0, []
     for _ in range(bins):
@@ -62,7 +63,7 @@ def _best_fit(
     bins: int | None,
 ) -> tuple[list[NDArray[np.int64]], NDArray[np.int64]]:
     contents = [list(some) for some in start]
-    # (room, bin), sorted: the first that is large enough is the one that leaves the least room.
+    # (room, bin), sorted: the first that is large enough leaves the least room.
     rooms = sorted((capacity - int(costs[some].sum()), number) for number, some in enumerate(start))
     left: list[int] = []
     for piece, cost in zip(order.tolist(), costs[order].tolist(), strict=True):

@@ -1,4 +1,4 @@
-"""Sources made into shards once, and found again by what they were made of."""
+"""Tokenize sources into shards once, and find them again by a fingerprint of their inputs."""
 
 import fcntl
 import hashlib
@@ -17,7 +17,7 @@ from unmask.learn.data.writing import write_shards
 from unmask.text import Tokenizer
 
 Announce = Callable[[SourceSpec, int, int], None]
-"""Called with the source that is being made, and its documents and tokens so far."""
+"""Called with the source that is being tokenized, and its documents and tokens so far."""
 
 
 def prepare(
@@ -29,23 +29,22 @@ def prepare(
     *,
     verify: bool = True,
 ) -> list[ShardSet]:
-    """The shards of each source: those that are there, else made now.
+    """The shards of each source: existing ones, or newly created ones.
 
-    A source lies in ``folder/NAME-FINGERPRINT``, where the fingerprint is of its settings, the tokenizer
-    and the contents of its files, so that nothing stale is ever read. What an interrupted process left is
-    removed and made anew, and so are shards of the same files as they were before they were changed. A second
-    process waits for the first.
+    A source is stored in ``folder/NAME-FINGERPRINT``; the fingerprint covers its settings, the tokenizer and
+    the contents of its files, so that stale data is never read. The remains of an interrupted process are
+    removed, and so are shards of earlier contents of the same files. A second process waits for the first.
 
     Args:
-        sources: with different names.
-        tokenizer: makes the ids.
-        folder: is made if it is not there.
+        sources: sources with distinct names.
+        tokenizer: the tokenizer.
+        folder: the cache folder; created if it does not exist.
         base: the folder that the paths of the sources are relative to.
-        progress: told after every batch of a source that is being made.
-        verify: compare finished shards with their checksums.
+        progress: called after every batch of a source that is being tokenized.
+        verify: whether to compare existing shards with their checksums.
 
     Raises:
-        InvalidRequest: two sources of one name, a file that is not there, shards that are damaged.
+        InvalidRequest: two sources with one name, a missing file, or damaged shards.
         OutputError: the disk is full or read-only.
     """
     names = [spec.name for spec in sources]
@@ -66,7 +65,7 @@ def _prepared(
 ) -> ShardSet:
     paths = input_files(spec, base)
     for path in paths:
-        format_of(path, spec)  # known before any of them is read
+        format_of(path, spec)  # determined before any of them is read
     inputs = [_identity(path) for path in paths]
     made_of = {
         "version": VERSION,
@@ -81,7 +80,7 @@ def _prepared(
             if not (target / MANIFEST).exists():
                 for left in folder.glob(f".{target.name}.*.partial"):
                     shutil.rmtree(left)
-                skipped = {"null_texts": 0}  # counted while documents are read, before notes are written
+                skipped = {"null_texts": 0}  # counted while documents are read, before the notes are written
                 notes = {
                     "fingerprint": fingerprint,
                     "inputs": inputs,
@@ -101,13 +100,13 @@ def _prepared(
 
 
 def _remove_stale(target: Path) -> None:
-    """Remove shards that differ from those in ``target`` in nothing but the contents of their files."""
+    """Remove shards that differ from those in ``target`` only in the contents of their input files."""
     made = json.loads((target / MANIFEST).read_bytes())
     for folder in target.parent.glob(f"{made['source']['name']}-*"):
         try:
             other = json.loads((folder / MANIFEST).read_bytes())
         except (OSError, ValueError):
-            continue  # none that is finished
+            continue  # not finished
         same = all(other.get(key) == made[key] for key in ("version", "source", "tokenizer", "paths"))
         if same and other.get("fingerprint") != made["fingerprint"]:
             shutil.rmtree(folder, ignore_errors=True)
@@ -115,7 +114,7 @@ def _remove_stale(target: Path) -> None:
 
 @contextmanager
 def exclusive_lock(folder: Path, name: str) -> Iterator[None]:
-    """Whoever comes second waits; a killed process holds nothing."""
+    """A second process waits; a killed process releases the lock."""
     path = folder / f".{name}.lock"
     try:
         folder.mkdir(parents=True, exist_ok=True)

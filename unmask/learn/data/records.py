@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 from unmask.errors import InvalidRequest, InvalidText
 
 Record = tuple[str, Mapping[str, Any]]
-"""What an error calls a record, and its values by field."""
+"""The name of a record in errors, and its values by field."""
 
 
 def _open(path: Path) -> BinaryIO | lzma.LZMAFile | gzip.GzipFile:
@@ -25,7 +25,7 @@ def _open(path: Path) -> BinaryIO | lzma.LZMAFile | gzip.GzipFile:
 
 
 def lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Number, from 1, and text of each line without its end."""
+    """The number, from 1, and the text of each line without its line ending."""
     number = 0
     try:
         with _open(path) as stream:
@@ -44,7 +44,7 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def blocks(numbered: Iterable[tuple[int, str]]) -> Iterator[str]:
-    """Lines between blank ones, joined."""
+    """Blocks of lines separated by blank lines."""
     block: list[str] = []
     for _, line in numbered:
         if line.strip():
@@ -57,7 +57,7 @@ def blocks(numbered: Iterable[tuple[int, str]]) -> Iterator[str]:
 
 
 def json_rows(path: Path) -> Iterator[Record]:
-    """A JSON object a line; blank lines are passed over."""
+    """One JSON object per line; blank lines are skipped."""
     for number, line in lines(path):
         if not line.strip():
             continue
@@ -69,17 +69,17 @@ def json_rows(path: Path) -> Iterator[Record]:
                 f"{name} is not JSON, of which each line must hold one object: {error}"
             ) from None
         if not isinstance(row, dict):
-            raise InvalidText(f"{name} is no JSON object; give one object a line")
+            raise InvalidText(f"{name} is not a JSON object; give one object per line")
         yield name, row
 
 
 def _arrow() -> Any:
-    """The package, which has no types and need not be there."""
+    """Import the package, which has no type hints and is optional."""
     return importlib.import_module("pyarrow")
 
 
 def csv_rows(path: Path) -> Iterator[Record]:
-    """A row of comma-separated values below the row of names."""
+    """Rows of comma-separated values after a header row."""
     csv.field_size_limit(sys.maxsize)
     number = 1
     try:
@@ -100,7 +100,7 @@ def csv_rows(path: Path) -> Iterator[Record]:
 
 
 def parquet_rows(path: Path) -> Iterator[Record]:
-    """A row of a Parquet file."""
+    """Rows of a Parquet file."""
     arrow, parquet = _arrow(), importlib.import_module("pyarrow.parquet")
     number = 0
     try:
@@ -114,7 +114,7 @@ def parquet_rows(path: Path) -> Iterator[Record]:
 
 
 def dataset_rows(path: Path) -> Iterator[Record]:
-    """A saved data set is Arrow streams, and a state.json that names them in order."""
+    """Rows of a saved dataset: Arrow streams, listed in order by a state.json."""
     arrow = _arrow()
     try:
         state = json.loads((path / "state.json").read_bytes())
@@ -128,7 +128,7 @@ def dataset_rows(path: Path) -> Iterator[Record]:
             else f"its files, such as {path.name}/*{ending}"
         )
         raise InvalidRequest(
-            f"{path} is a folder and no data set that Dataset.save_to_disk wrote; name {way_out}"
+            f"{path} is a folder but not a dataset written by Dataset.save_to_disk; name {way_out}"
         ) from None
     number = 0
     try:

@@ -1,4 +1,4 @@
-"""Which source the next piece comes from: always the one that is furthest behind its share of the tokens."""
+"""Choose the source of the next chunk: always the one furthest behind its share of the tokens."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 from unmask.errors import InvalidRequest
 
 Lengths = Callable[[int, int, int], NDArray[np.int64]]
-"""Of a source: the lengths of its pieces from a position on, and how many of them."""
+"""Returns the lengths of a source's chunks, given the source, a start position and a count."""
 
 
 @dataclass(frozen=True)
 class SourceCursor:
-    """What a source has given so far; the whole state of a mixture is one of these for each."""
+    """What has been drawn from a source so far; the state of a mixture is one of these per source."""
 
     pieces: int = 0
     tokens: int = 0
@@ -22,16 +22,16 @@ class SourceCursor:
 
 @dataclass(frozen=True, eq=False)
 class SampledChunks:
-    """Pieces in the order in which a mixture gives them, shape (N,) each."""
+    """Chunks in the order of a mixture, shape (N,) each."""
 
     sources: NDArray[np.int64]
     positions: NDArray[np.int64]
-    """Counted from the source's first piece, over all epochs."""
+    """Counted from the source's first chunk, over all epochs."""
     lengths: NDArray[np.int64]
 
 
 def shares(weights: Sequence[float]) -> NDArray[np.float64]:
-    """Weights made to add up to 1; each must be above 0."""
+    """Normalize weights to sum to 1; each must be above 0."""
     for weight in weights:
         if not 0 < weight < float("inf"):
             raise InvalidRequest(f"a source has weight {weight}; it must be above 0")
@@ -50,19 +50,19 @@ def draw(
     cost: int,
     extra: int,
 ) -> tuple[SampledChunks, list[SourceCursor]]:
-    """The next pieces, just so many that they cost ``cost`` tokens, and the state after them.
+    """Draw just enough chunks to reach ``cost`` tokens, and return them with the state after them.
 
-    The next piece is of the source with the smallest quotient of tokens given and share, the first of
-    those in a tie. Put differently, each piece has the quotient of its source just before it as its time,
-    and pieces come in the order of their times; so the order does not depend on how many are drawn at once.
+    The next chunk comes from the source with the smallest ratio of drawn tokens to share, the first one in a
+    tie. Equivalently, each chunk's time is the ratio of its source just before it, and chunks are ordered by
+    time; so the order does not depend on how many are drawn at once.
 
     Args:
-        lengths: tokens of the pieces that a source gives next.
+        lengths: returns the tokens of a source's next chunks.
         given: the state of each source.
-        share_S: of each source, adding up to 1.
-        mean_S: tokens of a source's average piece, from which it is guessed how many are needed.
-        cost: at least how much the pieces must cost together.
-        extra: what a piece costs beside its tokens.
+        share_S: share of each source, summing to 1.
+        mean_S: mean tokens of a source's chunks, used to estimate how many are needed.
+        cost: minimum total cost of the chunks.
+        extra: cost of a chunk in addition to its tokens.
     """
     total = float(np.sum([share / mean for share, mean in zip(share_S, mean_S, strict=True)]))
     pieces = max(1.0, cost / (1 / total + extra))
@@ -76,7 +76,7 @@ def draw(
             parts.append((np.full(len(some), source), state.pieces + np.arange(len(some)), some, times[:-1]))
         sources, positions, sizes, times = (np.concatenate(part) for part in zip(*parts, strict=True))
         order = np.argsort(times, kind="stable")
-        # A piece that was not looked at yet could come as early as `settled`.
+        # A chunk that has not been looked at yet could come as early as `settled`.
         order = order[times[order] < settled]
         costs = np.cumsum(sizes[order] + extra)
         if len(costs) and costs[-1] >= cost:

@@ -1,4 +1,5 @@
-"""Tokenized pieces on disk: ids of two or four bytes in mapped files, and a manifest that vouches."""
+"""Tokenized chunks on disk: ids of two or four bytes in memory-mapped files, and a manifest with
+checksums."""
 
 import hashlib
 import json
@@ -18,37 +19,37 @@ from unmask.text import Tokenizer
 
 MANIFEST = "manifest.json"
 VERSION = 2
-"""Of the format, and of the rules by which text becomes pieces; shards of other versions are made anew."""
+"""Version of the format and of the chunking rules; shards of other versions are created again."""
 
 
 def fingerprint_of(tokenizer: Tokenizer) -> str:
-    """SHA-256 of all that decides which ids a text gets."""
+    """SHA-256 of everything that determines the ids of a text."""
     return hashlib.sha256(tokenizer.engine.to_str().encode()).hexdigest()
 
 
 @dataclass(frozen=True, eq=False)
 class ShardSet:
-    """The pieces of one source. Made by `ShardSet.open`."""
+    """The chunks of one source. Created by `ShardSet.open`."""
 
     folder: Path
     manifest: Mapping[str, Any]
     lengths: NDArray[np.int64]
-    """Tokens of each piece, shape (N,); special tokens are not among them."""
+    """Tokens of each chunk without special tokens, shape (N,)."""
     documents: NDArray[np.int64]
-    """Which document each piece is of, from 0, never falling, shape (N,)."""
+    """The document of each chunk, from 0, non-decreasing, shape (N,)."""
     _ids: tuple[NDArray[np.generic], ...]
     _first: NDArray[np.int64]
-    """The first piece of each file of ids, and at the end N."""
+    """The first chunk of each file of ids, followed by N."""
     _starts: NDArray[np.int64]
-    """Where each piece begins in its file."""
+    """Start of each chunk in its file."""
 
     @classmethod
     def open(cls, folder: Path, *, verify: bool = True) -> "ShardSet":
-        """Map the files of a folder that `write_shards` has filled.
+        """Memory-map the files of a folder written by `write_shards`.
 
         Args:
             folder: the finished folder.
-            verify: read every byte once and compare it with the manifest's checksums.
+            verify: whether to read every byte once and compare checksums with the manifest.
 
         Raises:
             InvalidRequest: the folder holds no shards, or a file is missing or damaged.
@@ -74,54 +75,54 @@ class ShardSet:
 
     @property
     def name(self) -> str:
-        """The source's."""
+        """The source's name."""
         return str(self.manifest["source"]["name"])
 
     @property
     def digest(self) -> str:
-        """SHA-256 over the checksums of its files: equal where every piece is."""
+        """SHA-256 over the checksums of its files: equal if all chunks are equal."""
         sums = [[name, entry["sha256"]] for name, entry in sorted(self.manifest["files"].items())]
         return hashlib.sha256(json.dumps(sums).encode()).hexdigest()
 
     @property
     def count(self) -> int:
-        """N, how many pieces there are."""
+        """N, the number of chunks."""
         return len(self.lengths)
 
     @property
     def token_count(self) -> int:
-        """Tokens of all pieces, without special ones."""
+        """Tokens of all chunks, without special tokens."""
         return int(self.manifest["counts"]["tokens"])
 
     @property
     def document_count(self) -> int:
-        """Documents that were read; one may have given no piece."""
+        """Documents that were read; some may have no chunk."""
         return int(self.manifest["counts"]["documents"])
 
     @property
     def inputs(self) -> dict[str, str]:
-        """SHA-256 of each file that it was made of, by the file's name; empty where that was not kept."""
+        """SHA-256 of each input file, by name; empty if not recorded."""
         return {entry["name"]: entry["sha256"] for entry in self.manifest.get("inputs", [])}
 
     @property
     def null_texts(self) -> int:
-        """Records that were left out because their text is null."""
+        """Records that were skipped because their text is null."""
         return int(self.manifest.get("skipped", {}).get("null_texts", 0))
 
     @property
     def vocabulary_size(self) -> int:
-        """The tokenizer's; every id is below it."""
+        """The tokenizer's vocabulary size; every id is below it."""
         return int(self.manifest["vocabulary_size"])
 
     def ids(self, piece: int) -> NDArray[np.int64]:
-        """The ids of a piece, without special tokens."""
+        """The ids of a chunk, without special tokens."""
         return self.read(np.array([piece]))[0]
 
     def read(self, pieces: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """The ids of some pieces, without special tokens; quicker than one by one."""
+        """The ids of several chunks, without special tokens; faster than one by one."""
         if len(pieces) and not 0 <= pieces.min() <= pieces.max() < self.count:
             raise InvalidRequest(
-                f"pieces {pieces.min()} to {pieces.max()} were asked of {self.folder}, which has {self.count}"
+                f"chunks {pieces.min()} to {pieces.max()} requested of {self.folder}, which has {self.count}"
             )
         files = (np.searchsorted(self._first, pieces, side="right") - 1).tolist()
         starts, lengths = self._starts[pieces], self.lengths[pieces]
@@ -138,12 +139,12 @@ def _manifest(folder: Path) -> dict[str, Any]:
         version = manifest["version"]
     except (ValueError, KeyError, TypeError):
         raise InvalidRequest(
-            f"{folder / MANIFEST} is damaged; remove {folder} and let it be made again"
+            f"{folder / MANIFEST} is damaged; remove {folder} so that it is created again"
         ) from None
     if version != VERSION:
         raise InvalidRequest(
-            f"{folder} is of version {version} of the format, and this program reads {VERSION}; remove it "
-            "and let it be made again"
+            f"{folder} has version {version} of the format, and this program reads {VERSION}; remove it "
+            "so that it is created again"
         )
     return dict(manifest)
 
@@ -158,12 +159,12 @@ def _check_file(path: Path, entry: Mapping[str, Any], *, verify: bool) -> None:
                     digest.update(block)
     except OSError as error:
         raise InvalidRequest(
-            f"cannot read {path}: {error.strerror or error}; remove {path.parent} and let it be made again"
+            f"cannot read {path}: {error.strerror or error}; remove {path.parent} so that it is created again"
         ) from None
     if size != entry["bytes"] or (verify and digest.hexdigest() != entry["sha256"]):
         raise InvalidRequest(
             f"{path} is not what was written ({size} bytes, {entry['bytes']} expected, or another checksum); "
-            f"remove {path.parent} and let it be made again"
+            f"remove {path.parent} so that it is created again"
         )
 
 

@@ -1,4 +1,4 @@
-"""Where text for training comes from: files of several formats, read as a stream of documents."""
+"""Sources of training text: files of several formats, read as a stream of documents."""
 
 import dataclasses
 import glob
@@ -19,12 +19,12 @@ from unmask.learn.data.records import (
 from unmask.optional import require
 
 Format = Literal["text", "paragraphs", "lines", "jsonl", "csv", "parquet", "datasets"]
-"""What one document is. ``text``: a file; ``paragraphs``: a block of lines, with a blank line before the next
-one; ``lines``: a line; ``jsonl``: a line that is a JSON object; ``csv``: a row below the row of names;
-``parquet``: a row; ``datasets``: a row of a folder that ``Dataset.save_to_disk`` wrote."""
+"""What one document is. ``text``: a file; ``paragraphs``: a block of lines between blank lines; ``lines``: a
+line; ``jsonl``: a line with a JSON object; ``csv``: a row after the header; ``parquet``: a row;
+``datasets``: a row of a folder written by ``Dataset.save_to_disk``."""
 
 SplitBy = Literal["document", "paragraph", "sentence"]
-"""What a document is cut into, before what is too long is cut further."""
+"""The units that a document is split into, before units that are too long are split further."""
 
 COMPRESSED = (".xz", ".gz")
 FORMAT_OF: Mapping[str, Format] = {
@@ -39,7 +39,7 @@ FORMAT_OF: Mapping[str, Format] = {
 
 @dataclasses.dataclass(frozen=True)
 class SourceSpec:
-    """One source of text and how it is cut into pieces.
+    """One source of text and how it is split into chunks.
 
     Raises:
         InvalidRequest: a value outside its range.
@@ -47,25 +47,25 @@ class SourceSpec:
 
     name: str
     files: tuple[str, ...]
-    """Paths or globs, relative to the folder that whoever reads them names. A glob is read in the order of
-    the names."""
+    """Paths or globs, relative to a folder that the reader passes. Files of a glob are read in the order of
+    their names."""
     format: Format | None = None
     """What one document is: a file (``text``), a block of lines between blank lines (``paragraphs``), a line
-    (``lines``), or a record of the other formats. None: by each file's ending, before ``.xz`` or ``.gz``:
-    ``text`` for .txt, ``jsonl`` for .jsonl, .ndjson and .json, and so on; a folder is a saved data set."""
+    (``lines``), or a record of the other formats. None: by each file's extension, before ``.xz`` or ``.gz``:
+    ``text`` for .txt, ``jsonl`` for .jsonl, .ndjson and .json, and so on; a folder is a saved dataset."""
     field: str = "text"
-    """Where a record of a structured format holds the text."""
+    """The field that holds the text in a structured format."""
     skip_null: bool = False
-    """Leave out records whose text is null; how many is said. Otherwise such a record is refused."""
+    """Skip records whose text is null, and report their number. Otherwise such a record is an error."""
     where: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """Keep only records whose field has this value, or one of a list of values."""
+    """Keep only records whose fields have these values, or one of a list of values."""
     split_by: SplitBy = "document"
     max_tokens: int = 510
-    """The most tokens of a piece; special tokens are not counted."""
+    """Maximum tokens per chunk, without special tokens."""
     min_tokens: int = 1
-    """A shorter piece is joined with what follows it in its document."""
+    """A shorter chunk is merged with the following text of its document."""
     weight: float = 1.0
-    """Its share of the tokens of a mixture, relative to the weights of the other sources."""
+    """Share of the tokens in a mixture, relative to the weights of the other sources."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "files", tuple(self.files))
@@ -93,11 +93,11 @@ class SourceSpec:
             raise InvalidRequest(f"weight of source {self.name} is {self.weight}; it must be above 0")
 
     def settings(self) -> dict[str, Any]:
-        """What its pieces depend on beside the contents of the files; the weight is not among it."""
+        """The settings that its chunks depend on, besides the contents of the files; excludes the weight."""
         found = {
             each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.name != "weight"
         }
-        found["pieces"] = found.pop("split_by")  # so that tokens on disk stay those of the same settings
+        found["pieces"] = found.pop("split_by")  # the old name keeps existing caches valid
         return found
 
 
@@ -105,7 +105,7 @@ def input_files(spec: SourceSpec, base: Path) -> list[Path]:
     """The files and folders of a source, in the order in which they are read.
 
     Raises:
-        InvalidRequest: a path is not there, or a glob finds nothing.
+        InvalidRequest: a path does not exist, or a glob matches nothing.
     """
     found: list[Path] = []
     for pattern in spec.files:
@@ -122,17 +122,17 @@ def input_files(spec: SourceSpec, base: Path) -> list[Path]:
 def documents(
     spec: SourceSpec, base: Path = Path(), *, skipped: dict[str, int] | None = None
 ) -> Iterator[str]:
-    """The documents of a source one after another, blank ones included.
+    """The documents of a source, in order, blank ones included.
 
     Args:
-        spec: which files, in which format, and which records of them.
+        spec: the files, their format, and which records to keep.
         base: the folder that its paths are relative to.
         skipped: counts in ``null_texts`` the records that ``spec.skip_null`` leaves out.
 
     Raises:
-        InvalidRequest: a file is not there, or nothing says what format it has.
+        InvalidRequest: a file does not exist, or its format is unknown.
         InvalidText: a file is damaged, a line of it is not UTF-8 or not JSON, or a record has no text.
-        MissingExtra: a format that needs packages which are not installed.
+        MissingExtra: the format needs packages that are not installed.
     """
     for path in input_files(spec, base):
         form = format_of(path, spec)
@@ -160,7 +160,7 @@ RECORDS: Mapping[Format, Callable[[Path], Iterator[Record]]] = {
 
 
 def _with_text(rows: Iterable[Record], key: str, skipped: dict[str, int]) -> Iterator[Record]:
-    """The records whose text is not null; the others are counted."""
+    """Records whose text is not null; the others are counted."""
     for name, row in rows:
         if key in row and row[key] is None:
             skipped["null_texts"] = skipped.get("null_texts", 0) + 1
@@ -169,10 +169,10 @@ def _with_text(rows: Iterable[Record], key: str, skipped: dict[str, int]) -> Ite
 
 
 def texts(rows: Iterable[Record], key: str = "text", where: Mapping[str, Any] | None = None) -> Iterator[str]:
-    """The texts of records, of which those are kept whose fields have the values in ``where``.
+    """The texts of the records whose fields have the values in ``where``.
 
     Args:
-        rows: what an error calls the record, and the record; of any origin, such as a streamed data set.
+        rows: records with the names that errors use for them; from any origin, such as a streamed dataset.
         key: the field that holds the text.
         where: field -> the value to keep, or a list of such values.
 
@@ -198,7 +198,7 @@ def _checked(text: object, key: str, name: str) -> str:
     if text is None:
         raise InvalidText(f"{name} has null under {key!r}; set skip_null to leave such records out")
     if not isinstance(text, str):
-        raise InvalidText(f"{name} has a value of type {type(text).__name__} under {key!r}, and no text")
+        raise InvalidText(f"{name} has a value of type {type(text).__name__} under {key!r} instead of text")
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -213,7 +213,7 @@ def format_of(path: Path, spec: SourceSpec) -> Format:
     """The format in which a file of a source is read.
 
     Raises:
-        InvalidRequest: the source does not say it, and neither does the file's ending.
+        InvalidRequest: neither the source nor the file's extension determines it.
     """
     if spec.format is not None:
         return spec.format
@@ -224,6 +224,6 @@ def format_of(path: Path, spec: SourceSpec) -> Format:
     if found is None:
         raise InvalidRequest(
             f"{path} of source {spec.name} ends in none of {', '.join(FORMAT_OF)}, with or without "
-            f"{' or '.join(COMPRESSED)} behind; say with format what it is"
+            f"{' or '.join(COMPRESSED)} appended; set format"
         )
     return found

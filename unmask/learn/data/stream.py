@@ -19,33 +19,34 @@ STATE_VERSION = 1
 
 @dataclass(frozen=True, eq=False)
 class _ShuffleBuffer:
-    """Pieces that are packed at once, and where things stood before them."""
+    """Chunks that are packed together, and the state before them."""
 
     before: tuple[SourceCursor, ...]
     carried_before: SampledChunks
     after: list[SourceCursor]
     carried_after: SampledChunks
     bins: list[tuple[SampledChunks, NDArray[np.int64]]]
-    """And which pieces of their sources these are."""
+    """With the numbers of the chunks in their sources."""
 
 
 class ChunkStream:
-    """An endless sequence of micro-batches of whole pieces.
+    """An endless sequence of micro-batches of whole chunks.
 
-    Each source is gone through again and again, every time in another order, and each of its pieces comes
-    once an epoch. Pieces are drawn by weight into a pool, packed, and the full bins of the pool come in a
-    shuffled order; what fits into no bin is the first of the next pool. All of it follows from the seed.
+    Each source is read repeatedly, in a different order each epoch, and each of its chunks occurs once per
+    epoch. Chunks are drawn by weight into a shuffle buffer and packed, and the buffer's bins are returned in
+    shuffled order; chunks that fit into no bin come first in the next buffer. Everything follows from the
+    seed.
 
     Args:
-        sets: the pieces of each source and its weight: its share of the tokens, relative to the others.
-        seed: decides the orders.
-        micro_tokens: the most tokens of a micro-batch, special tokens included.
-        extra_tokens: special tokens that the objective adds to a piece.
-        pool_bins: micro-batches of a pool.
+        sets: the chunks of each source and its weight: its share of the tokens, relative to the others.
+        seed: determines the orders.
+        micro_tokens: maximum tokens per micro-batch, special tokens included.
+        extra_tokens: special tokens that the objective adds to a chunk.
+        pool_bins: micro-batches per shuffle buffer.
 
     Raises:
-        InvalidRequest: a piece does not fit into a micro-batch, sets of one name or of different tokenizers,
-            or a number out of its range.
+        InvalidRequest: a chunk does not fit into a micro-batch, sets have the same name or different
+        tokenizers, or a number is out of range.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class ChunkStream:
         return found
 
     def state(self) -> dict[str, Any]:
-        """Where the stream stands, as a few numbers that JSON can hold."""
+        """The stream's position, as a few JSON numbers."""
         return {
             "version": STATE_VERSION,
             "settings": self._settings(),
@@ -109,22 +110,22 @@ class ChunkStream:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on where a stream of the same sources and settings stood when it told its `state`.
+        """Continue from the `state` of a stream with the same sources and settings.
 
         Raises:
-            InvalidRequest: the state is of other sources or settings.
+            InvalidRequest: the state belongs to other sources or settings.
         """
         if state.get("version") != STATE_VERSION:
             raise InvalidRequest(
-                f"the state of the data is of version {state.get('version')}, and this program reads "
-                f"{STATE_VERSION}; begin anew"
+                f"the data state has version {state.get('version')}, and this program reads "
+                f"{STATE_VERSION}; start again"
             )
         self._refuse_other_text(state)
         for name, value in self._settings().items():
             if state["settings"].get(name) != value:
                 raise InvalidRequest(
-                    f"the state of the data was written with {name} {state['settings'].get(name)!r}, and now "
-                    f"it is {value!r}; continue with the same, or begin anew"
+                    f"the data state was written with {name} {state['settings'].get(name)!r}, and now "
+                    f"it is {value!r}; continue with the same value, or start again"
                 )
         carried = np.array(state["carried"], dtype=np.int64).reshape(-1, 2)
         lengths = np.zeros(len(carried), dtype=np.int64)
@@ -137,17 +138,18 @@ class ChunkStream:
 
     @property
     def fill_ratio(self) -> float:
-        """Tokens, special ones included, by the room of the micro-batches so far; 1 before the first."""
+        """Tokens, special tokens included, divided by the capacity of the micro-batches so far; 1 before the
+        first."""
         return self._tokens / (self._bins * self._capacity) if self._bins else 1.0
 
     @property
     def tokens(self) -> int:
-        """Tokens of the micro-batches so far, special ones included."""
+        """Tokens in the micro-batches so far, special tokens included."""
         return self._tokens
 
     @property
     def epochs(self) -> dict[str, float]:
-        """How often each source has been gone through, pools counted when they are done."""
+        """Epochs of each source so far; a shuffle buffer is counted when it is finished."""
         return {
             each.name: given.pieces / each.count
             for each, given in zip(self._sets, self._pool.before, strict=True)
@@ -172,12 +174,12 @@ class ChunkStream:
             changed = sorted(name for name in old.keys() | now.keys() if old.get(name) != now.get(name))
             what = f"{', '.join(changed[:3])} of source {each.name}" if changed else f"source {each.name}"
             raise InvalidRequest(
-                f"the text of {what} is not what it was when the run was begun; put back the text of then, "
-                "or begin anew in another folder"
+                f"the text of {what} has changed since the run was started; restore the previous text, "
+                "or start again in another folder"
             )
 
     def _pieces(self, source: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Which pieces of a source are at these positions of its endless sequence."""
+        """The chunks at these positions of a source's endless sequence."""
         each = self._sets[source]
         epochs, which = np.unique(positions // each.count, return_inverse=True)
         keys = [key_of("order", self._seed, each.name, epoch) for epoch in epochs.tolist()]
@@ -229,18 +231,18 @@ def _some(drawn: SampledChunks, which: NDArray[np.int64]) -> SampledChunks:
 
 
 def read_chunks(shards: ShardSet, numbers: NDArray[np.int64], first_document: int = 0) -> list[Chunk]:
-    """Pieces of a set, their documents counted from ``first_document``."""
+    """Read chunks of a set; documents are numbered from ``first_document``."""
     documents = (first_document + shards.documents[numbers]).tolist()
     return [Chunk(ids, document) for ids, document in zip(shards.read(numbers), documents, strict=True)]
 
 
 def check_sets(sets: Sequence[ShardSet], micro_tokens: int, extra_tokens: int) -> None:
-    """Raise `InvalidRequest` unless every piece fits, and the sets have one tokenizer and their own names."""
+    """Raise `InvalidRequest` unless every chunk fits and the sets have one tokenizer and distinct names."""
     for each in sets:
         longest = int(each.lengths.max())
         if longest + extra_tokens > micro_tokens:
             raise InvalidRequest(
-                f"source {each.name} has a piece of {longest} tokens, to which {extra_tokens} special ones "
+                f"source {each.name} has a chunk of {longest} tokens, to which {extra_tokens} special ones "
                 f"are added, and a micro-batch holds {micro_tokens}; raise micro_tokens or lower max_tokens "
                 "of the source"
             )
@@ -249,20 +251,20 @@ def check_sets(sets: Sequence[ShardSet], micro_tokens: int, extra_tokens: int) -
         raise InvalidRequest(f"the sources are called {', '.join(names)}; give each its own name")
     if len({each.manifest["tokenizer"] for each in sets}) > 1:
         raise InvalidRequest(
-            f"the sources {', '.join(names)} were made with different tokenizers; make them anew with one"
+            f"the sources {', '.join(names)} were made with different tokenizers; tokenize them with the same"
         )
 
 
 def held_out(
     shards: ShardSet, *, micro_tokens: int, extra_tokens: int, tokens: int | None = None
 ) -> list[list[Chunk]]:
-    """Micro-batches to evaluate on, the same ones in the same order every time.
+    """Micro-batches for evaluation, always the same ones in the same order.
 
     Args:
-        shards: held-out pieces.
-        micro_tokens: the most tokens of a micro-batch, special tokens included.
-        extra_tokens: special tokens that the objective adds to a piece.
-        tokens: about how many tokens, special ones included, are wanted; None for all pieces.
+        shards: held-out chunks.
+        micro_tokens: maximum tokens per micro-batch, special tokens included.
+        extra_tokens: special tokens that the objective adds to a chunk.
+        tokens: approximate number of tokens, special tokens included; None for all chunks.
     """
     check_sets([shards], micro_tokens, extra_tokens)
     order = permute(np.arange(shards.count), shards.count, key_of("held out"))

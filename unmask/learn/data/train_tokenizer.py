@@ -1,4 +1,4 @@
-"""New tokenizers from text: WordPiece, byte-level BPE and unigram, each by the rules of a family."""
+"""Train tokenizers: WordPiece, byte-level BPE and unigram, each with the rules of a model family."""
 
 import json
 from collections import Counter
@@ -17,13 +17,13 @@ from unmask.learn.data.unigram import train_unigram
 Kind = Literal["wordpiece", "bpe", "unigram"]
 
 SPECIAL_TOKENS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
-"""In the order of their ids, which begin at 0."""
+"""In the order of their ids, which start at 0."""
 
 MAX_LETTERS = 1000
-"""Characters of a WordPiece vocabulary; rarer ones make their word unknown."""
+"""Maximum number of characters in a WordPiece vocabulary; words with rarer ones are unknown."""
 
 CHUNK_CHARACTERS = 2**14
-"""About how much text a sample takes or leaves at once."""
+"""Approximate size of the parts that a sample takes or skips."""
 
 
 def train_tokenizer(
@@ -39,27 +39,27 @@ def train_tokenizer(
     """Learn a vocabulary from text.
 
     The special tokens [PAD], [UNK], [CLS], [SEP] and [MASK] have the ids 0 to 4, a text is read as
-    ``[CLS] A [SEP]`` and a pair as ``[CLS] A [SEP] B [SEP]`` with B in segment 1.
+    ``[CLS] A [SEP]`` and a pair as ``[CLS] A [SEP] B [SEP]`` with token type 1 for B.
 
-    Equal texts and settings give equal files.
+    Training is deterministic: equal texts and settings give equal files.
 
     Args:
-        texts: held in memory but for BPE.
+        texts: held in memory, except for BPE.
         kind: ``wordpiece`` with BERT's cleaning and splitting (Devlin et al. 2019); ``bpe`` over bytes with
             GPT-2's splitting and NFC (Radford et al. 2019), as ModernBERT has it; ``unigram`` with ALBERT's
             cleaning (Kudo 2018, Lan et al. 2020), trained by the `sentencepiece` package.
-        vocabulary_size: ids, special ones included; less come out where the text has no more.
-        lowercase: None for what is usual: WordPiece and unigram lower-case, BPE does not.
-        add_prefix_space: BPE reads the first word as if a space stood before it.
-        max_tokens: the most tokens a model will read, for programs that cut; unmask takes it from the spec.
-        min_frequency: how often a pair must occur to be merged; unigram has no such rule.
+        vocabulary_size: ids, special tokens included; fewer if the text has no more.
+        lowercase: None for the default: WordPiece and unigram lowercase, BPE does not.
+        add_prefix_space: BPE reads the first word as if preceded by a space.
+        max_tokens: maximum length of the model, for programs that truncate; unmask takes it from the spec.
+        min_frequency: minimum frequency of a pair to be merged; not used by unigram.
 
     Returns:
         The contents of tokenizer.json, tokenizer_config.json and special_tokens_map.json.
 
     Raises:
         InvalidRequest: an unknown kind, or a vocabulary too small for the letters and special tokens.
-        MissingExtra: unigram, and the packages that train it are not installed.
+        MissingExtra: the packages that train unigram are not installed.
     """
     if kind not in get_args(Kind):
         raise InvalidRequest(f"kind of tokenizer is {kind!r}; it can be {', '.join(get_args(Kind))}")
@@ -86,9 +86,9 @@ def train_tokenizer(
 
 
 def sample(sources: Sequence[SourceSpec], base: Path, max_bytes: int) -> Iterator[str]:
-    """Text of sources by their weight, spread evenly over each, of about ``max_bytes`` in UTF-8 in all.
+    """Sample text from sources by weight, evenly spaced over each, about ``max_bytes`` of UTF-8 in total.
 
-    Each source is read twice: once to learn how much there is. One that has less than its share gives all.
+    Each source is read twice, first to measure its size. A source smaller than its share is used completely.
     """
     total = sum(spec.weight for spec in sources)
     for spec in sources:
@@ -117,8 +117,8 @@ def _word_piece(texts: Sequence[str], size: int, lowercase: bool, min_frequency:
     engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     engine.decoder = decoders.WordPiece(prefix="##")
     letters, inside = _letters(engine, texts)
-    # The package numbers letters inside words in an order that changes from run to run, and ties between
-    # merges fall by number; as special tokens they are numbered as given.
+    # The package numbers letters inside words in an order that changes from run to run, and breaks ties
+    # # between merges by number; as special tokens they are numbered as given.
     first = [*SPECIAL_TOKENS.values(), *(f"##{letter}" for letter in inside)]
     if size <= len(first) + len(letters):
         raise InvalidRequest(
@@ -140,7 +140,7 @@ def _word_piece(texts: Sequence[str], size: int, lowercase: bool, min_frequency:
 
 
 def _letters(engine: tokenizers.Tokenizer, texts: Iterable[str]) -> tuple[list[str], list[str]]:
-    """The most frequent characters of cleaned text, and those of them that occur inside words."""
+    """The most frequent characters of normalized text, and those of them that occur inside words."""
     counts: Counter[str] = Counter()
     pairs: set[tuple[str, str]] = set()
     for text in texts:
@@ -155,7 +155,7 @@ def _letters(engine: tokenizers.Tokenizer, texts: Iterable[str]) -> tuple[list[s
         for first, second in pairs
         if second in kept
         and len(engine.pre_tokenizer.pre_tokenize_str(first + second)) == 1
-        # A space vanishes and leaves one word too.
+        # A space disappears and leaves one word too.
         and not first.isspace()
     }
     return letters, sorted(inside)
@@ -190,7 +190,7 @@ def _set_template(engine: tokenizers.Tokenizer) -> None:
 
 
 def _settings(max_tokens: int | None, mask: AddedToken) -> dict[str, bytes]:
-    """The two files beside tokenizer.json that let other programs read it as it stands."""
+    """The two additional files with which other programs can load tokenizer.json."""
     roles = {f"{role}_token": token for role, token in SPECIAL_TOKENS.items()}
     config: dict[str, Any] = roles | {
         "tokenizer_class": "PreTrainedTokenizerFast",

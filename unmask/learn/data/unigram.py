@@ -1,6 +1,6 @@
-"""Unigram vocabularies with ALBERT's cleaning, by the `sentencepiece` package.
+"""Unigram vocabularies with ALBERT's normalization, trained by the `sentencepiece` package.
 
-The trainer of the `tokenizers` package gives another vocabulary every time; this one does not.
+The trainer of the `tokenizers` package is not deterministic; this one is.
 """
 
 import importlib
@@ -16,19 +16,19 @@ from unmask.optional import require
 from unmask.text import Tokenizer
 
 THREADS = 4
-"""Sums are added up thread by thread, so their number decides the last digits of the scores."""
+"""Sums are accumulated per thread, so the number of threads affects the last digits of the scores."""
 
 
 def train_unigram(
     texts: Iterable[str], size: int, lowercase: bool, special: Mapping[str, str]
 ) -> tokenizers.Tokenizer:
-    """The engine of a new unigram vocabulary (Kudo 2018) with the cleaning of ALBERT (Lan et al. 2020).
+    """Train a unigram vocabulary (Kudo 2018) with ALBERT's normalization (Lan et al. 2020).
 
     Args:
-        texts: each line of them is a sentence.
-        size: the most pieces, special tokens included.
-        lowercase: whether text is lower-cased.
-        special: the token of each role, in the order of their ids.
+        texts: each line is a sentence.
+        size: maximum vocabulary size, special tokens included.
+        lowercase: whether to lowercase text.
+        special: the token of each role, in the order of ids.
 
     Raises:
         InvalidRequest: ``size`` is too small for the letters of the text, or there is no text.
@@ -57,7 +57,7 @@ def train_unigram(
         )
     except (RuntimeError, OSError) as error:
         reason = str(error).splitlines()[0].rpartition("] ")[2]
-        raise InvalidRequest(f"no unigram vocabulary of {size} pieces can be made: {reason}") from None
+        raise InvalidRequest(f"no unigram vocabulary of {size} tokens can be trained: {reason}") from None
     config = {
         "tokenizer_class": "AlbertTokenizer",
         "do_lower_case": lowercase,
@@ -68,7 +68,7 @@ def train_unigram(
 
 
 def _lines(texts: Iterable[str], *, lowercase: bool) -> Iterator[str]:
-    """Sentences as the tokenizer will have cleaned them when it looks for pieces."""
+    """Sentences, normalized as the tokenizer will normalize them."""
     steps = [
         normalizers.Replace("``", '"'),
         normalizers.Replace("''", '"'),

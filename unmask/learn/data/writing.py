@@ -1,4 +1,4 @@
-"""Documents tokenized, cut, and written as shards."""
+"""Tokenize documents, split them into chunks, and write them as shards."""
 
 import hashlib
 import json
@@ -19,9 +19,9 @@ from unmask.learn.vocabulary import Vocabulary
 from unmask.text import Tokenizer
 
 FILE_BYTES = 256 * 2**20
-"""About how large a file of ids may grow."""
+"""Approximate maximum size of a file of ids."""
 BATCH_CHARACTERS = 2**20
-"""About how much text is tokenized at once."""
+"""Approximate amount of text that is tokenized at once."""
 
 Progress = Callable[[int, int], None]
 """Called with the documents and tokens so far."""
@@ -37,20 +37,20 @@ def write_shards(
     notes: Mapping[str, Any] | None = None,
     file_bytes: int = FILE_BYTES,
 ) -> ShardSet:
-    """Tokenize and cut documents, and write their pieces to a new folder, which appears whole or not at all.
+    """Tokenize documents, and write their chunks to a new folder, which is created atomically.
 
     Args:
-        documents: in the order in which they are numbered; see `unmask.learn.data.sources.documents`.
-        tokenizer: makes the ids; special tokens are left to the objective.
-        spec: how documents are cut.
-        folder: does not exist yet, or is empty.
-        progress: told after every batch.
-        notes: kept in the manifest, such as what identifies the inputs.
-        file_bytes: how large a file of ids may grow.
+        documents: the documents, numbered in this order; see `unmask.learn.data.sources.documents`.
+        tokenizer: the tokenizer; special tokens are added by the objective.
+        spec: how documents are split.
+        folder: a folder that does not exist yet, or is empty.
+        progress: called after every batch.
+        notes: stored in the manifest, such as what identifies the inputs.
+        file_bytes: maximum size of a file of ids.
 
     Raises:
         OutputError: the disk is full or read-only, or the folder exists.
-        InvalidRequest: the documents give no piece at all.
+        InvalidRequest: the documents give no chunk at all.
     """
     vocabulary = Vocabulary.of(tokenizer)
     cutter = Chunker(TokenBoundaries.of(tokenizer, vocabulary), spec.max_tokens, spec.min_tokens)
@@ -69,7 +69,7 @@ def write_shards(
         files = writer.close()
         if not tokens:
             raise InvalidRequest(
-                f"source {spec.name} gave {count} documents and not one piece of them; see its files, field, "
+                f"source {spec.name} gave {count} documents and no chunk; see its files, field, "
                 "where and min_tokens"
             )
         manifest = {
@@ -83,7 +83,7 @@ def write_shards(
             **(notes or {}),
         }
         (partial / MANIFEST).write_text(
-            # TOML has dates, which a condition of a source may be, and JSON has not.
+            # A source's condition may be a date, which TOML has and JSON lacks.
             json.dumps(manifest, indent=2, ensure_ascii=False, default=str) + "\n",
             "utf-8",
         )
@@ -93,7 +93,7 @@ def write_shards(
 def tokenized(
     documents: list[str], tokenizer: Tokenizer, cutter: Chunker, spec: SourceSpec
 ) -> Iterator[list[NDArray[np.int64]]]:
-    """The pieces of each document."""
+    """The chunks of each document."""
     parts = [units(document, spec.split_by) for document in documents]
     ids = _ids((text for document in parts for text, _ in document), tokenizer)
     for document in parts:
@@ -101,14 +101,14 @@ def tokenized(
 
 
 def _ids(texts: Iterable[str], tokenizer: Tokenizer) -> Iterator[NDArray[np.int64]]:
-    """The ids of each text, of which not too many are held as objects at once."""
+    """The ids of each text; only a few encodings are held in memory at once."""
     for batch in _batches(texts):
         for encoding in tokenizer.engine.encode_batch_fast(batch, add_special_tokens=False):
             yield np.array(encoding.ids, dtype=np.int64)
 
 
 def _batches(documents: Iterable[str]) -> Iterator[list[str]]:
-    """Texts of about `BATCH_CHARACTERS` together."""
+    """Batches of texts of about `BATCH_CHARACTERS` each."""
     batch: list[str] = []
     size = 0
     for document in documents:
@@ -122,7 +122,7 @@ def _batches(documents: Iterable[str]) -> Iterator[list[str]]:
 
 
 class _Writer:
-    """Appends pieces to files of ids, hashing them on the way."""
+    """Appends chunks to files of ids and hashes them."""
 
     def __init__(self, folder: Path, dtype: np.dtype[Any], file_bytes: int) -> None:
         self.pieces = 0
@@ -139,7 +139,7 @@ class _Writer:
         self._documents += [document] * len(pieces)
 
     def flush(self) -> None:
-        """Write what waits; pieces of a batch share a file."""
+        """Write buffered chunks; chunks of a batch share a file."""
         if not self._waiting:
             return
         if self._name is None:
@@ -161,7 +161,7 @@ class _Writer:
             self._name = None
 
     def close(self) -> dict[str, dict[str, Any]]:
-        """Write the tables too; what the manifest says of each file."""
+        """Write the tables too; return the manifest's entries of all files."""
         tables = {
             "lengths.npy": np.concatenate([np.zeros(0, dtype=np.uint32), *self._lengths]),
             "documents.npy": np.array(self._documents, dtype=np.int64),

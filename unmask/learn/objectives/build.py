@@ -27,16 +27,16 @@ Spec = TypeVar("Spec", DistillationSpec, ReplacedSpec)
 
 @dataclass(frozen=True)
 class _Kind:
-    """How the table of one ``kind`` of objective is read, and what it is made into."""
+    """How the table of one ``kind`` of objective is read and built."""
 
     read: Callable[[Mapping[str, Any]], Any]
     heads: Callable[[Any], frozenset[str]]
-    """The roles of the encoder's heads that are trained, of what was read."""
+    """Roles of the encoder's heads that are trained, given the settings read."""
     build: Callable[[Any, Encoder, Vocabulary], Objective[Any, Any]]
 
 
 def _masked(masking: MaskingSpec, encoder: Encoder, vocabulary: Vocabulary) -> Objective[Any, Any]:
-    """Through the enhanced mask decoder where the encoder has one and no plain head."""
+    """Use the enhanced mask decoder if the encoder has one and no plain head."""
     if "enhanced" in encoder.heads and "masked" not in encoder.heads:
         return EnhancedMaskedLanguageModel(encoder, vocabulary, masking)
     return MaskedLanguageModel(encoder, vocabulary, masking)
@@ -60,13 +60,13 @@ def _distillation(
 
 
 def _preset(table: Mapping[str, Any], plain: Spec, presets: Mapping[str, Spec]) -> Spec:
-    """The keys of a table over those of the ``preset`` that it names, or over ``plain``."""
+    """Apply the keys of a table to the ``preset`` that it names, or to ``plain``."""
     keys = renamed_keys(type(plain).__name__, table)
     name = keys.pop("preset", None)
     if name is not None and name not in presets:
         raise InvalidRequest(f"objective.preset is {name!r}; it can be {', '.join(presets)}")
     defaults = dataclasses.asdict(plain if name is None else presets[name])
-    if isinstance(keys.get("masking"), Mapping):  # what it leaves out is as in the objective's default
+    if isinstance(keys.get("masking"), Mapping):  # missing keys are as in the objective's default
         keys["masking"] = {**defaults["masking"], **renamed_keys("MaskingSpec", keys["masking"])}
     return read_table(type(plain), {**defaults, **keys}, "objective")
 
@@ -89,11 +89,11 @@ OBJECTIVES: Mapping[str, _Kind] = {
     ),
     "replaced": _Kind(
         lambda table: _preset(table, ReplacedSpec(), {"deberta-v3": DEBERTA_V3}),
-        lambda _: frozenset(),  # the objective itself gives it a head
+        lambda _: frozenset(),  # the objective itself adds a head
         lambda spec, encoder, vocabulary: ReplacedTokenDetection(encoder, vocabulary, spec),
     ),
 }
-"""Every objective by the ``kind`` of a run file."""
+"""All objectives, by the ``kind`` in a run file."""
 
 
 def trained_heads(table: Mapping[str, Any]) -> frozenset[str]:
@@ -121,7 +121,7 @@ def build_objective(
     """The objective that a run file's ``[objective]`` describes.
 
     Raises:
-        InvalidRequest: there is no such kind, or a key is not one of its.
+        InvalidRequest: there is no such kind, or a key is not one of its keys.
     """
     kind, read = _read(table)
     return kind.build(read, encoder, vocabulary)

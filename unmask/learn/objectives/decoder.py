@@ -16,9 +16,9 @@ from unmask.model.encoder import Encoder
 
 
 class EnhancedMaskedLanguageModel(Objective[Chunk, MaskedExample]):
-    """Predict hidden tokens from states that know absolute positions: mean cross-entropy, in nats.
+    """Predict masked tokens from states with absolute positions: mean cross-entropy, in nats.
 
-    The encoder's last layer runs in the decoder alone, on queries of the chosen tokens; see
+    The encoder's last layer runs only in the decoder, on queries of the selected tokens; see
     `unmask.model.decoder`. Term: ``masked`` (``masked/loss``, ``masked/accuracy``).
 
     Raises:
@@ -33,18 +33,18 @@ class EnhancedMaskedLanguageModel(Objective[Chunk, MaskedExample]):
             raise InvalidRequest(
                 f"the encoder cannot learn through an enhanced mask decoder, because {reason}; "
                 "in a run file set enhanced_mask_decoder = true in model.config, or leave legacy out for "
-                "a plain predictor"
+                "a plain MLM head"
             )
         self.encoder = encoder
         self.vocabulary = vocabulary
         self.masking = masking
 
     def prepare(self, pieces: Sequence[Chunk], draw: np.random.Generator, progress: float) -> MaskedExample:
-        """[CLS] piece [SEP] for each piece, with tokens hidden."""
+        """Make [CLS] chunk [SEP] of each chunk, and mask tokens."""
         return masked_example(wrap(pieces, self.vocabulary), self.vocabulary, self.masking, draw, progress)
 
     def forward(self, example: MaskedExample, totals: Mapping[str, int]) -> LossOutput:
-        """The sum over chosen tokens, divided by their number in the global batch."""
+        """The sum over selected tokens, divided by their number in the global batch."""
         batch = example.batch
         ids_T, segments_T, chosen_M = (
             torch.from_numpy(array).to(self.encoder.device)

@@ -1,11 +1,11 @@
-"""A student learns from a teacher of the same vocabulary: its words, states, attention and relations.
+"""Distillation from a teacher with the same vocabulary: predictions, states, attention and relations.
 
-DistilBERT (Sanh et al. 2019): soft targets of words, masked words and the cosine of last states, the
-defaults. MiniLM (Wang et al. 2020) and MiniLMv2 (Wang et al. 2021): attention and relations of one layer, see
+DistilBERT (Sanh et al. 2019): soft targets, masked words and the cosine of last states, the defaults.
+MiniLM (Wang et al. 2020) and MiniLMv2 (Wang et al. 2021): attention and relations of one layer, see
 `MINILM` and `MINILM_V2`. TinyBERT's layer maps (Jiao et al. 2020): pairs of layers.
 
-Terms are means over tokens, special ones too; ours are cosines and divergences where TinyBERT has squared
-differences.
+Terms are means over tokens, including special tokens; they are cosines and divergences where TinyBERT uses
+squared differences.
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,20 +45,20 @@ from unmask.model.heads import MaskedLMHead
 
 
 class Distillation(Objective[Chunk, MaskedExample]):
-    """The weighted sum of the spec's terms, each a mean over tokens and, in it, over pairs of layers.
+    """The weighted sum of the spec's terms, each a mean over tokens and over pairs of layers.
 
     Terms: ``words`` (``words/loss``: squared temperature times a divergence in nats), ``masked`` (as in
     `MaskedLanguageModel`), ``cosine`` (1 minus a cosine), ``attention`` and ``relations`` (divergences, in
-    nats). The teacher is no part of the module: it is not trained, not saved, and always in evaluation mode.
+    nats). The teacher is not part of the module: it is not trained, not saved, and always in evaluation mode.
 
     Args:
-        student: the encoder that is kept.
-        teacher: of the same vocabulary; its weights are frozen.
-        vocabulary: special tokens.
-        spec: the rest.
+        student: the encoder that is trained.
+        teacher: an encoder with the same vocabulary; its weights are frozen.
+        vocabulary: the special tokens.
+        spec: the settings.
 
     Raises:
-        InvalidRequest: a term asks for a head, layer or number of heads that one of them has not.
+        InvalidRequest: a term needs a head, layer or number of heads that one of them lacks.
     """
 
     def __init__(
@@ -91,12 +91,12 @@ class Distillation(Objective[Chunk, MaskedExample]):
 
     @property
     def teacher(self) -> Encoder:
-        """On the device of the student."""
+        """The teacher, on the student's device."""
         (teacher,) = self._teacher
         return teacher if teacher.device == self.student.device else teacher.to(self.student.device)
 
     def prepare(self, pieces: Sequence[Chunk], draw: np.random.Generator, progress: float) -> MaskedExample:
-        """[CLS] piece [SEP] for each piece, with tokens hidden from student and teacher alike."""
+        """Make [CLS] chunk [SEP] of each chunk, and mask tokens for student and teacher alike."""
         batch, spec = wrap(pieces, self.vocabulary), self.spec
         none = np.zeros(0, dtype=np.int64)
         masked = MaskedExample({}, len(batch.ids_T), batch.layout.sequence_count, batch, none, none)
@@ -108,7 +108,7 @@ class Distillation(Objective[Chunk, MaskedExample]):
         return replace(masked, counts=counts, predicted=predicted)
 
     def forward(self, example: MaskedExample, totals: Mapping[str, int]) -> LossOutput:
-        """Every term's sum, divided by its number in the global batch and multiplied by its weight."""
+        """The sum of every term, divided by its count in the global batch and multiplied by its weight."""
         spec, batch = self.spec, example.batch
         mine, its = ([{pair[who] for pair in pairs} for pairs in self._pairs()] for who in (0, 1))
         ours = record_states(self.student, batch, *mine)
@@ -174,7 +174,7 @@ class Distillation(Objective[Chunk, MaskedExample]):
 
 
 def _between(student: Encoder, teacher: Encoder) -> nn.Module:
-    """From the student's width to the teacher's; nothing where they are equal."""
+    """A projection from the student's width to the teacher's; the identity if they are equal."""
     width, wanted = student.spec.width, teacher.spec.width
     if width == wanted:
         return nn.Identity()

@@ -1,8 +1,8 @@
-"""How far a student is from its teacher: sums over tokens, in nats or as 1 minus a cosine.
+"""Distillation losses: sums over tokens, in nats or as 1 minus a cosine.
 
-Each is exact, of one sequence after another without padding, and differentiable in the student. What takes
-much memory, logits over the vocabulary and maps of a sequence's tokens by its tokens, is made a few rows at
-a time and made again for the gradient.
+Each is exact, computed sequence by sequence without padding, and differentiable in the student. Large
+intermediate results (logits over the vocabulary and token-by-token maps) are computed a few rows at a time
+and recomputed for the gradient.
 """
 
 from collections.abc import Callable
@@ -20,18 +20,18 @@ from unmask.model.spec import AttentionPattern
 from unmask.text.batch import SequenceLayout
 
 ROWS_AT_ONCE = 256
-"""Queries of a map that are held at once: with 8,192 keys and 12 heads, 100 MB in float32."""
+"""Queries of a map that are held in memory at once: with 8,192 keys and 12 heads, 100 MB in float32."""
 
 Factors = tuple[Tensor, Tensor, Tensor | None]
-"""What logits are a product of: states (M, E), a vector a word (V, E), a bias (V,) or None."""
+"""The factors of logits: states (M, E), a vector per word (V, E), a bias (V,) or None."""
 
 
 @dataclass(frozen=True)
 class AttentionParts:
-    """What one layer's attention is made of, for a packed batch."""
+    """The inputs of one layer's attention, for a packed batch."""
 
     queries_THK: Tensor
-    """As the scores see them, turned where positions are rotary."""
+    """As used in scores, with rotary embeddings applied."""
     keys_THK: Tensor
     values_THK: Tensor
     bias: AttentionBias
@@ -39,10 +39,10 @@ class AttentionParts:
 
 
 def word_divergence(student: Factors, teacher: Factors, temperature: float) -> Tensor:
-    """Sum over tokens of ``t^2 KL(teacher || student)`` of their predictions at temperature t.
+    """Sum over tokens of ``t^2 KL(teacher || student)`` of the predictions at temperature t.
 
-    Hinton, Vinyals & Dean 2015: logits are divided by t before the softmax, and the divergence multiplied
-    by its square so that gradients keep their size.
+    Hinton, Vinyals & Dean 2015: logits are divided by t before the softmax, and the divergence is multiplied
+    by t^2 so that gradients keep their scale.
     """
     x_ME, words_VE, bias_V = student
     y_ME, theirs_VE, theirs_V = teacher
@@ -67,7 +67,8 @@ def cosine_distance(x_TD: Tensor, y_TD: Tensor) -> Tensor:
 def attention_divergence(student: AttentionParts, teacher: AttentionParts, layout: SequenceLayout) -> Tensor:
     """Sum over queries of the mean over heads of KL(teacher's attention || student's) (Wang et al. 2020).
 
-    Both must have as many heads and one reach; a head of the student learns from the teacher's of its number.
+    Both must have the same number of heads and attention pattern; each head of the student learns from the
+    teacher's head with the same number.
     """
     heads = student.queries_THK.shape[1]
     sums = []
@@ -88,9 +89,9 @@ def attention_divergence(student: AttentionParts, teacher: AttentionParts, layou
 def relation_divergence(x_THK: Tensor, y_THK: Tensor, layout: SequenceLayout, heads: int) -> Tensor:
     """Sum over tokens of the mean over heads of KL between relations of a teacher's y and a student's x.
 
-    A relation is ``softmax(x_i x_j / sqrt(K'))`` over the tokens j of the sequence, however far the layer
-    reaches; the features of all heads are divided anew into ``heads`` of K' each (Wang et al. 2020 for
-    values; Wang et al. 2021 for queries, keys and values).
+    A relation is ``softmax(x_i x_j / sqrt(K'))`` over all tokens j of the sequence, regardless of the layer's
+    attention pattern; the features of all heads are regrouped into ``heads`` of K' each (Wang et al. 2020
+    for values; Wang et al. 2021 for queries, keys and values).
     """
     x_TRK, y_TRK = (part.reshape(len(part), heads, -1) for part in (x_THK, y_THK))
     sums = []
@@ -108,7 +109,7 @@ def relation_divergence(x_THK: Tensor, y_THK: Tensor, layout: SequenceLayout, he
 
 
 def _tiles(layout: SequenceLayout, heads: int) -> list[tuple[Tile, slice, MaskContext]]:
-    """Complete rows, a few at a time: the rectangle, its sequence's tokens, and what is known of it."""
+    """Complete rows, a few at a time: the tile, its sequence's tokens, and its mask context."""
     return [
         (
             Tile(first, min(first + ROWS_AT_ONCE, length), 0, length),
@@ -125,7 +126,7 @@ def _tiles(layout: SequenceLayout, heads: int) -> list[tuple[Tile, slice, MaskCo
 def _log_attention(
     parts: AttentionParts, tile: Tile, rows: slice, context: MaskContext
 ) -> tuple[Tensor, Tensor | None]:
-    """Log-probabilities of a tile, (H, R, C), and which keys are seen; None where all are."""
+    """Log-probabilities of a tile, (H, R, C), and a mask of visible keys; None if all are visible."""
     s_HRC = _scores(tile, parts.queries_THK[rows], parts.keys_THK[rows], parts.bias)
     counts = key_counts(tile, parts.pattern, s_HRC.device, context)
     if counts is None:
@@ -135,7 +136,7 @@ def _log_attention(
 
 
 def _scores(tile: Tile, q_NHK: Tensor, k_NHK: Tensor, bias: AttentionBias) -> Tensor:
-    """Scores of a sequence's rows in float32 or better, also where autocast is on; (H, R, C)."""
+    """Scores of a sequence's rows in float32 or better, even under autocast; (H, R, C)."""
     with torch.autocast(q_NHK.device.type, enabled=False):
         return scores(tile, _exact(q_NHK[tile.first_row : tile.end_row]), _exact(k_NHK), bias)
 
@@ -146,11 +147,11 @@ def _exact(x: Tensor) -> Tensor:
 
 
 def _again(part: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
-    """The part, computed a second time for its gradient."""
+    """Compute a part, and recompute it for its gradient."""
     made: Tensor = checkpoint(part, *inputs, use_reentrant=False, preserve_rng_state=False)
     return made
 
 
 def _added(like: Tensor, sums: list[Tensor]) -> Tensor:
-    """The sum; 0 with a gradient of 0 where there is nothing."""
+    """The sum; 0 with a gradient of 0 if there are no terms."""
     return torch.stack(sums).sum() if sums else _exact(like).sum() * 0

@@ -1,4 +1,4 @@
-"""What a student learns from its teacher, as a value, and which of it two encoders can be compared by."""
+"""Distillation settings, and which comparisons two encoders support."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -11,33 +11,33 @@ from unmask.model.spec.check import require_positive
 Related = Literal["queries", "keys", "values"]
 
 LayerPairs = tuple[tuple[int, int], ...]
-"""Of the student and of the teacher, from 0; negative numbers count from the last."""
+"""Layers of the student and of the teacher, from 0; negative numbers count from the last."""
 
 
 @dataclass(frozen=True)
 class DistillationSpec:
-    """What the student learns and how much each weighs; a weight of 0 leaves its term out.
+    """The terms of the loss and their weights; a weight of 0 leaves a term out.
 
-    Without ``words`` and ``masked`` no token is hidden, as in MiniLM.
+    Without ``words`` and ``masked`` no token is masked, as in MiniLM.
     """
 
     words: float = 5.0
-    """Of the divergence from the teacher's predictions of words."""
+    """Weight of the divergence from the teacher's predictions."""
     masked: float = 2.0
-    """Of masked language modeling."""
+    """Weight of masked language modeling."""
     cosine: float = 1.0
-    """Of the cosine between states of paired layers; a linear map stands between where widths differ."""
+    """Weight of the cosine between states of paired layers; with a linear projection if widths differ."""
     attention: float = 0.0
-    """Of the divergence from the teacher's attention, head by head."""
+    """Weight of the divergence from the teacher's attention, head by head."""
     relations: float = 0.0
-    """Of the divergence from the teacher's relations between tokens."""
+    """Weight of the divergence from the teacher's relations between tokens."""
     temperature: float = 2.0
-    """Of the predictions of words."""
+    """Temperature of the predictions."""
     tokens: Literal["chosen", "all"] = "chosen"
-    """Whose predictions are compared: those of hidden tokens, or all as DistilBERT's code does."""
+    """Tokens whose predictions are compared: masked tokens only, or all, as in DistilBERT's code."""
     related: tuple[Related, ...] = ("values",)
     relation_heads: int | None = None
-    """Heads for relations; None for the encoders' own, which must be as many."""
+    """Number of relation heads; None for the encoders' own, which must be equal."""
     state_layers: LayerPairs = ((-1, -1),)
     """The last layer's state is the encoder's output, after its final norm."""
     attention_layers: LayerPairs = ((-1, -1),)
@@ -60,12 +60,12 @@ class DistillationSpec:
 
     @property
     def bias(self) -> tuple[str, ...]:
-        """Those with a weight."""
+        """The terms with a weight above 0."""
         return tuple(term for term in TERMS if getattr(self, term))
 
     @property
     def hides(self) -> bool:
-        """Whether tokens are hidden."""
+        """Whether tokens are masked."""
         return self.words > 0 or self.masked > 0
 
 
@@ -76,7 +76,7 @@ class TeacherChoice:
     teacher: str
     """A checkpoint: a folder, a hub id, or "default"."""
     init_from_teacher: tuple[int, ...] | None = None
-    """For each of the student's layers, the teacher's whose weights it begins with; None: fresh ones."""
+    """For each of the student's layers, the teacher's layer that initializes it; None: random weights."""
 
 
 TERMS = ("words", "masked", "cosine", "attention", "relations")
@@ -92,8 +92,8 @@ MINILM_V2 = DistillationSpec(
     related=("queries", "keys", "values"),
     relation_heads=48,
 )
-"""Relations of queries, keys and values (Wang et al. 2021), whose mean is taken. The authors take 48 heads
-for a width of 768, and a layer before the last of large teachers."""
+"""The mean of relations of queries, keys and values (Wang et al. 2021). The authors use 48 heads for a width
+of 768, and a layer before the last one for large teachers."""
 
 
 def resolve(pairs: LayerPairs, student: EncoderSpec, teacher: EncoderSpec) -> LayerPairs:
@@ -115,10 +115,10 @@ def resolve(pairs: LayerPairs, student: EncoderSpec, teacher: EncoderSpec) -> La
 def relation_heads(
     student: EncoderSpec, teacher: EncoderSpec, mine: int, its: int, spec: DistillationSpec
 ) -> int:
-    """How many heads the relations of a pair of layers have.
+    """The number of relation heads of a pair of layers.
 
     Raises:
-        InvalidRequest: their attention cannot be compared as the spec asks.
+        InvalidRequest: their attention cannot be compared as the spec requires.
     """
     ours, theirs = student.layers[mine].mixer, teacher.layers[its].mixer
     pair = f"layer {mine} of the student and {its} of the teacher"
@@ -126,8 +126,8 @@ def relation_heads(
         raise InvalidRequest(f"{pair} cannot be compared by attention: both must be softmax attention")
     if spec.attention and (ours.heads != theirs.heads or ours.pattern != theirs.pattern):
         raise InvalidRequest(
-            f"{pair} have {ours.heads} and {theirs.heads} heads of reach {ours.pattern} and {theirs.pattern}; "
-            "attention is compared head by head and key by key, so take relations instead"
+            f"{pair} have {ours.heads} and {theirs.heads} heads with {ours.pattern} and {theirs.pattern}; "
+            "attention is compared head by head and key by key, so use relations instead"
         )
     if spec.attention and isinstance(ours.pattern, SlidingWindowGlobal) and ours.pattern.own_projections:
         raise InvalidRequest(f"{pair} have projections of global tokens, whose attention is not compared")

@@ -1,6 +1,6 @@
-"""The two encoders of replaced-token detection: a smaller one that proposes words, and the one that is kept.
+"""The two encoders of replaced-token detection: the generator, and the discriminator that is kept.
 
-Both are values made from the spec of any encoder: nothing here knows a family.
+Both specs are derived from the spec of any encoder, independent of its family.
 """
 
 import math
@@ -28,21 +28,21 @@ def generator_spec(
     layers_share: float = 1.0,
     embedding_width: int | None = None,
 ) -> EncoderSpec:
-    """A smaller encoder of the same design, with a predictor of masked words.
+    """A smaller encoder of the same architecture, with an MLM head.
 
-    The width is the nearest whole number of heads, at least one, and heads stay as wide as they are (Clark
-    et al. 2020). Feed-forward networks shrink with the width. The first layers are kept, so that layers
-    that alternate do so here too. The embedding keeps its width E, so that its tables can be shared, and is
-    projected where the generator has another. The predictor has the transform of the encoder's own where
-    there is one, and is tied to the word embedding. Where the embedding keeps positions that it does not add,
-    it predicts through the enhanced decoder, if the generator can have one (see `unmask.model.decoder`).
+    The width is the nearest whole number of heads, at least one, and the head width is unchanged (Clark
+    et al. 2020). Feed-forward networks shrink in proportion. The first layers are kept, so that alternating
+    layers still alternate. The embedding keeps its width E, so that its tables can be shared, and is
+    projected if the generator's width differs. The MLM head has the transform of the encoder's own MLM head,
+    if any, and is tied to the word embedding. If the embedding keeps positions that it does not add, the
+    generator predicts through the enhanced mask decoder, if possible (see `unmask.model.decoder`).
 
     Args:
-        discriminator: the encoder that is trained to be kept.
-        width_share: of its width; 1/4 (small, large) or 1/3 (base) in Clark et al. 2020, 1 in He, Gao &
+        discriminator: the encoder that is kept.
+        width_share: share of its width; 1/4 (small, large) or 1/3 (base) in Clark et al. 2020, 1 in He, Gao &
             Chen 2023.
-        layers_share: of its layers; 1 in the former, 1/2 in the latter.
-        embedding_width: E, where it is not to be the discriminator's.
+        layers_share: share of its layers; 1 in the former, 1/2 in the latter.
+        embedding_width: E, if it differs from the discriminator's.
 
     Raises:
         InvalidRequest: a share is not above 0 and at most 1.
@@ -76,12 +76,12 @@ def generator_spec(
 
 
 def discriminator_spec(encoder: EncoderSpec) -> EncoderSpec:
-    """The encoder with a head that says of each token whether it was replaced, and no other.
+    """The encoder with a replaced-token-detection head and no other head.
 
-    A head of that kind is kept. Otherwise it is ELECTRA's, a dense layer, activation and one number for each
-    token (Clark et al. 2020), or, over disentangled positions, DeBERTa v3's, which reads the normalized sum
-    of the token's state and the first's (He, Gao & Chen 2023). Other heads and the pooler go: this
-    objective would leave them untrained.
+    An existing head of that kind is kept. Otherwise it is ELECTRA's, a dense layer, activation and one
+    number for each token (Clark et al. 2020), or, over disentangled positions, DeBERTa v3's, which reads the
+    normalized sum of the token's state and the first token's (He, Gao & Chen 2023). Other heads and the
+    pooler are removed, because this objective does not train them.
     """
     found = next((head for head in encoder.heads if is_detector(head)), None)
     if found is None:
@@ -94,7 +94,7 @@ def discriminator_spec(encoder: EncoderSpec) -> EncoderSpec:
 
 
 def is_detector(head: object) -> bool:
-    """Whether it gives each token one number that says if the token was replaced."""
+    """Whether the head gives each token one number that predicts if the token was replaced."""
     return (
         isinstance(head, Classifier)
         and head.role == "replaced"
@@ -104,13 +104,14 @@ def is_detector(head: object) -> bool:
 
 
 def with_detector(encoder: Encoder) -> Encoder:
-    """The encoder, or one with its weights and a fresh head for replaced tokens, see `discriminator_spec`."""
+    """The encoder, or a copy with its weights and a new replaced-token-detection head, see
+    `discriminator_spec`."""
     spec = discriminator_spec(encoder.spec)
     if spec == encoder.spec:
         return encoder
     made = Encoder(spec, kernel=encoder.kernel)
     made.to(device=encoder.device, dtype=encoder.embedding.words.weight.dtype)
-    # A head of equal shapes that reads something else is another head.
+    # A head of equal shapes but with another input is a different head.
     same_head = spec.heads[0] in encoder.spec.heads
     old = {
         name: tensor
@@ -122,7 +123,7 @@ def with_detector(encoder: Encoder) -> Encoder:
 
 
 def _width(spec: EncoderSpec, share: float) -> int:
-    """The nearest multiple of what heads are wide, where they divide the width among them."""
+    """The nearest multiple of the head width, if heads divide the width evenly."""
     step = math.lcm(*(layer.mixer.head_width for layer in spec.layers))
     step = step if spec.width % step == 0 else 1
     return max(1, math.floor(spec.width * share / step + 0.5)) * step
@@ -141,7 +142,7 @@ def _scaled(size: int, before: int, width: int) -> int:
 
 
 def _projection(spec: EncoderSpec) -> Projection:
-    """The encoder's own kind; else ELECTRA's, or DeBERTa's where layer 0 needs its input normalized."""
+    """The encoder's own kind; else ELECTRA's, or DeBERTa's if layer 0 needs normalized input."""
     if spec.embedding.projection is not None:
         return spec.embedding.projection
     unnormed = spec.layers[0].norm_first and not spec.layers[0].attention_norm

@@ -1,4 +1,4 @@
-"""A student that begins with some of its teacher's layers."""
+"""Initialize a student with some of its teacher's layers."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,7 +10,7 @@ from unmask.model.encoder import Encoder
 from unmask.model.spec import EncoderSpec, FullAttention, Layer, Mixer, SoftmaxAttention
 
 DISTILBERT_LAYERS = (0, 2, 4, 7, 9, 11)
-"""Of BERT's twelve, those that DistilBERT began with."""
+"""The layers of BERT's twelve with which DistilBERT was initialized."""
 
 
 def init_from_teacher(
@@ -19,21 +19,22 @@ def init_from_teacher(
     """Copy a teacher's weights into a student, in place (Sanh et al. 2019).
 
     The student's layer i becomes the teacher's layer ``layers[i]``; embedding, norms, positions, pooler and
-    heads are copied where the student has them. Layers that share weights take those of the first of them.
+    heads are copied where the student has them. Layers that share weights take the weights of the first of
+    them.
 
-    Where the student has no segments and the teacher has, the vector of segment 0 is added to the student's
-    positions, so that a student of equal depth computes what its teacher does; DistilBERT left it out.
+    If only the teacher has token types, the vector of token type 0 is added to the student's positions, so
+    that a student of equal depth computes the same as its teacher; DistilBERT omitted this.
 
     Args:
-        student: of the teacher's width.
+        student: an encoder of the teacher's width.
         teacher: unchanged.
         layers: for each of the student's layers, the number of one of the teacher's, from 0.
 
     Returns:
-        Names of the student's tensors that the teacher has not, such as a head of its own; they stay.
+        Names of the student's tensors that the teacher lacks, such as a separate head; they are unchanged.
 
     Raises:
-        InvalidRequest: layers are not as many as the student's, or differ from the teacher's in shape.
+        InvalidRequest: the number of layers differs from the student's, or shapes differ from the teacher's.
     """
     mine, its = student.spec, teacher.spec
     _check(mine, its, layers)
@@ -54,7 +55,7 @@ def init_from_teacher(
         if given[source].shape != tensor.shape:
             raise InvalidRequest(
                 f"the student's {name} has shape {tuple(tensor.shape)} and the teacher's {source} "
-                f"{tuple(given[source].shape)}; a student that inherits weights has its teacher's sizes"
+                f"{tuple(given[source].shape)}; a student initialized from a teacher must have its sizes"
             )
         taken[name] = given[source].to(tensor)
     if its.embedding.segments and not mine.embedding.segments:
@@ -64,7 +65,7 @@ def init_from_teacher(
 
 
 def _fold_segment(taken: dict[str, Tensor], segments: Tensor, student: EncoderSpec) -> None:
-    """Add segment 0 to every position.
+    """Add token type 0 to every position.
 
     Raises:
         InvalidRequest: the student adds no positions.
@@ -72,15 +73,15 @@ def _fold_segment(taken: dict[str, Tensor], segments: Tensor, student: EncoderSp
     positions = student.embedding.positions
     if positions is None or not positions.added:
         raise InvalidRequest(
-            "the teacher adds a segment to every word and the student has neither segments nor positions; "
-            "give its spec segments"
+            "the teacher adds token types and the student has neither token types nor positions; "
+            "give its spec token types"
         )
     name = "embedding.positions.weight"
     taken[name] = taken[name] + segments[0].to(taken[name])
 
 
 def _check(student: EncoderSpec, teacher: EncoderSpec, layers: Sequence[int]) -> None:
-    """Refuse a student whose layers cannot hold what they are given."""
+    """Raise if the student's layers cannot hold the teacher's weights."""
     depth = len(teacher.layers)
     if len(layers) != len(student.layers):
         raise InvalidRequest(f"{len(layers)} layers are named for a student of {len(student.layers)}")
@@ -90,12 +91,12 @@ def _check(student: EncoderSpec, teacher: EncoderSpec, layers: Sequence[int]) ->
         if _plain(student.layers[layer]) != _plain(teacher.layers[source]):
             raise InvalidRequest(
                 f"layer {layer} of the student and {source} of the teacher differ in their heads, network, "
-                "norms or activation; a student that inherits weights has its teacher's layers"
+                "norms or activation; a student initialized from a teacher must have its layers"
             )
 
 
 def _plain(layer: Layer) -> Layer:
-    """Without what changes no tensor's meaning: how far it sees, and dropout."""
+    """The layer without properties that do not affect tensors: attention pattern and dropout."""
     mixer: Mixer = layer.mixer
     if isinstance(mixer, SoftmaxAttention):
         mixer = replace(mixer, pattern=FullAttention(), dropout=0.0)

@@ -1,4 +1,4 @@
-"""What the training loop asks of an objective: prepare on the host, then a loss with its terms."""
+"""The interface of training objectives: prepare examples on the host, then compute a loss with its terms."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -14,42 +14,42 @@ from unmask.text.batch import PackedBatch
 
 @dataclass(frozen=True, eq=False)
 class Example:
-    """A micro-batch ready for the device; each objective adds what it needs."""
+    """A prepared micro-batch; each objective adds its own fields."""
 
     counts: Mapping[str, int]
-    """For each term of the loss, how many things it is a mean over, such as masked tokens."""
+    """For each term of the loss, the number of items that it is a mean over, such as masked tokens."""
     tokens: int
-    """Tokens in the packed batch, special ones included."""
+    """Tokens in the packed batch, special tokens included."""
     sequences: int
-    """Sequences in it."""
+    """Sequences in the packed batch."""
     batch: PackedBatch
-    """What the encoder reads."""
+    """The encoder's input."""
     predicted: int = field(default=0, kw_only=True)
-    """Tokens whose word is predicted from the whole vocabulary, which is most of a head's arithmetic."""
+    """Tokens predicted over the whole vocabulary, which is most of a head's arithmetic."""
 
 
 Item = TypeVar("Item")
-"""What a micro-batch is made of, such as a `Chunk` of text, or a text with its label."""
+"""An item of a micro-batch, such as a `Chunk` of text, or a text with its label."""
 
 Prepared = TypeVar("Prepared", bound=Example)
 
 
 @dataclass(frozen=True, eq=False)
 class LossOutput:
-    """What an objective says of one micro-batch."""
+    """An objective's result for one micro-batch."""
 
     loss: Tensor
-    """Its share of the global batch's loss, to be added up over micro-batches and ranks; a scalar."""
+    """Its share of the global batch's loss, to be summed over micro-batches and ranks; a scalar."""
     sums: Mapping[str, Tensor]
-    """Sums to report, by ``term/figure`` such as ``masked/loss`` or ``masked/accuracy``: added up over
+    """Sums to report, by ``term/figure`` such as ``masked/loss`` or ``masked/accuracy``: summed over
     micro-batches and ranks and divided by the total count of ``term``. Detached scalars."""
 
 
 class Objective(nn.Module, ABC, Generic[Item, Prepared]):
-    """One way of learning from items of any type. Its parameters are those that are trained.
+    """A training objective for items of some type. Its parameters are those that are trained.
 
-    Masks and other draws depend on the generator that `prepare` is given alone, so a micro-batch is the same
-    whichever process prepares it.
+    Masks and other random choices depend only on the generator passed to `prepare`, so a micro-batch is the
+    same in every process.
     """
 
     extra_tokens: int = 2
@@ -61,14 +61,14 @@ class Objective(nn.Module, ABC, Generic[Item, Prepared]):
 
         Args:
             items: at least one.
-            draw: decides everything that is random here.
-            progress: share of the run that is done, 0 to 1, for rates that change.
+            draw: determines all random choices.
+            progress: completed share of the run, 0 to 1, for rates that change.
         """
 
     @abstractmethod
     def forward(self, example: Prepared, totals: Mapping[str, int]) -> LossOutput:
-        """The loss of an example, where ``totals`` are the counts of the whole global batch."""
+        """The loss of an example; ``totals`` are the counts of the whole global batch."""
 
     @abstractmethod
     def encoders(self) -> Mapping[str, Encoder]:
-        """The encoders worth keeping, plain and ready to be saved; the one that is shipped under ``""``."""
+        """The encoders to save, in their exported form; the main one has the key ``""``."""

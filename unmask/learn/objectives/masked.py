@@ -21,16 +21,16 @@ from unmask.text.batch import PackedBatch
 
 @dataclass(frozen=True, eq=False)
 class MaskedExample(Example):
-    """Texts with tokens hidden, and what they were."""
+    """Texts with masked tokens, and the original tokens."""
 
     chosen_M: NDArray[np.int64]
-    """Their places in the batch."""
+    """Indices of the selected tokens in the batch."""
     targets_M: NDArray[np.int64]
-    """Their ids."""
+    """Original ids of the selected tokens."""
 
 
 class MaskedLanguageModel(Objective[Chunk, MaskedExample]):
-    """Predict hidden tokens from the rest: mean cross-entropy over the chosen ones, in nats.
+    """Predict masked tokens from the rest: mean cross-entropy over the selected tokens, in nats.
 
     Term: ``masked`` (``masked/loss``, ``masked/accuracy``).
     """
@@ -43,11 +43,11 @@ class MaskedLanguageModel(Objective[Chunk, MaskedExample]):
         self.masking = masking
 
     def prepare(self, pieces: Sequence[Chunk], draw: np.random.Generator, progress: float) -> MaskedExample:
-        """[CLS] piece [SEP] for each piece, with tokens hidden."""
+        """Make [CLS] chunk [SEP] of each chunk, and mask tokens."""
         return masked_example(wrap(pieces, self.vocabulary), self.vocabulary, self.masking, draw, progress)
 
     def forward(self, example: MaskedExample, totals: Mapping[str, int]) -> LossOutput:
-        """The sum over chosen tokens, divided by their number in the global batch."""
+        """The sum over selected tokens, divided by their number in the global batch."""
         x_TD = self.encoder.encode(example.batch)
         loss, right = masked_loss(self.encoder, x_TD, example)
         return LossOutput(
@@ -60,7 +60,7 @@ class MaskedLanguageModel(Objective[Chunk, MaskedExample]):
 
 
 def wrap(pieces: Sequence[Chunk], vocabulary: Vocabulary) -> PackedBatch:
-    """[CLS] piece [SEP] for each piece, packed."""
+    """[CLS] chunk [SEP] for each chunk, packed."""
     return PackedBatch.of_ids(
         [np.concatenate(([vocabulary.cls_id], piece.ids, [vocabulary.sep_id])) for piece in pieces]
     )
@@ -73,7 +73,7 @@ def masked_example(
     draw: np.random.Generator,
     progress: float,
 ) -> MaskedExample:
-    """The batch with tokens hidden; see `hide`."""
+    """Mask tokens of the batch; see `mask_tokens`."""
     hidden_T, chosen_M = mask_tokens(
         batch.ids_T, batch.layout, masking, vocabulary, draw=draw, progress=progress
     )
@@ -89,9 +89,9 @@ def masked_example(
 
 
 def masked_loss(encoder: Encoder, x_TD: Tensor, example: MaskedExample) -> tuple[Tensor, Tensor]:
-    """Sum of cross-entropies over the chosen tokens, and how many were predicted right.
+    """Sum of cross-entropies over the selected tokens, and the number predicted correctly.
 
-    Logits are made for the chosen tokens alone.
+    Logits are computed only for the selected tokens.
     """
     chosen_M = torch.from_numpy(example.chosen_M).to(x_TD.device)
     return words_loss(encoder, "masked", x_TD[chosen_M], example.targets_M)
@@ -100,7 +100,7 @@ def masked_loss(encoder: Encoder, x_TD: Tensor, example: MaskedExample) -> tuple
 def words_loss(
     encoder: Encoder, role: str, x_MD: Tensor, targets_M: NDArray[np.int64]
 ) -> tuple[Tensor, Tensor]:
-    """As `masked_loss`, by the head of that role from states of the chosen tokens, shape (M, D)."""
+    """Like `masked_loss`, with the head of that role on states of the selected tokens, shape (M, D)."""
     head = encoder.heads[role]
     assert isinstance(head, MaskedLMHead)
     state_ME, matrix_VE, bias_V = head.factors(x_MD, encoder.embedding.words.weight)
@@ -108,7 +108,7 @@ def words_loss(
 
 
 def require_masked_head(encoder: Encoder) -> None:
-    """Refuse an encoder that cannot predict words."""
+    """Raise if the encoder has no MLM head."""
     if "masked" not in encoder.heads:
         has = ", ".join(encoder.heads) or "none"
         raise InvalidRequest(

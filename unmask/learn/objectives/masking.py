@@ -1,6 +1,6 @@
-"""Which tokens are hidden from the encoder, and what stands in their place.
+"""Which tokens are masked, and what replaces them.
 
-Axes: U units that are hidden as one; W words.
+Axes: U units that are masked together; W words.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from unmask.learn.vocabulary import Vocabulary
 from unmask.text.batch import SequenceLayout
 
 MaskUnit = Literal["token", "word", "ngram"]
-"""What is hidden at once: a piece; all pieces of a word; one to ``longest`` words in a row."""
+"""What is masked together: a token; all tokens of a word; one to ``longest`` consecutive words."""
 
 Replacement = Literal["bert", "mask", "electra"]
 
@@ -23,25 +23,27 @@ INSTEAD: dict[Replacement, tuple[float, float]] = {
     "mask": (1.0, 0.0),
     "electra": (0.85, 0.0),
 }
-"""Of the chosen tokens, the share that becomes the mask token and the share that becomes a random piece; the
-rest stays. As in BERT (Devlin et al. 2019); NeoBERT and DeBERTa v3; ELECTRA's code (Clark et al. 2020)."""
+"""Of the selected tokens, the share replaced by the mask token and the share replaced by a random token; the
+rest is unchanged. As in BERT (Devlin et al. 2019); NeoBERT and DeBERTa v3; ELECTRA's code (Clark et al.
+2020)."""
 
 
 @dataclass(frozen=True)
 class MaskingSpec:
-    """How tokens are chosen and hidden."""
+    """How tokens are selected and masked."""
 
     rate: float = 0.15
-    """Share of a text's tokens that is chosen."""
+    """Share of a text's tokens that is selected."""
     final_rate: float | None = None
-    """The rate goes linearly from ``rate`` to this over the run (Ankner et al. 2023); None keeps it."""
+    """The rate changes linearly from ``rate`` to this over the run (Ankner et al. 2023); None keeps it
+    constant."""
     replacement: Replacement = "bert"
     mask_unit: MaskUnit = "token"
     longest: int = 3
-    """Words in the longest n-gram; a run of n has a probability in proportion to 1 / n (Lan et al. 2020)."""
+    """Words in the longest n-gram; n words have a probability proportional to 1 / n (Lan et al. 2020)."""
     static_masks: int = 0
-    """Static masking: every piece of text has this many fixed masks (10 in BERT's data), one of which is
-    drawn. 0 draws a new one every time (Liu et al. 2019)."""
+    """Static masking: every chunk of text has this many fixed masks (10 in BERT's data), one of which is
+    drawn. 0 draws a new mask every time (Liu et al. 2019)."""
 
     def __post_init__(self) -> None:
         for name, rate in (("rate", self.rate), ("final_rate", self.final_rate)):
@@ -57,7 +59,7 @@ class MaskingSpec:
             )
 
     def rate_at(self, progress: float) -> float:
-        """The share chosen when ``progress`` of the run, 0 to 1, is done."""
+        """The share that is selected at ``progress`` (0 to 1) of the run."""
         last = self.rate if self.final_rate is None else self.final_rate
         return self.rate + (last - self.rate) * progress
 
@@ -71,22 +73,22 @@ def mask_tokens(
     draw: np.random.Generator,
     progress: float = 0.0,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Choose tokens and hide them.
+    """Select tokens and mask them.
 
-    In a text of n tokens that may be chosen, ``rate * n`` are, rounded up or down at random so that the
-    rate is right on average however short texts are; at least one token of the batch is. Special tokens are
-    never chosen.
+    Of n candidate tokens in a text, ``rate * n`` are selected, rounded up or down at random so that the rate
+    is correct on average even for short texts; at least one token of the batch is selected. Special tokens
+    are never selected.
 
     Args:
         ids_T: token ids of all sequences, special tokens included.
-        layout: where each begins.
-        spec: how.
+        layout: where each sequence begins.
+        spec: the masking settings.
         vocabulary: which ids are special, and which continue a word.
-        draw: decides all that is random; with ``spec.static_masks`` only which copy.
-        progress: share of the run that is done.
+        draw: determines all random choices; with ``spec.static_masks`` only which mask is used.
+        progress: completed share of the run.
 
     Returns:
-        What the encoder reads, shape (T,), and the chosen places in rising order, shape (M,).
+        The encoder's input, shape (T,), and the selected indices in ascending order, shape (M,).
     """
     rate = spec.rate_at(progress)
     if not spec.static_masks:
@@ -114,17 +116,17 @@ def choose(
     vocabulary: Vocabulary,
     draw: np.random.Generator,
 ) -> NDArray[np.int64]:
-    """The places to hide, in rising order; see `hide`."""
+    """The indices to mask, in ascending order; see `mask_tokens`."""
     free_T = ~vocabulary.special_V[ids_T]
     if not free_T.any():
-        raise InvalidRequest("a batch holds special tokens alone, and none of them can be masked")
+        raise InvalidRequest("a batch holds only special tokens, and none of them can be masked")
     places_N = np.flatnonzero(free_T)
     sequence_N = layout.sequence_of_T[places_N]
     unit_N = _units(ids_T, layout, spec, vocabulary, draw)[places_N]
     wanted_S = np.floor(
         rate * np.bincount(sequence_N, minlength=layout.sequence_count) + draw.random(layout.sequence_count)
     )
-    # Units in random order within their sequence; one is taken while at least half of it is still wanted.
+    # Units are in random order within their sequence; one is taken if at least half of it is still needed.
     unit_U, first_U, size_U = np.unique(unit_N, return_index=True, return_counts=True)
     sequence_U = sequence_N[first_U]
     order_U = np.lexsort((draw.random(len(unit_U)), sequence_U))
@@ -146,7 +148,7 @@ def _units(
     vocabulary: Vocabulary,
     draw: np.random.Generator,
 ) -> NDArray[np.int64]:
-    """A number for each token, equal for tokens that are hidden together."""
+    """A number for each token, equal for tokens that are masked together."""
     if spec.mask_unit == "token":
         return np.arange(len(ids_T))
     begins_T = ~vocabulary.continues_V[ids_T] | vocabulary.special_V[ids_T]
@@ -156,7 +158,7 @@ def _units(
     word_T = np.cumsum(begins_T) - 1
     if spec.mask_unit == "word":
         return word_T
-    # Words are laid into runs whose lengths are drawn; a run ends early where its text does.
+    # Words are grouped into runs of random lengths; a run ends early at the end of its text.
     words = int(word_T[-1]) + 1
     weights = 1 / np.arange(1, spec.longest + 1)
     lengths = draw.choice(np.arange(1, spec.longest + 1), size=words, p=weights / weights.sum())

@@ -1,4 +1,4 @@
-"""Cross-entropy of predicted words, with no more logits in memory than a few rows at a time."""
+"""Cross-entropy over the vocabulary, with only a few rows of logits in memory at a time."""
 
 from typing import Any
 
@@ -9,23 +9,24 @@ from torch.autograd.function import once_differentiable
 from unmask.model.kernels.products import linear, outer
 
 LOGITS_AT_ONCE = 1 << 21
-"""Numbers: what fits a core's share of the cache in float32. On a GPU the products decide, see `_rows`."""
+"""Elements that fit a core's share of the cache in float32. On a GPU the matrix products decide, see
+`_rows`."""
 
 
 def selected_cross_entropy(
     x_ME: Tensor, words_VE: Tensor, bias_V: Tensor | None, targets_M: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Sum of ``-log softmax(x words^T + bias)[target]`` over tokens, in nats, and how many were right.
+    """Sum of ``-log softmax(x words^T + bias)[target]`` over tokens, in nats, and the number correct.
 
-    Exact; the gradient is made in the forward pass, a few rows of logits at a time, so that the (M, V)
+    Exact; the gradient is computed in the forward pass, a few rows of logits at a time, so that the (M, V)
     logits and their softmax are never held (the idea of Hsu et al. 2024, "Liger Kernel"). Logits are products
     in the type of ``x_ME`` (of autocast, where it is on), probabilities and sums in float32 or better.
 
     Args:
         x_ME: states that predict, shape (M, E).
-        words_VE: a vector a word, shape (V, E).
-        bias_V: a number a word, or None.
-        targets_M: the right word's id for each.
+        words_VE: a vector per word, shape (V, E).
+        bias_V: a number per word, or None.
+        targets_M: the correct word's id for each.
 
     Returns:
         Two scalars: the sum (differentiable once) and the number of targets with the largest logit.

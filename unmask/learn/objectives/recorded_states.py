@@ -1,4 +1,4 @@
-"""An encoder run once, with the states and the attention of some of its layers kept."""
+"""Run an encoder once, and keep the states and attention inputs of some layers."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ from unmask.text.batch import PackedBatch
 
 @dataclass(frozen=True)
 class RecordedStates:
-    """What was kept of one run; gradients flow through all of it."""
+    """Tensors kept from one forward pass; gradients flow through all of them."""
 
     output_TD: Tensor
     """The encoder's output."""
     states: Mapping[int, Tensor]
-    """By layer, (T, D); of the last layer the output."""
+    """By layer, (T, D); for the last layer, the output."""
     attention: Mapping[int, AttentionParts]
     """By layer."""
 
@@ -31,13 +31,13 @@ def record_states(
     state_layers: Iterable[int] = (),
     attention_layers: Iterable[int] = (),
 ) -> RecordedStates:
-    """Run the encoder and keep what is asked for.
+    """Run the encoder and keep the requested tensors.
 
     Args:
-        encoder: any.
-        batch: what it reads.
+        encoder: any encoder.
+        batch: its input.
         state_layers: layers whose states are kept.
-        attention_layers: layers whose attention is kept; it must be softmax attention.
+        attention_layers: layers whose attention inputs are kept; they must use softmax attention.
     """
     states: dict[int, Tensor] = {}
     kept: dict[tuple[HookPoint, int], Tensor] = {}

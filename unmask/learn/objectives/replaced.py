@@ -1,8 +1,8 @@
 """Replaced-token detection (Clark, Luong, Le & Manning 2020; He, Gao & Chen 2023).
 
-A small encoder, the generator, predicts masked words. Words drawn from its predictions stand in the text
-where tokens were masked, and the encoder that is kept, the discriminator, says of every token whether it
-was replaced. Both are trained at once; no gradient passes through the draw.
+A small encoder, the generator, predicts masked words. Words sampled from its predictions replace the masked
+tokens, and the encoder that is kept, the discriminator, predicts for every token whether it was replaced.
+Both are trained jointly; no gradient passes through the sampling.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,22 +32,23 @@ from unmask.model.spec.check import require_positive
 
 @dataclass(frozen=True)
 class ReplacedSpec:
-    """How tokens are replaced and what the encoders share. Defaults are those of ELECTRA's code."""
+    """How tokens are replaced and what the encoders share. The defaults are those of ELECTRA's code."""
 
     width_share: float = 0.25
-    """Width of the generator; 1/3 for ELECTRA's base size, 1 for DeBERTa v3."""
+    """Width share of the generator; 1/3 for ELECTRA's base size, 1 for DeBERTa v3."""
     layers_share: float = 1.0
-    """Its layers; 1/2 for DeBERTa v3."""
+    """Layer share of the generator; 1/2 for DeBERTa v3."""
     sharing: Sharing = "tied"
     """``gradient_disentangled`` for DeBERTa v3; see `unmask.learn.objectives.sharing`."""
     weight: float = 50.0
-    """What the discriminator's loss is multiplied by; DeBERTa v3's code has 10 unless told."""
+    """Weight of the discriminator's loss; the default in DeBERTa v3's code is 10."""
     temperature: float = 1.0
-    """Logits are divided by it before words are drawn; the generator's own loss knows none."""
+    """Logits are divided by it before sampling; it does not affect the generator's loss."""
     disallow_correct: bool = False
-    """The right word is never drawn."""
+    """Never sample the original word."""
     masking: MaskingSpec = field(default_factory=lambda: MaskingSpec(replacement="electra"))
-    """All chosen tokens are replaced, those too that the generator saw; DeBERTa v3 masks all of them."""
+    """All selected tokens are replaced, including those visible to the generator; DeBERTa v3 masks all of
+    them."""
 
     def __post_init__(self) -> None:
         require_positive("temperature", self.temperature)
@@ -61,12 +62,12 @@ DEBERTA_V3 = ReplacedSpec(
     sharing="gradient_disentangled",
     masking=MaskingSpec(replacement="mask"),
 )
-"""As He, Gao & Chen 2023 write it."""
+"""The settings of He, Gao & Chen 2023."""
 
 
 @dataclass(frozen=True, eq=False)
 class ReplacedExample(MaskedExample):
-    """Texts with tokens hidden, what they were, and a number for each that decides what replaces it."""
+    """Texts with masked tokens, the original tokens, and a random number for sampling each replacement."""
 
     draws_M: NDArray[np.float64]
     """Uniform on 0 to 1."""
@@ -75,22 +76,22 @@ class ReplacedExample(MaskedExample):
 class ReplacedTokenDetection(Objective[Chunk, ReplacedExample]):
     """Masked language modeling of a generator plus ``weight`` times detection of what it replaced.
 
-    Terms: ``masked``, a mean over chosen tokens (``masked/loss``, ``masked/accuracy``), and ``replaced``, a
-    mean over all tokens, special ones too: ``replaced/loss``, ``replaced/accuracy``, and the shares of
-    tokens that are replaced (``replaced/true``), said to be (``replaced/said``) and both
+    Terms: ``masked``, a mean over selected tokens (``masked/loss``, ``masked/accuracy``), and ``replaced``, a
+    mean over all tokens, special tokens included: ``replaced/loss``, ``replaced/accuracy``, and the shares of
+    tokens that are replaced (``replaced/true``), predicted as replaced (``replaced/said``) and both
     (``replaced/found``). Precision is found / said, recall found / true.
 
-    A chosen token for which the very same word is drawn counts as not replaced.
+    A selected token for which the same word is sampled counts as not replaced.
 
     Args:
-        discriminator: the encoder that is kept. Without a head for replaced tokens it is given one, in a
-            copy, and loses its other heads; see `discriminator_spec`.
-        vocabulary: special tokens.
-        spec: the rest.
-        generator: instead of a fresh one of the spec's shares, see `generator_spec`.
+        discriminator: the encoder that is kept. If it has no replaced-token-detection head, a copy gets one
+        and loses its other heads; see `discriminator_spec`.
+        vocabulary: the special tokens.
+        spec: the settings.
+        generator: used instead of a new one with the spec's shares, see `generator_spec`.
 
     Raises:
-        InvalidRequest: the generator predicts no words, or the tables to be shared differ in shape.
+        InvalidRequest: the generator has no MLM head, or the tables to be shared differ in shape.
     """
 
     def __init__(
@@ -111,7 +112,7 @@ class ReplacedTokenDetection(Objective[Chunk, ReplacedExample]):
         self.shared = share(self.discriminator, generator, spec.sharing)
 
     def prepare(self, pieces: Sequence[Chunk], draw: np.random.Generator, progress: float) -> ReplacedExample:
-        """[CLS] piece [SEP] for each piece, with tokens hidden."""
+        """Make [CLS] chunk [SEP] of each chunk, and mask tokens."""
         masked = masked_example(
             wrap(pieces, self.vocabulary), self.vocabulary, self.spec.masking, draw, progress
         )
@@ -134,7 +135,7 @@ class ReplacedTokenDetection(Objective[Chunk, ReplacedExample]):
         return LossOutput(loss, {"masked/loss": masked.detach(), "masked/accuracy": right.detach(), **sums})
 
     def propose(self, example: ReplacedExample) -> tuple[Tensor, Tensor, Tensor]:
-        """The generator's part: its sum of cross-entropies, how many are right, and words drawn, (M,)."""
+        """The generator's part: its sum of cross-entropies, the number correct, and sampled words, (M,)."""
         encoder, batch = self.generator, example.batch
         ids_T, segments_T, chosen_M, targets_M, draws_M = _on(
             encoder.device,
@@ -164,7 +165,7 @@ class ReplacedTokenDetection(Objective[Chunk, ReplacedExample]):
         ids_T, segments_T, chosen_M, targets_M = _on(
             words_M.device, batch.ids_T, batch.token_type_ids_T, example.chosen_M, example.targets_M
         )
-        # Chosen tokens that were left or drawn at random are replaced too.
+        # Selected tokens that were kept or randomized are replaced too.
         ids_T = ids_T.index_copy(0, chosen_M, words_M)
         truth_T = torch.zeros_like(ids_T, dtype=torch.bool).index_copy(0, chosen_M, words_M != targets_M)
         x_TD = encoder(ids_T, batch.layout, segments_T)
@@ -183,7 +184,7 @@ class ReplacedTokenDetection(Objective[Chunk, ReplacedExample]):
         }
 
     def encoders(self) -> Mapping[str, Encoder]:
-        """The discriminator, with tables of its own where it reads the generator's, and the generator."""
+        """The discriminator, with its own copy of tables shared with the generator, and the generator."""
         return {"": export(self.discriminator), "generator": self.generator}
 
 
@@ -197,26 +198,26 @@ def draw_words(
     temperature: float = 1.0,
     never_M: Tensor | None = None,
 ) -> Tensor:
-    """One word a row, drawn from ``softmax((state words^T + bias) / temperature)``; ids of shape (M,).
+    """Sample one word per row from ``softmax((state words^T + bias) / temperature)``; ids of shape (M,).
 
-    By inversion: the first word at which the cumulative probability exceeds the row's draw. It needs one
-    number a row, made on the host, where Gumbel noise (as ELECTRA's code has it) needs one a word; so words
-    do not depend on a device's random numbers. Sums are in float32 or better.
+    Sampling by inversion returns the first word at which the cumulative probability exceeds the row's random
+    number. It needs one number per row, made on the host, while Gumbel noise (as in ELECTRA's code) needs one
+    per word; so words do not depend on a device's random numbers. Sums are in float32 or better.
 
     Args:
         state_ME: states that predict.
-        words_VE: a vector a word.
-        bias_V: a number a word, or None.
+        words_VE: a vector per word.
+        bias_V: a number per word, or None.
         draws_M: uniform numbers, at least 0 and below 1.
-        temperature: below 1 sharpens.
-        never_M: a word a row that is not to be drawn; None rules out none.
+        temperature: values below 1 sharpen the distribution.
+        never_M: a word per row that must not be sampled; None excludes none.
     """
     kind = state_ME.device.type
-    if torch.is_autocast_enabled(kind):  # the type of the loss's products
+    if torch.is_autocast_enabled(kind):  # the dtype of the loss's matrix products
         state_ME = state_ME.to(torch.get_autocast_dtype(kind))
     exact = torch.promote_types(state_ME.dtype, torch.float32)
     matrix_VE = words_VE.to(state_ME.dtype)
-    # A draw that rounds to 1 would lie beyond the last word.
+    # A random number that rounds to 1 would be beyond the last word.
     draws_M = draws_M.to(exact).clamp(max=1 - torch.finfo(exact).eps / 2)
     step = max(1, LOGITS_AT_ONCE * (1 if kind == "cpu" else 64) // len(words_VE))
     drawn = []
@@ -242,7 +243,7 @@ def _on(device: torch.device, *arrays: NDArray[Any]) -> Iterator[Tensor]:
 def _fresh_generator(discriminator: Encoder, spec: ReplacedSpec) -> Encoder:
     smaller = generator_spec(discriminator.spec, width_share=spec.width_share, layers_share=spec.layers_share)
     if spec.sharing == "none" and smaller.width < smaller.embedding.width:
-        # A table of its own need not be wider than the rest.
+        # A separate table need not be wider than the rest.
         smaller = generator_spec(
             discriminator.spec,
             width_share=spec.width_share,

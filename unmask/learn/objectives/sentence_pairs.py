@@ -1,13 +1,12 @@
-"""Masked language modeling with a second question about two segments of text.
+"""Masked language modeling with a second task on sentence pairs (NSP or SOP).
 
-``next_sentence``: does the second segment follow the first, or is it of another document (Devlin et al.
-2019)? ``sentence_order``: do two consecutive segments stand in their order (Lan et al. 2020)? Label 0 is yes
-in both.
+``next_sentence``: does the second segment follow the first, or is it from another document (Devlin et al.
+2019)? ``sentence_order``: are two consecutive segments in order (Lan et al. 2020)? Label 0 means yes in both.
 
-Pieces are split where `unmask.learn.objectives.splitting` says. A piece of a single word cannot be split: it
-stands alone as [CLS] A [SEP], its words are masked like others, and it is asked no question.
+Chunks are split by `unmask.learn.objectives.splitting`. A chunk of a single word cannot be split: it becomes
+[CLS] A [SEP], is masked like the others, and has no pair label.
 
-Axes: P pairs of segments that are asked about.
+Axes: P labeled pairs of segments.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,14 +39,14 @@ PairTask = Literal["next_sentence", "sentence_order"]
 
 @dataclass(frozen=True)
 class SentencePairSpec:
-    """What is asked of two segments, and how much it weighs."""
+    """The sentence-pair task and its weight."""
 
     task: PairTask = "next_sentence"
     masking: MaskingSpec = field(default_factory=MaskingSpec)
     share: float = 0.5
-    """Of the pairs, those that are exchanged or swapped."""
+    """Share of the pairs that are exchanged or swapped."""
     weight: float = 1.0
-    """What the question's loss is multiplied by before it is added to that of masked words."""
+    """Weight of the pair loss, which is added to the masked-LM loss."""
 
     def __post_init__(self) -> None:
         if self.task not in ("next_sentence", "sentence_order"):
@@ -60,29 +59,30 @@ class SentencePairSpec:
 
 @dataclass(frozen=True, eq=False)
 class PairExample(MaskedExample):
-    """Pairs of segments with tokens hidden, and what is to be said of each pair."""
+    """Pairs of segments with masked tokens, and the label of each pair."""
 
     pairs_P: NDArray[np.int64]
     """The sequences that are pairs; the others hold a single word."""
     labels_P: NDArray[np.int64]
     """1 where the second segment does not follow the first."""
     alone: int
-    """Pairs that stayed as they were for want of another document in the micro-batch."""
+    """Pairs left unchanged because the micro-batch has no other document."""
     cut_tokens: int
-    """Tokens left out at the end of exchanged segments, where positions set a limit."""
+    """Tokens truncated at the end of exchanged segments because of the position limit."""
 
 
 class SentencePairs(Objective[Chunk, PairExample]):
-    """Masked words plus ``weight`` times a question about pairs of segments, each a mean cross-entropy.
+    """Masked language modeling plus ``weight`` times a sentence-pair task, each a mean cross-entropy.
 
-    Terms: ``masked`` as in `MaskedLanguageModel`, and the question's, a mean over pairs: its ``loss`` and
+    Terms: ``masked`` as in `MaskedLanguageModel`, and the pair task's, a mean over pairs: its ``loss`` and
     ``accuracy``, and shares of the pairs: ``negative`` (label 1), ``alone`` (see `PairExample`) and
-    ``cut_tokens``, per pair. Its head reads what the spec says, in BERT and ALBERT the pooler.
+    ``cut_tokens``, per pair. The input of its head is defined by the spec; in BERT and ALBERT it is the
+    pooler.
 
-    Segments are 0 and 1 where the encoder has a table of two, else 0.
+    Token types are 0 and 1 if the encoder has a table of two, else 0.
 
     Raises:
-        InvalidRequest: the encoder has no head for masked words, or none of two classes for the question.
+        InvalidRequest: the encoder has no MLM head, or no head of two classes for the pair task.
     """
 
     extra_tokens = 3
@@ -103,7 +103,7 @@ class SentencePairs(Objective[Chunk, PairExample]):
         self.vocabulary = vocabulary
 
     def prepare(self, pieces: Sequence[Chunk], draw: np.random.Generator, progress: float) -> PairExample:
-        """[CLS] A [SEP] B [SEP] for each piece, some exchanged or swapped, with tokens hidden."""
+        """Make [CLS] A [SEP] B [SEP] of each chunk, exchange or swap some pairs, and mask tokens."""
         spec, limit = self.spec, self.encoder.spec.max_tokens
         if spec.task == "next_sentence":
             longest = None if limit is None else limit - self.extra_tokens
@@ -128,11 +128,11 @@ class SentencePairs(Objective[Chunk, PairExample]):
         )
 
     def forward(self, example: PairExample, totals: Mapping[str, int]) -> LossOutput:
-        """Both sums, each divided by its number in the global batch, the question's times its weight."""
+        """Both sums, each divided by its count in the global batch, the pair task's times its weight."""
         x_TD, term = self.encoder.encode(example.batch), self.spec.task
         masked, right = masked_loss(self.encoder, x_TD, example)
         asked, sums = self._ask(x_TD, example)
-        # A global batch without a single pair has a question of sum 0.
+        # In a global batch without pairs the pair loss is 0.
         loss = masked / totals["masked"] + self.spec.weight * asked / max(1, totals[term])
         return LossOutput(loss, {"masked/loss": masked.detach(), "masked/accuracy": right.detach(), **sums})
 
@@ -159,7 +159,7 @@ class SentencePairs(Objective[Chunk, PairExample]):
 
 
 def _wrap(made: PairedSentences, vocabulary: Vocabulary, *, typed: bool) -> PackedBatch:
-    """[CLS] A [SEP] B [SEP], or [CLS] A [SEP] where there is no B; B's segment is 1 with ``typed``."""
+    """[CLS] A [SEP] B [SEP], or [CLS] A [SEP] if there is no B; B's token type is 1 with ``typed``."""
     ids, segments = [], []
     for first, second in zip(made.firsts, made.seconds, strict=True):
         parts = [np.concatenate(([vocabulary.cls_id], first, [vocabulary.sep_id]))]

@@ -1,8 +1,8 @@
-"""What the two encoders of replaced-token detection have in common: nothing, or tables of the embedding.
+"""Embedding sharing between the two encoders of replaced-token detection.
 
 ``tied``: the tables are the same parameters, trained by both losses (Clark et al. 2020).
-``gradient_disentangled``: the discriminator reads the generator's tables plus a shift of its own; its loss
-trains the shift alone, so that the two losses do not pull one table apart (He, Gao & Chen 2023).
+``gradient_disentangled``: the discriminator reads the generator's tables plus its own shift; its loss
+trains only the shift, so that the two losses do not compete for one table (He, Gao & Chen 2023).
 """
 
 from typing import Literal, get_args
@@ -21,33 +21,33 @@ Sharing = Literal["none", "tied", "gradient_disentangled"]
 
 
 class ShiftedTable(nn.Module):
-    """The rows of another embedding, which are not trained here, plus a trained shift that starts at 0.
+    """Another embedding's table, which is not trained here, plus a trained shift that starts at 0.
 
-    In place of an `nn.Embedding`: ``weight`` is the table that is read.
+    A replacement for `nn.Embedding`: ``weight`` is the sum.
     """
 
     def __init__(self, base: nn.Embedding) -> None:
         super().__init__()
-        # In a tuple, so that its parameters and its place in a state_dict stay the other encoder's alone.
+        # In a tuple, so that its parameters and state_dict entries belong only to the other encoder.
         self._base = (base,)
         self.shift = nn.Parameter(torch.zeros_like(base.weight))
 
     @property
     def weight(self) -> Tensor:
-        """Shape (V, E): base and shift added up, with gradients to the shift alone."""
+        """Shape (V, E): the sum of base and shift, with gradients only to the shift."""
         return self._base[0].weight.detach() + self.shift
 
     def forward(self, ids_T: Tensor) -> Tensor:
-        """Shape (T,) in, (T, E) out; bit for bit the rows of `weight`, which is not made."""
+        """Shape (T,) in, (T, E) out; bit for bit the rows of `weight`, which is not computed."""
         base_TE = functional.embedding(ids_T, self._base[0].weight.detach())
         return base_TE + functional.embedding(ids_T, self.shift)
 
 
 def shared_parts(discriminator: EncoderSpec, generator: EncoderSpec, sharing: Sharing) -> tuple[str, ...]:
-    """The names of the embedding's parts that two encoders have in common.
+    """The names of the embedding parts that two encoders share.
 
-    Words always, and positions where both number and add them alike. ``tied`` has segments and the norm
-    in common too, as ELECTRA's code has; ``gradient_disentangled`` has not, as DeBERTa v3's has not.
+    Words are always shared, and positions if both number and add them in the same way. ``tied`` also shares
+    token types and the norm, as in ELECTRA's code; ``gradient_disentangled`` does not, as in DeBERTa v3's.
 
     Raises:
         InvalidRequest: their word tables differ in shape, or there is no such way of sharing.
@@ -75,11 +75,11 @@ def shared_parts(discriminator: EncoderSpec, generator: EncoderSpec, sharing: Sh
 
 
 def share(discriminator: Encoder, generator: Encoder, sharing: Sharing) -> tuple[str, ...]:
-    """Let the two have parts of their embeddings in common, in place; see `shared_parts`, which it returns.
+    """Share parts of the two embeddings, in place; return the result of `shared_parts`.
 
-    What is shared starts with the discriminator's values. A table of positions that the discriminator's
-    embedding does not add is out of its loss's reach: where positions are shared it is the generator's,
-    without a shift. Tables that no loss reaches are frozen.
+    Shared parts start with the discriminator's values. A position table that the discriminator's embedding
+    does not add gets no gradient from its loss: if positions are shared it is the generator's, without a
+    shift. Tables without a gradient are frozen.
 
     Raises:
         InvalidRequest: see `shared_parts`.
@@ -88,7 +88,7 @@ def share(discriminator: Encoder, generator: Encoder, sharing: Sharing) -> tuple
     ours, theirs = discriminator.embedding, generator.embedding
     for part in parts:
         own = ours.get_submodule(part)
-        # One module in two places: its parameters are counted, moved and loaded as one.
+        # One module in two places: its parameters are counted, moved and loaded once.
         theirs.register_module(part, own)
         if sharing == "gradient_disentangled" and not (part == "positions" and _unread(discriminator)):
             assert isinstance(own, nn.Embedding)
@@ -107,9 +107,9 @@ def is_shared(encoder: Encoder) -> bool:
 
 
 def export(encoder: Encoder) -> Encoder:
-    """The encoder with tables of its own: base and shift added up once. Outputs do not change.
+    """The encoder with its own tables, the sums of base and shift. Outputs do not change.
 
-    It shares no memory with the one that is trained. An encoder without shifts is given back as it is.
+    It shares no memory with the trained encoder. An encoder without shifts is returned unchanged.
     """
     if not is_shared(encoder):
         return encoder

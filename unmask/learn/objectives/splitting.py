@@ -1,12 +1,12 @@
-"""Pieces of text split into two segments, and segments exchanged between documents or swapped.
+"""Split chunks into two segments, and exchange segments between documents or swap them.
 
-A piece is split after the end of a sentence, any of them with equal chance, or between any two words where
-no sentence ends inside it. A word is never split.
+A chunk is split after a sentence end, chosen uniformly, or between any two words if no sentence ends inside
+it. A word is never split.
 
-Exchanged segments must not be told from others by their length or by how they begin. So pieces of different
-documents are made partners first; partners are split where their second parts are nearest in length; and
-only then is it drawn whether the two exchange them. BERT instead draws a second segment for each first one
-and cuts it; here no text is read twice in a micro-batch, and its number of tokens stays the same.
+Exchanged segments must not be recognizable by their length or their beginning. Therefore chunks of different
+documents are paired first, partners are split where their second parts are closest in length, and only then
+is it decided at random whether they exchange them. BERT instead draws a second segment for each first one and
+truncates it; here no text is read twice in a micro-batch, and its number of tokens is unchanged.
 """
 
 from collections.abc import Sequence
@@ -19,36 +19,37 @@ from unmask.learn.data.chunk import Chunk
 from unmask.learn.vocabulary import Vocabulary
 
 PLACES_COMPARED = 64
-"""Of the places where a partner may be split, as many drawn ones are compared at most."""
+"""Maximum number of random split points of a partner that are compared."""
 
 Ids = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class PairedSentences:
-    """Two segments for each piece, in the order of pieces."""
+    """Two segments for each chunk, in the order of chunks."""
 
     firsts: list[Ids]
     seconds: list[Ids]
-    """Empty where a piece cannot be split."""
+    """Empty if a chunk cannot be split."""
     labels_S: NDArray[np.int64]
     """1 where the second does not follow the first."""
     alone: int
-    """Pieces that could be split and found no partner."""
+    """Chunks that can be split but found no partner."""
     cut_tokens: int
-    """Tokens left out because a pair was too long."""
+    """Tokens truncated because a pair was too long."""
 
 
 def places(ids_N: Ids, vocabulary: Vocabulary) -> NDArray[np.int64]:
-    """Where a piece may be split, in rising order: at least 1, the first token of the second segment.
+    """Possible split points of a chunk, ascending: the index (at least 1) of the second segment's first
+    token.
 
-    After every end of a sentence inside the piece; where there is none, between every two words.
+    These are after every sentence end inside the chunk or, if there is none, between all words.
     """
     between = np.flatnonzero(~vocabulary.continues_V[ids_N[1:]]) + 1
     if vocabulary.ends_V is None:
         return between
     ends = between[vocabulary.ends_V[ids_N[between - 1]]]
-    # Of an ellipsis or "?!" the last mark ends the sentence.
+    # In an ellipsis or "?!" the last mark ends the sentence.
     ends = ends[~vocabulary.ends_V[ids_N[ends]]]
     return ends if len(ends) else between
 
@@ -56,7 +57,7 @@ def places(ids_N: Ids, vocabulary: Vocabulary) -> NDArray[np.int64]:
 def swap(
     pieces: Sequence[Chunk], vocabulary: Vocabulary, draw: np.random.Generator, *, share: float = 0.5
 ) -> PairedSentences:
-    """Each piece split in two, which change places with probability ``share`` (label 1)."""
+    """Split each chunk in two, and swap the parts with probability ``share`` (label 1)."""
     firsts, seconds = [], []
     labels_S = np.zeros(len(pieces), dtype=np.int64)
     for number, piece in enumerate(pieces):
@@ -78,15 +79,15 @@ def exchange(
     share: float = 0.5,
     longest: int | None = None,
 ) -> PairedSentences:
-    """Each piece split in two; with probability ``share`` partners exchange their second parts (label 1).
+    """Split each chunk in two; with probability ``share`` partners exchange their second parts (label 1).
 
     Args:
-        pieces: those that find no partner of another document stay as they are (label 0).
-        vocabulary: where words begin and sentences end.
-        draw: decides everything that is random.
-        share: of the pairs of partners, those that exchange.
-        longest: tokens of the longest pair of segments; an exchanged part that makes one longer loses its
-            end. None for no limit.
+        pieces: the chunks; those without a partner from another document are unchanged (label 0).
+        vocabulary: determines where words begin and sentences end.
+        draw: determines all random choices.
+        share: share of the partner pairs that exchange.
+        longest: maximum tokens of a pair of segments; exchanged parts that exceed it are truncated.
+        None for no limit.
     """
     found = [places(piece.ids, vocabulary) for piece in pieces]
     free = [number for number, some in enumerate(found) if len(some)]
@@ -113,10 +114,10 @@ def exchange(
 
 
 def pair_up(documents: Sequence[int], draw: np.random.Generator) -> list[tuple[int, int]]:
-    """Partners of different documents, at random and as many as there can be, as pairs of numbers.
+    """Randomly pair as many chunks of different documents as possible; return pairs of indices.
 
-    Sorted by document, everyone's partner is half the number away, and no document reaches that far once
-    the one with most has lost what nobody is left for.
+    Sorted by document, each chunk's partner is half the list away, which is in another document once surplus
+    chunks of the largest document are removed.
     """
     order = draw.permutation(len(documents))
     values, group, sizes = np.unique(
@@ -134,14 +135,14 @@ def pair_up(documents: Sequence[int], draw: np.random.Generator) -> list[tuple[i
 
 
 def _drawn_place(found: NDArray[np.int64], length: int, draw: np.random.Generator) -> int:
-    """One of the places; ``length``, the piece's end, where there is none."""
+    """A random split point; ``length``, the chunk's end, if there is none."""
     return int(found[draw.integers(len(found))]) if len(found) else length
 
 
 def _like_places(
     left: NDArray[np.int64], right: NDArray[np.int64], lengths: tuple[int, int], draw: np.random.Generator
 ) -> tuple[int, int]:
-    """A place in each of two pieces such that what follows is nearest in length; ties are drawn."""
+    """Split points in two chunks whose second parts are closest in length; ties are broken at random."""
     left, right = (
         some if len(some) <= PLACES_COMPARED else draw.choice(some, PLACES_COMPARED, replace=False)
         for some in (left, right)

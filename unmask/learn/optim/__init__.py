@@ -1,4 +1,4 @@
-"""Optimizers, schedules, averages of weights, and the clipping of gradients."""
+"""Optimizers, schedules, weight averaging, and gradient clipping."""
 
 from unmask.learn.optim.build import Optimizer, build_optimizer
 from unmask.learn.optim.clip import clip_gradients

@@ -1,4 +1,4 @@
-"""AdamW and StableAdamW as functions of lists of tensors; all update in place."""
+"""AdamW and StableAdamW as in-place functions on lists of tensors."""
 
 import torch
 from torch import Tensor
@@ -24,15 +24,15 @@ def adamw(
     ``V = v / (1 - b2^step)``: ``p = (1 - decay) p - rate M / (sqrt(V) + eps)``.
 
     Args:
-        values: p, all of one device and dtype, as are the next three.
-        gradients: g, laid out in memory as their values are.
+        values: p, all on one device and of one dtype, like the next three.
+        gradients: g, with the memory layout of their values.
         firsts: m.
         seconds: v.
         step: the number of this step, from 1.
         rate: the learning rate of this step.
         betas: b1 and b2.
         eps: see above.
-        decay: the share of p that is taken off.
+        decay: the share of p that is subtracted.
     """
     # A filled tensor on the device rather than a copy to it, so that nothing waits.
     count = torch.full((), float(step), dtype=torch.float32, device=values[0].device)
@@ -68,8 +68,8 @@ def stable_adamw(
     """One step of StableAdamW (Wortsman et al. 2023, algorithm 2): AdamW with Adafactor's update clipping.
 
     With ``r = max(1, sqrt(mean(g^2 / max(V, eps^2))))`` for each tensor alone, rate and decay of that tensor
-    are divided by r: where gradients are suddenly larger than V remembers, the step is shorter. Arguments as
-    those of `adamw`, but that no layout in memory is asked for. The paper's moments with changing betas are
+    are divided by r: if gradients are suddenly larger than V suggests, the step is shorter. Arguments are
+    those of `adamw`, without the requirement on memory layout. The paper's moments with changing betas are
     equal to M and V.
     """
     if values[0].device.type == "cpu" and len(values) > 1:

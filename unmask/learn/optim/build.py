@@ -28,14 +28,14 @@ class Optimizer(torch.optim.Optimizer):
     """AdamW, StableAdamW or Muon over groups of parameters, each with its rate and decay.
 
     What it keeps for a parameter: ``step``, a float32 scalar on the host; ``first`` and ``second`` moments,
-    or Muon's ``momentum``; and for a parameter of 16 bits ``master``, the float32 value that steps add up in
-    and that the parameter is a rounded copy of. Moments are float32 too (float64 for float64 parameters).
+    or Muon's ``momentum``; and for a 16-bit parameter ``master``, the float32 value that steps accumulate in
+    and of which the parameter is a rounded copy. Moments are float32 too (float64 for float64 parameters).
 
-    A loaded state brings those and the schedule's factor. Rates, decay and other numbers remain those of the
-    spec this optimizer was built from, so that a run may go on with others.
+    Loading a state restores these and the schedule's multiplier. Rates, decay and other numbers remain those
+    of the spec this optimizer was built from, so that a run may resume with different ones.
 
     Args:
-        placed: parameters and how they are to be moved.
+        placed: parameters and how they are updated.
         spec: which optimizer.
     """
 
@@ -46,18 +46,19 @@ class Optimizer(torch.optim.Optimizer):
         super().__init__(list(_groups(placed, spec)), {})
 
     def set_learning_rate(self, factor: float) -> None:
-        """From now on every group's learning rate is its highest times ``factor``."""
+        """Set every group's learning rate to its maximum times ``factor``."""
         for group in self.param_groups:
             group["factor"] = factor
             group["lr"] = group["base_lr"] * factor
 
     def clip(self) -> float:
-        """`clip_gradients` with the spec's limit: the norm of all gradients before; waits for the device."""
+        """`clip_gradients` with the spec's limit: return the norm of all gradients before clipping; waits
+        for the device."""
         return float(clip_gradients(self._parts, self.spec.clip))
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Move every parameter that has a gradient; the others, and what is kept for them, stay.
+        """Update every parameter that has a gradient; the others and their state are unchanged.
 
         Raises:
             InvalidRequest: a closure is given, or a gradient is sparse.
@@ -129,11 +130,11 @@ class Optimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over a state; its tensors are copied.
+        """Load a state; its tensors are copied.
 
         Raises:
             InvalidRequest: it belongs to other parameters or another kind of optimizer: groups, their number,
-                shapes or what is kept differ. Nothing is taken over then.
+                shapes or state tensors differ. Nothing is loaded then.
         """
         saved = state_dict["param_groups"]
         described = [(group["name"], len(group["params"])) for group in saved]

@@ -1,4 +1,4 @@
-"""The length of all gradients together, and its limit."""
+"""The norm of all gradients, and clipping it."""
 
 from collections.abc import Iterable
 
@@ -10,11 +10,11 @@ from unmask.learn.optim.dtensor import full_tensors
 
 @torch.no_grad()
 def clip_gradients(parameters: Iterable[nn.Parameter], limit: float | None) -> Tensor:
-    """Shorten all gradients by one factor, so that their Euclidean norm is at most ``limit``.
+    """Scale all gradients by one factor, so that their Euclidean norm is at most ``limit``.
 
     Args:
-        parameters: those without a gradient are passed over.
-        limit: None measures and changes nothing.
+        parameters: those without a gradient are skipped.
+        limit: None only measures the norm.
 
     Returns:
         The norm before: a scalar on the gradients' device, float32 or, as they are, float64; 0 without any.

@@ -1,6 +1,6 @@
-"""Tensors that are spread over processes (`DTensor`), told apart without importing what makes them.
+"""Tensors sharded over processes (`DTensor`), recognized without importing `torch.distributed.tensor`.
 
-The import takes more than half a second, and a tensor can only be one if it has happened.
+The import takes more than half a second, and a tensor can only be a DTensor if it has happened.
 """
 
 from collections.abc import Iterable
@@ -9,25 +9,25 @@ from torch import Tensor
 
 
 def is_dtensor(tensor: Tensor) -> bool:
-    """Whether each process holds a part of it."""
+    """Whether each process holds a shard of the tensor."""
     return hasattr(tensor, "full_tensor")
 
 
 def full_tensors(tensor: Tensor) -> Tensor:
-    """All of it, on every process; a plain tensor as it is."""
+    """The full tensor, on every process; a plain tensor is returned unchanged."""
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
 def local_tensors(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """What this process holds of each, in the same memory; a plain tensor is held whole.
+    """This process's shard of each tensor, sharing memory; a plain tensor is returned unchanged.
 
-    For what is done number by number: operations on lists know less of spread tensors than of their parts.
+    For elementwise work: operations on lists of tensors support shards better than DTensors.
     """
     return [one.to_local() if hasattr(one, "to_local") else one for one in tensors]
 
 
 def distribute_like(whole: Tensor, other: Tensor) -> Tensor:
-    """What every process holds all of, spread as ``other`` is; nothing is sent, each keeps its share."""
+    """Shard a tensor that every process holds in full like ``other``; without communication."""
     if not is_dtensor(other):
         return whole
     from torch.distributed.tensor import DTensor, distribute_tensor

@@ -46,10 +46,10 @@ class Ema:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Let the parameters of now into the average.
+        """Update the average with the current parameters.
 
         Raises:
-            InvalidRequest: the module holds the average at the moment, see `swap`.
+            InvalidRequest: the module currently holds the average, see `swap`.
         """
         self._refuse_if_swapped("update")
         self.updates += 1
@@ -68,7 +68,7 @@ class Ema:
         """Forget all updates: the average is the parameters of now.
 
         Raises:
-            InvalidRequest: the module holds the average at the moment, see `swap`.
+            InvalidRequest: the module currently holds the average, see `swap`.
         """
         self._refuse_if_swapped("restart")
         self.updates = 0

@@ -1,4 +1,4 @@
-"""Which parameters decay, and which are matrices that Muon moves."""
+"""Which parameters decay, and which are matrices updated by Muon."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -28,14 +28,14 @@ STACKED: tuple[tuple[type[nn.Module], str, int], ...] = (
 
 @dataclass(frozen=True, eq=False)
 class Placed:
-    """A parameter and how it is to be moved."""
+    """A parameter and how it is updated."""
 
     name: str
     parameter: nn.Parameter
     decays: bool
     """Weights of two axes or more, embeddings among them: norms and biases have one."""
     parts: int
-    """0 if Muon has no business with it; else how many matrices are stacked along its first axis."""
+    """0 if not updated by Muon; else the number of matrices stacked along its first axis."""
 
 
 def place_parameters(module: nn.Module) -> list[Placed]:

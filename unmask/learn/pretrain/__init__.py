@@ -1,4 +1,4 @@
-"""A pretraining run: what its file says, its loop, its checkpoints and its log."""
+"""A pretraining run: its settings, training loop, checkpoints and log."""
 
 from unmask.learn.pretrain.launch import joined
 from unmask.learn.pretrain.report import Callback, NullCallback

@@ -1,9 +1,9 @@
-"""Everything a run needs to go on, in a folder of its own whose checksummed manifest is written last.
+"""Everything a run needs to resume, in its own folder whose checksummed manifest is written last.
 
-A checkpoint counts from the moment its manifest is there, and the manifest comes after every other byte has
-reached the disk. Older checkpoints are removed after that and never before. What happens to a disk later is
-found out when a run goes on: checksums are compared, and a checkpoint that is not what was written is passed
-over for an older one.
+A checkpoint is valid once its manifest exists, and the manifest is written after every other byte has reached
+the disk. Older checkpoints are removed only after that. Later disk corruption is detected when a run resumes:
+checksums are compared, and a checkpoint that differs from what was written is skipped in favor of an older
+one.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ MANIFEST = "manifest.json"
 TENSORS = "tensors.safetensors"
 STATE = "state.json"
 SHARDS = "shards"
-"""Folder of tensors that were spread over processes, see `unmask.learn.pretrain.sharded`."""
+"""Folder of tensors that were sharded over processes, see `unmask.learn.pretrain.sharded`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,29 +34,29 @@ class Snapshot:
     """The state of a run after a step."""
 
     step: int
-    """Steps done."""
+    """Completed steps."""
     tensors: Mapping[str, Tensor]
-    """Weights, moments, averages; names say whose."""
+    """Weights, moments and averages, with prefixed names."""
     state: Mapping[str, Any]
-    """Numbers and texts, as JSON holds them."""
+    """JSON values."""
     shards: Path | None = None
-    """The folder of further tensors, which are still to be read."""
+    """The folder of further tensors, which have not been read yet."""
 
 
 def save_snapshot(snapshot: Snapshot, folder: Path, *, also: Callable[[Path], None] | None = None) -> Path:
-    """Write a snapshot into its own new folder below ``folder``; it counts once its manifest is there.
+    """Write a snapshot into a new folder below ``folder``; it is valid once its manifest exists.
 
     Args:
-        snapshot: what to write.
-        folder: of all checkpoints of the run.
-        also: writes further files into the new folder, which the manifest covers too.
+        snapshot: the snapshot to write.
+        folder: the folder of all checkpoints of the run.
+        also: writes further files into the new folder, which the manifest also covers.
 
     Raises:
         OutputError: the disk is full or read-only. Older checkpoints stay as they were.
     """
     place = place_of(snapshot.step, folder)
     try:
-        _remove(place)  # the rest of one that was never finished, or is damaged
+        _remove(place)  # an unfinished or damaged checkpoint
         place.mkdir(parents=True)
         save_file(_apart(snapshot.tensors), place / TENSORS)
         (place / STATE).write_text(json.dumps({"step": snapshot.step, **snapshot.state}))
@@ -79,12 +79,12 @@ def save_snapshot(snapshot: Snapshot, folder: Path, *, also: Callable[[Path], No
 
 
 def place_of(step: int, folder: Path) -> Path:
-    """Where the checkpoint of a step is, below the folder of all checkpoints."""
+    """The folder of a step's checkpoint, below the folder of all checkpoints."""
     return folder / f"step-{step:08d}"
 
 
 def steps_of(folder: Path) -> list[tuple[int, Path]]:
-    """Finished checkpoints below ``folder``, oldest first; whether they are whole is not looked at."""
+    """Finished checkpoints below ``folder``, oldest first; they are not verified."""
     found = [(path.name.removeprefix("step-"), path) for path in folder.glob("step-*")]
     return sorted(
         (int(step), path) for step, path in found if step.isdecimal() and (path / MANIFEST).is_file()
@@ -92,10 +92,10 @@ def steps_of(folder: Path) -> list[tuple[int, Path]]:
 
 
 def verify(place: Path) -> None:
-    """Refuse a checkpoint with a file missing or changed since it was written.
+    """Raise if a file of the checkpoint is missing or has changed since it was written.
 
     Raises:
-        CorruptCheckpoint: naming the file.
+        CorruptCheckpoint: a file is missing or changed; the message names it.
     """
     try:
         manifest = json.loads((place / MANIFEST).read_text())
@@ -112,7 +112,7 @@ def verify(place: Path) -> None:
 
 
 def load_snapshot(place: Path, *, check: bool = True) -> Snapshot:
-    """The snapshot of a folder, after `verify` unless another process has done so.
+    """Load the snapshot in a folder, after `verify` unless another process has done so.
 
     Raises:
         CorruptCheckpoint: a file is missing or damaged.
@@ -128,7 +128,8 @@ def load_snapshot(place: Path, *, check: bool = True) -> Snapshot:
 
 
 def newest(folder: Path, say: Callable[[str], None]) -> Snapshot | None:
-    """The newest checkpoint that verifies, or None where there is none; ``say`` hears of newer damaged ones.
+    """The newest checkpoint that verifies, or None if there is none; newer damaged ones are reported to
+    ``say``.
 
     Raises:
         CorruptCheckpoint: there are finished checkpoints and none of them verifies.
@@ -140,21 +141,21 @@ def newest(folder: Path, say: Callable[[str], None]) -> Snapshot | None:
             return load_snapshot(place)
         except CorruptCheckpoint as error:
             problem = error
-            say(f"{error}; an older checkpoint is tried")
+            say(f"{error}; trying an older checkpoint")
     if problem is not None:
         raise CorruptCheckpoint(
-            f"none of the {len(finished)} checkpoints in {folder} is whole; "
-            f"remove the folder to start anew (the oldest: {problem})"
+            f"none of the {len(finished)} checkpoints in {folder} is intact; "
+            f"remove the folder to start again (the oldest: {problem})"
         )
     return None
 
 
 def prune(folder: Path, written: int, keep: int, milestones: tuple[int, ...] = ()) -> None:
-    """Remove what is no longer needed, now that the checkpoint of step ``written`` is on the disk.
+    """Remove checkpoints that are no longer needed, now that the checkpoint of step ``written`` is on disk.
 
-    It and the ``keep - 1`` before it stay, milestones, and the newest whose loss had not diverged. What was
-    never finished goes, and so do checkpoints of later steps: the run would have resumed from them, had they
-    been whole.
+    Kept are this checkpoint, the ``keep - 1`` before it, milestones, and the newest whose loss had not
+    diverged. Unfinished checkpoints are removed, and so are checkpoints of later steps: the run would have
+    resumed from them if they were intact.
     """
     finished = [(step, path) for step, path in steps_of(folder) if step <= written]
     if written not in dict(finished):
@@ -167,7 +168,7 @@ def prune(folder: Path, written: int, keep: int, milestones: tuple[int, ...] = (
 
 
 def newest_sound(folder: Path, step: int) -> Path | None:
-    """The newest finished checkpoint up to a step whose loss had not diverged; damage is not looked for."""
+    """The newest finished checkpoint up to a step whose loss had not diverged; it is not verified."""
     finished = [path for number, path in steps_of(folder) if number <= step]
     return next((path for path in reversed(finished) if not _diverged(path)), None)
 
@@ -176,11 +177,11 @@ def _diverged(place: Path) -> bool:
     try:
         return bool(json.loads((place / MANIFEST).read_text()).get("diverged"))
     except (OSError, ValueError, AttributeError):
-        return True  # it is damaged, and nothing is to be kept for it
+        return True  # a damaged checkpoint is not worth keeping
 
 
 def flattened(state: Mapping[str, Any], prefix: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors of a state dict of one level per parameter, and the rest of it, which JSON holds."""
+    """Split a state dict with one level per parameter into its tensors and the rest, which is JSON."""
     tensors: dict[str, Tensor] = {}
     rest: dict[str, Any] = {}
     for key, values in state.items():
@@ -193,7 +194,7 @@ def flattened(state: Mapping[str, Any], prefix: str) -> tuple[dict[str, Tensor],
 
 
 def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Each tensor with memory of its own, as the file format wants it; shared ones are written twice."""
+    """Give each tensor its own memory, as the file format requires; shared tensors are written twice."""
     seen: set[int] = set()
     apart = {}
     for name, tensor in tensors.items():
@@ -205,7 +206,8 @@ def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _remove(place: Path) -> None:
-    """The manifest goes first, so that a kill in between leaves no half checkpoint that looks whole."""
+    """Remove the manifest first, so that a kill in between leaves no partial checkpoint that looks
+    complete."""
     with contextlib.suppress(OSError):
         (place / MANIFEST).unlink(missing_ok=True)
     shutil.rmtree(place, ignore_errors=True)

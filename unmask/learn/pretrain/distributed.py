@@ -1,15 +1,15 @@
-"""One training step by several processes: equal weights, spread weights, and gradients that are summed.
+"""One training step by several processes: replicated or sharded weights, and summed gradients.
 
-``ddp``: every process holds everything and computes some of the micro-batches of a global batch. When all
-are done, gradients are added up. Losses of the global batch's mean are shares of it already, so nothing is
-divided. What no process used has no gradient afterwards, as in one process; what some used has one
-everywhere. No process waits for a gradient that never comes, and none needs as many micro-batches as the
-others.
+``ddp``: every process holds all weights and computes some of the micro-batches of a global batch. Gradients
+are summed after the last one. Each loss is already a share of the global batch's mean, so nothing is divided.
+A parameter that no process used has no gradient afterwards, as in one process; a parameter that some
+processes used has a gradient in all of them. No process waits for a gradient that never comes, and processes
+may have different numbers of micro-batches.
 
-``fsdp``: every process holds a share of each weight, its gradient, moments and average (torch's
+``fsdp``: every process holds a shard of each weight, its gradient, moments and average (torch's
 ``fully_shard``: Zhao et al. 2023; Rajbhandari et al. 2020, stage 3). A layer is gathered while it is
-computed, and its gradient is spread again after each micro-batch. Processes go through layers together, so
-they need equally many micro-batches, and which parameters are used must not depend on the text.
+computed, and its gradient is reduced and sharded after each micro-batch. Processes run layers in step, so
+they need the same number of micro-batches, and which parameters are used must not depend on the text.
 """
 
 from collections import Counter
@@ -29,18 +29,18 @@ from unmask.model.decoder import why_no_decoder
 from unmask.model.encoder import Encoder
 
 BUCKET = 1 << 24
-"""Numbers of gradients that are sent at once: 64 MB in float32."""
+"""Gradient elements that are sent at once: 64 MB in float32."""
 
-# So that what spreads gradients finds the loss in what an objective gives back.
+# So that FSDP finds the loss in what an objective returns.
 _pytree.register_dataclass(LossOutput)
 
 
 def check_batches(settings: RunSettings, ranks: Ranks) -> None:
-    """Refuse batches that the processes cannot share.
+    """Raise if the processes cannot share the batches.
 
     Raises:
         InvalidRequest: a step has fewer micro-batches than there are processes; or, for ``fsdp``, a number
-            that is no multiple of theirs.
+        that is not a multiple of theirs.
     """
     world, batch = ranks.world, settings.batch
     if world == 1:
@@ -62,9 +62,10 @@ def check_batches(settings: RunSettings, ranks: Ranks) -> None:
 
 @torch.no_grad()
 def shard(objective: nn.Module, settings: RunSettings, ranks: Ranks) -> None:
-    """Give every process the first one's weights and, for ``fsdp``, let each keep its share only; in place.
+    """Broadcast the first process's weights and, for ``fsdp``, let each process keep only its shard; in
+    place.
 
-    It comes before the optimizer and averages are made, which hold what the module holds.
+    Call this before creating the optimizer and averages, which refer to the module's parameters.
     """
     if ranks.world == 1:
         return
@@ -79,7 +80,7 @@ def _shard(objective: nn.Module, settings: RunSettings, ranks: Ranks) -> None:
     from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
     mesh = init_device_mesh(ranks.device.type, (ranks.world,))
-    # Autocast rounds weights itself, as in one process. Gradients of 16 bits are added up in 32.
+    # Autocast casts weights itself, as in one process. 16-bit gradients are summed in 32 bits.
     bfloat16 = settings.precision == "bfloat16"
     policy = MixedPrecisionPolicy(reduce_dtype=torch.float32 if bfloat16 else None)
     encoders = [part for part in objective.modules() if isinstance(part, Encoder)]
@@ -88,14 +89,15 @@ def _shard(objective: nn.Module, settings: RunSettings, ranks: Ranks) -> None:
     fully_shard(objective, mesh=mesh, mp_policy=policy)
     for part in objective.modules():
         if isinstance(part, FSDPModule):
-            # Losses are shares of the global batch's: gradients are summed and not averaged.
+            # Losses are shares of the global batch's loss, so gradients are summed and not averaged.
             part.set_gradient_divide_factor(1.0)
             part.set_force_sum_reduction_for_comms(True)
     objective.register_forward_hook(_after_forward)
 
 
 def _own_blocks(encoder: Encoder) -> Iterator[nn.Module]:
-    """Layers that run once, and as a whole, in a forward pass; the others are gathered with the embedding."""
+    """Layers that run exactly once and as a whole in a forward pass; the others are gathered with the
+    embedding."""
     times = Counter(encoder.spec.weights_of_layer)
     if why_no_decoder(encoder.spec) is None:
         times[encoder.spec.weights_of_layer[-1]] += 1
@@ -103,7 +105,7 @@ def _own_blocks(encoder: Encoder) -> Iterator[nn.Module]:
 
 
 def _after_forward(module: nn.Module, _inputs: object, _output: object) -> None:
-    """Spread the outermost weights again where no backward pass will: they would outlive their change."""
+    """Reshard the outermost weights if no backward pass will do so; otherwise stale copies would remain."""
     from torch.distributed.fsdp import FSDPModule
 
     if not torch.is_grad_enabled() and isinstance(module, FSDPModule):
@@ -111,15 +113,15 @@ def _after_forward(module: nn.Module, _inputs: object, _output: object) -> None:
 
 
 def is_sharded(module: nn.Module) -> bool:
-    """Whether this process holds shares of the module's weights only."""
+    """Whether this process holds only shards of the module's weights."""
     return any(is_dtensor(parameter) for parameter in module.parameters())
 
 
 @torch.no_grad()
 def sum_gradients(parameters: Iterable[nn.Parameter], ranks: Ranks) -> None:
-    """Add up the gradients of all processes, in place; those of spread parameters are already.
+    """Sum the gradients of all processes, in place; gradients of sharded parameters are summed already.
 
-    A parameter without a gradient in every process has none afterwards. Gradients of 16 bits are added up in
+    A parameter without a gradient in every process has none afterwards. 16-bit gradients are summed in
     float32 and rounded once.
     """
     trained = [one for one in parameters if one.requires_grad and not is_dtensor(one)]
@@ -140,7 +142,7 @@ def sum_gradients(parameters: Iterable[nn.Parameter], ranks: Ranks) -> None:
 
 
 def _buckets(parameters: list[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
-    """In their order, of one dtype and about `BUCKET` numbers each."""
+    """Buckets of one dtype and about `BUCKET` elements each, in order."""
     bucket: list[nn.Parameter] = []
     size = 0
     for one in parameters:
@@ -160,15 +162,16 @@ def unsharded(
     values: Mapping[str, Tensor] | None = None,
     dtype: torch.dtype | None = None,
 ) -> Iterator[None]:
-    """Within it, the first process holds all of a sharded module, in host memory; the others as before.
+    """Context in which the first process holds all of a sharded module in host memory; other processes are
+    unchanged.
 
-    All processes enter it. The module is for reading and saving there, not for running.
+    All processes must enter it. Within it the module can be read and saved, but not run.
 
     Args:
-        module: a sharded one.
+        module: a sharded module.
         ranks: the processes of the run.
-        values: what stands for parameters, by name, such as averages; the others stand for themselves.
-        dtype: in which they are; None leaves each in that of its parameter.
+        values: replacements for parameters, by name, such as averages; other parameters keep their values.
+        dtype: dtype of the result; None keeps each parameter's dtype.
     """
     values = {} if values is None else values
     made: dict[nn.Parameter, nn.Parameter] = {}

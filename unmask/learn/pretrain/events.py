@@ -1,4 +1,4 @@
-"""The run's log: one JSON object a line, whole lines only, whatever kills the process."""
+"""The run's log: one JSON object per line, complete lines only, even if the process is killed."""
 
 import contextlib
 import json
@@ -12,10 +12,10 @@ from unmask.files import unwritable, whole_file
 
 
 def read_events(path: Path) -> Iterator[dict[str, Any]]:
-    """The events of a log in order; a last line that was cut off by a kill is passed over.
+    """Read the events of a log in order; a last line truncated by a kill is skipped.
 
     Raises:
-        InvalidRequest: another line is no event.
+        InvalidRequest: another line is not an event.
     """
     if not path.exists():
         return
@@ -28,16 +28,18 @@ def read_events(path: Path) -> Iterator[dict[str, Any]]:
             except ValueError:
                 event = None
             if not isinstance(event, dict):
-                raise InvalidRequest(f"line {number} of {path} is no event; move the log elsewhere to go on")
+                raise InvalidRequest(
+                    f"line {number} of {path} is not an event; move the log elsewhere to resume"
+                )
             yield event
 
 
 class EventLog:
-    """Appends events to a file; each is with the operating system when `write` returns.
+    """Appends events to a file; each has been handed to the operating system when `write` returns.
 
     Args:
-        path: of the log; made where it is not there.
-        step: events of later steps are taken out, since a resumed run will write them again.
+        path: the log; created if it does not exist.
+        step: events of later steps are removed, because a resumed run writes them again.
 
     Raises:
         InvalidRequest: see `read_events`.
@@ -55,16 +57,16 @@ class EventLog:
             raise unwritable(path, error) from None
 
     def write(self, kind: str, step: int, **figures: Any) -> None:
-        """Add one event; ``figures`` are numbers and short texts with units in their names.
+        """Append one event; ``figures`` are numbers and short texts with units in their names.
 
         Raises:
-            OutputError: the disk is full; what was written of the event is taken back.
+            OutputError: the disk is full; a partially written event is removed.
         """
         line = _line({"event": kind, "step": step, **figures})
         before = os.fstat(self._file).st_size
         done = 0
         try:
-            # Mostly one call; a disk that fills up takes a part of the line and refuses the rest.
+            # Usually one call; a full disk accepts a part of the line and refuses the rest.
             while done < len(line):
                 done += os.write(self._file, line[done:])
         except OSError as error:
@@ -73,14 +75,14 @@ class EventLog:
             raise unwritable(self.path, error) from None
 
     def sync(self) -> None:
-        """Wait until every event is on the disk."""
+        """Wait until every event is on disk."""
         try:
             os.fsync(self._file)
         except OSError as error:
             raise unwritable(self.path, error) from None
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         os.close(self._file)
 
 

@@ -1,4 +1,4 @@
-"""The trained model as a checkpoint folder beside the run's checkpoints."""
+"""Export the trained model as a checkpoint folder."""
 
 import itertools
 import json
@@ -25,13 +25,13 @@ from unmask.model.weights.save import save
 from unmask.model.weights.writable import check_written, written_as
 
 RECORD = "training.json"
-"""Which run the model is of, and how far it was trained."""
+"""Record of the run that the model is from, and of its training progress."""
 
 
 def write_model(loop: Loop, checkpoint: Checkpoint, folder: Path, *, shard_bytes: int | None = None) -> None:
-    """The encoders as checkpoint folders, with averaged weights where the run keeps any.
+    """Write the encoders as checkpoint folders, with averaged weights if the run keeps them.
 
-    Where weights are spread over processes, all of them call it, and `export` too.
+    If weights are sharded, all processes must call it, and `export` too.
     """
     with _whole_weights(loop, None) if is_sharded(loop.objective) else _averaged(loop):
         if loop.ranks.first:
@@ -47,15 +47,15 @@ def export(
     base: Path,
     held_out: Mapping[str, float],
 ) -> None:
-    """Put the model of a finished run in its place, whole, unless it is there already.
+    """Export the model of a finished run atomically, unless it has been exported already.
 
     Args:
         loop: at its last step.
-        settings: of the run.
-        checkpoint: what is saved.
-        folder: where the model goes; that of an earlier end of the same run is replaced.
-        base: the folder that the path of the card is relative to.
-        held_out: last figures, for the record.
+        settings: settings of the run.
+        checkpoint: the checkpoint to save.
+        folder: destination of the model; an earlier export of the same run is replaced.
+        base: the folder that the card's path is relative to.
+        held_out: final figures on held-out text, for the record.
 
     Raises:
         InvalidRequest: the card cannot be read.
@@ -75,7 +75,7 @@ def _put(
     base: Path,
     held_out: Mapping[str, float],
 ) -> None:
-    """`export`, with the objective holding what is exported."""
+    """`export`, while the objective holds the exported weights."""
     record = {
         "run": settings.name,
         "steps": loop.step,
@@ -89,7 +89,7 @@ def _put(
     check_place(folder, settings.name)
     work = folder.with_name(f".{folder.name}.new")
     try:
-        shutil.rmtree(work, ignore_errors=True)  # of a process that was killed
+        shutil.rmtree(work, ignore_errors=True)  # left by a killed process
         made, old = work / folder.name, work / "old"
         made.mkdir(parents=True)
         _write(loop, checkpoint, made, settings.export_shard_bytes)
@@ -111,13 +111,13 @@ def _put(
 
 
 def check_encoders(objective: Objective[Any, Any], checkpoint: Checkpoint) -> None:
-    """Refuse before the first step an encoder that could not be saved after the last.
+    """Refuse before training an encoder that could not be saved after it.
 
-    An encoder that is kept beside the one that is shipped, such as a generator, is saved in unmask's own
-    format where the family has none for it, see `written_as`.
+    An additional encoder, such as a generator, is saved in unmask's own format if its family has none for it,
+    see `written_as`.
 
     Raises:
-        InvalidRequest: the family cannot write the encoder that is shipped.
+        InvalidRequest: the family cannot write the exported encoder.
     """
     for name, encoder in objective.encoders().items():
         shape = written_as(checkpoint, encoder.spec) if name else checkpoint
@@ -125,33 +125,33 @@ def check_encoders(objective: Objective[Any, Any], checkpoint: Checkpoint) -> No
 
 
 def check_place(folder: Path, name: str) -> None:
-    """Refuse to put the model of a run over anything but an earlier one of it.
+    """Refuse to overwrite anything but an earlier export of the same run.
 
     Raises:
         OutputError: the folder holds something else.
     """
     if folder.exists() and any(folder.iterdir()) and _record(folder).get("run") != name:
         raise OutputError(
-            f"{folder}, where the model of the run goes, holds something else; move that away, or name "
+            f"{folder}, the destination of the run's model, holds something else; move that away, or name "
             "another folder with out"
         )
 
 
 def read_card(card: str, base: Path) -> bytes:
-    """The text that goes beside the model.
+    """Read the model card that is exported with the model.
 
     Raises:
-        InvalidRequest: it cannot be read.
+        InvalidRequest: the card cannot be read.
     """
     return read_bytes(base / card, lambda why: InvalidRequest(f"{why}, which card names"))
 
 
 @contextmanager
 def shipped_weights(loop: Loop, dtype: ExportDtype | None) -> Iterator[None]:
-    """Within it the objective holds the weights that are exported, in the dtype in which they are.
+    """Context in which the objective holds the exported weights, in the export dtype.
 
-    Averages where the run keeps any; else, where weights are wanted in float32 and are trained in bfloat16,
-    their masters. Afterwards it holds its own again, bit by bit.
+    These are averages if the run keeps them; otherwise, for a float32 export of bfloat16 weights, the float32
+    masters. Afterwards its own weights are restored bit for bit.
     """
     objective = loop.objective
     if dtype is None or is_sharded(objective):
@@ -165,7 +165,7 @@ def shipped_weights(loop: Loop, dtype: ExportDtype | None) -> Iterator[None]:
         _assign(loop, values)
         yield
     finally:
-        # The optimizer knows parameters by identity, so they stay the same objects.
+        # The optimizer identifies parameters by object, so they stay the same objects.
         for name, parameter in objective.named_parameters():
             parameter.data = own[name]
         for name, _ in list(objective.named_buffers()):
@@ -178,7 +178,7 @@ def _averaged(loop: Loop) -> AbstractContextManager[None]:
 
 
 def _whole_weights(loop: Loop, dtype: ExportDtype | None) -> AbstractContextManager[None]:
-    """`shipped_weights` of an objective that is spread over processes."""
+    """`shipped_weights` of a sharded objective."""
     values = _values(loop) if loop.averages or dtype else {}
     return unsharded(loop.objective, loop.ranks, values, None if dtype is None else DTYPES[dtype])
 

@@ -1,4 +1,4 @@
-"""How much arithmetic a training step is, and how much this machine could do."""
+"""Floating-point operations of a training step, and the machine's peak rate."""
 
 import resource
 import sys
@@ -15,15 +15,15 @@ from unmask.model.spec import BlockSparse, FullAttention, LinearAttention, Mixer
 
 
 class Work:
-    """The arithmetic that the encoders of a module need for texts of given lengths.
+    """Floating-point operations of a module's encoders for texts of given lengths.
 
-    Two operations for each number of a matrix that a token passes through, and 4 D for each key that a query
-    of a layer sees; three times as much where gradients are wanted, forward and backward (Kaplan et al. 2020,
-    who leave attention's part out as we do not). Tables that are looked up, norms and softmax are not
-    counted, nor are position terms of scores; the vocabulary's matrix counts for selected tokens.
+    Two operations per matrix element that a token passes through, and 4 D per query-key pair and layer; three
+    times as much for forward and backward together (Kaplan et al. 2020, who leave out attention, which is
+    included here). Embedding lookups, norms, softmax and position terms of scores are not counted; the output
+    matrix of the vocabulary counts for selected tokens.
 
     Args:
-        module: every `Encoder` in it counts, one without a trained parameter for its forward pass alone.
+        module: every `Encoder` in it counts; one without trained parameters only with its forward pass.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -34,8 +34,8 @@ class Work:
         """Floating-point operations of a training step on texts of these lengths.
 
         Args:
-            lengths: tokens of each text, special ones included.
-            selected: tokens whose word is predicted.
+            lengths: tokens of each text, special tokens included.
+            selected: tokens that are predicted.
         """
         tokens, total = int(lengths.sum()), 0.0
         for times, by_token, by_selected, mixers in self._parts:
@@ -45,7 +45,7 @@ class Work:
 
 
 def keys(mixer: Mixer, lengths: NDArray[np.int64]) -> float:
-    """How many keys all queries of these texts see together; for a linear mixer, what is as much work."""
+    """Number of query-key pairs of these texts; for a linear mixer, the equivalent amount of work."""
     whole = float((lengths**2).sum())
     if isinstance(mixer, LinearAttention):
         return float(lengths.sum()) * (mixer.random_features or mixer.head_width)
@@ -56,23 +56,23 @@ def keys(mixer: Mixer, lengths: NDArray[np.int64]) -> float:
         seen = (5 + reach.random_blocks) * reach.block
         return float(np.where(lengths <= reach.whole_up_to, lengths**2, lengths * seen).sum())
     window = reach if isinstance(reach, SlidingWindow) else reach.window
-    # With gaps of d, a text is d texts of a d-th of its length.
+    # With dilation d, a text is equivalent to d texts of 1/d of its length.
     radius, short = window.radius, -(-lengths // window.dilation)
     cut = short * (2 * radius + 1) - radius * (radius + 1)
     return float((np.where(short > radius, cut, short**2) * window.dilation).sum())
 
 
 class Peak:
-    """How near a rate of arithmetic comes to what the machine can do.
+    """A rate of operations as a fraction of the machine's peak.
 
-    The peak is measured at the start, which a busy machine makes too small. So it is measured again whenever
-    a rate is above it, and where the rate is still above, that rate is the peak from then on: a share is
-    never above 1.
+    The peak is measured at the start, and a busy machine makes it too small. It is therefore measured again
+    whenever a rate exceeds it, and if the rate still exceeds it, that rate becomes the peak: the fraction
+    never exceeds 1.
 
     Args:
-        device: of each process.
-        dtype: of the matrix product.
-        world: processes, each of which can do as much.
+        device: device of each process.
+        dtype: dtype of the matrix product.
+        world: number of processes, each with the same peak.
     """
 
     def __init__(self, device: torch.device, dtype: torch.dtype, world: int = 1) -> None:
@@ -80,7 +80,7 @@ class Peak:
         self.value = self._measured()
 
     def share(self, rate: float) -> float:
-        """``rate``, in operations a second of all processes, by the peak."""
+        """``rate``, in operations per second of all processes, divided by the peak."""
         if rate > self.value:
             self.value = max(rate, self.value, self._measured())
         return rate / self.value
@@ -90,7 +90,7 @@ class Peak:
 
 
 def peak_flops(device: torch.device, dtype: torch.dtype, seconds: float = 0.3) -> float:
-    """Operations a second of a large matrix product in ``dtype``, measured now on this process's threads."""
+    """Operations per second of a large matrix product in ``dtype``, measured with this process's threads."""
     size = 1024 if device.type == "cpu" else 8192
     draw = torch.Generator(device).manual_seed(0)
     a, b = (torch.randn(size, size, device=device, generator=draw).to(dtype) for _ in range(2))
@@ -105,7 +105,7 @@ def peak_flops(device: torch.device, dtype: torch.dtype, seconds: float = 0.3) -
 
 
 def peak_memory(device: torch.device) -> int:
-    """The most bytes held so far: by torch on a GPU, by this process otherwise."""
+    """Peak memory in bytes so far: of torch on a GPU, of this process otherwise."""
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
     unit = 1 if sys.platform == "darwin" else 1024
@@ -122,7 +122,7 @@ def _times(encoder: Encoder) -> float:
 
 
 def _by_token(encoder: Encoder) -> int:
-    """Numbers of the matrices that every token passes through; a shared layer counts as often as it runs."""
+    """Elements of the matrices that every token passes through; a shared layer counts each time it runs."""
     parts: list[nn.Module] = [encoder.block(layer) for layer in range(len(encoder.spec.layers))]
     if encoder.embedding.projection is not None:
         parts.append(encoder.embedding.projection)
@@ -130,7 +130,8 @@ def _by_token(encoder: Encoder) -> int:
 
 
 def _by_selected(encoder: Encoder) -> int:
-    """Those that selected tokens alone pass through: the predictor's transform and one vector a word."""
+    """Elements of the matrices that only selected tokens pass through: the MLM head's transform and output
+    matrix."""
     total = 0
     for head in encoder.heads.values():
         if isinstance(head, MaskedLMHead):

@@ -1,4 +1,5 @@
-"""The processes that torchrun started become one run, and end as one: with one sentence if with any."""
+"""Join the processes that torchrun started into one run, which ends together with at most one error
+message."""
 
 import contextlib
 import os
@@ -18,10 +19,10 @@ if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import Store
 
 NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
-"""What torchrun tells a process, in its environment."""
+"""Environment variables that torchrun sets."""
 
 SPOKEN = "unmask/spoken"
-"""Key of the common store under which the process stands that ends the run with a sentence."""
+"""Key of the common store for the process that ends the run with an error message."""
 
 LONGEST_WORK = timedelta(days=7)
 """How long processes wait while the first reads all text or writes a model."""
@@ -31,15 +32,15 @@ _CONNECTION = re.compile(r"gloo|nccl|connection|timed? ?out|socket|peer", re.IGN
 
 @contextmanager
 def joined() -> Iterator[Ranks]:
-    """Within it, this process is one of those that torchrun started together; alone where it started one.
+    """Context in which this process is one of those that torchrun started, or the only one.
 
-    Host tensors go over gloo and those of CUDA devices over NCCL. An error that leaves the block in one
-    process ends the run: that process raises it, and the others, which notice at the next thing they do
-    together, exit with the same status (1, or 130 where the run was stopped) and no word.
+    Host tensors use gloo, CUDA tensors NCCL. An error that leaves the block in one process ends the run: that
+    process raises it, and the others, which notice at their next collective operation, exit silently with the
+    same status (1, or 130 if the run was stopped).
 
     Raises:
-        InvalidRequest: the environment is not one that torchrun makes.
-        ProcessLost: another process is gone, or the processes do not find one another.
+        InvalidRequest: the environment is not as torchrun sets it.
+        ProcessLost: another process is gone, or the processes cannot connect.
     """
     ranks = _numbers(os.environ)
     if ranks.world == 1:
@@ -49,7 +50,7 @@ def joined() -> Iterator[Ranks]:
         raise InvalidRequest("this torch has no torch.distributed; run in one process")
     store = _meet(ranks)
     try:
-        # What waits for long has a group of its own, so that a lost message elsewhere is noticed sooner.
+        # Long waits use their own group, so that a lost message elsewhere is noticed sooner.
         waiting = distributed.new_group(backend="gloo", timeout=LONGEST_WORK)
         ranks = Ranks(ranks.rank, ranks.world, local=ranks.local, waiting=waiting)
         yield ranks
@@ -67,16 +68,16 @@ def joined() -> Iterator[Ranks]:
             raise SystemExit(1) from None
         if isinstance(error, distributed.DistError) or _CONNECTION.search(str(error)):
             raise ProcessLost(
-                "another process of the run ended without a word; the same command goes on from the newest "
-                f"checkpoint ({first_line(error)})"
+                "another process of the run ended without a message; the same command resumes from "
+                f"the newest checkpoint ({first_line(error)})"
             ) from None
         raise
-    # After an error the group is left as it is: taking it down would wait for processes that are gone.
+    # After an error the group is not destroyed, because that would wait for processes that are gone.
     distributed.destroy_process_group()
 
 
 def _numbers(environment: Mapping[str, str]) -> Ranks:
-    """Rank, world and local rank, checked."""
+    """Read and check rank, world size and local rank."""
     if "WORLD_SIZE" not in environment:
         return Ranks()
     missing = [name for name in NAMES if name not in environment]
@@ -94,7 +95,7 @@ def _numbers(environment: Mapping[str, str]) -> Ranks:
 
 
 def _meet(ranks: Ranks) -> "Store":
-    """Find the other processes; the store that all of them reach."""
+    """Connect to the other processes; return the common store."""
     from torch.distributed.rendezvous import rendezvous
 
     try:
@@ -106,18 +107,18 @@ def _meet(ranks: Ranks) -> "Store":
             backend = "cpu:gloo,cuda:nccl"
         distributed.init_process_group(backend, store=store, rank=ranks.rank, world_size=ranks.world)
     except (RuntimeError, ValueError, OSError) as error:
-        raise ProcessLost(f"the processes of the run do not find one another: {first_line(error)}") from None
+        raise ProcessLost(f"the processes of the run cannot connect: {first_line(error)}") from None
     return store
 
 
 def first_line(error: BaseException) -> str:
-    """The first line that says something."""
+    """The first non-empty line of an error."""
     text = getattr(error, "strerror", None) or str(error)
     return next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
 
 
 def _speaks(store: "Store", rank: int) -> bool:
-    """Whether this process is the first to end the run. A store that is gone says that another was."""
+    """Whether this process is the first to end the run. If the store is gone, another process was."""
     with contextlib.suppress(RuntimeError, OSError):
         return bool(store.compare_set(SPOKEN, "", str(rank)) == str(rank).encode())
     return False

@@ -1,4 +1,4 @@
-"""The training loop: global batches out of micro-batches, the same whatever process computes which."""
+"""The training loop: global batches of micro-batches, independent of which process computes which."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,16 +21,16 @@ from unmask.learn.pretrain.loop_settings import LoopSettings, Precision
 from unmask.learn.pretrain.ranks import Ranks
 
 MASK_STREAM, TORCH_STREAM, EVALUATION_STREAM = 1, 2, 3
-"""Told apart in seeds, so that masks and dropout draw from streams of their own."""
+"""Seed streams, so that masks and dropout are drawn independently."""
 
 ASIDE = ("tokens", "sequences", "flops")
-"""Counted beside the terms of a loss."""
+"""Counts kept in addition to the terms of a loss."""
 
 LOSS_SHARE = 0.1
-"""Of a step's loss in the running average of losses."""
+"""Weight of a step's loss in the running average of losses."""
 
 DIVERGED = 2.0
-"""Times the lowest running average of losses, above which a run counts as diverged."""
+"""A run counts as diverged when its loss exceeds the lowest running average by this factor."""
 
 
 @dataclass
@@ -39,40 +39,40 @@ class MetricAccumulator:
 
     sums: dict[str, float] = field(default_factory=dict)
     counts: dict[str, float] = field(default_factory=dict)
-    """Of each term; and `ASIDE`."""
+    """Counts of each term, and of `ASIDE`."""
     steps: int = 0
     seconds: float = 0.0
-    """Before ``began``: a resumed run has spent some in another process."""
+    """Time before ``began``: a resumed run has spent some in another process."""
     began: float = field(default_factory=time.perf_counter)
 
     def add(self, sums: Mapping[str, float], counts: Mapping[str, float]) -> None:
-        """One global batch."""
+        """Add one global batch."""
         for own, new in ((self.sums, sums), (self.counts, counts)):
             for name, value in new.items():
                 own[name] = own.get(name, 0.0) + value
         self.steps += 1
 
     def add_skipped(self, counts: Mapping[str, float]) -> None:
-        """One global batch that was not finite: its time and tokens count, its loss does not."""
+        """Add a skipped global batch: its time and tokens count, its non-finite loss does not."""
         self.add({}, {name: counts[name] for name in ASIDE})
 
     def means(self) -> dict[str, float]:
-        """``term/figure`` divided by the count of ``term``; a term that nothing counted for is left out."""
+        """``term/figure`` divided by the count of ``term``; terms with a count of 0 are left out."""
         counts = {name: self.counts[name.split("/")[0]] for name in self.sums}
         return {name: value / counts[name] for name, value in self.sums.items() if counts[name]}
 
     @property
     def elapsed(self) -> float:
-        """Seconds since it began, in all processes."""
+        """Seconds since the start, including earlier processes of the run."""
         return self.seconds + time.perf_counter() - self.began
 
     def state(self) -> dict[str, Any]:
-        """As JSON holds it."""
+        """The state as JSON values."""
         return {"sums": self.sums, "counts": self.counts, "steps": self.steps, "seconds": self.elapsed}
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """What happens within takes no time."""
+        """Context whose duration is not counted."""
         start = time.perf_counter()
         try:
             yield
@@ -82,32 +82,32 @@ class MetricAccumulator:
 
 @dataclass(frozen=True, eq=False)
 class Ready:
-    """The examples of a step, made ahead of it or not, and the position of the data after them."""
+    """The examples of a step, prepared ahead or on demand, and the data position after them."""
 
     count: int
     """Micro-batches of all ranks."""
     numbers: range
-    """Of this rank's, in the order of the run."""
+    """Numbers of this rank's micro-batches, in the order of the run."""
     examples: Sequence[Example]
     flops: float
     position: dict[str, Any] | None
-    """None where nothing is made ahead: then the batches themselves can be asked."""
+    """None if nothing is prepared ahead; the batches then know their position."""
     fill_ratio: float
 
 
 class Loop:
-    """One run's steps, on items of whatever type the objective prepares. The state is that of its parts and a
-    few numbers.
+    """The steps of one run, on items of any type that the objective prepares. The state consists of the
+    parts' states and a few numbers.
 
     Args:
-        settings: what decides a step.
-        objective: on its device.
-        batches: micro-batches, at the position where the run is.
-        optimizer: of the objective's parameters.
-        averages: of the objective's parameters, or None.
+        settings: the settings that determine a step.
+        objective: the objective, on its device.
+        batches: micro-batches, at the run's position.
+        optimizer: the optimizer of the objective's parameters.
+        averages: averages of the objective's parameters, or None.
         ranks: the processes of the run.
-        ahead: make the examples of the next step in a thread while this one is computed. It pays where the
-            device is not the CPU; what is computed is the same.
+        ahead: prepare the next step's examples in a thread while this step is computed. This is faster if the
+        device is not the CPU; results are the same.
     """
 
     def __init__(
@@ -129,40 +129,40 @@ class Loop:
         self.ranks = ranks
         self.work = Work(objective)
         self.step = 0
-        """Steps done."""
+        """Completed steps."""
         self.micro_batches = 0
-        """Micro-batches done, over all ranks."""
+        """Processed micro-batches, over all ranks."""
         self.tokens = 0
-        """Tokens done, over all ranks."""
+        """Processed tokens, over all ranks."""
         self.skipped = 0
         """Steps skipped because they were not finite."""
         self.loss: float | None = None
-        """Of the global batch, averaged over about the last ten steps; None before the first."""
+        """Loss of the global batch, averaged over about the last ten steps; None before the first."""
         self.lowest_loss: float | None = None
-        """That `loss` has been."""
+        """Lowest value of `loss` so far."""
         self._worker = ThreadPoolExecutor(1) if ahead else None
         self._next: Future[Ready] | None = None
         self._last: Ready | None = None
 
     @property
     def data_state(self) -> dict[str, Any]:
-        """The position of the data after the steps done, whatever was made ahead of them."""
+        """The data position after the completed steps, regardless of examples prepared ahead."""
         last = self._last.position if self._last is not None else None
         return last if last is not None else self.batches.state()
 
     @property
     def fill_ratio(self) -> float:
-        """Tokens by the room of the micro-batches of the steps done."""
+        """Tokens divided by the capacity of the micro-batches of the completed steps."""
         return self._last.fill_ratio if self._last is not None else self.batches.fill_ratio
 
     def one_step(self, metrics: MetricAccumulator) -> float:
-        """Take a step, or skip one that is not finite where `FaultSettings` allow it.
+        """Take a step, or skip a non-finite one if `FaultSettings` allow it.
 
         Returns:
-            The gradient's norm before clipping; not a finite number where the step was skipped.
+            The gradient norm before clipping; not finite if the step was skipped.
 
         Raises:
-            NonFiniteResult: the loss or the gradient is not finite; the weights are those before the step.
+            NonFiniteResult: the loss or the gradient is not finite; the weights are unchanged.
         """
         settings = self.settings
         ready = self._ready()
@@ -171,7 +171,7 @@ class Loop:
         loss = sums.pop("loss")
         self.optimizer.set_learning_rate(lr_multiplier(settings.schedule, self.step, settings.steps))
         norm = float(clip_gradients(self.objective.parameters(), settings.optimizer.clip))
-        # Sums and norm are those of all ranks, so all of them decide alike.
+        # Sums and norm are over all ranks, so all of them make the same decision.
         wrong = _not_finite({**sums, "the loss": loss}) or _not_finite({"the gradient": norm})
         if not wrong:
             self.optimizer.step()
@@ -193,7 +193,7 @@ class Loop:
 
     @property
     def diverged(self) -> bool:
-        """Whether the loss is far above the lowest that it has been."""
+        """Whether the loss is far above its lowest value."""
         if self.loss is None or self.lowest_loss is None:
             return False
         return self.loss > DIVERGED * self.lowest_loss
@@ -203,12 +203,12 @@ class Loop:
         self.lowest_loss = self.loss if self.lowest_loss is None else min(self.loss, self.lowest_loss)
 
     def close(self) -> None:
-        """Let go of the thread that makes examples ahead."""
+        """Stop the thread that prepares examples ahead."""
         if self._worker is not None:
             self._worker.shutdown(cancel_futures=True)
 
     def _ready(self) -> Ready:
-        """The examples of this step; those of the next are begun."""
+        """The examples of this step; preparation of the next step's examples is started."""
         made = self._make(self.step, self.micro_batches) if self._next is None else self._next.result()
         self._last, self._next = made, None
         if self._worker is not None and self.step + 1 < self.settings.steps:
@@ -216,7 +216,7 @@ class Loop:
         return made
 
     def _make(self, step: int, first: int) -> Ready:
-        """This rank's examples of a step whose first micro-batch has the number ``first``."""
+        """Prepare this rank's examples of a step whose first micro-batch has the number ``first``."""
         settings, rank, world = self.settings, self.ranks.rank, self.ranks.world
         count = settings.batch.micro_batches(step, settings.steps)
         micro_batches = self.batches.next(count, rank=rank, world=world)
@@ -244,11 +244,11 @@ class Loop:
     def _gradients(
         self, examples: Sequence[Example], numbers: Sequence[int], counts: Mapping[str, float]
     ) -> dict[str, float]:
-        """Add up this rank's gradients; the sums of figures and of ``loss`` over all ranks."""
+        """Accumulate this rank's gradients; return the sums of figures and of ``loss`` over all ranks."""
         totals = {term: int(count) for term, count in counts.items() if term not in ASIDE}
         figures: dict[str, Any] = {}
         for example, number in zip(examples, numbers, strict=True):
-            # Dropout depends on the micro-batch alone: neither resuming nor the number of ranks moves it.
+            # Dropout depends only on the micro-batch: neither resuming nor the number of ranks changes it.
             torch.manual_seed(torch_seed(self.settings.seed, number))
             with precision_context(self.settings.precision, self.ranks.device):
                 outcome = self.objective(example, totals)
@@ -260,9 +260,10 @@ class Loop:
 
     @torch.no_grad()
     def evaluate(self, micro_batches: Sequence[Sequence[Any]]) -> dict[str, float]:
-        """Figures on held-out items, whose masks are the same every time; of all ranks, which share the work.
+        """Figures on held-out items, whose masks are the same every time, over all ranks, which share the
+        work.
 
-        Torch's generator and the mode of every module are afterwards as they were.
+        Torch's generator and every module's mode are restored afterwards.
         """
         metrics, ranks = MetricAccumulator(), self.ranks
         averaged = self.settings.averaged_evaluation and self.averages is not None
@@ -272,7 +273,7 @@ class Loop:
             torch.random.fork_rng(devices=cuda),
             self.averages.swap() if averaged and self.averages else nullcontext(),
         ):
-            # All ranks compute equally many, as spread weights need it; what is too many does not count.
+            # All ranks compute the same number, as sharded weights require; surplus ones are not counted.
             for number in range(ranks.rank, -(-len(micro_batches) // ranks.world) * ranks.world, ranks.world):
                 counts = number < len(micro_batches)
                 items = micro_batches[number if counts else -1]
@@ -290,13 +291,14 @@ class Loop:
 
 
 def _not_finite(values: Mapping[str, float]) -> str:
-    """The first of them that is not finite, by name; empty where all are."""
+    """The name of the first value that is not finite; empty if all are finite."""
     return next((name for name, value in values.items() if not np.isfinite(value)), "")
 
 
 @contextmanager
 def _evaluating(module: nn.Module) -> Iterator[None]:
-    """In evaluation mode; afterwards each part in its own, as a teacher is never in training mode."""
+    """Evaluation mode; afterwards each part's mode is restored, because a teacher is never in training
+    mode."""
     modes = [(part, part.training) for part in module.modules()]
     module.eval()
     try:
@@ -307,7 +309,7 @@ def _evaluating(module: nn.Module) -> Iterator[None]:
 
 
 def generator(seed: int, stream: int, number: int) -> np.random.Generator:
-    """Draws that depend on the run's seed, their purpose and a number alone."""
+    """A generator that depends only on the run's seed, the stream and a number."""
     return np.random.Generator(np.random.PCG64DXSM([seed, stream, number]))
 
 
@@ -317,7 +319,7 @@ def torch_seed(seed: int, number: int) -> int:
 
 
 def precision_context(precision: Precision, device: torch.device) -> AbstractContextManager[Any]:
-    """What the forward pass runs under."""
+    """The context of the forward pass."""
     if precision == "autocast":
         return torch.autocast(device.type, torch.bfloat16)
     return nullcontext()

@@ -1,4 +1,4 @@
-"""What the training loop itself needs to know of a run, whatever it is trained on and wherever that lies."""
+"""Settings of the training loop, independent of the model and the data."""
 
 import bisect
 from dataclasses import dataclass, field
@@ -12,16 +12,16 @@ Precision = Literal["float32", "autocast", "bfloat16"]
 
 @dataclass(frozen=True)
 class BatchSettings:
-    """How many tokens a step sees."""
+    """How many tokens a step processes."""
 
     tokens: int
-    """Of a global batch: all micro-batches of all ranks."""
+    """Per global batch: all micro-batches of all ranks."""
     micro_tokens: int
-    """Of one micro-batch; memory grows with it."""
+    """Per micro-batch; memory grows with it."""
     start_tokens: int | None = None
-    """Batch of the first step, where it grows; None begins with ``tokens``."""
+    """Batch size of the first step, if it ramps up; None starts with ``tokens``."""
     ramp_share: float = 0.0
-    """Share of the run's steps over which it grows."""
+    """Share of the run's steps over which it ramps up."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.micro_tokens <= self.tokens:
@@ -36,7 +36,7 @@ class BatchSettings:
             raise InvalidRequest(f"ramp_share is {self.ramp_share}; it must lie between 0 and 1")
 
     def micro_batches(self, step: int, steps: int) -> int:
-        """How many micro-batches make the global batch of this step, counted from 0."""
+        """Micro-batches in the global batch of this step, counted from 0."""
         tokens = self.tokens
         ramp = self.ramp_share * steps
         if self.start_tokens is not None and step < ramp:
@@ -44,9 +44,9 @@ class BatchSettings:
         return max(1, round(tokens / self.micro_tokens))
 
     def phases(self, steps: int) -> list[tuple[int, int]]:
-        """Micro-batches of a step and for how many steps in a row, in the order of the run.
+        """Micro-batches per step and the number of consecutive steps, in the order of the run.
 
-        The batch never shrinks, so each change is found by bisection: a run of any length is counted at once.
+        The batch never shrinks, so changes are found by bisection, which is fast for runs of any length.
         """
         found: list[tuple[int, int]] = []
         step = 0
@@ -67,7 +67,8 @@ class AveragingSettings:
     decay: float = 0.999
     """How much of the old average remains at each step."""
     warm_up: bool = True
-    """Forget the fresh weights, as Adam's moments forget their zeros; see `unmask.learn.optim.Ema`."""
+    """Correct for the initial weights, as Adam corrects its moments for their zeros; see
+    `unmask.learn.optim.Ema`."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.decay < 1:
@@ -76,7 +77,7 @@ class AveragingSettings:
 
 @dataclass(frozen=True)
 class FaultSettings:
-    """What happens when a step goes wrong."""
+    """What to do about failed steps."""
 
     skip_non_finite: int = 0
     """Steps of the run that may be skipped because their loss or gradient is not finite: weights, moments and
@@ -88,23 +89,23 @@ class FaultSettings:
 
 @dataclass(frozen=True)
 class LoopSettings:
-    """Everything that decides what a step computes, but for the model and the items."""
+    """Everything that determines what a step computes, except the model and the items."""
 
     steps: int
-    """Steps of the optimizer in all."""
+    """Total optimizer steps."""
     batch: BatchSettings
     optimizer: OptimizerSpec = field(default_factory=OptimizerSpec)
-    """Its clip; the optimizer itself is made before the loop."""
+    """Only its ``clip`` is used; the optimizer itself is created before the loop."""
     schedule: ScheduleSpec = field(default_factory=ScheduleSpec)
     precision: Precision = "float32"
     seed: int = 0
-    """Decides masks and dropout."""
+    """Determines masks and dropout."""
     averaged_evaluation: bool = True
-    """Evaluate with the averaged weights, where the run keeps any."""
+    """Evaluate with the averaged weights, if the run keeps them."""
     faults: FaultSettings = field(default_factory=FaultSettings)
 
 
 def at_least(name: str, value: float | None, least: float) -> None:
-    """Refuse a number below ``least`` or not a number at all; None is passed over."""
+    """Raise if a value is below ``least`` or NaN; None is accepted."""
     if value is not None and not value >= least:
         raise InvalidRequest(f"{name} is {value}; it must be at least {least}")

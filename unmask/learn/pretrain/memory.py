@@ -1,4 +1,4 @@
-"""Out of memory, said in one sentence."""
+"""Out-of-memory errors in one sentence."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,15 +8,15 @@ import torch
 from unmask.errors import OutOfMemory
 
 REFUSED = ("not enough memory", "can't allocate memory", "out of memory", "bad_alloc", "bad allocation")
-"""What torch and the libraries below it say when an allocation is refused."""
+"""Messages of torch and the libraries below it when an allocation fails."""
 
 
 @contextmanager
 def memory_named(micro_tokens: int, device: torch.device) -> Iterator[None]:
-    """Within it, an allocation that is refused is an error that names the setting to lower.
+    """Context in which a failed allocation raises an error that names the setting to lower.
 
     Raises:
-        OutOfMemory: the device or the machine has no memory left for a micro-batch of so many tokens.
+        OutOfMemory: the device or the machine has too little memory for a micro-batch of this size.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Layers whose inner activations are computed again in the backward pass instead of being kept."""
+"""Gradient checkpointing: recompute layers' activations in the backward pass instead of storing them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,19 +11,19 @@ from unmask.model.encoder import Encoder
 
 
 def recompute_layers(module: nn.Module) -> None:
-    """From now on, layers of encoders in a module keep what they read and nothing else (Chen et al. 2016).
+    """Make the layers of a module's encoders store only their inputs (Chen et al. 2016).
 
-    Memory for activations falls from all that a layer computes to its input, for a second forward pass of
-    each layer. Gradients are bitwise the same: the second pass has the first one's dropout. A layer that is
-    tapped, as in distillation, keeps everything, since whoever taps it keeps its inner tensors too.
+    Activation memory shrinks to one input per layer, at the cost of a second forward pass of each layer.
+    Gradients are bitwise the same: the second pass repeats the dropout of the first. A layer with a hook, as
+    in distillation, stores everything, because the hook keeps its inner tensors anyway.
 
     Args:
-        module: changed in place; names and weights stay as they are.
+        module: changed in place; names and weights are unchanged.
     """
     for encoder in module.modules():
         if isinstance(encoder, Encoder):
             for block in encoder.layers:
-                # An instance hides the method of its class; nothing becomes a module, so no name changes.
+                # An instance attribute hides the class's method; no module is added, so no name changes.
                 block.__dict__["forward"] = _recomputed(block.forward)
 
 

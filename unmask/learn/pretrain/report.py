@@ -1,4 +1,4 @@
-"""What a run says while it goes: its log, TensorBoard, and whoever watches."""
+"""Progress reporting of a run: its log, TensorBoard, and callbacks."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,20 +16,21 @@ from unmask.learn.pretrain.tensorboard import Board
 
 
 class Callback(Protocol):
-    """Who is told what happens, such as the command line."""
+    """Receives a run's progress, for example on the command line."""
 
     def say(self, sentence: str) -> None:
-        """Something worth a line."""
+        """Receive a message."""
 
     def tokenizing(self, source: str, documents: int, tokens: int) -> None:
-        """The text of a source is being tokenized; so many documents and tokens are done."""
+        """A source is being tokenized; receive the documents and tokens processed so far."""
 
     def step(self, figures: Mapping[str, float]) -> None:
-        """A line of the log, with ``step``, ``steps``, ``tokens_per_second``, ``seconds_left`` and more."""
+        """Receive a line of the log, with ``step``, ``steps``, ``tokens_per_second``, ``seconds_left`` and
+        more."""
 
 
 class NullCallback:
-    """Tells nobody."""
+    """Ignores everything."""
 
     def say(self, sentence: str) -> None:
         """Nothing."""
@@ -42,17 +43,17 @@ class NullCallback:
 
 
 class Reporter:
-    """Turns sums into figures and brings them to everybody; in the first process of a run alone.
+    """Turns sums into figures and sends them to all outputs; only in the first process of a run.
 
     Args:
-        loop: of the run, at the step where it begins or goes on.
+        loop: the run's loop, at the step where it starts or resumes.
         out: the run's folder.
-        watcher: who is told.
-        resumed: the loop continues from a checkpoint of this run.
-        tensorboard: write TensorBoard's files too.
+        callback: receives progress.
+        resumed: whether the loop continues from a checkpoint of this run.
+        tensorboard: whether to write TensorBoard files too.
 
     Raises:
-        MissingExtra: TensorBoard is wanted and not installed.
+        MissingExtra: TensorBoard is requested and not installed.
         OutputError: the disk is full or read-only.
     """
 
@@ -64,7 +65,7 @@ class Reporter:
         self.first = loop.ranks.first
         if not self.first:
             return
-        # What came after the step comes again, and so does an evaluation before the first one.
+        # Figures after this step are written again, and so is an evaluation before the first step.
         done = loop.step if resumed else loop.step - 1
         self.log = EventLog(out / "log.jsonl", done)
         self.board = Board(out / "tensorboard", done) if tensorboard else None
@@ -73,11 +74,11 @@ class Reporter:
         self._peak = Peak(ranks.device, dtype, ranks.world)
 
     def step(self, metrics: MetricAccumulator, norm: float) -> None:
-        """A line about the steps of a tally.
+        """Report the steps since the last line.
 
         Args:
-            tally: since the last line.
-            norm: the gradient's at the last step; not a finite number where that was skipped.
+            metrics: sums since the last line.
+            norm: gradient norm of the last step; not finite if that was skipped.
         """
         if not self.first:
             return
@@ -99,7 +100,7 @@ class Reporter:
         self.callback.step({"step": loop.step, "steps": steps, **figures, "seconds_left": left})
 
     def held_out(self, figures: Mapping[str, float]) -> None:
-        """Figures on held-out text after this step."""
+        """Report figures on held-out text after this step."""
         if not self.first:
             return
         self._write("held_out", {"tokens": self.loop.tokens, **figures})
@@ -107,7 +108,7 @@ class Reporter:
         self.callback.say(f"step {self.loop.step:,}, held out: {shown}")
 
     def skipped(self) -> None:
-        """The last step was skipped, since its loss or gradient is not finite."""
+        """Report that the last step was skipped because its loss or gradient is not finite."""
         if not self.first:
             return
         loop = self.loop
@@ -119,17 +120,17 @@ class Reporter:
         )
 
     def checkpoint(self, place: Path) -> None:
-        """A checkpoint is on the disk."""
+        """Report a checkpoint on disk."""
         self.log.write("checkpoint", self.loop.step, folder=place.name)
 
     def resumed_from(self, place: Path) -> None:
-        """The run continues from this checkpoint, whose line a kill may have kept from being written."""
+        """Report the checkpoint that the run resumes from; a kill may have prevented its log line."""
         event = {"event": "checkpoint", "step": self.loop.step, "folder": place.name}
         if self.first and event not in read_events(self.log.path):
             self.checkpoint(place)
 
     def close(self) -> None:
-        """Let go of files."""
+        """Close all files."""
         if not self.first:
             return
         self.log.close()
@@ -144,7 +145,7 @@ class Reporter:
 
 
 def plan(settings: RunSettings, sets: Sequence[ShardSet], loop: Loop, parameters: int) -> list[str]:
-    """What is going to be trained, and a sentence about each source."""
+    """Sentences about what will be trained and about each source."""
     batch, steps = settings.batch, settings.steps
     phases = batch.phases(steps)
     room = sum(count * many for count, many in phases) * batch.micro_tokens
@@ -163,7 +164,7 @@ def plan(settings: RunSettings, sets: Sequence[ShardSet], loop: Loop, parameters
 
 
 def _contents(one: ShardSet) -> str:
-    """How much text a source has, and how long what is trained on is."""
+    """The amount of text in a source, and the lengths of its chunks."""
     said = (
         f"{_counted(one.document_count, 'document')} in {_counted(one.count, 'chunk')} of "
         f"{np.median(one.lengths):,.0f} tokens (median) to {one.lengths.max():,}, {one.token_count:,} in all"
@@ -180,10 +181,10 @@ def _counted(number: int, what: str) -> str:
 def expected_epochs(
     settings: RunSettings, sets: Sequence[ShardSet], extra_tokens: int, room: int
 ) -> list[tuple[ShardSet, float, float]]:
-    """Each source, its share of the text, and how often ``room`` tokens of full batches go through it."""
+    """For each source, its share of the text and its epochs in ``room`` tokens of full batches."""
     total = sum(source.weight for source in settings.data.sources)
     shares = [source.weight / total for source in settings.data.sources]
-    # A token of text costs a little more than one: special tokens come with every piece.
+    # A token of text costs slightly more than one, because every chunk has special tokens.
     cost = sum(
         share * (1 + extra_tokens * one.count / one.token_count)
         for share, one in zip(shares, sets, strict=True)

@@ -1,4 +1,4 @@
-"""From run settings to a trained checkpoint folder: everything put together, started or resumed."""
+"""From run settings to a trained checkpoint folder: start or resume a run."""
 
 import fcntl
 import os
@@ -46,9 +46,9 @@ class Result:
     """The trained model as a checkpoint folder."""
     steps: int
     tokens: int
-    """Trained on, special tokens included."""
+    """Training tokens, special tokens included."""
     fill_ratio: float
-    """Tokens by the room of all micro-batches."""
+    """Tokens divided by the capacity of all micro-batches."""
     held_out: Mapping[str, float]
     """Figures on held-out text after the last step."""
 
@@ -60,22 +60,23 @@ def train(
     ranks: Ranks | None = None,
     callback: Callback | None = None,
 ) -> Result:
-    """Start a run, resume it, or refuse.
+    """Start or resume a run.
 
     Args:
-        settings: the path of a TOML file, see docs/pretrain.md; the same keys as a dictionary; or settings.
-        base: the folder where relative paths of the settings begin; None for the folder of the file, or the
-            current one where there is no file.
-        ranks: the processes that share the run, see `joined`; None is this one alone. Their device is that
-            of the settings.
-        watcher: is told what happens, in the first process.
+        settings: the path of a TOML file, see docs/pretrain.md; the same keys as a dictionary; or a
+            `RunSettings`.
+        base: the folder that relative paths in the settings start at; None for the folder of the file, or the
+        current one if there is no file.
+        ranks: the processes that share the run, see `joined`; None is this process alone. Their device is set
+        by the settings.
+        callback: receives progress, in the first process.
 
     Raises:
-        InvalidRequest: the settings say something that no run has, or another than the run that was begun.
-        OutputError: another process has the run, or the disk is full or read-only.
-        CorruptCheckpoint: no checkpoint of the run is whole.
+        InvalidRequest: the settings are invalid, or differ from those of the run being resumed.
+        OutputError: another process is running this run, or the disk is full or read-only.
+        CorruptCheckpoint: no checkpoint of the run is intact.
         NonFiniteResult: the loss or a gradient is not finite.
-        Stopped: SIGINT or SIGTERM came; a checkpoint of the last whole step is written.
+        Stopped: SIGINT or SIGTERM was received; a checkpoint of the last complete step is written.
     """
     if isinstance(settings, Path | str):
         base = Path(settings).parent if base is None else base
@@ -98,16 +99,16 @@ def pretrain(path: Path, *, ranks: Ranks | None = None, callback: Callback | Non
 
 
 class Run:
-    """A run with its parts, at the newest checkpoint that is whole.
+    """A run with its parts, at its newest intact checkpoint.
 
-    Text is tokenized last, since that takes longest: what the settings say is tried out before.
+    Text is tokenized last, because that takes longest: everything else is checked before.
 
     Args:
-        settings: of the run.
-        base: the folder where paths of the settings begin.
+        settings: settings of the run.
+        base: the folder that paths in the settings are relative to.
         out: the run's folder.
         ranks: the processes of the run.
-        watcher: is told what happens.
+        callback: receives progress.
     """
 
     def __init__(
@@ -134,7 +135,7 @@ class Run:
             limit=longest(self.checkpoint.spec),
             callback=callback,
         )
-        # Examples are made ahead where the device computes beside the host.
+        # Examples are prepared ahead if the device computes in parallel with the host.
         ahead = ranks.device.type != "cpu"
         self.loop = Loop(
             settings.loop,
@@ -155,7 +156,7 @@ class Run:
         self._set_up_steps()
 
     def train(self) -> Result:
-        """All steps that are left, then the export."""
+        """Take all remaining steps, then export."""
         loop, settings = self.loop, self.settings
         figures = self.trainer.train()
         if self.ranks.first or is_sharded(loop.objective):
@@ -163,7 +164,7 @@ class Run:
         return Result(settings.name, self.out / "model", loop.step, loop.tokens, loop.fill_ratio, figures)
 
     def _found(self) -> Snapshot | None:
-        """The newest whole checkpoint of the run; what cannot be done is refused before anything is read."""
+        """The newest intact checkpoint of the run; impossible requests are refused before it is read."""
         settings = self.settings
         check_place(self.out / "model", settings.name)
         if settings.card is not None:
@@ -174,7 +175,7 @@ class Run:
         return found
 
     def _objective(self, encoder: Encoder, tokenizer: Tokenizer) -> Objective[Any, Any]:
-        """In training mode on its device, in its dtype, and shared between processes."""
+        """The objective in training mode, on its device, in its dtype, and distributed over processes."""
         settings = self.settings
         table = run_objective(settings, self.base)
         objective: Objective[Any, Any] = build_objective(table, encoder, Vocabulary.of(tokenizer))
@@ -195,13 +196,13 @@ class Run:
             checkpoints=settings.checkpoints,
             log=settings.log,
             out=self.out,
-            # Not a function of the run: the two would hold each other, and text on disk stay open.
+            # Not a method of the run: a reference cycle would keep text files open.
             write=partial(write_model, self.loop, self.checkpoint),
             callback=self.callback,
         )
 
     def _set_up_steps(self) -> None:
-        """What changes how steps are computed and not what: after weights are in their places."""
+        """Set up what changes how steps are computed but not their results, after weights are loaded."""
         if self.settings.recomputes:
             recompute_layers(self.loop.objective)
         if self.ranks.device.type == "cpu":
@@ -214,7 +215,7 @@ class Run:
 
 @contextmanager
 def exclusive_lock(out: Path) -> Iterator[None]:
-    """Hold the run's folder for this process."""
+    """Lock the run's folder for this process."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         handle = os.open(out / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
@@ -224,7 +225,7 @@ def exclusive_lock(out: Path) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise OutputError(f"another process has the run in {out}; wait for it, or stop it") from None
+            raise OutputError(f"another process is using the run in {out}; wait for it, or stop it") from None
         yield
     finally:
         os.close(handle)

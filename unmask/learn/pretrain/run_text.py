@@ -18,7 +18,7 @@ class RunText:
     """All text of a run."""
 
     sets: Sequence[ShardSet]
-    """What is trained on, by source."""
+    """Training text, by source."""
     batches: ChunkStream
     held_out: Sequence[Sequence[Chunk]]
     """Micro-batches."""
@@ -34,16 +34,16 @@ def read_text(
     limit: int | None,
     callback: Callback,
 ) -> RunText:
-    """Tokenize what is not in the cache yet, in the first process, and open all of it.
+    """Tokenize text that is not cached yet, in the first process, and open all of it.
 
     Args:
-        settings: of the run.
+        settings: settings of the run.
         base: the folder of the run file.
-        tokenizer: of the model.
+        tokenizer: the model's tokenizer.
         ranks: the processes of the run.
         extra_tokens: special tokens that the objective adds to a chunk.
-        limit: tokens that the encoder reads at most; None for any number.
-        watcher: hears how far tokenizing has come.
+        limit: maximum tokens of the encoder; None without a limit.
+        callback: receives the progress of tokenization.
 
     Raises:
         InvalidRequest: a file is missing, or a chunk is longer than the encoder or a micro-batch allows.
@@ -75,7 +75,7 @@ def read_text(
 
 
 def _check_lengths(sets: Sequence[ShardSet], extra_tokens: int, limit: int | None) -> None:
-    """Refuse chunks that the encoder cannot read before the first step, not at the first long one."""
+    """Refuse chunks that are too long for the encoder before training, not when the first one is read."""
     for one in sets:
         longest = int(one.lengths.max()) + extra_tokens
         if limit is not None and longest > limit:

@@ -1,4 +1,4 @@
-"""What a run file says: one TOML file describes a pretraining run whole."""
+"""The run file: one TOML file describes a complete pretraining run."""
 
 import tomllib
 from collections.abc import Mapping
@@ -28,27 +28,27 @@ ExportDtype = Literal["float32", "bfloat16"]
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """The encoder: fresh weights for a config or a published architecture, or a checkpoint to go on from."""
+    """The encoder: new weights for a config or a published architecture, or a checkpoint to start from."""
 
     config: Mapping[str, Any] = field(default_factory=dict)
-    """Keys of config.json; with ``architecture`` or ``start_from``, those that differ. A key replaces the whole
-    value that was there."""
+    """Keys of config.json; with ``architecture`` or ``start_from``, only those that differ. A key replaces
+    the whole previous value."""
     architecture: str | None = None
-    """A published model whose sizes are taken, such as answerdotai/ModernBERT-base."""
+    """A published model whose architecture is used, such as answerdotai/ModernBERT-base."""
     start_from: str | None = None
-    """A checkpoint whose weights and tokenizer the run begins with: a folder beside the run file unless
-    absolute, "default", or a hub id. It must stay where it is until the run is done. A checkpoint of a run,
-    ``.../checkpoints/step-N``, is one too."""
+    """A checkpoint whose weights and tokenizer the run starts with: a folder (relative to the run file),
+    "default", or a hub id. It must stay in place until the run is finished. It may also be a checkpoint of
+    a run, ``.../checkpoints/step-N``."""
     moments: bool = False
-    """With ``start_from`` such a checkpoint of a run: begin with its optimizer's moments, its averages and
-    whatever else it trains, not with its encoder alone. Learning rate, schedule and text may differ."""
+    """With a checkpoint of a run as ``start_from``: also load its optimizer moments, averages and all other
+    trained weights, not only the encoder. Learning rate, schedule and text may differ."""
     progress: bool = False
-    """With ``moments``: continue its count of steps and its position in the text too, as a branch of that run
-    does. ``steps`` then counts its steps too, and the text must be the same."""
+    """With ``moments``: also continue its step count and its position in the text, as a branch of that run.
+    ``steps`` then includes its steps, and the text must be the same."""
     initialization: Initialization = "normal"
-    """How fresh weights are drawn; with ``start_from``, those of heads that the checkpoint has not."""
+    """Initialization of new weights; with ``start_from``, of heads that the checkpoint lacks."""
     kernel: str | None = None
-    """The attention kernel; None takes the first that can."""
+    """The attention kernel; None takes the first that supports the encoder."""
 
     def __post_init__(self) -> None:
         if self.architecture is not None and self.start_from is not None:
@@ -58,23 +58,24 @@ class ModelSettings:
         if self.progress and not self.moments:
             raise InvalidRequest("progress is true and moments is not; set both, or leave progress out")
         if self.architecture is None and self.start_from is None and not self.config:
-            raise InvalidRequest("nothing says which encoder it is; give config, architecture or start_from")
+            raise InvalidRequest("the encoder is not specified; give config, architecture or start_from")
 
 
 @dataclass(frozen=True)
 class TokenizerSettings:
-    """A tokenizer to read, or one to train on the run's own sources. With ``model.start_from``, neither."""
+    """A tokenizer to load, or one to train on the run's own sources. Not allowed with
+    ``model.start_from``."""
 
     folder: str | None = None
-    """Of a checkpoint or of tokenizer files alone, beside the run file unless absolute."""
+    """Folder of a checkpoint or of tokenizer files, relative to the run file."""
     train: Literal["wordpiece", "bpe", "unigram"] | None = None
-    """What kind is trained; it is kept in the run's folder."""
+    """Kind of tokenizer to train; it is stored in the run's folder."""
     vocabulary: int = 8192
-    """Pieces of a trained one, special ones included."""
+    """Vocabulary size of a trained tokenizer, special tokens included."""
     lowercase: bool = False
-    """Whether a trained one reads everything in lower case."""
+    """Whether a trained tokenizer lowercases text."""
     sample_bytes: int = 50_000_000
-    """Text that it is trained on, taken from the sources by their weights."""
+    """Amount of training text for the tokenizer, sampled from the sources by their weights."""
 
     def __post_init__(self) -> None:
         at_least("vocabulary", self.vocabulary, 1)
@@ -83,14 +84,14 @@ class TokenizerSettings:
 
 @dataclass(frozen=True)
 class DataSettings:
-    """Where text comes from."""
+    """Sources of text."""
 
     sources: tuple[SourceSpec, ...]
-    """Text that is trained on."""
+    """Training text."""
     held_out: tuple[SourceSpec, ...] = ()
-    """Text that is evaluated on and never trained on."""
+    """Evaluation text, never trained on."""
     cache: str = "data"
-    """Folder of tokens on disk, beside the run file unless absolute. Runs may share it."""
+    """Folder of tokenized text, relative to the run file. Runs may share it."""
 
     def __post_init__(self) -> None:
         if not self.sources:
@@ -99,16 +100,16 @@ class DataSettings:
 
 @dataclass(frozen=True)
 class EvaluationSettings:
-    """Loss on held-out text while training."""
+    """Evaluation on held-out text during training."""
 
     every: int = 0
     """Steps between evaluations; 0 evaluates at the end and, with ``at_start``, at the beginning."""
     at_start: bool = True
-    """Evaluate before the first step too: what fresh weights, or those that a run starts from, amount to."""
+    """Also evaluate the initial weights before the first step."""
     tokens: int = 100_000
-    """Of held-out text."""
+    """Tokens of held-out text."""
     averaged: bool = True
-    """With the averaged weights, where the run keeps any."""
+    """Use the averaged weights, if the run keeps them."""
 
     def __post_init__(self) -> None:
         at_least("every", self.every, 0)
@@ -117,17 +118,17 @@ class EvaluationSettings:
 
 @dataclass(frozen=True)
 class CheckpointSettings:
-    """How often everything is written."""
+    """When checkpoints are written, and which are kept."""
 
     every: int = 500
     """Steps."""
     minutes: float = 10.0
-    """At the latest after this long; 0 counts steps alone."""
+    """Longest time between checkpoints; 0 sets no limit, so that only steps count."""
     keep: int = 2
-    """The newest so many stay, and the newest whose loss has not diverged: whose running average over about
-    ten steps was at most twice the lowest that it had been."""
+    """How many of the newest are kept. The newest whose loss has not diverged is also kept: one whose running
+    average over about ten steps was at most twice its lowest value."""
     milestones: tuple[int, ...] = ()
-    """Steps whose checkpoints are written and stay too."""
+    """Steps whose checkpoints are also written and kept."""
 
     def __post_init__(self) -> None:
         at_least("every", self.every, 1)
@@ -137,16 +138,16 @@ class CheckpointSettings:
 
 @dataclass(frozen=True)
 class DistributedSettings:
-    """How processes that torchrun started share a run; one process alone takes no notice."""
+    """How processes started by torchrun share a run; ignored by a single process."""
 
     kind: Literal["ddp", "fsdp"] = "ddp"
-    """Each holds all weights and averages, or a share of them, which needs less memory and more
-    communication."""
+    """Each process holds all weights and averages (``ddp``), or a shard of them (``fsdp``), which needs less
+    memory and more communication."""
 
 
 @dataclass(frozen=True)
 class LogSettings:
-    """What is said while it runs."""
+    """Logging during the run."""
 
     every: int = 10
     """Steps between lines of ``log.jsonl``."""
@@ -158,21 +159,21 @@ class LogSettings:
 
 
 MOST_STEPS = 10**12
-"""More than any run can do; beyond it sums of steps would lose their exactness."""
+"""More than any run can take; above it sums of steps would not be exact."""
 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """One run, as its file says it."""
+    """The settings of one run."""
 
     name: str
-    """What the model is called."""
+    """Name of the model."""
     steps: int
-    """Steps of the optimizer in all."""
+    """Total optimizer steps."""
     model: ModelSettings
     data: DataSettings
     objective: Mapping[str, Any]
-    """``kind`` and the keys of that objective; see `unmask.learn.objectives.build`."""
+    """``kind`` and the keys of the objective; see `unmask.learn.objectives.build`."""
     batch: BatchSettings
     optimizer: OptimizerSpec
     tokenizer: TokenizerSettings = field(default_factory=TokenizerSettings)
@@ -184,32 +185,32 @@ class RunSettings:
     log: LogSettings = field(default_factory=LogSettings)
     distributed: DistributedSettings = field(default_factory=DistributedSettings)
     precision: Precision = "float32"
-    """``autocast``: products in bfloat16, weights in float32; ``bfloat16``: weights too, with float32 masters
-    in the optimizer."""
+    """``autocast``: matrix products in bfloat16, weights in float32; ``bfloat16``: also weights in bfloat16,
+    with float32 masters in the optimizer."""
     device: Device = "auto"
-    """``auto``: a CUDA device where torch finds one, else the CPU."""
+    """``auto``: a CUDA device if torch finds one, else the CPU."""
     gradient_checkpointing: bool = False
-    """Compute each layer's activations again in the backward pass instead of keeping them: far less memory
-    for about a third more time, and the same gradients. ``model.config`` may say it too."""
+    """Recompute each layer's activations in the backward pass instead of storing them: far less memory for
+    about a third more time, and the same gradients. Can also be set in ``model.config``."""
     compile: bool = False
-    """Compile what layers do token by token: minutes at the beginning, faster steps."""
+    """Compile the token-wise parts of layers: minutes at the start, then faster steps."""
     seed: int = 0
-    """Decides weights, orders, masks and dropout."""
+    """Determines weights, orders, masks and dropout."""
     out: str = "."
-    """Folder of the run, beside the run file unless absolute."""
+    """Folder of the run, relative to the run file."""
     card: str | None = None
-    """A file beside the run file that is put into the exported model as README.md."""
+    """A file, relative to the run file, that is copied into the exported model as README.md."""
     export_dtype: ExportDtype | None = None
-    """In which the exported model is written; None for that of the weights in training. ``float32`` of a run
-    in bfloat16 is its averages or masters, not its rounded weights."""
+    """Dtype of the exported model; None for that of the weights in training. For a bfloat16 run, ``float32``
+    exports the averages or masters, not the rounded weights."""
     export_shard_bytes: int | None = None
-    """The exported weights are split into files of at most so many bytes; None for one file."""
+    """Maximum bytes of each file of exported weights; None for a single file."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "objective", _with_present_names(self.objective))
         at_least("steps", self.steps, 1)
         if self.steps > MOST_STEPS:
-            raise InvalidRequest(f"steps is {self.steps}; it can be at most {MOST_STEPS:,}")
+            raise InvalidRequest(f"steps is {self.steps}; it must be at most {MOST_STEPS:,}")
         at_least("seed", self.seed, 0)
         at_least("export_shard_bytes", self.export_shard_bytes, 1)
         if not isinstance(self.objective.get("kind"), str):
@@ -225,12 +226,12 @@ class RunSettings:
 
     @property
     def recomputes(self) -> bool:
-        """Whether layers are computed again in the backward pass."""
+        """Whether activations are recomputed in the backward pass."""
         return self.gradient_checkpointing or bool(self.model.config.get("gradient_checkpointing"))
 
     @property
     def loop(self) -> LoopSettings:
-        """The part of it that the training loop needs."""
+        """The settings of the training loop."""
         return LoopSettings(
             self.steps,
             self.batch,
@@ -244,7 +245,7 @@ class RunSettings:
 
 
 def _with_present_names(objective: Mapping[str, Any]) -> dict[str, Any]:
-    """An objective's table with old names replaced; keys of masking are in it or in a table of it."""
+    """An objective's table with old names replaced; masking keys are in it or in a nested table."""
     found = dict(objective)
     if isinstance(found.get("masking"), Mapping):
         found["masking"] = renamed_keys("MaskingSpec", found["masking"])
@@ -252,10 +253,10 @@ def _with_present_names(objective: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_run(path: Path) -> RunSettings:
-    """The run that a TOML file describes.
+    """Read the run settings in a TOML file.
 
     Raises:
-        InvalidRequest: it cannot be read, is no TOML, or says something that no run has.
+        InvalidRequest: it cannot be read, is not TOML, or has invalid settings.
     """
     try:
         content = path.read_bytes().decode("utf-8")
@@ -271,9 +272,9 @@ def read_run(path: Path) -> RunSettings:
 
 
 def run_of_table(table: Mapping[str, Any]) -> RunSettings:
-    """The run that the keys of a run file describe.
+    """Read run settings from the keys of a run file.
 
     Raises:
-        InvalidRequest: they say something that no run has.
+        InvalidRequest: the settings are invalid.
     """
     return read_table(RunSettings, table, "")

@@ -1,8 +1,8 @@
-"""Checkpoints of a run whose weights are spread over processes, read again by any number of them.
+"""Checkpoints of a run with sharded weights, which any number of processes can load.
 
-Each process writes its shares into a file of its own in the checkpoint's folder ``shards``
-(`torch.distributed.checkpoint`, in the safetensors format, so that no file of a run can carry code). All else
-is as in one process: the first one writes it, and the manifest over all files last.
+Each process writes its shards into its own file in the checkpoint's folder ``shards``
+(`torch.distributed.checkpoint`, in the safetensors format, so that no file of a run can carry code). The rest
+is as with one process: the first process writes it, and the manifest over all files last.
 """
 
 import warnings
@@ -23,13 +23,13 @@ from unmask.learn.pretrain.ranks import Ranks
 
 
 def save_sharded(snapshot: Snapshot, folder: Path, ranks: Ranks, also: Callable[[Path], None]) -> Path:
-    """As `save_snapshot`, by all processes together, each of which calls it.
+    """Like `save_snapshot`, but called by all processes together.
 
     Args:
-        snapshot: with the shares of this process.
-        folder: of all checkpoints; all processes see it.
+        snapshot: with the shards of this process.
+        folder: the folder of all checkpoints, visible to all processes.
         ranks: the processes of the run.
-        also: writes further files into the new folder; called in all processes.
+        also: writes further files into the new folder; called by all processes.
 
     Raises:
         OutputError: the disk is full or read-only. Older checkpoints stay as they were.
@@ -39,7 +39,7 @@ def save_sharded(snapshot: Snapshot, folder: Path, ranks: Ranks, also: Callable[
     place = place_of(snapshot.step, folder)
 
     def together(new: Path) -> None:
-        ranks.wait()  # the folder is there
+        ranks.wait()  # until the folder exists
         with _failing(lambda why: OutputError(f"cannot write {new / SHARDS}: {why}")):
             _write(shares, new / SHARDS)
         also(new)
@@ -48,12 +48,12 @@ def save_sharded(snapshot: Snapshot, folder: Path, ranks: Ranks, also: Callable[
         save_snapshot(replace(snapshot, tensors=rest), folder, also=together)
     else:
         together(place)
-    ranks.wait()  # the manifest is there
+    ranks.wait()  # until the manifest exists
     return place
 
 
 def newest_for_all(folder: Path, ranks: Ranks, say: Callable[[str], None]) -> Snapshot | None:
-    """`newest`, chosen and verified by the first process and read by all.
+    """Like `newest`; the first process chooses and verifies the checkpoint, and all read it.
 
     Raises:
         CorruptCheckpoint: there are finished checkpoints and none of them verifies.
@@ -68,12 +68,12 @@ def newest_for_all(folder: Path, ranks: Ranks, say: Callable[[str], None]) -> Sn
 
 
 def placed(snapshot: Snapshot, loop: Loop) -> Snapshot:
-    """The snapshot with its tensors as the loop holds its own: whole, or this process's shares.
+    """The snapshot with its tensors as the loop's are: complete, or this process's shards.
 
-    Only what is needed of shares on the disk is read. What the loop has no place for stays whole.
+    Only the needed parts of shards on disk are read. Tensors that the loop does not have stay complete.
 
     Raises:
-        CorruptCheckpoint: a tensor has another shape than the loop's, or cannot be read.
+        CorruptCheckpoint: a tensor's shape differs from the loop's, or it cannot be read.
     """
     here = _held(loop)
     if snapshot.shards is None and not any(map(is_dtensor, here.values())):
@@ -88,7 +88,7 @@ def placed(snapshot: Snapshot, loop: Loop) -> Snapshot:
 
 
 def _held(loop: Loop) -> dict[str, Tensor]:
-    """What the loop holds under each name of a snapshot; for an optimizer's moments, their parameter."""
+    """The loop's tensor for each name in a snapshot; for optimizer moments, their parameter."""
     held = {f"objective.{name}": one for name, one in loop.objective.state_dict().items()}
     if loop.averages is not None:
         held |= {f"averages.{name}": one for name, one in loop.averages.averages.items()}
@@ -119,19 +119,20 @@ def _read(folder: Path, here: Mapping[str, Tensor]) -> dict[str, Tensor]:
             assert isinstance(stored, TensorStorageMetadata)
             like = here.get(name)
             if like is None or like.shape != stored.size:
-                # Whole, so that whoever it is for says what is wrong with it.
+                # Complete, so that the consumer of the tensor reports what is wrong with it.
                 tensors[name] = torch.empty(stored.size, dtype=stored.properties.dtype)
             else:
                 tensors[name] = torch.empty_like(like, dtype=stored.properties.dtype)
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "torch.distributed is disabled")  # each process reads alone
+            warnings.filterwarnings("ignore", "torch.distributed is disabled")  # each reads alone
             load(tensors, storage_reader=reader, no_dist=True)
     return tensors
 
 
 @contextmanager
 def _failing(error: Callable[[str], Exception]) -> Iterator[None]:
-    """Faults of torch's checkpoints as one sentence; some of them gather those of all processes."""
+    """Report errors of torch's checkpoints in one sentence; some of them collect the errors of all
+    processes."""
     from torch.distributed.checkpoint.api import CheckpointException
 
     try:

@@ -1,4 +1,4 @@
-"""What a run begins with: its tokenizer, its encoder, and where its file's paths lead."""
+"""The start of a run: its tokenizer, its encoder, and resolving its paths."""
 
 import shutil
 from collections.abc import Callable, Mapping
@@ -30,18 +30,18 @@ from unmask.text.tokenizer import TOKENIZER_FILES
 Say = Callable[[str], None]
 
 LEAST_TOKENS = 3
-"""Of a text: one of its own between two special ones."""
+"""Tokens of the shortest text: one between two special tokens."""
 
 
 def choose_device(wanted: Device, local: int = 0) -> torch.device:
     """The device of a process.
 
     Args:
-        wanted: by the run file.
-        local: the process's number among those of its machine; each has a CUDA device of its own.
+        wanted: the device in the run file.
+        local: the process's local rank; each process has its own CUDA device.
 
     Raises:
-        InvalidRequest: cuda is wanted and not there, or there are fewer devices than processes.
+        InvalidRequest: cuda is requested and not available, or there are fewer devices than processes.
     """
     there = torch.cuda.is_available()
     if wanted == "cuda" and not there:
@@ -57,11 +57,11 @@ def choose_device(wanted: Device, local: int = 0) -> torch.device:
 
 
 def run_tokenizer(settings: RunSettings, base: Path, out: Path, say: Say) -> Tokenizer:
-    """The tokenizer of the checkpoint to start from, of a folder, or trained once and kept in ``out``.
+    """The tokenizer of the checkpoint to start from, of a folder, or trained once and stored in ``out``.
 
     Raises:
-        InvalidRequest: the folder holds none, or it cannot be trained as asked.
-        OutputError: a new one cannot be written.
+        InvalidRequest: the folder holds no tokenizer, or it cannot be trained as requested.
+        OutputError: a new tokenizer cannot be written.
     """
     check_run(settings, base)
     wanted = settings.tokenizer
@@ -73,11 +73,11 @@ def run_tokenizer(settings: RunSettings, base: Path, out: Path, say: Say) -> Tok
         assert wanted.train is not None
         folder = out / "tokenizer"
         if not (folder / "tokenizer.json").is_file():
-            say(f"training a tokenizer of {wanted.vocabulary:,} pieces")
+            say(f"training a tokenizer with {wanted.vocabulary:,} tokens")
             texts = sample(settings.data.sources, base, wanted.sample_bytes)
             files = train_tokenizer(texts, wanted.train, wanted.vocabulary, lowercase=wanted.lowercase)
             for left in out.glob(".tokenizer.*.partial"):
-                shutil.rmtree(left, ignore_errors=True)  # of a process that was killed
+                shutil.rmtree(left, ignore_errors=True)  # left by a killed process
             with whole_folder(folder) as partial:
                 for name, content in files.items():
                     (partial / name).write_bytes(content)
@@ -93,18 +93,18 @@ def run_tokenizer(settings: RunSettings, base: Path, out: Path, say: Say) -> Tok
     made = Tokenizer.from_files(found)
     if wanted.train is not None and made.vocabulary_size < wanted.vocabulary:
         say(
-            f"the tokenizer has {made.vocabulary_size:,} pieces and not {wanted.vocabulary:,}, since its "
-            "text gives no more"
+            f"the tokenizer has {made.vocabulary_size:,} tokens instead of {wanted.vocabulary:,}, because "
+            "its text gives no more"
         )
     return made
 
 
 def check_run(settings: RunSettings, base: Path) -> None:
-    """Refuse what can be refused before a tokenizer is trained and text is tokenized.
+    """Check what can be checked before a tokenizer is trained and text is tokenized.
 
     Raises:
-        InvalidRequest: a file is missing, or the objective or the encoder's config cannot be.
-        CheckpointError: the config names what is not built.
+        InvalidRequest: a file is missing, or the objective or the encoder's config is invalid.
+        CheckpointError: the config asks for something that is not supported.
     """
     trained_heads(settings.objective)
     for one in (*settings.data.sources, *settings.data.held_out):
@@ -123,25 +123,26 @@ def check_run(settings: RunSettings, base: Path) -> None:
 
 
 def _own_config(settings: RunSettings) -> dict[str, Any]:
-    """The run file's keys of config.json; what is said of training alone has no place in what is saved."""
+    """The run file's keys of config.json, without those that only affect training, which are not saved."""
     return {key: value for key, value in settings.model.config.items() if key != "gradient_checkpointing"}
 
 
 def run_encoder(
     settings: RunSettings, base: Path, tokenizer: Tokenizer, say: Say, *, weights: bool = True
 ) -> tuple[Checkpoint, Encoder]:
-    """What is saved in the end, and the encoder in it with the weights that the run begins with.
+    """The checkpoint that is finally saved, and its encoder with the run's initial weights.
 
     Args:
-        settings: of the run.
+        settings: settings of the run.
         base: the folder of the run file.
         tokenizer: see `run_tokenizer`.
-        say: hears what of another checkpoint is not taken over.
-        weights: False leaves out reading the weights of another checkpoint, where a run is gone on with.
+        say: called with a sentence about everything of another checkpoint that is not loaded.
+        weights: False skips reading the weights of another checkpoint when a run is resumed.
 
     Raises:
-        InvalidRequest: config, tokenizer and checkpoint do not belong together.
-        CheckpointError: the checkpoint cannot be used, or the config names what is not built.
+        InvalidRequest: config, tokenizer and checkpoint do not match.
+        CheckpointError: the checkpoint cannot be used, or the config asks for something that is not
+            supported.
     """
     model = settings.model
     own = _own_config(settings)
@@ -149,7 +150,7 @@ def run_encoder(
     if model.start_from is not None:
         begun = read_checkpoint(source(model.start_from, base))
         if begun.unread_config:
-            say(f"of {begun.source.folder}'s config.json, {_listed(begun.unread_config)} mean nothing here")
+            say(f"of {begun.source.folder}'s config.json, {_listed(begun.unread_config)} are ignored")
         there = {key: value for key, value in begun.config.items() if key not in begun.unread_config}
         config = _with_heads(settings, {**there, **own})
     else:
@@ -157,7 +158,7 @@ def run_encoder(
         config = with_tokenizer(_with_heads(settings, {**there, **own}), tokenizer)
     files = tokenizer.files
     if begun is not None and longest(check_config(config)) != longest(begun.spec):
-        files = without_length(files)  # that of the texts before
+        files = without_length(files)  # the length limit of the other checkpoint
     checkpoint = new_checkpoint(config, files, name=settings.name)
     if begun is not None:
         checkpoint = _with_pooling(checkpoint, begun, say)
@@ -171,9 +172,9 @@ def run_encoder(
 
 
 def longest(spec: EncoderSpec) -> int | None:
-    """The longest text that an encoder should be trained on; None where its config sets no limit.
+    """The longest text that an encoder should be trained on; None if its config sets no limit.
 
-    Also where longer ones could be read: what is saved says that it was trained on no longer ones.
+    This holds even if it could read longer texts, because the saved config states the training length.
     """
     positions = spec.embedding.positions
     rows = None if positions is None else positions.rows - positions.offset
@@ -182,11 +183,11 @@ def longest(spec: EncoderSpec) -> int | None:
 
 
 def _with_pooling(checkpoint: Checkpoint, begun: Checkpoint, say: Say) -> Checkpoint:
-    """The checkpoint with the way in which the one that it begins with makes sentence embeddings."""
+    """The checkpoint with the sentence-embedding settings of the one it starts from."""
     if not isinstance(begun.head, PooledVector):
         return checkpoint
     if checkpoint.spec.width != begun.spec.width:
-        say(f"the pooling of {begun.source.folder} is left out, since it is made for another width")
+        say(f"the pooling of {begun.source.folder} is left out, because it is for another width")
         return checkpoint
     say(f"the pooling of {begun.source.folder} ({', '.join(begun.head.pooling)}) is kept")
     limits = [one.max_tokens for one in (checkpoint, begun) if one.max_tokens is not None]
@@ -199,7 +200,7 @@ def _with_pooling(checkpoint: Checkpoint, begun: Checkpoint, say: Say) -> Checkp
 
 
 def _with_heads(settings: RunSettings, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The config with a class that has the heads of the objective, where the run file names no other."""
+    """The config with an architecture that has the objective's heads, unless the run file names one."""
     made = with_heads(config, trained_heads(settings.objective))
     own = settings.model.config.get("architectures")
     if own is not None and made["architectures"] != own:
@@ -214,7 +215,7 @@ def _with_heads(settings: RunSettings, config: Mapping[str, Any]) -> dict[str, A
 def _refuse_idle(
     own: Mapping[str, Any], there: Mapping[str, Any], config: Mapping[str, Any], checkpoint: Checkpoint
 ) -> None:
-    """Refuse a key of ``model.config`` that another key of the config it stands on overrules."""
+    """Refuse a key of ``model.config`` that another key of the underlying config overrides."""
     for key in own.keys() - set(WITHOUT_EFFECT):
         if key in there and there[key] == own[key]:
             continue
@@ -224,38 +225,39 @@ def _refuse_idle(
         try:
             other = new_checkpoint(without, checkpoint.tokenizer.files).spec
         except UnmaskError:
-            continue  # it cannot be done without
+            continue  # a required key
         if other == checkpoint.spec:
             raise InvalidRequest(
-                f"model.config's {key} changes nothing of the encoder that it is given for: another key "
-                "decides there, or the value is the same; name that key, or leave it out"
+                f"model.config's {key} changes nothing in the encoder: another key "
+                "overrides it, or the value is the same; name that key, or leave it out"
             )
 
 
 def load_matching_weights(encoder: Encoder, other: Encoder, name: str, say: Say) -> None:
-    """Give an encoder the weights of another one, called ``name``; ``say`` hears of tensors in one alone.
+    """Copy the weights of another encoder, called ``name``; tensors in only one of them are reported to
+    ``say``.
 
     Raises:
-        InvalidRequest: a tensor has another shape.
+        InvalidRequest: a tensor's shape differs.
     """
     ours, theirs = encoder.state_dict(), other.state_dict()
     for tensor in ours.keys() & theirs.keys():
         if ours[tensor].shape != theirs[tensor].shape:
             raise InvalidRequest(
-                f"model.config makes {tensor} of shape {list(ours[tensor].shape)}, and in {name} it has "
-                f"{list(theirs[tensor].shape)}; leave sizes as they are there"
+                f"model.config gives {tensor} the shape {list(ours[tensor].shape)}, and in {name} it has "
+                f"{list(theirs[tensor].shape)}; keep the sizes of the checkpoint"
             )
     fresh_ones = [tensor for tensor in ours if tensor not in theirs]
     if fresh_ones:
-        say(f"{name} has no {_listed(fresh_ones)}; the run begins with fresh weights there")
+        say(f"{name} has no {_listed(fresh_ones)}; the run starts with new weights there")
     left = [tensor for tensor in theirs if tensor not in ours]
     if left:
-        say(f"{_listed(left)} of {name} have no place in this run's encoder and are left out")
+        say(f"{_listed(left)} of {name} are not in this run's encoder and are left out")
     encoder.load_state_dict({tensor: theirs.get(tensor, ours[tensor]) for tensor in ours})
 
 
 def run_objective(settings: RunSettings, base: Path) -> dict[str, Any]:
-    """The objective's table, with the path of a teacher from the run file's folder on."""
+    """The objective's table, with a teacher's path resolved from the run file's folder."""
     table = dict(settings.objective)
     teacher = table.get("teacher")
     if isinstance(teacher, str) and (base / teacher).is_dir():
@@ -264,12 +266,12 @@ def run_objective(settings: RunSettings, base: Path) -> dict[str, Any]:
 
 
 def source(name: str, base: Path) -> Source:
-    """A checkpoint that a run file names: a folder as the file sees it, or a hub id.
+    """A checkpoint that a run file names: a folder relative to the file, or a hub id.
 
-    Of a run's checkpoint it is the model in it.
+    For a run's checkpoint, this is the model in it.
 
     Raises:
-        CheckpointNotFound: there is no such folder, or only one as the current folder sees it.
+        CheckpointNotFound: there is no such folder relative to the run file.
     """
     folder = base / name
     if folder.is_dir():
@@ -277,7 +279,8 @@ def source(name: str, base: Path) -> Source:
         return Source(inner, folder.resolve().name)
     if Path(name).is_dir():
         raise CheckpointNotFound(
-            f"{folder} is no folder; a path in a run file begins at the file's folder, not at {Path.cwd()}"
+            f"{folder} is not a folder; paths in a run file are relative to the file's folder, "
+            f"not to {Path.cwd()}"
         )
     return find(name)
 

@@ -1,4 +1,4 @@
-"""A loop as a snapshot and back, and which settings a run may be gone on with."""
+"""Capture and restore a loop's state, and check which settings may change when a run resumes."""
 
 import dataclasses
 import json
@@ -35,12 +35,13 @@ FREE = frozenset(
         "data.held_out",
     }
 )
-"""Settings that a run may be gone on with after they were changed: none of them decides what a step that is
-done already has computed. All others do."""
+"""Settings that may be changed when a run resumes, because they do not affect completed steps. All others
+do."""
 
 
 def capture_state(loop: Loop, metrics: MetricAccumulator, settings: Any) -> Snapshot:
-    """Everything that decides how the run continues; ``settings`` is a dataclass that is kept with it."""
+    """Capture everything that determines how the run continues; ``settings`` is a dataclass stored with
+    it."""
     optimizer = loop.optimizer.state_dict()
     moments, rest = flattened(optimizer["state"], "optimizer.")
     tensors = {f"objective.{name}": one for name, one in loop.objective.state_dict().items()}
@@ -66,11 +67,11 @@ def capture_state(loop: Loop, metrics: MetricAccumulator, settings: Any) -> Snap
 
 
 def restore_state(snapshot: Snapshot, loop: Loop) -> MetricAccumulator:
-    """Bring a loop to where the snapshot was taken; the sums since the last line of the log.
+    """Restore a loop to the snapshot's state; return the sums since the last line of the log.
 
     Raises:
-        CorruptCheckpoint: it is not of such a loop.
-        InvalidRequest: it is of other data.
+        CorruptCheckpoint: the snapshot does not match the loop.
+        InvalidRequest: the snapshot was made with other data.
     """
     state = snapshot.state
     try:
@@ -82,7 +83,7 @@ def restore_state(snapshot: Snapshot, loop: Loop) -> MetricAccumulator:
     except (RuntimeError, KeyError, ValueError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise CorruptCheckpoint(
-            f"the checkpoint of step {snapshot.step} is of another model than the run file's: {reason}"
+            f"the checkpoint of step {snapshot.step} is of a different model than the run file's: {reason}"
         ) from None
     return (
         MetricAccumulator(**state["tally"], began=time.perf_counter())
@@ -92,7 +93,7 @@ def restore_state(snapshot: Snapshot, loop: Loop) -> MetricAccumulator:
 
 
 def load_weights(snapshot: Snapshot, loop: Loop) -> None:
-    """Everything that is trained.
+    """Load all trained weights.
 
     Raises:
         RuntimeError: names or shapes differ.
@@ -101,10 +102,10 @@ def load_weights(snapshot: Snapshot, loop: Loop) -> None:
 
 
 def load_moments(snapshot: Snapshot, loop: Loop) -> None:
-    """What the optimizer keeps; rates and decay stay those of the loop.
+    """Load the optimizer's state; learning rates and decay stay those of the loop.
 
     Raises:
-        InvalidRequest: it is of another optimizer, or of other parameters.
+        InvalidRequest: the state belongs to another optimizer, or to other parameters.
     """
     kept: dict[int, dict[str, Any]] = {}
     for name, tensor in _below(snapshot.tensors, "optimizer.").items():
@@ -117,20 +118,20 @@ def load_moments(snapshot: Snapshot, loop: Loop) -> None:
 
 
 def load_averages(snapshot: Snapshot, averages: Ema) -> None:
-    """Averages of the weights.
+    """Load the averages of the weights.
 
     Raises:
         KeyError: the snapshot has none.
-        InvalidRequest: they are of other parameters.
+        InvalidRequest: the averages belong to other parameters.
     """
     averages.load_state_dict({**_below(snapshot.tensors, "averages."), **snapshot.state["averages"]})
 
 
 def load_progress(snapshot: Snapshot, loop: Loop) -> None:
-    """How far the run is.
+    """Load the run's progress.
 
     Raises:
-        InvalidRequest: the data are others.
+        InvalidRequest: the data differ.
     """
     state = snapshot.state
     loop.batches.restore(state["stream"])
@@ -140,23 +141,23 @@ def load_progress(snapshot: Snapshot, loop: Loop) -> None:
 
 
 def refuse_changes(settings: Any, stored: Mapping[str, Any], out: Path, free: frozenset[str] = FREE) -> None:
-    """Refuse to resume a run whose settings now would have given another run.
+    """Refuse to resume a run whose current settings would have produced different results.
 
     Args:
-        settings: of now, a dataclass.
-        stored: of the checkpoint; what it does not name was as it is by default.
+        settings: the current settings, a dataclass.
+        stored: the settings in the checkpoint; missing keys have their defaults.
         out: the run's folder.
         free: keys that may have changed.
 
     Raises:
-        InvalidRequest: naming every key.
+        InvalidRequest: a key has changed; the message names all of them.
     """
     try:
         before = _decisive(read_table(type(settings), {"steps": settings.steps, **stored}, ""), free)
     except InvalidRequest as error:
         raise InvalidRequest(
-            f"the run in {out} was begun by another version of this program ({error}); "
-            "go on with that version, or name another folder with out"
+            f"the run in {out} was started by another version of this program ({error}); "
+            "resume it with that version, or name another folder with out"
         ) from None
     now = _decisive(settings, free)
     changed = sorted(key for key in now.keys() | before.keys() if now.get(key) != before.get(key))
@@ -164,13 +165,13 @@ def refuse_changes(settings: Any, stored: Mapping[str, Any], out: Path, free: fr
         what = ", ".join(f"{key} was {before.get(key)!r} and is {now.get(key)!r}" for key in changed[:4])
         more = f" and {len(changed) - 4} more" if len(changed) > 4 else ""
         raise InvalidRequest(
-            f"the run in {out} was begun with other settings: {what}{more}; "
+            f"the run in {out} was started with other settings: {what}{more}; "
             "restore the run file, or name another folder with out"
         )
 
 
 def _decisive(settings: Any, free: frozenset[str]) -> dict[str, Any]:
-    """The settings that are not free, by the keys that lead to them."""
+    """The settings that must not change, by dotted key."""
     return {
         key: value
         for key, value in _flat(_plain(settings), "")
@@ -179,7 +180,7 @@ def _decisive(settings: Any, free: frozenset[str]) -> dict[str, Any]:
 
 
 def _plain(settings: Any) -> dict[str, Any]:
-    """As JSON holds them; a date, which TOML has and JSON has not, as text."""
+    """The settings as JSON values; dates, which TOML has and JSON lacks, as text."""
     table: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(settings), default=str))
     return table
 

@@ -1,4 +1,4 @@
-"""A signal to stop, heard between two steps."""
+"""Signals that ask a run to stop, checked between two steps."""
 
 import signal
 import threading
@@ -10,11 +10,11 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stopped(KeyboardInterrupt):
-    """A run was asked to stop and has written a checkpoint; ``str(error)`` says how to go on."""
+    """A run was asked to stop and has written a checkpoint; ``str(error)`` says how to resume."""
 
 
 class StopRequest:
-    """Whether somebody has asked for a stop."""
+    """Whether a stop has been requested."""
 
     def __init__(self) -> None:
         self.requested = False
@@ -22,20 +22,20 @@ class StopRequest:
 
 @contextmanager
 def catch_signals() -> Iterator[StopRequest]:
-    """Within it, the first SIGINT or SIGTERM is a wish; the second stops at once, as it would elsewhere.
+    """Context in which the first SIGINT or SIGTERM requests a stop; the second one acts as usual.
 
-    Signals go to the main thread alone: in another one nothing is heard.
+    Only the main thread can handle signals; in another thread this does nothing.
     """
-    wish = StopRequest()
+    stop_request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
-        yield wish
+        yield stop_request
         return
 
-    # None is a handler that was not set from Python and cannot be put back.
+    # None is a handler that was not set from Python and cannot be restored.
     before = {number: signal.getsignal(number) or signal.SIG_DFL for number in SIGNALS}
 
     def hear(number: int, frame: FrameType | None) -> None:
-        wish.requested = True
+        stop_request.requested = True
         restore()
 
     def restore() -> None:
@@ -45,6 +45,6 @@ def catch_signals() -> Iterator[StopRequest]:
     for number in SIGNALS:
         signal.signal(number, hear)
     try:
-        yield wish
+        yield stop_request
     finally:
         restore()

@@ -1,4 +1,4 @@
-"""Figures as TensorBoard reads them, written at once, so that a full disk is noticed where it happens."""
+"""Event files for TensorBoard, written immediately, so that a full disk is noticed where it happens."""
 
 import contextlib
 import os
@@ -13,11 +13,11 @@ from unmask.optional import require
 
 
 class Board:
-    """Writes one file of events; each is with the operating system when `write` returns.
+    """Writes one event file; each event has been handed to the operating system when `write` returns.
 
     Args:
-        folder: where TensorBoard looks; made where it is not there.
-        step: what files of earlier processes say of later steps is hidden, since they will come again.
+        folder: TensorBoard's log folder; created if it does not exist.
+        step: events of earlier processes for later steps are hidden, because those steps are taken again.
 
     Raises:
         MissingExtra: TensorBoard is not installed.
@@ -42,7 +42,7 @@ class Board:
         self._add(session_log=SessionLog(status=SessionLog.START), step=step + 1)
 
     def write(self, figures: Mapping[str, float], step: int) -> None:
-        """Add figures of a step.
+        """Write the figures of a step.
 
         Raises:
             OutputError: the disk is full.
@@ -53,7 +53,7 @@ class Board:
         self._add(summary=Summary(value=values), step=step)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
 
     def _add(self, **fields: Any) -> None:
@@ -61,7 +61,7 @@ class Board:
             self._records.write(self._event(wall_time=time.time(), **fields).SerializeToString())
             self._records.flush()
         except OSError as error:
-            # What could not be written would be tried again whenever the file is closed.
+            # Otherwise closing the file would retry what could not be written.
             with contextlib.suppress(OSError):
                 self._file.close()
             raise unwritable(self.path, error) from None

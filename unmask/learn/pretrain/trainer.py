@@ -1,4 +1,4 @@
-"""All steps of a loop, with its evaluations, checkpoints and log, and a way to stop between two of them."""
+"""Take all steps of a loop, with evaluations, checkpoints and log; can be stopped between two steps."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,18 +20,19 @@ from unmask.learn.pretrain.stopping import Stopped, catch_signals
 
 
 class Trainer:
-    """Trains a loop to its last step, whatever its objective and its items are.
+    """Trains a loop to its last step, for any objective and items.
 
     Args:
         loop: before its first step.
-        held_out: micro-batches to evaluate on; there may be none.
-        settings: a dataclass of everything that decides the run, kept in checkpoints for `refuse_changes`.
+        held_out: micro-batches to evaluate on; may be empty.
+        settings: a dataclass of everything that determines the run, stored in checkpoints for
+            `refuse_changes`.
         evaluation: when to evaluate.
-        checkpoints: when to write them, and how many stay.
+        checkpoints: when to write checkpoints, and how many to keep.
         log: how often to log.
         out: the run's folder.
-        write: writes the model of now into a folder of a checkpoint.
-        watcher: is told what happens.
+        write: writes the current model into a checkpoint's folder.
+        callback: receives progress.
     """
 
     def __init__(
@@ -66,22 +67,22 @@ class Trainer:
         """Continue after the step of a checkpoint of this run."""
         self.metrics = restore_state(placed(found, self.loop), self.loop)
         self.resumed = True
-        self.callback.say(f"going on after step {found.step:,} of {self.loop.settings.steps:,}")
+        self.callback.say(f"resuming after step {found.step:,} of {self.loop.settings.steps:,}")
 
     def train(self) -> Mapping[str, float]:
-        """All steps that are left; the figures on held-out items after the last.
+        """Take all remaining steps; return the figures on held-out items after the last.
 
         Raises:
-            InvalidRequest: the run has more steps behind it than it should have.
+            InvalidRequest: the run has already taken more steps than it should have in total.
             NonFiniteResult: the loss or a gradient is not finite.
-            Stopped: SIGINT or SIGTERM came; a checkpoint of the last whole step is written.
+            Stopped: SIGINT or SIGTERM was received; a checkpoint of the last complete step is written.
         """
         loop, steps = self.loop, self.loop.settings.steps
         if loop.step > steps:
             raise InvalidRequest(
                 f"the run has done {loop.step} steps and steps is {steps}; give at least as many"
             )
-        with closing(loop), closing(self._reporter()) as reporter, catch_signals() as wish:
+        with closing(loop), closing(self._reporter()) as reporter, catch_signals() as stop_request:
             if not self.resumed and self.evaluation.at_start:
                 self._evaluate(reporter)
             last = time.monotonic()
@@ -93,15 +94,15 @@ class Trainer:
                     every = self.evaluation.every
                     if done or (every and loop.step % every == 0):
                         self._evaluate(reporter)
-                    # One process's wish or clock is all processes' wish and clock.
+                    # If one process is asked to stop or its clock runs out, all processes stop.
                     due = self._due(time.monotonic() - last)
-                    asked = loop.ranks.sums({"stop": float(wish.requested), "due": float(due)})
+                    asked = loop.ranks.sums({"stop": float(stop_request.requested), "due": float(due)})
                     if done or asked["stop"] or asked["due"]:
                         self._save(reporter)
                         last = time.monotonic()
                 if asked["stop"] and not done:
                     raise Stopped(
-                        f"stopped after step {loop.step:,} of {steps:,}; the same command goes on from there"
+                        f"stopped after step {loop.step:,} of {steps:,}; the same command resumes from there"
                     )
         return self._last_figures()
 
@@ -114,7 +115,7 @@ class Trainer:
         return reporter
 
     def _step(self, reporter: Reporter) -> None:
-        """One step, and its line of the log where one is due."""
+        """Take one step, and log it if that is due."""
         loop = self.loop
         skipped = loop.skipped
         try:
@@ -138,7 +139,7 @@ class Trainer:
         return memory_named(self.loop.settings.batch.micro_tokens, self.loop.ranks.device)
 
     def _due(self, seconds: float) -> bool:
-        """Whether a checkpoint is to be written after this step."""
+        """Whether to write a checkpoint after this step."""
         wanted, step = self.wanted, self.loop.step
         late = wanted.minutes > 0 and seconds > 60 * wanted.minutes
         return late or step % wanted.every == 0 or step in wanted.milestones
@@ -151,7 +152,7 @@ class Trainer:
         if not (ranks.first or sharded):
             return
         if ranks.first:
-            # What the log says up to here is on the disk before the checkpoint that a run resumes from.
+            # The log up to here must be on disk before the checkpoint from which a run resumes.
             reporter.log.sync()
         snapshot = capture_state(self.loop, self.metrics, self.settings)
         if sharded:
@@ -164,7 +165,7 @@ class Trainer:
         prune(self.checkpoints, self.loop.step, self.wanted.keep, self.wanted.milestones)
 
     def _last_figures(self) -> Mapping[str, float]:
-        """On held-out items after the last step, as the log has them."""
+        """Figures on held-out items after the last step, read from the log."""
         found: dict[str, float] = {}
         for event in read_events(self.out / "log.jsonl"):
             if event.get("event") == "held_out" and event.get("step") == self.loop.step:
@@ -175,6 +176,6 @@ class Trainer:
         sound = newest_sound(self.checkpoints, self.loop.step)
         newest = "there is no good checkpoint yet" if sound is None else f"the newest good one is {sound}"
         return (
-            f"{newest}; let the run skip such steps with faults.skip_non_finite, or begin anew in another "
+            f"{newest}; let the run skip such steps with faults.skip_non_finite, or start again in another "
             "folder with a lower learning rate, a longer warm-up or optimizer.clip"
         )

@@ -1,1 +1,1 @@
-"""Designs of small encoders as a controlled experiment: one change at a time, all else equal."""
+"""Architecture ablations of small encoders: one change at a time, all else equal."""

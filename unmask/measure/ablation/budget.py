@@ -1,4 +1,4 @@
-"""The same number of parameters for every design, by the width of its feed-forward networks."""
+"""Match every variant's parameter count by adjusting its feed-forward width."""
 
 from dataclasses import replace
 
@@ -7,33 +7,33 @@ from unmask.model.spec import EncoderSpec
 from unmask.model.weights.build import on_meta
 
 TOLERANCE = 0.01
-"""How far a design's parameters may be from the budget, as a share of it."""
+"""Largest relative difference between a variant's parameter count and the budget."""
 MULTIPLE = 8
 
 
 def body_parameters(spec: EncoderSpec) -> int:
-    """Trained numbers of the embedding and everything up to the last hidden state; shared ones count once.
+    """Trainable parameters of the embedding and of all layers; shared parameters count once.
 
-    Heads are left out: an objective that needs another head than the masked one would have another budget.
+    Heads are excluded, because an objective with a different head would otherwise have a different budget.
     """
     named = on_meta(spec).named_parameters()
     return sum(parameter.numel() for name, parameter in named if not name.startswith("heads."))
 
 
 def with_feedforward(spec: EncoderSpec, width: int) -> EncoderSpec:
-    """The encoder with feed-forward networks of that width in every layer."""
+    """Return the encoder with feed-forward networks of this width in every layer."""
     layers = (replace(layer, feedforward=replace(layer.feedforward, width=width)) for layer in spec.layers)
     return replace(spec, layers=tuple(layers))
 
 
 def fitted(spec: EncoderSpec, parameters: int) -> EncoderSpec:
-    """The encoder with the feed-forward width that brings `body_parameters` closest to ``parameters``.
+    """Return the encoder with the feed-forward width that brings `body_parameters` closest to ``parameters``.
 
-    The number of parameters is a straight line in that width, so two points of it decide. The width is a
-    multiple of `MULTIPLE` where one is close enough, since products of odd widths are slower.
+    The parameter count is linear in the width, so two evaluations determine it. The width is a
+    multiple of `MULTIPLE` where one is close enough, because matrix products of odd widths are slower.
 
     Raises:
-        InvalidRequest: no width comes within `TOLERANCE` of it.
+        InvalidRequest: no width comes within `TOLERANCE` of ``parameters``.
     """
     one, two = (body_parameters(with_feedforward(spec, width)) for width in (1, 2))
     exact = (parameters - one) / (two - one) + 1
@@ -43,6 +43,6 @@ def fitted(spec: EncoderSpec, parameters: int) -> EncoderSpec:
         if abs(found - parameters) <= TOLERANCE * parameters:
             return with_feedforward(spec, width)
     raise InvalidRequest(
-        f"with feed-forward networks of width {width} a design has {found:,} parameters, and "
-        f"{parameters:,} are wanted to within {TOLERANCE:.0%}; make the reference's feed-forward wider"
+        f"with feed-forward networks of width {width} a variant has {found:,} parameters, and "
+        f"{parameters:,} are required to within {TOLERANCE:.0%}; make the reference's feed-forward wider"
     )

@@ -1,6 +1,6 @@
-"""What a training step costs: time, the designs in turn, and memory, each in processes of its own.
+"""The cost of a training step: time, interleaving the variants, and memory, in separate processes.
 
-Alone: ``python -m unmask.measure.ablation.cost FOLDER DESIGN`` prints the bytes.
+``python -m unmask.measure.ablation.cost FOLDER VARIANT`` prints the peak memory in bytes.
 """
 
 import itertools
@@ -36,37 +36,37 @@ from unmask.text import Tokenizer
 
 COST = "cost.json"
 WARM_UP = 2
-"""Rounds that do not count."""
+"""Rounds that are not counted."""
 PROCESSES, STEPS = 3, 8
-"""In which memory is measured, and what each does of a design."""
+"""Processes in which memory is measured, and training steps that each takes with a variant."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """How fast a design trains, in tokens a second of processor time of all threads together; its memory.
+    """Training speed of a variant, in tokens per second of CPU time over all threads, and its peak memory.
 
-    Processor time is time in which the process ran: on a machine with nothing else to do, and one thread, the
-    same as time by the clock; on a busy one what the clock would have shown without the others, but for what
-    they took of caches and memory.
+    CPU time excludes time in which other processes ran. On an idle machine with one thread it equals wall
+    time; on a busy machine it approximates the wall time of an idle one, except for contention for caches
+    and memory bandwidth.
     """
 
     variant: str
     tokens_per_second: float
-    """Tokens by the median step."""
+    """From the median step."""
     lowest: float
-    """By the first quartile of steps."""
+    """From the slowest quartile of steps."""
     highest: float
-    """By the third."""
+    """From the fastest quartile of steps."""
     steps: int
     peak_bytes: int | None
-    """The most that an encoder and its first steps held at once above what the process held before: weights,
-    gradients, the optimizer's state and intermediate results. The median of `PROCESSES` processes, which
-    had taken steps of the first design before. None where the system does not tell."""
+    """Peak memory of an encoder and its first steps above what the process held before: weights,
+    gradients, optimizer state and intermediate results. The median of `PROCESSES` processes, which
+    had taken steps with the first variant before. None where the system does not report it."""
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Of one process."""
+    """The costs of all variants, measured in one process."""
 
     threads: int
     variants: tuple[Cost, ...]
@@ -75,16 +75,16 @@ class Costs:
 def measure_cost(
     plan: Plan, out: Path, variants: Sequence[str], *, rounds: int = 30, progress: Progress | None = None
 ) -> Costs:
-    """Training steps of fresh encoders on the same text, a step of each design in turn; then their memory.
+    """Time training steps of fresh encoders on the same text, interleaving the variants; then measure memory.
 
     A step is masking, forward and backward pass, clipping and the optimizer's step.
 
     Args:
-        plan: of the experiment.
-        out: its folder, with the text made ready.
-        designs: at least one.
-        rounds: steps of each that count.
-        progress: told after every round and every process.
+        plan: the experiment's plan.
+        out: the experiment's folder, with the text prepared.
+        variants: at least one name.
+        rounds: counted steps of each variant.
+        progress: called after every round and every process.
     """
     total = rounds + WARM_UP + PROCESSES * len(variants)
     done = itertools.count(1)
@@ -99,7 +99,7 @@ def measure_cost(
     seconds: dict[str, list[float]] = {name: [] for name in variants}
     for number, pieces in enumerate(batches):
         tokens = sum(len(piece.ids) + SPECIAL for piece in pieces)
-        # In another order each time, so that none always follows the same.
+        # In a different order each time, so that no variant always follows the same one.
         for name in np.random.default_rng(number).permutation(list(variants)):
             start = time.process_time()
             steps[name](pieces, number)
@@ -116,13 +116,13 @@ def measure_cost(
 
 
 def write_costs(costs: Costs, out: Path) -> None:
-    """Into the experiment's folder."""
+    """Write the costs into the experiment's folder."""
     with whole_file(out / COST) as partial:
         partial.write_text(json.dumps(asdict(costs), indent=1) + "\n")
 
 
 def read_costs(out: Path) -> Costs | None:
-    """From the experiment's folder; None where they were not measured."""
+    """Read the costs from the experiment's folder; None if they were not measured."""
     path = out / COST
     return read_table(Costs, json.loads(path.read_text()), str(path)) if path.is_file() else None
 
@@ -145,7 +145,7 @@ def _peak_alone(out: Path, variant: str) -> int | None:
 
 
 def peak_of_steps(out: Path, variant: str) -> int | None:
-    """What `Cost.peak_bytes` says, of this process, which should do nothing else."""
+    """Measure `Cost.peak_bytes` in this process, which should do nothing else."""
     plan = read_plan(out)
     tokenizer, batches = _batches(plan, out, STEPS)
 
@@ -154,13 +154,13 @@ def peak_of_steps(out: Path, variant: str) -> int | None:
         for number, pieces in enumerate(batches):
             step(pieces, number)
 
-    # What libraries load at their first use would count otherwise.
+    # Otherwise what libraries load on first use would be counted.
     work(VARIANTS[0].name)
     return peak_extra_bytes(lambda: work(variant), torch.device("cpu"))
 
 
 def _batches(plan: Plan, out: Path, count: int) -> tuple[Tokenizer, list[list[Chunk]]]:
-    """The tokenizer, and the first micro-batches of the text."""
+    """Return the tokenizer and the first micro-batches of the text."""
     tokenizer, sets = read_text(plan, out)
     of_step = plan.training.batch_tokens
     stream = ChunkStream([(one, 1.0) for one in sets], seed=0, micro_tokens=of_step, extra_tokens=SPECIAL)
@@ -168,7 +168,7 @@ def _batches(plan: Plan, out: Path, count: int) -> tuple[Tokenizer, list[list[Ch
 
 
 def _stepper(plan: Plan, variant: str, tokenizer: Tokenizer) -> Callable[[Sequence[Chunk], int], None]:
-    """A function that takes one step of a fresh encoder of the design."""
+    """Return a function that takes one training step with a fresh encoder of the variant."""
     table = run_table(plan, variant, seed=0)
     checkpoint = new_checkpoint(
         with_tokenizer(table["model"]["config"], tokenizer), tokenizer.files, name=variant

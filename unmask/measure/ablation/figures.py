@@ -1,4 +1,4 @@
-"""What one trained encoder is measured by."""
+"""The measurements of one trained encoder."""
 
 import json
 from collections.abc import Sequence
@@ -23,52 +23,52 @@ from unmask.text import PackedBatch, token_budget_batches
 
 FIGURES = "figures.json"
 MASKED, DETECTED = "pseudo-log-likelihood", "mean log-probability of being original"
-"""What sentences of BLiMP are compared by."""
+"""Scores by which BLiMP sentences are compared."""
 
 
 @dataclass(frozen=True)
 class Figures:
-    """Of one run; None for what cannot be measured on it or was left out."""
+    """The figures of one run; None for what cannot be measured on it or was left out."""
 
     variant: str
     seed: int
     parameters: int
-    """Of everything up to the last hidden state."""
+    """Of the embedding and all layers, without heads."""
     tokens: int
-    """Trained on."""
+    """Training tokens."""
     train_seconds: float
-    """By the clock, whatever else the machine did."""
+    """Wall time, whatever else the machine was running."""
     peak_bytes: int | None
-    """The most that training held above what the process held before."""
+    """Peak memory of training above what the process held before."""
     masked_loss: float | None
-    """In nats; 15 % of held-out tokens masked, the same ones for every design."""
+    """In nats; 15 % of held-out tokens masked, the same ones for every variant."""
     masked_accuracy: float | None
     unigram_loss: float | None
-    """Of the same tokens by their frequency in that text alone."""
+    """Loss on the same tokens when predicting by token frequency in that text alone."""
     blimp: float | None
     """Share of minimal pairs whose grammatical sentence scores higher."""
     blimp_score: str | None
     """`MASKED` or `DETECTED`."""
     tagging: float | None
-    """Parts of speech by a linear probe, of the layer that is best on dev."""
+    """Part-of-speech accuracy of a linear probe on the layer that is best on dev."""
     tagging_layer: int | None
     tagging_baseline: float | None
-    """Each word form's commonest tag."""
+    """Accuracy of each word form's most frequent tag."""
 
 
 def write_figures(figures: Figures, path: Path) -> None:
-    """As JSON."""
+    """Write the figures as JSON."""
     path.write_text(json.dumps(asdict(figures), indent=1) + "\n")
 
 
 def read_figures(path: Path) -> Figures | None:
-    """Of a finished run; None where there are none."""
+    """Read the figures of a finished run; None if there are none."""
     return read_table(Figures, json.loads(path.read_text()), str(path)) if path.is_file() else None
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The measures of a checkpoint, as `Figures` names them."""
+    """The measurements of a checkpoint, named as in `Figures`."""
 
     masked_loss: float | None = None
     masked_accuracy: float | None = None
@@ -81,7 +81,7 @@ class Measured:
 
 
 def measure(folder: Path, plan: Plan) -> Measured:
-    """Every measure of the plan's data that the checkpoint in a folder can be given."""
+    """Take every measurement in the plan that applies to the checkpoint in a folder."""
     model = load(str(folder))
     masked = "masked" in model.encoder.heads
     made: dict[str, object] = {}
@@ -113,20 +113,21 @@ def measure(folder: Path, plan: Plan) -> Measured:
 
 
 def detected_accuracy(model: Model, pairs: Sequence[MinimalPair]) -> float:
-    """Share of pairs, a mean over paradigms, whose good sentence looks more original; ties are wrong."""
+    """Share of pairs whose good sentence looks more original, averaged over paradigms; ties count as
+    wrong."""
     scores = original_scores(model, [text for pair in pairs for text in (pair.good, pair.bad)])
     (overall,) = shares(pairs, scores[::2].tolist(), scores[1::2].tolist(), lambda _: "all")
     return overall.accuracy
 
 
 def original_scores(model: Model, texts: Sequence[str]) -> NDArray[np.float64]:
-    """For each text the mean over its tokens of log p(the token is original), special tokens left out.
+    """For each text the mean over its tokens of log p(token is original), special tokens excluded.
 
-    What a detector of replaced tokens says of a whole sentence in one run. It is no likelihood of the
-    sentence, and not to be compared with one.
+    A replaced-token detector scores a whole sentence in one forward pass. The score is not a likelihood of
+    the sentence and must not be compared with one.
 
     Args:
-        model: with a head for replaced tokens.
+        model: a model with a replaced-token-detection head.
         texts: each with at least one token.
     """
     encodings = model.tokenize(texts)

@@ -1,6 +1,6 @@
-"""One run in a process of its own: ``python -m unmask.measure.ablation.one FOLDER DESIGN SEED``.
+"""One run in its own process: ``python -m unmask.measure.ablation.one FOLDER VARIANT SEED``.
 
-Alone, so that the peak of its memory is its own.
+A separate process, so that its peak memory is its own.
 """
 
 import os
@@ -24,12 +24,12 @@ RUN_FILE = "run.toml"
 
 
 def folder_of(out: Path, variant: str, seed: int) -> Path:
-    """Where a run lies."""
+    """The folder of a run."""
     return out / "runs" / f"{variant}-{seed}"
 
 
 def train(out: Path, variant: str, seed: int) -> tuple[Result, int | None, float]:
-    """Train or go on; the result, the peak of memory in bytes, and seconds."""
+    """Train or resume; return the result, the peak memory in bytes, and the seconds."""
     folder = folder_of(out, variant, seed)
     folder.mkdir(parents=True, exist_ok=True)
     with whole_file(folder / RUN_FILE) as partial:
@@ -41,7 +41,7 @@ def train(out: Path, variant: str, seed: int) -> tuple[Result, int | None, float
 
 
 def finish(out: Path, variant: str, seed: int) -> Figures:
-    """Train or go on, measure, and write the figures."""
+    """Train or resume, measure, and write the figures."""
     plan = read_plan(out)
     result, peak, seconds = train(out, variant, seed)
     figures = Figures(
@@ -59,7 +59,7 @@ def finish(out: Path, variant: str, seed: int) -> Figures:
 
 
 def main() -> None:
-    """`finish` what the arguments name; exit 1 with a sentence where that cannot be done."""
+    """`finish` the run named by the arguments; exit 1 with a one-line error if that fails."""
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "0")) or torch.get_num_threads())
     try:
         finish(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

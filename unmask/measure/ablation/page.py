@@ -1,4 +1,4 @@
-"""A report as a page of Markdown."""
+"""An ablation report as a Markdown page."""
 
 import re
 import textwrap
@@ -9,65 +9,65 @@ from unmask.measure.ablation.figures import DETECTED
 from unmask.measure.ablation.report import MEASURES, Report, Row, describe, findings, shown
 from unmask.measure.ablation.statistics import Mean
 
-HEAD = """# The line as an experiment
+HEAD = """# From BERT to ModernBERT, one change at a time
 
-From BERT to its successors, many things changed at once: data, size, length of training, and the design.
-Here one thing changes at a time. Every design is trained on the same text in the same order, with the same
+From BERT to its successors, many things changed at once: data, size, length of training, and architecture.
+Here one thing changes at a time. Every variant is trained on the same text in the same order, with the same
 tokenizer, the same number of steps and the same optimizer, and feed-forward networks are made wider or
-narrower until all have the same number of parameters, to within 1 %. What differs between a design and its
-parent is the one thing that the table names.
+narrower until all variants have the same number of parameters, to within 1 %. A variant differs from its
+parent only in the one change that the table names.
 
-Positions come first among the changes: in so short a training, learned ones keep an encoder near what the
-frequencies of words alone foretell, and what is changed beside them does not show.
+Positions are changed first: in so short a training, learned positions keep an encoder close to what word
+frequencies alone predict, and further changes on top of them have no visible effect.
 """
 
 METHOD = """## What is measured
 
-- **Masked loss**: cross-entropy in nats of held-out text, 15 % of each window's tokens masked, all of them
-  by the mask token, the same ones for every design. Less is better.
+- **Masked loss**: cross-entropy in nats on held-out text, with 15 % of each window's tokens replaced by the
+  mask token, the same ones for every variant. Lower is better.
 - **BLiMP** (Warstadt et al. 2020): the share of minimal pairs whose grammatical sentence has the higher
-  pseudo-log-likelihood (Salazar et al. 2020); {pairs} pairs of each paradigm; ties are wrong; 0.5 is
-  chance.
-- **Tagging**: parts of speech of English Web Treebank by a linear probe on frozen states, of the layer that
-  is best on dev; the first {sentences} sentences of each part.
-- **Speed**: training steps of all designs in turn in one process, in tokens a second of processor
+  pseudo-log-likelihood (Salazar et al. 2020); {pairs} pairs of each paradigm; ties count as wrong; chance
+    is 0.5.
+- **Tagging**: part-of-speech accuracy on the English Web Treebank of a linear probe on frozen hidden states,
+  for the layer that is best on dev; the first {sentences} sentences of each split.
+- **Speed**: training steps of all variants, interleaved in one process, in tokens per second of CPU
   time{threads}.
-- **Memory**: the most that an encoder with its optimizer and its first steps held at once, each design in
-  processes of its own: weights, gradients, moments and intermediate results.
+- **Memory**: peak memory of an encoder with its optimizer during its first steps, each variant in
+  processes of its own: weights, gradients, optimizer moments and intermediate results.
 
-Means are over seeds, with 95 % intervals by Student's t. A seed decides fresh weights, masks and the order
-of text, so two designs with the same seed read the same text; differences to the parent are taken seed by
-seed, and their intervals are of those differences. They say how far other seeds would go. They do not say
-how far other sizes, texts or learning rates would.
+Means are over seeds, with 95 % intervals by Student's t. A seed determines initial weights, masks and the
+order of text, so two variants with the same seed read the same text. Differences from the parent are taken
+seed by seed, and their intervals are intervals of those differences. They describe the variation over seeds,
+not over sizes, texts or learning rates.
 """
 
 LIMITS = """## What this does not show
 
 - The encoders are tiny and see little text. What helps at this size need not help at a thousand times the
-  size, and the other way round: learned positions, for one, take long to learn, and a design that knows
-  what is near from the start is ahead early.
-- One learning rate serves all designs. It was not tuned for each.
-- Texts are short, so what saves time on long ones, windows and linear attention, can show its cost here and
-  not its gain.
-- `shared` has fewer parameters, since its claim is the same computation with fewer (Lan et al. 2020).
-- `replaced-token` cannot predict masked words. Its masked loss is left out, and sentences of BLiMP are
-  compared by the {detected}, token by token: another score than the others', and not to be ranked with
-  them. Its generator's work counts in speed and memory, its generator's parameters do not count.
-- Among so many comparisons, about one in twenty leaves out zero by chance alone.
+  size, and vice versa: learned positions, for example, take long to learn, so a variant with built-in
+  relative distance is ahead early.
+- All variants use the same learning rate. It was not tuned for each.
+- Texts are short, so sliding windows and linear attention, which save time on long texts, show their cost
+  here and not their gain.
+- `shared` has fewer parameters, because its claim is the same computation with fewer (Lan et al. 2020).
+- `replaced-token` cannot predict masked words. Its masked loss is left out, and BLiMP sentences are
+  compared by the {detected}, token by token: a different score, which must not be ranked with the others.
+  Its generator counts toward speed and memory, but not toward the number of parameters.
+- With this many comparisons, about one interval in twenty excludes zero by chance alone.
 """
 
 
 WIDTH = 118
-"""Of the page's lines, those of tables and headings apart."""
+"""Width of the page's lines, except in tables and headings."""
 
 
 def page(report: Report, picture: str | None, notes: str = "") -> str:
     """The whole page.
 
     Args:
-        report: of an experiment, finished or not.
-        picture: where the page finds its picture; None for none.
-        notes: Markdown of whoever made the experiment, put behind the figures.
+        report: of a finished or unfinished experiment.
+        picture: path of the picture relative to the page; None for no picture.
+        notes: Markdown written by whoever ran the experiment, placed after the figures.
     """
     return "\n".join(map(_wrapped, _parts(report, picture, notes)))
 
@@ -78,13 +78,13 @@ def _parts(report: Report, picture: str | None, notes: str) -> Iterator[str]:
     yield HEAD
     counts = sorted({len(row.seeds) for row in report.rows})
     runs = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
-    yield f"{describe(report)} Runs of each design: {runs}.\n"
-    yield "Made by `unmask ablate` and `unmask ablate cost`; `unmask ablate report` writes this page.\n"
+    yield f"{describe(report)} Runs of each variant: {runs}.\n"
+    yield "Measured by `unmask ablate` and `unmask ablate cost`; `unmask ablate report` writes this page.\n"
     if picture is not None:
-        yield f"![Every design's measures, with their intervals]({picture})\n"
-    yield "## The designs\n"
+        yield f"![Every variant's measurements, with their intervals]({picture})\n"
+    yield "## The variants\n"
     yield from _table(
-        ("design", "parent", "what is changed", "after", "parameters", "feed-forward", "n"),
+        ("variant", "parent", "change", "source", "parameters", "feed-forward", "n"),
         (
             (
                 f"`{row.variant}`",
@@ -100,13 +100,13 @@ def _parts(report: Report, picture: str | None, notes: str) -> Iterator[str]:
     )
     yield "## Results\n"
     yield from _table(
-        ("design", *(one.title for one in MEASURES), "tokens/s", "memory, MiB"), map(_results, report.rows)
+        ("variant", *(one.title for one in MEASURES), "tokens/s", "memory, MiB"), map(_results, report.rows)
     )
     yield _baselines(report)
-    yield "## Against the parent\n"
-    yield "Mean difference over the same seeds; intervals that leave out zero are bold.\n"
+    yield "## Differences from the parent\n"
+    yield "Mean difference over the same seeds; intervals that exclude zero are bold.\n"
     yield from _table(
-        ("design", "parent", *(one.title for one in MEASURES), "speed", "memory"),
+        ("variant", "parent", *(one.title for one in MEASURES), "speed", "memory"),
         (_differences(row, report) for row in report.rows if row.parent),
     )
     yield _said(findings(report))
@@ -117,7 +117,7 @@ def _parts(report: Report, picture: str | None, notes: str) -> Iterator[str]:
 
 
 def _wrapped(part: str) -> str:
-    """Its paragraphs and items in lines of equal width."""
+    """Fill paragraphs and list items to the line width."""
     if part.startswith(("|", "!")):
         return part
     paragraphs = [re.split(r"\n(?=- )", one) for one in part.rstrip("\n").split("\n\n")]
@@ -174,7 +174,7 @@ def _ratios(ours: Cost | None, theirs: Cost | None) -> tuple[str, str]:
 
 
 def mebibytes(cost: Cost) -> str:
-    """Peak memory for people; empty where it is not known."""
+    """Format the peak memory for display; empty where it is unknown."""
     return "" if cost.peak_bytes is None else f"{cost.peak_bytes / 2**20:.0f}"
 
 
@@ -182,16 +182,17 @@ def _baselines(report: Report) -> str:
     said = []
     if report.unigram_loss is not None:
         loss = f"{report.unigram_loss:.3f}"
-        said.append(f"guessing masked words by nothing but their frequency in that text has a loss of {loss}")
+        said.append(f"predicting masked words by their frequency in that text alone gives a loss of {loss}")
     if report.tagging_baseline is not None:
-        said.append(f"giving each word its commonest tag is right {report.tagging_baseline:.3f} of the time")
+        right = f"{report.tagging_baseline:.3f}"
+        said.append(f"giving each word its most frequent tag is right {right} of the time")
     brackets = any(outcome.note for row in report.rows for outcome in row.outcomes)
-    also = " In brackets: another score, see below." if brackets else ""
+    also = " In brackets: a different score, see below." if brackets else ""
     line = "; ".join(said)
-    return f"To compare with: {line}.{also}\n" if line else f"{also.strip()}\n"
+    return f"Baselines: {line}.{also}\n" if line else f"{also.strip()}\n"
 
 
 def _said(sentences: list[str]) -> str:
     if not sentences:
-        return "No difference's interval leaves out zero.\n"
-    return "\n".join(["Those that leave out zero:\n", *(f"- {one}" for one in sentences), ""])
+        return "No difference has an interval that excludes zero.\n"
+    return "\n".join(["Differences whose interval excludes zero:\n", *(f"- {one}" for one in sentences), ""])

@@ -1,4 +1,4 @@
-"""A report as a picture: for each measure a dot a design, with its interval."""
+"""An ablation report as a picture: for each measure, one dot per variant with its interval."""
 
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,10 @@ ROW_INCHES, WIDTH_INCHES = 0.27, 12.0
 
 
 def draw(report: Report, path: Path) -> None:
-    """Write the picture, .png or .svg.
+    """Write the picture as .png or .svg.
 
     Raises:
-        InvalidRequest: another ending, or no design was measured.
+        InvalidRequest: the file has another suffix, or no variant was measured.
         MissingExtra: matplotlib is not installed.
         OutputError: the file cannot be written.
     """
@@ -23,7 +23,7 @@ def draw(report: Report, path: Path) -> None:
     from matplotlib.figure import Figure
 
     if not report.rows:
-        raise InvalidRequest("no design was measured yet, so there is nothing to draw")
+        raise InvalidRequest("no variant was measured yet, so there is nothing to draw")
     measures = [one for one in MEASURES if any(row.outcome(one.name) for row in report.rows)]
     speed = any(row.cost for row in report.rows)
     memory = any(row.cost is not None and row.cost.peak_bytes is not None for row in report.rows)
@@ -37,7 +37,7 @@ def draw(report: Report, path: Path) -> None:
             if outcome is not None:
                 spread = outcome.mean.half or 0.0
                 _dot(axis, place, outcome.mean.mean, (spread, spread), like=outcome.note is None)
-        _dress(axis, f"{measure.title}\n{'less' if measure.lower else 'more'} is better")
+        _dress(axis, f"{measure.title}\n{'lower' if measure.lower else 'higher'} is better")
     for place, row in enumerate(report.rows):
         if row.cost is not None:
             middle = row.cost.tokens_per_second
@@ -45,13 +45,13 @@ def draw(report: Report, path: Path) -> None:
             if row.cost.peak_bytes is not None:
                 _dot(axes[1], place, row.cost.peak_bytes / 2**20, (0.0, 0.0))
     for axis, title in zip(
-        axes, ("training, tokens/s\nmore is better", "peak memory, MiB\nless is better"), strict=False
+        axes, ("training, tokens/s\nhigher is better", "peak memory, MiB\nlower is better"), strict=False
     ):
         _dress(axis, title)
     figure.suptitle("One change at a time", x=0.01, ha="left", fontsize=11, fontweight="bold", color=LINE)
     seeds = max(len(row.seeds) for row in report.rows)
     note = (
-        f"{describe(report)} Up to {seeds} seeds; means with 95 % intervals, of speed median and quartiles."
+        f"{describe(report)} Up to {seeds} seeds; means with 95 % intervals; for speed, median and quartiles."
     )
     figure.supxlabel(note, x=0.01, ha="left", fontsize=6.5, color=LINE)
     with whole_file(path) as partial:

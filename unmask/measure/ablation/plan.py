@@ -1,4 +1,4 @@
-"""An experiment as a value: what every run has in common, and the run file of each."""
+"""The plan of an experiment: what all runs have in common, and the run file of each."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -16,23 +16,23 @@ from unmask.model.spec.check import require_at_least
 
 PLAN = "plan.json"
 SPECIAL = 2
-"""Tokens around every text."""
+"""Special tokens added to every text."""
 TEXT = "text"
-"""Folder of the text that is trained on."""
+"""Folder of the training text."""
 HALVES: tuple[tuple[str, SplitBy, int], ...] = (("sentences", "sentence", 5), ("paragraphs", "paragraph", 14))
-"""Sources of a run: name, what a document is cut into, tokens below which pieces are joined."""
+"""Sources of a run: name, unit that a document is split by, tokens below which chunks are merged."""
 RESUMABLE = 10
-"""Checkpoints in a run."""
+"""Checkpoints per run."""
 
 
 @dataclass(frozen=True)
 class Data:
-    """Files; relative paths are of the folder in which the program was started."""
+    """Files; relative paths start at the current folder."""
 
     text: tuple[str, ...]
-    """Trained on."""
+    """Training text."""
     held_out: str
-    """A file of text that is evaluated on."""
+    """A file of evaluation text."""
     blimp: str | None = None
     """A folder with BLiMP; None leaves it out."""
     treebank: str | None = None
@@ -44,11 +44,11 @@ class Effort:
     """How much of each thing is measured."""
 
     windows: int = 600
-    """Of held-out text, `Sizes.tokens` each."""
+    """Windows of held-out text, `Sizes.tokens` tokens each."""
     pairs: int = 20
-    """Of each BLiMP paradigm."""
+    """Pairs of each BLiMP paradigm."""
     sentences: int = 600
-    """Of each part of the treebank."""
+    """Sentences of each split of the treebank."""
 
     def __post_init__(self) -> None:
         for name in ("windows", "pairs", "sentences"):
@@ -57,16 +57,16 @@ class Effort:
 
 @dataclass(frozen=True)
 class Training:
-    """What all runs train with."""
+    """Training settings that all runs share."""
 
     tokens: int = 600_000
-    """Of a run, special ones included."""
+    """Per run, special tokens included."""
     batch_tokens: int = 512
-    """Of a step. Small, since so short a run gains more from steps than from large batches."""
+    """Per step. Small, because so short a run gains more from steps than from large batches."""
     learning_rate: float = 3e-3
-    """Of AdamW, for embeddings, norms, biases and heads."""
+    """AdamW's, for embeddings, norms, biases and heads."""
     muon_learning_rate: float = 5e-3
-    """Of Muon, for the matrices of layers."""
+    """Muon's, for the matrices of layers."""
     weight_decay: float = 0.05
 
     def __post_init__(self) -> None:
@@ -80,13 +80,13 @@ class Training:
 
     @property
     def steps(self) -> int:
-        """Of a run."""
+        """Optimizer steps per run."""
         return self.tokens // self.batch_tokens
 
 
 @dataclass(frozen=True)
 class Plan:
-    """An experiment but for its designs and seeds, which may become more."""
+    """An experiment without its variants and seeds, which may be added later."""
 
     data: Data
     sizes: Sizes = field(default_factory=Sizes)
@@ -95,7 +95,7 @@ class Plan:
 
 
 def write_plan(plan: Plan, out: Path) -> None:
-    """Keep the plan in its folder, or go on with the one that is there.
+    """Write the plan into its folder, or check it against the plan that is already there.
 
     Raises:
         InvalidRequest: the folder holds another experiment.
@@ -106,7 +106,7 @@ def write_plan(plan: Plan, out: Path) -> None:
         if before != plan:
             changed = _changed(asdict(before), asdict(plan))
             raise InvalidRequest(
-                f"the experiment in {out} was begun with other settings: {', '.join(changed)}; "
+                f"the experiment in {out} was started with other settings: {', '.join(changed)}; "
                 "give those again, or name another folder with --output"
             )
         return
@@ -118,7 +118,7 @@ def read_plan(out: Path) -> Plan:
     """The plan of an experiment's folder.
 
     Raises:
-        InvalidRequest: it holds none, or one that cannot be read.
+        InvalidRequest: the folder holds no plan, or one that cannot be read.
     """
     path = out / PLAN
     try:
@@ -128,7 +128,7 @@ def read_plan(out: Path) -> Plan:
             f"{out} holds no experiment; make one with unmask ablate --output {out}"
         ) from None
     except ValueError as error:
-        raise InvalidRequest(f"{path} is damaged: {error}; begin anew in another folder") from None
+        raise InvalidRequest(f"{path} is damaged: {error}; start again in another folder") from None
 
 
 def _changed(before: Any, now: Any, key: str = "") -> list[str]:
@@ -139,10 +139,10 @@ def _changed(before: Any, now: Any, key: str = "") -> list[str]:
 
 
 def sources(plan: Plan) -> list[SourceSpec]:
-    """Half of the tokens sentence by sentence, half in paragraphs: short texts are what minimal pairs are.
+    """Half of the tokens as single sentences, half as paragraphs, because minimal pairs are short texts.
 
-    Their files are two halves of a sample of the plan's text, see `unmask.measure.ablation.text`, so that
-    nothing is read in both forms.
+    The two files are disjoint halves of a sample of the plan's text, see `unmask.measure.ablation.text`, so
+    that no text is read in both forms.
     """
     most = plan.sizes.tokens - SPECIAL
     return [
@@ -152,7 +152,7 @@ def sources(plan: Plan) -> list[SourceSpec]:
 
 
 def run_table(plan: Plan, variant: str, seed: int) -> dict[str, Any]:
-    """What the run file of a design and a seed says; it lies two folders below the experiment's."""
+    """The run file of a variant and a seed as a table; it is stored two folders below the experiment's."""
     made, training = build_variant(variant, plan.sizes), plan.training
     return {
         "name": f"{variant}-{seed}",
@@ -189,7 +189,7 @@ def _source_table(source: SourceSpec) -> dict[str, Any]:
 
 
 def toml(table: Mapping[str, Any]) -> str:
-    """A table as TOML: a line a key, tables inside in braces. What is None is left out, as TOML has none."""
+    """A table as TOML: one line per key, nested tables inline. None values are omitted; TOML has no null."""
     return "".join(f"{key} = {_toml(value)}\n" for key, value in table.items() if value is not None)
 
 
@@ -199,5 +199,5 @@ def _toml(value: Any) -> str:
         return f"{{ {', '.join(inner)} }}"
     if isinstance(value, Sequence) and not isinstance(value, str):
         return f"[{', '.join(map(_toml, value))}]"
-    # Strings, numbers and truth values are written alike; TOML has no character outside of JSON's escapes.
+    # JSON's strings, numbers and booleans are valid TOML too.
     return json.dumps(value)

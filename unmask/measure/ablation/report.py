@@ -1,4 +1,4 @@
-"""What the runs of an experiment say together: means with intervals, and differences to the parent."""
+"""The combined results of an experiment's runs: means with intervals, and differences from the parent."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -14,18 +14,18 @@ from unmask.measure.ablation.variants import VARIANTS, Variant, build_variant
 
 @dataclass(frozen=True)
 class Measure:
-    """A figure of a run that designs are compared by."""
+    """A figure of a run by which variants are compared."""
 
     name: str
     title: str
     of: Callable[[Figures], float | None]
     form: str
-    """As `format` has it."""
+    """A format specification, as for `format`."""
     lower: bool = False
-    """Whether less is better."""
+    """Whether lower is better."""
 
     def shown(self, value: float) -> str:
-        """The value for people."""
+        """The value formatted for display."""
         return format(value, self.form)
 
 
@@ -38,18 +38,18 @@ MEASURES = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """One measure of one design."""
+    """One measure of one variant."""
 
     measure: str
     mean: Mean
     against_parent: Mean | None
-    """Over seeds that both were run with; None without a parent, or where the two are no like figures."""
+    """Over the seeds of both; None without a parent, or if the two figures are not comparable."""
     note: str | None = None
 
 
 @dataclass(frozen=True)
 class Row:
-    """One design."""
+    """One variant."""
 
     variant: str
     parent: str | None
@@ -57,32 +57,32 @@ class Row:
     source: str
     parameters: int
     feedforward: int
-    """Width that makes parameters equal."""
+    """The width that makes parameter counts equal."""
     seeds: tuple[int, ...]
     outcomes: tuple[Outcome, ...]
     cost: Cost | None
 
     def outcome(self, measure: str) -> Outcome | None:
-        """Of that measure, or None."""
+        """The outcome of that measure, or None."""
         return next((one for one in self.outcomes if one.measure == measure), None)
 
 
 @dataclass(frozen=True)
 class Report:
-    """An experiment as far as it is done."""
+    """The finished part of an experiment."""
 
     plan: Plan
     rows: tuple[Row, ...]
     tokens: int
-    """That each run was trained on."""
+    """Training tokens of each run."""
     threads: int | None
-    """When costs were measured."""
+    """Threads used to measure costs."""
     unigram_loss: float | None
     tagging_baseline: float | None
 
 
 def make_report(out: Path) -> Report:
-    """From the finished runs in an experiment's folder.
+    """Make the report from the finished runs in an experiment's folder.
 
     Raises:
         InvalidRequest: there is no experiment, or none of its runs is finished.
@@ -92,9 +92,9 @@ def make_report(out: Path) -> Report:
     runs = [one for one in found if one is not None]
     if not runs:
         raise InvalidRequest(f"no run in {out} is finished; resume it with unmask ablate --output {out}")
-    of_design = {one.variant: one for one in (costs.variants if costs else ())}
+    of_variant = {one.variant: one for one in (costs.variants if costs else ())}
     rows = tuple(
-        _row(variant, runs, plan, of_design.get(variant.name))
+        _row(variant, runs, plan, of_variant.get(variant.name))
         for variant in VARIANTS
         if any(one.variant == variant.name for one in runs)
     )
@@ -142,18 +142,18 @@ def _outcome(measure: Measure, own: Sequence[Figures], above: Sequence[Figures])
 
 
 def describe(report: Report) -> str:
-    """What is equal in all runs, in a sentence or two."""
+    """Describe in a sentence or two what is equal in all runs."""
     plan = report.plan
     sizes, training = plan.sizes, plan.training
     return (
-        f"Width {sizes.width}, {sizes.layers} layers, {sizes.heads} heads, {sizes.vocabulary:,} pieces, "
+        f"Width {sizes.width}, {sizes.layers} layers, {sizes.heads} heads, vocabulary {sizes.vocabulary:,}, "
         f"texts of at most {sizes.tokens} tokens; {training.steps:,} steps of {training.batch_tokens:,} "
-        f"tokens, {report.tokens:,} tokens in all, none of them twice."
+        f"tokens, {report.tokens:,} tokens in total, none repeated."
     )
 
 
 def findings(report: Report) -> list[str]:
-    """Every difference between a design and its parent whose 95 % interval leaves out zero, as a sentence."""
+    """One sentence per difference between a variant and its parent whose 95 % interval excludes zero."""
     made = []
     for row in report.rows:
         for measure in MEASURES:
@@ -164,7 +164,7 @@ def findings(report: Report) -> list[str]:
             assert gap.half is not None
             better = (gap.mean < 0) == measure.lower
             made.append(
-                f"{row.variant} against {row.parent}: {measure.title} {signed(measure, gap.mean)} "
+                f"{row.variant} compared with {row.parent}: {measure.title} {signed(measure, gap.mean)} "
                 f"± {measure.shown(gap.half)}, {'better' if better else 'worse'}"
             )
     return made
@@ -176,7 +176,7 @@ def signed(measure: Measure, value: float) -> str:
 
 
 def shown(measure: Measure, mean: Mean | None, *, difference: bool = False) -> str:
-    """A mean with its interval, for people; empty where there is none."""
+    """A mean with its interval, formatted for display; empty where there is none."""
     if mean is None:
         return ""
     number = signed(measure, mean.mean) if difference else measure.shown(mean.mean)

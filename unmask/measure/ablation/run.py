@@ -1,4 +1,4 @@
-"""The runs of an experiment one after another; those that are finished are not done again."""
+"""The runs of an experiment, one after another; finished runs are skipped."""
 
 import subprocess
 import sys
@@ -19,27 +19,28 @@ Say = Callable[[str], None]
 def run_ablation(
     plan: Plan, out: Path, variants: Sequence[str] | None = None, seeds: int = 3, say: Say | None = None
 ) -> list[Figures]:
-    """Train and measure designs, seed by seed: all with the first seed, then all with the second.
+    """Train and measure variants, seed by seed: all with the first seed, then all with the second.
 
-    What a stopped call has finished counts, and the run that it was in is gone on with at its checkpoint.
+    Runs finished by an interrupted call are kept, and the interrupted run resumes from its checkpoint.
 
     Args:
-        plan: what runs have in common; that of an experiment already in ``out`` must be the same.
+        plan: what the runs have in common; the plan of an experiment already in ``out`` must be the same.
         out: folder of the experiment.
-        designs: names; None for all.
-        seeds: runs of each design. A seed decides weights, masks and the order of the text; masks and order
-            are the same for every design that masks alike.
-        say: told about every run.
+        variants: names; None for all.
+        seeds: runs of each variant. A seed determines weights, masks and the order of the text; masks and
+            order
+        are the same for all variants with the same masking.
+        say: called with a sentence about every run.
 
     Raises:
-        InvalidRequest: no such design, ``seeds`` out of range, or another plan in that folder.
-        UnmaskError: what a run ended with.
+        InvalidRequest: no such variant, ``seeds`` out of range, or another plan in that folder.
+        UnmaskError: a run failed.
     """
     names = [one.name for one in VARIANTS] if variants is None else list(dict.fromkeys(variants))
     for name in names:
         by_name(name)
     if not 1 <= seeds <= MOST_SEEDS:
-        raise InvalidRequest(f"seeds is {seeds}; it can be 1 to {MOST_SEEDS}")
+        raise InvalidRequest(f"seeds is {seeds}; it must be from 1 to {MOST_SEEDS}")
     say = say or (lambda _: None)
     _check_data(plan)
     write_plan(plan, out)
@@ -57,14 +58,16 @@ def run_ablation(
 
 
 def _check_data(plan: Plan) -> None:
-    """Refuse now what could not be measured after training."""
+    """Refuse before training what could not be measured after it."""
     data = plan.data
     for path, is_there in (
         (data.held_out, Path.is_file),
         *((folder, Path.is_dir) for folder in (data.blimp, data.treebank) if folder is not None),
     ):
         if not is_there(Path(path)):
-            raise InvalidRequest(f"{path} is not there; name where held-out text and probes are (--data)")
+            raise InvalidRequest(
+                f"{path} does not exist; name the folder with held-out text and probes (--data)"
+            )
 
 
 def in_own_process(out: Path, variant: str, seed: int) -> Figures:
@@ -73,6 +76,6 @@ def in_own_process(out: Path, variant: str, seed: int) -> Figures:
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
     found = read_figures(folder_of(out, variant, seed) / FIGURES)
     if done.returncode or found is None:
-        last = (done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"])[-1]
-        raise UnmaskError(f"the run of {variant} with seed {seed} ended: {last}")
+        last = (done.stderr.strip().splitlines() or [f"it exited with code {done.returncode}"])[-1]
+        raise UnmaskError(f"the run of {variant} with seed {seed} failed: {last}")
     return found

@@ -1,4 +1,4 @@
-"""Means over seeds with their intervals, and differences between designs run with the same seeds."""
+"""Means over seeds with intervals, and differences between variants run with the same seeds."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ class Mean:
 
 
 def mean_of(values: Sequence[float]) -> Mean | None:
-    """The mean of independent values and its interval; None where there are none."""
+    """The mean of independent values with its interval; None if there are no values."""
     if not values:
         return None
     count = len(values)
@@ -41,5 +41,5 @@ def mean_of(values: Sequence[float]) -> Mean | None:
 
 
 def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Mean | None:
-    """The mean of ours minus theirs over the seeds that both have: what the seed does to both cancels."""
+    """The mean of ours minus theirs over the seeds of both, so that effects of the seed on both cancel."""
     return mean_of([value - theirs[seed] for seed, value in ours.items() if seed in theirs])

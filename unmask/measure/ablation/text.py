@@ -1,4 +1,4 @@
-"""The text of an experiment: a sample, a tokenizer and tokens that all its runs share."""
+"""The text of an experiment: a sample, a tokenizer and tokens, shared by all runs."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -13,18 +13,18 @@ from unmask.text import Tokenizer
 from unmask.text.tokenizer import TOKENIZER_FILES
 
 BYTES_PER_TOKEN = 6
-"""Enough of text for a token of any vocabulary here, with some to spare."""
+"""Bytes of text per token, generous for every vocabulary used here."""
 LEAST_BYTES = 200_000
-"""Of a sample: a vocabulary wants some text too."""
+"""Smallest sample: training a vocabulary needs text too."""
 
 Say = Callable[[str], None]
 
 
 def prepare_text(plan: Plan, out: Path, say: Say) -> None:
-    """The sample, the tokenizer and the tokens, each unless it is there.
+    """Create the sample, the tokenizer and the tokens, unless they exist.
 
     Raises:
-        InvalidRequest: a file is not there, or there is less text than a run reads.
+        InvalidRequest: a file does not exist, or there is less text than a run reads.
         OutputError: the disk is full or read-only.
     """
     try:
@@ -34,7 +34,7 @@ def prepare_text(plan: Plan, out: Path, say: Say) -> None:
             say("taking a sample of the text")
             _write_sample(plan, out / TEXT)
         if not (out / "tokenizer" / "tokenizer.json").is_file():
-            say(f"training a tokenizer of {plan.sizes.vocabulary:,} pieces")
+            say(f"training a tokenizer with {plan.sizes.vocabulary:,} tokens")
             _write_tokenizer(plan, out)
     except OSError as error:
         raise unwritable(out, error) from None
@@ -44,13 +44,13 @@ def prepare_text(plan: Plan, out: Path, say: Say) -> None:
         wanted = plan.training.tokens // len(HALVES)
         if one.token_count < wanted:
             raise InvalidRequest(
-                f"the text gives {one.token_count:,} tokens of {half[0]} and a run reads {wanted:,}; "
+                f"the text has {one.token_count:,} tokens of {half[0]} and a run reads {wanted:,}; "
                 "name more files, or ask for fewer tokens in another folder"
             )
 
 
 def read_text(plan: Plan, out: Path) -> tuple[Tokenizer, list[ShardSet]]:
-    """The tokenizer and the tokens of both halves."""
+    """Read the tokenizer and the tokens of both halves."""
     folder = out / "tokenizer"
     found = {name: (folder / name).read_bytes() for name in TOKENIZER_FILES if (folder / name).is_file()}
     tokenizer = Tokenizer.from_files(found)
@@ -58,10 +58,10 @@ def read_text(plan: Plan, out: Path) -> tuple[Tokenizer, list[ShardSet]]:
 
 
 def _write_sample(plan: Plan, folder: Path) -> None:
-    """Parts of the plan's text, spread evenly over it, in turn to each half."""
+    """Write parts of the plan's text, evenly spaced, alternately to each half."""
     files = tuple(str(Path(file).absolute()) for file in plan.data.text)
     size = max(LEAST_BYTES, plan.training.tokens * BYTES_PER_TOKEN)
-    # Halves of few long documents would be far from equal.
+    # With a few long documents, the halves would differ much in size.
     plain = all(Path(file).suffix == ".txt" for file in files)
     source = SourceSpec("text", files, format="paragraphs" if plain else None)
     folder.mkdir(parents=True, exist_ok=True)
@@ -73,12 +73,12 @@ def _write_sample(plan: Plan, folder: Path) -> None:
 
 
 def _write_tokenizer(plan: Plan, out: Path) -> None:
-    # Designs without a table of positions would read longer texts, too, and be compared on other text.
+    # Variants without a position table would otherwise read longer texts and be compared on different text.
     limit = plan.sizes.tokens
     files = train_tokenizer(_texts(plan, out), "bpe", plan.sizes.vocabulary, max_tokens=limit)
     folder = out / "tokenizer"
     folder.mkdir(parents=True, exist_ok=True)
-    # tokenizer.json last, since it says that the others are there.
+    # tokenizer.json is written last, because its presence means that the others are complete.
     for name in sorted(files, key="tokenizer.json".__eq__):
         with whole_file(folder / name) as partial:
             partial.write_bytes(files[name])

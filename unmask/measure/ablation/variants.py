@@ -1,4 +1,4 @@
-"""The designs that are compared: each is its parent with one thing changed."""
+"""The variants that are compared: each is its parent with one change."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -27,14 +27,15 @@ from unmask.model.spec import (
 from unmask.model.spec.check import require_at_least
 
 WHOLE_EVERY = 3
-"""Of layers with windows, every third sees everything, beginning with the first (Warner et al. 2024)."""
+"""Every third layer has full attention, starting with the first; the others have windows (Warner et al.
+2024)."""
 BUCKETS_SHARE = 4
-"""Disentangled distances are merged into a table of this part of the longest text on each side."""
+"""Disentangled distances are bucketed; each side has this fraction of the longest text as buckets."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How large the designs are. Those of the first one; others keep its number of parameters."""
+    """The sizes of the first variant; the others keep its number of parameters."""
 
     width: int = 64
     layers: int = 4
@@ -42,9 +43,9 @@ class Sizes:
     feedforward: int = 256
     vocabulary: int = 2048
     tokens: int = 64
-    """Of the longest text, special ones included."""
+    """Of the longest text, special tokens included."""
     radius: int = 8
-    """Of windows; small beside ``tokens``, or they would see nearly all."""
+    """Of sliding windows; small compared with ``tokens``, or windows would cover nearly the whole text."""
 
     def __post_init__(self) -> None:
         for name in ("width", "layers", "heads", "feedforward", "vocabulary", "radius"):
@@ -63,11 +64,11 @@ class Sizes:
 
 @dataclass(frozen=True)
 class BuiltVariant:
-    """What is trained, and how."""
+    """The encoder and the objective it is trained with."""
 
     encoder: EncoderSpec
     objective: Mapping[str, Any]
-    """As the ``[objective]`` of a run file."""
+    """As in ``[objective]`` of a run file."""
 
 
 Change = Callable[[BuiltVariant, Sizes], BuiltVariant]
@@ -75,26 +76,26 @@ Change = Callable[[BuiltVariant, Sizes], BuiltVariant]
 
 @dataclass(frozen=True)
 class Variant:
-    """One design."""
+    """One variant."""
 
     name: str
     parent: str | None
-    """The design that it differs from in one thing; None for the first."""
+    """The variant from which it differs in one change; None for the first."""
     change: str
-    """What that is, for people."""
+    """A description of the change."""
     source: str
     """Who proposed it."""
     apply: Change = field(repr=False)
-    """From the parent's variant to this one's; the first is given a bare one."""
+    """Maps the parent's built variant to this one's."""
     equal: bool = True
-    """Whether feed-forward networks are made wider or narrower until parameters are those of the first."""
+    """Whether feed-forward networks are resized until the parameter count equals that of the first."""
 
 
 def build_variant(name: str, sizes: Sizes) -> BuiltVariant:
-    """A design at these sizes, with the first one's number of parameters where that is fair.
+    """Build a variant at these sizes, with the parameter count of the first variant where that is fair.
 
     Raises:
-        InvalidRequest: there is no such design, or the sizes cannot be built.
+        InvalidRequest: there is no such variant, or the sizes cannot be built.
     """
     variant = by_name(name)
     made = _unfitted(variant, sizes)
@@ -105,19 +106,20 @@ def build_variant(name: str, sizes: Sizes) -> BuiltVariant:
 
 
 def by_name(name: str) -> Variant:
-    """The design of that name."""
+    """The variant of that name."""
     found = next((variant for variant in VARIANTS if variant.name == name), None)
     if found is None:
         raise InvalidRequest(
-            f"there is no design {name!r}; there are {', '.join(one.name for one in VARIANTS)}"
+            f"there is no variant {name!r}; there are {', '.join(one.name for one in VARIANTS)}"
         )
     return found
 
 
 def first(sizes: Sizes) -> BuiltVariant:
-    """BERT (Devlin et al. 2019) without what its second task needs: segments, pooler, pairs of sentences.
+    """BERT (Devlin et al. 2019) without what next sentence prediction needs: token types, pooler, sentence
+    pairs.
 
-    Dropout is left out of it and of all others: no text is read twice.
+    No variant has dropout, because no text is read twice.
     """
     norm = LayerNorm(1e-12)
     layer = Layer(
@@ -158,7 +160,7 @@ def _norm_first(parent: BuiltVariant, sizes: Sizes) -> BuiltVariant:
 
 
 def _positioned(parent: BuiltVariant, position: Disentangled | Alibi | Rotary) -> BuiltVariant:
-    """Positions in attention, and none added to words."""
+    """Add positions in attention and remove those added to embeddings."""
     embedding = replace(parent.encoder.embedding, positions=None)
 
     def change(layer: Layer) -> Layer:
@@ -184,7 +186,7 @@ def _rotary(parent: BuiltVariant, sizes: Sizes) -> BuiltVariant:
 
 
 def _gated(parent: BuiltVariant, sizes: Sizes) -> BuiltVariant:
-    """Biases stay, so that the gate is all that changes."""
+    """Biases stay, so that only the gate changes."""
     gated = GatedFeedForward(1, "gelu", in_bias=True, out_bias=True)
     return _each_layer(
         parent,
@@ -211,7 +213,7 @@ def _linear(parent: BuiltVariant, sizes: Sizes) -> BuiltVariant:
 
 
 def _replaced(parent: BuiltVariant, sizes: Sizes) -> BuiltVariant:
-    """The head goes with the objective: a masked one would stay untrained."""
+    """The head is replaced with the objective, because an MLM head would stay untrained."""
     return BuiltVariant(discriminator_spec(parent.encoder), {"kind": "replaced"})
 
 
@@ -219,33 +221,41 @@ VARIANTS = (
     Variant(
         "bert",
         None,
-        "post-norm, learned positions, GELU; 15 % chosen, of them 80 % masked, 10 % random, 10 % kept",
+        "post-norm, learned positions, GELU; 15 % selected, of which 80 % masked, 10 % random, 10 % kept",
         "Devlin et al. 2019",
         lambda parent, sizes: parent,
     ),
     Variant(
         "disentangled",
         "bert",
-        "positions: content and distance apart in every score",
+        "positions: content and relative position disentangled in attention scores",
         "He et al. 2021; He, Gao & Chen 2023",
         _disentangled,
     ),
-    Variant("alibi", "bert", "positions: a penalty per distance", "Press, Smith & Lewis 2022", _alibi),
-    Variant("rotary", "bert", "positions: queries and keys turned", "Su et al. 2021", _rotary),
-    Variant("mask-30", "rotary", "30 % of tokens chosen, not 15 %", "Wettig et al. 2023", _mask_more),
-    Variant("pre-norm", "mask-30", "norms before each part, not after", "Xiong et al. 2020", _norm_first),
-    Variant("geglu", "pre-norm", "feed-forward with a gate, narrower by a third", "Shazeer 2020", _gated),
+    Variant(
+        "alibi",
+        "bert",
+        "positions: a linear distance penalty on attention scores",
+        "Press, Smith & Lewis 2022",
+        _alibi,
+    ),
+    Variant("rotary", "bert", "positions: queries and keys rotated", "Su et al. 2021", _rotary),
+    Variant("mask-30", "rotary", "30 % of tokens selected instead of 15 %", "Wettig et al. 2023", _mask_more),
+    Variant(
+        "pre-norm", "mask-30", "norm before each sublayer instead of after", "Xiong et al. 2020", _norm_first
+    ),
+    Variant("geglu", "pre-norm", "gated feed-forward, narrower by a third", "Shazeer 2020", _gated),
     Variant(
         "local-global",
         "geglu",
-        "windows in two layers of three",
+        "sliding windows in two of every three layers",
         "Beltagy, Peters & Cohan 2020; Warner et al. 2024",
         _local,
     ),
     Variant(
         "shared",
         "rotary",
-        "one set of weights for all layers: the same computation with fewer parameters",
+        "one set of weights shared by all layers: the same computation with fewer parameters",
         "Lan et al. 2020",
         _shared,
         equal=False,
@@ -253,15 +263,21 @@ VARIANTS = (
     Variant(
         "replaced-token",
         "rotary",
-        "finds replaced tokens instead of predicting masked ones",
+        "detects replaced tokens instead of predicting masked ones",
         "Clark et al. 2020",
         _replaced,
     ),
-    Variant("linear", "bert", "attention by feature maps, elu + 1", "Katharopoulos et al. 2020", _linear),
+    Variant(
+        "linear",
+        "bert",
+        "linear attention with the feature map elu + 1",
+        "Katharopoulos et al. 2020",
+        _linear,
+    ),
 )
-"""Every design, parents before children.
+"""All variants, parents before children.
 
-Positions come first: in so short a training, learned ones keep an encoder near what frequencies alone
-foretell, and what is changed beside them does not show. Linear attention has no scores that a distance could
-enter, so it is compared with the first design.
+Positions are changed first: in so short a training, learned positions keep an encoder close to what word
+frequencies alone predict, and further changes on top of them have no visible effect. Linear attention has no
+scores to which a distance term could be added, so it is compared with the first variant.
 """

@@ -1,4 +1,4 @@
-"""What a number format costs: embeddings in it beside those in float32, and what a task makes of them."""
+"""The accuracy of number formats: embeddings compared with float32, and the effect on a task."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,7 @@
-"""The peak memory of one engine in a process of its own: ``python -m unmask.measure.bench.in_subprocess JSON``.
+"""The peak memory of one engine in its own process: ``python -m unmask.measure.bench.in_subprocess JSON``.
 
-What a library holds after loading is what it needs at rest; what it takes on top while it works is what
-is reported. In one process several would hide behind one another.
+Reported is the memory used while working, above what the library holds after loading. In one process,
+several engines would hide each other's peaks.
 """
 
 import json

@@ -47,7 +47,7 @@ CHECKED_ROWS, ROWS_AT_ONCE = 512, 64
 many at once, in float64."""
 GLOBAL_TOKENS = 4
 MASKED = "torch SDPA with a mask"
-"""What a window is timed beside: whole attention with every key out of reach masked."""
+"""The baseline for windows: full attention with every key outside the window masked."""
 REFERENCE_TOKENS = 1024
 """The longest sequence that the reference kernel is timed on; it holds all scores of one in float64."""
 RAGGED_SEQUENCES = 8
@@ -112,7 +112,7 @@ class _Batch:
 
 
 def pattern_of(name: PatternName, radius: int) -> AttentionPattern:
-    """The reach that a name stands for; ``radius`` is the window's, or the width of a block."""
+    """The attention pattern of a name; ``radius`` is the window's, or the width of a block."""
     window = SlidingWindow(radius)
     patterns: dict[str, Callable[[], AttentionPattern]] = {
         "full": FullAttention,

@@ -82,12 +82,12 @@ def title_of(report: Report) -> str:
         case SpeedReport():
             return f"Tokens per second of {report.measured.title}"
         case PeersReport():
-            return f"unmask beside others: {report.measured.title}"
+            return f"unmask compared with other libraries: {report.measured.title}"
         case KernelsReport():
             sizes = f"{report.heads} heads of {report.head_width}"
-            return f"Attention kernels: {report.pattern} reach, position {report.position}, {sizes}"
+            return f"Attention kernels: {report.pattern} pattern, position {report.position}, {sizes}"
         case AccuracyReport():
-            return f"What a number format costs: {report.measured.title}"
+            return f"Accuracy of number formats: {report.measured.title}"
 
 
 def panels_of(report: Report) -> list[Panel]:

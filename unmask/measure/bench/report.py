@@ -10,7 +10,7 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Something that was not measured, and why: nothing is missing in silence."""
+    """Something that was not measured, and why."""
 
     name: str
     work: str
@@ -20,7 +20,7 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How near outputs come to a reference."""
+    """Agreement of outputs with a reference."""
 
     largest_difference: float
     cosine_min: float

@@ -1,4 +1,4 @@
-"""Training steps of ours beside `transformers` with its `Trainer`: the same weights, texts and precision.
+"""Training steps compared with `transformers` and its `Trainer`: the same weights, texts and precision.
 
 Texts of many lengths, ``sequences`` a step. Ours lays them end to end; Trainer pads a batch to its longest
 text. Both mask, run forward and backward, clip and move every weight; a round is every text once, in turn.

@@ -1,7 +1,7 @@
-"""Others that run the same weights, one file a library. Adding one: its file, and a line here.
+"""Other libraries that run the same weights, one file each. To add one, add its file and a line here.
 
-This is the one place that may import `transformers` and `sentence_transformers`, inside functions only:
-to stand beside them is what it is for.
+This is the only package that may import `transformers` and `sentence_transformers`, and only inside
+functions, because it exists for comparison with them.
 """
 
 from unmask.measure.peers.engine import Engine, Peer, Source
@@ -12,7 +12,7 @@ from unmask.measure.peers.sentence_models import SENTENCE_TRANSFORMERS
 from unmask.measure.peers.transformers_models import TRANSFORMERS
 
 PEERS: tuple[Peer, ...] = (*TRANSFORMERS, SENTENCE_TRANSFORMERS, ONNX_RUNTIME, *OPENVINO)
-"""All that are known; those that are not installed are reported so."""
+"""All known peers; those not installed are reported as such."""
 
 
 def by_name(name: str) -> Peer:

@@ -1,4 +1,4 @@
-"""What every engine can be asked, ours and others alike."""
+"""The common interface of all engines, ours and other libraries'."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Engine(Protocol):
     """A model loaded into one library."""
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Embeddings (S, E) of texts in the order given; longer ones than the model reads are cut."""
+        """Embeddings (S, E) of texts in the order given; texts that are too long are truncated."""
 
     def hidden(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
         """Last hidden states (N, D) of one sequence of ids."""

@@ -63,7 +63,7 @@ class OurRun:
         return self.objective.prepare([self.pieces[number] for number in ordered], self.draw, 0.0)
 
     def step(self, numbers: Sequence[int]) -> None:
-        """Move the weights once."""
+        """Take one optimizer step."""
         example = self.example(numbers)
         with precision_context(self.precision, torch.device("cpu")):
             outcome = self.objective(example, example.counts)

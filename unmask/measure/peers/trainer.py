@@ -139,7 +139,7 @@ class _Clock:
         clock = self
 
         class Callback(base):  # type: ignore[misc]
-            """Hears where an epoch begins and ends."""
+            """Records the start and end of an epoch."""
 
             def on_epoch_begin(self, *_: Any, **__: Any) -> None:
                 clock.seconds = -time.perf_counter()

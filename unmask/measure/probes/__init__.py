@@ -1,4 +1,4 @@
-"""What small encoders know: minimal pairs, masked words of held-out text, parts of speech.
+"""Linguistic probes of encoders: minimal pairs, masked words of held-out text, parts of speech.
 
-Each probe reads the files of its data as their authors released them, also where they are packed with xz.
+Each probe reads its data files as released by their authors, optionally compressed with xz.
 """

@@ -1,4 +1,4 @@
-"""BLiMP: does the encoder find the grammatical sentence of a minimal pair likelier?"""
+"""BLiMP: does the encoder assign the grammatical sentence of a minimal pair a higher likelihood?"""
 
 import json
 import math
@@ -47,7 +47,7 @@ class MinimalPair:
 
 @dataclass(frozen=True)
 class Share:
-    """How many pairs of a group were judged rightly."""
+    """The share of correctly judged pairs in a group."""
 
     name: str
     pairs: int
@@ -87,11 +87,11 @@ def read_blimp(folder: Path, limit: int | None = None) -> list[MinimalPair]:
 
     Args:
         folder: with files plain or packed with xz; or one such file.
-        limit: the first so many pairs of every paradigm.
+        limit: use only the first N pairs of every paradigm.
 
     Raises:
         InvalidRequest: no such folder or file, or ``limit`` below 1.
-        InvalidText: a file cannot be read, or a line is no pair.
+        InvalidText: a file cannot be read, or a line is not a pair.
     """
     if limit is not None and limit < 1:
         raise InvalidRequest(f"limit is {limit}; it must be at least 1 (--limit)")

@@ -25,12 +25,12 @@ def read_treebank(folder: Path, limit: int | None = None) -> dict[str, list[Tagg
 
     Args:
         folder: of an official release.
-        limit: the first so many sentences of each part.
+        limit: use only the first N sentences of each part.
 
     Raises:
         InvalidRequest: the folder has no such file or two for one part, a part is empty, or ``limit`` is
             below 1.
-        InvalidText: a file cannot be read, or is no CoNLL-U.
+        InvalidText: a file cannot be read, or is not CoNLL-U.
     """
     if limit is not None and limit < 1:
         raise InvalidRequest(f"limit is {limit}; it must be at least 1 (--limit)")

@@ -61,9 +61,9 @@ class PerplexityResult:
     """The loss times tokens in the windows by characters in them: what vocabularies can be compared by."""
     nats_per_byte: float
     unigram_loss: float
-    """The same tokens foretold by nothing but how often each occurs in these very windows, plus one."""
+    """Loss on the same tokens when predicting by token frequency in these windows, with add-one smoothing."""
     unigram_accuracy: float
-    """The share of them that are the commonest token."""
+    """The share of them that are the most frequent token."""
     seconds: float
 
 

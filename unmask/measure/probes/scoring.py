@@ -44,12 +44,12 @@ class Question:
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What the model makes of the words asked for, one entry each."""
+    """The model's predictions for the requested words, one entry each."""
 
     log_p_M: NDArray[np.float64]
     """Natural logarithm of the probability over the whole vocabulary."""
     first_M: NDArray[np.bool_]
-    """Whether no other word is likelier."""
+    """Whether no other word is more likely."""
 
     @property
     def total(self) -> float:

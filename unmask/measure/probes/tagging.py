@@ -1,4 +1,4 @@
-"""Parts of speech read off frozen hidden states by a linear probe, layer by layer."""
+"""Part-of-speech tagging from frozen hidden states by a linear probe, layer by layer."""
 
 import time
 from collections import Counter, defaultdict
@@ -44,7 +44,8 @@ class TaggingResult:
     best_layer: int
     layers: tuple[LayerScore, ...]
     baseline_accuracy: float
-    """On test, of giving every word form its commonest tag in train, and others the commonest of all."""
+    """On test, giving every word form its most frequent tag in train, and unseen forms the most frequent
+    tag."""
     tags: tuple[str, ...]
     """Of the training part."""
     sentences: Mapping[str, int]
@@ -64,7 +65,7 @@ def measure_tagging(
     layer: int | None = None,
     progress: Progress | None = None,
 ) -> TaggingResult:
-    """How much of a word's part of speech a linear map finds in the hidden states.
+    """Measure how well a linear probe predicts parts of speech from hidden states.
 
     A word is the state of its first token (as Devlin et al. 2019 tag words). The encoder is not trained. The
     probe is logistic regression (see `unmask.measure.probes.regression`), its penalty chosen on dev. A tag
@@ -114,9 +115,9 @@ def measure_tagging(
 
 
 def most_frequent_tags(train: Sequence[TaggedSentence], test: Sequence[TaggedSentence]) -> float:
-    """Accuracy on ``test`` of each word form's commonest tag in ``train``; unseen forms get the commonest.
+    """Accuracy on ``test`` of each form's most frequent tag in ``train``; unseen forms get the overall one.
 
-    Of tags equally common the first in the alphabet counts. Forms are compared as they are written.
+    Ties between tags are broken alphabetically. Forms are compared as they are written.
     """
     of_form: dict[str, Counter[str]] = defaultdict(Counter)
     overall: Counter[str] = Counter()

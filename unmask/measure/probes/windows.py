@@ -1,4 +1,4 @@
-"""Running text cut into windows of tokens, with the characters and bytes that each token stands for."""
+"""Running text split into windows of tokens, with the characters and bytes that each token covers."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -78,7 +78,7 @@ def windows(
         model: whose tokenizer and special tokens.
         texts: the lines of each document.
         tokens: of a window, special ones included; None takes 128, or what the model reads if that is less.
-        limit: the first so many windows.
+        limit: use only the first N windows.
 
     Raises:
         InvalidRequest: a window of so many tokens has no room for text or is more than the model reads;

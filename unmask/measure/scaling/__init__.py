@@ -1,1 +1,1 @@
-"""The wall: time and memory of an encoder over length, the curve through them, and where it ends here."""
+"""Length scaling: an encoder's time and memory over sequence length, fitted curves, and the longest text."""

@@ -1,4 +1,4 @@
-"""Two walls of one encoder side by side: two machines, two versions, two settings."""
+"""Compare two length-scaling reports of one encoder: two machines, two versions, two settings."""
 
 from dataclasses import dataclass
 
@@ -10,21 +10,21 @@ from unmask.measure.timing import Spread
 
 @dataclass(frozen=True)
 class Row:
-    """One way at one length on both."""
+    """One implementation at one length in both reports."""
 
     kernel: str
     length: int
     left: Spread
     right: Spread
     times: Spread
-    """How many times the right's seconds the left's are: of medians, and at the far ends of both spreads."""
+    """Ratio of left to right seconds: of the medians, and at the extremes of both spreads."""
     left_bytes: int | None
     right_bytes: int | None
 
 
 @dataclass(frozen=True)
 class Crossing:
-    """Where the square overtakes all the rest, and the longest text that fits."""
+    """Where the quadratic term dominates, and the longest text that fits."""
 
     kernel: str
     left: IntervalEstimate | None
@@ -38,16 +38,16 @@ class Comparison:
     """The result of `compare`."""
 
     cards: tuple[tuple[str, str, str], ...]
-    """What is said of each machine: name, left, right."""
+    """Properties of both machines: name, left, right."""
     rows: tuple[Row, ...]
     crossings: tuple[Crossing, ...]
 
 
 def compare(left: ScalingReport, right: ScalingReport) -> Comparison:
-    """What was measured on both.
+    """Compare the points measured in both reports.
 
     Raises:
-        InvalidRequest: they are of different encoders, or share no point.
+        InvalidRequest: the reports are of different encoders, or share no point.
     """
     encoders = [
         (one.measured.name, one.measured.layers, one.measured.width, one.measured.parameter_count)
@@ -56,7 +56,7 @@ def compare(left: ScalingReport, right: ScalingReport) -> Comparison:
     if encoders[0] != encoders[1]:
         raise InvalidRequest(
             f"one report is of {left.measured.title} and the other of {right.measured.title}; "
-            "compare two of the same encoder"
+            "compare two reports of the same encoder"
         )
     others = {(point.kernel, point.length): point for point in right.points}
     rows = []
@@ -68,7 +68,9 @@ def compare(left: ScalingReport, right: ScalingReport) -> Comparison:
         times = Spread(a.median / b.median, a.lowest / b.highest, a.highest / b.lowest)
         rows.append(Row(point.kernel, point.length, a, b, times, point.peak_bytes, other.peak_bytes))
     if not rows:
-        raise InvalidRequest("the two reports share no way at the same length; measure the same --lengths")
+        raise InvalidRequest(
+            "the two reports share no attention implementation at the same length; measure the same --lengths"
+        )
     return Comparison(_cards(left, right), tuple(rows), _crossings(left, right))
 
 

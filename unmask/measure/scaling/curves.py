@@ -1,4 +1,4 @@
-"""From points to curves, from curves to the longest text that fits, and the probe that checks both."""
+"""Fit curves to points, predict the longest text that fits, and choose the probe that checks both."""
 
 import math
 from collections.abc import Sequence
@@ -9,16 +9,16 @@ from unmask.measure.scaling.report import Longest, Probe, ScalingCurves, Scaling
 from unmask.measure.scaling.settings import PROBE_SHARE, WITHIN_SECONDS
 
 LEAST_BYTES = 4.0 * 2**20
-"""Memory below this is what measurement cannot tell apart: threads count their pages in batches."""
+"""Resolution of memory measurements: threads count their pages in batches."""
 INSIDE_SHARE = 0.75
-"""Of the longest measured length, where a probe stands that cannot go beyond it."""
+"""Fraction of the longest measured length at which a probe is placed that cannot go beyond it."""
 SLACK = 1.3
-"""How much longer than predicted a probe may take before it is too long for its time."""
+"""Factor by which a probe may exceed its predicted time."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """The curves of one way with the draws that intervals come from."""
+    """The curves of one implementation, with the bootstrap draws behind the intervals."""
 
     shown: ScalingCurves
     time: Fit | None
@@ -26,21 +26,21 @@ class Found:
 
     @property
     def kernel(self) -> str:
-        """The way."""
+        """The implementation."""
         return self.shown.kernel
 
 
 def curves_of(
     kernel: str, points: Sequence[ScalingPoint], memory_bytes: int | None, max_tokens: int | None, seed: int
 ) -> Found:
-    """The curves of one way, if it has enough points, and what follows from them.
+    """Fit the curves of one implementation, if it has enough points, and derive predictions from them.
 
     Args:
-        kernel: the way.
-        points: of that way, by length.
-        memory_bytes: what a process may hold; None where unknown.
-        max_tokens: where the position table ends; None where nothing sets a limit.
-        seed: of the draws for intervals.
+        kernel: the implementation.
+        points: its points, by length.
+        memory_bytes: memory limit of a process; None where unknown.
+        max_tokens: size of the position table; None without a limit.
+        seed: seed of the bootstrap draws.
     """
     timed = [(point.length, point.repeats) for point in points if point.repeats]
     sized = [(point.length, (float(point.peak_bytes),)) for point in points if point.peak_bytes is not None]
@@ -65,10 +65,10 @@ def curves_of(
 
 
 def _too_few(lengths: int, points: Sequence[ScalingPoint]) -> str:
-    """Why there is no curve: how many lengths there are, and what ended the series."""
+    """Explain why there is no curve: how many lengths were measured, and what ended the series."""
     ended = next((point for point in points if not point.measured), None)
     reason = "" if ended is None else f" (at {ended.length:,}: {ended.note})"
-    return f"{lengths} lengths were measured{reason}; a curve takes {LEAST_LENGTHS}"
+    return f"{lengths} lengths were measured{reason}; a curve needs {LEAST_LENGTHS}"
 
 
 def _longest(
@@ -78,7 +78,8 @@ def _longest(
     memory_bytes: int | None,
     max_tokens: int | None,
 ) -> Longest | None:
-    """By what is free above the loaded model; by the position table where that ends before."""
+    """The longest text by memory available beyond the loaded model, or by the position table if that is
+    shorter."""
     if memory is None or memory_bytes is None or resting is None:
         return None
     found = reach(memory, max(0, memory_bytes - resting))
@@ -102,9 +103,9 @@ def _within(time: Fit, max_tokens: int | None) -> tuple[Within, ...]:
 
 
 def expected_seconds(before: Sequence[ScalingPoint], length: int) -> float:
-    """What the process of a longer text will take with two calls; 0 where nothing shorter was measured.
+    """Estimate the process time of a longer text with two calls; 0 where nothing shorter was measured.
 
-    Time is carried on with the power of N that the last two lengths show, but not below 1 nor above 2.2.
+    Time is extrapolated with the power of N between the last two lengths, clamped to 1 to 2.2.
     """
     timed = [point for point in before if point.repeats]
     if not timed:
@@ -122,15 +123,16 @@ def expected_seconds(before: Sequence[ScalingPoint], length: int) -> float:
 def probe_length(
     found: Found, points: Sequence[ScalingPoint], max_tokens: int | None, seconds: float
 ) -> tuple[int, str] | None:
-    """Which length to probe, and why it is no nearer to the longest that fits (empty where it is near).
+    """Choose the length to probe, and say why it is not closer to the longest that fits (empty if it is
+    close).
 
-    None where there is no curve, or no time for any length worth a probe.
+    None if there is no curve, or not enough time for any useful length.
 
     Args:
         found: the curves.
-        points: those that they were fitted to.
-        max_tokens: where the position table ends.
-        seconds: what the probe may take, with loading.
+        points: the points that the curves were fitted to.
+        max_tokens: size of the position table.
+        seconds: time for the probe, loading included.
     """
     if found.time is None:
         return None
@@ -140,7 +142,7 @@ def probe_length(
     affordable = found.time.shown.curve.reaches(max(0.0, seconds - loading) / (2 * SLACK))
     target, why = _wanted(found.shown.longest, last, max_tokens)
     if affordable < target:
-        target, why = affordable, f"a longer text would take more than the {seconds:,.0f} s left for it"
+        target, why = affordable, f"a longer text would take more than the remaining {seconds:,.0f} s"
     if target <= last:
         inside = INSIDE_SHARE * last
         if affordable < inside:
@@ -153,18 +155,18 @@ def probe_length(
 
 
 def _wanted(longest: Longest | None, last: int, max_tokens: int | None) -> tuple[float, str]:
-    """The length to probe if time sets no limit, and why it is no nearer to the longest that fits."""
+    """The length to probe without a time limit, and why it is not closer to the longest that fits."""
     if longest is None:
-        target, why = 2.0 * last, "no length is known to be the longest that fits"
+        target, why = 2.0 * last, "the longest text that fits is unknown"
     else:
         by_positions = longest.ends_by == "positions"
         target = PROBE_SHARE * longest.tokens
-        why = "the position table ends before memory does" if by_positions else ""
+        why = "the position table is the limit, not memory" if by_positions else ""
     return (target if max_tokens is None else min(target, float(max_tokens))), why
 
 
 def probed(found: Found, point: ScalingPoint, why: str) -> ScalingCurves:
-    """The curves with the probe beside what they had predicted of it."""
+    """The curves together with the probe and what they had predicted for it."""
     longest = found.shown.longest
     seconds = None if found.time is None else at(found.time, point.length)
     size = None if found.memory is None else at(found.memory, point.length)

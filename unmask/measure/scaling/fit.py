@@ -1,8 +1,8 @@
-"""A curve a + b N + c N^2 with no negative coefficient, and how sure it is.
+"""Fit a curve a + b N + c N^2 with non-negative coefficients and confidence intervals.
 
-The square comes from attention that sees the whole text; a window of fixed width, feed-forward networks
-and norms grow with N alone; what a call costs whatever it reads is a. Negative coefficients have no such
-meaning, so they are not allowed, and a term that measurement does not ask for is exactly 0.
+The quadratic term comes from full attention; windows of fixed width, feed-forward networks and norms are
+linear in N; a is the fixed cost of a call. Negative coefficients have no such meaning, so they are not
+allowed, and a term that the measurements do not support is exactly 0.
 
 Axes: P measured lengths; S draws; C coefficients.
 """
@@ -16,14 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 LEAST_LENGTHS = 4
-"""One more than there are coefficients: through fewer points a curve goes whatever is true."""
+"""One more than the number of coefficients: a curve fits fewer points exactly, true or not."""
 DRAWS = 400
 INTERVAL = (0.025, 0.975)
 
 
 @dataclass(frozen=True)
 class IntervalEstimate:
-    """A value and its 95 % interval. ``high`` is None where the draws reach infinity."""
+    """A value and its 95 % interval. ``high`` is None if draws are infinite."""
 
     value: float
     low: float
@@ -49,17 +49,17 @@ class Curve:
             return 0.0
         if self.line == 0 and self.square == 0:
             return math.inf
-        # Of the two forms of the root this one has no difference of near numbers, and stands for c = 0 too.
+        # This form of the root has no cancellation and also holds for c = 0.
         return 2 * left / (self.line + math.sqrt(self.line**2 + 4 * self.square * left))
 
     @property
     def square_over_line(self) -> float:
-        """From which length on c N^2 is more than b N; infinity without a square."""
+        """The length above which c N^2 exceeds b N; infinity without a quadratic term."""
         return self.line / self.square if self.square > 0 else math.inf
 
     @property
     def square_over_rest(self) -> float:
-        """From which length on c N^2 is more than a + b N; infinity without a square."""
+        """The length above which c N^2 exceeds a + b N; infinity without a quadratic term."""
         if self.square == 0:
             return math.inf
         root = math.sqrt(self.line**2 + 4 * self.constant * self.square)
@@ -74,11 +74,11 @@ class FittedCurve:
     line: IntervalEstimate
     square: IntervalEstimate
     square_over_line: IntervalEstimate | None
-    """Where c N^2 overtakes b N; None without a square."""
+    """The length above which c N^2 exceeds b N; None without a quadratic term."""
     square_over_rest: IntervalEstimate | None
-    """Where c N^2 overtakes a + b N; None without a square."""
+    """The length above which c N^2 exceeds a + b N; None without a quadratic term."""
     largest_residual: float
-    """The most that the curve is off at a measured length, as a share of what it is measured against."""
+    """Largest error of the curve at a measured length, relative to the measured value."""
     lengths: tuple[int, ...]
 
     @property
@@ -94,24 +94,24 @@ class FittedCurve:
 
 @dataclass(frozen=True)
 class Fit:
-    """A curve, and curves through resampled measurements, which intervals are taken from."""
+    """A curve, and curves through resampled measurements from which the intervals are computed."""
 
     shown: FittedCurve
     draws: tuple[Curve, ...]
 
 
 def fit(measured: Sequence[tuple[int, Sequence[float]]], *, least: float = 0.0, seed: int = 0) -> Fit:
-    """The curve through medians, by least squares of residuals as a share of the measured value.
+    """Fit the curve to medians by least squares of relative residuals.
 
-    Shares, because a tenth is as bad at 64 tokens as at 8,192; an absolute fit sees the longest alone.
-    Intervals are percentiles over draws: in each the repeats of every length are drawn again, their
-    median is moved by the residual of a random length (widened for the coefficients that were fitted), and
-    the curve is fitted anew.
+    Residuals are relative because an error of 10 % matters as much at 64 tokens as at 8,192; an absolute fit
+    is dominated by the longest text. Intervals are percentiles over bootstrap draws: in each, the repeats of
+    every length are resampled, their median is shifted by the residual of a random length (scaled for the
+    fitted coefficients), and the curve is fitted again.
 
     Args:
-        measured: each length and what was measured there, once or several times.
-        least: shares are of this value where the measured one is smaller: what measurement cannot resolve.
-        seed: of the draws.
+        measured: each length with one or several measured values.
+        least: residuals are relative to at least this value, the resolution of the measurement.
+        seed: seed of the draws.
 
     Raises:
         ValueError: fewer than `LEAST_LENGTHS` lengths, or a value that is negative or not finite.
@@ -147,13 +147,13 @@ def fit(measured: Sequence[tuple[int, Sequence[float]]], *, least: float = 0.0, 
 
 def _check(tokens_P: NDArray[np.float64], y_P: NDArray[np.float64]) -> None:
     if len(set(tokens_P)) < LEAST_LENGTHS:
-        raise ValueError(f"{len(set(tokens_P))} lengths were measured; a curve takes {LEAST_LENGTHS}")
+        raise ValueError(f"{len(set(tokens_P))} lengths were measured; a curve needs {LEAST_LENGTHS}")
     if not np.isfinite(y_P).all() or (y_P < 0).any() or (y_P == 0).all():
         raise ValueError("measured values must be finite, not negative and not all 0")
 
 
 def at(found: Fit, tokens: float) -> IntervalEstimate:
-    """What the curve says of a length, with the interval of its draws."""
+    """The curve's value at a length, with the interval of its draws."""
     return _estimate(found.shown.curve(tokens), [one(tokens) for one in found.draws])
 
 
@@ -165,10 +165,10 @@ def reach(found: Fit, value: float) -> IntervalEstimate | None:
 def _least_squares(
     tokens_P: NDArray[np.float64], y_PS: NDArray[np.float64], scale_P: NDArray[np.float64]
 ) -> list[Curve]:
-    """For each column of values, of all sets of terms the best whose free solution is nowhere negative.
+    """For each column of values, the best set of terms whose unconstrained solution is non-negative.
 
-    The minimum with c >= 0 is the free minimum of the terms that are not 0 there, so trying all seven sets
-    finds it without a tolerance or an iteration.
+    The constrained minimum is the unconstrained minimum over its non-zero terms, so trying all seven sets
+    finds it without tolerances or iteration.
     """
     top = tokens_P.max()
     terms_PC = np.stack([np.ones_like(tokens_P), tokens_P / top, (tokens_P / top) ** 2], 1) / scale_P[:, None]
@@ -179,7 +179,7 @@ def _least_squares(
         for chosen in itertools.combinations(range(3), count):
             solved_CS, *_ = np.linalg.lstsq(terms_PC[:, chosen], target_PS, rcond=None)
             left_S = ((terms_PC[:, chosen] @ solved_CS - target_PS) ** 2).sum(0)
-            # Rounding alone must not add a term: a line is a line.
+            # Rounding errors alone must not add a term.
             better_S = (solved_CS >= 0).all(0) & (left_S < error_S - 1e-12 * whole_S)
             error_S[better_S] = left_S[better_S]
             whole_CS = np.zeros_like(best_CS)
@@ -190,7 +190,7 @@ def _least_squares(
 
 def _estimate(value: float, draws: Sequence[float]) -> IntervalEstimate:
     low, high = np.quantile(draws, INTERVAL, method="inverted_cdf")
-    # The value itself is in its interval, also where draws lean to one side of a coefficient held at 0.
+    # The interval contains the value, even if the draws lie on one side of a coefficient held at 0.
     low, high = min(float(low), value), max(float(high), value)
     return IntervalEstimate(value, low, high if math.isfinite(high) else None)
 

@@ -1,4 +1,4 @@
-"""The parent's side of one point: start its process, watch it, end it in time, and say how it ended."""
+"""The parent's side of one point: start its process, monitor it, end it in time, and report how it ended."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from unmask.measure.scaling.one import Request
 from unmask.measure.scaling.report import Outcome, ScalingPoint
 
 TICK_SECONDS = 0.1
-"""How often the parent gets to do other work while a point is measured."""
+"""Interval at which the parent does other work while a point is measured."""
 Tick = Callable[[], None]
 
 
@@ -23,9 +23,9 @@ def measure_in_subprocess(request: Request, deadline: float, tick: Tick) -> Scal
     """Measure one point in a process of its own.
 
     Args:
-        request: what.
-        deadline: on `time.monotonic`; the process is ended there, and what it found until then counts.
-        tick: called every `TICK_SECONDS`; an exception in it ends the process and goes on to the caller.
+        request: what to measure.
+        deadline: on `time.monotonic`; the process is ended then, and what it has measured counts.
+        tick: called every `TICK_SECONDS`; an exception in it ends the process and propagates to the caller.
     """
     start = time.monotonic()
     command = [sys.executable, "-m", "unmask.measure.scaling.one", request.text()]
@@ -45,7 +45,7 @@ def measure_in_subprocess(request: Request, deadline: float, tick: Tick) -> Scal
 
 
 def _end(child: "subprocess.Popen[bytes]") -> None:
-    """End the process with all that it started, whether or not it has ended by itself."""
+    """End the process and everything it started, whether or not it has exited."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()
@@ -75,24 +75,25 @@ def _point(
 
 
 def _ending(found: dict[str, object], code: int, late: bool, last: str, timed: bool) -> tuple[Outcome, str]:
-    """How it ended: by its own word, by the budget, or by a signal."""
+    """How the process ended: by its own report, by the time budget, or by a signal."""
     if "outcome" in found:
         outcome: Outcome = found["outcome"]  # type: ignore[assignment]
         return outcome, str(found["note"])
     if late:
-        return ("measured", "") if timed else ("no time", "the time of this run ended during it")
+        return ("measured", "") if timed else ("no time", "the time budget of this run ended during it")
     if code == -signal.SIGKILL:
-        return "did not fit", "the system ended the process, as it does when memory runs out"
+        return "did not fit", "the system killed the process, as it does when memory runs out"
     if code < 0:
         name = signal.Signals(-code).name
-        # A library that cannot take the refusal of an allocation aborts.
+        # A library that cannot handle a failed allocation aborts.
         kind: Outcome = "did not fit" if "resting_bytes" in found and "alloc" in last.lower() else "failed"
         return kind, f"the process ended by {name}{f': {last}' if last else ''}"
-    return "failed", last or f"the process ended with code {code} and said nothing"
+    return "failed", last or f"the process exited with code {code} and no message"
 
 
 def _lines(out: IO[bytes]) -> list[dict[str, object]]:
-    """Whole JSON objects among the lines; libraries print other things, and a killed process half a line."""
+    """Complete JSON objects among the lines; libraries print other lines, and a killed process a partial
+    one."""
     out.seek(0)
     found = []
     for line in out.read().decode("utf-8", "replace").splitlines():

@@ -1,4 +1,4 @@
-"""Points as they are measured, one JSON line each, so that a stopped run goes on where it was."""
+"""Points as they are measured, one JSON line each, so that an interrupted run can resume."""
 
 import hashlib
 import json
@@ -12,24 +12,24 @@ from unmask.files import unwritable
 from unmask.measure.scaling.report import ScalingPoint, read_value
 
 DECIDED = ("measured", "did not fit")
-"""Outcomes that a later run need not try again; with more time, or a library installed, others may differ."""
+"""Outcomes that a later run does not retry; others may change with more time or another library installed."""
 
 
 def journal_of(output: Path) -> Path:
-    """Where the points of the report ``output`` are kept while it is not whole."""
+    """Where the points of the report ``output`` are kept until it is complete."""
     return output.with_name(f"{output.name}.points")
 
 
 class Journal:
-    """The points of one run, in a file of their own.
+    """The points of one run, in their own file.
 
     Args:
-        path: the file; it is made with the first point.
-        what: everything that a point depends on; points of anything else are not gone on with.
-        restart: throw away what is there.
+        path: the file; it is created with the first point.
+        what: everything that a point depends on; points of anything else are not resumed.
+        restart: discard existing points.
 
     Raises:
-        InvalidRequest: the file holds points of other settings, or is none of ours.
+        InvalidRequest: the file holds points of other settings, or is not a journal.
     """
 
     def __init__(self, path: Path, what: object, *, restart: bool = False) -> None:
@@ -49,7 +49,7 @@ class Journal:
             raise InvalidRequest(f"cannot read {self.path}: {error}") from None
         values = []
         for line in lines:
-            with suppress(ValueError):  # of a process that was killed while it wrote, the last line is half
+            with suppress(ValueError):  # a process killed while writing leaves a partial last line
                 values.append(json.loads(line))
         if not values:
             return []
@@ -61,20 +61,20 @@ class Journal:
         return [read_value(ScalingPoint, value, str(self.path)) for value in values[1:]]
 
     def find(self, kernel: str, length: int) -> ScalingPoint | None:
-        """The point, if an earlier run decided it."""
+        """The point, if an earlier run has decided it."""
         return next((one for one in self.points if (one.kernel, one.length) == (kernel, length)), None)
 
     def add(self, point: ScalingPoint) -> None:
-        """Keep a point that is decided; when this returns it is on the disk.
+        """Store a decided point; it is on disk when this returns.
 
         Raises:
-            OutputError: the disk refuses it.
+            OutputError: it cannot be written.
         """
         if point.outcome not in DECIDED:
             return
         lines = [asdict(point)] if self.points else [self._head, asdict(point)]
         try:
-            # The first point begins the file anew: what stood there, if anything, was no whole line.
+            # The first point overwrites the file: it held no complete line, if anything.
             with self.path.open("a" if self.points else "w", encoding="utf-8") as file:
                 file.writelines(f"\n{json.dumps(line)}\n" for line in lines)
                 file.flush()

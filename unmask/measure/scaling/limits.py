@@ -1,4 +1,4 @@
-"""How much memory there is to use, and how a process is kept within it so that it fails and nothing else."""
+"""Available memory, and limiting a process to it so that only that process fails."""
 
 import ctypes
 import re
@@ -11,7 +11,7 @@ from pathlib import Path
 from unmask.errors import InvalidRequest
 
 USED_SHARE = 0.9
-"""Of the memory that is free, what a run takes for itself unless told: the rest keeps the machine alive."""
+"""Fraction of free memory that a run uses by default; the rest keeps the machine responsive."""
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 CGROUP = Path("/sys/fs/cgroup")
 PR_SET_PDEATHSIG = 1
@@ -21,17 +21,17 @@ def parse_bytes(text: str) -> int:
     """Bytes of "8GiB", "8G", "8GB", "500M" or a plain number; units are powers of 1,024.
 
     Raises:
-        InvalidRequest: it is none of these, or 0.
+        InvalidRequest: the text is none of these, or 0.
     """
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", text, re.IGNORECASE)
     value = 0 if found is None else int(float(found[1]) * UNITS[found[2].upper()])
     if value < 1:
-        raise InvalidRequest(f"{text!r} is no amount of memory; give bytes, or such as 500M or 8GiB")
+        raise InvalidRequest(f"{text!r} is not an amount of memory; give bytes, or for example 500M or 8GiB")
     return value
 
 
 def free_bytes(device: str = "cpu") -> int | None:
-    """Memory that a new process could take now, of the machine and of its container; None where unknown."""
+    """Memory available to a new process now, on the machine and in its container; None where unknown."""
     if device.startswith("cuda"):
         import torch
 
@@ -50,7 +50,7 @@ def _machine_free() -> int | None:
 
 
 def _container_free() -> int | None:
-    """Of this control group: the limit less what is held, files that can be dropped not counted."""
+    """For this control group: the limit minus usage, not counting reclaimable file pages."""
     try:
         limit = (CGROUP / "memory.max").read_text().strip()
         held = int((CGROUP / "memory.current").read_text())
@@ -61,7 +61,7 @@ def _container_free() -> int | None:
 
 
 def held_bytes(device: str = "cpu") -> int | None:
-    """What this process holds: resident memory, or torch's tensors on a GPU; None where unknown."""
+    """Memory held by this process: resident memory, or torch's tensors on a GPU; None where unknown."""
     if device.startswith("cuda"):
         import torch
 
@@ -70,10 +70,11 @@ def held_bytes(device: str = "cpu") -> int | None:
 
 
 def allow_more(more: int, device: str = "cpu") -> bool:
-    """Make allocations of this process fail once it holds ``more`` bytes above now; whether it worked.
+    """Make this process's allocations fail once it holds ``more`` bytes above now; return whether this
+    worked.
 
-    On Linux by RLIMIT_DATA: it counts what can be written, not the addresses of libraries that are only
-    mapped, which torch has by the gigabyte and which RLIMIT_AS would count.
+    Uses RLIMIT_DATA on Linux: it counts writable memory but not mapped libraries, which amount to gigabytes
+    for torch and which RLIMIT_AS would count.
     """
     if device.startswith("cuda"):
         import torch
@@ -95,7 +96,8 @@ def allow_more(more: int, device: str = "cpu") -> bool:
 
 
 def die_first() -> None:
-    """This process is the one to go when memory runs out, and goes when its parent does. Linux alone."""
+    """Make this process the first to be killed when memory runs out, and when its parent exits. Linux
+    only."""
     if sys.platform != "linux":
         return
     steps: tuple[Callable[[], object], ...] = (
@@ -105,7 +107,7 @@ def die_first() -> None:
     for step in steps:
         try:
             step()
-        except (OSError, AttributeError):  # a courtesy: the measurement stands without it
+        except (OSError, AttributeError):  # optional: the measurement is valid without it
             continue
 
 

@@ -1,6 +1,6 @@
-"""One point in a process of its own: ``python -m unmask.measure.scaling.one JSON``.
+"""One point in its own process: ``python -m unmask.measure.scaling.one JSON``.
 
-Prints one JSON line after each step, so that whatever ends the process, what came before counts.
+Prints one JSON line after each step, so that earlier steps count however the process ends.
 """
 
 import json
@@ -18,12 +18,12 @@ from unmask.measure.scaling.limits import allow_more, die_first, held_bytes
 from unmask.model.spec import PooledVector
 
 IDS = 64
-"""Distinct ids of every text, the warm-up's too: rows of the word table that are read from the disk for the
-first time would count as memory that grows with length."""
+"""Number of distinct ids in every text, including the warm-up's: otherwise rows of the embedding matrix read
+from disk for the first time would count as memory that grows with length."""
 QUICK_SECONDS, QUICK_REPEATS = 0.25, 25
-"""Calls that take a moment are repeated more often: it costs next to nothing beside loading the model."""
+"""Short calls are repeated more often: this costs almost nothing compared with loading the model."""
 MEMORY_WORDS = ("not enough memory", "can't allocate memory", "out of memory", "bad_alloc", "bad allocation")
-"""What torch and the libraries below it say when an allocation is refused."""
+"""Messages of torch and the libraries below it when an allocation fails."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Request:
     threads: int
     repeats: int
     seconds: float
-    """Of timed calls; no further one begins beyond. The first always runs."""
+    """Time for timed calls, after which no further call starts. The first always runs."""
     memory_bytes: int | None
 
     def text(self) -> str:
@@ -54,7 +54,7 @@ Call = Callable[[NDArray[np.int64]], object]
 
 
 def main() -> None:
-    """Load, warm up, limit memory, measure its peak in one call and the time of others."""
+    """Load, warm up, limit memory, measure peak memory in one call and the time of the others."""
     die_first()
     request = Request(**json.loads(sys.argv[1]))
     import torch
@@ -99,7 +99,7 @@ def _measure(request: Request) -> None:
 
 
 def loaded(request: Request) -> tuple[Call, set[str]]:
-    """What runs a sequence of ids to its end, and the kernels that were seen to run, filled while it does."""
+    """A function that runs a sequence of ids, and the set of kernels it ran, updated by each call."""
     import torch
 
     from unmask.measure.scaling.settings import CHOSEN, is_peer
@@ -127,7 +127,7 @@ def loaded(request: Request) -> tuple[Call, set[str]]:
 
     def call(ids_N: NDArray[np.int64]) -> None:
         ran.clear()
-        with torch.inference_mode():  # the result stays where the encoder is
+        with torch.inference_mode():  # the result stays on the encoder's device
             model.encoder.encode(PackedBatch.of_ids([ids_N]))
         if cuda:
             torch.cuda.synchronize(request.device)
@@ -136,7 +136,7 @@ def loaded(request: Request) -> tuple[Call, set[str]]:
 
 
 def failure(error: Exception) -> dict[str, str]:
-    """What kind of end an error is, and its sentence."""
+    """Classify an error, and return its message."""
     from unmask.errors import KernelError
     from unmask.measure.bench.report import sentence_of
 
@@ -151,7 +151,7 @@ def failure(error: Exception) -> dict[str, str]:
 
 
 def say(**values: object) -> None:
-    """One line for the parent, at once."""
+    """Print one line for the parent, flushed."""
     print(json.dumps(values), flush=True)
 
 

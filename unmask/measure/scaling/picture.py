@@ -1,7 +1,7 @@
-"""A wall as an SVG: time and memory over length, both axes in powers, curves through their points.
+"""Length scaling as an SVG: time and memory over length on log-log axes, with fitted curves.
 
-Written by hand, so that it needs no library and the page can show the same. Colors come as attributes and
-not as a style sheet, so that no page's rule against inline styles takes them away.
+Written by hand, so that it needs no library and the page can show the same picture. Colors are attributes
+rather than a style sheet, so that a page's policy against inline styles does not remove them.
 """
 
 import math
@@ -23,20 +23,20 @@ INKS = {
     "dark": {"paper": "#16181D", "ink": "#ECECEC", "faint": "#A3A7AE", "grid": "#33373F"},
 }
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8A8A8A")
-"""Of Okabe and Ito (2008); each way has a shape of its own too, so that color need not be seen."""
+"""From Okabe and Ito (2008); each implementation also has its own marker, so color is not needed."""
 SHAPES = ("circle", "square", "up", "diamond", "down", "cross")
 WIDTH, TOP, PANEL, BOTTOM = 960, 62, 330, 84
 LEFTS, PANEL_WIDTH = (74, 554), 380
 LEGEND_LINE, STEPS = 18, 64
 KEY = (
-    "broken line: beyond what was measured · hollow: a probe that the curve did not see · "
-    "ring: from here on the square is more than all the rest · ×: did not fit"
+    "dashed line: beyond what was measured · hollow: a probe not used in the fit · "
+    "ring: the quadratic term dominates from here on · ×: did not fit"
 )
 
 
 @dataclass(frozen=True)
 class _Axes:
-    """From tokens and values to places in one panel."""
+    """Maps tokens and values to coordinates in one panel."""
 
     left: float
     top: float
@@ -60,7 +60,7 @@ class _Panel:
     spread: Callable[[ScalingPoint], tuple[float, float] | None]
     curve: Callable[[ScalingCurves], FittedCurve | None]
     steps: Sequence[float]
-    """Where lines may stand across the panel."""
+    """Candidate values for grid lines."""
 
 
 SECONDS = _Panel(
@@ -95,9 +95,9 @@ def draw(report: ScalingReport, path: Path) -> None:
 
 
 def check_picture(path: Path) -> None:
-    """Refuse before the work what could not be drawn after it."""
+    """Refuse an unsuitable file name before measuring."""
     if path.suffix != ".svg":
-        raise InvalidRequest(f"the picture of a wall is a file that ends in .svg, not {path}")
+        raise InvalidRequest(f"the picture of length scaling is a file that ends in .svg, not {path}")
 
 
 def svg(report: ScalingReport, theme: Theme = "light") -> str:
@@ -112,7 +112,7 @@ def svg(report: ScalingReport, theme: Theme = "light") -> str:
     top = TOP + LEGEND_LINE * ((len(report.curves) + 1) // 2)
     height = top + PANEL + BOTTOM
     title = f"Time and memory over length: {report.measured.title}"
-    said = f"{len(report.points)} points of {len(report.curves)} ways to attend, with fitted curves."
+    said = f"{len(report.points)} points, {len(report.curves)} attention implementations, fitted curves."
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
         f'font-family="system-ui, sans-serif" font-size="12">',
@@ -132,11 +132,11 @@ def svg(report: ScalingReport, theme: Theme = "light") -> str:
 def _one(
     report: ScalingReport, panel: _Panel, left: float, top: float, inks: dict[str, str]
 ) -> Iterator[str]:
-    """One panel: its grid, and each way's curve and points."""
+    """One panel: its grid, and the curve and points of each implementation."""
     yield _text(left, top - 8, panel.title, inks["ink"], weight="600")
     axes = _axes(report, panel, left, top)
     if axes is None:
-        yield _text(left, top + 20, "this system does not tell", inks["faint"])
+        yield _text(left, top + 20, "not reported by this system", inks["faint"])
         return
     yield from _grid(axes, panel, inks)
     for number, curves in enumerate(report.curves):
@@ -187,7 +187,7 @@ def _grid(axes: _Axes, panel: _Panel, inks: dict[str, str]) -> Iterator[str]:
 
 
 def _curve(axes: _Axes, found: FittedCurve, color: str) -> Iterator[str]:
-    """Full where it was measured, broken beyond."""
+    """Solid where it was measured, dashed beyond."""
     first, last = min(found.lengths), max(found.lengths)
     for begin, end, dash in ((first, last, ""), (last, axes.lengths[1], ' stroke-dasharray="4 4"')):
         places = []
@@ -204,13 +204,13 @@ def _curve(axes: _Axes, found: FittedCurve, color: str) -> Iterator[str]:
 
 
 def _crossing(axes: _Axes, found: FittedCurve, color: str, inks: dict[str, str]) -> Iterator[str]:
-    """A ring where the square overtakes all the rest, if that is in the panel."""
+    """A ring where the quadratic term starts to dominate, if that is in the panel."""
     where = found.square_over_rest
     if where is None or not axes.lengths[0] <= where.value <= axes.lengths[1]:
         return
     value = found.curve(where.value)
     if axes.values[0] <= value <= axes.values[1]:
-        note = f"from {where.value:,.0f} tokens on the square is more than all the rest"
+        note = f"the quadratic term dominates from {where.value:,.0f} tokens on"
         yield (
             f'<circle cx="{axes.x(where.value):.1f}" cy="{axes.y(value):.1f}" r="8" fill="none" '
             f'stroke="{inks["ink"]}" stroke-width="1.2"><title>{note}</title></circle>'

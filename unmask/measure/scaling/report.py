@@ -1,4 +1,5 @@
-"""What a wall is: measured lengths, curves through them, where they end, and the probe that checked it."""
+"""A length-scaling report: measured lengths, fitted curves, predicted limits, and the probe that checked
+them."""
 
 import json
 from collections.abc import Mapping
@@ -15,29 +16,29 @@ from unmask.measure.scaling.fit import FittedCurve, IntervalEstimate
 from unmask.measure.timing import Spread
 
 Outcome = Literal["measured", "did not fit", "no time", "refused", "failed"]
-"""Of one way at one length. ``did not fit``: memory ended; ``no time``: the budget did, before or during it;
-``refused``: the way cannot do this; ``failed``: anything else."""
+"""Of one implementation at one length. ``did not fit``: out of memory; ``no time``: the time budget ended,
+before or during it; ``refused``: the implementation does not support this; ``failed``: anything else."""
 
 
 @dataclass(frozen=True)
 class ScalingPoint:
-    """One way of attending at one length, in a process of its own."""
+    """One attention implementation at one length, measured in its own process."""
 
     kernel: str
-    """The way: ``chosen``, the name of a kernel, or another library's."""
+    """The implementation: ``chosen``, the name of a kernel, or of another library."""
     length: int
     """Tokens of the one sequence."""
     outcome: Outcome
     note: str = ""
-    """Why it was not measured; empty where it was."""
+    """Why it was not measured; empty if it was."""
     ran: tuple[str, ...] = ()
-    """The kernels that did run, of all layers; empty for other libraries."""
+    """The kernels that ran, over all layers; empty for other libraries."""
     repeats: tuple[float, ...] = ()
     """Seconds of each timed call, after a warm-up."""
     peak_bytes: int | None = None
-    """Above what the process held with the model loaded; None where the system does not tell."""
+    """Above what the process held with the model loaded; None where the system does not report it."""
     resting_bytes: int | None = None
-    """What it held with the model loaded and warm."""
+    """Memory held with the model loaded and warmed up."""
     process_seconds: float = 0.0
     """From the start of the process to its end, loading included."""
     fitted_seconds: float | None = None
@@ -50,13 +51,13 @@ class ScalingPoint:
 
     @property
     def measured(self) -> bool:
-        """Whether there is a figure."""
+        """Whether the point was measured."""
         return self.outcome == "measured"
 
 
 @dataclass(frozen=True)
 class Within:
-    """The longest text of which a call takes so long, by the curve of time."""
+    """The longest text processed in a given time, by the time curve."""
 
     seconds: float
     tokens: IntervalEstimate
@@ -64,40 +65,40 @@ class Within:
 
 @dataclass(frozen=True)
 class Longest:
-    """The longest text that fits, by the curve of memory."""
+    """The longest text that fits, by the memory curve."""
 
     tokens: int
     low: int
     high: int | None
-    """Of the 95 % interval; None where that is open."""
+    """Upper end of the 95 % interval; None where it is unbounded."""
     ends_by: Literal["memory", "positions"]
     seconds: IntervalEstimate | None
-    """What a call on it would take, by the curve of time."""
+    """Time of a call on it, by the time curve."""
 
 
 @dataclass(frozen=True)
 class Probe:
-    """One more length, measured after the curves were fitted and not used by them."""
+    """One more length, measured after the curves were fitted and not used in the fit."""
 
     point: ScalingPoint
     share_of_longest: float | None
-    """Of the predicted longest text; None where none is predicted."""
+    """Fraction of the predicted longest text; None if there is no prediction."""
     why: str
-    """Why it is no nearer to `unmask.measure.scaling.settings.PROBE_SHARE` of that; empty where it is."""
+    """Why it is not at `unmask.measure.scaling.settings.PROBE_SHARE` of that length; empty if it is."""
     beyond_measured: bool
-    """Whether it is longer than every length that the curves were fitted to."""
+    """Whether it is longer than all lengths that the curves were fitted to."""
     predicted_seconds: IntervalEstimate | None
     predicted_bytes: IntervalEstimate | None
     seconds_error: float | None
-    """Measured over predicted, less 1."""
+    """Measured / predicted - 1."""
     bytes_error: float | None
     fits_as_predicted: bool | None
-    """Whether memory said of this length what the curve had said; None where time ended first."""
+    """Whether this length fitting in memory or not was predicted; None if the time ended first."""
 
 
 @dataclass(frozen=True)
 class ScalingCurves:
-    """What the points of one way say together."""
+    """What follows from the points of one implementation."""
 
     kernel: str
     time: FittedCurve | None
@@ -122,26 +123,26 @@ class ScalingReport:
     dtype: str
     device: str
     memory_bytes: int | None
-    """What one process may hold, the model included; None where unknown."""
+    """Memory limit of one process, including the model; None where unknown."""
     memory_from: str
-    """Where that number is from."""
+    """How that limit was determined."""
     seconds_budget: float
     seconds_spent: float
-    """In this run; points that an earlier one left are not counted."""
+    """In this run; points from an earlier run are not counted."""
     repeats: int
     seed: int
     points: tuple[ScalingPoint, ...]
     curves: tuple[ScalingCurves, ...]
     notes: tuple[str, ...]
-    """What a reader must know that is in no number."""
+    """Remarks that the numbers do not show."""
 
     def curves_of(self, kernel: str) -> ScalingCurves:
-        """Of that way."""
+        """The curves of one implementation."""
         return next(one for one in self.curves if one.kernel == kernel)
 
 
 def to_plain(report: ScalingReport) -> dict[str, Any]:
-    """JSON values; each point says its seconds as median, lowest and highest too."""
+    """The report as JSON values; each point also has the median, lowest and highest seconds."""
     value = asdict(report)
     for point, given in zip(value["points"], report.points, strict=True):
         point["seconds"] = None if given.seconds is None else asdict(given.seconds)
@@ -149,10 +150,10 @@ def to_plain(report: ScalingReport) -> dict[str, Any]:
 
 
 def from_plain(value: object, where: str = "the report") -> ScalingReport:
-    """What `to_plain` gave.
+    """Read what `to_plain` returned.
 
     Raises:
-        InvalidRequest: it is no report of a wall, or of another version.
+        InvalidRequest: it is not a length-scaling report, or is one of another version.
     """
     made = read_value(ScalingReport, value, where)
     assert isinstance(made, ScalingReport)
@@ -160,7 +161,7 @@ def from_plain(value: object, where: str = "the report") -> ScalingReport:
 
 
 def write_report(report: ScalingReport, path: Path) -> None:
-    """As JSON; the file appears whole.
+    """Write the report as JSON, atomically.
 
     Raises:
         OutputError: it cannot be written.
@@ -171,10 +172,10 @@ def write_report(report: ScalingReport, path: Path) -> None:
 
 
 def read_report(path: Path) -> ScalingReport:
-    """A report that `write_report` wrote.
+    """Read a report that `write_report` wrote.
 
     Raises:
-        InvalidRequest: there is no such file, or it is no report of a wall.
+        InvalidRequest: there is no such file, or it is not a length-scaling report.
     """
     content = read_bytes(path, InvalidRequest)
     try:
@@ -185,7 +186,7 @@ def read_report(path: Path) -> ScalingReport:
 
 
 def fitted(point: ScalingPoint, curves: ScalingCurves) -> ScalingPoint:
-    """The point with what the curves say of its length."""
+    """The point with the curves' values at its length."""
     return replace(
         point,
         fitted_seconds=None if curves.time is None else curves.time.curve(point.length),
@@ -194,10 +195,10 @@ def fitted(point: ScalingPoint, curves: ScalingCurves) -> ScalingPoint:
 
 
 def read_value(kind: Any, value: object, where: str) -> Any:
-    """A value of any type that stands in a report; keys that are no field, such as ``seconds``, pass.
+    """Read a value of a report, of any type; keys that are not fields, such as ``seconds``, are ignored.
 
     Raises:
-        InvalidRequest: it is of another type.
+        InvalidRequest: the value has another type.
     """
     if get_origin(kind) in (Union, UnionType):
         if value is None and NoneType in get_args(kind):
@@ -209,12 +210,12 @@ def read_value(kind: Any, value: object, where: str) -> Any:
     if origin is tuple and isinstance(value, list):
         return tuple(read_value(inner[0], one, f"{where}[{place}]") for place, one in enumerate(value))
     if not _is_plain(kind, value):
-        raise InvalidRequest(f"{where} is {value!r}, so this is no report that unmask scaling wrote")
+        raise InvalidRequest(f"{where} is {value!r}, so this is not a report that unmask scaling wrote")
     return float(value) if kind is float else value  # type: ignore[arg-type]
 
 
 def _is_plain(kind: Any, value: object) -> bool:
-    """Whether JSON holds a value of this type as it is."""
+    """Whether JSON can represent a value of this type directly."""
     origin = get_origin(kind)
     if origin is Mapping:
         return isinstance(value, dict)
@@ -225,12 +226,14 @@ def _is_plain(kind: Any, value: object) -> bool:
 
 def _read_fields(kind: type, value: object, where: str) -> Any:
     if not isinstance(value, dict):
-        raise InvalidRequest(f"{where} is no JSON object, so this is no report that unmask scaling wrote")
+        raise InvalidRequest(
+            f"{where} is not a JSON object, so this is not a report that unmask scaling wrote"
+        )
     types = get_type_hints(kind)
     names = [field.name for field in fields(kind)]
     missing = [name for name in names if name not in value]
     if missing:
         raise InvalidRequest(
-            f"{where} has no {missing[0]}, so this is no report of this version; measure again"
+            f"{where} has no {missing[0]}, so this is not a report of this version; measure again"
         )
     return kind(**{name: read_value(types[name], value[name], f"{where}.{name}") for name in names})

@@ -1,8 +1,8 @@
-"""Measuring a wall: every way at every length, each in its own process, then curves, then probes.
+"""Measure length scaling: every implementation at every length in its own process, then curves, then probes.
 
-The order is by length, so that a run whose time ends has the short lengths of every way. A way that did not
-fit, or cannot run, is not tried at longer ones. A point is begun only if the time that its shorter one took,
-carried on as it grew before, still fits.
+Points are ordered by length, so that a run whose time ends has the short lengths of every implementation.
+An implementation that did not fit, or cannot run, is not tried at longer lengths. A point is started only if
+its time, extrapolated from the shorter ones, is within the budget.
 """
 
 import tempfile
@@ -32,14 +32,14 @@ from unmask.model.weights import Source, read_checkpoint
 Measure = Callable[[Request, float, Tick], ScalingPoint]
 PROBE_REPEATS = 3
 DISTURBED = 1.5
-"""Slowest over quickest call of a point, from which on a machine was not alone with it."""
+"""Ratio of the slowest to the fastest call of a point, above which the machine is considered busy."""
 PROBE_TIME_SHARE = 0.6
-"""Of what is left, what the probe of one way may take before the next one's."""
+"""Fraction of the remaining time that one implementation's probe may take."""
 
 
 @dataclass
 class _Run:
-    """What stays the same for all points of a run."""
+    """The state shared by all points of a run."""
 
     settings: ScalingSettings
     chosen: BenchmarkModel
@@ -50,7 +50,7 @@ class _Run:
     ways: tuple[str, ...]
     lengths: tuple[int, ...]
     limit: int | None
-    """Where the position table ends; None where nothing sets a limit."""
+    """Size of the position table; None without a limit."""
     journal: Journal | None
     watch: Watch
     measure: Measure
@@ -67,7 +67,7 @@ class _Run:
         return len(self.ways) * (len(self.lengths) + 1)
 
     def request(self, way: str, length: int, seconds: float, repeats: int) -> Request:
-        """What one process is told."""
+        """The request for one process."""
         return Request(
             way=way,
             length=length,
@@ -85,13 +85,13 @@ class _Run:
         )
 
     def run_one(self, request: Request, done: int) -> ScalingPoint:
-        """Measure, watched."""
+        """Measure one point and report progress."""
         what = f"{request.way}, {request.length:,} tokens"
         self.watch(what, done, self.total)
         return self.measure(request, self.deadline, lambda: self.watch(what, done, self.total))
 
     def of(self, way: str) -> list[ScalingPoint]:
-        """Its points so far, by length."""
+        """The implementation's points so far, by length."""
         return [point for point in self.points if point.kernel == way]
 
 
@@ -104,20 +104,20 @@ def run_scaling(
     measure: Measure = measure_in_subprocess,
     clock: Callable[[], float] = time.monotonic,
 ) -> ScalingReport:
-    """Time and peak memory over length, curves a + b N + c N^2, and the longest text that fits here.
+    """Measure time and peak memory over length, fit a + b N + c N^2, and predict the longest text that fits.
 
     Args:
-        settings: what is measured, and how long it may take.
-        watch: see `unmask.interpret.watch.Watch`; called between points and ten times a second during one. What it
-            raises goes through, and no process stays behind.
-        journal: a file that points are kept in as they are measured, and read from if it is there; removed
-            when every point is decided.
-        restart: throw away the points that it holds.
-        measure: how one point is measured; tests give others.
-        clock: seconds from any beginning.
+        settings: what to measure, and for how long.
+        watch: see `unmask.interpret.watch.Watch`; called between points and ten times a second during one.
+            Exceptions it raises propagate, and no process is left running.
+        journal: a file in which points are stored as they are measured and from which they are resumed;
+            removed when every point is decided.
+        restart: discard the points in the journal.
+        measure: measures one point; replaced in tests.
+        clock: seconds from an arbitrary start.
 
     Raises:
-        InvalidRequest: there is no such model, shape or length, or the journal is another run's.
+        InvalidRequest: there is no such model, shape or length, or the journal belongs to another run.
         CheckpointError: the model cannot be found or read.
         OutputError: the journal cannot be written.
     """
@@ -170,7 +170,7 @@ def _begun(
         checkpoint = read_checkpoint(Source(chosen.folder, record.name, record.revision))
         limit = (
             checkpoint.spec.max_tokens
-        )  # of positions: longer texts than a checkpoint says it reads can run
+        )  # of positions: longer texts than the checkpoint declares can still run
         lengths = lengths_of(settings, limit)
         memory = settings.memory_bytes
         free = None if memory is not None else free_bytes(settings.device)
@@ -198,7 +198,7 @@ def _begun(
 
 
 def _what(settings: ScalingSettings, chosen: BenchmarkModel, threads: int) -> object:
-    """What a point depends on: not how long a run may take, and not which points are asked for."""
+    """What a point depends on, which excludes the time budget and the selection of points."""
     kept = {key: getattr(settings, key) for key in ("memory_bytes", "dtype", "device", "seed", "repeats")}
     here = this_machine(torch.device("cpu"))
     where = (here.processor, here.cores, here.unmask, here.commit, version("torch"))
@@ -206,7 +206,7 @@ def _what(settings: ScalingSettings, chosen: BenchmarkModel, threads: int) -> ob
 
 
 def _grid(run: _Run) -> None:
-    """Every way at every length, into ``run.points``."""
+    """Measure every implementation at every length, into ``run.points``."""
     planned = [(length, way) for length in run.lengths for way in run.ways]
     for number, (length, way) in enumerate(planned):
         kept = None if run.journal is None else run.journal.find(way, length)
@@ -221,7 +221,7 @@ def _grid(run: _Run) -> None:
 
 
 def _probe(run: _Run) -> tuple[list[ScalingCurves], list[str]]:
-    """The curves of every way with their probes, and which had no time for one."""
+    """The curves of every implementation with their probes, and notes on those without time for a probe."""
     curves = [curves_of(way, run.of(way), run.memory_bytes, run.limit, run.settings.seed) for way in run.ways]
     shown, unprobed = [], []
     for number, found in enumerate(curves):
@@ -240,7 +240,7 @@ def _probe(run: _Run) -> tuple[list[ScalingCurves], list[str]]:
 
 
 def _skipped(run: _Run, way: str, length: int) -> ScalingPoint | None:
-    """The point without a measurement, where there is a reason for none."""
+    """A point without a measurement, if there is a reason to skip it."""
     peer = next((peer for peer in PEERS if peer.name == way), None)
     missing = None if peer is None else peer.unavailable()
     if missing is not None:
@@ -254,7 +254,7 @@ def _skipped(run: _Run, way: str, length: int) -> ScalingPoint | None:
     if left <= 0 or cost > left:
         takes = f"it would take about {cost:,.0f} s and " if before else ""
         return ScalingPoint(
-            way, length, "no time", f"not begun: {takes}{max(0.0, left):,.0f} s were left for it"
+            way, length, "no time", f"not started: {takes}{max(0.0, left):,.0f} s were left for it"
         )
     return None
 
@@ -262,17 +262,17 @@ def _skipped(run: _Run, way: str, length: int) -> ScalingPoint | None:
 def _notes(run: _Run) -> list[str]:
     limit, notes = run.limit, []
     if limit is not None and limit == run.lengths[-1]:
-        notes.append(f"the position table ends at {limit:,} tokens, so no length is beyond it")
+        notes.append(f"the position table ends at {limit:,} tokens, so no longer text is measured")
     beyond = [length for length in run.settings.lengths if limit is not None and length > limit]
     if beyond:
         asked = ", ".join(f"{length:,}" for length in sorted(beyond))
-        notes.append(f"left out, since the position table ends at {limit:,} tokens: {asked}")
+        notes.append(f"left out, because the position table ends at {limit:,} tokens: {asked}")
     spreads = [spread for point in run.points if (spread := point.seconds) is not None]
     wide = sum(spread.highest > DISTURBED * spread.lowest for spread in spreads)
     if wide > len(spreads) / 4:
         notes.append(
             f"at {wide} of {len(spreads)} points the slowest call took more than {DISTURBED} times the "
-            "quickest: something else was running, so measure again when nothing is"
+            "fastest: the machine was busy, so measure again when it is idle"
         )
     if any(point.outcome == "no time" for point in run.points):
         notes.append("the time ended before every length was measured; give more --seconds")
@@ -281,12 +281,12 @@ def _notes(run: _Run) -> list[str]:
 
 def _memory_from(settings: ScalingSettings, memory: int | None) -> str:
     if settings.memory_bytes is not None:
-        return "as asked for"
-    return "unknown" if memory is None else f"{USED_SHARE:.0%} of what was free when the run began"
+        return "as requested"
+    return "unknown" if memory is None else f"{USED_SHARE:.0%} of the memory free at the start of the run"
 
 
 def _machine(run: _Run) -> Machine:
-    """This one, with the threads that the processes had."""
+    """This machine, with the threads that the processes used."""
     before = torch.get_num_threads()
     torch.set_num_threads(run.threads)
     try:

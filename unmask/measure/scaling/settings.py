@@ -1,4 +1,4 @@
-"""What a wall is asked: which encoder, ways of attending and lengths, how much time and memory."""
+"""Settings of a length-scaling run: encoder, attention implementations, lengths, time and memory."""
 
 import math
 from collections.abc import Sequence
@@ -12,39 +12,39 @@ from unmask.model.spec.attention import LinearAttention, NoPosition, Rotary
 from unmask.model.weights.build import device_named
 
 CHOSEN = "chosen"
-"""The way a model runs by itself: for each layer the kernel that `choose` takes."""
+"""The default execution of a model: for each layer the kernel that `choose` selects."""
 BESIDE = (("sdpa", "sdpa-masked"), ("rows",), ("reference",))
-"""Beside it by default: of each group the first that can."""
+"""Compared with it by default: of each group the first kernel that supports the encoder."""
 
 SHORTEST, LONGEST = 64, 8192
-"""Of the doubling lengths, where neither the options nor the position table say otherwise."""
+"""End of the doubling lengths, unless the options or the position table say otherwise."""
 GRID_SHARE = 0.7
-"""Of the seconds, what the lengths may take; the rest is for probes."""
+"""Fraction of the time for the lengths; the rest is for probes."""
 PROBE_SHARE = 0.9
-"""Of the longest text that is predicted to fit: near enough to check it, and below it to come back."""
+"""Probe length as a fraction of the predicted longest text: close enough to check it, but expected to fit."""
 WITHIN_SECONDS = (1.0, 10.0, 60.0)
 
 
 @dataclass(frozen=True)
 class ScalingSettings:
-    """What to measure. Everything has a default; with no name it is the default model.
+    """What to measure. Everything has a default; without a name it is the default model.
 
     Args:
         model: a checkpoint folder, a hub id or "default".
-        shape: instead of it, random weights of a published shape, see `unmask.measure.benchmark_model`.
-        layers: how many of the first layers a shape keeps.
-        revision: of the hub.
-        ways: ``chosen``, kernels, or other libraries by their names in `unmask.measure.peers`; none takes
-            ``chosen`` and those of `BESIDE` that can.
-        lengths: tokens; none doubles from `SHORTEST` to ``longest``.
+        shape: a published architecture with random weights instead, see `unmask.measure.benchmark_model`.
+        layers: keep only the first layers of ``shape``.
+        revision: revision on the hub.
+        ways: attention implementations: ``chosen``, kernels, or other libraries by their names in
+            `unmask.measure.peers`; empty selects ``chosen`` and those of `BESIDE` that support the encoder.
+        lengths: in tokens; empty doubles from `SHORTEST` to ``longest``.
         longest: the last of the doubling lengths; None is `LONGEST`, or the end of the position table.
-        repeats: timed calls of each point, fewer where its share of the time ends.
-        seconds: of the whole run, loading included; a point that would go beyond is left out or stopped.
-        memory_bytes: what a process may hold, the model included; None takes most of what is free.
-        dtype: number format of our ways.
-        device: as torch names it.
-        threads: of torch; None leaves its own number.
-        seed: of weights, ids and intervals.
+        repeats: timed calls per point, fewer if its share of the time ends.
+        seconds: time budget of the whole run, loading included; points beyond it are skipped or stopped.
+        memory_bytes: memory limit of a process, including the model; None takes most of the free memory.
+        dtype: number format of our implementations.
+        device: a torch device name.
+        threads: torch threads; None keeps torch's default.
+        seed: seed of weights, ids and intervals.
     """
 
     model: str | None = None
@@ -75,29 +75,31 @@ class ScalingSettings:
         known = known_ways()
         unknown = [way for way in self.ways if way not in known]
         if unknown:
-            raise InvalidRequest(f"there is no way {unknown[0]!r} to attend; there are {', '.join(known)}")
+            raise InvalidRequest(
+                f"there is no attention implementation {unknown[0]!r}; there are {', '.join(known)}"
+            )
 
 
 def known_ways() -> tuple[str, ...]:
-    """Every name that ``ways`` may hold."""
+    """All names allowed in ``ways``."""
     kernels = (kernel.capability.name for kernel in KERNELS)
     return (CHOSEN, *kernels, *(peer.name for peer in PEERS if "documents" in peer.answers))
 
 
 def is_peer(way: str) -> bool:
-    """Whether the way is another library's."""
+    """Whether the implementation is another library's."""
     return any(peer.name == way for peer in PEERS)
 
 
 def lengths_of(settings: ScalingSettings, limit: int | None) -> tuple[int, ...]:
-    """The lengths to measure, ascending; the last is where the position table ends, if it ends before.
+    """The lengths to measure, ascending; the last is the size of the position table, if that is smaller.
 
     Args:
-        settings: what is asked.
-        limit: where the position table ends; None where nothing sets a limit.
+        settings: the settings of the run.
+        limit: size of the position table; None without a limit.
 
     Raises:
-        InvalidRequest: every length asked for is beyond the limit.
+        InvalidRequest: every requested length is beyond the limit.
     """
     if settings.lengths:
         kept = sorted({length for length in settings.lengths if limit is None or length <= limit})
@@ -110,7 +112,7 @@ def lengths_of(settings: ScalingSettings, limit: int | None) -> tuple[int, ...]:
     end = settings.longest or LONGEST
     end = end if limit is None else min(end, limit)
     first = SHORTEST
-    # A short table still gets as many lengths as a curve takes.
+    # Even a short table gets as many lengths as a curve needs.
     while first > 1 and first * 2**4 > end:
         first //= 2
     doubled = []
@@ -121,7 +123,7 @@ def lengths_of(settings: ScalingSettings, limit: int | None) -> tuple[int, ...]:
 
 
 def ways_of(settings: ScalingSettings, spec: EncoderSpec, longest: int) -> tuple[str, ...]:
-    """The ways asked for, or the default ones that can run every layer of this encoder."""
+    """The requested implementations, or the default ones that can run every layer of this encoder."""
     if settings.ways:
         return tuple(dict.fromkeys(settings.ways))
     needs = _needs(settings, spec, longest)
@@ -131,13 +133,13 @@ def ways_of(settings: ScalingSettings, spec: EncoderSpec, longest: int) -> tuple
     ways = [CHOSEN]
     for group in BESIDE:
         able = [name for name in group if all(_name(need, name) for need in needs)]
-        # A kernel that does all of the chosen way's work would be measured twice.
+        # A kernel that ``chosen`` uses in every layer would be measured twice.
         ways += [name for name in able[:1] if taken != {name}]
     return tuple(ways)
 
 
 def _needs(settings: ScalingSettings, spec: EncoderSpec, longest: int) -> Sequence[AttentionRequest]:
-    """What the layers ask of a kernel at the longest length; none where attention is linear."""
+    """The attention requests of the layers at the longest length; empty where attention is linear."""
     dtype = "float32" if settings.dtype == "int8" else settings.dtype
     found = {
         AttentionRequest(

@@ -1,4 +1,4 @@
-"""A wall in sentences, for people: the command line and the page say the same."""
+"""A length-scaling report as sentences; the command line and the page use the same ones."""
 
 from collections.abc import Callable
 
@@ -8,11 +8,11 @@ from unmask.measure.scaling.settings import CHOSEN
 
 TIMES = ((60.0, 1.0, "s"), (3600.0, 60.0, "min"), (86400.0, 3600.0, "h"), (float("inf"), 86400.0, "days"))
 MORE_TOKENS = 10**8
-"""Beyond so many a number of tokens says "no wall in sight" more than it says a length."""
+"""A predicted length above this is reported as no limit."""
 
 
 def duration(seconds: float) -> str:
-    """In the unit that it is read in."""
+    """Format seconds in a readable unit."""
     if seconds < 1e-6:
         return f"{seconds * 1e9:.3g} ns"
     if seconds < 1e-3:
@@ -24,7 +24,7 @@ def duration(seconds: float) -> str:
 
 
 def size(value: float) -> str:
-    """Bytes in the unit that they are read in."""
+    """Format bytes in a readable unit."""
     for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if value >= unit:
             return f"{value / unit:,.3g} {name}" if value / unit < 1000 else f"{value / unit:,.0f} {name}"
@@ -32,13 +32,13 @@ def size(value: float) -> str:
 
 
 def findings(report: ScalingReport) -> tuple[str, ...]:
-    """What the curves say, a sentence or more for each way, and what a reader must know."""
+    """The results as sentences, one or more for each implementation, and notes."""
     said = [sentence for curves in report.curves for sentence in _of_way(report, curves)]
     return (*said, *(f"Note: {note}." for note in report.notes))
 
 
 def way_title(report: ScalingReport, kernel: str) -> str:
-    """The way, and for the chosen one which kernels that was."""
+    """The implementation's name; for ``chosen``, with the kernels that ran."""
     if kernel != CHOSEN:
         return kernel
     ran = [name for point in report.points if point.kernel == kernel for name in point.ran]
@@ -53,7 +53,7 @@ def _of_way(report: ScalingReport, curves: ScalingCurves) -> list[str]:
     said.append(f"{title}: {_square(curves.time)}.")
     if curves.memory is not None:
         holds = _formula(curves.memory, size)
-        said.append(f"{title}: above the loaded model it holds {holds}; {_off(curves.memory)}.")
+        said.append(f"{title}: memory above the loaded model is {holds}; {_off(curves.memory)}.")
     if curves.longest is not None:
         said.append(f"{title}: {_longest(report, curves, curves.longest)}.")
     if curves.within:
@@ -68,36 +68,36 @@ def _formula(found: FittedCurve, write: Callable[[float], str]) -> str:
     curve = found.curve
     terms = ((curve.constant, ""), (curve.line, " x N"), (curve.square, " x N²"))
     shown = [f"{write(value)}{power}" for value, power in terms if value > 0]
-    return " + ".join(shown) or "nothing that can be measured"
+    return " + ".join(shown) or "too little to measure"
 
 
 def _off(found: FittedCurve) -> str:
-    return f"the curve is off by at most {found.largest_residual:.0%} at {len(found.lengths)} lengths"
+    return f"the fit is within {found.largest_residual:.0%} at {len(found.lengths)} lengths"
 
 
 def _square(found: FittedCurve) -> str:
     last = max(found.lengths)
     if found.square_over_line is None or found.square_over_rest is None:
-        return f"no square is seen up to {last:,} tokens: time grows with the length alone"
+        return f"no quadratic term is visible up to {last:,} tokens: time grows linearly with length"
     if found.line.value == 0:
         return (
-            f"beside the square no line is seen; the square is more than all the rest from "
+            f"no linear term is visible; the quadratic term dominates from "
             f"{_tokens(found.square_over_rest)} on{_beyond(found.square_over_rest.value, last)}"
         )
-    sure = "" if found.square_is_seen else " (not certain: the interval of the square reaches 0)"
+    sure = "" if found.square_is_seen else " (not certain: the interval of the quadratic term includes 0)"
     return (
-        f"the square overtakes the line at {_tokens(found.square_over_line)}, and all the rest at "
-        f"{_tokens(found.square_over_rest)}{_beyond(found.square_over_rest.value, last)}{sure}"
+        f"the quadratic term exceeds the linear one at {_tokens(found.square_over_line)} and dominates from "
+        f"{_tokens(found.square_over_rest)} on{_beyond(found.square_over_rest.value, last)}{sure}"
     )
 
 
 def _tokens(found: IntervalEstimate) -> str:
-    high = "no end" if found.high is None else f"{found.high:,.0f}"
+    high = "unbounded" if found.high is None else f"{found.high:,.0f}"
     return f"{found.value:,.0f} tokens (95 %: {found.low:,.0f} to {high})"
 
 
 def _beyond(tokens: float, last: int) -> str:
-    return f", which is beyond the {last:,} that were measured" if tokens > last else ""
+    return f", beyond the longest measured length, {last:,}" if tokens > last else ""
 
 
 def _longest(report: ScalingReport, curves: ScalingCurves, longest: Longest) -> str:
@@ -111,10 +111,10 @@ def _longest(report: ScalingReport, curves: ScalingCurves, longest: Longest) -> 
     assert report.memory_bytes is not None
     last = 1 if curves.memory is None else max(curves.memory.lengths)
     if longest.tokens > MORE_TOKENS:
-        return f"memory of {size(report.memory_bytes)} sets no limit below {MORE_TOKENS:,} tokens"
-    high = "no end" if longest.high is None else f"{longest.high:,}"
+        return f"{size(report.memory_bytes)} of memory set no limit below {MORE_TOKENS:,} tokens"
+    high = "unbounded" if longest.high is None else f"{longest.high:,}"
     far = longest.tokens / last
-    reach = f", {far:,.1f} times the longest that was measured" if far > 1 else ""
+    reach = f", {far:,.1f} times the longest measured" if far > 1 else ""
     return (
         f"the longest text that fits in {size(report.memory_bytes)} has about {longest.tokens:,} tokens "
         f"(95 %: {longest.low:,} to {high}){reach}{takes}"
@@ -125,7 +125,7 @@ def _probe(probe: Probe) -> str:
     point = probe.point
     place = "beyond the measured lengths" if probe.beyond_measured else "within the measured lengths"
     begin = f"probe at {point.length:,} tokens, {place}"
-    verdicts = {None: "", True: ", as predicted", False: ", against the prediction"}
+    verdicts = {None: "", True: ", as predicted", False: ", contrary to the prediction"}
     verdict = verdicts[probe.fits_as_predicted]
     if not point.measured:
         return f"{begin}: {point.outcome}{verdict} ({point.note})"
