@@ -38,7 +38,8 @@ def seen_by_definition(layout, pattern, filled):
 
 
 REACHES = [
-    FullAttention(), SlidingWindow(0), SlidingWindow(3), SlidingWindow(150), SlidingWindow(300), SlidingWindow(40, dilation=7),
+    FullAttention(), SlidingWindow(0), SlidingWindow(3), SlidingWindow(150), SlidingWindow(300),
+    SlidingWindow(40, dilation=7),
     SlidingWindowGlobal(SlidingWindow(5)), SlidingWindowGlobal(SlidingWindow(2, dilation=90)),
 ]  # fmt: skip
 

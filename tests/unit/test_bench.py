@@ -258,7 +258,10 @@ def test_no_peers(monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        (("speed", "--architecture", "gpt-7"), ("no shape 'gpt-7'", "modernbert-base", "bert-large-uncased")),
+        (
+            ("speed", "--architecture", "gpt-7"),
+            ("no architecture 'gpt-7'", "modernbert-base", "bert-large-uncased"),
+        ),
         (("speed", "--architecture", "modernbert-base", "--layers", "99"), ("--layers is 99", "1 to 22")),
         (("speed", "--architecture", "modernbert-base", "--model", "x"), ("not both",)),
         (("peers", "--lengths", "12,many"), ("--lengths is '12,many'",)),

@@ -32,9 +32,9 @@ def test_public_names():
         "evaluate",
         "explore",
         "families",
+        "interpret",
         "load",
         "save",
-        "see",
         "train",
     ]
     for name in unmask.__all__:

@@ -83,7 +83,7 @@ def find_architecture(name: str) -> tuple[Family, Published]:
     }
     wanted = name.rpartition("/")[2].lower()
     if wanted not in known:
-        raise InvalidRequest(f"there is no shape {name!r}; there are {', '.join(known)}")
+        raise InvalidRequest(f"there is no architecture {name!r}; there are {', '.join(known)}")
     return known[wanted]
 
 

@@ -40,7 +40,7 @@ def spec(*, encoder: EncoderSpec) -> EncoderSpec:
 class Native(Family):
     """The config says all, and a tensor too many or too few is an error."""
 
-    def adapt(self, encoder: EncoderSpec, shapes: Shapes, config: JsonSettings) -> EncoderSpec:
+    def detect_heads(self, encoder: EncoderSpec, shapes: Shapes, config: JsonSettings) -> EncoderSpec:
         """The encoder as it is."""
         return encoder
 
