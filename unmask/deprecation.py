@@ -32,6 +32,10 @@ COMMANDS: dict[str, str] = {"evolve": "ablate", "wall": "scaling"}
 """Commands by old name."""
 
 OPTION_VALUES: dict[tuple[str, str], str] = {
+    ("--pattern", "blocks"): "block-sparse",
+    ("--pattern", "globals"): "sliding-window-global",
+    ("--pattern", "whole"): "full",
+    ("--pattern", "window"): "sliding-window",
     ("--pooling", "first"): "cls",
     ("--pooling", "mean_sqrt"): "mean_sqrt_len",
     ("--truncation", "cut"): "end",

@@ -186,7 +186,18 @@ def test_speed(tmp_path):
 
 def test_kernels(tmp_path):
     picture, output = tmp_path / "kernels.png", tmp_path / "kernels.json"
-    options = ("--lengths", "64", "--heads", "2", "--head-width", "8", "--reach", "window", "--radius", "4")
+    options = (
+        "--lengths",
+        "64",
+        "--heads",
+        "2",
+        "--head-width",
+        "8",
+        "--pattern",
+        "sliding-window",
+        "--radius",
+        "4",
+    )
     found = ran("kernels", *options, "--rounds", "1", "--threads", "1", "--picture", picture, "-o", output)
     assert json.loads(output.read_text()) == found
     by_kernel = {(row["kernel"], row["batch"]): row for row in found["rows"]}

@@ -108,8 +108,9 @@ def peers(
 def kernels(
     *,
     pattern: Annotated[
-        Literal["whole", "window", "globals", "blocks"], Parameter(help="which keys a query sees")
-    ] = "whole",
+        Literal["full", "sliding-window", "sliding-window-global", "block-sparse"],
+        Parameter(help="which keys a query sees"),
+    ] = "full",
     position: Annotated[
         Literal["none", "alibi", "disentangled"], Parameter(help="what is added to scores")
     ] = "none",

@@ -11,7 +11,7 @@ from unmask.cli.output import console, plain, print_json, table
 if TYPE_CHECKING:
     from unmask.model.kernels import AttentionRequest, Capability
 
-Reaches = Literal["whole", "window", "dilated", "globals", "blocks"]
+Patterns = Literal["full", "sliding-window", "dilated", "sliding-window-global", "block-sparse"]
 Positions = Literal["none", "rotary", "alibi", "disentangled"]
 FEATURE_NAMES = {
     "gradients": "gradients",
@@ -26,7 +26,7 @@ def kernels(
     *,
     device: Annotated[str | None, Parameter(help="show which kernel runs there, such as cpu or cuda")] = None,
     dtype: Annotated[Dtype | None, Parameter(help="for inputs of this number format")] = None,
-    pattern: Annotated[Reaches | None, Parameter(help="for attention that sees this much")] = None,
+    pattern: Annotated[Patterns | None, Parameter(help="for attention that sees this much")] = None,
     position: Annotated[Positions | None, Parameter(help="for scores with this term")] = None,
     longest: Annotated[int | None, Parameter(help="for texts of up to so many tokens")] = None,
     head_width: Annotated[int | None, Parameter(help="for heads of this width")] = None,
@@ -53,7 +53,7 @@ def kernels(
     request = AttentionRequest(
         device=device or "cpu",
         dtype=dtype or "float32",
-        pattern=_reach(pattern or "whole"),
+        pattern=_pattern(pattern or "full"),
         position=_position(position or "none"),
         head_width=64 if head_width is None else head_width,
         longest=512 if longest is None else longest,
@@ -74,7 +74,7 @@ def _show_choice(request: "AttentionRequest", json: bool) -> None:
         for kernel in KERNELS
     }
     if json:
-        print_json({"need": request, "chosen": chosen, "verdicts": verdicts})
+        print_json({"request": request, "chosen": chosen, "verdicts": verdicts})
         return
     shown = table(None, "kernel", "for this need")
     for name, verdict in verdicts.items():
@@ -92,20 +92,20 @@ def _place(record: "Capability", request: "AttentionRequest", chosen: str) -> st
     if record.name == chosen:
         return "runs"
     if not record.is_preferred(request):
-        return f"can, and pays {_lengths(record)}"
+        return f"can, and is preferred {_lengths(record)}"
     return "can, and another comes first"
 
 
-def _reach(name: Reaches) -> Any:
+def _pattern(name: Patterns) -> Any:
     from unmask.model import spec
 
     window = spec.SlidingWindow(64)
     return {
-        "whole": spec.FullAttention(),
-        "window": window,
+        "full": spec.FullAttention(),
+        "sliding-window": window,
         "dilated": spec.SlidingWindow(64, dilation=2),
-        "globals": spec.SlidingWindowGlobal(window),
-        "blocks": spec.BlockSparse(64),
+        "sliding-window-global": spec.SlidingWindowGlobal(window),
+        "block-sparse": spec.BlockSparse(64),
     }[name]
 
 
@@ -178,7 +178,7 @@ def _why_not(record: "Capability", devices: set[str]) -> str | None:
 
 
 def _lengths(record: "Capability") -> str:
-    """For which longest texts it pays."""
+    """For which longest texts it is preferred."""
     lengths: dict[str, list[str]] = {}
     for where, (first, last) in record.preferred_lengths_by.items():
         lengths.setdefault(_range(first, last), []).append(where)
@@ -206,7 +206,7 @@ def _widths(record: "Capability") -> str:
 
 
 def _record(record: "Capability", devices: set[str]) -> dict[str, object]:
-    kinds = {name: sorted(k.__name__ for k in getattr(record, name)) for name in ("reaches", "positions")}
+    kinds = {name: sorted(k.__name__ for k in getattr(record, name)) for name in ("patterns", "positions")}
     widths = None if record.head_widths is None else sorted(record.head_widths)
     return {
         **plain(record),

@@ -227,7 +227,7 @@ class AttentionView:
         This is the sink score of Gu et al. 2025 adapted to attention in both directions: theirs is
         causal and averages over the queries from the key on, see `LayerStatistics.causal_received_HN`.
         """
-        return self._stacked("received_HN")
+        return self._stacked("attention_received_HN")
 
     @property
     def sink_mass(self) -> NDArray[np.float32]:

@@ -49,7 +49,16 @@ def head(reading: TextSession, request: Request) -> Answer:
     found = {
         name: getattr(statistics, f"{name}_HN")[number]
         for name in (
-            *("entropy", "entropy_share", "keys", "distance", "received", "causal", "peak", "norm"),
+            *(
+                "entropy",
+                "entropy_share",
+                "keys",
+                "distance",
+                "attention_received",
+                "causal_received",
+                "max_received",
+                "norm",
+            ),
             "received_norm",
         )
     }
