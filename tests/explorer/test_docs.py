@@ -41,7 +41,7 @@ def test_keys_are_those_of_the_page():
 
 
 def test_every_view_is_explained():
-    explained = re.findall(r"^\*\*(\w+)\*\* \(`(\w)`\):", TEXT, re.MULTILINE)
+    explained = re.findall(r"^\*\*([\w ]+)\*\* \(`(\w)`\):", TEXT, re.MULTILINE)
     assert explained == views()
 
 

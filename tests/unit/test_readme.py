@@ -1,12 +1,16 @@
-"""The README's commands, run as they stand."""
+"""Runs the README's commands and examples."""
 
 import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+
+from unmask.learn.pretrain.settings import RunSettings
+from unmask.learn.table import read_table
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -52,18 +56,29 @@ def test_shell_command(command, place):
     assert done.stdout or list(place.glob("*.jsonl"))
 
 
-@pytest.mark.parametrize("block", blocks("python"))
-def test_python(block, tmp_path, monkeypatch):
+def test_python(tmp_path, monkeypatch):
+    """Its blocks, one after another, as a reader runs them."""
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
-    exec(compile(block, "README.md", "exec"), names)
+    for block in blocks("python"):
+        exec(compile(block, "README.md", "exec"), names)
     assert names["vectors"].shape == (2, 384)
+    assert names["scores"].shape == (1, 2)
+    assert [state.shape[1] for state in names["states"]] == [384, 384]
+    mini = names["mini"]
+    assert names["logits"].shape == (len(mini.tokenize(names["texts"][0])), mini.spec.embedding.vocabulary)
+    assert mini.encoder is names["encoder"]
     assert (tmp_path / "my-copy" / "model.safetensors").exists()
+
+
+def test_the_run_file_can_be_read():
+    (example,) = blocks("toml")
+    assert read_table(RunSettings, tomllib.loads(example), "").name == "small"
 
 
 def test_it_has_commands_to_test():
     assert len(commands()) >= 7
-    assert len(blocks("python")) == 1
+    assert len(blocks("python")) >= 3
 
 
 def test_make_targets_exist():
