@@ -3,7 +3,8 @@
     python scripts/page_schema.py            write it, as `make web` does
     python scripts/page_schema.py --check    only say whether it is up to date
 
-The one schema is in Python: the dataclasses of `unmask.explorer.api.session_schemas` and `findings`, and the version of
+The one schema is in Python: the dataclasses of `session_schemas` and `analysis_schemas` in
+`unmask.explorer.api`, and the version of
 the page's address.
 """
 
@@ -16,8 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from unmask.explorer.api.api import analysis_schemas as findings
-from unmask.explorer.api.api import session_schemas as results
+from unmask.explorer.api import analysis_schemas as findings
+from unmask.explorer.api import session_schemas as results
 from unmask.explorer.server.address import VERSION
 
 TARGET = Path(__file__).parents[1] / "web" / "src" / "api" / "types.ts"
