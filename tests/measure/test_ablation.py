@@ -578,7 +578,7 @@ def test_command_reports(experiment):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ((), "--data is not given"),
+        ((), "--data is missing"),
         (("--data", "/nowhere"), "is not there"),
         (("--data", "/nowhere", "--designs", "bert,bort"), "there is no design 'bort'"),
         (("--data", "/nowhere", "--heads", 3), "each head needs an even share of the width"),

@@ -66,8 +66,8 @@ class AttentionView:
     """Exact attention of one text, every layer and head.
 
     Arrays are indexed layer, head, token (L, H, N), with 0 for heads that a layer does not have. Statistics
-    come from the `AttentionStatistics`, which is measured on first use, in the encoder's dtype but float32 at least, and
-    added up in float64. Of linear attention the numbers are the weights that it implies, see `kind`.
+    come from `AttentionStatistics`, which are measured on first use in the encoder's dtype, but at least float32,
+    and accumulated in float64. For linear attention, the numbers are the weights that it implies, see `kind`.
 
     Args:
         encoder: what reads the text.

@@ -137,7 +137,7 @@ def _kind(mixer: object) -> str:
         return "linear"
     match mixer.pattern:
         case FullAttention():
-            return "whole"
+            return "full attention"
         case SlidingWindow(radius, dilation):
             return f"window {radius}" if dilation == 1 else f"window {radius} every {dilation}"
         case SlidingWindowGlobal(window):

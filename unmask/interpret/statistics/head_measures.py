@@ -21,7 +21,7 @@ ROWS_AT_ONCE = 64
 
 
 class HeadMeasures:
-    """Running results of some heads of a layer; arrays as `unmask.interpret.statistics.layer_statistics.LayerStatistics` has them."""
+    """Running statistics of some heads of a layer, in the arrays of `LayerStatistics`."""
 
     def __init__(self, layer: LayerRows, heads: slice, *, top_k: int, cell: int) -> None:
         self.layer, self.heads, self.cell = layer, heads, cell
