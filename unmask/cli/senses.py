@@ -78,8 +78,8 @@ def _show(model: str, found: "SenseReport") -> None:
     screen.print(rows)
     screen.print(
         "within, across: mean cosine of two occurrences of one sense, of two senses; "
-        "margin: their difference; accuracy: how often the nearest sense is the true one; chance: 95th percentile of "
-        f"{found.permutations} random permutations of the senses"
+        "margin: their difference; accuracy: how often the nearest sense is the true one; "
+        f"chance: 95th percentile of {found.permutations} random permutations of the senses"
     )
 
 
