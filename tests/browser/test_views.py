@@ -51,7 +51,7 @@ def test_the_shares_of_a_rollout_are_those_of_the_library(show, mini):
 
     page = show(view="paths", query=RIVER, paths__fusion="max")
     page.get_by_test_id("paths-table").wait_for()
-    row = rollout(mini.attention(TEXT).recording, RIVER, fusion="max").values[0]
+    row = rollout(mini.attention(TEXT).cache, RIVER, fusion="max").values[0]
     shown = cells(page, "paths-table")
     assert [int(token) for token, *_ in shown] == np.argsort(-row, kind="stable")[: len(shown)].tolist()
     np.testing.assert_allclose([float(one[2]) for one in shown], np.sort(row)[::-1][: len(shown)], atol=1e-6)
