@@ -3,8 +3,8 @@
     python scripts/page_schema.py            write it, as `make web` does
     python scripts/page_schema.py --check    only say whether it is up to date
 
-The one schema is in Python: the dataclasses of `session_schemas` and `analysis_schemas` in
-`unmask.explorer.api`, and the version of
+The one schema is in Python: the dataclasses of `unmask.explorer.api.session_schemas` and
+`unmask.explorer.api.analysis_schemas`, and the version of
 the page's address.
 """
 

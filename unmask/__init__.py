@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from unmask import errors, see
+    from unmask import errors, interpret
     from unmask.explorer.export.notebook import explore
     from unmask.interpret import AttentionView
     from unmask.learn import train
@@ -54,11 +54,11 @@ _MODULES = {
     "errors": "unmask.errors",
     "evaluate": "unmask.measure.probes",
     "families": "unmask.model.families",
-    "see": "unmask.interpret",
+    "interpret": "unmask.interpret",
 }
 """Modules of the package that are reached as ``unmask.NAME``."""
 
-_RENAMED = {"EmbeddingHead": "PooledVector"}
+_RENAMED = {"EmbeddingHead": "PooledVector", "see": "interpret"}
 """Old names, which warn."""
 
 __all__ = [
@@ -80,9 +80,9 @@ __all__ = [
     "evaluate",
     "explore",
     "families",
+    "interpret",
     "load",
     "save",
-    "see",
     "train",
 ]
 

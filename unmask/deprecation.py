@@ -18,9 +18,11 @@ class RenamedWarning(FutureWarning):
 
 COMMAND_OPTIONS: dict[str, str] = {
     "--no-unit-length": "--no-normalize",
+    "--reach": "--pattern",
     "--shape": "--architecture",
     "--too-long": "--truncation",
     "--unit-length": "--normalize",
+    "ablate --designs": "--variants",
     "ablate --out": "--output",
     "evaluate --out": "--output",
 }
@@ -30,6 +32,10 @@ COMMANDS: dict[str, str] = {"evolve": "ablate", "wall": "scaling"}
 """Commands by old name."""
 
 OPTION_VALUES: dict[tuple[str, str], str] = {
+    ("--pattern", "blocks"): "block-sparse",
+    ("--pattern", "globals"): "sliding-window-global",
+    ("--pattern", "whole"): "full",
+    ("--pattern", "window"): "sliding-window",
     ("--pooling", "first"): "cls",
     ("--pooling", "mean_sqrt"): "mean_sqrt_len",
     ("--truncation", "cut"): "end",
@@ -38,13 +44,17 @@ OPTION_VALUES: dict[tuple[str, str], str] = {
 
 RUN_FILE_KEYS: dict[str, dict[str, str]] = {
     "RunSettings": {"optimiser": "optimizer"},
-    "ModelSettings": {"initialisation": "initialization"},
+    "ModelSettings": {"initialisation": "initialization", "shape": "architecture"},
     "MaskingSpec": {"instead": "replacement", "unit": "mask_unit", "copies": "static_masks"},
+    "SentencePairSpec": {"question": "task"},
     "SourceSpec": {"pieces": "split_by"},
+    "TeacherChoice": {"inherit": "init_from_teacher"},
 }
 """For each settings class of a run file, by name: new keys by old ones."""
 
-RUN_FILE_VALUES: dict[tuple[str, str], dict[str, str]] = {}
+RUN_FILE_VALUES: dict[tuple[str, str], dict[str, str]] = {
+    ("Objective", "kind"): {"segments": "sentence_pairs"},
+}
 """For each (settings class, new key): new values by old ones."""
 
 ARGUMENT_VALUES: dict[tuple[str, str], str] = {
@@ -53,6 +63,16 @@ ARGUMENT_VALUES: dict[tuple[str, str], str] = {
     ("pooling", "mean_sqrt"): "mean_sqrt_len",
 }
 """New values by (new argument name, old value)."""
+
+
+SPEC_NAMES: dict[str, str] = {
+    "Blocks": "BlockSparse",
+    "Whole": "FullAttention",
+    "Window": "SlidingWindow",
+    "WindowAndGlobals": "SlidingWindowGlobal",
+    "reach": "pattern",
+}
+"""Classes and fields of a spec in a config.json of unmask's own format, which earlier versions wrote."""
 
 
 def warn_renamed(what: str, old: str, new: str, *, stacklevel: int = 3) -> None:
@@ -101,6 +121,16 @@ def renamed_method(old: str, new: str) -> Callable[..., Any]:
 
     forward.__name__, forward.__doc__ = old, f"The old name of `{new}`."
     return forward
+
+
+def renamed_property(old: str, new: str) -> property:
+    """A property under its old name, which warns and reads the one of the new name."""
+
+    def read(self: Any) -> Any:
+        warn_renamed("the property", old, new)
+        return getattr(self, new)
+
+    return property(read, doc=f"The old name of `{new}`.")
 
 
 def renamed_keys(kind: str, table: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from unmask.errors import CorruptCheckpoint, UnknownArchitecture
+from unmask.errors import CorruptCheckpoint, UnknownArchitecture, quoted
 
 Value = TypeVar("Value")
 
@@ -82,12 +82,12 @@ class JsonSettings:
         value = self.values.get(key, choices[0])
         if value not in choices:
             built = " or ".join(repr(choice) for choice in choices)
-            raise UnknownArchitecture(f"{self.name} says {key} is {value!r}; only {built} is built")
+            raise UnknownArchitecture(f"{self.name} says {key} is {quoted(value)}; only {built} is built")
 
     def wrong(self, key: str, kind: type) -> CorruptCheckpoint:
         """The error for a value that is not of ``kind``."""
         return CorruptCheckpoint(
-            f"{self.name} says {key} is {self.values[key]!r}, which is no {kind.__name__}"
+            f"{self.name} says {key} is {quoted(self.values[key])}, which is no {kind.__name__}"
         )
 
     def unread(self) -> frozenset[str]:

@@ -217,7 +217,7 @@ def test_python_computes_what_is_shown(page, live, monkeypatch):
 @pytest.mark.parametrize(
     ("view", "path", "array"),
     [
-        ("tokens", "head/1/2", "received"),
+        ("tokens", "head/1/2", "attention_received"),
         ("flow", "edges/1/2", "values"),
         ("paths", "rollout?token=3&fusion=mean", "values"),
         ("paths&paths.method=relevance", "relevance?token=3&target=word", "by_layer"),

@@ -281,7 +281,7 @@ def test_all_heads_and_their_order(page, fake_explorer, fake):
 def test_sinks_follow_the_slider(page, fake_explorer, fake):
     look(page, fake_explorer, "sinks")
     measured(page)
-    received = fake.attention(SHORT).received
+    received = fake.attention(SHORT).attention_received
     for epsilon in (0.1, 0.3):
         page.get_by_test_id("epsilon").fill(str(int(100 * epsilon)))
         page.wait_for_function("e => location.hash.includes('sinks.epsilon=' + e)", arg=int(100 * epsilon))

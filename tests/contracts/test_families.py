@@ -31,15 +31,15 @@ def test_config_is_read_back_as_it_was_written(family, published):
 def test_every_tensor_has_one_place_both_ways(family, published):
     shapes = on_meta(published.spec).state_dict()
     layer_name = partial(family.layer_name, published.spec)
-    table = moves(family.rows, shapes, layer_name)
+    table = moves(family.tensor_map, shapes, layer_name)
     theirs = [name for move in table for name in move.theirs]
     assert len(set(theirs)) == len(theirs)
     made = match_tensors(
-        family.rows, family.prefixes, shapes, [family.prefix + name for name in theirs], layer_name
+        family.tensor_map, family.prefixes, shapes, [family.prefix + name for name in theirs], layer_name
     )
     assert all(fate.ours is not None for fate in made.statuses)
     assert set(made.sources) == set(shapes)
-    assert all(row.reason for row in family.rows if isinstance(row, Ignore))
+    assert all(row.reason for row in family.tensor_map if isinstance(row, Ignore))
 
 
 @pytest.mark.parametrize("family", [f for f in FAMILIES if f.published], ids=lambda family: family.name)
@@ -61,8 +61,8 @@ def test_an_unknown_key_is_reported():
 @pytest.mark.parametrize(
     "make",
     [
-        lambda s: s.Window(-1),
-        lambda s: s.Window(1, dilation=0),
+        lambda s: s.SlidingWindow(-1),
+        lambda s: s.SlidingWindow(1, dilation=0),
         lambda s: s.Rotary(0.0),
         lambda s: s.LayerNorm(0.0),
         lambda s: s.LearnedPositions(2, offset=2),
@@ -154,7 +154,7 @@ def test_every_model_type_is_named_once():
 def test_every_key_that_is_read_is_written(family):
     """With another value than its default, one key after another."""
     others = {bool: (True, False), int: (16, 3, 24), float: (0.25, 0.5), NoneType: (6,), str: ()}
-    base = {"model_type": family.model_types[0], **dict.fromkeys(family.marks, 512)}
+    base = {"model_type": family.model_types[0], **dict.fromkeys(family.distinguishing_keys, 512)}
     for key in family.keys:
         if not isinstance(key, Key):
             continue

@@ -38,7 +38,8 @@ def seen_by_definition(layout, pattern, filled):
 
 
 REACHES = [
-    FullAttention(), SlidingWindow(0), SlidingWindow(3), SlidingWindow(150), SlidingWindow(300), SlidingWindow(40, dilation=7),
+    FullAttention(), SlidingWindow(0), SlidingWindow(3), SlidingWindow(150), SlidingWindow(300),
+    SlidingWindow(40, dilation=7),
     SlidingWindowGlobal(SlidingWindow(5)), SlidingWindowGlobal(SlidingWindow(2, dilation=90)),
 ]  # fmt: skip
 
@@ -177,10 +178,10 @@ def test_varlen_refuses_what_its_record_does_not_list():
             kernel.plan(layout, pattern, CPU)
     with pytest.raises(KernelError, match="plan of another reach"):
         kernel.attend(q, q, q, whole, pattern=SlidingWindow(2), bias=AttentionBias())
-    asked = ({"terms": AttentionBias.of(Alibi(), 1)}, {"dropout": 0.1}, {"log_sum_exp": True})
+    asked = ({"bias": AttentionBias.of(Alibi(), 1)}, {"dropout": 0.1}, {"log_sum_exp": True})
     for one in asked:
         with pytest.raises(KernelError, match="does not list"):
-            kernel.attend(q, q, q, whole, **({"reach": FullAttention(), "terms": AttentionBias()} | one))
+            kernel.attend(q, q, q, whole, **({"pattern": FullAttention(), "bias": AttentionBias()} | one))
     for tensor in (q, q.bfloat16()):
         with pytest.raises(KernelError, match="does not list"):
             VarlenKernel().attend(

@@ -180,10 +180,10 @@ def asked(width=32, pattern=None, dtype=torch.float32, bias=None):
     "wrong",
     [
         {"width": 48},
-        {"reach": SlidingWindow(2)},
+        {"pattern": SlidingWindow(2)},
         {"dtype": torch.float64},
-        {"terms": AttentionBias()},
-        {"terms": AttentionBias(slopes_H=torch.zeros(2))},
+        {"bias": AttentionBias()},
+        {"bias": AttentionBias(slopes_H=torch.zeros(2))},
     ],
     ids=lambda wrong: next(iter(wrong)),
 )

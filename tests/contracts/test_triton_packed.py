@@ -120,9 +120,9 @@ def attend(width=16, dtype=torch.float32, pattern=None, planned=None, bias=None)
     [
         ({"width": 24}, "something its record does not list"),
         ({"dtype": torch.float64}, "something its record does not list"),
-        ({"terms": AttentionBias(distances=DistanceBias(Disentangled(4), None, None))}, "does not list"),
-        ({"reach": SlidingWindow(1)}, "called for Window.* with a plan for Whole"),
-        ({"planned": BlockSparse(4)}, "has no Blocks reach"),
+        ({"bias": AttentionBias(distances=DistanceBias(Disentangled(4), None, None))}, "does not list"),
+        ({"pattern": SlidingWindow(1)}, "called for SlidingWindow.* with a plan for FullAttention"),
+        ({"planned": BlockSparse(4)}, "has no BlockSparse attention"),
         ({}, "runs on cuda, not on cpu"),
     ],
 )
@@ -135,7 +135,7 @@ def test_its_record_says_what_it_can_do():
     fields = {
         "device": "cuda",
         "dtype": "bfloat16",
-        "reach": SlidingWindow(64),
+        "pattern": SlidingWindow(64),
         "position": Alibi(),
         "head_width": 64,
     }
@@ -148,5 +148,5 @@ def test_its_record_says_what_it_can_do():
         assert "not on cpu" in can.refusal(AttentionRequest(**fields | {"device": "cpu"}))
         assert "not 24" in can.refusal(AttentionRequest(**fields | {"head_width": 24}))
         assert "Blocks" in can.refusal(
-            AttentionRequest(**fields | {"reach": BlockSparse(2), "position": NoPosition()})
+            AttentionRequest(**fields | {"pattern": BlockSparse(2), "position": NoPosition()})
         )

@@ -186,8 +186,8 @@ def test_statistics_of_heads(asking, text_id, dense):
 
 def test_statistics_of_one_head(asking, text_id, dense):
     arrays, _ = asking.arrays(f"texts/{text_id}/head/1/0")
-    np.testing.assert_allclose(arrays["received"], dense[1, 0].mean(0), rtol=1e-4)
-    np.testing.assert_allclose(arrays["peak"], dense[1, 0].max(0), rtol=1e-4)
+    np.testing.assert_allclose(arrays["attention_received"], dense[1, 0].mean(0), rtol=1e-4)
+    np.testing.assert_allclose(arrays["max_received"], dense[1, 0].max(0), rtol=1e-4)
     assert arrays["profile"].sum() == pytest.approx(1, rel=1e-5)
     assert len(arrays["profile_edges"]) == len(arrays["profile"]) + 1
 

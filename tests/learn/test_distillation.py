@@ -390,7 +390,7 @@ def test_objectives_of_a_run_file(tmp_path):
     table = {
         "kind": "distillation",
         "teacher": str(folder),
-        "inherit": [0, 2],
+        "init_from_teacher": [0, 2],
         "attention": 1,
         "state_layers": [[0, 1], [-1, -1]],
         "masking": {"rate": 0.3},
@@ -403,7 +403,7 @@ def test_objectives_of_a_run_file(tmp_path):
     with pytest.raises(InvalidRequest, match="objective needs teacher"):
         build_objective({"kind": "distillation"}, student, words)
     pairs = random_encoder(replace(spec, heads=(*spec.heads, Classifier("sentence_order", 2, "first"))))
-    segments = build_objective({"kind": "segments", "question": "sentence_order"}, pairs, words)
+    segments = build_objective({"kind": "sentence_pairs", "task": "sentence_order"}, pairs, words)
     assert isinstance(segments, SentencePairs)
     positions = LearnedPositions(9, added=False)
     embedding = replace(spec.embedding, positions=positions)

@@ -48,8 +48,8 @@ WITHOUT_CLASS = {"performer": "bert", "linear": "bert"}
 
 OBJECTIVES = {
     "masked": {"kind": "masked"},
-    "next_sentence": {"kind": "segments"},
-    "sentence_order": {"kind": "segments", "question": "sentence_order"},
+    "next_sentence": {"kind": "sentence_pairs"},
+    "sentence_order": {"kind": "sentence_pairs", "task": "sentence_order"},
     "replaced": {"kind": "replaced"},
     "distillation": {"kind": "distillation", "teacher": "teacher"},
 }

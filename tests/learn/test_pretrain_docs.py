@@ -54,7 +54,7 @@ TABLES = {
     "[log]": settings.LogSettings,
     "[distributed]": settings.DistributedSettings,
     '[objective] with kind = "masked", and the table masking of others': MaskingSpec,
-    '[objective] with kind = "segments"': SentencePairSpec,
+    '[objective] with kind = "sentence_pairs"': SentencePairSpec,
     '[objective] with kind = "replaced"': ReplacedSpec,
     '[objective] with kind = "distillation"': TeacherChoice,
     "and": DistillationSpec,

@@ -191,7 +191,10 @@ def test_weights_are_back_after_the_export(place, monkeypatch):
         ({"tokenizer": {"train": "bpe"}}, ["tokenizer needs either folder or train"]),
         ({"tokenizer": {"folder": None}}, ["tokenizer needs either folder or train"]),
         ({"tokenizer": {"folder": "no"}}, ["tokenizer.folder names", "which holds none of"]),
-        ({"model": {"shape": "bert-base-uncased", "start_from": "x"}}, ["model: shape and start_from"]),
+        (
+            {"model": {"architecture": "bert-base-uncased", "start_from": "x"}},
+            ["model: architecture and start_from"],
+        ),
         ({"model": Instead()}, ["model: nothing says which encoder"]),
         ({"model": {"start_from": "x"}}, ["leave tokenizer out"]),
         ({"tokenizer": None, "model": Instead(start_from="no/such/model")}, ["no/such/model is no folder"]),

@@ -16,7 +16,7 @@ MODERN = {**BERT, "model_type": "modernbert"}
     [
         ({"objective": Instead({"kind": "dreaming"})}, "objective.kind is 'dreaming'"),
         ({"objective": Instead({"kind": "masked", "rate": 2.0})}, "rate"),
-        ({"model": Instead({"shape": "bert-huge"})}, "no shape 'bert-huge'"),
+        ({"model": Instead({"architecture": "bert-huge"})}, "no architecture 'bert-huge'"),
         ({"model": Instead({"config": {**BERT, "hidden_sise": 3}})}, "hidden_sise"),
         ({"model": Instead({"config": {**BERT, "num_attention_heads": 5}})}, "5 heads"),
         ({"model": Instead({"config": {**MODERN, "max_position_embeddings": 0}})}, "at most 0 tokens"),

@@ -27,7 +27,7 @@ def need(**changes):
     fields = {
         "device": "cpu",
         "dtype": "bfloat16",
-        "reach": FullAttention(),
+        "pattern": FullAttention(),
         "position": NoPosition(),
         "head_width": 64,
     }
@@ -38,17 +38,17 @@ def need(**changes):
     ("changes", "name"),
     [
         ({}, "binned"),
-        ({"longest": 256, "reach": SlidingWindow(64), "position": Alibi()}, "binned"),
+        ({"longest": 256, "pattern": SlidingWindow(64), "position": Alibi()}, "binned"),
         ({"longest": 257}, "sdpa-masked"),
         ({"longest": 513}, "sdpa"),
-        ({"longest": 513, "reach": SlidingWindow(64)}, "tiled"),
+        ({"longest": 513, "pattern": SlidingWindow(64)}, "tiled"),
         ({"dtype": "float32"}, "sdpa"),
-        ({"dtype": "float32", "reach": SlidingWindow(64)}, "sdpa-masked"),
+        ({"dtype": "float32", "pattern": SlidingWindow(64)}, "sdpa-masked"),
         ({"dtype": "float32", "longest": 512, "position": Alibi()}, "sdpa-masked"),
         ({"dtype": "float32", "longest": 513, "position": Alibi()}, "tiled"),
         ({"gradients": False}, "tiled"),
         ({"gradients": False, "dtype": "float32", "longest": 20}, "sdpa"),
-        ({"gradients": False, "reach": SlidingWindow(64)}, "tiled"),
+        ({"gradients": False, "pattern": SlidingWindow(64)}, "tiled"),
     ],
 )
 def test_training_chooses_by_dtype_and_length(changes, name):

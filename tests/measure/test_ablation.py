@@ -124,8 +124,8 @@ def test_every_design_is_there_and_parents_come_first():
 def test_every_third_layer_sees_everything():
     layers = build_variant("local-global", Sizes(layers=7)).encoder.layers
     assert [type(layer.mixer.pattern).__name__ for layer in layers] == [
-        *("Whole", "Window", "Window"),
-        *("Whole", "Window", "Window"),
+        *("FullAttention", "SlidingWindow", "SlidingWindow"),
+        *("FullAttention", "SlidingWindow", "SlidingWindow"),
         "Whole",
     ]
 

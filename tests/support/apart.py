@@ -16,11 +16,12 @@ from pathlib import Path
 from tests.support.command import Ran, environment
 
 PARENT = r"""
-import json, os, sys
+import gc, json, os, sys
 import unmask.cli, unmask.cli.embed, unmask.loaded
 from unmask.model.families import FAMILIES
 from unmask.model.weights.build import on_meta
 on_meta(FAMILIES[0].published[0].spec)  # torch imports much more for the first encoder
+gc.freeze()  # or each child copies and frees all that was imported, which takes it a second
 requests, answers = map(int, sys.argv[1:])
 with os.fdopen(requests) as lines:
     for line in lines:

@@ -135,7 +135,7 @@ def main(device: str) -> None:
         packed_launch.long_tiles = original_long if shipped else lambda *_: Tiles(32, 64, 4, 1)
         if not case.grouped:
             packed_launch.short_tiles = never
-        record = asdict(case) | {"reach": str(case.pattern)}
+        record = asdict(case) | {"pattern": str(case.pattern)}
         print(json.dumps({"case": record, "errors": errors(case, device)}), flush=True)
     for path, rule in (("groups", always), ("tiles", never)):
         packed_launch.short_tiles = rule

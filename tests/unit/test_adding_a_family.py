@@ -87,7 +87,7 @@ def test_its_page_keeps_the_contract(family):
     spec = family.read(JsonSettings("config.json", {}), "published")
     config = JsonSettings("config.json", family.write(spec))
     assert family.read(config, "published") == spec
-    theirs = [name for move in moves(family.rows, on_meta(spec).state_dict()) for name in move.theirs]
+    theirs = [name for move in moves(family.tensor_map, on_meta(spec).state_dict()) for name in move.theirs]
     assert len(set(theirs)) == len(theirs)
 
 

@@ -330,7 +330,11 @@ COMMANDS = {
         b"",
         ("such\\nfile",),
     ),
-    "name of 5,000 characters": (["embed", "{}/" + "x" * 5000], b"", ("[... ", " characters ...]")),
+    "name of 5,000 characters": (
+        ["embed", "{}/" + "x" * 5000],
+        b"",
+        ("cannot read", "xxx ... xxx", "too long"),
+    ),
     "file that is a folder": (["embed", "{}"], b"", ("cannot read", "directory")),
     "kernel unknown": (["embed", "--kernel", "magic"], b"the\n", ("'magic'", "sdpa")),
     "layer too high": (["look", "the", "--layer", "3"], b"", ("layer is 3", "0 to 2")),

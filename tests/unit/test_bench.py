@@ -186,7 +186,18 @@ def test_speed(tmp_path):
 
 def test_kernels(tmp_path):
     picture, output = tmp_path / "kernels.png", tmp_path / "kernels.json"
-    options = ("--lengths", "64", "--heads", "2", "--head-width", "8", "--reach", "window", "--radius", "4")
+    options = (
+        "--lengths",
+        "64",
+        "--heads",
+        "2",
+        "--head-width",
+        "8",
+        "--pattern",
+        "sliding-window",
+        "--radius",
+        "4",
+    )
     found = ran("kernels", *options, "--rounds", "1", "--threads", "1", "--picture", picture, "-o", output)
     assert json.loads(output.read_text()) == found
     by_kernel = {(row["kernel"], row["batch"]): row for row in found["rows"]}
@@ -196,7 +207,9 @@ def test_kernels(tmp_path):
         assert (row["times_as_fast_as_masked"] is None) == (row["batch"] != "one")
         assert (row["time_per_token_to_rectangular"] is None) == (row["batch"] != "ragged")
     assert found["peaks"][0]["gflop_per_second"] > 0
-    assert "has no Window reach" in {left["reason"] for left in found["left_out"] if left["name"] == "sdpa"}
+    assert "has no SlidingWindow attention" in {
+        left["reason"] for left in found["left_out"] if left["name"] == "sdpa"
+    }
     check_picture(picture)
 
 
@@ -258,7 +271,10 @@ def test_no_peers(monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        (("speed", "--architecture", "gpt-7"), ("no shape 'gpt-7'", "modernbert-base", "bert-large-uncased")),
+        (
+            ("speed", "--architecture", "gpt-7"),
+            ("no architecture 'gpt-7'", "modernbert-base", "bert-large-uncased"),
+        ),
         (("speed", "--architecture", "modernbert-base", "--layers", "99"), ("--layers is 99", "1 to 22")),
         (("speed", "--architecture", "modernbert-base", "--model", "x"), ("not both",)),
         (("peers", "--lengths", "12,many"), ("--lengths is '12,many'",)),

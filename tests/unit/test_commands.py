@@ -298,11 +298,11 @@ def test_look_says_that_linear_attention_gives_kernel_weights():
 
 
 def test_look_at_one_layer_measures_no_other(tiny_folder, monkeypatch):
-    from unmask.interpret import atlas
+    from unmask.interpret.statistics import attention_statistics as module
 
-    measured, measure = [], atlas.measure_layer
+    measured, measure = [], module.measure_layer
     monkeypatch.setattr(
-        atlas,
+        module,
         "measure_layer",
         lambda of, layer, **rest: (measured.append(layer), measure(of, layer, **rest))[1],
     )

@@ -16,10 +16,10 @@ def verdicts(*arguments):
 
 
 def test_the_need_is_what_was_asked_and_the_choice_is_the_dispatchers():
-    found = verdicts("--dtype", "float64", "--reach", "window", "--longest", "3000")
+    found = verdicts("--dtype", "float64", "--pattern", "sliding-window", "--longest", "3000")
     request = AttentionRequest("cpu", "float64", SlidingWindow(64), NoPosition(), head_width=64, longest=3000)
-    assert found["need"]["dtype"] == "float64"
-    assert found["need"]["reach"] == {"kind": "Window", "radius": 64, "dilation": 1}
+    assert found["request"]["dtype"] == "float64"
+    assert found["request"]["pattern"] == {"kind": "SlidingWindow", "radius": 64, "dilation": 1}
     assert found["chosen"] == choose(request).capability.name
     assert list(found["verdicts"]) == [kernel.capability.name for kernel in KERNELS]
     assert found["verdicts"][found["chosen"]] == "runs"
@@ -36,13 +36,13 @@ GPU = ("--device", "cuda", "--dtype", "bfloat16")
     ("arguments", "chosen"),
     [
         (("--longest", "512"), "varlen"),
-        (("--longest", "8192", "--reach", "window", "--gradients"), "varlen"),
+        (("--longest", "8192", "--pattern", "sliding-window", "--gradients"), "varlen"),
         (("--longest", "128"), "triton"),
         (("--position", "alibi"), "triton"),
         (("--log-sum-exp",), "triton"),
         (("--dtype", "float32"), "triton"),
         (("--position", "disentangled", "--gradients"), "triton-disentangled"),
-        (("--reach", "globals", "--gradients"), "flex"),
+        (("--pattern", "sliding-window-global", "--gradients"), "flex"),
     ],
 )
 def test_what_a_gpu_runs(arguments, chosen, monkeypatch):
@@ -61,8 +61,8 @@ def test_what_a_gpu_runs(arguments, chosen, monkeypatch):
             ("varlen", "takes bfloat16, float16, not float64"),
         ),
         ((*GPU, "--dropout"), ("varlen", "gives no dropout")),
-        ((*GPU, "--reach", "dilated"), ("varlen", "has no windows with gaps")),
-        ((*GPU, "--reach", "blocks"), ("flex", "has no Blocks reach")),
+        ((*GPU, "--pattern", "dilated"), ("varlen", "has no windows with gaps")),
+        ((*GPU, "--pattern", "block-sparse"), ("flex", "has no BlockSparse attention")),
         ((*GPU, "--position", "alibi"), ("varlen", "has no Alibi term in its scores")),
         ((*GPU, "--head-width", "48"), ("flex", "takes heads of width 16, 32, 64, 128, 256, not 48")),
         ((*GPU, "--longest", "100"), ("varlen", "supported; preferred from 129 tokens")),

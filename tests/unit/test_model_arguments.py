@@ -55,7 +55,7 @@ def test_no_text_gives_an_empty_result_everywhere(tiny_model, filler):
 def test_hidden_states_of_texts_and_of_their_ids_agree(tiny_model):
     encodings = tiny_model.tokenize(TEXTS)
     ids = [one.ids for one in encodings]
-    for given in (ids, [one.tolist() for one in ids], [torch.from_numpy(one) for one in ids]):
+    for given in (ids, [one.tolist() for one in ids], [torch.tensor(one) for one in ids]):
         for states, again in zip(
             tiny_model.hidden_states(TEXTS), tiny_model.hidden_states(given), strict=True
         ):
@@ -289,7 +289,7 @@ def test_which_text_is_not_finite_in_a_batch_of_several():
     values = np.zeros((2, 4, 3))
     values[1, 2, 0] = np.inf
     with pytest.raises(NonFiniteResult, match="x of 7 is not finite"):
-        require_finite(values, np.array([9, 7, 3]), np.array([0, 0, 1, 2]), "x", str)
+        require_finite(values, np.array([9, 7, 3]), np.array([0, 0, 1, 2]), "x", name=str, dtype="float32")
 
 
 def test_old_names_of_poolings_on_the_command_line():

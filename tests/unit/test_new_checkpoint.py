@@ -191,7 +191,7 @@ def test_what_cannot_be_written_is_refused_before_training(monkeypatch):
     bert = family_of(BERT)
     wrong = KeyGroup(lambda *_: {}, lambda spec: {"intermediate_size": 16})
     forgetful = replace(bert, keys=(*bert.keys, wrong))
-    for module in ("fresh", "writable"):
+    for module in ("new_checkpoint", "writable"):
         monkeypatch.setattr(f"unmask.model.weights.{module}.family_of", lambda _: forgetful)
     with pytest.raises(InvalidRequest, match="reads back as the same"):
         new_checkpoint(BERT, FILES)

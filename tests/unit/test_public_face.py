@@ -32,9 +32,9 @@ def test_public_names():
         "evaluate",
         "explore",
         "families",
+        "interpret",
         "load",
         "save",
-        "see",
         "train",
     ]
     for name in unmask.__all__:
@@ -93,7 +93,7 @@ def test_commands_and_their_options():
         "convert": ["source", "out", "revision", "dtype", "shard_megabytes", "json"],
         "models": ["json"],
         "kernels": [
-            "device", "dtype", "reach", "position", "longest", "head_width", "gradients", "dropout",
+            "device", "dtype", "pattern", "position", "longest", "head_width", "gradients", "dropout",
             "log_sum_exp", "json",
         ],
         "wall": [
@@ -125,7 +125,7 @@ def test_groups_and_their_options():
             *BENCH,
         ],
         "bench kernels": [
-            "reach", "position", "lengths", "radius", "heads", "head_width", "rounds", "seconds", *BENCH,
+            "pattern", "position", "lengths", "radius", "heads", "head_width", "rounds", "seconds", *BENCH,
         ],
         "bench accuracy": [*SUBJECT, "texts", "count", "data", *BENCH],
         "bench training": [
@@ -138,10 +138,10 @@ def test_groups_and_their_options():
         ],
         "evaluate tagging": ["model", "data", *RUN, "layer", "limit", *RESULT],
         "ablate": [
-            "designs", "seeds", "output", "data", "text", "held_out", "tokens", "batch_tokens", "width",
+            "variants", "seeds", "output", "data", "text", "held_out", "tokens", "batch_tokens", "width",
             "layers", "heads", "vocabulary", "pairs", "listed", "json",
         ],
-        "ablate cost": ["output", "designs", "rounds", "json"],
+        "ablate cost": ["output", "variants", "rounds", "json"],
         "ablate report": ["output", "page", "picture", "json"],
     }  # fmt: skip
 

@@ -65,15 +65,15 @@ def test_a_shard_has_room(number, tiny_folder, tmp_path):
 def test_a_folder_without_a_tokenizer_reads_ids_and_is_saved(tiny_copy, tiny_model, tmp_path):
     (tiny_copy / "vocab.txt").unlink()
     model = unmask.load(tiny_copy)
-    (states,) = model.hidden_ids([[2, 60, 61, 3]])
-    assert torch.equal(states, tiny_model.hidden_ids([[2, 60, 61, 3]])[0])
+    (states,) = model.hidden_states([[2, 60, 61, 3]])
+    assert torch.equal(states, tiny_model.hidden_states([[2, 60, 61, 3]])[0])
     calls = (lambda: model.embed("the"), lambda: model.attention("the"), lambda: model.fill("[MASK]"))
     for call in (*calls, lambda: model.tokenizer):
         with pytest.raises(CorruptCheckpoint, match=r"checkpoint holds no tokenizer .*give token ids"):
             call()
     model.save(tmp_path / "saved")
     assert not list((tmp_path / "saved").glob("*token*"))
-    assert torch.equal(unmask.load(tmp_path / "saved").hidden_ids([[2, 60, 61, 3]])[0], states)
+    assert torch.equal(unmask.load(tmp_path / "saved").hidden_states([[2, 60, 61, 3]])[0], states)
 
 
 def test_inspect_says_that_there_is_no_tokenizer(tiny_copy):

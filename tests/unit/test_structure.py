@@ -15,7 +15,7 @@ FLOORS = (
     {"errors", "axes", "arguments", "deprecation", "optional", "files", "resume", "settings"},
     {"text", "http"},
     {"model"},
-    {"tasks", "learn", "see"},
+    {"tasks", "learn", "interpret"},
     {"loaded_encoder", "loaded_elmo"},
     {"loaded_model"},
     {"loaded"},
@@ -27,12 +27,12 @@ FLOORS = (
 """Lowest first; a file or folder of the package imports its own floor's own folder and lower floors."""
 
 MODEL_FLOORS = (
-    {"spec", "tap"},
+    {"spec", "hooks"},
     {"families", "kernels", "engine"},
     {"layers"},
     {"heads"},
     {"encoder", "elmo"},
-    {"fast", "compiled", "trained_linear", "decoder"},
+    {"inference", "compiled", "trained_linear", "decoder"},
     {"torch_engine"},
     {"weights"},
 )
@@ -56,7 +56,7 @@ TORCH_FREE = (
             "checkpoint",
             "checkpoint_tensors",
             "checksums",
-            "claims",
+            "tensor_report",
             "embedding_head",
             "find",
             "hub",
@@ -69,10 +69,10 @@ TORCH_FREE = (
 )
 """Folders and files from which nothing leads to torch, through other modules of the package either."""
 MEASURE_FLOORS = (
-    {"machine", "memory", "subject", "texts", "timing"},
+    {"machine", "memory", "benchmark_model", "texts", "timing"},
     {"peers"},
     {"bench", "probes"},
-    {"evolve", "wall"},
+    {"ablation", "scaling"},
 )
 
 
@@ -232,7 +232,7 @@ def test_references_are_never_imported():
 def test_the_encoder_names_no_family():
     from unmask.model.families import FAMILIES
 
-    for part in ("kernels", "layers", "heads", "encoder.py", "tap.py"):
+    for part in ("kernels", "layers", "heads", "encoder.py", "hooks.py"):
         where = ROOT / "model" / part
         for path in sorted(where.rglob("*.py")) if where.is_dir() else [where]:
             strings = {

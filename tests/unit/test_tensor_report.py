@@ -49,7 +49,7 @@ THEIRS = [
 
 
 def fates_of(claims):
-    return {fate.name: fate.ours or fate.reason for fate in claims.fates}
+    return {fate.name: fate.ours or fate.reason for fate in claims.statuses}
 
 
 # --- rows ----------------------------------------------------------------------------------------------
@@ -160,9 +160,11 @@ def test_what_is_missing_left_over_or_there_twice(names, parts):
 def test_every_tensor_of_a_family_has_a_row_and_comes_back_by_it(family):
     for published in family.published:
         ours = list(on_meta(published.spec).state_dict())
-        theirs = [name for move in moves(family.rows, ours) for name in move.theirs]
+        theirs = [name for move in moves(family.tensor_map, ours) for name in move.theirs]
         assert len(set(theirs)) == len(theirs)
-        claims = match_tensors(family.rows, family.prefix, ours, [family.prefix + name for name in theirs])
+        claims = match_tensors(
+            family.tensor_map, family.prefix, ours, [family.prefix + name for name in theirs]
+        )
         assert list(claims.sources) == ours
         assert {fate.reason for fate in claims.statuses} == {None}
 

@@ -112,8 +112,9 @@ def peers(
 def kernels(
     *,
     pattern: Annotated[
-        Literal["whole", "window", "globals", "blocks"], Parameter(help="attention pattern")
-    ] = "whole",
+        Literal["full", "sliding-window", "sliding-window-global", "block-sparse"],
+        Parameter(help="attention pattern"),
+    ] = "full",
     position: Annotated[
         Literal["none", "alibi", "disentangled"], Parameter(help="position bias added to the scores")
     ] = "none",

@@ -127,8 +127,8 @@ def _mixer(spec: Mixer) -> str:
     return f"{_pattern(spec.pattern)}, {heads}{_position(spec.position)}"
 
 
-def _pattern(reach: AttentionPattern) -> str:
-    match reach:
+def _pattern(pattern: AttentionPattern) -> str:
+    match pattern:
         case FullAttention():
             return "full attention"
         case SlidingWindow(radius=radius, dilation=dilation):

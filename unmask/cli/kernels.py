@@ -11,7 +11,7 @@ from unmask.cli.output import console, plain, print_json, table
 if TYPE_CHECKING:
     from unmask.model.kernels import AttentionRequest, Capability
 
-Reaches = Literal["whole", "window", "dilated", "globals", "blocks"]
+Patterns = Literal["full", "sliding-window", "dilated", "sliding-window-global", "block-sparse"]
 Positions = Literal["none", "rotary", "alibi", "disentangled"]
 FEATURE_NAMES = {
     "gradients": "gradients",
@@ -26,7 +26,7 @@ def kernels(
     *,
     device: Annotated[str | None, Parameter(help="for this device, such as cpu or cuda")] = None,
     dtype: Annotated[Dtype | None, Parameter(help="for inputs of this dtype")] = None,
-    pattern: Annotated[Reaches | None, Parameter(help="for this attention pattern")] = None,
+    pattern: Annotated[Patterns | None, Parameter(help="for this attention pattern")] = None,
     position: Annotated[Positions | None, Parameter(help="for this kind of positions")] = None,
     longest: Annotated[int | None, Parameter(help="for texts of up to N tokens")] = None,
     head_width: Annotated[int | None, Parameter(help="for heads of this width")] = None,
@@ -53,7 +53,7 @@ def kernels(
     request = AttentionRequest(
         device=device or "cpu",
         dtype=dtype or "float32",
-        pattern=_reach(pattern or "whole"),
+        pattern=_pattern(pattern or "full"),
         position=_position(position or "none"),
         head_width=64 if head_width is None else head_width,
         longest=512 if longest is None else longest,
@@ -74,7 +74,7 @@ def _show_choice(request: "AttentionRequest", json: bool) -> None:
         for kernel in KERNELS
     }
     if json:
-        print_json({"need": request, "chosen": chosen, "verdicts": verdicts})
+        print_json({"request": request, "chosen": chosen, "verdicts": verdicts})
         return
     shown = table(None, "kernel", "for this request")
     for name, verdict in verdicts.items():
@@ -98,16 +98,16 @@ def _place(record: "Capability", request: "AttentionRequest", chosen: str) -> st
     return "supported; another kernel is preferred"
 
 
-def _reach(name: Reaches) -> Any:
+def _pattern(name: Patterns) -> Any:
     from unmask.model import spec
 
     window = spec.SlidingWindow(64)
     return {
-        "whole": spec.FullAttention(),
-        "window": window,
+        "full": spec.FullAttention(),
+        "sliding-window": window,
         "dilated": spec.SlidingWindow(64, dilation=2),
-        "globals": spec.SlidingWindowGlobal(window),
-        "blocks": spec.BlockSparse(64),
+        "sliding-window-global": spec.SlidingWindowGlobal(window),
+        "block-sparse": spec.BlockSparse(64),
     }[name]
 
 

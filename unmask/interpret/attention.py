@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from unmask.deprecation import renamed_method, renamed_property
 from unmask.errors import InvalidRequest
 from unmask.interpret.activation_cache import ActivationCache, Kind
 from unmask.interpret.arguments import at_least
@@ -92,7 +93,7 @@ class AttentionView:
         """The activations of the text, from which everything here is computed."""
         self.layer_cache = LayerCache(self.cache)
         """For many rectangles of one layer, in float32; see `probabilities` for exact ones."""
-        self._atlases: dict[tuple[int, int], AttentionStatistics] = {}
+        self._statistics: dict[tuple[int, int], AttentionStatistics] = {}
         self._rows: LayerRows | None = None
 
     def __len__(self) -> int:
@@ -124,7 +125,7 @@ class AttentionView:
 
     def open_statistics(self, *, top_k: int = TOP_K, maps: int = MAPS) -> AttentionStatistics:
         """The statistics of these sizes, as far as they are measured; see `AttentionStatistics.measure`."""
-        return self._atlases.setdefault(
+        return self._statistics.setdefault(
             (top_k, maps), AttentionStatistics(self.cache, top_k=top_k, maps=maps)
         )
 
@@ -228,7 +229,7 @@ class AttentionView:
         This is the sink score of Gu et al. 2025 adapted to attention in both directions: theirs is
         causal and averages over the queries from the key on, see `LayerStatistics.causal_received_HN`.
         """
-        return self._stacked("received_HN")
+        return self._stacked("attention_received_HN")
 
     @property
     def sink_mass(self) -> NDArray[np.float32]:
@@ -259,7 +260,7 @@ class AttentionView:
         return found
 
     def _measured(self, layer: int) -> LayerStatistics | None:
-        every = (found.layers[layer] for found in self._atlases.values())
+        every = (found.layers[layer] for found in self._statistics.values())
         return next((one for one in every if one is not None), None)
 
     def _layer_rows(self, layer: int) -> LayerRows:
@@ -283,6 +284,12 @@ class AttentionView:
 
     def _tile(self, rows: slice, columns: slice) -> Tile:
         return Tile(*_bounds(rows, len(self)), *_bounds(columns, len(self)))
+
+    atlas = renamed_method("atlas", "statistics")
+    open_atlas = renamed_method("open_atlas", "open_statistics")
+    top_edges = renamed_method("top_edges", "topk")
+    received = renamed_property("received", "attention_received")
+    recording = renamed_property("recording", "cache")
 
 
 def _bounds(part: slice, length: int) -> tuple[int, int]:

@@ -212,21 +212,21 @@ def _arrays(
     distance_O = np.abs(np.arange(found["offsets_HO"].shape[1]) - length)
     bins_O = np.minimum(np.searchsorted(edges, distance_O, side="right") - 1, len(edges) - 2)
     profile_HB = np.stack([np.bincount(bins_O, one, len(edges) - 1) for one in found["offsets_HO"]])
-    near_HN3, received_HN = found["near_HN3"].astype(np.float64), found["received_HN"]
+    near_HN3, attention_received_HN = found["near_HN3"].astype(np.float64), found["attention_received_HN"]
     return {
         "lse_HN": found["lse_HN"],
         "entropy_HN": _floats(entropy_HN),
         "entropy_share_HN": _floats(np.minimum(entropy_HN / np.log(np.maximum(keys_HN, 2)), 1)),
         "distance_HN": _floats(found["distance_HN"]),
-        "received_HN": _floats(received_HN / length),
-        "causal_HN": _floats(found["causal_HN"] / from_key_N),
-        "peak_HN": _floats(found["peak_HN"]),
+        "attention_received_HN": _floats(attention_received_HN / length),
+        "causal_received_HN": _floats(found["causal_received_HN"] / from_key_N),
+        "max_received_HN": _floats(found["max_received_HN"]),
         "norm_HN": _floats(measures.layer.ordinary.norms_HN[measures.heads].cpu().numpy()),
         "norm_sum_HN": _floats(found["norm_sum_HN"]),
         "received_norm_HN": _floats(found["received_norm_HN"] / length),
         "edges_keys_HNk": found["edges_keys_HNk"],
         "edges_HNk": _floats(found["edges_HNk"]),
-        "classes_HX": _floats(_classes(cache, near_HN3, received_HN) / length),
+        "classes_HX": _floats(_classes(cache, near_HN3, attention_received_HN) / length),
         "profile_HB": _floats(profile_HB / length),
         "map_mean_HSS": _floats(found["map_sum_HSS"] / area_SS),
         "map_max_HSS": _floats(found["map_max_HSS"]),
@@ -235,7 +235,7 @@ def _arrays(
 
 
 def _classes(
-    cache: ActivationCache, near_HN3: NDArray[np.float64], received_HN: NDArray[np.float64]
+    cache: ActivationCache, near_HN3: NDArray[np.float64], attention_received_HN: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Attention to keys of each class, added up over queries: (H, X)."""
     first_N, special_N, punctuation_N = column_classes(cache.encoding)
@@ -246,9 +246,9 @@ def _classes(
     plain_HN3[:, 1:, 0] *= ~named_N[:-1]
     plain_HN3[..., 1] *= ~named_N
     plain_HN3[:, :-1, 2] *= ~named_N[1:]
-    counted = received_HN[:, named_N].sum(-1) + plain_HN3.sum((1, 2))
-    other = np.maximum(received_HN.sum(-1) - counted, 0)
-    by_key = [received_HN[:, marked_N].sum(-1) for marked_N in (first_N, special_N, punctuation_N)]
+    counted = attention_received_HN[:, named_N].sum(-1) + plain_HN3.sum((1, 2))
+    other = np.maximum(attention_received_HN.sum(-1) - counted, 0)
+    by_key = [attention_received_HN[:, marked_N].sum(-1) for marked_N in (first_N, special_N, punctuation_N)]
     return np.stack([of_self, before, after, *by_key, other], axis=-1)
 
 

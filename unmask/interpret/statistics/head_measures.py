@@ -149,8 +149,8 @@ class HeadMeasures:
         received_H2C = received_H2C[..., :inside].double()
         self.attention_received_HN[:, columns] += received_H2C[:, 0]
         self.received_norm_HN[:, columns] += received_H2C[:, 1] * side.norms_HN[self.heads, columns]
-        peak_HN = self.max_received_HN[:, columns]
-        torch.maximum(peak_HN, p_HRC[..., :inside].amax(1), out=peak_HN)
+        max_received_HN = self.max_received_HN[:, columns]
+        torch.maximum(max_received_HN, p_HRC[..., :inside].amax(1), out=max_received_HN)
         before = tile.first_row - tile.first_column
         self.causal_received_HN[:, tile.first_column : tile.first_row] += received_H2C[:, 0, : max(before, 0)]
         square_HRR = p_HRC[..., before : before + tile.end_row - tile.first_row].tril()

@@ -43,8 +43,8 @@ def _masked(masking: MaskingSpec, encoder: Encoder, vocabulary: Vocabulary) -> O
 
 
 def _read_distillation(table: Mapping[str, Any]) -> tuple[DistillationSpec, TeacherChoice]:
-    keys = dict(table)
-    named = {key: keys.pop(key) for key in ("teacher", "inherit") if key in keys}
+    keys = renamed_keys("TeacherChoice", table)
+    named = {key: keys.pop(key) for key in ("teacher", "init_from_teacher") if key in keys}
     presets = {"minilm": MINILM, "minilm-v2": MINILM_V2}
     return _preset(keys, DistillationSpec(), presets), read_table(TeacherChoice, named, "objective")
 
@@ -77,9 +77,9 @@ def _heads_of_masked(_: MaskingSpec) -> frozenset[str]:
 
 OBJECTIVES: Mapping[str, _Kind] = {
     "masked": _Kind(lambda table: read_table(MaskingSpec, table, "objective"), _heads_of_masked, _masked),
-    "segments": _Kind(
+    "sentence_pairs": _Kind(
         lambda table: read_table(SentencePairSpec, table, "objective"),
-        lambda spec: frozenset({"masked", spec.question}),
+        lambda spec: frozenset({"masked", spec.task}),
         lambda spec, encoder, vocabulary: SentencePairs(encoder, vocabulary, spec),
     ),
     "distillation": _Kind(
@@ -128,7 +128,7 @@ def build_objective(
 
 
 def _read(table: Mapping[str, Any]) -> tuple[_Kind, Any]:
-    keys = dict(table)
+    keys = renamed_keys("Objective", table)
     kind = keys.pop("kind", None)
     if kind not in OBJECTIVES:
         raise InvalidRequest(f"objective.kind is {kind!r}; it can be {', '.join(OBJECTIVES)}")

@@ -51,7 +51,7 @@ class SentencePairSpec:
 
     def __post_init__(self) -> None:
         if self.task not in ("next_sentence", "sentence_order"):
-            raise InvalidRequest(f"question is {self.task!r}; it can be next_sentence, sentence_order")
+            raise InvalidRequest(f"task is {self.task!r}; it can be next_sentence, sentence_order")
         if not 0 < self.share < 1:
             raise InvalidRequest(f"share is {self.share}; it must lie between 0 and 1")
         if not self.weight >= 0:

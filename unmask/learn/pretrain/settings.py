@@ -28,10 +28,10 @@ ExportDtype = Literal["float32", "bfloat16"]
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """The encoder: fresh weights for a config or a published shape, or a checkpoint to go on from."""
+    """The encoder: fresh weights for a config or a published architecture, or a checkpoint to go on from."""
 
     config: Mapping[str, Any] = field(default_factory=dict)
-    """Keys of config.json; with ``shape`` or ``start_from``, those that differ. A key replaces the whole
+    """Keys of config.json; with ``architecture`` or ``start_from``, those that differ. A key replaces the whole
     value that was there."""
     architecture: str | None = None
     """A published model whose sizes are taken, such as answerdotai/ModernBERT-base."""
@@ -52,13 +52,13 @@ class ModelSettings:
 
     def __post_init__(self) -> None:
         if self.architecture is not None and self.start_from is not None:
-            raise InvalidRequest("shape and start_from are both given; leave one of them out")
+            raise InvalidRequest("architecture and start_from are both given; leave one of them out")
         if self.moments and self.start_from is None:
             raise InvalidRequest("moments is true and start_from is not given; name a checkpoint of a run")
         if self.progress and not self.moments:
             raise InvalidRequest("progress is true and moments is not; set both, or leave progress out")
         if self.architecture is None and self.start_from is None and not self.config:
-            raise InvalidRequest("nothing says which encoder it is; give config, shape or start_from")
+            raise InvalidRequest("nothing says which encoder it is; give config, architecture or start_from")
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ from unmask.model.weights.build import device_named
 from unmask.tasks.progress import Progress
 from unmask.text import SequenceLayout
 
-PatternName = Literal["whole", "window", "globals", "blocks"]
+PatternName = Literal["full", "sliding-window", "sliding-window-global", "block-sparse"]
 PositionName = Literal["none", "alibi", "disentangled"]
 
 CHECKED_ROWS, ROWS_AT_ONCE = 512, 64
@@ -115,10 +115,10 @@ def pattern_of(name: PatternName, radius: int) -> AttentionPattern:
     """The reach that a name stands for; ``radius`` is the window's, or the width of a block."""
     window = SlidingWindow(radius)
     patterns: dict[str, Callable[[], AttentionPattern]] = {
-        "whole": FullAttention,
-        "window": lambda: window,
-        "globals": lambda: SlidingWindowGlobal(window, own_projections=False),
-        "blocks": lambda: BlockSparse(radius),
+        "full": FullAttention,
+        "sliding-window": lambda: window,
+        "sliding-window-global": lambda: SlidingWindowGlobal(window, own_projections=False),
+        "block-sparse": lambda: BlockSparse(radius),
     }
     return patterns[name]()
 
@@ -137,7 +137,7 @@ def bias_of(
 
 def measure_kernels(
     *,
-    pattern: PatternName = "whole",
+    pattern: PatternName = "full",
     position: PositionName = "none",
     lengths: Sequence[int] = (512, 2048),
     dtypes: Sequence[str] = ("float32",),
@@ -180,7 +180,13 @@ def measure_kernels(
     cases = [(dtype, length) for dtype in dtypes for length in lengths]
     for done, (dtype, length) in enumerate(cases, start=1):
         batches = _batches(
-            length, dtype, heads, head_width, device=where, seed=seed, marks=pattern == "globals"
+            length,
+            dtype,
+            heads,
+            head_width,
+            device=where,
+            seed=seed,
+            marks=pattern == "sliding-window-global",
         )
         request = AttentionRequest(str(where.type), dtype, spec, place, head_width, length)
         rows += _case(

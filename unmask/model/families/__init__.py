@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from unmask.errors import InvalidRequest, UnknownArchitecture
+from unmask.errors import InvalidRequest, UnknownArchitecture, quoted
 from unmask.model.families.albert import ALBERT
 from unmask.model.families.bert import BERT
 from unmask.model.families.bigbird import BIGBIRD
@@ -68,7 +68,7 @@ def family_of(config: Mapping[str, object]) -> Family:
     if model_type is None:
         raise UnknownArchitecture(f"config.json does not say its model_type; built are: {known}")
     raise UnknownArchitecture(
-        f"config.json says model_type is {model_type!r}, which is not built; built are: {known}"
+        f"config.json says model_type is {quoted(model_type)}, which is not built; built are: {known}"
     )
 
 
@@ -83,7 +83,7 @@ def find_architecture(name: str) -> tuple[Family, Published]:
     }
     wanted = name.rpartition("/")[2].lower()
     if wanted not in known:
-        raise InvalidRequest(f"there is no shape {name!r}; there are {', '.join(known)}")
+        raise InvalidRequest(f"there is no architecture {quoted(name)}; there are {', '.join(known)}")
     return known[wanted]
 
 

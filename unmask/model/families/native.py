@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from unmask.errors import CorruptCheckpoint
-from unmask.model.families.family import Family, Shapes
+from unmask.model.families.family import Family, Shapes, architectures
 from unmask.model.spec import EncoderSpec
 from unmask.model.spec.compat import Compat
-from unmask.model.spec.config_keys import Arguments, KeyGroup, only
+from unmask.model.spec.config_keys import Arguments, KeyGroup, only, write_keys
 from unmask.model.spec.plain import from_plain, to_plain
 from unmask.model.spec.tensor_map import Same
 from unmask.settings import JsonSettings
@@ -40,9 +40,17 @@ def spec(*, encoder: EncoderSpec) -> EncoderSpec:
 class Native(Family):
     """The config says all, and a tensor too many or too few is an error."""
 
-    def adapt(self, encoder: EncoderSpec, shapes: Shapes, config: JsonSettings) -> EncoderSpec:
+    def detect_heads(self, encoder: EncoderSpec, shapes: Shapes, config: JsonSettings) -> EncoderSpec:
         """The encoder as it is."""
         return encoder
+
+    def write(self, encoder: EncoderSpec) -> Mapping[str, Any]:
+        """The spec says all, names of classes included, so no other key repeats them."""
+        return {
+            "architectures": architectures(self.stem, encoder, self.classes),
+            "model_type": self.model_types[0],
+            **write_keys(self.keys, encoder),
+        }
 
 
 NATIVE = Native(

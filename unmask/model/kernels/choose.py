@@ -35,12 +35,12 @@ KERNELS: tuple[Kernel, ...] = (
     RowsKernel(),
     ReferenceKernel(),
 )
-"""Every kernel, fastest first within the lengths that each pays for."""
+"""Every kernel, fastest first within the lengths for which each is preferred."""
 
 
 @lru_cache(maxsize=256)
 def choose(request: AttentionRequest, name: str | None = None) -> Kernel:
-    """The first kernel that can do ``need`` and pays for its lengths, else the first that can.
+    """The first kernel that can serve ``request`` and is preferred for its lengths, else the first that can.
 
     Everything it reads is known on the host, so that choosing waits for no device and may stand in a
     captured graph. With ``name``, that one or an error.

@@ -89,7 +89,7 @@ class Capability:
         if request.dtype not in self.dtypes:
             yield f"takes {', '.join(sorted(self.dtypes))}, not {request.dtype}"
         if type(request.pattern) not in self.patterns:
-            yield f"has no {type(request.pattern).__name__} reach"
+            yield f"has no {type(request.pattern).__name__} attention"
         elif (
             isinstance(request.pattern, SlidingWindow) and request.pattern.dilation > 1 and not self.dilation
         ):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from unmask.errors import CorruptCheckpoint
+from unmask.errors import CorruptCheckpoint, quoted
 from unmask.model.spec import CheckpointOutput, PooledVector, PoolingMode, UnknownOutput
 from unmask.settings import JsonSettings, parse_json
 
@@ -95,7 +95,9 @@ def _prompts(files: Mapping[str, bytes]) -> tuple[tuple[str, str], ...]:
         sentence.get_optional("prompts", dict) or {},
     )
     if default is not None and prompts.get(default):
-        raise _NotKnown(f"the checkpoint puts its prompt {default!r} before every text, which is not built")
+        raise _NotKnown(
+            f"the checkpoint puts its prompt {quoted(default)} before every text, which is not built"
+        )
     if not all(isinstance(prompt, str) for prompt in prompts.values()):
         raise CorruptCheckpoint("config_sentence_transformers.json has a prompt that is not a string")
     return tuple((name, prompt) for name, prompt in prompts.items() if prompt)
@@ -113,7 +115,7 @@ def _modes(config: JsonSettings) -> tuple[PoolingMode, ...]:
         raise _NotKnown(f"{config.name} names no pooling")
     for name in names:
         if not isinstance(name, str) or name not in MODES:
-            raise _NotKnown(f"{config.name} asks for the pooling {name!r}, which is not built")
+            raise _NotKnown(f"{config.name} asks for the pooling {quoted(name)}, which is not built")
     return tuple(MODES[name] for name in names)
 
 

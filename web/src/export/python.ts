@@ -52,12 +52,12 @@ const map: Body = ({ view, option }) => {
   return [`result = view.probabilities(${layer}, ${head}, weight=${written(view.weight)})  # (queries, keys)`];
 };
 
-/** Fields of the package's layer statistics whose names in the page's addresses differ. */
+/** Statistics that addresses of earlier versions name differently. */
 const FIELDS: Record<string, string> = { received: 'attention_received', peak: 'max_received' };
 
 const tokens: Body = ({ view, option }) => [
   `layer = view.statistics().layers[${view.layer}]`,
-  `result = layer.${FIELDS[option('tokens.by', 'received')] ?? option('tokens.by', 'received')}_HN[${view.head}]  # one number per token`,
+  `result = layer.${FIELDS[option('tokens.by', 'attention_received')] ?? option('tokens.by', 'attention_received')}_HN[${view.head}]  # one number per token`,
 ];
 
 const heads: Body = () => ['result = view.summaries()  # one entry per head'];

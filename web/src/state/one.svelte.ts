@@ -12,9 +12,9 @@ export interface TokenMeasure {
 }
 
 export const TOKEN_MEASURES: readonly TokenMeasure[] = [
-  { id: 'received', label: 'attention received', means: 'mean attention the token receives from all queries', digits: 4 },
+  { id: 'attention_received', label: 'attention received', means: 'mean attention the token receives from all queries', digits: 4 },
   { id: 'received_norm', label: 'received, norm-weighted', means: 'share of the norm-weighted attention of all queries', digits: 4 },
-  { id: 'peak', label: 'maximum received', means: 'largest attention the token receives from one query', digits: 3 },
+  { id: 'max_received', label: 'maximum received', means: 'largest attention the token receives from one query', digits: 3 },
   { id: 'entropy_share', label: 'entropy', means: 'entropy of the token\'s attention, as a share of the maximum over its allowed keys', digits: 3 },
   { id: 'distance', label: 'mean distance', means: 'mean distance to the keys the token attends to, in tokens', digits: 1 },
   { id: 'norm', label: 'value norm', means: 'norm of the vector the token adds when attended to', digits: 3 },

@@ -46,11 +46,22 @@ def head(reading: TextSession, request: Request) -> Answer:
     layer, number = head_of(reading, request)
     reading.prioritize(layer)
     statistics = reading.layer(layer)
-    names = ("entropy", "entropy_share", "keys", "distance", "norm", "received_norm")
-    found = {name: getattr(statistics, f"{name}_HN")[number] for name in names}
-    found["received"] = statistics.attention_received_HN[number]
-    found["causal"] = statistics.causal_received_HN[number]
-    found["peak"] = statistics.max_received_HN[number]
+    found = {
+        name: getattr(statistics, f"{name}_HN")[number]
+        for name in (
+            *(
+                "entropy",
+                "entropy_share",
+                "keys",
+                "distance",
+                "attention_received",
+                "causal_received",
+                "max_received",
+                "norm",
+            ),
+            "received_norm",
+        )
+    }
     found["profile"] = statistics.profile_HB[number]
     found["profile_edges"] = statistics.profile_edges
     found["classes"] = statistics.classes_HX[number]

@@ -187,7 +187,7 @@ class Attention(torch.autograd.Function):
         """Some heads at a time: their bands, then all their tiles."""
         tokens, heads, width = q_THK.shape
         band = band_of(position, int(tiles.layout.lengths.max()), q_THK.device)
-        task = Task(tiles, band, 1 / math.sqrt(width * position.bias), dropout)
+        task = Task(tiles, band, 1 / math.sqrt(width * position.term_count), dropout)
         o_THK = q_THK.new_empty(q_THK.shape)
         lse_HT = q_THK.new_empty((heads, tokens), dtype=torch.float32)
         seed = torch.randint(1 << 62, (1,), device=q_THK.device) if dropout else lse_HT

@@ -1,0 +1,60 @@
+"""Names of earlier versions keep working for one release, each with one warning."""
+
+import json
+
+import numpy as np
+import pytest
+
+import unmask
+from tests.support.places import REPOSITORY
+from unmask.deprecation import SPEC_NAMES, RenamedWarning
+from unmask.learn.objectives.build import read_objective
+from unmask.learn.pretrain.settings import ModelSettings
+from unmask.learn.table import read_table
+from unmask.model.spec.encoder import EncoderSpec
+from unmask.model.spec.plain import from_plain, to_plain
+
+VARIANTS = sorted(path.name for path in (REPOSITORY / "unmask/shipped/designs").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (lambda view: view.atlas().layers[0].entropy_HN, lambda view: view.statistics().layers[0].entropy_HN),
+        (lambda view: view.top_edges(0, 1, k=2).keys, lambda view: view.topk(0, 1, k=2).keys),
+        (lambda view: view.received, lambda view: view.attention_received),
+        (lambda view: view.recording.final_ND, lambda view: view.cache.final_ND),
+    ],
+    ids=["atlas", "top_edges", "received", "recording"],
+)
+def test_an_attention_view_by_its_old_names(old, new):
+    view = unmask.load("design/alibi").attention("the old man")
+    with pytest.warns(RenamedWarning, match="is now called"):
+        found = old(view)
+    np.testing.assert_array_equal(found, new(view))
+
+
+def test_the_module_of_analyses_by_its_old_name():
+    with pytest.warns(RenamedWarning, match=r"unmask.see is now called unmask.interpret"):
+        assert unmask.see is unmask.interpret
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_spec_that_an_earlier_version_wrote_is_read(variant):
+    config = json.loads((REPOSITORY / "unmask/shipped/designs" / variant / "config.json").read_text())
+    spec = from_plain(EncoderSpec, config["encoder"], "the spec")
+    text = json.dumps(to_plain(spec))
+    for old, new in SPEC_NAMES.items():
+        text = text.replace(f'"{new}"', f'"{old}"')
+    assert "FullAttention" not in text
+    assert '"pattern"' not in text
+    assert from_plain(EncoderSpec, json.loads(text), "the spec") == spec
+
+
+def test_a_run_file_by_its_old_names():
+    with pytest.warns(RenamedWarning, match="shape is now called architecture"):
+        assert read_table(ModelSettings, {"shape": "bert-base-uncased"}, "model").architecture
+    with pytest.warns(RenamedWarning) as notes:
+        new = read_objective({"kind": "segments", "question": "sentence_order"})
+    assert len(notes) == 2
+    assert new == read_objective({"kind": "sentence_pairs", "task": "sentence_order"})
