@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from unmask.explorer.api.api import analysis_schemas as findings
-from unmask.explorer.api.api import session_schemas as results
+from unmask.explorer.api import analysis_schemas as findings
+from unmask.explorer.api import session_schemas as results
 from unmask.explorer.server.address import VERSION
 
 TARGET = Path(__file__).parents[1] / "web" / "src" / "api" / "types.ts"

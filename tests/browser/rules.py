@@ -17,12 +17,12 @@ RULES = r"""
     if (ids.has(element.id)) broken('ids are unique', element);
     ids.set(element.id, element);
   }
-  for (const name of ['aria-labeledby', 'aria-controls', 'aria-describedby', 'aria-activedescendant'])
+  for (const name of ['aria-labelledby', 'aria-controls', 'aria-describedby', 'aria-activedescendant'])
     for (const element of all(`[${name}]`))
       for (const id of element.getAttribute(name).split(/\s+/))
         if (id && !ids.has(id)) broken(`${name} names an element`, element, id);
 
-  const referred = element => (element.getAttribute('aria-labeledby') || '').split(/\s+/)
+  const referred = element => (element.getAttribute('aria-labelledby') || '').split(/\s+/)
     .map(id => ids.get(id)?.textContent || '').join(' ');
   const titled = element => [...element.children].find(({tagName}) => tagName === 'title')?.textContent;
   const named = element => (element.getAttribute('aria-label') || referred(element).trim() || titled(element)

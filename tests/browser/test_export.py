@@ -173,8 +173,8 @@ def test_csv_has_the_stamp_and_every_digit(page, live, tmp_path):
     assert any(line.startswith("# model: fake") for line in stamp)
     rows = list(csv.DictReader(io.StringIO("\r\n".join(line for line in lines if not line.startswith("# ")))))
     whole = FakeModel().attention(TEXT).probabilities(1, 2)
-    looks = np.array([float(row["looks there"]) for row in rows], dtype=np.float32)
-    seen = np.array([float(row["seen from there"]) for row in rows], dtype=np.float32)
+    looks = np.array([float(row["attends to"]) for row in rows], dtype=np.float32)
+    seen = np.array([float(row["attended to by"]) for row in rows], dtype=np.float32)
     np.testing.assert_allclose(looks, whole[3], rtol=1e-5)
     np.testing.assert_allclose(seen, whole[:, 3], rtol=1e-5)
 
@@ -194,7 +194,7 @@ def python_of(page):
 
 
 def run(source, monkeypatch):
-    """What a snippet computes, beside the checkpoint's folder."""
+    """What a snippet computes, run in the checkpoint's parent folder."""
     monkeypatch.chdir(FakeModel().checkpoint.source.folder.parent)
     names = {}
     exec(compile(source, "snippet", "exec"), names)
@@ -217,7 +217,7 @@ def test_python_computes_what_is_shown(page, live, monkeypatch):
 @pytest.mark.parametrize(
     ("view", "path", "array"),
     [
-        ("tokens", "head/1/2", "received"),
+        ("tokens", "head/1/2", "attention_received"),
         ("flow", "edges/1/2", "values"),
         ("paths", "rollout?token=3&fusion=mean", "values"),
         ("paths&paths.method=relevance", "relevance?token=3&target=word", "by_layer"),

@@ -214,7 +214,7 @@ def test_relevance_for_another_word_and_for_a_class(browser):
         own = page.get_by_test_id("paths-table").inner_text()
         choice.select_option(index=3)
         name = choice.locator("option").nth(3).inner_text().split(" ")[0]
-        page.get_by_text(f"Relevance for the word “{name}” at token 2").wait_for()
+        page.get_by_text(f"Attribution for the word “{name}” at token 2").wait_for()
         assert page.get_by_test_id("paths-table").inner_text() != own
         page.locator('[data-testid="model"] select').first.select_option("classes")
         page.get_by_text("of the classifier").wait_for()

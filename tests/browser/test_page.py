@@ -194,7 +194,7 @@ def test_flow_of_a_clicked_token(page, fake_explorer, fake):
     edges = page.get_by_test_id("edges")
     edges.wait_for()
     assert edges.locator('path[data-query="3"]').count() == 3
-    page.get_by_text("Through layers", exact=True).click()
+    page.get_by_text("Across layers", exact=True).click()
     page.get_by_test_id("through").locator("svg path").first.wait_for()
 
 
@@ -408,7 +408,7 @@ def test_an_analysis_is_stopped_and_goes_on(browser):
         read(page, text)
         page.get_by_test_id("stop").click()
         page.wait_for_selector('[data-testid="progress"][data-phase="stopped"]')
-        assert "what is measured can be looked at" in page.get_by_test_id("progress").inner_text()
+        assert "the measured layers can be viewed" in page.get_by_test_id("progress").inner_text()
         page.get_by_test_id("go").click()
         page.wait_for_selector('[data-testid="progress"][data-phase="measuring"]')
 

@@ -51,7 +51,7 @@ def test_the_shares_of_a_rollout_are_those_of_the_library(show, mini):
 
     page = show(view="paths", query=RIVER, paths__fusion="max")
     page.get_by_test_id("paths-table").wait_for()
-    row = rollout(mini.attention(TEXT).recording, RIVER, fusion="max").values[0]
+    row = rollout(mini.attention(TEXT).cache, RIVER, fusion="max").values[0]
     shown = cells(page, "paths-table")
     assert [int(token) for token, *_ in shown] == np.argsort(-row, kind="stable")[: len(shown)].tolist()
     np.testing.assert_allclose([float(one[2]) for one in shown], np.sort(row)[::-1][: len(shown)], atol=1e-6)
@@ -66,7 +66,7 @@ def test_at_the_top_a_rollout_is_the_token_itself_and_the_address_holds_the_leve
     assert float(cells(page, "paths-table")[0][2]) == pytest.approx(1)
     assert "where it starts" in page.get_by_test_id("paths-level-words").inner_text()
     page.wait_for_function("location.hash.includes('paths.level=6')")
-    assert "not yet an explanation" in page.get_by_test_id("caution").inner_text()
+    assert "not an explanation" in page.get_by_test_id("caution").inner_text()
 
 
 def test_guesses_are_those_of_fill_and_heads_are_taken_out_by_key(show, mini):
@@ -156,7 +156,7 @@ def curve(constant, line, square):
     }
 
 
-def test_a_report_of_a_wall_is_opened_and_nothing_else(show, tmp_path):
+def test_a_length_scaling_report_is_opened_and_nothing_else(show, tmp_path):
     def seconds(length):
         return 0.002 + 3e-5 * length + 2e-8 * length**2
 
@@ -183,18 +183,18 @@ def test_a_report_of_a_wall_is_opened_and_nothing_else(show, tmp_path):
     }
     report |= {"dtype": "float32", "device": "cpu", "memory_bytes": None, "seconds_spent": 3.0, "repeats": 3}
     report |= {"points": points, "curves": [one | {"longest": None, "probe": None}]}
-    good, bad = tmp_path / "wall.json", tmp_path / "other.json"
+    good, bad = tmp_path / "scaling.json", tmp_path / "other.json"
     good.write_text(json.dumps(report))
     bad.write_text("[1, 2")
 
     page = show(view="wall")
     page.get_by_test_id("wall-empty").wait_for()
     page.get_by_test_id("wall-open").set_input_files(bad)
-    assert "other.json is no report" in page.get_by_test_id("wall-problem").inner_text()
+    assert "other.json is not a length-scaling report" in page.get_by_test_id("wall-problem").inner_text()
     page.get_by_test_id("wall-open").set_input_files(good)
     said = page.get_by_test_id("wall-words").inner_text()
     assert "2 ms + 30 µs × N + 20 ns × N²" in said
-    assert "overtakes the line at 1,500 tokens" in said
+    assert "quadratic term dominates from 1,500 tokens" in said
     page.get_by_test_id("wall-time-twin").click()
     shown = [[float(value) for value in row] for row in cells(page, "wall-time-table")]
     # Length, measured with its ends, fitted: a line of the table is a measured length.
@@ -204,12 +204,12 @@ def test_a_report_of_a_wall_is_opened_and_nothing_else(show, tmp_path):
     assert "a processor" in page.get_by_test_id("wall-card").inner_text()
 
 
-def test_the_watched_token_has_a_gap_where_others_have_an_effect(show):
+def test_the_chosen_token_has_a_gap_where_others_have_an_effect(show):
     """What replacing it does to itself is the largest effect of all: a 0 there would be a false number."""
     page = show(view="tour", tour__chapter="reach", tour__token=RIVER)
     chart = page.get_by_test_id("line-chart")
     line = chart.locator("svg path.line").get_attribute("d")
-    assert line.count("M") == 2, "a line in two pieces, with the watched token between them"
+    assert line.count("M") == 2, "a line in two segments, with the chosen token between them"
     page.get_by_test_id("line-chart-twin").click()
     rows = cells(page, "line-chart-table")
     assert [token for token, value in rows if value is None] == [str(RIVER)]

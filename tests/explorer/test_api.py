@@ -46,7 +46,7 @@ def test_session(asking, model):
         True,
     )
     assert (first["layers"], first["heads"], first["width"]) == (LAYERS, [HEADS] * LAYERS, WIDTH)
-    assert first["layer_kinds"] == ["whole"] * LAYERS
+    assert first["layer_kinds"] == ["full attention"] * LAYERS
     assert first["max_tokens"] == 32
     assert (second["index"], second["can_fill"], second["layers"]) == (1, False, 2)
     assert session["limits"]["tile_cells"] == 256

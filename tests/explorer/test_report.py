@@ -113,5 +113,5 @@ def test_what_cannot_be_written_is_said_and_leaves_nothing(tmp_path, options, wo
 def test_a_long_text_is_cut_when_asked_to_and_says_so(model, tmp_path):
     path = tmp_path / "cut.html"
     report("word " * 40, output=path, model=[folder(model)], truncation="end", views="map")
-    assert "tokens: 32 of 162, the rest was cut off" in saved(path)["stamp"]
+    assert "tokens: 32 of 162, the rest was truncated" in saved(path)["stamp"]
     assert "cut=1" in saved(path)["hash"]

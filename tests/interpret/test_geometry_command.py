@@ -49,8 +49,8 @@ def test_json_holds_what_the_functions_return(tmp_path):
 def test_tables_and_refusals():
     ran = run_here("geometry", prose(150), "--model", "unmask-mini", "--no-random")
     assert ran.code == 0, ran.err
-    assert "special tokens left out" in ran.out
-    assert "no dimension by neighbors" in ran.out
+    assert "special tokens excluded" in ran.out
+    assert "no neighbor-based dimension" in ran.out
     assert_one_sentence(run_here("geometry", "too short", "--model", "unmask-mini"), "30 on")
     assert_one_sentence(run_here("geometry", "--model", "unmask-mini"), "--file")
     assert_one_sentence(run_here("geometry", "a", "--points", 0), "1 to 4096")

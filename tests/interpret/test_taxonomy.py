@@ -76,7 +76,7 @@ def test_hand_made_heads_have_the_names_they_were_made_for():
     maps = {
         "previous": at_offset(-1), "next": at_offset(1), "self": at_offset(0), "offset": at_offset(-3),
         "first": at_keys(np.arange(N) == 0), "special": at_keys(np.arange(N) == N - 1),
-        "punctuation": at_keys(COMMA), "broad": np.full((N, N), 1 / N), "mixed": peaked,
+        "punctuation": at_keys(COMMA), "diffuse": np.full((N, N), 1 / N), "mixed": peaked,
     }  # fmt: skip
     labels = labeled(*maps.values())
     assert [one.label for one in labels] == list(maps)

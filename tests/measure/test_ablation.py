@@ -578,9 +578,9 @@ def test_command_reports(experiment):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ((), "--data is not given"),
+        ((), "--data is missing"),
         (("--data", "/nowhere"), "does not exist"),
-        (("--data", "/nowhere", "--designs", "bert,bort"), "there is no variant 'bort'"),
+        (("--data", "/nowhere", "--variants", "bert,bort"), "there is no variant 'bort'"),
         (("--data", "/nowhere", "--heads", 3), "each head needs an even share of the width"),
     ],
 )

@@ -182,10 +182,10 @@ def test_the_command_measures_draws_keeps_and_compares(tiny_folder, tmp_path):
     ("arguments", "words"),
     [
         (("--memory", "lots"), "'lots' is not an amount of memory"),
-        (("--lengths", "a"), "give numbers with commas"),
+        (("--lengths", "a"), "give integers separated by commas"),
         (("--kernel", "magic"), "no attention implementation 'magic'"),
         (("--picture", "wall.png"), "ends in .svg"),
-        (("--restart",), "--restart is for a run with --output"),
+        (("--restart",), "--restart needs --output"),
         (("--show", "none.json"), "cannot read none.json"),
         (("--seconds", "0"), "seconds is 0.0"),
         (("-o", "nowhere/wall.json"), "nowhere is not a folder"),

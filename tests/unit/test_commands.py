@@ -120,7 +120,7 @@ def test_inspect_is_short_and_in_words(with_heads):
     ):
         assert part in words
     assert "EmbeddingHead(" not in text
-    assert "of another dtype" not in text
+    assert "unusual dtype" not in text
 
 
 def test_inspect_names_a_tensor_of_another_dtype(tiny_copy):
@@ -128,7 +128,7 @@ def test_inspect_names_a_tensor_of_another_dtype(tiny_copy):
     change_tensors(tiny_copy, lambda stored: stored.update({name: stored[name].half()}))
     assert answer("inspect", tiny_copy)["odd_dtypes"] == [name]
     words = " ".join(shown("inspect", tiny_copy).split())
-    assert f"of another dtype {name}; the others are F32" in words
+    assert f"unusual dtype {name}; the others are F32" in words
 
 
 def test_inspect_for_people_shows_the_same(with_heads):
@@ -270,7 +270,7 @@ def label_share(label, p_NN, encoding):
     most = max((offsets == one).sum() / max(len(p_NN) - abs(one), (len(p_NN) + 1) // 2) for one in offsets)
     if label in ("self", "previous", "next", "offset") and most >= 0.9:
         return most
-    if label == "broad":
+    if label == "diffuse":
         return -(p_NN * np.log(p_NN)).sum(1).mean() / np.log(len(p_NN))
     special = encoding.special & (np.arange(len(p_NN)) > 0)
     marks = [token for token, piece in enumerate(encoding.pieces) if piece in "!,."]
@@ -284,7 +284,7 @@ def test_look_names_heads(default_model):
     for head in found["heads"]:
         p_NN = view.probabilities(head["layer"], head["head"]).astype(np.float64)
         assert head["label_share"] == pytest.approx(label_share(head["label"], p_NN, view.encoding), abs=1e-4)
-    assert {"previous", "first", "broad", "mixed"} <= {head["label"] for head in found["heads"]}
+    assert {"previous", "first", "diffuse", "mixed"} <= {head["label"] for head in found["heads"]}
     (line,) = [one for one in shown("look", TEXT).splitlines() if one.startswith("0.2 ")]
     assert line.split()[1] == "previous"
 

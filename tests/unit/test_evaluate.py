@@ -68,7 +68,7 @@ def test_blimp_counts_ties_as_wrong(folder, data):
     assert found["accuracy"] == found["overall"]["accuracy"] == found["paradigms"][0]["accuracy"] / 2
     assert found["complete"] is False
     shown = run_here("evaluate", "blimp", "-m", folder, "--data", data / "blimp").out
-    assert "not the whole of BLiMP" in shown
+    assert "not all of BLiMP" in shown
 
 
 def test_perplexity_in_both_ways(folder, data):

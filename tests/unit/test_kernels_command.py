@@ -65,7 +65,7 @@ def test_what_a_gpu_runs(arguments, chosen, monkeypatch):
         ((*GPU, "--pattern", "block-sparse"), ("flex", "has no BlockSparse attention")),
         ((*GPU, "--position", "alibi"), ("varlen", "has no Alibi term in its scores")),
         ((*GPU, "--head-width", "48"), ("flex", "takes heads of width 16, 32, 64, 128, 256, not 48")),
-        ((*GPU, "--longest", "100"), ("varlen", "can, and is preferred from 129 tokens")),
+        ((*GPU, "--longest", "100"), ("varlen", "supported; preferred from 129 tokens")),
         (("--longest", "100"), ("varlen", "runs on cuda, not on cpu")),
     ],
 )

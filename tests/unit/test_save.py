@@ -80,5 +80,5 @@ def test_inspect_says_that_there_is_no_tokenizer(tiny_copy):
     (tiny_copy / "vocab.txt").unlink()
     ran = run_here("inspect", tiny_copy)
     assert (ran.code, ran.err) == (0, "")
-    assert "reads token ids and no text" in ran.out
+    assert "reads token ids only" in ran.out
     assert json.loads(run_here("inspect", tiny_copy, "--json").out)["tokenizer"] is None

@@ -1,4 +1,4 @@
-"""The command line: one thin file per command over the Python functions it calls."""
+"""The command line: one thin file per command over the Python API."""
 
 from unmask.cli.main import main
 

@@ -1,4 +1,4 @@
-"""``unmask ablate``: designs of small encoders trained alike, one change at a time."""
+"""``unmask ablate``: train variants of a small encoder that differ in one change at a time."""
 
 import os
 import sys
@@ -17,16 +17,17 @@ if TYPE_CHECKING:
 
 evolve = App(
     name="ablate",
-    help="Designs from BERT on, trained alike with one change at a time, and what each change brings.",
+    help="Train variants from BERT to ModernBERT, one change at a time, and measure each effect.",
     sort_key=1002,
 )
 
 FolderOption = Annotated[
     Path,
-    Parameter(name=["--output", "-o"], help="folder of the experiment, which is resumed if it is there"),
+    Parameter(name=["--output", "-o"], help="folder of the experiment; an existing one is resumed"),
 ]
 DesignsOption = Annotated[
-    str | None, Parameter(name="--designs", help="names with commas; all without (see --list)")
+    str | None,
+    Parameter(name="--designs", help="variant names separated by commas; default: all (see --list)"),
 ]
 OUT = Path("runs/evolve")
 
@@ -35,32 +36,32 @@ OUT = Path("runs/evolve")
 def run(
     *,
     variants: DesignsOption = None,
-    seeds: Annotated[int, Parameter(help="runs of each design")] = 3,
+    seeds: Annotated[int, Parameter(help="runs of each variant")] = 3,
     output: FolderOption = OUT,
     data: Annotated[
-        Path | None, Parameter(help="a folder with text, and with blimp and ud_ewt if it has them")
+        Path | None, Parameter(help="a folder with text, and optionally with blimp and ud_ewt")
     ] = None,
     text: Annotated[
-        str, Parameter(help="below --data: files to train on")
+        str, Parameter(help="training files, relative to --data")
     ] = "gutenberg_books/books-0*.jsonl.xz",
     held_out: Annotated[
-        str, Parameter(help="below --data: a file to evaluate on")
+        str, Parameter(help="evaluation file, relative to --data")
     ] = "gutenberg_books/books-valid.jsonl.xz",
-    tokens: Annotated[int | None, Parameter(help="that each run is trained on")] = None,
-    batch_tokens: Annotated[int | None, Parameter(help="of a step")] = None,
-    width: Annotated[int | None, Parameter(help="of the encoders")] = None,
-    layers: Annotated[int | None, Parameter(help="of the encoders")] = None,
-    heads: Annotated[int | None, Parameter(help="of each layer")] = None,
-    vocabulary: Annotated[int | None, Parameter(help="pieces of the tokenizer")] = None,
-    pairs: Annotated[int | None, Parameter(help="of each BLiMP paradigm")] = None,
+    tokens: Annotated[int | None, Parameter(help="training tokens per run")] = None,
+    batch_tokens: Annotated[int | None, Parameter(help="tokens per step")] = None,
+    width: Annotated[int | None, Parameter(help="hidden size of the encoders")] = None,
+    layers: Annotated[int | None, Parameter(help="layers of the encoders")] = None,
+    heads: Annotated[int | None, Parameter(help="attention heads per layer")] = None,
+    vocabulary: Annotated[int | None, Parameter(help="vocabulary size of the tokenizer")] = None,
+    pairs: Annotated[int | None, Parameter(help="sentence pairs per BLiMP paradigm")] = None,
     listed: Annotated[
-        bool, Parameter(name="--list", negative="", help="show the designs, and train none")
+        bool, Parameter(name="--list", negative="", help="list the variants without training")
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Train every design with every seed and measure it; a stopped experiment is gone on with.
+    """Train every variant with every seed and measure it; a stopped experiment is resumed.
 
-    An experiment keeps the settings that it was begun with; they need not be given again.
+    An experiment keeps its initial settings; they need not be given again.
     """
     if listed:
         _list(json)
@@ -82,10 +83,10 @@ def cost(
     *,
     output: FolderOption = OUT,
     variants: DesignsOption = None,
-    rounds: Annotated[int, Parameter(help="steps of each design")] = 30,
+    rounds: Annotated[int, Parameter(help="steps per variant")] = 30,
     json: JsonOption = False,
 ) -> None:
-    """Time and memory of training steps, the designs in turn; the report of an experiment shows them."""
+    """Measure time and memory of training steps, alternating between variants; the report shows them."""
     from unmask.measure.ablation.cost import measure_cost, write_costs
     from unmask.measure.ablation.page import mebibytes
     from unmask.measure.ablation.plan import read_plan
@@ -101,7 +102,7 @@ def cost(
         print_json(made)
         return
     right = ("tokens/s", "quartiles", "memory, MiB")
-    shown = table(None, "design", *right, right=right)
+    shown = table(None, "variant", *right, right=right)
     for one in made.variants:
         quartiles = f"{one.lowest:,.0f} to {one.highest:,.0f}"
         shown.add_row(one.variant, f"{one.tokens_per_second:,.0f}", quartiles, mebibytes(one))
@@ -112,13 +113,13 @@ def cost(
 def report(
     *,
     output: FolderOption = OUT,
-    page: Annotated[Path | None, Parameter(help="write it as Markdown to this file")] = None,
-    picture: Annotated[Path | None, Parameter(help="draw it to this file, .png or .svg")] = None,
+    page: Annotated[Path | None, Parameter(help="write the report as Markdown to this file")] = None,
+    picture: Annotated[Path | None, Parameter(help="write a chart to this file, .png or .svg")] = None,
     json: JsonOption = False,
 ) -> None:
-    """What the finished runs say together: a table, a page, a picture.
+    """Summarize the finished runs as a table, a Markdown page or a chart.
 
-    A file notes.md in the experiment's folder becomes a part of the page.
+    A file notes.md in the experiment's folder is included in the page.
     """
     from unmask.measure.ablation.report import make_report
 
@@ -146,7 +147,7 @@ def _plan(
     training: dict[str, int | None],
     effort: dict[str, int | None],
 ) -> "Plan":
-    """What the options say; the rest as in the experiment that is there, or by default."""
+    """The plan with the given options; the rest comes from the existing experiment, or from the defaults."""
     from dataclasses import replace
 
     from unmask.measure.ablation.plan import PLAN, Plan, read_plan
@@ -154,12 +155,14 @@ def _plan(
     if (output / PLAN).is_file():
         before = read_plan(output)
     elif data is None:
-        raise InvalidRequest("--data is not given; name the folder of text, and of blimp and ud_ewt if there")
+        raise InvalidRequest(
+            "--data is missing; name the folder with the text and, optionally, blimp and ud_ewt"
+        )
     else:
         before = Plan(data)
     if data is not None:
         before = replace(before, data=data)
-    # The feed-forward of the first design is four times as wide as the encoder, as BERT's is.
+    # The feed-forward network of the first variant is four times as wide as the encoder, as in BERT.
     if sizes["width"] is not None:
         sizes = {**sizes, "feedforward": 4 * sizes["width"]}
     return replace(
@@ -195,7 +198,7 @@ def _list(json: bool) -> None:
         keys = ("name", "parent", "change", "source")
         print_json([{key: getattr(one, key) for key in keys} for one in VARIANTS])
         return
-    shown = table(None, "design", "from", "change", "after")
+    shown = table(None, "variant", "from", "change", "source")
     for one in VARIANTS:
         shown.add_row(one.name, one.parent or "", safe(one.change), one.source)
     console().print(shown)
@@ -210,7 +213,7 @@ def _show(report: "Report", json: bool) -> None:
         return
     titles = [one.title for one in MEASURES]
     right = ("n", *titles, "tokens/s", "memory, MiB")
-    made = table(None, "design", "from", *right, right=right)
+    made = table(None, "variant", "from", *right, right=right)
     noted = False
     for row in report.rows:
         cells = []
@@ -228,7 +231,7 @@ def _show(report: "Report", json: bool) -> None:
     screen.print(made)
     screen.print(safe(describe(report)))
     if noted:
-        screen.print("In brackets: sentences compared by another score than the others'.")
+        screen.print("In parentheses: sentences were compared with a different score.")
     for line in findings(report):
         screen.print(safe(line))
 

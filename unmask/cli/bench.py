@@ -1,4 +1,4 @@
-"""``unmask bench``: speed, peers, kernels and accuracy, measured here."""
+"""``unmask bench``: speed, peers, kernels and accuracy, measured on this machine."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -22,7 +22,7 @@ from unmask.cli.output import progress
 
 bench = App(
     name="bench",
-    help="Measure speed, memory and accuracy here, alone or beside other libraries.",
+    help="Measure speed, memory and accuracy on this machine, alone or compared with other libraries.",
     sort_key=1000,
 )
 
@@ -34,10 +34,12 @@ def speed(
     *,
     subject: SubjectOptions = SUBJECT,
     size: Annotated[
-        list[Literal["short", "long"]] | None, Parameter(negative="", help="only this one; may be repeated")
+        list[Literal["short", "long"]] | None, Parameter(negative="", help="only this size; may be repeated")
     ] = None,
-    samples: Annotated[int | None, Parameter(help="sequences of a setting; none fits the device")] = None,
-    tokens_per_pass: Annotated[int | None, Parameter(help="the most tokens that run together")] = None,
+    samples: Annotated[
+        int | None, Parameter(help="sequences per setting; default: chosen for the device")
+    ] = None,
+    tokens_per_pass: Annotated[int | None, Parameter(help="maximum tokens per forward pass")] = None,
     rounds: RoundsOption = 3,
     seconds: SecondsOption = 120,
     options: BenchOptions = BENCH,
@@ -73,14 +75,16 @@ def peers(
     texts: TextsOption = None,
     count: CountOption = 1000,
     lengths: LengthsOption = "512",
-    against: Annotated[str | None, Parameter(help="the engine that ratios are taken to")] = None,
-    peer: Annotated[list[str] | None, Parameter(negative="", help="only this one; may be repeated")] = None,
-    memory: Annotated[bool, Parameter(help="measure peak memory too, in processes of their own")] = True,
+    against: Annotated[str | None, Parameter(help="the engine that ratios are relative to")] = None,
+    peer: Annotated[
+        list[str] | None, Parameter(negative="", help="only this library; may be repeated")
+    ] = None,
+    memory: Annotated[bool, Parameter(help="also measure peak memory, in separate processes")] = True,
     rounds: RoundsOption = 5,
     seconds: SecondsOption = 120,
     options: BenchOptions = BENCH,
 ) -> None:
-    """Ours beside what else is installed: same weights, same texts, in turn, agreement before time."""
+    """Compare with other installed libraries: same weights and texts, alternating, outputs checked first."""
     with options.prepared(), subject.chosen(options.seed) as chosen:
         from unmask.measure.bench.peers import measure_peers
 
@@ -109,20 +113,20 @@ def kernels(
     *,
     pattern: Annotated[
         Literal["full", "sliding-window", "sliding-window-global", "block-sparse"],
-        Parameter(help="which keys a query sees"),
+        Parameter(help="attention pattern"),
     ] = "full",
     position: Annotated[
-        Literal["none", "alibi", "disentangled"], Parameter(help="what is added to scores")
+        Literal["none", "alibi", "disentangled"], Parameter(help="position bias added to the scores")
     ] = "none",
     lengths: LengthsOption = "512,2048",
-    radius: Annotated[int, Parameter(help="of windows; the width of blocks")] = 64,
-    heads: Annotated[int, Parameter(help="of the layer")] = 12,
-    head_width: Annotated[int, Parameter(help="of each head")] = 64,
+    radius: Annotated[int, Parameter(help="window radius, or block size")] = 64,
+    heads: Annotated[int, Parameter(help="attention heads")] = 12,
+    head_width: Annotated[int, Parameter(help="width of each head")] = 64,
     rounds: RoundsOption = 3,
     seconds: SecondsOption = 60,
     options: BenchOptions = BENCH,
 ) -> None:
-    """Each attention kernel against the definition: error, time, memory, share of the machine's peak."""
+    """Compare each attention kernel with the reference: error, time, memory, share of peak performance."""
     with options.prepared():
         from unmask.measure.bench.kernels import measure_kernels
 
@@ -150,10 +154,10 @@ def accuracy(
     subject: SubjectOptions = SUBJECT,
     texts: TextsOption = None,
     count: CountOption = 1000,
-    data: Annotated[Path | None, Parameter(help="a folder of data sets with glue/STS-B in it")] = None,
+    data: Annotated[Path | None, Parameter(help="a data folder that contains glue/STS-B")] = None,
     options: BenchOptions = BENCH,
 ) -> None:
-    """What a number format costs: embeddings in it beside those in float32."""
+    """Measure the accuracy cost of a dtype: its embeddings compared with those in float32."""
     with options.prepared(), subject.chosen(options.seed) as chosen:
         from unmask.measure.bench.accuracy import measure_accuracy
 

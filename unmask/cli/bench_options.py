@@ -1,4 +1,4 @@
-"""What the commands of ``unmask bench`` share: options, and what stands before and after a measurement."""
+"""What the commands of ``unmask bench`` share: options, and the steps before and after a measurement."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from unmask.measure.benchmark_model import BenchmarkModel
 
 LengthsOption = Annotated[
-    str, Parameter(name="--lengths", help="tokens, one number or several with commas: 512,2048")
+    str, Parameter(name="--lengths", help="lengths in tokens, separated by commas: 512,2048")
 ]
-TextsOption = Annotated[Path | None, Parameter(help="a file of texts, one a line; none invents some")]
-CountOption = Annotated[int, Parameter(help="how many texts")]
-RoundsOption = Annotated[int, Parameter(help="how often each is timed, all in turn")]
-SecondsOption = Annotated[
-    float | None, Parameter(help="begin no further round when the timed ones took as long")
+TextsOption = Annotated[
+    Path | None, Parameter(help="a file with one text per line; default: synthetic texts")
 ]
+CountOption = Annotated[int, Parameter(help="number of texts")]
+RoundsOption = Annotated[int, Parameter(help="timed rounds, alternating between candidates")]
+SecondsOption = Annotated[float | None, Parameter(help="time budget; no new round starts after it")]
 
 
 @Parameter(name="*")
@@ -45,10 +45,13 @@ class SubjectOptions:
     ] = None
     architecture: Annotated[
         str | None,
-        Parameter(name="--architecture", help="random weights of a published size, such as modernbert-base"),
+        Parameter(
+            name="--architecture",
+            help="a published architecture with random weights, such as modernbert-base",
+        ),
     ] = None
     layers: Annotated[
-        int | None, Parameter(name="--layers", help="keep the first layers of an architecture alone")
+        int | None, Parameter(name="--layers", help="keep only the first N layers of an architecture")
     ] = None
     revision: RevisionOption = None
 
@@ -56,7 +59,7 @@ class SubjectOptions:
     def chosen(
         self, seed: int, *, pretraining: bool = False, tokenizer: Path | None = None
     ) -> Iterator["BenchmarkModel"]:
-        """What the options name, or the default model; gone when the block ends if it was made for it."""
+        """The model that the options name, or the default; a temporary one is deleted when the block ends."""
         from unmask.measure.benchmark_model import benchmark_model
 
         name = "default" if self.model is None and self.architecture is None else self.model
@@ -75,14 +78,14 @@ class SubjectOptions:
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class MeasureOptions(OutputOptions):
-    """What every measurement has."""
+    """Options of every measurement."""
 
     threads: ThreadsOption = None
-    seed: Annotated[int, Parameter(name="--seed", help="of weights, texts and ids")] = 0
+    seed: Annotated[int, Parameter(name="--seed", help="random seed of weights, texts and ids")] = 0
 
     @contextmanager
     def prepared(self) -> Iterator[None]:
-        """Refuse at once what could not be written at the end; torch's threads are put back after."""
+        """Fail early if the output cannot be written; torch's thread count is restored afterwards."""
         import torch
 
         self.check()
@@ -97,18 +100,18 @@ class MeasureOptions(OutputOptions):
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class BenchOptions(MeasureOptions):
-    """What benchmarks share whose report can be drawn."""
+    """Options of benchmarks that can draw a chart."""
 
     dtype: Annotated[
-        list[RunDtype] | None, Parameter(name="--dtype", negative="", help="number format; may be repeated")
+        list[RunDtype] | None, Parameter(name="--dtype", negative="", help="dtype; may be repeated")
     ] = None
     device: DeviceOption = "cpu"
     picture: Annotated[
-        Path | None, Parameter(name="--picture", help="draw it to this file, .png or .svg")
+        Path | None, Parameter(name="--picture", help="write a chart to this file, .png or .svg")
     ] = None
 
     def check(self) -> None:
-        """Refuse at once what could not be written or drawn at the end."""
+        """Fail early if the output cannot be written or drawn."""
         if self.picture is not None:
             from unmask.measure.bench.pictures import check_picture
 
@@ -117,7 +120,7 @@ class BenchOptions(MeasureOptions):
         super().check()
 
     def finish(self, report: "Report") -> None:
-        """Write, draw and print a report, whichever is asked for."""
+        """Write, draw and print a report as requested."""
         self.write(report)
         if self.picture is not None:
             from unmask.measure.bench.pictures import draw
@@ -133,8 +136,10 @@ SUBJECT = SubjectOptions()
 
 
 def numbers(text: str) -> list[int]:
-    """Numbers with commas between them."""
+    """Integers separated by commas."""
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
-        raise InvalidRequest(f"--lengths is {text!r}; give numbers with commas, such as 512,2048") from None
+        raise InvalidRequest(
+            f"--lengths is {text!r}; give integers separated by commas, such as 512,2048"
+        ) from None

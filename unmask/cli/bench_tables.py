@@ -1,4 +1,4 @@
-"""The reports of ``unmask bench`` as tables for people."""
+"""The reports of ``unmask bench`` as tables."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def show(report: Any) -> None:
-    """One table, what was left out and why, and the machine."""
+    """Print one table, what was left out and why, and the machine."""
     tables = {
         "speed": _speed,
         "peers": _peers,
@@ -69,7 +69,7 @@ def _speed(report: Any) -> "Table":
 
 
 def _peers(report: Any) -> "Table":
-    right = ("tokens/s", "p50 ms", "p99 ms", "times as fast", "peak MiB", "largest difference", "cosine min")
+    right = ("tokens/s", "p50 ms", "p99 ms", "speedup", "peak MiB", "largest difference", "cosine min")
     made = table(None, "workload", "engine", *right, right=right)
     for row in report.timed:
         made.add_row(
@@ -91,11 +91,11 @@ def _kernels(report: Any) -> "Table":
         "tokens",
         "ms",
         "GFLOP/s",
-        "of the peak",
+        "share of peak",
         "error",
         "peak MiB",
-        "to masked SDPA",
-        "to rectangular",
+        "vs. masked SDPA",
+        "vs. rectangular",
     )
     made = table(None, "kernel", "dtype", "batch", *right, right=right)
     for row in report.rows:
@@ -134,13 +134,13 @@ def _accuracy(report: Any) -> "Table":
 def _texts(report: Any) -> str:
     lengths = ", ".join(f"{name} {value:.0f}" for name, value in report.lengths.items())
     return (
-        f"{report.texts}; tokens of a text: {lengths}; {report.sequences} texts a step; "
-        f"loss of one batch before: ours {report.loss_ours:.4f}, theirs {report.loss_theirs:.4f}"
+        f"{report.texts}; tokens per text: {lengths}; {report.sequences} texts per step; "
+        f"loss of one batch before training: ours {report.loss_ours:.4f}, theirs {report.loss_theirs:.4f}"
     )
 
 
 def _training(report: Any) -> "Table":
-    right = ("tokens/s", "seconds a step", "padding", "to trainer", "to grouped")
+    right = ("tokens/s", "seconds per step", "padding", "vs. Trainer", "vs. grouped")
     made = table(None, "precision", "engine", *right, right=right)
     for row in report.rows:
         made.add_row(

@@ -22,24 +22,25 @@ def training(
     *,
     subject: SubjectOptions = SUBJECT,
     tokenizer: Annotated[
-        Path | None, Parameter(help="a folder whose tokenizer an architecture gets; none invents words")
+        Path | None, Parameter(help="a folder with a tokenizer for --architecture; default: synthetic")
     ] = None,
     precision: Annotated[
         list[Literal["float32", "autocast", "bfloat16"]] | None,
-        Parameter(negative="", help="of the step; may be repeated"),
+        Parameter(negative="", help="precision of the step; may be repeated"),
     ] = None,
     texts: TextsOption = None,
-    sequences: Annotated[int, Parameter(help="texts of a step")] = 8,
+    sequences: Annotated[int, Parameter(help="texts per step")] = 8,
     steps: Annotated[
-        int, Parameter(help="of a round; Trainer groups texts by length from 8 on, within a quarter of them")
+        int,
+        Parameter(help="steps per round; from 8 on, Trainer groups texts by length within a quarter of them"),
     ] = 16,
-    longest: Annotated[int, Parameter(help="tokens of a text, at most; longer ones are cut")] = 512,
-    compile: Annotated[bool, Parameter(help="run ours with compiled layers")] = False,
+    longest: Annotated[int, Parameter(help="maximum tokens per text; longer texts are truncated")] = 512,
+    compile: Annotated[bool, Parameter(help="compile our layers")] = False,
     rounds: RoundsOption = 3,
     seconds: SecondsOption = 120,
     options: MeasureOptions = MEASURE,
 ) -> None:
-    """A training step of ours beside transformers with its Trainer: same weights, texts and precision."""
+    """Compare a training step with the transformers Trainer: same weights, texts and precision."""
     with (
         options.prepared(),
         subject.chosen(options.seed, pretraining=True, tokenizer=tokenizer) as chosen,

@@ -1,4 +1,4 @@
-"""``unmask convert``: a copy of a checkpoint as safetensors, in another number format, or in shards."""
+"""``unmask convert``: a copy of a checkpoint as safetensors, in another dtype, or in shards."""
 
 from pathlib import Path
 from typing import Annotated
@@ -14,18 +14,18 @@ def convert(
     source: Annotated[
         str, Parameter(help="a checkpoint folder (its weights may be pickled), a hub id, or default")
     ],
-    out: Annotated[Path, Parameter(help="the folder to write, which must not exist yet")],
+    out: Annotated[Path, Parameter(help="the folder to write, which must not exist")],
     *,
     revision: RevisionOption = None,
     dtype: Annotated[
-        Dtype | None, Parameter(help="number format to write; none keeps that of the word embedding")
+        Dtype | None, Parameter(help="dtype to write; default: the dtype of the word embedding")
     ] = None,
     shard_megabytes: Annotated[
         int | None, Parameter(help="split the weights into files of at most this many megabytes")
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Copy a checkpoint as safetensors, in another number format or in shards.
+    """Copy a checkpoint as safetensors, in another dtype or in shards.
 
     Pickled weights are copied as they are, without running any code in the pickle.
     """
@@ -45,7 +45,7 @@ def convert(
     if json:
         print_json({"folder": str(out)})
     else:
-        print(f"{out} is ready; look at it with: unmask inspect {out}")
+        print(f"{out} is ready; see: unmask inspect {out}")
 
 
 def _rewrite(

@@ -1,4 +1,4 @@
-"""A spec in words, for people: one line for each part, with the field's names. Free of torch."""
+"""A readable description of a spec, one line per part. Does not import torch."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -63,7 +63,7 @@ ROLES = {
 
 
 def describe_spec(spec: EncoderSpec) -> Iterator[tuple[str, str]]:
-    """Each part of an encoder and what it is; layers of the same words are one part."""
+    """Each part of an encoder and its description; identical layers are one part."""
     yield "embedding", _embedding(spec.embedding, spec.width)
     alike: dict[str, list[int]] = {}
     for number, layer in enumerate(spec.layers):
@@ -90,7 +90,7 @@ OUTPUTS: dict[type, str] = {
 
 
 def describe_output(head: CheckpointOutput) -> str:
-    """What the checkpoint makes of a text, and how."""
+    """What the checkpoint computes from a text, and how."""
     if isinstance(head, UnknownOutput):
         return head.reason
     if not isinstance(head, PooledVector):
@@ -135,7 +135,7 @@ def _pattern(pattern: AttentionPattern) -> str:
             gaps = f", every {dilation} tokens" if dilation > 1 else ""
             return f"sliding window of {radius} tokens to each side{gaps}"
         case SlidingWindowGlobal(window=window, own_projections=own):
-            return f"{_pattern(window)} and global tokens{' with projections of their own' if own else ''}"
+            return f"{_pattern(window)} and global tokens{' with separate projections' if own else ''}"
         case BlockSparse(block=block, random_blocks=random):
             return f"block-sparse attention, blocks of {block} tokens, {random} random blocks"
 
@@ -173,13 +173,13 @@ def _norm(norm: Norm | None) -> str:
 def _head(head: Head) -> str:
     if isinstance(head, MaskedLM):
         kind = "masked language modeling" + (" through an enhanced mask decoder" if head.enhanced else "")
-        return f"{kind} ({'tied to the embedding' if head.tied else 'a matrix of its own'})"
+        return f"{kind} ({'tied to the embedding' if head.tied else 'separate matrix'})"
     assert isinstance(head, Classifier)
     return f"{ROLES[head.role]} ({head.classes} {'classes' if head.classes > 1 else 'logit'})"
 
 
 def _ranges(numbers: list[int]) -> str:
-    """Ascending numbers, neighbors joined: "0 to 3, 7, 9"."""
+    """Ascending numbers with consecutive ones joined: "0 to 3, 7, 9"."""
     starts = [numbers[0], *(b for a, b in pairwise(numbers) if b > a + 1)]
     ends = [*(a for a, b in pairwise(numbers) if b > a + 1), numbers[-1]]
     return ", ".join(str(a) if a == b else f"{a} to {b}" for a, b in zip(starts, ends, strict=True))

@@ -1,4 +1,4 @@
-"""``unmask embed``: texts from files or standard input to embeddings in JSONL or numpy."""
+"""``unmask embed``: embed texts from files or standard input, to JSONL or numpy."""
 
 import sys
 import time
@@ -24,20 +24,20 @@ from unmask.text import Blank
 
 @dataclass(frozen=True)
 class EmbedSummary:
-    """What one run did."""
+    """Summary of one run."""
 
     model: str
     revision: str | None
     texts: int
     resumed_texts: int
-    """Of these, how many an earlier run had done."""
+    """How many of these an earlier run had embedded."""
     tokens: int
     """Tokens of the texts that this run embedded."""
     width: int
     seconds: float
     truncated_texts: int
     truncated: tuple[TruncatedText, ...]
-    """The first of them, as many as `LISTED` says."""
+    """The first `LISTED` of them."""
     output: str | None
 
 
@@ -47,40 +47,36 @@ def embed(
         Parameter(
             name="inputs",
             negative="",
-            help="files with one text a line; - or none reads standard input",
+            help="files with one text per line; - or no file reads standard input",
         ),
     ] = None,
     /,
     *,
     output: Annotated[
         Path | None,
-        Parameter(name=["--output", "-o"], help="file to write, .jsonl or .npy; none prints JSONL"),
+        Parameter(name=["--output", "-o"], help="file to write, .jsonl or .npy; default: print JSONL"),
     ] = None,
     model: ModelOption = "default",
     run: RunOptions = RUN,
     truncation: TruncationOption = "error",
-    blank: Annotated[
-        Blank, Parameter(help="refuse lines without text, or leave them out (JSONL only)")
-    ] = "error",
+    blank: Annotated[Blank, Parameter(help="reject blank lines, or skip them (JSONL only)")] = "error",
     field: Annotated[
         str | None, Parameter(help="read each line as JSON and take the text under this key")
     ] = None,
-    pooling: Annotated[
-        PoolingMode | None, Parameter(help="instead of the pooling that the checkpoint says")
-    ] = None,
+    pooling: Annotated[PoolingMode | None, Parameter(help="pooling, instead of the checkpoint's")] = None,
     normalize: Annotated[
         bool | None,
-        Parameter(help="divide embeddings by their length or not, instead of what the checkpoint says"),
+        Parameter(help="normalize embeddings to unit length, or not; default: as the checkpoint specifies"),
     ] = None,
     overwrite: Annotated[bool, Parameter(negative="", help="replace a finished output")] = False,
-    restart: Annotated[bool, Parameter(negative="", help="throw away what a stopped run had done")] = False,
+    restart: Annotated[bool, Parameter(negative="", help="discard the progress of a stopped run")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Embed texts, one a line.
+    """Embed texts, one per line.
 
-    Input of any size is read as a stream. A line that cannot be embedded stops the run with its number; what
-    was written to --output until then is kept. A run that was stopped resumes when the same command is given
-    again, and the file appears when it is whole.
+    Input of any size is streamed. A line that cannot be embedded stops the run with an error that names the
+    line; what has been written to --output is kept. To resume a stopped run, give the same command again. The
+    output file appears when it is complete.
     """
     form = format_of(output)
     if blank == "skip" and form is RowFormat.NUMPY:
@@ -126,7 +122,7 @@ def embed(
 
 
 def _print(run: EmbedRun) -> int:
-    """Rows to standard output, as soon as they are there."""
+    """Write rows to standard output as soon as they are computed."""
     with progress("embedding", run.total) as report:
         for content, _ in run.rows(report):
             sys.stdout.buffer.write(content)
@@ -136,11 +132,11 @@ def _print(run: EmbedRun) -> int:
 
 
 def _write(run: EmbedRun, output: Path, settings: object, *, overwrite: bool, restart: bool) -> int:
-    """Rows to a file; how many of them an earlier run had written."""
+    """Write rows to a file; return how many an earlier run had written."""
     assert run.survey is not None
     header = run.form.header(run.survey.texts, run.width)
     of_settings = fingerprint(run.loaded.checkpoint, (settings, header))
-    # Rows that were made while longer texts were refused are those of a run that truncates, not the reverse.
+    # Rows of a run that rejects long texts are valid for a run that truncates, but not the reverse.
     compatible = [partial(run.fingerprint, of_settings, "error")] if run.truncation == "end" else []
     with ExitStack() as stack:
         target = stack.enter_context(
@@ -159,12 +155,12 @@ def _write(run: EmbedRun, output: Path, settings: object, *, overwrite: bool, re
         for content, count in run.rows(report):
             target.append(content, count)
         if run.reader.digest() != run.survey.digest:
-            raise InvalidText("the input changed while it was read; give the command again")
+            raise InvalidText("the input changed while it was read; run the command again")
     return resumed
 
 
 def _report(summary: EmbedSummary, json: bool) -> None:
-    """To standard output, unless the embeddings themselves went there."""
+    """Print to standard output, unless the embeddings were printed there."""
     stream = sys.stdout if summary.output else sys.stderr
     if json:
         print_json(summary, stream)
@@ -173,7 +169,7 @@ def _report(summary: EmbedSummary, json: bool) -> None:
     resumed = f", {summary.resumed_texts:,} of them by an earlier run" if summary.resumed_texts else ""
     print(
         f"{summary.texts:,} texts{resumed}, {summary.tokens:,} tokens, {summary.seconds:.1f} s, "
-        f"{summary.width} numbers each{where}",
+        f"{summary.width} dimensions{where}",
         file=stream,
     )
     if summary.truncated:

@@ -1,4 +1,4 @@
-"""Lines from files and standard input, read as a stream: checked in a first pass, then part by part."""
+"""Lines from files and standard input, streamed: checked in a first pass, then read in parts."""
 
 import hashlib
 import os
@@ -17,19 +17,19 @@ from unmask.errors import EmptyText, InvalidRequest, InvalidText, OutputError
 from unmask.text import Blank, Line, read_lines
 
 TEXTS_PER_PART = 2048
-"""Texts between two entries of the journal: what a stop can cost, and what is sorted by length together."""
+"""Texts between two journal entries: the most that a stop can lose, and the unit sorted by length."""
 CHARACTERS_PER_PART = 2_000_000
-"""Or as many characters, which bounds memory: tokenizing one takes up to 200 bytes."""
+"""Character limit of a part, which bounds memory: tokenizing a character takes up to 200 bytes."""
 
 
 @dataclass(frozen=True)
 class _Source:
-    """One input: a file that is opened for each pass, or a stream that is open."""
+    """One input: a file that is opened for each pass, or an open stream."""
 
     shown: str
     stream: BinaryIO | None
     start: int = 0
-    """Where a stream that can be read again begins."""
+    """Start offset of a stream that can be read again."""
 
     @contextmanager
     def open(self) -> Iterator[BinaryIO]:
@@ -43,14 +43,15 @@ class _Source:
 
 
 class Inputs:
-    """The inputs of a run, in the order given, as a context manager.
+    """The inputs of a run in the given order, as a context manager.
 
     Args:
         names: files, or `STANDARD_INPUT`.
         field: see `read_lines`.
         blank: see `read_lines`.
-        reread: they are read more than once, so what is no regular file is copied to a temporary one.
-        beside: the folder of that file; None is the system's.
+        reread: whether they are read more than once; if so, inputs that are not regular files are copied to
+            temporary ones.
+        beside: folder for the temporary files; None uses the system's.
 
     Raises:
         InvalidRequest: standard input is named twice.
@@ -96,14 +97,14 @@ class Inputs:
             self._stack.enter_context(copy)
             shutil.copyfileobj(stream, copy)
         except OSError as error:
-            raise OutputError(f"cannot keep a copy of {shown} beside the output: {error.strerror}") from None
+            raise OutputError(f"cannot copy {shown} to the output folder: {error.strerror}") from None
         return _Source(shown, copy)
 
     def lines(self) -> Iterator[Line]:
-        """Every line, from the beginning where the inputs can be read again.
+        """Every line, from the beginning if the inputs can be read again.
 
         Raises:
-            TextError: a line is blank, or not what it should be.
+            TextError: a line is blank or invalid.
         """
         for source in self._sources:
             with _readable(source.shown), source.open() as stream:
@@ -135,17 +136,17 @@ def _is_regular(stream: BinaryIO) -> bool:
 
 @dataclass(frozen=True)
 class Survey:
-    """What a first pass over all lines found."""
+    """Result of the first pass over all lines."""
 
     texts: int
     digest: str
 
 
 def survey(inputs: Inputs) -> Survey:
-    """Check every line as far as that needs no tokenizer, and count them.
+    """Check every line, as far as is possible without a tokenizer, and count them.
 
     Raises:
-        TextError: a line is blank, or not what it should be.
+        TextError: a line is blank or invalid.
     """
     reader = LineReader(inputs.lines())
     while reader.take():
@@ -154,7 +155,7 @@ def survey(inputs: Inputs) -> Survey:
 
 
 class LineReader:
-    """Lines in parts, and what identifies those that were taken so far."""
+    """Lines in parts, with a digest of the lines taken so far."""
 
     def __init__(self, lines: Iterator[Line]) -> None:
         self.done = 0
@@ -168,12 +169,12 @@ class LineReader:
         return self._take(TEXTS_PER_PART)
 
     def skip_to(self, done: int) -> None:
-        """Take lines until there are ``done``, or no more."""
+        """Take lines until ``done`` are taken or the input ends."""
         while self.done < done and self._take(min(TEXTS_PER_PART, done - self.done)):
             pass
 
     def digest(self) -> str:
-        """Identifies every line taken, where it stood and what it says, as 64 hexadecimal digits."""
+        """Digest of every line taken, with its position, as 64 hexadecimal digits."""
         return self._digest.hexdigest()
 
     def _take(self, most: int) -> list[Line]:
@@ -195,7 +196,7 @@ class LineReader:
 
 
 def require_texts(count: int) -> None:
-    """Refuse an input without a single text.
+    """Reject an input without any text.
 
     Raises:
         EmptyText: ``count`` is 0.

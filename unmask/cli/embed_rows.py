@@ -1,4 +1,4 @@
-"""The two forms in which embeddings are written, and what identifies a run."""
+"""The two output formats of embeddings, and the fingerprint of a run."""
 
 import hashlib
 import io
@@ -16,16 +16,16 @@ from unmask.text import Encoding, Line
 
 
 class RowFormat(Enum):
-    """How rows are written."""
+    """Output format of rows."""
 
     JSONL = ".jsonl"
-    """One object a line: source, line, tokens, original_tokens (null where they were not all counted),
+    """One object per line: source, line, tokens, original_tokens (null if they were not all counted),
     embedding."""
     NUMPY = ".npy"
     """A float32 array (S, E)."""
 
     def header(self, rows: int, width: int) -> bytes:
-        """What stands before the first row."""
+        """The bytes before the first row."""
         if self is RowFormat.JSONL:
             return b""
         written = io.BytesIO()
@@ -39,7 +39,7 @@ class RowFormat(Enum):
         encodings: Sequence[Encoding],
         embeddings_SE: NDArray[np.float32],
     ) -> bytes:
-        """The bytes of some rows."""
+        """The bytes of the given rows."""
         if self is RowFormat.NUMPY:
             return embeddings_SE.astype("<f4").tobytes()
         objects = (
@@ -56,10 +56,10 @@ class RowFormat(Enum):
 
 
 def format_of(output: Path | None) -> RowFormat:
-    """The form that a file's name asks for; JSONL for standard output.
+    """The format for a file name; JSONL for standard output.
 
     Raises:
-        InvalidRequest: the name ends in neither.
+        InvalidRequest: the file name has another extension.
     """
     if output is None:
         return RowFormat.JSONL
@@ -70,7 +70,7 @@ def format_of(output: Path | None) -> RowFormat:
 
 
 def fingerprint(checkpoint: Checkpoint, settings: object) -> str:
-    """Identifies the weights and the settings of a run, as 64 hexadecimal digits."""
+    """Digest of the weights and settings of a run, as 64 hexadecimal digits."""
     read = (checkpoint.spec, checkpoint.max_tokens, settings)
     digest = hashlib.sha256(repr(read).encode())
     for path in sorted({tensor.file for tensor in checkpoint.tensors.values()}):

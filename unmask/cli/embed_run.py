@@ -1,4 +1,4 @@
-"""The work of ``unmask embed``: lines to rows in parts, what is counted, and what identifies a run."""
+"""The work of ``unmask embed``: lines to rows in parts, counters, and the fingerprint of a run."""
 
 import hashlib
 import warnings
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
 LISTED = 1000
 """Truncated texts that the summary lists; all of them are counted."""
 PARTS_CHECKED = 10
-"""Parts in which more texts that are too long are looked for when the first one is found."""
+"""Parts that are searched for more overlong texts after the first one is found."""
 
 
 @dataclass(frozen=True)
 class TruncatedText:
-    """One text that was longer than the model reads."""
+    """One text that was longer than the model's maximum."""
 
     source: str
     line: int
     original_tokens: int | None
-    """None where they were not all counted."""
+    """None if they were not all counted."""
     kept_tokens: int
 
 
 @dataclass
 class Tally:
-    """What is counted while texts run."""
+    """Counters of a run."""
 
     tokens: int = 0
     longest: int = 0
@@ -55,7 +55,7 @@ class Tally:
 
 
 class EmbedRun:
-    """Texts of a reader to rows, part by part."""
+    """Embeds the texts of a reader, part by part."""
 
     def __init__(
         self,
@@ -72,20 +72,20 @@ class EmbedRun:
         self.form = form
         self.width = head.width(loaded.spec)
         self.total = survey.texts if survey else 0
-        """0 where nobody can know."""
+        """0 if unknown."""
         self.metrics = Tally()
 
     def fingerprint(self, of_settings: str, truncation: Truncation, rows: int) -> str:
-        """What identifies the first rows; the reader is moved on to where they end."""
+        """Fingerprint of the first rows; the reader advances to their end."""
         self.reader.skip_to(rows)
         parts = (of_settings, truncation, self.reader.digest())
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     def rows(self, report: Progress) -> Iterator[tuple[bytes, int]]:
-        """What is to be written, part by part, and how many rows it is.
+        """Output bytes, part by part, with the number of rows in each.
 
         Raises:
-            TextError: a text is too long, or has no words.
+            TextError: a text is too long or has no words.
         """
         while True:
             first, part = self.reader.done, self.reader.take()
@@ -117,7 +117,7 @@ class EmbedRun:
         )
 
     def _with_others(self, error: TextTooLong, part: list[Line]) -> TextTooLong:
-        """The error of the first text that is too long, with how many there are after it."""
+        """The error of the first overlong text, with the number of overlong texts after it."""
         long, checked, parts = 0, 0, 1
         while part:
             found = [one.truncated_tokens > 0 for one in self._tokens(part, "end")]
@@ -129,18 +129,18 @@ class EmbedRun:
             return error
         fault, _, way_out = str(error).partition("; ")
         return TextTooLong(
-            f"{fault}, and so it is with {long - 1:,} of the {checked - 1:,} lines after it; {way_out}",
+            f"{fault}, and {long - 1:,} of the {checked - 1:,} lines after it are also too long; {way_out}",
             original_tokens=error.original_tokens,
             max_tokens=error.max_tokens,
         )
 
     def warn(self) -> None:
-        """Say once that texts were longer than any in training."""
+        """Warn once if texts were longer than any in training."""
         trained = self.loaded.checkpoint.trained_tokens
         if trained is not None and self.metrics.longest > trained:
             warnings.warn(
                 f"the longest text has {self.metrics.longest} tokens and the model was trained on at most "
-                f"{trained}; it is read whole",
+                f"{trained}; it is not truncated",
                 BeyondTraining,
                 stacklevel=2,
             )

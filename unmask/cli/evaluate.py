@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 evaluate = App(
     name="evaluate",
-    help="What an encoder knows: minimal pairs, masked words, parts of speech.",
+    help="Evaluate an encoder: minimal pairs, masked words, parts of speech.",
     sort_key=1001,
 )
 
-DataOption = Annotated[Path, Parameter(name="--data", help="the folder of the data, or a file of it")]
+DataOption = Annotated[Path, Parameter(name="--data", help="the data folder, or one of its files")]
 ScoreOption = Annotated[
     Literal["original", "within_word"],
-    Parameter(name="--score", help="mask one token at a time, or the later ones of its word too"),
+    Parameter(name="--score", help="mask one token at a time, or also the later tokens of its word"),
 ]
 
 
@@ -37,10 +37,10 @@ def blimp(
     data: DataOption,
     run: RunOptions = RUN,
     score: ScoreOption = "original",
-    limit: Annotated[int | None, Parameter(help="the first so many pairs of every paradigm")] = None,
+    limit: Annotated[int | None, Parameter(help="only the first N pairs of every paradigm")] = None,
     output: OutputOptions = OUTPUT,
 ) -> None:
-    """Minimal pairs: how often the grammatical sentence is the likelier (pseudo-log-likelihood)."""
+    """Minimal pairs: how often the grammatical sentence is more likely (pseudo-log-likelihood)."""
     output.check()
     from unmask.measure.probes.blimp import measure_blimp, read_blimp
 
@@ -60,15 +60,17 @@ def perplexity(
     data: DataOption,
     run: RunOptions = RUN,
     measure: Annotated[
-        Literal["masked", "pseudo"], Parameter(help="15 percent masked at once, or each token in turn")
+        Literal["masked", "pseudo"], Parameter(help="mask 15 percent at once, or each token in turn")
     ] = "masked",
     score: ScoreOption = "original",
-    tokens: Annotated[int | None, Parameter(help="of a window, special ones included; none: 128")] = None,
-    limit: Annotated[int | None, Parameter(help="the first so many windows")] = None,
-    seed: Annotated[int, Parameter(help="of the masks that are drawn")] = 0,
+    tokens: Annotated[
+        int | None, Parameter(help="tokens per window, including special tokens; default: 128")
+    ] = None,
+    limit: Annotated[int | None, Parameter(help="only the first N windows")] = None,
+    seed: Annotated[int, Parameter(help="random seed of the masks")] = 0,
     output: OutputOptions = OUTPUT,
 ) -> None:
-    """Masked words of running text: loss, perplexity, accuracy, nats per character and byte."""
+    """Masked words in running text: loss, perplexity, accuracy, nats per character and byte."""
     output.check()
     from unmask.measure.probes.perplexity import measure_perplexity
     from unmask.measure.probes.scoring import check_masked
@@ -78,7 +80,7 @@ def perplexity(
     loaded = run.load(model)
     check_masked(loaded)
     cut = windows(loaded, documents(path), tokens=tokens, limit=limit)
-    with progress("Asking", 0) as report:
+    with progress("Scoring tokens", 0) as report:
         result = measure_perplexity(
             loaded, cut, source=path.name, measure=measure, score=score, seed=seed, progress=report
         )
@@ -93,11 +95,11 @@ def tagging(
     model: ModelOption,
     data: DataOption,
     run: RunOptions = RUN,
-    layer: Annotated[int | None, Parameter(help="0 for the embedding to the last; none: all")] = None,
-    limit: Annotated[int | None, Parameter(help="the first so many sentences of each part")] = None,
+    layer: Annotated[int | None, Parameter(help="a single layer, 0 for the embedding; default: all")] = None,
+    limit: Annotated[int | None, Parameter(help="only the first N sentences of each split")] = None,
     output: OutputOptions = OUTPUT,
 ) -> None:
-    """Parts of speech read off frozen hidden states by a linear probe, layer by layer."""
+    """Part-of-speech tagging with a linear probe on frozen hidden states, layer by layer."""
     output.check()
     from unmask.measure.probes.conllu import read_treebank
     from unmask.measure.probes.tagging import measure_tagging
@@ -121,7 +123,7 @@ def _show_blimp(result: "BlimpResult") -> None:
         screen.print(_shares(title, shares))
         screen.print()
     screen.print(_shares("all", [result.overall]))
-    part = "" if result.complete else "; not the whole of BLiMP"
+    part = "" if result.complete else "; not all of BLiMP"
     screen.print(
         safe(
             f"{result.model}, {result.dtype}, score {result.score}: accuracy {result.accuracy:.4f}, "
@@ -148,18 +150,18 @@ def _show_perplexity(result: "PerplexityResult") -> None:
     how = f"seed {result.seed}" if result.score is None else f"score {result.score}"
     screen = console()
     screen.print(safe(f"{result.model}, {result.dtype}, on {result.source}: {result.measure}, {how}"))
-    made = table(None, "figure", "value", right=("value",))
+    made = table(None, "metric", "value", right=("value",))
     for name, value in (
         ("windows", f"{result.windows:,}"),
         ("tokens", f"{result.tokens:,}"),
-        ("tokens asked for", f"{result.scored:,}"),
+        ("tokens scored", f"{result.scored:,}"),
         ("loss, nats per token", f"{result.loss:.4f}"),
         ("perplexity", f"{result.perplexity:,.3f}"),
         ("accuracy", f"{result.accuracy:.4f}"),
         ("nats per character", f"{result.nats_per_character:.4f}"),
         ("nats per byte", f"{result.nats_per_byte:.4f}"),
         ("unigram loss (add-one, counts of this text)", f"{result.unigram_loss:.4f}"),
-        ("unigram accuracy (commonest token)", f"{result.unigram_accuracy:.4f}"),
+        ("unigram accuracy (most frequent token)", f"{result.unigram_accuracy:.4f}"),
     ):
         made.add_row(name, value)
     screen.print(made)
@@ -182,11 +184,11 @@ def _show_tagging(result: "TaggingResult") -> None:
     screen.print(
         safe(
             f"{result.model}, {result.dtype}: accuracy {result.accuracy:.4f} at layer {result.best_layer}; "
-            f"the commonest tag of each word form {result.baseline_accuracy:.4f} (words: {counts})"
+            f"baseline, most frequent tag of each word form: {result.baseline_accuracy:.4f} (words: {counts})"
         )
     )
     if result.split_sentences or result.words_without_token:
         screen.print(
-            f"{result.split_sentences:,} sentences were longer than the model reads and read in parts; "
+            f"{result.split_sentences:,} sentences exceeded the maximum length and were split; "
             f"{result.words_without_token:,} words have no token"
         )

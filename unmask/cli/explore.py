@@ -1,4 +1,4 @@
-"""``unmask explore``: the explorer's page in the browser."""
+"""``unmask explore``: the explorer in the browser."""
 
 import sys
 from functools import partial
@@ -14,31 +14,31 @@ if TYPE_CHECKING:
     from unmask.loaded import Model
 
 MODELS = ("default", "unmask-mini")
-"""What is opened where no model is named: sentence embeddings, and one that predicts masked words."""
+"""The default models: one for sentence embeddings, and one with an MLM head."""
 
 
 def explore(
-    text: Annotated[str | None, Parameter(help="the text to begin with")] = None,
+    text: Annotated[str | None, Parameter(help="the initial text")] = None,
     *,
     model: Annotated[
         list[str] | None,
         Parameter(
             name=["--model", "-m"],
             negative="",
-            help="a checkpoint folder, a hub id such as owner/model, unmask-mini, or default; may be "
-            "repeated, and texts are compared between two (none: default and unmask-mini)",
+            help="a checkpoint folder, a hub id such as owner/model, unmask-mini, or default; repeat it "
+            "to compare models (default: default and unmask-mini)",
         ),
     ] = None,
     run: RunOptions = RUN,
-    port: Annotated[int, Parameter(help="port on 127.0.0.1; 0 takes a free one")] = 0,
+    port: Annotated[int, Parameter(help="port on 127.0.0.1; 0 picks a free one")] = 0,
     browser: Annotated[bool, Parameter(help="open the page in the browser")] = True,
-    memory: Annotated[float, Parameter(help="GB that the texts in memory may hold together")] = 2.0,
+    memory: Annotated[float, Parameter(help="memory limit for all open texts, in GB")] = 2.0,
     json: JsonOption = False,
 ) -> None:
-    """Open a local page that shows where encoders look while they read your text.
+    """Open a local page that shows the attention and the inner workings of encoders on your text.
 
-    The page is served to this machine alone, behind a token that is new at each start. Models are loaded
-    while it is already there.
+    The page is served only to this machine, protected by a token that is new at each start. Models are loaded
+    in the background.
     """
     from unmask.explorer import serve
     from unmask.optional import require
@@ -70,7 +70,7 @@ def explore(
 
 
 def _load(name: str, run: RunOptions) -> "Model":
-    """Load a model in the background; what is wrong with it is said here too, not on the page alone."""
+    """Load a model in the background; errors are printed here as well as shown on the page."""
     try:
         return run.load(name)
     except UnmaskError as error:

@@ -1,4 +1,4 @@
-"""``unmask fill``: the words behind a text's mask tokens."""
+"""``unmask fill``: predictions for the mask tokens of a text."""
 
 from typing import Annotated
 
@@ -11,15 +11,15 @@ from unmask.errors import InvalidRequest
 
 
 def fill(
-    text: Annotated[str, Parameter(help="a text with mask tokens in it; - reads standard input")],
+    text: Annotated[str, Parameter(help="a text with mask tokens; - reads standard input")],
     *,
     model: ModelOption = "unmask-mini",
     run: RunOptions = RUN,
-    top: Annotated[int, Parameter(help="how many words to show for each mask")] = 5,
+    top: Annotated[int, Parameter(help="number of predictions per mask")] = 5,
     truncation: TruncationOption = "error",
     json: JsonOption = False,
 ) -> None:
-    """Predict the words behind the mask tokens of a text, such as [MASK]."""
+    """Predict the words at the mask tokens of a text, such as [MASK]."""
     if text == STANDARD_INPUT:
         text = read_standard_input()
     loaded = run.load(model)
@@ -33,7 +33,7 @@ def fill(
     for mask in filled:
         before, after = text[max(0, mask.start - 40) : mask.start], text[mask.end : mask.end + 40]
         console().print(f"{safe(before)}[bold]___[/bold]{safe(after)}")
-        shown = table(None, "probability", "word", "piece", right=("probability",))
+        shown = table(None, "probability", "word", "token", right=("probability",))
         for one in mask.predictions:
             shown.add_row(f"{one.probability:.4f}", safe(one.text), safe(one.piece))
         console().print(shown)

@@ -1,4 +1,4 @@
-"""``unmask geometry``: the shape of the cloud of token vectors at every depth, and CKA of two models."""
+"""``unmask geometry``: geometry of the token vectors of every layer, and CKA between two models."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,16 +27,18 @@ def geometry(
     model: ModelOption = "default",
     model_b: Annotated[str | None, Parameter(help="compare layers with this model's (CKA)")] = None,
     run: RunOptions = RUN,
-    points: Annotated[int, Parameter(help="the most tokens measured (words, with --model-b)")] = MOST,
-    special: Annotated[bool, Parameter(negative="", help="measure special tokens too")] = False,
-    random: Annotated[bool, Parameter(help="measure the design with random weights too")] = True,
-    seed: Annotated[int, Parameter(help="of samples, shuffles and random weights")] = 0,
+    points: Annotated[
+        int, Parameter(help="maximum number of tokens measured (words, with --model-b)")
+    ] = MOST,
+    special: Annotated[bool, Parameter(negative="", help="include special tokens")] = False,
+    random: Annotated[bool, Parameter(help="also measure a baseline with random weights")] = True,
+    seed: Annotated[int, Parameter(help="random seed of samples, shuffles and random weights")] = 0,
     json: JsonOption = False,
 ) -> None:
-    """Measure the geometry of hidden states: intrinsic dimension, spread, anisotropy, collapse.
+    """Measure the geometry of hidden states: intrinsic dimension, effective rank, anisotropy, collapse.
 
-    Every number comes with its interval, the points it stands on, and what shuffled states and random
-    weights give. With --model-b: how alike the layers of two models are.
+    Every number comes with its confidence interval, its sample size, and baselines from shuffled states and
+    random weights. With --model-b, the similarity between the layers of two models (CKA).
     """
     if not 1 <= points <= MOST:
         raise InvalidRequest(f"--points is {points}; it can be 1 to {MOST}")
@@ -69,16 +71,16 @@ def geometry(
 
 
 def _words(text: str | None, file: Path | None, points: int) -> tuple[list[str], int]:
-    """Words to read, enough for so many points, and how many more there are."""
+    """The words to read, at most one per point, and how many more there are."""
     if (text is None) == (file is None):
-        raise InvalidRequest("give the text or --file FILE, one of them")
+        raise InvalidRequest("give either a text or --file FILE")
     if file is None:
         assert text is not None
         every = (read_standard_input() if text == STANDARD_INPUT else text).split()
     else:
         every = list(_file_words(file))
     if not every:
-        raise InvalidRequest("the text has no words; give one with words in it")
+        raise InvalidRequest("the text has no words; give a text with words")
     return every[:points], len(every[points:])
 
 
@@ -92,7 +94,7 @@ def _file_words(file: Path) -> Iterator[str]:
 
 
 def _read(models: "tuple[Model, ...]", words: list[str], points: int) -> "tuple[list[ReadTexts], int]":
-    """The beginning of the text as each model reads it, in the same stretches: enough for ``points``."""
+    """The beginning of the text for each model, in the same chunks: enough for ``points``."""
     from unmask.interpret.geometry import read_texts, stretches
 
     def tokens(model: "Model", stretch: str) -> int:
@@ -145,7 +147,7 @@ def _compare(
 
 
 def _aligned(a: "ReadTexts", b: "ReadTexts") -> tuple[list[object], list[object]]:
-    """Mean vectors of the words that both models have tokens for."""
+    """Mean vectors of the words for which both models have tokens."""
     rows_a, rows_b = [], []
     for number, encoding in enumerate(a.encodings):
         place = 0
@@ -157,5 +159,5 @@ def _aligned(a: "ReadTexts", b: "ReadTexts") -> tuple[list[object], list[object]
                 rows_a.append(both[0])
                 rows_b.append(both[1])
     if not rows_a:
-        raise InvalidRequest("no word of the text has tokens of both models; give another text")
+        raise InvalidRequest("no word of the text has tokens in both models; give another text")
     return list(a.mean_states(rows_a)), list(b.mean_states(rows_b))

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     *("layer", "distinct", "TwoNN", "far", "k neighbors", "directions", "IsoScore", "rank"),
-    *("cosine", "less 3", "residual", "norm"),
+    *("cosine", "top 3 removed", "residual", "norm"),
 )
 NULLS = (
     *("layer", "TwoNN", "shuffled", "random", "far", "random ", "directions", "shuffled ", "random  "),
@@ -27,18 +27,18 @@ class GeometryReport:
     words: int
     """Words of the text that were read."""
     words_left: int
-    """Words beyond them, which were not."""
+    """Words that were not read."""
     special: bool
     """Whether special tokens are among the points."""
     seed: int
     layers: "tuple[LayerGeometry, ...]"
     random: "tuple[LayerGeometry, ...] | None"
-    """The same of the design with random weights; None where not asked for."""
+    """The baseline with random weights; None if not requested."""
 
 
 @dataclass(frozen=True)
 class CkaReport:
-    """What ``unmask geometry --model-b`` shows: the layers of two models side by side, on the same words."""
+    """What ``unmask geometry --model-b`` shows: the layers of two models compared on the same words."""
 
     models: tuple[str, str]
     revisions: tuple[str | None, str | None]
@@ -56,22 +56,22 @@ class CkaReport:
 
 
 def show(found: GeometryReport) -> None:
-    """Two tables: the layers, and beside them what shuffled states and random weights give."""
+    """Print two tables: the layers, and the baselines from shuffled states and random weights."""
     first = found.layers[0]
     screen = console()
     screen.print(
         f"[bold]{safe(found.model)}[/bold]: {first.n} tokens of {found.words} words"
         + (f" (the text has {found.words_left} more)" if found.words_left else "")
-        + ("" if found.special else ", special tokens left out")
-        + "; +- is half of the 95 % interval"
+        + ("" if found.special else ", special tokens excluded")
+        + "; ± is half of the 95 % interval"
     )
     rows = table(None, *COLUMNS, right=COLUMNS)
     for one in found.layers:
         rows.add_row(*_row(one))
     screen.print(rows)
     for reason in sorted({e.reason for e in (first.two_nn, first.mle) if e.reason}):
-        screen.print(f"no dimension by neighbors: {reason}")
-    screen.print("\nThe same of shuffled states and of random weights")
+        screen.print(f"no neighbor-based dimension: {reason}")
+    screen.print("\nCompared with shuffled states and random weights")
     nulls = table(None, *NULLS, right=NULLS)
     for one, twin in zip(found.layers, found.random or (None,) * len(found.layers), strict=True):
         nulls.add_row(*_null_row(one, twin))
@@ -79,9 +79,9 @@ def show(found: GeometryReport) -> None:
     scales = f" (GRIDE at k = {first.gride[-1].k})" if first.gride else ""
     screen.print(
         f"\nTwoNN: intrinsic dimension at the two nearest neighbors; far: at the largest scale{scales}; "
-        "k neighbors: by 10 to 20 of them;\ndirections: participation ratio; rank: effective rank; "
-        "cosine: mean of all pairs; less 3: without the three strongest directions;\n"
-        "residual: 0 when all tokens are one vector"
+        "k neighbors: from 10 to 20 neighbors;\ndirections: participation ratio; rank: effective rank; "
+        "cosine: mean over all pairs; top 3 removed: without the three dominant directions;\n"
+        "residual: 0 if all tokens have the same vector"
     )
 
 
@@ -130,11 +130,11 @@ def _plain(one: "Estimate | None", digits: int = 1) -> str:
 
 
 def show_cka(found: CkaReport) -> None:
-    """The grid of debiased CKA, and how sure it is."""
+    """Print the matrix of debiased CKA and its uncertainty."""
     screen = console()
     screen.print(
         f"Debiased linear CKA of {found.n} words: layers of [bold]{safe(found.models[0])}[/bold] down, "
-        f"of [bold]{safe(found.models[1])}[/bold] across; 1 the same up to rotation and scale, 0 unrelated"
+        f"of [bold]{safe(found.models[1])}[/bold] across; 1: equal up to rotation and scale, 0: unrelated"
     )
     columns = ("layer", *map(str, range(len(found.debiased[0]))))
     rows = table(None, *columns, right=columns)
@@ -144,7 +144,7 @@ def show_cka(found: CkaReport) -> None:
     pairs = zip(_flat(found.high), _flat(found.low), strict=True)
     widest = max((high - low) / 2 for high, low in pairs)
     screen.print(
-        f"95 % intervals reach at most {widest:.2f} to either side; with shuffled words the largest value "
+        f"95 % intervals extend at most {widest:.2f} to either side; with shuffled words, the largest value "
         f"is {max(_flat(found.shuffled)):.2f} ({max(_flat(found.shuffled_biased)):.2f} if biased)"
     )
 

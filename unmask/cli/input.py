@@ -1,4 +1,4 @@
-"""Standard input: how it is named among arguments, and its bytes."""
+"""Standard input: its name among the arguments, and its contents."""
 
 import sys
 from typing import BinaryIO
@@ -6,22 +6,22 @@ from typing import BinaryIO
 from unmask.errors import InvalidRequest, InvalidText
 
 STANDARD_INPUT = "\0stdin"
-"""Stands for an argument ``-``, which the parser would take for an option; no argument can hold a NUL."""
+"""Stands for the argument ``-``, which the parser would take for an option; no argument can contain a NUL."""
 
 
 def standard_input() -> BinaryIO:
     """The stream that texts are piped into.
 
     Raises:
-        InvalidRequest: the program was started with it closed.
+        InvalidRequest: standard input is closed.
     """
     if sys.stdin is None:
-        raise InvalidRequest("standard input is closed; pipe texts into it, or name a file")
+        raise InvalidRequest("standard input is closed; pipe texts into it or name a file")
     return sys.stdin.buffer
 
 
 def read_standard_input() -> str:
-    """All of standard input as one text, without a last line end.
+    """All of standard input as one text, without a final newline.
 
     Raises:
         InvalidText: it is not UTF-8.

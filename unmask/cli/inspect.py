@@ -1,4 +1,4 @@
-"""``unmask inspect``: what a checkpoint is, and what became of every tensor in it."""
+"""``unmask inspect``: the contents of a checkpoint, and how each of its tensors is used."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from unmask.model.weights.inspect import Inspection
 
 NAMED = 3
-"""Tensors that a summary calls by name."""
+"""Number of tensors that a summary names."""
 
 
 def inspect(
@@ -23,15 +23,15 @@ def inspect(
     revision: RevisionOption = None,
     compat: CompatOption = "published",
     tensors: Annotated[
-        bool, Parameter(negative="", help="list every tensor: its shape, its dtype, and its use")
+        bool, Parameter(negative="", help="list every tensor with its shape, dtype and use")
     ] = False,
     verify: Annotated[
         bool,
-        Parameter(negative="", help="compare the SHA-256 of every file with those written when it was saved"),
+        Parameter(negative="", help="compare the SHA-256 of every file with the stored checksums"),
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Show a checkpoint's architecture, parameter count, tokenizer, and what its tensors are used for."""
+    """Show a checkpoint's architecture, parameter count, tokenizer, and the use of its tensors."""
     from unmask.model.weights import find, read_checkpoint
     from unmask.model.weights.inspect import inspect as inspect_checkpoint
 
@@ -46,7 +46,7 @@ def inspect(
     if tensors:
         _show_tensors(inspection, console())
     else:
-        screen.print("\nEvery tensor: --tensors; every field of the architecture: --json")
+        screen.print("\nUse --tensors to list every tensor and --json for every field of the architecture")
 
 
 def _show(inspection: "Inspection", screen: Console) -> None:
@@ -80,7 +80,7 @@ def _facts(inspection: "Inspection") -> Iterator[tuple[str, str]]:
     yield "maximum length", "unlimited" if limit is None else f"{limit:,} tokens, special tokens included"
     if trained is not None:
         yield "trained on", f"at most {trained:,} tokens; longer texts are read with a warning"
-    yield "tokenizer", inspection.tokenizer or "none, so it reads token ids and no text"
+    yield "tokenizer", inspection.tokenizer or "none; reads token ids only"
     head_missing = f"none: {inspection.head_missing}"
     yield "sentence embedding", head_missing if head is None else describe_output(head)
     if inspection.approximated:
@@ -89,7 +89,7 @@ def _facts(inspection: "Inspection") -> Iterator[tuple[str, str]]:
         yield "with --compat hf", inspection.compat_differs
     yield "checksums", _checksums(inspection)
     if inspection.unread_config:
-        yield "config keys not understood", ", ".join(inspection.unread_config)
+        yield "unrecognized config keys", ", ".join(inspection.unread_config)
 
 
 def _checksums(inspection: "Inspection") -> str:
@@ -100,13 +100,13 @@ def _checksums(inspection: "Inspection") -> str:
 
 
 def _tensors(inspection: "Inspection") -> Iterator[tuple[str, str]]:
-    """How many tensors are used and in which number formats, and why others are not."""
+    """How many tensors are used, with their dtypes, and why the others are not."""
     used = Counter(tensor.dtype for tensor in inspection.tensors if tensor.ours is not None)
     dtypes = ", ".join(f"{count} in {dtype}" for dtype, count in used.most_common())
-    yield "used", f"{used.total()} of {len(inspection.tensors)} ({dtypes}); none is missing"
+    yield "used", f"{used.total()} of {len(inspection.tensors)} ({dtypes}); none missing"
     if inspection.odd_dtypes:
         usual = used.most_common(1)[0][0]
-        yield "of another dtype", f"{_some(inspection.odd_dtypes)}; the others are {usual}, so check the file"
+        yield "unusual dtype", f"{_some(inspection.odd_dtypes)}; the others are {usual}, so check the file"
     ignored: dict[str, list[str]] = {}
     for tensor in inspection.tensors:
         if tensor.ours is None:

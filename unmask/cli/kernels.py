@@ -1,4 +1,4 @@
-"""``unmask kernels``: what each attention kernel can do, which run here, and which one a need would get."""
+"""``unmask kernels``: the attention kernels, where they run, and which one a request would use."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -19,26 +19,26 @@ FEATURE_NAMES = {
     "log_sum_exp": "log-sum-exp",
     "dilation": "dilation",
 }
-"""What a kernel supports or does not, by its field of `Capability`."""
+"""Optional features of a kernel, by field of `Capability`."""
 
 
 def kernels(
     *,
-    device: Annotated[str | None, Parameter(help="show which kernel runs there, such as cpu or cuda")] = None,
-    dtype: Annotated[Dtype | None, Parameter(help="for inputs of this number format")] = None,
-    pattern: Annotated[Patterns | None, Parameter(help="for attention that sees this much")] = None,
-    position: Annotated[Positions | None, Parameter(help="for scores with this term")] = None,
-    longest: Annotated[int | None, Parameter(help="for texts of up to so many tokens")] = None,
+    device: Annotated[str | None, Parameter(help="for this device, such as cpu or cuda")] = None,
+    dtype: Annotated[Dtype | None, Parameter(help="for inputs of this dtype")] = None,
+    pattern: Annotated[Patterns | None, Parameter(help="for this attention pattern")] = None,
+    position: Annotated[Positions | None, Parameter(help="for this kind of positions")] = None,
+    longest: Annotated[int | None, Parameter(help="for texts of up to N tokens")] = None,
     head_width: Annotated[int | None, Parameter(help="for heads of this width")] = None,
     gradients: Annotated[bool, Parameter(negative="", help="for training")] = False,
-    dropout: Annotated[bool, Parameter(negative="", help="with dropout of probabilities")] = False,
-    log_sum_exp: Annotated[bool, Parameter(negative="", help="with the log-sum-exp of scores")] = False,
+    dropout: Annotated[bool, Parameter(negative="", help="with dropout on the attention weights")] = False,
+    log_sum_exp: Annotated[bool, Parameter(negative="", help="with the log-sum-exp of the scores")] = False,
     json: JsonOption = False,
 ) -> None:
-    """List the attention kernels, fastest first: what each can do, and where it runs here.
+    """List the attention kernels, fastest first: what each supports, and where it runs on this machine.
 
-    With any option but --json: which one would run, and why the others would not. What is not said is a
-    CPU, float32, whole attention without position terms, 512 tokens, heads of width 64.
+    With any option except --json, show which kernel would run and why the others would not. Defaults: CPU,
+    float32, full attention without position terms, 512 tokens, heads of width 64.
     """
     from unmask.errors import KernelError
     from unmask.model.kernels import AttentionRequest
@@ -67,7 +67,7 @@ def kernels(
 def _show_choice(request: "AttentionRequest", json: bool) -> None:
     from unmask.model.kernels import KERNELS, choose
 
-    chosen = choose(request).capability.name  # where none can, its error lists every refusal
+    chosen = choose(request).capability.name  # if no kernel can, the error lists every refusal
     verdicts = {
         kernel.capability.name: kernel.capability.refusal(request)
         or _place(kernel.capability, request, chosen)
@@ -76,7 +76,7 @@ def _show_choice(request: "AttentionRequest", json: bool) -> None:
     if json:
         print_json({"request": request, "chosen": chosen, "verdicts": verdicts})
         return
-    shown = table(None, "kernel", "for this need")
+    shown = table(None, "kernel", "for this request")
     for name, verdict in verdicts.items():
         shown.add_row(name, verdict)
     screen = console()
@@ -84,16 +84,18 @@ def _show_choice(request: "AttentionRequest", json: bool) -> None:
     import torch
 
     if request.device == "cuda" and not torch.cuda.is_available():
-        screen.print("No GPU is here: this is what a machine with one and these packages would do.")
+        screen.print(
+            "This machine has no GPU; this is what a machine with one and the same packages would use."
+        )
 
 
 def _place(record: "Capability", request: "AttentionRequest", chosen: str) -> str:
-    """What becomes of a kernel that can."""
+    """The verdict on a kernel that can serve the request."""
     if record.name == chosen:
         return "runs"
     if not record.is_preferred(request):
-        return f"can, and is preferred {_lengths(record)}"
-    return "can, and another comes first"
+        return f"supported; preferred {_lengths(record)}"
+    return "supported; another kernel is preferred"
 
 
 def _pattern(name: Patterns) -> Any:
@@ -112,7 +114,7 @@ def _pattern(name: Patterns) -> Any:
 def _position(name: Positions) -> Any:
     from unmask.model import spec
 
-    # Rotary positions turn queries and keys before a kernel sees them.
+    # Rotary positions are applied to queries and keys before the kernel.
     alibi, distances = spec.Alibi(), spec.Disentangled(512, buckets=256)
     none = spec.NoPosition()
     return {"none": none, "rotary": none, "alibi": alibi, "disentangled": distances}[name]
@@ -146,15 +148,15 @@ def _list_all(json: bool) -> None:
         screen.print()
     screen.print(
         f"torch {torch.__version__}, {torch.get_num_threads()} threads, "
-        f"devices here: {', '.join(sorted(devices))}. The first that can do what a model needs, at lengths "
-        "that it prefers, is used; --kernel names another. Try: "
+        f"devices here: {', '.join(sorted(devices))}. The first kernel that supports what a model needs, at "
+        "its preferred lengths, is used; --kernel names another. Try: "
         "unmask kernels --device cuda --dtype bfloat16",
         soft_wrap=False,
     )
 
 
 def _facts(record: "Capability", devices: set[str]) -> Iterator[tuple[str, str]]:
-    """What a kernel can do, a line for each property."""
+    """The properties of a kernel, one line each."""
     yield "computes", record.computes
     yield "runs here on", ", ".join(_usable(record, devices)) or f"nothing: {_why_not(record, devices)}"
     yield "dtypes", ", ".join(sorted(record.dtypes))
@@ -171,14 +173,14 @@ def _usable(record: "Capability", devices: set[str]) -> list[str]:
 
 
 def _why_not(record: "Capability", devices: set[str]) -> str | None:
-    """Why it runs on nothing here; None where it does."""
+    """Why it does not run on this machine; None if it does."""
     if _usable(record, devices):
         return None
     return record.unavailable() or f"no {' or '.join(sorted(record.devices))} here"
 
 
 def _lengths(record: "Capability") -> str:
-    """For which longest texts it is preferred."""
+    """The preferred lengths, by longest text."""
     lengths: dict[str, list[str]] = {}
     for where, (first, last) in record.preferred_lengths_by.items():
         lengths.setdefault(_range(first, last), []).append(where)
@@ -195,7 +197,7 @@ def _range(first: int, last: int | None) -> str:
 
 
 def _widths(record: "Capability") -> str:
-    """Head widths, in short where they are all multiples of the first up to the last."""
+    """Head widths, abbreviated if they are all multiples of the first up to the last."""
     if record.head_widths is None:
         return "any"
     widths = sorted(record.head_widths)

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 LEGEND = """\
 Means over the {queries} queries. A head is LAYER.HEAD, both from 0.
 pattern        self, previous, next or offset: at least 90 % of queries attend
-               most to that position; first, special or punctuation: those keys
-               get half of the attention or more; broad: near uniform; mixed:
-               none of these
+               most to that position; first ([CLS]), special or punctuation: those
+               keys get at least half of the attention; diffuse: near uniform;
+               mixed: none of these
 attends to     the relation that gets most attention, and its share: the token
                itself (self), the one before (previous) or after (next), the
                first token, or the other special tokens
@@ -44,16 +44,16 @@ class LookToken:
 
 @dataclass(frozen=True)
 class LookHead:
-    """What one head does with the text: `unmask.interpret.HeadSummary`, and what it is called for it."""
+    """Statistics of one head on the text: `unmask.interpret.HeadSummary` and a label."""
 
     layer: int
     head: int
     kind: str
-    """Whose weights they are: ``softmax``, or the ``kernel`` that linear attention implies."""
+    """Kind of weights: ``softmax``, or the ``kernel`` weights implied by linear attention."""
     label: str
     """One of `unmask.interpret.statistics.taxonomy.LABELS`."""
     label_share: float
-    """What decided the label, see `unmask.interpret.statistics.taxonomy.HeadLabel`."""
+    """The value that decided the label, see `unmask.interpret.statistics.taxonomy.HeadLabel`."""
     entropy_nats: float
     entropy_share: float
     distance_tokens: float
@@ -65,7 +65,7 @@ class LookHead:
 
 @dataclass(frozen=True)
 class LookEdge:
-    """How much one token of a chosen head looks at another."""
+    """Attention from one token to another in a chosen head."""
 
     query: int
     key: int
@@ -80,11 +80,11 @@ class Look:
     revision: str | None
     tokens: tuple[LookToken, ...]
     original_tokens: int | None
-    """None where only the beginning of a very long text was tokenized."""
+    """None if only the beginning of a very long text was tokenized."""
     kept_tokens: int
     heads: tuple[LookHead, ...]
     edges: tuple[LookEdge, ...]
-    """Of the chosen head; none where no head was chosen."""
+    """Edges of the chosen head; empty if none was chosen."""
 
 
 def look(
@@ -95,13 +95,13 @@ def look(
     run: RunOptions = RUN,
     layer: Annotated[int | None, Parameter(name=["--layer", "-l"], help="show this layer, from 0")] = None,
     head: Annotated[int | None, Parameter(name=["--head", "-H"], help="show this head, from 0")] = None,
-    top: Annotated[int, Parameter(help="with a head chosen: how many keys to show for each token")] = 3,
+    top: Annotated[int, Parameter(help="with --head: number of keys to show per token")] = 3,
     truncation: TruncationOption = "error",
     json: JsonOption = False,
 ) -> None:
-    """Show how an encoder reads a text: its tokens, where each head looks, entropy and sinks.
+    """Show how an encoder reads a text: its tokens, and the pattern, entropy and sink of each head.
 
-    With --layer and --head, show where each token looks in that head.
+    With --layer and --head, show what each token attends to in that head.
     """
     if text == STANDARD_INPUT:
         text = read_standard_input()
@@ -112,7 +112,7 @@ def look(
     loaded = run.load(model)
     view = loaded.attention(text, pair, truncation=truncation)
     if layer is not None:
-        view.probabilities(layer, head or 0, slice(0, 0))  # refuses a layer that is not there
+        view.probabilities(layer, head or 0, slice(0, 0))  # rejects a layer that does not exist
     edges = () if layer is None or head is None else _edges(view, layer, head, top)
     found = Look(
         model=loaded.name,
@@ -145,7 +145,7 @@ def _tokens(view: "AttentionView") -> tuple[LookToken, ...]:
 
 
 def _heads(view: "AttentionView", layer: int | None) -> tuple[LookHead, ...]:
-    """Every head, or those of one layer, which alone is measured then."""
+    """Every head, or those of one layer, in which case only that layer is measured."""
     from unmask.interpret.statistics.taxonomy import label_heads
 
     statistics = view.open_statistics()
@@ -212,7 +212,7 @@ def _shortened(surface: str, most: int = 10) -> str:
 
 
 def _legend(found: Look) -> str:
-    """What the columns mean, and what the numbers are where there is no softmax."""
+    """The meaning of the columns, and of the numbers for linear attention."""
     linear = sorted({one.layer for one in found.heads if one.kind == "kernel"})
     whole = LEGEND.format(queries=found.kept_tokens, uniform=1 / found.kept_tokens)
     if not linear:

@@ -1,4 +1,4 @@
-"""The program: its commands, and how any fault ends in one sentence and a non-zero exit."""
+"""The program: its commands, and error handling (one line and a non-zero exit code)."""
 
 import os
 import sys
@@ -46,12 +46,12 @@ COMMANDS = (
 )
 """Every command, in the order of the help text."""
 NAMES = {"wall": "scaling"}
-"""Names of commands that are not those of their functions."""
+"""Commands whose names differ from their functions."""
 GROUPS = (bench, evaluate, evolve)
-"""Commands that have commands of their own; they come last."""
+"""Commands with subcommands; they come last."""
 
 LONGEST_SENTENCE = 3000
-"""Characters of an error that are printed; the longest that are ours list a refusal of every kernel."""
+"""Printed characters of an error; our longest errors list the refusal of every kernel."""
 
 app = App(
     name="unmask",
@@ -88,7 +88,7 @@ def main() -> None:
     except KeyboardInterrupt as stop:
         _stop(130, str(stop) or "stopped")
     except BrokenPipeError:
-        # The reader, head for instance, has had enough; nothing more can be written there.
+        # The reader, such as head, closed the pipe; nothing more can be written.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
@@ -101,5 +101,5 @@ def _say(sentence: str) -> None:
 
 def _stop(code: int, sentence: str) -> NoReturn:
     _say(sentence)
-    sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - a failed flush must not speak again at exit
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - a failed flush must not be reported again at exit
     sys.exit(code)

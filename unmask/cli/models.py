@@ -1,4 +1,4 @@
-"""``unmask models``: the families that are built, their published checkpoints, and what is here."""
+"""``unmask models``: the supported families, their published checkpoints, and which are on this machine."""
 
 from dataclasses import dataclass
 from itertools import groupby
@@ -8,10 +8,10 @@ from unmask.cli.output import console, print_json, safe, table
 
 CACHED, INSTALLED = "in the hub's cache", "installed, as default"
 HERE = {CACHED: "cached", INSTALLED: "default"}
-"""How a checkpoint can be loaded without a network, and its short form in a table."""
+"""How a checkpoint can be loaded offline, and its short form in a table."""
 
 NAME_WIDTH, NUMBER_WIDTHS = 42, (6, 5, 5, 13, 9)
-"""Of columns, so that the tables of all families are aligned."""
+"""Column widths, so that the tables of all families are aligned."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,11 @@ class ModelRow:
     license: str
     paper: str
     here: str | None
-    """How it can be loaded without a network; None if it cannot."""
+    """How it can be loaded offline; None if it cannot."""
 
 
 def models(*, json: JsonOption = False) -> None:
-    """List the published checkpoints of every family that is built, and which are on this machine."""
+    """List the published checkpoints of every supported family, and which are on this machine."""
     from importlib.util import find_spec
 
     from unmask.model.families import DEFAULT_NAME, DEFAULT_PACKAGE, FAMILIES
@@ -68,7 +68,7 @@ def models(*, json: JsonOption = False) -> None:
 
 
 def _show(rows: list[ModelRow]) -> None:
-    """A table for each family, paper and license: what rows share is said once, and lines stay short."""
+    """A table per family, paper and license, so that shared facts appear once and lines stay short."""
     screen = console(width=100)
     numbers = ("layers", "width", "heads", "parameters", "positions")
     for (family, paper, license), group in groupby(rows, lambda row: (row.family, row.paper, row.license)):

@@ -1,4 +1,4 @@
-"""Options that several commands share. A dataclass here stands for all its options at once."""
+"""Options that several commands share. A dataclass here groups several options."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,17 +30,19 @@ RevisionOption = Annotated[
 ]
 CompatOption = Annotated[
     Compat,
-    Parameter(name="--compat", help="where two differ: the authors' own outputs, or those of transformers"),
+    Parameter(
+        name="--compat", help="where they differ: the outputs of the authors' code, or of transformers"
+    ),
 ]
-DeviceOption = Annotated[str, Parameter(name="--device", help="as torch names it, such as cuda")]
+DeviceOption = Annotated[str, Parameter(name="--device", help="torch device, such as cuda")]
 ThreadsOption = Annotated[
-    int | None, Parameter(name="--threads", help="of torch on the CPU; none leaves its own choice")
+    int | None, Parameter(name="--threads", help="CPU threads of torch; default: torch's choice")
 ]
 TruncationOption = Annotated[
     Truncation,
     Parameter(
         name="--truncation",
-        help="refuse a text longer than the model reads, or leave out its end",
+        help="reject a text longer than the model's maximum, or truncate its end",
     ),
 ]
 OutputOption = Annotated[
@@ -57,7 +59,7 @@ class RunOptions:
     revision: RevisionOption = None
     dtype: Annotated[
         RunDtype,
-        Parameter(name="--dtype", help="number format to compute in; int8: its linear layers alone"),
+        Parameter(name="--dtype", help="dtype to compute in; int8 applies to the linear layers only"),
     ] = "float32"
     compat: CompatOption = "published"
     device: DeviceOption = "cpu"
@@ -67,11 +69,11 @@ class RunOptions:
     threads: ThreadsOption = None
 
     def load(self, model: str) -> "Model":
-        """The model, with torch on as many threads as asked for.
+        """Load the model and set the number of torch threads.
 
         Raises:
             InvalidRequest: no model is named, or the number of threads is not positive.
-            CheckpointError: it cannot be found, read or trusted.
+            CheckpointError: the checkpoint cannot be found, read or trusted.
         """
         from unmask.loaded import load
 
@@ -97,7 +99,7 @@ class OutputOptions:
     json: JsonOption = False
 
     def check(self) -> None:
-        """Refuse at once what could not be written at the end.
+        """Fail early if the output cannot be written.
 
         Raises:
             OutputError: the file cannot be written.
@@ -106,7 +108,7 @@ class OutputOptions:
             check_can_write(self.output)
 
     def write(self, result: object) -> None:
-        """The result as JSON to the file, which appears whole, where one is named."""
+        """Write the result as JSON to the output file, if one is named; the file appears complete."""
         if self.output is not None:
             from json import dumps
 
@@ -114,7 +116,7 @@ class OutputOptions:
                 partial.write_text(dumps(plain(result), indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
     def printed(self, result: object) -> bool:
-        """Print the result as JSON where that is asked for; whether it was."""
+        """Print the result as JSON if requested; return whether it was."""
         if self.json:
             print_json(result)
         return self.json
@@ -125,7 +127,7 @@ OUTPUT = OutputOptions()
 
 
 def set_threads(threads: int | None) -> None:
-    """Have torch use this many threads; None leaves its own choice.
+    """Set the number of torch threads; None leaves torch's choice.
 
     Raises:
         InvalidRequest: ``threads`` is below 1.

@@ -1,4 +1,4 @@
-"""How results reach a person or a program: tables, JSON, and progress that fits where it is shown."""
+"""Output of results: tables, JSON, and progress for a terminal or a log."""
 
 import json
 import sys
@@ -15,7 +15,7 @@ from unmask.tasks.progress import Progress
 
 
 def console(width: int = 500) -> Console:
-    """Where people read results. Elsewhere than on a terminal lines have no colors, and tables this width."""
+    """A console for results. Outside a terminal there are no colors, and tables have this width."""
     return Console(width=None if sys.stdout.isatty() else width, highlight=False, soft_wrap=True)
 
 
@@ -28,18 +28,18 @@ def table(title: str | None, *columns: str, right: tuple[str, ...] = ()) -> Tabl
 
 
 def safe(text: str) -> str:
-    """A text to be shown, not obeyed: markup is escaped, what cannot be printed is spelled out."""
+    """A text made safe to print: markup and unprintable characters are escaped."""
     printable = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
     return printable.replace("[", "\\[")
 
 
 def print_json(value: object, stream: TextIO | None = None) -> None:
-    """The value as JSON on one line; parts of a spec say their kind, since unions hold several."""
+    """Print the value as one line of JSON; parts of a spec include their kind."""
     print(json.dumps(plain(value), ensure_ascii=False, allow_nan=False), file=stream)
 
 
 def plain(value: object) -> Any:
-    """A value of JSON's own types."""
+    """The value as JSON types."""
     if is_dataclass(value) and not isinstance(value, type):
         named = (
             {"kind": type(value).__name__} if type(value).__module__.startswith("unmask.model.spec") else {}
@@ -58,7 +58,7 @@ def plain(value: object) -> Any:
 def progress(what: str, total: int) -> Iterator[Progress]:
     """A bar on a terminal, a plain line every few seconds elsewhere; both on standard error.
 
-    ``total`` is what the bar begins with; each report says how many there are. 0 means that nobody knows.
+    ``total`` is the initial total; each report gives the current one. 0 means unknown.
     """
     if sys.stderr.isatty():
         from rich.progress import Progress as Bars

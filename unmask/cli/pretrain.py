@@ -1,4 +1,4 @@
-"""``unmask pretrain``: the run of a file, started or gone on with."""
+"""``unmask pretrain``: start or resume the run of a run file."""
 
 import sys
 import time
@@ -18,7 +18,7 @@ SECONDS_BETWEEN_LINES = 10.0
 
 
 class ProgressPrinter:
-    """Says on standard error what a run does: a line that renews itself on a terminal, else plain lines."""
+    """Prints progress to standard error: one updating line on a terminal, plain lines otherwise."""
 
     def __init__(self) -> None:
         self._live = sys.stderr.isatty()
@@ -26,18 +26,18 @@ class ProgressPrinter:
         self._open = False
 
     def say(self, sentence: str) -> None:
-        """A line of its own."""
+        """Print a separate line."""
         self._print(sentence, end="\n")
 
     def tokenizing(self, source: str, documents: int, tokens: int) -> None:
-        """How far the text of a source is, as seldom as `step`."""
+        """Tokenization progress of a source, at most as often as `step`."""
         if self._wait():
             return
         counted = f"{documents:,} document" + ("" if documents == 1 else "s")
         self._print(f"tokenizing {source}: {counted}, {tokens:,} tokens", end="" if self._live else "\n")
 
     def step(self, figures: Mapping[str, float]) -> None:
-        """Where the run is; elsewhere than on a terminal at most every ten seconds."""
+        """Progress of the run; at most every ten seconds if not on a terminal."""
         if self._wait(last=figures["step"] == figures["steps"]):
             return
         terms = ", ".join(f"{name} {value:.3f}" for name, value in figures.items() if "/" in name)
@@ -49,13 +49,13 @@ class ProgressPrinter:
         self._print(line, end="" if self._live else "\n")
 
     def close(self) -> None:
-        """End a line that renews itself."""
+        """End the updating line."""
         if self._open:
             print(file=sys.stderr, flush=True)
             self._open = False
 
     def _wait(self, *, last: bool = False) -> bool:
-        """Whether a line of progress is too soon after the one before it."""
+        """Whether it is too soon for another progress line."""
         now = time.monotonic()
         if not self._live and now - self._last < SECONDS_BETWEEN_LINES and not last:
             return True
@@ -72,9 +72,9 @@ def pretrain(
     *,
     json: JsonOption = False,
 ) -> None:
-    """Pretrain an encoder as a run file says, or go on with a run that was stopped.
+    """Pretrain an encoder from a run file, or resume a stopped run.
 
-    Under torchrun every process takes its part: torchrun --nproc-per-node=2 -m unmask pretrain run.toml
+    For several processes, use torchrun: torchrun --nproc-per-node=2 -m unmask pretrain run.toml
     """
     from unmask.learn.pretrain import joined
     from unmask.learn.pretrain import pretrain as start
@@ -100,7 +100,7 @@ def pretrain(
 
 @contextmanager
 def _old_names(say: Callable[[str], None] | None) -> Iterator[None]:
-    """Within it, an old name in a run file is a note when it is read, one for each name, and no warning."""
+    """Within the block, each deprecated name in a run file is printed once as a note, not as a warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", RenamedWarning)
         show, seen = warnings.showwarning, set[str]()

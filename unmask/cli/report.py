@@ -1,4 +1,4 @@
-"""``unmask report``: the explorer's page about one text, as a file that needs no server."""
+"""``unmask report``: the explorer's page for one text, as a standalone file."""
 
 import time
 from dataclasses import dataclass
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 MOST_MODELS = 2
 HELD_BYTES = 1 << 40
-"""A single report may take what the machine has."""
+"""Memory limit: a single report may use all memory."""
 PAUSE = 0.05
 
 
 @dataclass(frozen=True)
 class Report:
-    """What was written."""
+    """Summary of the written report."""
 
     path: Path
     bytes: int
     models: tuple[str, ...]
     tokens: tuple[int, ...]
-    """Of the text, one entry a model."""
+    """Tokens of the text, one entry per model."""
     answers: int
     views: tuple[str, ...]
     seconds: float
@@ -49,27 +49,27 @@ def report(
             name=["--model", "-m"],
             negative="",
             help="a checkpoint folder, a hub id such as owner/model, unmask-mini, or default; give a second "
-            "one to compare (none: default)",
+            "one to compare (default: default)",
         ),
     ] = None,
     run: RunOptions = RUN,
     views: Annotated[
         str | None,
         Parameter(
-            help="which views work in the file, with commas: tokens, heads, map, flow, sinks, paths, words, "
-            "compare, geometry, wall, tour; the first is shown (none: map, and all but wall and tour)"
+            help="views to include, separated by commas: tokens, heads, map, flow, sinks, paths, words, "
+            "compare, geometry, wall, tour; the first is shown (default: map, and all but wall and tour)"
         ),
     ] = None,
-    layer: Annotated[int, Parameter(name=["--layer", "-l"], help="the layer that is shown, from 0")] = 0,
-    head: Annotated[int, Parameter(name=["--head", "-H"], help="the head that is shown, from 0")] = 0,
-    token: Annotated[int | None, Parameter(help="the token that is chosen, from 0")] = None,
+    layer: Annotated[int, Parameter(name=["--layer", "-l"], help="the layer to show, from 0")] = 0,
+    head: Annotated[int, Parameter(name=["--head", "-H"], help="the head to show, from 0")] = 0,
+    token: Annotated[int | None, Parameter(help="the token to select, from 0")] = None,
     truncation: TruncationOption = "error",
     json: JsonOption = False,
 ) -> None:
-    """Write one HTML file with everything the explorer shows of a text, to send, keep or print.
+    """Write one HTML file with everything the explorer shows for a text, to share, keep or print.
 
-    It opens in any browser without a server or a network, and stays interactive on what is in it: every head
-    of a short text, of a long one the head of --layer and --head.
+    It opens in any browser without a server or network access and stays interactive: it contains every head
+    for a short text, and the head given by --layer and --head for a long one.
     """
     if text == STANDARD_INPUT:
         text = read_standard_input()
@@ -107,7 +107,7 @@ def report(
 
 def _check(names: list[str], revision: str | None, output: Path) -> None:
     if len(names) > MOST_MODELS:
-        raise InvalidRequest(f"{len(names)} models were named; a report shows one, or compares two")
+        raise InvalidRequest(f"{len(names)} models were named; a report shows one model or compares two")
     if revision is not None and len(names) != 1:
         raise InvalidRequest(f"--revision {revision} was given for two models; name one --model with it")
     if output.suffix.lower() not in (".html", ".htm"):
@@ -129,7 +129,7 @@ def _look(views: str | None, layer: int, head: int, token: int | None) -> "ViewS
 def _write(
     api: "Api", reads: list[dict[str, Any]], look: "ViewSelection", cut: bool, output: Path
 ) -> tuple[int, int]:
-    """Measure, collect and write; the file's bytes and the answers in it."""
+    """Measure, collect and write; return the size of the file and its number of answers."""
     from unmask.explorer.export.views import address, standalone, view_paths
     from unmask.files import whole_file
 

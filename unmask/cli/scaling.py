@@ -1,4 +1,4 @@
-"""``unmask scaling``: time and memory over length, fitted curves, and the longest text that fits."""
+"""``unmask scaling``: time and memory versus length, fitted curves, and the longest text that fits."""
 
 import sys
 from pathlib import Path
@@ -25,35 +25,41 @@ def wall(
     subject: SubjectOptions = SUBJECT,
     kernel: Annotated[
         list[str] | None,
-        Parameter(negative="", help="only this one, or chosen for what runs by itself; may be repeated"),
+        Parameter(negative="", help="only this kernel, or chosen for the default one; may be repeated"),
     ] = None,
     peer: Annotated[
         list[str] | None,
-        Parameter(negative="", help="another library too, such as 'transformers eager'; may be repeated"),
+        Parameter(
+            negative="", help="also measure another library, such as 'transformers eager'; may be repeated"
+        ),
     ] = None,
     lengths: Annotated[
-        str | None, Parameter(help="tokens with commas; none doubles them up to --longest")
+        str | None,
+        Parameter(help="lengths in tokens, separated by commas; default: doubling up to --longest"),
     ] = None,
-    longest: Annotated[int | None, Parameter(help="the last of the doubled lengths; none is 8192")] = None,
-    repeats: Annotated[int, Parameter(help="timed calls of each point")] = 5,
-    seconds: Annotated[float, Parameter(help="for everything; what does not fit is left out and said")] = 300,
+    longest: Annotated[int | None, Parameter(help="the last of the doubled lengths; default: 8192")] = None,
+    repeats: Annotated[int, Parameter(help="timed calls per point")] = 5,
+    seconds: Annotated[
+        float, Parameter(help="total time budget; points beyond it are skipped and reported")
+    ] = 300,
     memory: Annotated[
-        str | None, Parameter(help="what a process may hold, such as 8GiB; none takes most of what is free")
+        str | None,
+        Parameter(help="memory limit of a process, such as 8GiB; default: most of the free memory"),
     ] = None,
-    dtype: Annotated[RunDtype, Parameter(help="number format to compute in")] = "float32",
+    dtype: Annotated[RunDtype, Parameter(help="dtype to compute in")] = "float32",
     device: DeviceOption = "cpu",
     restart: Annotated[
-        bool, Parameter(negative="", help="measure again what a stopped run with --output has measured")
+        bool, Parameter(negative="", help="discard the points of a stopped run with --output")
     ] = False,
-    picture: Annotated[Path | None, Parameter(help="draw it to this file, .svg")] = None,
-    show: Annotated[Path | None, Parameter(help="show this report of before, and measure nothing")] = None,
-    compare: Annotated[Path | None, Parameter(help="set it beside this other report")] = None,
+    picture: Annotated[Path | None, Parameter(help="write a chart to this file, .svg")] = None,
+    show: Annotated[Path | None, Parameter(help="show this existing report without measuring")] = None,
+    compare: Annotated[Path | None, Parameter(help="compare with this other report")] = None,
     options: MeasureOptions = MEASURE,
 ) -> None:
-    """Find where length stops you: time and peak memory, a + bN + cN², and the longest text that fits.
+    """Measure length scaling: time and peak memory, fitted as a + bN + cN², and the longest text that fits.
 
-    Each point is measured in a process of its own, so that running out of memory ends that point alone.
-    With --output a stopped run is resumed. Lengths go up to the end of the position table.
+    Each point is measured in a separate process, so running out of memory ends only that point.
+    With --output, a stopped run is resumed. Lengths are limited by the model's positions.
     """
     from unmask.measure.scaling.picture import check_picture, draw
     from unmask.measure.scaling.report import read_report, write_report
@@ -104,7 +110,7 @@ def _measure(settings: "ScalingSettings", output: Path | None, restart: bool) ->
     from unmask.measure.scaling.run import run_scaling
 
     if restart and output is None:
-        raise InvalidRequest("--restart is for a run with --output; without one nothing was kept")
+        raise InvalidRequest("--restart needs --output; without it nothing was kept")
     journal = None if output is None else journal_of(output)
     with progress("Measuring", 0) as report:
         made = run_scaling(
@@ -114,12 +120,12 @@ def _measure(settings: "ScalingSettings", output: Path | None, restart: bool) ->
             restart=restart,
         )
     if journal is not None and journal.exists():
-        print(f"The points are kept in {journal}: the same command goes on with them.", file=sys.stderr)
+        print(f"The points are kept in {journal}; run the same command to resume.", file=sys.stderr)
     return made
 
 
 def _tell(made: "ScalingReport", other: "ScalingReport | None", json: bool) -> None:
-    """Print a report, and beside it another one where there is one."""
+    """Print a report and, if another one is given, a comparison."""
     from unmask.measure.scaling.compare import compare
     from unmask.measure.scaling.report import to_plain
 
@@ -148,8 +154,8 @@ def _show(report: "ScalingReport") -> None:
 def _points(report: "ScalingReport") -> "Table":
     from unmask.measure.scaling.words import duration, size
 
-    right = ("tokens", "a call", "lowest to highest", "curve", "peak memory", "memory curve")
-    made = table(None, "way", *right, "kernels that ran, or why not", right=right)
+    right = ("tokens", "median", "lowest to highest", "curve", "peak memory", "memory curve")
+    made = table(None, "kernel", *right, "kernels that ran, or why not", right=right)
     for point in report.points:
         seconds = point.seconds
         cells = ["", "", "", "", ""]
@@ -169,12 +175,12 @@ def _show_beside(comparison: "Comparison") -> None:
     from unmask.measure.scaling.words import duration, size
 
     screen = console()
-    cards = table(None, "", "this", "the other")
+    cards = table(None, "", "this", "other")
     for name, left, right in comparison.cards:
         cards.add_row(name, safe(left), safe(right))
     screen.print(cards)
-    right_side = ("tokens", "this", "the other", "times as long", "this memory", "other memory")
-    rows = table(None, "way", *right_side, right=right_side)
+    right_side = ("tokens", "this", "other", "time ratio", "this memory", "other memory")
+    rows = table(None, "kernel", *right_side, right=right_side)
     for row in comparison.rows:
         times = f"{row.times.median:.2f} ({row.times.lowest:.2f} to {row.times.highest:.2f})"
         sizes = ("" if one is None else size(one) for one in (row.left_bytes, row.right_bytes))
@@ -183,8 +189,8 @@ def _show_beside(comparison: "Comparison") -> None:
     screen.print(rows)
     for one in comparison.crossings:
         ends = [
-            f"{'no square' if cross is None else f'{cross.value:,.0f} tokens'}"
+            f"{'no quadratic term' if cross is None else f'{cross.value:,.0f} tokens'}"
             f"{'' if longest is None else f', longest {longest:,}'}"
             for cross, longest in ((one.left, one.left_longest), (one.right, one.right_longest))
         ]
-        screen.print(safe(f"{one.kernel}: the square overtakes all the rest at {ends[0]} | {ends[1]}"))
+        screen.print(safe(f"{one.kernel}: the quadratic term dominates from {ends[0]} | {ends[1]}"))

@@ -1,4 +1,4 @@
-"""``unmask senses``: whether, and from which layer on, an encoder keeps the senses of a word apart."""
+"""``unmask senses``: whether, and from which layer on, an encoder separates the senses of a word."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -13,26 +13,28 @@ if TYPE_CHECKING:
 
 
 def senses(
-    word: Annotated[str, Parameter(help="the word, such as bank; see the help for those shipped")] = "bank",
+    word: Annotated[
+        str, Parameter(help="the word, such as bank; the included words are listed above")
+    ] = "bank",
     *,
     file: Annotated[
         Path | None,
-        Parameter(help='sense, tab, sentence on every line; or JSON lines with "sense" and "sentence"'),
+        Parameter(help='lines of sense, tab, sentence; or JSON lines with "sense" and "sentence"'),
     ] = None,
     model: ModelOption = "default",
     run: RunOptions = RUN,
     shuffle: Annotated[
         Literal["none", "within", "across"],
-        Parameter(help="shuffle all other words first, within each sentence or across them"),
+        Parameter(help="first shuffle all other words, within each sentence or across sentences"),
     ] = "none",
-    random: Annotated[bool, Parameter(help="measure the design with random weights too")] = True,
-    permutations: Annotated[int, Parameter(help="how often senses are dealt out at random")] = 999,
-    seed: Annotated[int, Parameter(help="of shuffles, deals and random weights")] = 0,
+    random: Annotated[bool, Parameter(help="also measure a baseline with random weights")] = True,
+    permutations: Annotated[int, Parameter(help="number of random permutations of the senses")] = 999,
+    seed: Annotated[int, Parameter(help="random seed of shuffles, permutations and random weights")] = 0,
     json: JsonOption = False,
 ) -> None:
-    """Compare the vectors of one word across sentences, layer by layer: are its senses apart?
+    """Compare the vectors of one word across sentences, layer by layer: are its senses separated?
 
-    Shipped are sentences of bank, bat, spring, crane and bark; other words need a --file.
+    Sentences for bank, bat, spring, crane and bark are included; other words need a --file.
     """
     from unmask.interpret.geometry import read_sense_file, shipped_senses
     from unmask.interpret.geometry import word_senses as measure
@@ -67,17 +69,17 @@ def _show(model: str, found: "SenseReport") -> None:
     }
     screen = console()
     screen.print(f"[bold]{safe(found.word)}[/bold] in {safe(model)}: {counts}{changed[found.control]}")
-    right = ("layer", "within", "across", "margin", "by chance", "p", "right", "by chance ", "silhouette")
-    columns = (*right, "random weights: margin", "right ") if found.random else right
+    right = ("layer", "within", "across", "margin", "chance", "p", "accuracy", "chance ", "silhouette")
+    columns = (*right, "random weights: margin", "accuracy ") if found.random else right
     rows = table(None, *columns, right=columns)
     for number, one in enumerate(found.layers):
         twin = () if found.random is None else _twin(found.random[number])
         rows.add_row(*_row(one), *twin)
     screen.print(rows)
     screen.print(
-        "within, across: mean cosine of two occurrences in one sense, in two; margin: their difference; "
-        f"right: how often the nearest sense is the true one; by chance: 19 of 20 among "
-        f"{found.permutations} random deals of the senses give no more"
+        "within, across: mean cosine of two occurrences of one sense, of two senses; "
+        "margin: their difference; accuracy: how often the nearest sense is the true one; "
+        f"chance: 95th percentile of {found.permutations} random permutations of the senses"
     )
 
 

@@ -1,4 +1,4 @@
-"""What is said to a person: one line of bounded length, in the words of the command line."""
+"""Error sentences for the terminal: one line of bounded length, with the names of command-line options."""
 
 import re
 
@@ -7,14 +7,14 @@ from cyclopts import CycloptsError, MissingArgumentError
 from unmask.cli.input import STANDARD_INPUT
 
 LONGEST = 1000
-"""Characters of a sentence; of a longer one, which repeats some long value, the middle is left out."""
+"""Maximum characters of a sentence; the middle of a longer one is omitted."""
 
 _BOTH_WAYS = re.compile(r"\(\w+=[^()]*?, or (--[^()]+)\)")
-"""How errors name a way out for both: ``(truncation='end', or --truncation end)``."""
+"""How errors name a remedy for both interfaces: ``(truncation='end', or --truncation end)``."""
 
 
 def one_line(sentence: str) -> str:
-    """The sentence without characters that would move the cursor, and not too long."""
+    """The sentence on one printable line of bounded length."""
     said = _BOTH_WAYS.sub(r"(\1)", sentence.replace(STANDARD_INPUT, "-"))
     if len(said) > LONGEST:
         said = f"{said[: LONGEST // 2]} ... {said[-LONGEST // 2 :]}"
@@ -22,7 +22,7 @@ def one_line(sentence: str) -> str:
 
 
 def misuse(error: CycloptsError, arguments: list[str]) -> str:
-    """What was wrong with the arguments, in terms of what was typed."""
+    """What was wrong with the arguments, in the terms the user typed."""
     said = " ".join(str(error).split())
     if isinstance(error, MissingArgumentError) and error.argument is not None:
         name = error.argument.name

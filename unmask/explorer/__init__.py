@@ -1,7 +1,7 @@
-"""The explorer: a page on this machine that shows where a model's attention goes.
+"""The explorer: a local page that shows the attention of a model.
 
-`serve` runs it; `make_app` is the same application without a socket, for tests and other servers; `Api` is
-what both stand on, a function from requests to answers that needs no server at all.
+`serve` runs it; `make_app` is the same application without a socket, for tests and other servers; `Api`
+is the basis of both, a function from requests to answers that needs no server.
 `serve` and `make_app` need the ``explorer`` extra (starlette, uvicorn), imported when either is first called.
 """
 

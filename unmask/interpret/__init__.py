@@ -1,4 +1,4 @@
-"""Looking inside: attention and its statistics as numbers. Nothing here draws."""
+"""Interpretability: attention, its statistics, attribution and geometry, as numbers."""
 
 from unmask.interpret.activation_cache import ActivationCache, Projected
 from unmask.interpret.attention import RELATIONS, AttentionView, HeadSummary, TopKeys

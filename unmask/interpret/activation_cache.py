@@ -1,8 +1,8 @@
-"""One text read once: the residual stream is all that is kept.
+"""The activation cache of one text, which keeps only the residual stream.
 
-Queries, keys and values of any tokens of any layer are one projection away from the layer's input, so L + 1
-tensors of (N, D) stand for everything that attention saw, at a third of the memory of queries, keys and
-values.
+Queries, keys and values of any tokens in any layer are one projection away from the input of the layer, so
+L + 1 tensors of shape (N, D) are enough to recompute attention, at a third of the memory of queries, keys
+and values.
 """
 
 from typing import Literal, NamedTuple
@@ -34,7 +34,7 @@ WHOLE = slice(None)
 
 
 class Projected(NamedTuple):
-    """Queries and keys as scores see them, and values, (N, H, K) each, in the encoder's dtype."""
+    """Queries and keys as used in the scores, and values, (N, H, K) each, in the encoder's dtype."""
 
     q_NHK: Tensor
     k_NHK: Tensor
@@ -57,9 +57,9 @@ class ActivationCache:
         self.batch = batch
         self.states = states
         """L + 1 tensors (N, D): the input of layer 0, then the output of every layer, before the final norm.
-        They are where the encoder is, without gradients, and nobody may change them."""
+        They are on the encoder's device, without gradients, and must not be changed."""
         self.final_ND = final_ND
-        """What the encoder returned: the last state after the final norm."""
+        """The output of the encoder: the last state after the final norm."""
         self._rotations: dict[tuple[Rotary, int], RotaryTable] = {}
         self._terms: dict[int, AttentionBias] = {}
 
@@ -75,16 +75,16 @@ class ActivationCache:
         """Run the encoder over one text, keeping its states.
 
         Args:
-            encoder: any, also one rewritten for speed; its outputs are the same with and without this.
+            encoder: any encoder, including one optimized for inference; its outputs are not affected.
             encoding: the text.
-            global_tokens: which tokens are global in an encoder that has a use for such; None means what its
-                head was trained with.
+            global_tokens: which tokens are global in an encoder with global attention; None means those
+                that its head was trained with.
             watch: called after each layer.
 
         Raises:
-            UnknownArchitecture: there is no attention in it.
+            UnknownArchitecture: the encoder has no attention.
             NonFiniteResult: a state is infinite or not a number.
-            Cancelled: ``watch`` said so.
+            Cancelled: ``watch`` stopped the work.
         """
         if not isinstance(encoder, Encoder):
             raise UnknownArchitecture(f"{type(encoder).__name__} has no attention, so there is none to show")
@@ -119,7 +119,7 @@ class ActivationCache:
 
     @property
     def globals_N(self) -> NDArray[np.bool_] | None:
-        """Which tokens were global in this run; None in an encoder that has no use for such."""
+        """Which tokens were global in this run; None in an encoder without global attention."""
         return self.batch.layout.globals_T
 
     def block(self, layer: int) -> Block:
@@ -152,18 +152,18 @@ class ActivationCache:
 
     @property
     def dtype(self) -> torch.dtype:
-        """What analyses compute in: float64 in an encoder of float64, else float32."""
+        """The dtype of analyses: float64 for a float64 encoder, otherwise float32."""
         return torch.promote_types(self.states[0].dtype, torch.float32)
 
     def read_by_attention(self, layer: int, rows: slice = WHOLE) -> Tensor:
-        """What the layer's attention reads of some tokens: its input, normalized where norms come first."""
+        """The input of a layer's attention for some tokens, normalized in pre-norm layers."""
         block, x_ND = self.block(layer), self.states[layer][rows]
         with torch.no_grad():
             read_ND: Tensor = block.attention_norm(x_ND) if block.norm_first else x_ND
         return read_ND
 
     def projected(self, layer: int, rows: slice = WHOLE) -> Projected:
-        """Queries and keys (turned where positions are rotary) and values of some tokens of a layer."""
+        """Queries and keys (after rotary embedding, if any) and values of some tokens of a layer."""
         mixer, read_ND = self.mixer(layer), self.read_by_attention(layer, rows)
         with torch.no_grad():
             if isinstance(mixer, SoftmaxMixer):
@@ -172,9 +172,9 @@ class ActivationCache:
             return Projected(*mixer.qkv(read_ND).unflatten(-1, (3, spec.heads, spec.head_width)).unbind(-3))
 
     def projected_for_globals(self, layer: int, rows: slice = WHOLE) -> Projected | None:
-        """Likewise through the projections that global tokens attend through.
+        """Queries, keys and values from the projections of global tokens.
 
-        None where the layer has none, or the text has no global token.
+        None if the layer has no such projections, or the text has no global token.
         """
         mixer = self.mixer(layer)
         own = mixer.globals if isinstance(mixer, SoftmaxMixer) else None
@@ -185,7 +185,7 @@ class ActivationCache:
             return Projected(*(own.project(read_ND, part) for part in range(3)))
 
     def bias(self, layer: int) -> AttentionBias:
-        """What a softmax layer adds to the content's scores."""
+        """The attention bias that a softmax layer adds to its scores."""
         mixer = self.mixer(layer)
         assert isinstance(mixer, SoftmaxMixer)
         position = mixer.spec.position

@@ -1,4 +1,4 @@
-"""The numbers by which callers say where: a layer, a head, a token, a word; and how many they want."""
+"""Validation of integer arguments: indices of layers, heads, tokens and words, and counts."""
 
 from typing import SupportsIndex
 
@@ -10,13 +10,13 @@ def one_of(name: str, number: SupportsIndex, count: int, where: str) -> int:
     """A number from 0 up to ``count``, of any integer type, as an int.
 
     Args:
-        name: what it is the number of, as ``"token"``.
-        number: as it was given; a negative one does not count from the end.
-        count: how many there are.
-        where: what has them, as ``"this text has tokens"``.
+        name: name of the argument, such as ``"token"``.
+        number: the given index; negative ones do not count from the end.
+        count: number of valid values.
+        where: context for the error, such as ``"this text has tokens"``.
 
     Raises:
-        InvalidRequest: it is no whole number, or there is none of that number.
+        InvalidRequest: it is not an integer or out of range.
     """
     found = whole_number(name, number)
     if not 0 <= found < count:
@@ -25,10 +25,10 @@ def one_of(name: str, number: SupportsIndex, count: int, where: str) -> int:
 
 
 def at_least(name: str, number: SupportsIndex, least: int = 1) -> int:
-    """A number of no less than ``least``, of any integer type, as an int.
+    """A number of at least ``least``, of any integer type, as an int.
 
     Raises:
-        InvalidRequest: it is no whole number, or less.
+        InvalidRequest: it is not an integer, or it is less.
     """
     found = whole_number(name, number)
     if found < least:

@@ -1,4 +1,4 @@
-"""Exact attention of one text: any rectangle and statistics of every head; nothing holds N x N."""
+"""Exact attention of one text: any rectangle and statistics of every head; no N x N array is ever stored."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -24,17 +24,17 @@ from unmask.model.spec.global_tokens import GlobalTokens
 from unmask.text import Encoding
 
 Weight = Literal["raw", "norm"]
-"""Attention itself, or weighted by the norms of what keys give, see `LayerStatistics`."""
+"""Raw attention, or attention weighted by value norms, see `LayerStatistics`."""
 
 RELATIONS = CLASSES[:5]
-"""How a key can stand to a query: the same token, the one before, the one after, the sequence's first
-token, or a special token other than the first. A key may stand in several: to itself, the first token is
+"""Relations of a key to a query: the same token, the previous, the next, the first token of the sequence,
+or a special token other than the first. A key may have several relations: to itself, the first token is
 both self and first."""
 
 
 @dataclass(frozen=True)
 class TopKeys:
-    """The strongest keys of every query of one head, strongest first, of equal ones the first in the text."""
+    """The top-k keys of every query of one head, largest first; ties are in text order."""
 
     keys: NDArray[np.int64]
     """Shape (N, k)."""
@@ -44,22 +44,22 @@ class TopKeys:
 
 @dataclass(frozen=True)
 class HeadSummary:
-    """What one head does on one text."""
+    """Summary of one head on one text."""
 
     layer: int
     head: int
     entropy_nats: float
     """Mean over queries."""
     entropy_share: float
-    """Entropy as a share of that of an even spread over the keys allowed: 0 one key, 1 even."""
+    """Entropy as a share of the maximum over the allowed keys: 0 is one key, 1 is uniform."""
     distance_tokens: float
     """Mean distance from query to key."""
     sink_token: int
-    """The token that receives most."""
+    """The token that receives the most attention."""
     sink_mass: float
-    """What it receives, as a share of all queries' attention; an even spread gives 1/N."""
+    """The attention it receives, as a share of all queries' attention; uniform attention gives 1/N."""
     relation: str
-    """The one of `RELATIONS` that gets most."""
+    """The one of `RELATIONS` that receives the most attention."""
     relation_mass: float
 
 
@@ -67,15 +67,16 @@ class AttentionView:
     """Exact attention of one text, every layer and head.
 
     Arrays are indexed layer, head, token (L, H, N), with 0 for heads that a layer does not have. Statistics
-    come from the `AttentionStatistics`, which is measured on first use, in the encoder's dtype but float32 at least, and
-    added up in float64. Of linear attention the numbers are the weights that it implies, see `kind`.
+    come from `AttentionStatistics`, which are measured on first use in the encoder's dtype, but at least
+    float32, and accumulated in float64. For linear attention, the numbers are the weights that it implies,
+    see `kind`.
 
     Args:
         encoder: what reads the text.
         encoding: the text.
-        global_tokens: which tokens are global in an encoder that has a use for such; None means what its
-            head was trained with. Their rows are shown as the encoder computes them, through projections of
-            their own where it has those.
+        global_tokens: which tokens are global in an encoder with global attention; None means those that
+            its head was trained with. Their rows are computed as in the encoder, with separate projections
+            if it has them.
         watch: called after each layer of the forward pass.
     """
 
@@ -89,7 +90,7 @@ class AttentionView:
     ) -> None:
         self.encoding = encoding
         self.cache = ActivationCache.of(encoder, encoding, global_tokens=global_tokens, watch=watch)
-        """The text's states, which everything here is computed from."""
+        """The activations of the text, from which everything here is computed."""
         self.layer_cache = LayerCache(self.cache)
         """For many rectangles of one layer, in float32; see `probabilities` for exact ones."""
         self._statistics: dict[tuple[int, int], AttentionStatistics] = {}
@@ -101,7 +102,7 @@ class AttentionView:
 
     @property
     def globals_N(self) -> NDArray[np.bool_] | None:
-        """Which tokens were global in this run; None in an encoder that has no use for such."""
+        """Which tokens were global in this run; None in an encoder without global attention."""
         return self.cache.globals_N
 
     @property
@@ -111,19 +112,19 @@ class AttentionView:
 
     @property
     def head_count(self) -> int:
-        """H of the layer with most heads."""
+        """H of the layer with the most heads."""
         return max(self.cache.heads(layer) for layer in range(self.layer_count))
 
     def kind(self, layer: int) -> Kind:
         """What the numbers of a layer are: ``"softmax"`` probabilities, or ``"kernel"`` weights.
 
-        Linear attention has no softmax; it mixes values by ``phi(q_i) phi(k_j)``, which is shown divided by
-        its sum over keys, so that rows sum to 1 (the encoder itself may add its eps to that sum).
+        Linear attention has no softmax; it mixes values by ``phi(q_i) phi(k_j)``, which is divided here by
+        its sum over keys so that rows sum to 1 (the encoder itself may add its eps to that sum).
         """
         return self.cache.kind(layer)
 
     def open_statistics(self, *, top_k: int = TOP_K, maps: int = MAPS) -> AttentionStatistics:
-        """The atlas of these sizes as far as it is measured, if at all; see `AttentionStatistics.measure`."""
+        """The statistics of these sizes, as far as they are measured; see `AttentionStatistics.measure`."""
         return self._statistics.setdefault(
             (top_k, maps), AttentionStatistics(self.cache, top_k=top_k, maps=maps)
         )
@@ -131,10 +132,10 @@ class AttentionView:
     def statistics(
         self, watch: Watch | None = None, *, top_k: int = TOP_K, maps: int = MAPS
     ) -> AttentionStatistics:
-        """What every head does, all layers measured; kept, and gone on with where it was stopped before.
+        """Statistics of every head, with all layers measured; cached, and resumed if stopped before.
 
         Raises:
-            Cancelled: ``watch`` said so; the layers that are done stay.
+            Cancelled: ``watch`` stopped the work; finished layers are kept.
             NonFiniteResult: a number is infinite or not a number.
         """
         found = self.open_statistics(top_k=top_k, maps=maps)
@@ -154,8 +155,8 @@ class AttentionView:
         """Attention of queries ``rows`` to keys ``columns``, shape (R, C), float32.
 
         Each row is a softmax over all keys of the text, of which the columns asked for are returned; with
-        ``weight="norm"`` a row is its keys' shares in ``sum_j p_ij n_j``. Where the layer is measured
-        already, only the queries and keys of the rectangle are computed; else complete rows are.
+        ``weight="norm"`` a row is its keys' shares in ``sum_j p_ij n_j``. If the layer has been measured,
+        only the queries and keys of the rectangle are computed; otherwise complete rows are.
 
         Raises:
             InvalidRequest: no such layer, head or weight, or a slice with a step.
@@ -175,13 +176,14 @@ class AttentionView:
     def score_parts(
         self, layer: int, head: int, rows: slice = slice(None), columns: slice = slice(None)
     ) -> dict[str, NDArray[np.float64]]:
-        """The terms that the scores of a rectangle are sums of, (R, C) each.
+        """The components that sum to the scores of a rectangle, (R, C) each.
 
-        ``content``, and ``content_position`` and ``position_content`` (DeBERTa) or ``bias`` (ALiBi). What may
-        not be seen is not left out.
+        ``content``, and ``content_position`` and ``position_content`` (DeBERTa) or ``bias`` (ALiBi). Masked
+        keys are included.
 
         Raises:
-            InvalidRequest: no such layer or head, a slice with a step, or linear attention: no scores.
+            InvalidRequest: no such layer or head, a slice with a step, or linear attention, which has no
+                scores.
         """
         self.cache.head(layer, head)
         if self.kind(layer) != "softmax":
@@ -189,7 +191,7 @@ class AttentionView:
         return score_parts(self.cache, layer, head, self._tile(rows, columns))
 
     def topk(self, layer: int, head: int, k: int = TOP_K) -> TopKeys:
-        """The ``k`` strongest keys of every query (all of them where there are fewer)."""
+        """The top-k keys of every query (all keys if there are fewer)."""
         k = min(at_least("k", k), len(self))
         self.cache.head(layer, head)
         measured = self._measured(layer)
@@ -212,7 +214,7 @@ class AttentionView:
 
     @property
     def entropy_share(self) -> NDArray[np.float32]:
-        """Entropy divided by the log of the keys allowed, (L, H, N); 0 where only one is allowed."""
+        """Entropy divided by the log of the keys allowed, (L, H, N); 0 if only one is allowed."""
         return self._stacked("entropy_share_HN")
 
     @property
@@ -222,7 +224,7 @@ class AttentionView:
 
     @property
     def attention_received(self) -> NDArray[np.float32]:
-        """Mean attention each key receives from all queries, (L, H, N); an even spread gives 1/N.
+        """Mean attention each key receives from all queries, (L, H, N); uniform attention gives 1/N.
 
         This is the sink score of Gu et al. 2025 adapted to attention in both directions: theirs is
         causal and averages over the queries from the key on, see `LayerStatistics.causal_received_HN`.
@@ -231,11 +233,12 @@ class AttentionView:
 
     @property
     def sink_mass(self) -> NDArray[np.float32]:
-        """What the token that receives most receives, (L, H)."""
+        """The attention received by the most attended token, (L, H)."""
         return np.asarray(self.attention_received.max(axis=-1))
 
     def summaries(self, only: int | None = None) -> list[HeadSummary]:
-        """One `HeadSummary` per head, layer by layer, or of one layer, which alone is measured then."""
+        """One `HeadSummary` per head, layer by layer, or for one layer only, in which case only that layer is
+        measured."""
         found = []
         statistics = self.statistics() if only is None else self.open_statistics()
         for number in range(self.layer_count) if only is None else (only,):
@@ -261,7 +264,7 @@ class AttentionView:
         return next((one for one in every if one is not None), None)
 
     def _layer_rows(self, layer: int) -> LayerRows:
-        """Kept for the last layer asked for, since rectangles of one layer are often asked for in a row."""
+        """Cached for the last layer, because rectangles of one layer are often requested consecutively."""
         if self._rows is None or self._rows.layer != layer:
             self._rows = None
             self._rows = LayerRows(self.cache, layer, exact=True)

@@ -1,7 +1,7 @@
-"""The queries and keys of the layer that was asked for last, so that one more row costs one small product.
+"""A cache of the queries and keys of the last requested layer, so that another row costs one small product.
 
-`AttentionView.probabilities` projects the tokens of each rectangle anew and computes in float64, which is
-right for a single one and slow for the many that a pointer asks for while it moves over a map.
+`AttentionView.probabilities` projects the tokens of each rectangle again and computes in float64, which is
+suitable for a single rectangle but slow for the many that a pointer requests while moving over a map.
 """
 
 from collections.abc import Iterator
@@ -19,9 +19,9 @@ Floats = NDArray[np.float32]
 
 
 class LayerCache:
-    """Queries, keys and norms of the layer that was asked for last, 8 H N K bytes; float32 at least.
+    """Queries, keys and norms of the last requested layer, 8 H N K bytes, at least float32.
 
-    Not for several threads at once, each of which asks for another layer.
+    Not for concurrent use by threads that request different layers.
     """
 
     def __init__(self, cache: ActivationCache) -> None:

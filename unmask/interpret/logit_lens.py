@@ -1,4 +1,4 @@
-"""The lens: a model's own predictor of words put on every layer (nostalgebraist 2020)."""
+"""The logit lens: a model's own MLM head applied to every layer (nostalgebraist 2020)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,30 +17,30 @@ from unmask.model.decoder import decode_states, predicts_by_decoder, word_role
 
 @dataclass(frozen=True, eq=False)
 class LogitLens:
-    """What would be predicted at M tokens if the model ended after each level.
+    """Predictions at M tokens if the model ended after each level.
 
     Level 0 is the input of the first layer, level l the output of layer l - 1; the last is what the model
-    predicts. Where words are predicted through an enhanced mask decoder, which takes the place of the last
-    layer, levels are that decoder's inputs, and there is one less.
+    predicts. If an enhanced mask decoder replaces the last layer,
+    levels are the inputs of that decoder, and there is one level less.
     """
 
     tokens: NDArray[np.int64]
     """(M,)."""
     ids: NDArray[np.int64]
-    """Likeliest words first, (M, levels, k)."""
+    """The most likely words first, (M, levels, k)."""
     probabilities: NDArray[np.float64]
     """Over the whole vocabulary, (M, levels, k)."""
     entropy: NDArray[np.float64]
     """Of each prediction in nats, (M, levels)."""
     distance: NDArray[np.float64]
-    """How far it is from the model's own prediction: the Kullback-Leibler divergence of that from it in nats,
-    (M, levels); 0 at the last."""
+    """Kullback-Leibler divergence of the model's final prediction from each level's prediction, in nats,
+    (M, levels); 0 at the last level."""
     followed_ids: NDArray[np.int64]
     """A word to follow at each token, (M,): the one asked for, else the model's own first."""
     followed: NDArray[np.float64]
     """Its probability, (M, levels)."""
     ranks: NDArray[np.int64]
-    """Words that are likelier than it, (M, levels)."""
+    """Number of words that are more likely than it, (M, levels)."""
     by_decoder: bool
 
 
@@ -52,14 +52,15 @@ def logit_lens(
     follow: Sequence[int] | None = None,
     watch: Watch | None = None,
 ) -> LogitLens:
-    """The model's predictor of words on the states of every level, at some tokens.
+    """Apply the model's MLM head to the states of every level, at some tokens.
 
-    Encoders with a final norm have it applied first, since that is what their predictor reads. No lens is
-    trained (Belrose et al. 2023 do so): that a layer's states read as words is the model's own doing. The
+    The final norm, if any, is applied first, because the MLM head expects it. Nothing is trained, unlike in
+    the tuned lens (Belrose et al. 2023). The
     last level is what `unmask.tasks.fill` computes for the same tokens.
 
     Args:
-        recording: the text; a token is best masked in it, see `unmask.text.masking.masked`.
+        cache: the activation cache of the text, in which the tokens should be masked, see
+            `unmask.text.masking.masked`.
         tokens: where, each once.
         top_k: words for each prediction.
         follow: a word id for each token, whose probability is followed.
@@ -68,7 +69,7 @@ def logit_lens(
     Raises:
         InvalidRequest: the model does not predict words; or no such token, word, or number of words.
         NonFiniteResult: a probability is not finite.
-        Cancelled: ``watch`` said so.
+        Cancelled: ``watch`` stopped the work.
     """
     encoder, layout = cache.encoder, cache.batch.layout
     role = word_role(encoder)

@@ -1,4 +1,4 @@
-"""How long what a token gives through a head is (Kobayashi et al. 2020).
+"""Norms of the vectors that a token contributes through a head (Kobayashi et al. 2020).
 
 Axes: I heads times the width of one.
 """
@@ -16,7 +16,7 @@ LARGE = 1024.0
 def out_matrix(mixer: SoftmaxMixer | LinearMixer) -> Tensor:
     """What the output projection makes of each head's features, without its bias: (H, K, D), float64.
 
-    Layers rewritten for speed keep their weights in an order of their own; those are asked, feature by
+    Layers optimized for inference store their weights in a different order; these are evaluated feature by
     feature.
     """
     spec, out = mixer.spec, mixer.out

@@ -41,7 +41,7 @@ def probabilities(
     """Attention of one rectangle of a softmax layer, (R, C), from what is known of its rows.
 
     Args:
-        recording: the text.
+        cache: the activation cache of the text.
         measured: of that layer: the logarithms of rows' sums are taken from it.
         layer: which.
         head: which.

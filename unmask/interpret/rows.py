@@ -1,6 +1,6 @@
-"""Complete rows of attention of one layer, some queries at a time, banded where a window is all they see.
+"""Complete rows of attention of one layer, some queries at a time, banded for sliding windows.
 
-Everything that is computed of attention walks over these rows: statistics, maps, rollout, relevance.
+Statistics, maps, rollout and attribution are all computed from these rows.
 """
 
 import math
@@ -21,7 +21,7 @@ from unmask.model.layers.linear_attention import LinearMixer
 from unmask.model.spec import AttentionPattern, FullAttention, SlidingWindow
 
 NEVER = -1e30
-"""Score of a key that may not be seen. Finite, so that 0 times it is 0; its probability is exactly 0."""
+"""Score of a masked key. It is finite, so that 0 times it is 0; its probability is exactly 0."""
 
 TOKENS_AT_ONCE = 2048
 """Tokens whose projections are made together."""
@@ -58,7 +58,7 @@ class RowBlock:
     lse_HR: Tensor
     """Logarithm of the sum of exponentials of a row's scores."""
     norms_HC: Tensor
-    """How long what each key would give is: ``||f(x_j)||`` of Kobayashi et al. 2020, see `value_norms`."""
+    """Norm of each key's contribution: ``||f(x_j)||`` of Kobayashi et al. 2020, see `value_norms`."""
 
     @property
     def weighted_HRC(self) -> Tensor:
@@ -93,12 +93,12 @@ class Side:
 
 
 class LayerRows:
-    """One layer of a recording with its queries, keys and norms of values at hand: 8 H N K bytes in float32.
+    """One layer of an activation cache with its queries, keys and value norms: 8 H N K bytes in float32.
 
     Args:
-        recording: the text.
+        cache: the activation cache of the text.
         layer: which layer.
-        exact: compute in float64, whatever the encoder's dtype.
+        exact: compute in float64, regardless of the encoder's dtype.
     """
 
     def __init__(self, cache: ActivationCache, layer: int, *, exact: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""How long work says where it is, and how it is stopped."""
+"""How long-running work reports progress and is stopped."""
 
 from collections.abc import Callable
 
@@ -6,8 +6,8 @@ Watch = Callable[[str, int, int], None]
 """``watch(what, done, total)``, called after each layer of a forward pass and each block of rows.
 
 ``what`` is ``"reading"`` (done and total count layers) or ``"measuring"`` (they count cells of attention),
-or what another analysis says of itself. It may raise `unmask.errors.Cancelled`, which stops the work and
-leaves what is finished, and it may take its time: a server answers other requests in it.
+or a name given by another analysis. It may raise `unmask.errors.Cancelled`, which stops the work and
+keeps what is finished, and it may block: a server answers other requests in it.
 """
 
 

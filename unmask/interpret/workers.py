@@ -1,7 +1,7 @@
-"""Several pieces of work at once, each on one core from its beginning to its end.
+"""Several tasks in parallel, each on one core.
 
-The pieces are made of very many small operations. Were each of these split over the cores, all cores would
-wait for the slowest after each; on a machine that does something else besides, that is most of the time.
+The tasks consist of very many small operations. If each operation were split over the cores, all cores would
+wait for the slowest one after each operation, which on a busy machine takes most of the time.
 """
 
 import threading

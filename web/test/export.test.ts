@@ -27,8 +27,8 @@ describe('the stamp', () => {
     const view = { ...DEFAULTS, weight: 'norm' as const, gain: 2, layer: 1, head: 3 };
     const lines = stampLines([stamp('one'), stamp('two')], view, 'Map', new Date(0));
     const text = stampText(lines);
-    expect(text).toContain('view: Map, layer 1 head 3; model: one; torch: 2.13.0; beside it, model: two; weighting: norm');
-    expect(text).toContain('strengthened × 4');
+    expect(text).toContain('view: Map, layer 1 head 3; model: one; torch: 2.13.0; compared with, model: two; weighting: norm');
+    expect(text).toContain('brightness × 4');
     expect(text.endsWith('saved: 1970-01-01 00:00:00 UTC')).toBe(true);
   });
 });
@@ -49,7 +49,7 @@ describe('Python', () => {
   });
 
   it('follows the choices of a view', () => {
-    expect(pythonOf(shown('paths', { 'paths.fusion': 'max' }))).toContain('rollout(view.recording, 2, fusion="max")');
+    expect(pythonOf(shown('paths', { 'paths.fusion': 'max' }))).toContain('rollout(view.cache, 2, fusion="max")');
     expect(pythonOf(shown('map', { 'map.by': 'words' }))).toContain('word_map(view, 0, 0');
     expect(pythonOf({ ...shown('map'), reads: [] })).toBeNull();
   });

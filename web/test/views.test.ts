@@ -203,11 +203,11 @@ describe('wall', () => {
     expect(wall.formula(curve, 'seconds')).toBe('2 ms + 30 µs × N + 20 ns × N²');
     expect(wall.formula({ ...curve, square: sure(0) }, 'seconds')).toBe('2 ms + 30 µs × N');
     const said = wall.sentences(curves).join(' ');
-    expect(said).toContain('The square overtakes the line at 1,500 tokens (95 %: 750 to 3,000).');
-    expect(said).toContain('30,000 tokens (95 %: 25,000 to no end)');
-    expect(said).toContain('time 3.4 % above what was predicted, memory 1 % below what was predicted');
+    expect(said).toContain('The quadratic term dominates from 1,500 tokens (95 %: 750 to 3,000).');
+    expect(said).toContain('30,000 tokens (95 %: 25,000 to unbounded)');
+    expect(said).toContain('time 3.4 % above the prediction, memory 1 % below the prediction');
     const flat = { ...curves, time: { ...curve, square: sure(0), square_over_line: null } };
-    expect(wall.sentences(flat).join(' ')).toContain('No square is seen');
+    expect(wall.sentences(flat).join(' ')).toContain('No quadratic term was found');
     expect(wall.sentences({ ...curves, time: null, why_not: 'three lengths only' })).toEqual(['three lengths only']);
   });
 

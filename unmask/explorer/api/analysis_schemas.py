@@ -1,6 +1,6 @@
-"""The JSON shapes of the explorer's further analyses; the basic ones are in `unmask.explorer.api.session_schemas`.
+"""The JSON schemas of the explorer's analyses; the basic ones are in `session_schemas`.
 
-``web/src/api/types.ts`` is written from these too.
+``web/src/api/types.ts`` is also generated from these.
 """
 
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ PUBLISHED = (
     VocabularyFit,
     WithoutDirections,
 )
-"""Results of other floors that are answered as they are."""
+"""Results of other packages that are returned unchanged."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class RolloutMeta:
 
 @dataclass(frozen=True)
 class RelevanceMeta:
-    """Of relevance: values (N,), by_layer (L, N). ``target`` says in words what is explained."""
+    """Of an attribution: values (N,), by_layer (L, N). ``target`` names the target."""
 
     token: int | None
     target: str
@@ -58,7 +58,7 @@ class RelevanceMeta:
 
 @dataclass(frozen=True)
 class OwnWord:
-    """The piece that does stand there: its probability and its rank (1: the likeliest)."""
+    """The actual token: its probability and its rank (1: the most likely)."""
 
     piece: str
     id: int
@@ -68,7 +68,7 @@ class OwnWord:
 
 @dataclass(frozen=True)
 class Fill:
-    """Predictions at one token, masked for it unless it was a mask already; then ``own`` is None."""
+    """Predictions at one token, which is masked unless it was a mask token already; then ``own`` is None."""
 
     token: int
     was_mask: bool
@@ -78,7 +78,7 @@ class Fill:
 
 @dataclass(frozen=True)
 class LensLayer:
-    """What the model's own head would say after a layer; 0 is the embeddings."""
+    """The MLM head's prediction after a layer; 0 is the embeddings."""
 
     level: int
     own: OwnWord | None
@@ -87,7 +87,7 @@ class LensLayer:
 
 @dataclass(frozen=True)
 class Lens:
-    """The masked-word head applied to every level's state at one token."""
+    """The logit lens: the MLM head applied to every level's state at one token."""
 
     token: int
     masked: bool
@@ -97,7 +97,7 @@ class Lens:
 
 @dataclass(frozen=True)
 class Ablation:
-    """One head taken out. ``effect`` is before minus after, in ``unit``: positive where the head helped.
+    """The ablation of one head. ``effect`` is before minus after, in ``unit``: positive if the head helped.
 
     ``what`` says in words what was measured; ``estimate`` is the first-order estimate, where there is one.
     """
@@ -148,7 +148,7 @@ class Aligned:
 
 @dataclass(frozen=True)
 class HeadMatch:
-    """A head of the first text's model and the head of the second's that is most like it."""
+    """A head of the first model and the most similar head of the second."""
 
     a_layer: int
     a_head: int
@@ -187,7 +187,7 @@ class Geometry:
 
 @dataclass(frozen=True)
 class Senses:
-    """The laboratory of a word's senses in one model; ``available`` are the words there are sentences of."""
+    """The senses of a word in one model; ``available`` lists the words with example sentences."""
 
     model: str
     word: str
@@ -197,9 +197,9 @@ class Senses:
 
 @dataclass(frozen=True)
 class WallState:
-    """The wall's measurement. ``phase``: none, waiting, running, done, stopped or failed; ``eta_s``: what is
-    left of the seconds given; ``ways``: the kernels and libraries that may be asked for. ``points`` are those
-    measured so far and ``report`` the whole at the end, both as ``unmask wall --json`` has them."""
+    """The length-scaling measurement. ``phase``: none, waiting, running, done, stopped or failed; ``eta_s``:
+    what is left of the seconds given; ``ways``: the kernels and libraries that may be asked for. ``points``
+    are those measured so far and ``report`` is the final report, both as in ``unmask scaling --json``."""
 
     phase: str
     what: str

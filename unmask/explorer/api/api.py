@@ -1,7 +1,7 @@
 """The API as a function: a method, a path, a query and a body in, an answer out.
 
-No socket and no web framework is in it. `unmask.explorer.server.application` puts a server around it; a notebook
-sends its messages here, and a page that is saved to disk is the page with the answers of some paths.
+It uses no socket and no web framework. `unmask.explorer.server.application` wraps it in a server, a notebook
+sends its messages to it, and a saved page contains the answers of some paths.
 """
 
 import json
@@ -24,13 +24,13 @@ from unmask.loaded import Model
 
 
 class Api:
-    """Everything the explorer's page asks for, about some models.
+    """The API of the explorer's page for some models.
 
     Args:
         models: loaded ones, or each a name and a function that loads it. The first is a new text's unless
             another is asked for. Those to be loaded are, one after the other, while it answers already.
         held_texts: texts kept in memory.
-        held_bytes: memory that they may hold together; a text that needs more by itself is refused.
+        held_bytes: memory limit for all texts together; a text that needs more by itself is refused.
     """
 
     def __init__(

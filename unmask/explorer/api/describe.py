@@ -1,4 +1,4 @@
-"""Models and texts as the typed results that the page meets."""
+"""Descriptions of models and texts for the page."""
 
 import hashlib
 import unicodedata
@@ -91,7 +91,7 @@ def _note(place: ModelSlot, model: Model, encoding: Encoding) -> str | None:
         return None
     return (
         f"the text has {len(encoding):,} tokens and {place.name} was trained on at most {trained:,}; "
-        "it is read whole, and how well is not known"
+        "it is not truncated, and the quality of its results is unknown"
     )
 
 
@@ -132,12 +132,12 @@ def _word(found: Words, word: int) -> Word:
 
 
 def _kind(mixer: object) -> str:
-    """What a layer's attention is, in a word or two."""
+    """The attention pattern of a layer, in a few words."""
     if not isinstance(mixer, SoftmaxAttention):
         return "linear"
     match mixer.pattern:
         case FullAttention():
-            return "whole"
+            return "full attention"
         case SlidingWindow(radius, dilation):
             return f"window {radius}" if dilation == 1 else f"window {radius} every {dilation}"
         case SlidingWindowGlobal(window):

@@ -1,8 +1,8 @@
-"""What the API answers in JSON: frozen dataclasses.
+"""The JSON schemas of the API: frozen dataclasses.
 
 ``scripts/page_schema.py`` writes ``web/src/api/types.ts`` from the classes here; a test compares the two.
-Arrays of numbers are not here: they travel as bytes (`unmask.explorer.api.binary`), and the classes whose name
-ends in ``Meta`` describe what stands in the ``meta`` of such bytes.
+Arrays of numbers are sent as bytes (`unmask.explorer.api.binary`); the classes whose names end in ``Meta``
+describe the ``meta`` part of such bytes.
 Tokens are counted from 0; ranges are half open; characters are code points of the text.
 """
 
@@ -58,7 +58,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Session:
-    """What the page meets first. ``versions`` names the packages that computed what is shown."""
+    """What the page requests first. ``versions`` names the packages that computed what is shown."""
 
     version: str
     versions: dict[str, str]
@@ -71,7 +71,7 @@ class Token:
     """One token; ``start`` and ``end`` count code points of its text, both 0 if ``special``.
 
     ``word`` is its place in `TextRead.words`, if it is of one. ``category``: special, punctuation, word (the
-    first piece of one) or piece (a later one).
+    first token of one) or piece (a later one).
     """
 
     id: int
@@ -210,7 +210,7 @@ class SinkLayer:
 
 @dataclass(frozen=True)
 class Sinks:
-    """Where attention drains. ``baseline`` is what an even spread would give a key, mean over heads;
+    """Attention sinks. ``baseline`` is the uniform share of a key, mean over heads;
     ``layers_ready`` layers are in it. ``tokens`` are those above epsilon in some head, most often first."""
 
     epsilon: float

@@ -1,4 +1,4 @@
-"""What a picture or a number was made with, so that it can be made again: the stamp on all that is saved."""
+"""Provenance: what a saved picture or number was computed with, so that it can be reproduced."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -15,18 +15,18 @@ from unmask.model.weights.find import DEFAULT, SHIPPED
 
 WEIGHTINGS = {
     "raw": "raw attention",
-    "norm": "norm-weighted: attention times the norm of what the value adds, rows scaled to sum to 1",
+    "norm": "norm-weighted: attention times the norm of the transformed value, rows scaled to sum to 1",
 }
-POOLINGS = {"max": "the largest of a coarse cell", "mean": "the mean of a coarse cell"}
+POOLINGS = {"max": "maximum of a pooled cell", "mean": "mean of a pooled cell"}
 SCALES = {"sqrt": "square-root", "linear": "linear", "log": "logarithmic"}
 
 
 def stamp(reading: TextSession) -> Stamp:
-    """The stamp of all that is computed of one text by one model."""
+    """The provenance of everything computed from one text by one model."""
     read, model = reading.described, reading.model
     tokens = f"{read.kept_tokens:,}"
     if read.kept_tokens < read.total_tokens:
-        tokens += f" of {read.total_tokens:,}, the rest was cut off"
+        tokens += f" of {read.total_tokens:,}, the rest was truncated"
     found = {
         "model": read.model,
         "revision": read.revision or "none: it comes with a package or is a folder",

@@ -13,13 +13,13 @@ from unmask.http.worker import Worker
 
 @dataclass(frozen=True)
 class AppContext:
-    """One explorer."""
+    """The shared state of one explorer."""
 
     models: Models
     texts: Texts
     worker: Worker
     analyses: Analyses
-    """Those of no single text."""
+    """Analyses that do not belong to a single text."""
     wall: LengthScaling
     answer: Callable[[str], Answer]
     """What the API answers to a GET of a path."""

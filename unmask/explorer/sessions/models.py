@@ -48,7 +48,7 @@ class ModelSlot:
             return self.model
         if self.problem is not None:
             raise cannot(f"{self.name} could not be loaded: {self.problem.sentence}")
-        raise Refused(503, "ModelLoading", f"{self.name} is still being loaded; ask again in a moment")
+        raise Refused(503, "ModelLoading", f"{self.name} is still being loaded; try again in a moment")
 
     def give_up(self) -> None:
         """Let go of whoever waits for it."""
@@ -99,7 +99,7 @@ class Models:
         return self.places[index]
 
     def ready(self) -> list[Model]:
-        """Those that are loaded."""
+        """The loaded models."""
         return [place.model for place in self.places if place.model is not None]
 
 

@@ -1,4 +1,4 @@
-"""The wall, measured in the background: one at a time, and nothing else runs beside a point."""
+"""Length scaling in the background: one measurement at a time, and nothing else runs during a point."""
 
 import threading
 from dataclasses import asdict
@@ -33,7 +33,9 @@ class LengthScaling:
         """
         with self._lock:
             if self._job is not None and self._job.phase in ("waiting", "running"):
-                raise Refused(409, "Busy", "a wall is being measured already; stop it, or wait for its end")
+                raise Refused(
+                    409, "Busy", "a measurement is already running; stop it or wait for it to finish"
+                )
             self._report, self._points, self._budget = None, [], settings.seconds
             job = Job(lambda watch: self._measure(settings, job, watch))
             self._job = job
@@ -41,12 +43,12 @@ class LengthScaling:
         return self.state()
 
     def stop(self) -> None:
-        """Stop it; the points that are measured stay."""
+        """Stop it; measured points are kept."""
         if self._job is not None:
             self._job.stop()
 
     def state(self) -> WallState:
-        """How far it is, and what is known."""
+        """Progress and results so far."""
         job = self._job
         return WallState(
             phase="none" if job is None else job.phase,
@@ -71,7 +73,7 @@ class LengthScaling:
         told = ""
 
         def between_points(what: str, done: int, total: int) -> None:
-            # Whatever ran beside a point would be in its time: only between two does anything else.
+            # Anything that ran during a point would affect its time, so other work runs only between points.
             nonlocal told
             if what == told:
                 job.note(what, done, total)

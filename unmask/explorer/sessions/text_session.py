@@ -63,11 +63,11 @@ class TextSession:
 
     @property
     def head_count(self) -> int:
-        """H of the layer with most heads."""
+        """H of the layer with the most heads."""
         return max(self.described.heads)
 
     def go(self) -> None:
-        """Begin, or go on where it was stopped; nothing where it runs or is done."""
+        """Start or resume the work; does nothing if it is running or done."""
         with self._lock:
             if self._job is not None and self._job.phase in ("waiting", "running", "done"):
                 return
@@ -114,11 +114,11 @@ class TextSession:
         if job is not None and job.problem is not None:
             raise cannot(job.problem.sentence)
         if job is not None and job.phase == "stopped":
-            raise cannot("reading this text was stopped; let it go on to see its attention")
-        raise Refused(409, "NotReady", "this text is still being read; ask again in a moment")
+            raise cannot("reading this text was stopped; resume it to see its attention")
+        raise Refused(409, "NotReady", "this text is still being read; try again in a moment")
 
     def prioritize(self, layer: int) -> None:
-        """Have that layer measured next."""
+        """Measure that layer next."""
         self._wished = layer
 
     def ask(self, question: Callable[[AttentionView], Value]) -> Value:
@@ -135,11 +135,11 @@ class TextSession:
         """The statistics of a layer; `Refused` where it was not measured yet."""
         found = self.layers[layer]
         if found is None:
-            raise Refused(409, "NotReady", f"layer {layer} is not measured yet; ask again in a moment")
+            raise Refused(409, "NotReady", f"layer {layer} has not been measured yet; try again in a moment")
         return found
 
     def state(self) -> State:
-        """How far it is."""
+        """Progress of the work."""
         job = self._job
         assert job is not None
         phase = job.phase

@@ -35,7 +35,7 @@ class Chapter:
     needs: str
     """The mechanism that an encoder must have for it."""
     choices: tuple[str, ...]
-    """What may be asked for beside a text: ``layer``, ``head``, ``token``."""
+    """Parameters in addition to the text: ``layer``, ``head``, ``token``."""
 
 
 def chapters() -> tuple[Chapter, ...]:
@@ -58,9 +58,10 @@ def run(
         chapter: its id.
         models: the loaded ones, the one to prefer first. Where none has the mechanism, a small encoder that
             comes with the package is used, and the answer says so.
-        text: the reader's words; empty ones give a sentence of ours. Of long ones the beginning is read.
-        layer: for chapters that show one head; None takes one that is good to look at. Likewise ``head``.
-        token: the token that is watched; None takes one in the middle.
+        text: the reader's text; an empty one is replaced by a default sentence, a long one is truncated.
+        layer: for chapters that show one head; None chooses one with a clear pattern. The same applies to
+            ``head``.
+        token: the chosen token; None takes one in the middle.
 
     Raises:
         InvalidRequest: no such chapter, layer, head or token, or a text too long to be sent here.
@@ -80,16 +81,16 @@ def run(
 
 _HEAD = ("layer", "head")
 _TOLD: tuple[tuple[str, str, str, tuple[str, ...], Run], ...] = (
-    ("handshake", "The handshake of query and key", "softmax attention", _HEAD, handshake),
-    ("scaling", "Why scores are divided", "softmax attention", (), scaling),
-    ("order", "Without positions, amnesia", "no positions", (), order),
-    ("positions", "Four ways to know where", "positions of four kinds", _HEAD, positions),
+    ("handshake", "Queries and keys", "softmax attention", _HEAD, handshake),
+    ("scaling", "Why scores are scaled", "softmax attention", (), scaling),
+    ("order", "Attention without positions", "no positions", (), order),
+    ("positions", "Four position encodings", "positions of four kinds", _HEAD, positions),
     ("reach", "Windows and global tokens", "windows", ("token",), reach),
-    ("blur", "The blur of linear attention", "linear attention", _HEAD, blur),
+    ("blur", "What linear attention loses", "linear attention", _HEAD, blur),
     ("tiles", "Tile by tile, the same numbers", "softmax attention", (*_HEAD, "token"), tiles),
-    ("layers", "Near layers and far layers", "windows in some layers", (), layers),
-    ("sinks", "Where attention goes to rest", "softmax attention", (), sinks),
-    ("collapse", "Does space collapse?", "softmax attention", (), collapse),
+    ("layers", "Local and global layers", "windows in some layers", (), layers),
+    ("sinks", "Attention sinks", "softmax attention", (), sinks),
+    ("collapse", "Does the representation collapse?", "softmax attention", (), collapse),
 )
 CHAPTERS = tuple(
     Chapter(name, title, order, needs, choices)

@@ -1,4 +1,4 @@
-"""Which encoder a chapter of the tour is told with: a loaded one with the mechanism, else a shipped one."""
+"""The encoder of each chapter of the tour: a loaded one with the mechanism, otherwise an included one."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,1 +1,1 @@
-"""What raised a prediction: attention rollout and gradient attribution."""
+"""Attention rollout and gradient attribution."""

@@ -1,4 +1,4 @@
-"""Gradient-weighted relevance (Chefer, Gur & Wolf, ICCV 2021) of one target, without any N x N."""
+"""Gradient attribution (Chefer, Gur & Wolf, ICCV 2021) for one target, without any N x N array."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,13 +23,13 @@ from unmask.model.spec import SoftmaxAttention
 
 @dataclass(frozen=True, eq=False)
 class Attribution:
-    """How much attention to each token raised a target, to first order; in the target's units."""
+    """First-order attribution of a target to the attention to each token, in the target's units."""
 
     values: NDArray[np.float64]
     """Shape (N,): the sum of `by_layer`. Never negative."""
     by_layer: NDArray[np.float64]
-    """Shape (L, N): what the attention of each layer adds. The identity that the rule starts from, which
-    says that a token is about itself, is in none of them."""
+    """Shape (L, N): the contribution of each layer's attention. The identity matrix that the rule starts from
+    is not included in any layer."""
     target: AttributionTarget
 
 
@@ -44,23 +44,23 @@ def attribution(
 
     That is the authors' rule for self-attention, in which P and its gradient are those of one layer and R
     starts as the identity. Rows are followed from the last layer down, ``r <- r + r E``, which gives the same
-    row; ``dy/dP_ij = do_i . v_j`` with o what the head mixed, so that one pass forward and backward a layer
-    and its rows of attention are all that is needed. Targets of the whole text start from the tokens that
-    their head reads: the first, or all alike. Where a layer attends linearly, P are the weights it implies.
-    Where the enhanced mask decoder predicts words, its two passes are the last layer: the token asks twice,
-    and both rows are added.
+    row; ``dy/dP_ij = do_i . v_j`` where o is the head's output, so one forward and backward pass per
+    layer and its rows of attention are enough. Targets of the whole text start from the tokens that
+    their head reads: the first token, or all tokens equally. In linear attention, P are the implied weights.
+    If the enhanced mask decoder predicts words, its two passes replace the last layer: the token is the query
+    twice, and both rows are added.
 
     Args:
-        recording: the text.
-        target: what raised y: a word's logit, a class's logit, or the length of an embedding.
-        encoder: the same weights in modules that give gradients, where the recording's were rewritten
-            for inference (`unmask.Model.plain`).
+        cache: the activation cache of the text.
+        target: the output y: a word's logit, a class's logit, or the norm of an embedding.
+        encoder: the same weights in modules that support gradients, if the encoder of the cache was optimized
+            for inference (`Model.trainable_encoder`).
         watch: called with the layers done after each pass through a layer and each block of its rows.
 
     Raises:
-        InvalidRequest: no such target, or an encoder that gives no gradients.
+        InvalidRequest: no such target, or an encoder without gradients.
         NonFiniteResult: a gradient is not finite.
-        Cancelled: ``watch`` said so.
+        Cancelled: ``watch`` stopped the work.
     """
     score = TargetScore(cache, target, encoder)
     start_N = score.start()
@@ -97,7 +97,7 @@ def _added(cache: ActivationCache, mixed: Mixed, row_N: Tensor, tick: Callable[[
 
 
 def _added_by_decoder(cache: ActivationCache, mixed: Mixed, q_NHK: Tensor, token: int) -> Tensor:
-    """What the passes of the enhanced mask decoder add, in which one token asks, each time another query."""
+    """The contribution of the enhanced mask decoder's passes, each with a different query of one token."""
     spec = cache.mixer(mixed.layer).spec
     assert isinstance(spec, SoftmaxAttention)
     length, bias = len(cache), cache.bias(mixed.layer)

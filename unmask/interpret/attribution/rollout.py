@@ -1,4 +1,4 @@
-"""Attention rollout (Abnar & Zuidema 2020) of one token, without any N x N."""
+"""Attention rollout (Abnar & Zuidema 2020) of one token, without any N x N array."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,18 +17,18 @@ from unmask.interpret.rows import CELLS_AT_ONCE, LayerRows, RowBlock
 from unmask.interpret.watch import Watch, unwatched
 
 Fusion = Literal["mean", "max", "min", "norm"]
-"""How the heads of a layer become one map. ``mean``, as in the paper; the largest or the least of them;
-``norm``: each head counts by how long what it gives is, ``sum_h p_hij n_hj`` (after Kobayashi et al. 2020,
-whose vectors of different heads are added before they are measured; here their lengths are)."""
+"""How the heads of a layer are fused: ``mean``, as in the paper; ``max`` or ``min``; or
+``norm``, which weights each head by the norm of its values, ``sum_h p_hij n_hj`` (after Kobayashi et al.
+2020, who add the vectors of different heads before taking norms; here norms are added)."""
 
 
 @dataclass(frozen=True, eq=False)
 class Rollout:
-    """Where the state of a token (or of all of them alike) comes from, level by level."""
+    """The sources of a token's state (or of the mean of all tokens), level by level."""
 
     values: NDArray[np.float64]
-    """Shape (L + 1, N), rows sum to 1. Row L is where it starts, row l what it draws from the states that
-    layer l reads, so row 0 is about the text's tokens themselves."""
+    """Shape (L + 1, N), rows sum to 1. Row L is the start; row l holds the shares of the input states of
+    layer l, so row 0 refers to the embeddings of the tokens."""
     fusion: Fusion
     token: int | None
 
@@ -36,22 +36,23 @@ class Rollout:
 def rollout(
     cache: ActivationCache, token: int | None = None, *, fusion: Fusion = "mean", watch: Watch | None = None
 ) -> Rollout:
-    """Follow a token's state from the last layer down to the text.
+    """Trace a token's state from the last layer down to the input.
 
     At each layer the row becomes ``r (P + I)`` with rows of ``P + I`` divided by their sum, as in the
     authors' code: half attention, half residual, where rows of P sum to 1. With ``max`` and ``min`` they do
-    not, so that the residual gets less than half of the one and more of the other. Norms, feed-forward
-    networks and what heads say of values are not in it. Exact in float64 up to the encoder's own dtype.
+    not, so the residual gets less than half with ``max`` and more than half with ``min``. Norms,
+    feed-forward networks and value vectors are not considered. Exact in float64 up to the encoder's own
+    dtype.
 
     Args:
-        recording: the text.
-        token: where to start; None starts from all tokens alike.
-        fusion: how heads become one, see `Fusion`.
+        cache: the activation cache of the text.
+        token: where to start; None starts from all tokens equally.
+        fusion: how heads are fused, see `Fusion`.
         watch: called with the layers done before each layer and after each block of its rows.
 
     Raises:
         InvalidRequest: no such token or fusion.
-        Cancelled: ``watch`` said so.
+        Cancelled: ``watch`` stopped the work.
     """
     length, layers = len(cache), cache.layer_count
     if fusion not in get_args(Fusion):
@@ -83,13 +84,13 @@ def _below(layer: LayerRows, row_N: Tensor, fusion: Fusion, tick: Callable[[], N
 
 
 def reached(row_N: Tensor) -> slice:
-    """The stretch of tokens outside of which a row is 0: no others have to be looked at."""
+    """The range of tokens outside of which a row is 0; no others need to be read."""
     places = torch.nonzero(row_N)[:, 0]
     return slice(int(places[0]), int(places[-1]) + 1) if len(places) else slice(0, 0)
 
 
 def _fused(block: RowBlock, fusion: Fusion) -> Tensor:
-    """The heads of a block as one, (R, C), float64, on the host."""
+    """The fused heads of a block, (R, C), float64, on the CPU."""
     p_HRC = block.p_HRC
     if fusion == "norm":
         fused_RC = torch.einsum("hrc,hc->rc", p_HRC, block.norms_HC.to(p_HRC)).double()

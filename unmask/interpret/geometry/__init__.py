@@ -1,6 +1,6 @@
-"""The geometry of layers: intrinsic dimension, spread, likeness of layers, senses of a word.
+"""The geometry of layers: intrinsic dimension, isotropy, similarity of layers (CKA), word senses.
 
-`geometry` and `cka` take arrays, of any source; `read_texts` gets them from an encoder.
+`geometry` and `cka` take arrays from any source; `read_texts` computes them with an encoder.
 """
 
 from unmask.interpret.geometry.cka import Cka, cka

@@ -1,4 +1,4 @@
-"""Linear CKA: how alike two layers place the same tokens, up to rotation and scale.
+"""Linear CKA: similarity of two layers on the same tokens, up to rotation and scale.
 
 Axes: P the whole text (0) and each block left out.
 """
@@ -23,14 +23,14 @@ class Cka:
     """CKA of every layer of a with every layer of b, on the same rows. Arrays are (A, B), float64."""
 
     debiased: NDArray[np.float64]
-    """By the unbiased estimate of HSIC, around 0 for unrelated layers; it may fall below 0."""
+    """CKA from the unbiased estimate of HSIC: about 0 for unrelated layers, and possibly below 0."""
     low: NDArray[np.float64]
     high: NDArray[np.float64]
     """The 95 % interval of ``debiased``, leaving out one of ten runs of consecutive rows at a time."""
     biased: NDArray[np.float64]
-    """As published first; with fewer rows than dimensions it is high for unrelated layers too."""
+    """CKA as first published; with fewer rows than dimensions it is high even for unrelated layers."""
     shuffled: NDArray[np.float64]
-    """``debiased`` after the rows of b were shuffled: what nothing in common looks like here."""
+    """``debiased`` after shuffling the rows of b: the baseline of unrelated layers."""
     shuffled_biased: NDArray[np.float64]
     n: int
     """Rows measured."""
@@ -50,13 +50,13 @@ def cka(
 
     ||Y^T X||^2 / (||X^T X|| ||Y^T Y||) of centered rows. The debiased one puts the estimate of HSIC by
     Song et al. 2012 in place of each norm; for a linear kernel it is sums over products D x D and over rows,
-    so nothing N x N is held.
+    so no N x N array is stored.
 
     Args:
-        states_a: arrays (N, D), one a layer.
+        states_a: arrays (N, D), one per layer.
         states_b: arrays (N, E) of the same N rows; None compares the layers of a with one another.
-        points: the most rows measured; of more, so many are drawn.
-        seed: of the draw and the shuffle.
+        points: maximum number of rows measured; more are subsampled.
+        seed: random seed of the sample and the shuffle.
         watch: called as ``watch("cka", layers of a done, layers)``, before each pair of layers.
 
     Raises:
@@ -150,7 +150,7 @@ def _unbiased(products_P: FloatArray, a: _Layer, b: _Layer) -> FloatArray:
 
     [tr(K L) + (1'K1)(1'L1) / ((n-1)(n-2)) - 2 (1'KL1) / (n-2)] / (n (n-3)), where tr(K L) is the sum of
     squares of X^T Y less what the diagonals gave, and row i of K sums to x_i . sum(x) - |x_i|^2.
-    Moving all rows changes nothing, so blocks are left out without centring anew.
+    Moving all rows changes nothing, so blocks are left out without centering again.
     """
     kept_NP = _kept(len(a.own_N))
     n_P = kept_NP.sum(0)
@@ -162,7 +162,7 @@ def _unbiased(products_P: FloatArray, a: _Layer, b: _Layer) -> FloatArray:
 
 
 def _pair(a: _Layer, b: _Layer) -> tuple[float, float, float, float]:
-    """Debiased CKA, the ends of its interval, and CKA as published first."""
+    """Debiased CKA, the bounds of its interval, and CKA as first published."""
     products_P = _products(a.x_ND, b.x_ND)
     alone_P = a.unbiased_P * b.unbiased_P
     value_P = _unbiased(products_P, a, b) / np.sqrt(np.maximum(alone_P, 1e-9 * alone_P[0]))

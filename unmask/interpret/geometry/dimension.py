@@ -16,9 +16,9 @@ KEPT = 0.9
 def two_nn(r_MK: FloatArray) -> float:
     """TwoNN by maximum likelihood (Facco et al. 2017, https://doi.org/10.1038/s41598-017-11873-y).
 
-    log(r_2 / r_1) is exponential with rate d. The largest tenth of the ratios is censored, not forgotten:
-    of each it is known that it is no less than the largest kept. d = (k - 1) / (sum of the k kept logs +
-    (M - k) times the largest of them), without bias; with nothing left out it is (M - 1) / sum.
+    log(r_2 / r_1) is exponential with rate d. The largest tenth of the ratios is censored, not discarded:
+    each is known to be at least as large as the largest kept ratio. d = (k - 1) / (sum of the k kept logs +
+    (M - k) times the largest of them), which is unbiased; without censoring it is (M - 1) / sum.
     The paper fits the slope, `two_nn_slope`.
     """
     log_M = np.sort(np.log(r_MK[:, 1] / r_MK[:, 0]))
@@ -43,7 +43,7 @@ def gride(r_MK: FloatArray, k: int) -> float:
     https://doi.org/10.1038/s41598-022-20991-1. The ratio mu = r_2k / r_k has density proportional to
     d (mu^d - 1)^(k-1) / mu^((2k-1) d + 1), and d is the root of the score of M ratios, where M - 1 stands
     for M as in the authors' program, which makes k = 1 the estimate of TwoNN with nothing left out.
-    Tied neighbors (mu = 1) say nothing and are left out.
+    Tied neighbors (mu = 1) carry no information and are left out.
     """
     log_M = np.log(r_MK[:, 2 * k - 1] / r_MK[:, k - 1])
     log_M = log_M[log_M > 0]

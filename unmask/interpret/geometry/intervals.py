@@ -1,11 +1,11 @@
-"""Intervals that suit tokens: leave out one run of consecutive tokens at a time.
+"""Confidence intervals for tokens: leave out one run of consecutive tokens at a time.
 
-The usual bootstrap draws points with replacement, so that some are there twice. Their distance is 0, which
-ruins every measure by neighbors, and the rank of what is drawn is lower than that of the text, which
-biases measures of the spectrum. Tokens of one text are not independent draws either. Therefore the
-jackknife by blocks (Kuensch 1989): the tokens, in their order, are cut into ten runs, and everything is
-computed ten times more, each time without one run, neighbors included. On average it is never too narrow for
-independent points (Efron and Stein 1981); for measures by neighbors it is about 1.5 times too wide there.
+The usual bootstrap samples points with replacement, so some appear twice. Their distance is 0, which
+invalidates every neighbor-based measure, and the rank of the sample is lower than that of the text, which
+biases measures of the spectrum. Tokens of one text are not independent samples either. This module uses the
+block jackknife (Kuensch 1989): the tokens, in text order, are split into ten runs, and everything is
+computed ten more times, each time without one run, including the neighbors. On average it is never too narrow
+for independent points (Efron and Stein 1981); for measures by neighbors it is about 1.5 times too wide there.
 
 Axes: G runs of tokens, each left out once.
 """

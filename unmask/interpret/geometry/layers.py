@@ -37,7 +37,7 @@ from unmask.interpret.geometry.values import (
 from unmask.interpret.watch import Watch, unwatched
 
 FEWEST_TOKENS = 30
-"""For anything at all: ten blocks of three."""
+"""Minimum number of tokens: ten blocks of three."""
 FEWEST_FOR_NEIGHBORS = 100
 """Distinct points for TwoNN, whose error is then about a tenth."""
 MLE_BAND = (10, 20)
@@ -54,19 +54,19 @@ def geometry(
     seed: int = 0,
     watch: Watch = unwatched,
 ) -> tuple[LayerGeometry, ...]:
-    """Intrinsic dimension, spread and anisotropy of the tokens of a text (or several) at every depth.
+    """Intrinsic dimension, isotropy and anisotropy of the tokens of a text (or several) at every depth.
 
     Dimensions are those of the cloud of token vectors, which are points of R^D: TwoNN, GRIDE at
     k = 1, 2, 4 ... and Levina-Bickel by neighbors; participation ratio, IsoScore and effective rank by the
     spectrum of the centered vectors. Intervals leave out one of ten runs of consecutive tokens at a time.
-    Where there are too few points for a measure, its `Estimate` has no value and says why.
+    With too few points for a measure, its `Estimate` has no value and gives the reason.
 
     Args:
         states: arrays or tensors (N, D), one per depth, rows in the order of the text; D may differ.
-        special_N: tokens to leave out, such as [CLS] and [SEP]; None leaves none out.
-        points: the most tokens measured, at most 4,096; of more, so many are drawn.
+        special_N: tokens to exclude, such as [CLS] and [SEP]; None excludes none.
+        points: maximum number of tokens measured, at most 4,096; more are subsampled.
         shuffled: whether to measure the shuffled states too.
-        seed: of the draw and the shuffle.
+        seed: random seed of the sample and the shuffle.
         watch: called as ``watch("geometry", layers done, layers)``, several times a second.
 
     Raises:
@@ -153,7 +153,7 @@ def _estimate(near: Neighbors | None, points: int, measure: Callable[[FloatArray
 
 
 def _gride(near: Neighbors | None) -> tuple[ScaleEstimate, ...]:
-    """The curve of scales; without points enough for any, none."""
+    """Dimension by scale; empty with too few points."""
     if near is None:
         return ()
     points, most = near.r_MK.shape

@@ -1,4 +1,4 @@
-"""Hidden states of texts at every depth, and of stretches of their characters."""
+"""Hidden states of texts at every depth, and of spans of their characters."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -91,7 +91,7 @@ def read_texts(encoder: Encoder, encodings: Sequence[Encoding], *, watch: Watch 
 
 
 def random_baseline(encoder: Encoder, seed: int = 0) -> Encoder:
-    """An encoder of the same design with fresh random weights in float32: what the design does untrained.
+    """An encoder of the same architecture with random weights in float32, as an untrained baseline.
 
     Raises:
         InvalidRequest: the seed is negative or has more than 63 bits.
@@ -104,7 +104,7 @@ def random_baseline(encoder: Encoder, seed: int = 0) -> Encoder:
 
 
 def stretches(text: str, fits: Callable[[str], bool], words: int = WORDS_AT_ONCE) -> list[str]:
-    """Running text cut between words into stretches that a model reads, nothing left out but white space.
+    """Running text split between words into chunks that a model can read, omitting only white space.
 
     Args:
         text: any text.

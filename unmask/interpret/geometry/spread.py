@@ -1,4 +1,4 @@
-"""How a cloud of vectors is spread: spectrum, cosines, lengths. Everything is exact in O(N D^2).
+"""Isotropy of a set of vectors: spectrum, cosines, norms. Everything is exact in O(N D^2).
 
 Axes: G blocks of points, each left out once.
 """

@@ -1,4 +1,4 @@
-"""What the measures of geometry return: every number with how many points it stands on and its interval."""
+"""Results of the geometry measures: every number with its sample size and interval."""
 
 from dataclasses import dataclass
 
@@ -12,18 +12,18 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number, its 95 % interval and the points it stands on; or none of these and the reason.
+    """A number with its 95 % interval and sample size, or a reason why there is none.
 
-    ``low`` and ``high`` are None where ``value`` is, and where no interval was asked for.
+    ``low`` and ``high`` are None if ``value`` is None or no interval was requested.
     """
 
     value: float | None
     low: float | None = None
     high: float | None = None
     n: int = 0
-    """Points that it was computed from."""
+    """Number of points it was computed from."""
     reason: str | None = None
-    """Why there is no value; None where there is one."""
+    """Why there is no value; None if there is one."""
 
     @classmethod
     def refused(cls, reason: str, n: int) -> "Estimate":
@@ -74,7 +74,7 @@ class LayerGeometry:
     tokens: int
     """Tokens there were, before a sample of ``n`` was drawn; those left out as special are not counted."""
     distinct: int
-    """Points left when equal ones count once; dimensions by neighbors stand on these."""
+    """Number of distinct points, which neighbor-based dimensions use."""
     width: int
     two_nn: Estimate
     """Intrinsic dimension by two neighbors, maximum likelihood."""
@@ -98,7 +98,8 @@ class LayerGeometry:
     top_coordinate_share: float | None
     """What it gives, as a share of the mean cosine; None where that is near 0."""
     residual: Estimate
-    """How much of all length is not the mean vector: 0 all tokens alike (collapse), 1 mean of zero."""
+    """Share of the norm that is not the mean vector: 0 if all tokens are equal (collapse), 1 if the mean is
+    0."""
     norm: Estimate
     """Mean Euclidean length of a token's vector."""
     shuffled: Shuffled | None

@@ -1,7 +1,8 @@
-"""The bank laboratory: does an encoder keep the senses of one word apart, and from which layer on?
+"""Word senses: does an encoder separate the senses of one word, and from which layer on?
 
-Two vectors alone prove nothing: any two differ. So a set of sentences with the sense of the word in each,
-and beside every number what it is when the senses are dealt out at random.
+Two vectors alone prove nothing, because any two differ. The input is therefore a set of sentences with the
+sense of the word in each, and every number is compared with its value under random permutations of the
+senses.
 
 Axes: P permutations.
 """
@@ -30,18 +31,18 @@ SAME = 1e-9
 
 @dataclass(frozen=True)
 class Null:
-    """A measure when the senses are dealt out at random, many times."""
+    """Distribution of a measure under random permutations of the senses."""
 
     mean: float
     high: float
-    """Only one deal in twenty gives more."""
+    """The 95th percentile."""
     p: float
-    """The share of deals, the true one counted, that give as much as the true one or more."""
+    """Share of permutations, including the true assignment, that reach at least the true value."""
 
 
 @dataclass(frozen=True)
 class SenseLayer:
-    """How far apart the senses of one word are at one depth."""
+    """Separation of the senses of one word at one depth."""
 
     layer: int
     within: float
@@ -49,7 +50,7 @@ class SenseLayer:
     across: float
     """Mean cosine of two occurrences in different senses."""
     margin: Estimate
-    """``within`` less ``across``."""
+    """``within`` minus ``across``."""
     margin_null: Null
     accuracy: Estimate
     """How often the nearest mean of a sense is the right one, the occurrence itself left out of it."""
@@ -73,7 +74,7 @@ class SenseReport:
     seed: int
     layers: tuple[SenseLayer, ...]
     random: tuple[SenseLayer, ...] | None
-    """The same of an encoder of the same design with random weights; None where not asked for."""
+    """The same for an encoder with random weights; None if not requested."""
 
 
 def word_senses(
@@ -89,7 +90,7 @@ def word_senses(
 ) -> SenseReport:
     """The senses of a word across sentences, layer by layer.
 
-    A word's vector is the mean of its pieces' vectors, found by characters.
+    The vector of a word is the mean of the vectors of its tokens, matched by characters.
 
     Args:
         encoder: what reads the sentences.
@@ -97,9 +98,9 @@ def word_senses(
         given: sentences and senses, see `shipped_senses` and `read_sense_file`.
         max_tokens: what the model reads; a longer sentence is refused.
         random: whether to measure an encoder with random weights too.
-        permutations: how often senses are dealt out at random.
-        seed: of those deals and of the random weights.
-        watch: told of the reading.
+        permutations: number of random permutations of the senses.
+        seed: random seed of the permutations and the random weights.
+        watch: called with the progress of reading.
 
     Raises:
         TextError: a sentence cannot be read.

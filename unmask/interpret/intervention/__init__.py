@@ -1,1 +1,1 @@
-"""What changes when a part is taken out or set to its mean: targets, interventions, ablation."""
+"""Interventions: targets, intervention runs, and ablation of heads and edges."""

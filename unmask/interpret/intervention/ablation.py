@@ -1,4 +1,4 @@
-"""What a head or an edge of attention is for: what happens without it, and a first-order guess of that.
+"""Ablation of heads and attention edges, and first-order estimates of its effect.
 
 Ablation is measured, not estimated; Jain & Wallace 2019 and Serrano & Smith 2019 show why weights alone do
 not say what a model used.
@@ -23,23 +23,23 @@ from unmask.interpret.watch import Watch, unwatched
 from unmask.model.encoder import Encoder
 
 How = Literal["zero", "mean"]
-"""What a head gives instead of what it mixed: nothing, or at every token its mean over this text's tokens."""
+"""Replacement of a head's output: zero, or its mean over the tokens of this text at every token."""
 
 
 @dataclass(frozen=True)
 class Effect:
-    """A target's number with and without a part of the model."""
+    """The value of a target with and without a part of the model."""
 
     before: float
     after: float
     effect: float
-    """``before - after``: above 0 where the part helped."""
+    """``before - after``: above 0 if the part helped."""
     unit: str
 
 
 @dataclass(frozen=True, eq=False)
 class HeadEffects:
-    """`Effect` of every head alone."""
+    """`Effect` of ablating each head on its own."""
 
     before: float
     after: NDArray[np.float64]
@@ -52,7 +52,7 @@ class HeadEffects:
 
 @dataclass(frozen=True, eq=False)
 class Importance:
-    """What gradients say every head is worth to a target (Michel, Levy & Neubig 2019), all at once."""
+    """Gradient estimates of every head's importance for a target (Michel, Levy & Neubig 2019)."""
 
     slopes: NDArray[np.float64]
     """How the target changes with a head's gate, ``sum over tokens of o . dy/do``, (L, H): what zeroing
@@ -74,8 +74,8 @@ def ablate(
     """The target without one head, see `How`: the layers from there on run twice, with it and without.
 
     Raises:
-        InvalidRequest: no such layer, head, target or way.
-        Cancelled: ``watch``, called after each layer, said so.
+        InvalidRequest: no such layer, head, target or method.
+        Cancelled: ``watch``, called after each layer, stopped the work.
     """
     cache.head(layer, head)
     score, replay = TargetScore(cache, target), InterventionRun(cache)
@@ -94,15 +94,15 @@ def ablate_edge(
     renormalize: bool = False,
     watch: Watch | None = None,
 ) -> Effect:
-    """The target where one query of one head gets nothing from one key.
+    """The effect of removing one edge: one query of one head receives nothing from one key.
 
     What the query mixed becomes ``o_i - p_ij v_j``; its other weights stay as they are, and so sum to less
-    than 1. With ``renormalize`` they are divided by ``1 - p_ij``, as if the key had been out of reach.
+    than 1. With ``renormalize`` they are divided by ``1 - p_ij``, as if the key had been masked.
 
     Raises:
         InvalidRequest: no such layer, head, token or target; or the key is all that the query attends to,
             and ``renormalize`` asks to divide by what is left.
-        Cancelled: ``watch`` said so.
+        Cancelled: ``watch`` stopped the work.
     """
     cache.head(layer, head)
     for name, token in (("query", query), ("key", key)):
@@ -138,8 +138,8 @@ def ablate_each(
     ``watch`` is called after each layer that was run, with the heads done.
 
     Raises:
-        InvalidRequest: no such target or way.
-        Cancelled: ``watch`` said so.
+        InvalidRequest: no such target or method.
+        Cancelled: ``watch`` stopped the work.
     """
     score, replay, watched = TargetScore(cache, target), InterventionRun(cache), watch or unwatched
     heads = [cache.heads(layer) for layer in range(cache.layer_count)]
@@ -176,15 +176,15 @@ def importance(
     To first order only: `ablate_each` measures.
 
     Args:
-        recording: the text.
-        target: what heads are to matter to.
-        encoder: as in `unmask.interpret.attribution.gradient.relevance`.
+        cache: the activation cache of the text.
+        target: the target whose change is estimated.
+        encoder: as in `unmask.interpret.attribution.gradient.attribution`.
         watch: called after each layer.
 
     Raises:
         InvalidRequest: no such target, or no gradients.
         NonFiniteResult: a gradient is not finite.
-        Cancelled: ``watch`` said so.
+        Cancelled: ``watch`` stopped the work.
     """
     score = TargetScore(cache, target, encoder)
     heads = [cache.heads(layer) for layer in range(cache.layer_count)]

@@ -1,4 +1,4 @@
-"""Layers run again from a recording's states: with something changed on the way, or with gradients."""
+"""Layers run again from an activation cache, with an intervention or with gradients."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -35,11 +35,11 @@ class Mixed(NamedTuple):
 
 
 class InterventionRun:
-    """One encoder and the layout of one recording.
+    """One encoder and the layout of one activation cache.
 
     Args:
-        recording: the text.
-        encoder: instead of the recording's: the same weights in modules that give gradients.
+        cache: the activation cache of the text.
+        encoder: instead of the cache's encoder, the same weights in modules that support gradients.
     """
 
     def __init__(self, cache: ActivationCache, encoder: Encoder | None = None) -> None:
@@ -173,10 +173,10 @@ def _through_decoder(score: TargetScore, x_ND: Tensor, scale: Scale, layer: int)
 
 
 def check_gradients(encoder: Encoder) -> None:
-    """Whether gradients can be taken through it.
+    """Check that gradients can be computed through the encoder.
 
     Raises:
-        InvalidRequest: the encoder was rewritten for inference.
+        InvalidRequest: the encoder was optimized for inference.
     """
     if any(isinstance(module, PackedLinear | QuantizedLinear) for module in encoder.modules()):
         raise InvalidRequest(

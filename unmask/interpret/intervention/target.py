@@ -1,4 +1,4 @@
-"""What an encoder made of a text, as one number: whose causes relevance and ablation look for."""
+"""Targets: scalar outputs of an encoder that attribution and ablation explain."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -21,9 +21,9 @@ Scale = Literal["logit", "log-probability"]
 
 @dataclass(frozen=True)
 class Word:
-    """A word of the vocabulary, as the head for masked words predicts it at a token.
+    """A word of the vocabulary, as predicted by the MLM head at a token.
 
-    What is predicted at a token that is not masked says little; see `unmask.text.masking.masked`.
+    A prediction at a token that is not masked is not informative; see `unmask.text.masking.masked`.
     """
 
     token: int
@@ -61,9 +61,9 @@ class TargetScore:
     """The number of a target, from the states that its head reads.
 
     Args:
-        recording: the text as it is.
+        cache: the activation cache of the unchanged text.
         target: what is asked.
-        encoder: whose heads are used; None takes the recording's.
+        encoder: whose heads are used; None uses the cache's encoder.
 
     Raises:
         InvalidRequest: there is no such head, token, word or class.
@@ -97,7 +97,7 @@ class TargetScore:
         return {Word: "log-probability in nats", Class: "logit", Embedding: "cosine"}[type(self.target)]
 
     def of(self, x_ND: Tensor, scale: Scale = "log-probability") -> float:
-        """The number, for embeddings their cosine with what the recording gives."""
+        """The value; for embeddings, their cosine with the cached embedding."""
         with torch.no_grad():
             if isinstance(self.target, Embedding):
                 own_E, before_E = self._embedding(x_ND), self._before()
@@ -105,10 +105,10 @@ class TargetScore:
             return float(self.value(x_ND, scale))
 
     def value(self, x_ND: Tensor, scale: Scale, hook: Hook | None = None) -> Tensor:
-        """The number with gradients, for embeddings their length along what the recording gives; no axes.
+        """The value with gradients, a scalar; for embeddings, their projection on the cached embedding.
 
         ``x_ND``: states after the last layer, or before it where the decoder makes the target (`by_decoder`),
-        whose passes ``tap`` hears.
+        whose passes call ``hook``.
         """
         layout, target = self.cache.batch.layout, self.target
         match target:
@@ -164,7 +164,7 @@ class TargetScore:
         return self._pooled(self.encoder.final_norm(x_ND))
 
     def _pooled(self, final_ND: Tensor) -> Tensor:
-        """The embedding before it is given unit length, (E,), float32 at least."""
+        """The embedding before normalization, (E,), float32 at least."""
         assert isinstance(self.target, Embedding)
         if self.target.token is not None:
             state_D = final_ND[self.target.token]

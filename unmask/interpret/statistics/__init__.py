@@ -1,1 +1,1 @@
-"""Statistics of every attention head, and what follows from them: sinks, kinds of heads, distances."""
+"""Statistics of every attention head: sinks, head labels, head distances."""

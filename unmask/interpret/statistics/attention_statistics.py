@@ -1,4 +1,4 @@
-"""The atlas of one text: what every head of every layer does with it, measured exactly."""
+"""Attention statistics of one text: every head of every layer, measured exactly."""
 
 import math
 from dataclasses import fields
@@ -28,11 +28,11 @@ WORTH_A_THREAD = 1 << 22
 
 
 class AttentionStatistics:
-    """What is measured of a text, layer by layer; made empty, and filled by `measure`.
+    """Attention statistics of a text, layer by layer; initially empty, filled by `measure`.
 
     Args:
-        recording: the text.
-        top_k: how many of the strongest keys of each query are kept.
+        cache: the activation cache of the text.
+        top_k: number of top keys kept for each query.
         maps: the most cells along the side of a map of a head.
 
     Raises:
@@ -43,7 +43,7 @@ class AttentionStatistics:
         self.cache = cache
         self.top_k, self.maps = at_least("top_k", top_k), at_least("maps", maps)
         self.layers: list[LayerStatistics | None] = [None] * cache.layer_count
-        """What is measured of each layer; None what is not yet."""
+        """The statistics of each layer; None if it has not been measured."""
 
     @property
     def ready(self) -> bool:
@@ -51,7 +51,7 @@ class AttentionStatistics:
         return all(layer is not None for layer in self.layers)
 
     def layer(self, layer: int) -> LayerStatistics:
-        """What is measured of a layer, which is measured now if it was not yet."""
+        """The statistics of a layer, which is measured now if necessary."""
         self.cache.block(layer)
         if self.layers[layer] is None:
             self.measure(layers=(layer,))
@@ -62,10 +62,10 @@ class AttentionStatistics:
     def measure(
         self, watch: Watch | None = None, *, layers: tuple[int, ...] | None = None, cells: int | None = None
     ) -> None:
-        """Measure the layers that are not measured yet, the cheapest first.
+        """Measure the remaining layers, the cheapest first.
 
-        A layer is in `layers` as soon as it is done. Whoever stops this, by an exception out of ``watch``,
-        keeps those; called again, it goes on with the others.
+        A layer is in `layers` as soon as it is done. If an exception from ``watch`` stops this, finished
+        layers are kept, and the next call resumes with the others.
 
         Args:
             watch: called after each block of rows with the cells of attention done and in all.
@@ -152,11 +152,11 @@ def measure_layer(
     """Measure one layer.
 
     Args:
-        recording: the text.
+        cache: the activation cache of the text.
         layer: which.
-        top_k: how many of the strongest keys of each query are kept.
+        top_k: number of top keys kept for each query.
         maps: the most cells along the side of a map.
-        tick: hears after each block how many cells of attention it had.
+        tick: called after each block with the number of attention cells in it.
         cells: the most probabilities held at once; None decides by the text's length.
     """
     length = len(cache)
@@ -197,7 +197,7 @@ def measure_layer(
 def _arrays(
     measures: HeadMeasures, cache: ActivationCache, keys_HN: NDArray[np.int32]
 ) -> dict[str, NDArray[np.generic]]:
-    """What was added up, divided by what it is a mean of."""
+    """Sums divided by their counts."""
     length, cell = measures.layer.length, measures.cell
     from_key_N = np.arange(length, 0, -1)
     rows_S = np.minimum(cell, length - cell * np.arange(measures.cells))

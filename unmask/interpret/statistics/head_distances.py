@@ -1,4 +1,4 @@
-"""How differently heads attend to one text, and which heads of two models are alike.
+"""Distances between heads on one text, and the most similar heads of two models.
 
 Axes: A heads of the first text; B heads of the second; G groups of tokens.
 """
@@ -41,7 +41,7 @@ class Grouped(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class HeadDistances:
-    """Jensen-Shannon divergence between heads, mean over queries, in nats: 0 alike, ln 2 disjoint."""
+    """Jensen-Shannon divergence between heads, mean over queries, in nats: 0 is equal, ln 2 is disjoint."""
 
     heads_a: tuple[Head, ...]
     """(A,)."""
@@ -50,14 +50,14 @@ class HeadDistances:
     divergence: NDArray[np.float64]
     """(A, B)."""
     queries: int
-    """Over how many queries; fewer than there are in long texts, evenly spread."""
+    """Number of queries used; in long texts, an evenly spaced sample."""
     of: int
     """How many there are."""
 
 
 @dataclass(frozen=True)
 class HeadMatch:
-    """A head of one model and the head of another that does its part."""
+    """A head of one model and its match in another."""
 
     a: Head
     b: Head
@@ -73,13 +73,13 @@ def head_distances(
     without, and over thousands of keys so much added drowns the weights; so the default adds nothing.
 
     Args:
-        recording: the text.
+        cache: the activation cache of the text.
         smoothing: added to every weight before rows are made to sum to 1 again.
         watch: called after each block of rows read and each block of heads compared.
 
     Raises:
         InvalidRequest: ``smoothing`` is negative or not finite.
-        Cancelled: ``watch`` said so.
+        Cancelled: ``watch`` stopped the work.
     """
     whole = Grouped(cache, np.arange(len(cache)))
     return _distances(whole, None, len(cache), smoothing, watch)
@@ -90,14 +90,14 @@ def compare_heads(
 ) -> HeadDistances:
     """Divergence of every head of one model from every head of another on one text.
 
-    Where the two have different tokens, they are compared on the finest stretches of the text that both have
-    (`unmask.interpret.words.alignment`): what is given to the tokens of a stretch is summed, what they give is averaged,
-    as Clark et al. do for words. What only one of them has tokens for is one stretch more, which is only
-    given to.
+    If the two have different tokens, they are compared on the finest spans of the text that both share
+    (`unmask.interpret.words.alignment`): attention to the tokens of a span is summed, and attention from them
+    is averaged, as Clark et al. do for words. Text that only one of them has tokens for forms one more span,
+    which only receives attention.
 
     Raises:
-        InvalidRequest: they are recordings of different texts.
-        Cancelled: ``watch`` said so.
+        InvalidRequest: the activation caches are of different texts.
+        Cancelled: ``watch`` stopped the work.
     """
     groups_a, groups_b, count = align(a.encoding, b.encoding).groups()
     return _distances(Grouped(a, groups_a), Grouped(b, groups_b), count, smoothing, watch)
@@ -147,7 +147,7 @@ def _queries(heads_a: int, heads_b: int, groups: int) -> int:
 
 
 def _evenly(count: int, most: int) -> NDArray[np.int64]:
-    """At most so many of ``count`` places, evenly spread."""
+    """At most ``most`` of ``count`` places, evenly spaced."""
     if count <= most:
         return np.arange(count)
     return ((np.arange(most) + 0.5) * count // most).astype(np.int64)

@@ -1,4 +1,4 @@
-"""One pass over the attention of a layer that measures everything an atlas says of it.
+"""One pass over the attention of a layer that computes all of its statistics.
 
 A block of rows is small enough to stay in a core's cache. Its scores are made once; runs of `cell` columns
 are then summed by small products (sum, first moment, sum weighted by norms), from which maps, distances and
@@ -21,7 +21,7 @@ ROWS_AT_ONCE = 64
 
 
 class HeadMeasures:
-    """Running results of some heads of a layer; arrays as `unmask.interpret.statistics.layer_statistics.LayerStatistics` has them."""
+    """Running statistics of some heads of a layer, in the arrays of `LayerStatistics`."""
 
     def __init__(self, layer: LayerRows, heads: slice, *, top_k: int, cell: int) -> None:
         self.layer, self.heads, self.cell = layer, heads, cell
@@ -40,7 +40,7 @@ class HeadMeasures:
         )
         self.max_received_HN = zeros(length, dtype=like.dtype)
         self.near_HN3 = zeros(length, 3, dtype=like.dtype)
-        """What each query gives the token before it, itself and the token after."""
+        """Attention from each query to the previous token, itself and the next token."""
         self.edges_keys_HNk = zeros(length, self.top_k, dtype=torch.int32)
         self.edges_HNk = zeros(length, self.top_k, dtype=like.dtype)
         self.offsets_HO = zeros(length + self.padded)

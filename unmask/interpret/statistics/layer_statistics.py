@@ -1,4 +1,4 @@
-"""What is known of one layer's attention to a text, as arrays."""
+"""Attention statistics of one layer on one text, as arrays."""
 
 from dataclasses import dataclass
 
@@ -10,18 +10,18 @@ from unmask.interpret.activation_cache import Kind
 Floats = NDArray[np.float32]
 
 CLASSES = ("self", "previous", "next", "first", "special", "punctuation", "other")
-"""How a key can stand to a query: the same token, the one before, the one after; or what it is: the
-sequence's first token, a special token other than the first, a token of punctuation alone. A key may be in
-several; in ``other`` it is where it is in none."""
+"""Classes of keys: by relation to the query (the same token, the previous, the next), or by kind (the first
+token of the sequence, a special token other than the first, punctuation). A key may be in several classes;
+it is in ``other`` if it is in none."""
 
 
 @dataclass(frozen=True, eq=False)
 class LayerStatistics:
     """Every head of one layer on one text of N tokens; no array has N x N of anything.
 
-    ``p_ij`` is what query i gives key j. Rows of ``p`` sum to 1. ``n_j`` is how long what key j gives is, see
-    `unmask.interpret.norms.value_norms`; ``w_ij = p_ij n_j / sum_j p_ij n_j`` is the norm-weighted map, on the same
-    scale as ``p`` (all 0 in a row where every norm is 0).
+    ``p_ij`` is the attention from query i to key j; rows of ``p`` sum to 1. ``n_j`` is the norm of the
+    contribution of key j, see `unmask.interpret.norms.value_norms`; ``w_ij = p_ij n_j / sum_j p_ij n_j`` is
+    the norm-weighted map, on the same scale as ``p`` (all 0 in a row where every norm is 0).
     """
 
     kind: Kind
@@ -31,17 +31,18 @@ class LayerStatistics:
     entropy_HN: Floats
     """Of each query's attention, in nats."""
     keys_HN: NDArray[np.int32]
-    """How many keys each query may see."""
+    """Number of keys allowed for each query."""
     entropy_share_HN: Floats
-    """Entropy divided by ``log(keys)``: 0 one key, 1 an even spread; 0 where only one may be seen."""
+    """Entropy divided by ``log(keys)``: 0 is one key, 1 is uniform; 0 if only one key is allowed."""
     distance_HN: Floats
     """Mean distance from each query to its keys, in tokens."""
     attention_received_HN: Floats
-    """Mean over all queries of what each key receives; sums to 1 over keys."""
+    """Attention each key receives, mean over all queries; sums to 1 over keys."""
     causal_received_HN: Floats
-    """The same over the queries from the key on, ``sum_{i >= k} p_ik / (N - k)`` (Gu et al. 2025)."""
+    """Attention received from the queries from the key on, ``sum_{i >= k} p_ik / (N - k)`` (Gu et al.
+    2025)."""
     max_received_HN: Floats
-    """The most that any query gives each key."""
+    """Maximum attention each key receives from any query."""
     norm_HN: Floats
     """``n_j`` of each key; where global tokens have projections of their own, as all others see it."""
     norm_sum_HN: Floats
@@ -49,9 +50,9 @@ class LayerStatistics:
     received_norm_HN: Floats
     """Mean over queries of ``w_ik``: what each key receives, weighted by norms; sums to 1 over keys."""
     edges_keys_HNk: NDArray[np.int32]
-    """The strongest keys of each query, strongest first, of equal ones the first in the text."""
+    """The top keys of each query, largest first; ties are in text order."""
     edges_HNk: Floats
-    """What they get. Where fewer keys may be seen than are listed, the rest get 0."""
+    """Their attention weights. If fewer keys are allowed than listed, the rest are 0."""
     classes_HX: Floats
     """Mean over queries of the attention to keys of each class of `CLASSES`."""
     profile_HB: Floats

@@ -1,9 +1,9 @@
-"""Attention sinks: tokens that take attention whatever they mean, and what they do with it.
+"""Attention sinks: tokens that receive attention regardless of their content, and their effect.
 
 A sink score of key k in one head is, causally, ``sum_{i >= k} p_ik / (N - k)`` (Gu et al. 2025, places
-counted from 0), the mean over the queries from it on. Encoders look both ways, so the score here, called
-*adapted*, is the mean over all queries; the causal one is given beside it. Both depend on how many keys there
-are: rows sum to 1, so the N keys of a head receive 1/N on average, in windows too, which is the baseline.
+counted from 0), the mean over the queries from it on. Encoders are bidirectional, so the score here, called
+*adapted*, is the mean over all queries; the causal score is also given. Both depend on the number of keys:
+rows sum to 1, so the N keys of a head receive 1/N on average, also with windows; this is the baseline.
 """
 
 from dataclasses import dataclass
@@ -30,15 +30,15 @@ SinkType = Literal["no-op", "broadcast", "neither"]
 """What attention to a sink does.
 
 ``no-op``: its value norm is below `SMALL_VALUE` of the median of the head, so the head writes almost nothing
-where it looks there. ``broadcast``: the sink dominates what the head writes: the mean over queries of its
-share in ``sum_j p_ij n_j`` is above `DOMINATES`, so the same vector goes to all. ``neither``: the token is no
-sink, or neither holds.
+when it attends to it. ``broadcast``: the sink dominates what the head writes: the mean over queries of its
+share in ``sum_j p_ij n_j`` is above `DOMINATES`, so the same vector goes to all. ``neither``: the token is
+not a sink, or neither condition holds.
 """
 
 
 @dataclass(frozen=True)
 class HeadSink:
-    """The token that receives most in one head."""
+    """The token that receives the most attention in one head."""
 
     layer: int
     head: int
@@ -48,7 +48,7 @@ class HeadSink:
     causal: float
     """Its causal score (Gu et al. 2025)."""
     baseline: float
-    """What a key receives on average, and each of them in an even spread: 1/N."""
+    """The average per key, which uniform attention gives to each: 1/N."""
     value_norm_ratio: float
     """Its value norm by the head's median; 1 where both are 0."""
     written_share: float
@@ -64,7 +64,7 @@ class TokenSink:
     adapted_rate: float
     """Share of heads in which its adapted score is above epsilon."""
     causal_rate: float
-    """Likewise by the causal score: the Sink_k^epsilon of Gu et al. 2025."""
+    """Share of heads whose causal score is above epsilon: the Sink_k^epsilon of Gu et al. 2025."""
     mass: float
     """Mean over heads of its adapted score."""
 
@@ -75,7 +75,7 @@ class Sinks:
 
     epsilon: float
     baseline: float
-    """What a key receives on average, and each of them in an even spread: 1/N."""
+    """The average per key, which uniform attention gives to each: 1/N."""
     heads: tuple[HeadSink, ...]
     """One for every head measured, layer by layer."""
     tokens: tuple[TokenSink, ...]
@@ -90,12 +90,12 @@ class Sinks:
 
 
 def sinks(statistics: AttentionStatistics, epsilon: float = EPSILON, *, top: int = 16) -> Sinks:
-    """Find the sinks in what is measured so far.
+    """Find the sinks in the layers measured so far.
 
     Args:
-        atlas: of the text; layers that are not measured yet are left out.
+        statistics: the statistics of the text; layers that have not been measured are left out.
         epsilon: the score above which a key is a sink.
-        top: how many tokens are listed at most.
+        top: maximum number of tokens listed.
 
     Raises:
         InvalidRequest: ``epsilon`` is not between 0 and 1, ``top`` is less than 1, or nothing is measured.
@@ -105,7 +105,7 @@ def sinks(statistics: AttentionStatistics, epsilon: float = EPSILON, *, top: int
     at_least("top", top)
     measured = [(number, layer) for number, layer in enumerate(statistics.layers) if layer is not None]
     if not measured:
-        raise InvalidRequest("no layer is measured yet; measure the atlas first, or at least one layer of it")
+        raise InvalidRequest("no layer has been measured yet; measure at least one layer first")
     layers = [layer for _, layer in measured]
     heads = tuple(
         _of_head(number, layer, head, epsilon) for number, layer in measured for head in range(layer.heads)

@@ -1,4 +1,4 @@
-"""What a head looks at, in a word (Clark et al. 2019, Voita et al. 2019)."""
+"""Labels of attention heads (Clark et al. 2019, Voita et al. 2019)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,51 +8,51 @@ from numpy.typing import NDArray
 
 from unmask.interpret.statistics.layer_statistics import CLASSES, LayerStatistics
 
-LABELS = ("self", "previous", "next", "offset", "first", "special", "punctuation", "broad", "mixed")
-"""What a head can be called: one key's place (the token itself, the one before, the one after, one at another
-fixed distance), what its keys are, spread widely, or none of these."""
+LABELS = ("self", "previous", "next", "offset", "first", "special", "punctuation", "diffuse", "mixed")
+"""Labels of heads: by the relative position of the top key (the token itself, the previous, the next, or one
+at another fixed distance), by the class of the keys, diffuse, or none of these."""
 
 POSITIONAL_SHARE = 0.9
-"""Queries whose strongest key is at one distance, from which a head is positional (Voita et al. 2019)."""
+"""Minimum share of queries whose top key is at one distance, for a positional head (Voita et al. 2019)."""
 
 CLASS_MASS = 0.5
-"""Mean attention to one class of keys from which a head is named by it."""
+"""Minimum mean attention to one class of keys, for a head to be labeled with it."""
 
-BROAD_SHARE = 0.8
-"""Mean entropy, as a share of an even spread's, from which a head that no class names is broad."""
+DIFFUSE_SHARE = 0.8
+"""Minimum mean entropy, as a share of the maximum, for a head without a class label to be diffuse."""
 
 _OF_OFFSET = {0: "self", -1: "previous", 1: "next"}
 
 
 @dataclass(frozen=True)
 class HeadLabel:
-    """A head's name on one text, and the figures it is by. Another text may give another name."""
+    """The label of a head on one text, with the values behind it. Another text may give another label."""
 
     label: str
     """One of `LABELS`."""
     share: float
-    """What decided: the share of queries, the class's mass or the entropy's share; of ``mixed``, the largest
-    mass, which was too small."""
+    """The deciding value: the share of queries, the mass of the class or the entropy share; for ``mixed``,
+    the largest mass, which was below the threshold."""
     offset: int
-    """The distance at which most queries have their strongest key: key minus query."""
+    """The most frequent distance of the top key: key minus query."""
     offset_share: float
-    """How many do, of those that have a key there."""
+    """Share of queries with that distance, among those that have a key there."""
     confidence: float
-    """Mean over queries that are no special tokens of the strongest weight (Voita et al. 2019, who leave out
+    """Mean of the largest weight over queries that are not special tokens (Voita et al. 2019, who leave out
     the end of the sentence)."""
 
 
 def label_heads(layer: LayerStatistics, special_N: NDArray[np.bool_]) -> tuple[HeadLabel, ...]:
     """A label for every head of a layer: the first rule that holds.
 
-    1. At least `POSITIONAL_SHARE` of the strongest keys are at one distance: ``self``, ``previous``, ``next``
+    1. At least `POSITIONAL_SHARE` of the top keys are at one distance: ``self``, ``previous``, ``next``
        or ``offset``.
-    2. One class of keys (``other`` left out) gets at least `CLASS_MASS`: the class that gets most.
-    3. The entropy is at least `BROAD_SHARE` of an even spread's: ``broad``.
+    2. One class of keys (except ``other``) gets at least `CLASS_MASS`: the class with the most.
+    3. The entropy is at least `DIFFUSE_SHARE` of the maximum: ``diffuse``.
     4. ``mixed``.
 
-    Thresholds of 2 and 3 are ours; Clark et al. name heads by eye. In short texts special tokens and
-    punctuation get much of even an even spread, so compare with their share of the tokens.
+    The thresholds of 2 and 3 are ours; Clark et al. label heads by inspection. In short texts, special tokens
+    and punctuation receive much of even uniform attention, so compare with their share of the tokens.
     """
     return tuple(_label(layer, head, special_N) for head in range(layer.heads))
 
@@ -66,8 +66,8 @@ def _label(layer: LayerStatistics, head: int, special_N: NDArray[np.bool_]) -> H
         label, decided = _OF_OFFSET.get(offset, "offset"), share
     elif mass_X[most] >= CLASS_MASS:
         label, decided = CLASSES[most], float(mass_X[most])
-    elif entropy >= BROAD_SHARE:
-        label, decided = "broad", entropy
+    elif entropy >= DIFFUSE_SHARE:
+        label, decided = "diffuse", entropy
     else:
         label, decided = "mixed", float(mass_X[most])
     counted_N = ~special_N if not special_N.all() else np.ones_like(special_N)
@@ -76,10 +76,10 @@ def _label(layer: LayerStatistics, head: int, special_N: NDArray[np.bool_]) -> H
 
 
 def positional(strongest_N: NDArray[np.int32] | Sequence[int]) -> tuple[int, float]:
-    """The commonest distance from a query to its strongest key, and the share of queries that have it.
+    """The most frequent distance from a query to its top key, and the share of queries that have it.
 
-    The share is of the queries for which there is a token at that distance, if they are at least half of all:
-    the first token has none before it.
+    The share is relative to the queries that have a token at that distance, if these are at least half of
+    all: the first token, for example, has no previous token.
     """
     keys_N = np.asarray(strongest_N, dtype=np.int64)
     length = len(keys_N)

@@ -1,4 +1,4 @@
-"""What kinds of tokens a text has, for asking where attention goes."""
+"""Classes of tokens: first, special and punctuation."""
 
 import unicodedata
 

@@ -1,4 +1,4 @@
-"""The strongest keys of each query, exactly, of equal ones the first in the text.
+"""The exact top-k keys of each query; ties are in text order.
 
 Axes: s cells that are looked into.
 """
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 UNSEEN = 1e29
-"""A score so far below the largest of its row is of a key that may not be seen."""
+"""A score this far below the largest of its row belongs to a masked key."""
 
 
 def topk(below_HRC: Tensor, top_HRS: Tensor, cell: int, k: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""The story of attention as experiments: functions of an encoder and a text that return measured numbers."""
+"""The tour's experiments: functions of an encoder and a text that return measured numbers."""
 
 from unmask.interpret.tour.alternation import Alternation, alternation
 from unmask.interpret.tour.blur import Blur, blur, evenness

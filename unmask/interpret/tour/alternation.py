@@ -1,4 +1,4 @@
-"""Layers that see near and layers that see all: how far each looks, what reaches a token, what it costs."""
+"""Local and global layers: attention distance, receptive field and cost."""
 
 from dataclasses import dataclass
 
@@ -19,11 +19,11 @@ class Alternation:
     """Layer by layer on one text."""
 
     radius: tuple[int | None, ...]
-    """(L,): tokens that a layer sees on each side; None for all."""
+    """(L,): window radius of a layer; None for full attention."""
     distance: NDArray[np.float64]
     """(L, H): mean distance of attention in tokens, over queries."""
     even_distance: NDArray[np.float64]
-    """(L,): the same of an even spread over the keys that the layer allows: what reach alone would give."""
+    """(L,): mean distance of uniform attention over the allowed keys: the effect of the pattern alone."""
     beyond: NDArray[np.float64]
     """(L, H): mass on keys farther than the smallest radius of any layer; what no local layer can read."""
     field: NDArray[np.int64]
@@ -32,14 +32,14 @@ class Alternation:
     pairs: tuple[int, ...]
     """Scores of one head of every layer together, by length of text: counted."""
     pairs_whole: tuple[int, ...]
-    """The same if every layer saw all."""
+    """The same with full attention in every layer."""
 
 
 def alternation(heard: RecordedText) -> Alternation:
     """Beltagy, Peters & Cohan 2020 mix near and far in a layer; Warner et al. 2024 alternate layers.
 
     Raises:
-        InvalidRequest: a layer without softmax, or with a reach that is neither all nor a window.
+        InvalidRequest: a layer without softmax, or an attention pattern that is neither full nor a window.
     """
     radii = [_radius(heard.mixer(layer).pattern, layer) for layer in range(heard.layer_count)]
     nearest = min((radius for radius in radii if radius is not None), default=len(heard))

@@ -38,7 +38,7 @@ class Blur:
     variation_favor: tuple[float, ...]
     """The same of ``favor+`` by number of features, mean over `DRAWS` draws."""
     variation_even: float
-    """The same of an even spread, which knows nothing: what a blur may be compared with."""
+    """The same for uniform attention, as a baseline."""
     entropy_share: dict[str, float]
     """Mean over queries, of ``exact``, ``elu``, ``favor``."""
     largest_score: float

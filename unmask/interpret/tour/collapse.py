@@ -1,4 +1,4 @@
-"""The collapse of space: how alike a text's states become with depth, and what makes them so."""
+"""Rank collapse: how similar the states of a text become with depth, and why."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from unmask.interpret.geometry.spread import by_coordinate, mean_cosine
 from unmask.interpret.tour.recorded_text import RecordedText
 
 LEFT_OUT = (1, 3)
-"""Coordinates that are left out, those that add most to the mean cosine."""
+"""Numbers of coordinates left out, largest contributions to the mean cosine first."""
 
 
 @dataclass(frozen=True, eq=False)

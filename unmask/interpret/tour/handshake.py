@@ -1,4 +1,4 @@
-"""The handshake of query and key: from dot products to shares, every number of one head."""
+"""Queries and keys: from dot products to attention weights, every number of one head."""
 
 import math
 from collections.abc import Sequence
@@ -23,9 +23,9 @@ class Handshake:
     products: NDArray[np.float64]
     """q k, rotary turns included."""
     scores: NDArray[np.float64]
-    """What the softmax sees: products divided, and what positions add."""
+    """Inputs of the softmax: scaled products plus the position bias."""
     allowed: NDArray[np.bool_]
-    """Which keys a query may see."""
+    """Allowed keys of each query."""
     shares: NDArray[np.float64]
     """exp(score) over the row's sum of it: each row sums to 1."""
     steps: NDArray[np.float64]

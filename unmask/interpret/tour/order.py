@@ -1,4 +1,4 @@
-"""What is left of a sentence without positions: a bag of words, word for word."""
+"""Encoders without positions treat a sentence as a bag of words."""
 
 from dataclasses import dataclass
 

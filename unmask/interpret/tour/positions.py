@@ -1,4 +1,4 @@
-"""How four encoders know where a word stands: a table, three parts of a score, a penalty, a turn."""
+"""Four position encodings: learned embeddings, disentangled scores, ALiBi, rotary."""
 
 from dataclasses import dataclass
 

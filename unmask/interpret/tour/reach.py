@@ -1,4 +1,4 @@
-"""Which tokens can influence one, counted, and which do, measured."""
+"""The receptive field of a token, counted, and its effective receptive field, measured."""
 
 from dataclasses import dataclass
 
@@ -46,10 +46,10 @@ def reach_and_effect(
     Args:
         encoder: any.
         encoding: at most `MOST_TOKENS` tokens.
-        target: the token that is watched.
+        target: the token whose state is observed.
         replacement: the id that is put in a token's place, such as that of [MASK]; where it stands already,
             the effect is 0.
-        global_tokens: which tokens are global, in encoders that have a use for such.
+        global_tokens: which tokens are global, in encoders with global attention.
 
     Raises:
         InvalidRequest: no such token, or a text too long.

@@ -1,7 +1,7 @@
-"""One text heard once: what every layer made of it, in float64, small enough to be held whole.
+"""The activations of one short text in every layer, in float64.
 
-Experiments of the story show whole maps of short texts, so they may hold N x N here;
-`unmask.interpret.AttentionView` is what reads long ones.
+The tour's experiments show full maps of short texts, so N x N arrays are allowed here;
+use `unmask.interpret.AttentionView` for long texts.
 """
 
 import math
@@ -30,9 +30,9 @@ MOST_TOKENS = 512
 
 @dataclass(frozen=True, eq=False)
 class RecordedText:
-    """What was heard of one text. Tensors are float64 on the host; lists have one entry a layer.
+    """Recorded activations of one text. Tensors are float64 on the CPU; lists have one entry per layer.
 
-    Queries and keys are as the scores see them, turned where positions are rotary.
+    Queries and keys are as used in the scores, after rotary embedding if any.
     """
 
     encoder: Encoder = field(repr=False)
@@ -86,12 +86,12 @@ class RecordedText:
         return torch.einsum("rhk,chk->hrc", self.queries[layer], self.keys[layer])
 
     def scores(self, layer: int) -> Tensor:
-        """What the softmax sees of every pair, allowed or not, (H, N, N)."""
+        """Scores of every pair before the softmax, allowed or not, (H, N, N)."""
         bias = self.bias(layer)
         return scores(Tile.whole(len(self)), self.queries[layer], self.keys[layer], bias)
 
     def allowed(self, layer: int) -> Tensor:
-        """Which keys each query may see, bool, (H, N, N)."""
+        """Allowed keys of each query, bool, (H, N, N)."""
         mixer = self.mixer(layer)
         context = MaskContext.of(self.batch.layout, 0, mixer.heads)
         seen = allowed(Tile.whole(len(self)), mixer.pattern, torch.device("cpu"), context)
@@ -116,16 +116,16 @@ class RecordedText:
         return torch.einsum("hrc,chk->rhk", p_HNN, self.values[layer])
 
     def value_norms(self, layer: int) -> Tensor:
-        """Length of what each token gives through each head, ||v W_O||, (H, N) (Kobayashi et al. 2020)."""
+        """Norm of each token's contribution through each head, ||v W_O||, (H, N) (Kobayashi et al. 2020)."""
         factors_HKE = out_factors(self.encoder.block(layer).attention)
         return value_norms(self.values[layer], factors_HKE.cpu())
 
 
 def record_text(encoder: Encoder, encoding: Encoding) -> RecordedText:
-    """Run the encoder once on a short text, without global tokens, and keep what was heard.
+    """Run the encoder once on a short text, without global tokens, and record its activations.
 
     Args:
-        encoder: any; layers with linear attention are heard too, and have no map.
+        encoder: any; layers with linear attention are recorded too, but have no map.
         encoding: at most `MOST_TOKENS` tokens.
 
     Raises:
@@ -171,7 +171,7 @@ def run_ids(
     """States of sequences that run packed as one batch, L + 2 of (T, D), float64.
 
     The first layer's input, every layer's output, and the encoder's own output after its final norm.
-    ``globals_of`` names each sequence's global tokens, where the encoder has a use for such.
+    ``globals_of`` names each sequence's global tokens, if the encoder has global attention.
     """
     used = globals_of if has_global_tokens(encoder.spec) else None
     batch = PackedBatch.of_ids(ids, None, used)
@@ -193,6 +193,6 @@ def entropy(p: Tensor) -> Tensor:
 
 
 def entropy_share(p: Tensor, keys: Tensor) -> Tensor:
-    """Entropy of each row as a share of an even spread over the keys allowed; 0 where there is one key."""
+    """Entropy of each row as a share of the maximum over allowed keys; 0 if there is one key."""
     most = keys.double().log()
     return torch.where(most > 0, entropy(p) / most.clamp_min(math.ulp(1.0)), torch.zeros_like(most))

@@ -1,4 +1,4 @@
-"""Attention sinks: where mass goes, what it carries, and what happens when its favorite is taken away."""
+"""Attention sinks: attention received, value norms, and the effect of removing the strongest sink."""
 
 from dataclasses import dataclass
 
@@ -20,14 +20,14 @@ class Sinks:
     norm_received: NDArray[np.float64]
     """(L, N): the same of each pair's share of lengths, p ||v W_O|| (Kobayashi et al. 2020)."""
     even: float
-    """1 / N, what each would receive of an even spread."""
+    """1 / N, the uniform share."""
     sink: int
-    """The token that receives most over all layers."""
+    """The token that receives the most attention over all layers."""
     value_ratio: NDArray[np.float64]
     """(L, H): ||v W_O|| of the sink over the median of all other tokens: far below 1, attending to it adds
     next to nothing."""
     without: NDArray[np.float64]
-    """(L, N - 1): `received` when the sink token is taken out of the text and the encoder runs anew."""
+    """(L, N - 1): `received` after removing the sink token from the text and running the encoder again."""
     next_sink: int
     """The token that receives most then, counted in the text with its sink."""
     moved: NDArray[np.float64]
@@ -37,7 +37,7 @@ class Sinks:
 
 
 def sinks(heard: RecordedText) -> Sinks:
-    """Find the strongest sink of a text, weigh what it gives, and take it away.
+    """Find the strongest sink of a text, weight it by value norms, and remove it.
 
     Sinks were named by Xiao et al. 2024, in models that see the past alone, where the first token is one.
     Here any token may be: the measure is Clark et al.'s (2019), mean mass received.
@@ -73,7 +73,7 @@ def sinks(heard: RecordedText) -> Sinks:
 
 
 def without(encoding: Encoding, token: int) -> Encoding:
-    """The encoding with one token taken out."""
+    """The encoding without one token."""
     return encoding.select(np.arange(len(encoding)) != token)
 
 

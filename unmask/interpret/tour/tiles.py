@@ -129,5 +129,5 @@ def _rows(
 
 
 def _heads_differ(heard: RecordedText, layer: int) -> bool:
-    """Whether the reach needs to know more than the tile: random blocks, global tokens."""
+    """Whether the attention pattern depends on more than the tile: random blocks, global tokens."""
     return type(heard.mixer(layer).pattern).__name__ not in ("Whole", "Window")

@@ -1,4 +1,4 @@
-"""A text said twice: the same words, the same distances, another place."""
+"""A text repeated twice: the same words and distances at other positions."""
 
 from dataclasses import dataclass
 
@@ -38,7 +38,7 @@ def twice(encoder: Encoder, encoding: Encoding) -> Twice:
     """
     words = encoding.ids[~encoding.special]
     if not len(words):
-        raise InvalidRequest("the text has no words to say twice")
+        raise InvalidRequest("the text has no words to repeat")
     if not all(isinstance(layer.mixer, SoftmaxAttention) for layer in encoder.spec.layers):
         raise InvalidRequest("this experiment compares scores, and linear attention has none")
     special = np.flatnonzero(encoding.special)

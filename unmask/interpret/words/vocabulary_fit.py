@@ -1,4 +1,4 @@
-"""How well a vocabulary fits a text: into how many pieces it has to split words.
+"""How well a vocabulary fits a text: the number of tokens per word.
 
 Axes: W words.
 """
@@ -17,30 +17,30 @@ from unmask.text.borders import is_word
 
 @dataclass(frozen=True)
 class SplitWord:
-    """A word of the text and the pieces it became."""
+    """A word of the text and its tokens."""
 
     text: str
     pieces: tuple[str, ...]
     """The vocabulary's spelling of each."""
     times: int
-    """How often the text has it, spelled alike."""
+    """Number of occurrences with this spelling."""
 
 
 @dataclass(frozen=True)
 class VocabularyFit:
-    """What a tokenizer made of the words of one text.
+    """Tokenization statistics of the words of one text.
 
-    Words are those of `unmask.interpret.words.words.words` that hold a letter or digit. Special tokens are in none of
-    the figures; characters are code points and do not count white space.
+    Words are those of `unmask.interpret.words.words.words` that contain a letter or digit. Special tokens are
+    not counted; characters are code points without white space.
     """
 
     words: int
     pieces: int
     """Tokens, those of punctuation included."""
     pieces_per_word: float
-    """Of words alone; 1 is the least (fertility in Rust et al. 2021)."""
+    """Tokens per word, at least 1 (fertility in Rust et al. 2021)."""
     continued_share: float
-    """Words that became two pieces or more (Rust et al. 2021)."""
+    """Share of words split into two or more tokens (Rust et al. 2021)."""
     characters_per_piece: float
     """Characters that tokens stand for, by tokens."""
     unknown_share: float
@@ -50,14 +50,14 @@ class VocabularyFit:
     partial_share: float
     """Tokens that share their characters with another, as the bytes of one character do."""
     most_split: tuple[SplitWord, ...]
-    """Words of most pieces first, each once; none of one piece."""
+    """Distinct words, those with the most tokens first; none with a single token."""
 
 
 def vocabulary_fit(encoding: Encoding, tokenizer: Tokenizer, *, top: int = 12) -> VocabularyFit:
     """How well the vocabulary of ``tokenizer`` fits the text of ``encoding``, which it made.
 
     Args:
-        encoding: the text, of which tokens that were cut are not counted.
+        encoding: the text; truncated tokens are not counted.
         tokenizer: whose unknown token is looked for.
         top: the most words to give in ``most_split``.
 

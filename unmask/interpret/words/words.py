@@ -1,4 +1,4 @@
-"""Words of a text over the pieces of a tokenizer, and maps between words.
+"""Words of a text from the tokens of a tokenizer, and word-level attention maps.
 
 Where a word begins and ends is read from the caller's own characters by their Unicode properties, never
 from how a vocabulary spells its pieces, so that texts of any two tokenizers can be compared.
@@ -26,7 +26,7 @@ ROWS_AT_ONCE = 128
 
 @dataclass(frozen=True, eq=False)
 class Words:
-    """Which word each token of an encoding is of; W words in the order of their first tokens.
+    """The word of each token of an encoding; W words in the order of their first tokens.
 
     Every token is of exactly one word. A special token is a word of its own with the empty span (0, 0).
     """

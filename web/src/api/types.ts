@@ -21,9 +21,9 @@ export interface Failure {
 }
 
 /**
- * A number, its 95 % interval and the points it stands on; or none of these and the reason.
+ * A number with its 95 % interval and sample size, or a reason why there is none.
  *
- * `low` and `high` are None where `value` is, and where no interval was asked for.
+ * `low` and `high` are None if `value` is None or no interval was requested.
  */
 export interface Estimate {
   value: number | null;
@@ -33,7 +33,7 @@ export interface Estimate {
   reason: string | null;
 }
 
-/** The token that receives most in one head. */
+/** The token that receives the most attention in one head. */
 export interface HeadSink {
   layer: number;
   head: number;
@@ -70,7 +70,7 @@ export interface LayerGeometry {
   shuffled: Shuffled | null;
 }
 
-/** A measure when the senses are dealt out at random, many times. */
+/** Distribution of a measure under random permutations of the senses. */
 export interface Null {
   mean: number;
   high: number;
@@ -92,7 +92,7 @@ export interface ScaleEstimate {
   dimension: Estimate;
 }
 
-/** How far apart the senses of one word are at one depth. */
+/** Separation of the senses of one word at one depth. */
 export interface SenseLayer {
   layer: number;
   within: number;
@@ -129,7 +129,7 @@ export interface Shuffled {
   anisotropy: Estimate;
 }
 
-/** A word of the text and the pieces it became. */
+/** A word of the text and its tokens. */
 export interface SplitWord {
   text: string;
   pieces: string[];
@@ -145,10 +145,10 @@ export interface TokenSink {
 }
 
 /**
- * What a tokenizer made of the words of one text.
+ * Tokenization statistics of the words of one text.
  *
- * Words are those of `unmask.interpret.words.words.words` that hold a letter or digit. Special tokens are in none of
- * the figures; characters are code points and do not count white space.
+ * Words are those of `unmask.interpret.words.words.words` that contain a letter or digit. Special tokens are
+ * not counted; characters are code points without white space.
  */
 export interface VocabularyFit {
   words: number;
@@ -205,7 +205,7 @@ export interface Limits {
   held_bytes: number;
 }
 
-/** What the page meets first. `versions` names the packages that computed what is shown. */
+/** What the page requests first. `versions` names the packages that computed what is shown. */
 export interface Session {
   version: string;
   versions: Record<string, string>;
@@ -217,7 +217,7 @@ export interface Session {
  * One token; `start` and `end` count code points of its text, both 0 if `special`.
  *
  * `word` is its place in `TextRead.words`, if it is of one. `category`: special, punctuation, word (the
- * first piece of one) or piece (a later one).
+ * first token of one) or piece (a later one).
  */
 export interface Token {
   id: number;
@@ -342,7 +342,7 @@ export interface SinkLayer {
 }
 
 /**
- * Where attention drains. `baseline` is what an even spread would give a key, mean over heads;
+ * Attention sinks. `baseline` is the uniform share of a key, mean over heads;
  * `layers_ready` layers are in it. `tokens` are those above epsilon in some head, most often first.
  */
 export interface Sinks {
@@ -361,14 +361,14 @@ export interface RolloutMeta {
   fusion: string;
 }
 
-/** Of relevance: values (N,), by_layer (L, N). `target` says in words what is explained. */
+/** Of an attribution: values (N,), by_layer (L, N). `target` names the target. */
 export interface RelevanceMeta {
   token: number | null;
   target: string;
   words: string;
 }
 
-/** The piece that does stand there: its probability and its rank (1: the likeliest). */
+/** The actual token: its probability and its rank (1: the most likely). */
 export interface OwnWord {
   piece: string;
   id: number;
@@ -376,7 +376,7 @@ export interface OwnWord {
   rank: number;
 }
 
-/** Predictions at one token, masked for it unless it was a mask already; then `own` is None. */
+/** Predictions at one token, which is masked unless it was a mask token already; then `own` is None. */
 export interface Fill {
   token: number;
   was_mask: boolean;
@@ -384,14 +384,14 @@ export interface Fill {
   predictions: Prediction[];
 }
 
-/** What the model's own head would say after a layer; 0 is the embeddings. */
+/** The MLM head's prediction after a layer; 0 is the embeddings. */
 export interface LensLayer {
   level: number;
   own: OwnWord | null;
   predictions: Prediction[];
 }
 
-/** The masked-word head applied to every level's state at one token. */
+/** The logit lens: the MLM head applied to every level's state at one token. */
 export interface Lens {
   token: number;
   masked: boolean;
@@ -400,7 +400,7 @@ export interface Lens {
 }
 
 /**
- * One head taken out. `effect` is before minus after, in `unit`: positive where the head helped.
+ * The ablation of one head. `effect` is before minus after, in `unit`: positive if the head helped.
  *
  * `what` says in words what was measured; `estimate` is the first-order estimate, where there is one.
  */
@@ -447,7 +447,7 @@ export interface Aligned {
   b: [number, number];
 }
 
-/** A head of the first text's model and the head of the second's that is most like it. */
+/** A head of the first model and the most similar head of the second. */
 export interface HeadMatch {
   a_layer: number;
   a_head: number;
@@ -483,7 +483,7 @@ export interface Geometry {
   problem: Problem | null;
 }
 
-/** The laboratory of a word's senses in one model; `available` are the words there are sentences of. */
+/** The senses of a word in one model; `available` lists the words with example sentences. */
 export interface Senses {
   model: string;
   word: string;
@@ -492,9 +492,9 @@ export interface Senses {
 }
 
 /**
- * The wall's measurement. `phase`: none, waiting, running, done, stopped or failed; `eta_s`: what is
- * left of the seconds given; `ways`: the kernels and libraries that may be asked for. `points` are those
- * measured so far and `report` the whole at the end, both as `unmask wall --json` has them.
+ * The length-scaling measurement. `phase`: none, waiting, running, done, stopped or failed; `eta_s`:
+ * what is left of the seconds given; `ways`: the kernels and libraries that may be asked for. `points`
+ * are those measured so far and `report` is the final report, both as in `unmask scaling --json`.
  */
 export interface WallState {
   phase: string;

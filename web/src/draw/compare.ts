@@ -1,4 +1,4 @@
-/** Two models on one text: words both have, their maps side by side, their heads. */
+/** Two models on one text: common words, their maps side by side, their heads. */
 
 import type { NumberArray } from '../api/binary';
 import type { HeadMatch, TextRead, Word } from '../api/types';

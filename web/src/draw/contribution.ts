@@ -1,4 +1,4 @@
-/** What one token draws on: rows of rollout and relevance as people read them. */
+/** Contributions to one token: rows of rollout and attribution in readable form. */
 
 import type { Token } from '../api/types';
 import type { NumberArray } from '../api/binary';
@@ -17,14 +17,14 @@ export function rowOf({ shape, data }: NumberArray<Float32Array>, row: number): 
   return data.subarray(row * columns, (row + 1) * columns);
 }
 
-/** The shares of a row, which sum to 1 where anything is above 0; what is below 0 counts as 0. */
+/** The shares of a row, which sum to 1 if any value is positive; negative values count as 0. */
 export function shares(row: Float32Array): Float32Array {
   const positive = row.map((value) => Math.max(0, value));
   const sum = positive.reduce((total, value) => total + value, 0);
   return sum > 0 ? positive.map((value) => value / sum) : positive;
 }
 
-/** The course of the largest tokens of `by` through all rows: one line a token. */
+/** The values of the largest tokens of `by` in all rows: one line per token. */
 export function courses(values: NumberArray<Float32Array>, by: Float32Array, names: readonly string[], most: number): Series[] {
   const rows = values.shape[0] ?? 0;
   const columns = values.shape[1] ?? 0;
@@ -38,7 +38,7 @@ export function courses(values: NumberArray<Float32Array>, by: Float32Array, nam
 
 /** Where a rollout was followed to, in words; the last level is where it starts. */
 export function levelWords(level: number, levels: number): string {
-  if (level === 0) return 'down to the words themselves (embeddings)';
+  if (level === 0) return 'down to the embeddings';
   if (level === levels - 1) return 'at the top, where it starts';
-  return `down to what layer ${level} reads`;
+  return `down to the input of layer ${level}`;
 }

@@ -1,4 +1,4 @@
-/** What heads do: a grid of estimates, and true ablations beside them. */
+/** Head effects: a grid of estimates, and measured ablations. */
 
 import type { Ablation } from '../api/types';
 import type { NumberArray } from '../api/binary';

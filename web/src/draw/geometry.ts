@@ -1,4 +1,4 @@
-/** The geometry of layers as lines: which measures stand together, and what was refused. */
+/** The geometry of layers as lines: which measures share a panel, and what was refused. */
 
 import type { Estimate, Geometry, LayerGeometry, SenseReport } from '../api/types';
 import { numberWords } from './axes';
@@ -7,7 +7,7 @@ import type { Point, Series } from './chart';
 interface Measure {
   label: string;
   of: (level: LayerGeometry) => Estimate | null;
-  /** The same after coordinates were shuffled, where that is measured. */
+  /** The measure after shuffling coordinates, where that is available. */
   shuffled?: (level: LayerGeometry) => Estimate | null;
 }
 
@@ -22,12 +22,12 @@ export interface Panel {
   include: readonly number[];
 }
 
-/** Measures of one unit and one question stand in one panel. */
+/** Measures of the same unit and question share a panel. */
 export const PANELS: readonly Panel[] = [
   {
     id: 'dimension',
     title: 'Intrinsic dimension',
-    note: 'In how many directions the cloud of token vectors really extends, from distances to near neighbors.',
+    note: 'The number of dimensions in which the token vectors vary locally, from distances to near neighbors.',
     yTitle: 'dimensions',
     measures: [
       { label: 'TwoNN (Facco et al. 2017)', of: (one) => one.two_nn, shuffled: (one) => one.shuffled?.two_nn ?? null },
@@ -37,8 +37,8 @@ export const PANELS: readonly Panel[] = [
   },
   {
     id: 'spread',
-    title: 'Directions that are used',
-    note: 'From the spectrum of the whole cloud: the participation ratio counts directions by variance, the effective rank by entropy of the singular values.',
+    title: 'Effective number of directions',
+    note: 'From the spectrum of all token vectors: the participation ratio weighs directions by variance, the effective rank by the entropy of the singular values.',
     yTitle: 'dimensions',
     measures: [
       {
@@ -53,7 +53,7 @@ export const PANELS: readonly Panel[] = [
   {
     id: 'anisotropy',
     title: 'Anisotropy',
-    note: 'Mean cosine of two different tokens: 0 is no common direction, 1 is one direction for all. A few large directions often make all of it.',
+    note: 'Mean cosine of two different tokens: 0 means no common direction, 1 means one direction for all. A few dominant directions often explain all of it.',
     yTitle: 'mean cosine',
     measures: [
       { label: 'all directions', of: (one) => one.anisotropy, shuffled: (one) => one.shuffled?.anisotropy ?? null },
@@ -65,25 +65,25 @@ export const PANELS: readonly Panel[] = [
   {
     id: 'isotropy',
     title: 'IsoScore',
-    note: 'Share of the directions that are used evenly (Rudman et al. 2022): 1 is a round cloud.',
+    note: 'Share of the directions that are used evenly (Rudman et al. 2022): 1 means an isotropic distribution.',
     yTitle: 'IsoScore',
     measures: [{ label: 'IsoScore', of: (one) => one.iso_score }],
     include: [0],
   },
   {
     id: 'collapse',
-    title: 'Distance from collapse',
-    note: 'How much of the vectors is not their common mean: 0 is all tokens alike (after Dong et al. 2021).',
-    yTitle: 'share of the length',
-    measures: [{ label: 'what is not the mean', of: (one) => one.residual }],
+    title: 'Distance from rank collapse',
+    note: 'Share of the vectors that is not their common mean: 0 means that all tokens are identical (after Dong et al. 2021).',
+    yTitle: 'share of the norm',
+    measures: [{ label: 'residual after removing the mean', of: (one) => one.residual }],
     include: [0, 1],
   },
   {
     id: 'norm',
-    title: 'Length of the vectors',
-    note: 'Mean Euclidean length of a token vector.',
-    yTitle: 'length',
-    measures: [{ label: 'mean length', of: (one) => one.norm }],
+    title: 'Vector norm',
+    note: 'Mean Euclidean norm of a token vector.',
+    yTitle: 'norm',
+    measures: [{ label: 'mean norm', of: (one) => one.norm }],
     include: [0],
   },
 ];
@@ -116,7 +116,7 @@ export function scaleCurve(level: LayerGeometry): Series[] {
   return points.some(({ y }) => y !== null) ? [{ name: 'GRIDE', points }] : [];
 }
 
-/** Share of right senses by level, with what random weights and senses dealt out at random reach. */
+/** Sense accuracy by level, with the accuracy of random weights and of permuted senses. */
 export function accuracySeries({ layers, random }: SenseReport): Series[] {
   const line = (name: string, from: SenseReport['layers'], baseline: boolean): Series => ({
     name,
@@ -127,21 +127,21 @@ export function accuracySeries({ layers, random }: SenseReport): Series[] {
     line('this model', layers, false),
     ...(random ? [line('random weights', random, true)] : []),
     {
-      name: 'senses dealt at random (95 % below)',
+      name: 'permuted senses (95th percentile)',
       points: layers.map(({ layer, accuracy_null }) => ({ x: layer, y: accuracy_null?.high ?? null })),
       baseline: true,
     },
   ]);
 }
 
-/** Cosine within the senses less across them, with the same baselines. */
+/** Cosine within senses minus cosine across senses, with the same baselines. */
 export function marginSeries({ layers, random }: SenseReport): Series[] {
   const of = (from: SenseReport['layers']) => from.map(({ layer, margin }) => point(layer, margin));
   return held([
     { name: 'this model', points: of(layers) },
     ...(random ? [{ name: 'random weights', points: of(random), baseline: true }] : []),
     {
-      name: 'senses dealt at random (95 % below)',
+      name: 'permuted senses (95th percentile)',
       points: layers.map(({ layer, margin_null }) => ({ x: layer, y: margin_null.high })),
       baseline: true,
     },
@@ -172,11 +172,11 @@ export function samplePhrase({ levels, tokens }: Geometry): string {
   return `n = ${first.n.toLocaleString('en')} tokens${drawn} in ${first.width} dimensions${special}`;
 }
 
-/** Tokens that are the same vector count once for distances: said where there are any at some level. */
+/** Identical vectors count once for distances; the phrase is shown where some level has any. */
 export function equalPhrase({ levels }: Geometry): string | null {
   const fewest = levels.reduce<LayerGeometry | null>((one, next) => (one && one.distinct <= next.distinct ? one : next), null);
   if (!fewest || fewest.distinct === fewest.n) return null;
-  return `At level ${fewest.layer} only ${numberWords(fewest.distinct)} of them differ; dimensions by neighbors stand on those.`;
+  return `At level ${fewest.layer} only ${numberWords(fewest.distinct)} of them are distinct; neighbor-based dimensions use those.`;
 }
 
 function levelReasons(levels: readonly { layer: number; estimate: Estimate | null }[]): string[] {

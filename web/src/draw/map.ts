@@ -1,4 +1,4 @@
-/** Painting the axes of a map and the marks of what is looked at. */
+/** Painting the axes of a map and the marks of the query and key in focus. */
 
 import { type Cell, type MapLayout, type Scroll, tickStep, visible } from './layout';
 
@@ -40,7 +40,7 @@ export function cleared(
   return context;
 }
 
-/** Draws the names of the tokens, or their numbers at even steps where names do not fit. */
+/** Draws the names of both axes and of the tokens, or token numbers at even steps where names do not fit. */
 export function drawAxes(
   context: CanvasRenderingContext2D,
   layout: MapLayout,
@@ -87,6 +87,10 @@ export function drawAxes(
     context.restore();
   }
   context.restore();
+  context.fillStyle = ink.muted;
+  context.textAlign = 'right';
+  context.fillText('key →', left - gap, top - Math.round(24 * ratio));
+  context.fillText('query ↓', left - gap, top - Math.round(9 * ratio));
 }
 
 /** Draws the bands of a row and a column, either of which may be absent, and their names. */

@@ -1,4 +1,4 @@
-/** The wall's report as people read it: points, curves, sentences, machine card. */
+/** The length-scaling report in readable form: points, curves, findings, machine card. */
 
 import { bytesWords, numberWords, secondsWords } from './axes';
 import type { Point, Series } from './chart';
@@ -61,7 +61,7 @@ export interface WallReport {
   notes: string[];
 }
 
-/** The report in a parsed file, or null where it is none. */
+/** The report in a parsed file, or null if it is not one. */
 export function reportOf(value: unknown): WallReport | null {
   const given = value as Partial<WallReport> | null;
   if (typeof given !== 'object' || given === null || given.protocol !== 'wall') return null;
@@ -69,18 +69,18 @@ export function reportOf(value: unknown): WallReport | null {
   return whole && given.machine && given.measured ? (given as WallReport) : null;
 }
 
-/** The points in an answer of a measurement that is under way. */
+/** The points in the answer of a running measurement. */
 export function pointsOf(value: unknown): WallPoint[] {
   return Array.isArray(value) ? (value as WallPoint[]) : [];
 }
 
-/** Both axes of the wall: seconds and bytes. */
+/** The measured quantities: seconds and bytes. */
 export type Quantity = 'seconds' | 'bytes';
 
 /** Steps of a drawn curve. */
 const STEPS = 48;
 
-/** Measured points of every way, and the curve of each where one was fitted, in the same color. */
+/** Measured points of every kernel, and its fitted curve if there is one, in the same color. */
 export function wallSeries(points: readonly WallPoint[], curves: readonly WallCurves[], quantity: Quantity): Series[] {
   const ways = [...new Set(points.map(({ kernel }) => kernel))];
   return ways.flatMap((way, color) => {
@@ -93,7 +93,7 @@ export function wallSeries(points: readonly WallPoint[], curves: readonly WallCu
   });
 }
 
-/** What a curve says of a length. */
+/** The value of a curve at a length. */
 export function curveAt({ constant, line, square }: WallCurve, tokens: number): number {
   return constant.value + tokens * (line.value + tokens * square.value);
 }
@@ -128,17 +128,17 @@ export function formula(curve: WallCurve, quantity: Quantity): string {
   return kept.length > 0 ? kept.join(' + ') : '0';
 }
 
-/** What one way's curves say, in sentences. */
+/** The findings of one kernel's curves, as sentences. */
 export function sentences(one: WallCurves): string[] {
-  if (!one.time) return [one.why_not || 'No curve: too few lengths were measured.'];
+  if (!one.time) return [one.why_not || 'No curve was fitted: too few lengths were measured.'];
   const said = [`Time: ${formula(one.time, 'seconds')}.`];
   const { square_over_line: over, square, largest_residual: off } = one.time;
   if (over) {
-    said.push(`The square overtakes the line at ${tokenWords(over.value)}${range(over)}.`);
-    if (square.low <= 0) said.push('Whether there is a square at all is not certain here: its interval holds 0. Longer texts would tell.');
-  } else said.push('No square is seen: time grows with the length alone.');
-  said.push(`The curve is at most ${numberWords(Math.round(1000 * off) / 10)} % off at a measured length.`);
-  if (one.memory) said.push(`Memory above the model: ${formula(one.memory, 'bytes')}.`);
+    said.push(`The quadratic term dominates from ${tokenWords(over.value)}${range(over)}.`);
+    if (square.low <= 0) said.push('Whether there is a quadratic term is uncertain: its interval contains 0. Longer texts would show it.');
+  } else said.push('No quadratic term was found: time grows linearly with the length.');
+  said.push(`The curve is within ${numberWords(Math.round(1000 * off) / 10)} % of every measured point.`);
+  if (one.memory) said.push(`Memory in addition to the model: ${formula(one.memory, 'bytes')}.`);
   if (one.longest) said.push(longestWords(one.longest));
   if (one.probe) said.push(...probeWords(one.probe));
   return said;
@@ -146,7 +146,7 @@ export function sentences(one: WallCurves): string[] {
 
 function longestWords({ tokens, low, high, ends_by, seconds }: NonNullable<WallCurves['longest']>): string {
   const takes = seconds ? `, where one call takes about ${secondsWords(seconds.value)}` : '';
-  if (ends_by === 'positions') return `The longest text is ${tokenWords(tokens)}: there the model's positions end${takes}.`;
+  if (ends_by === 'positions') return `The longest text is ${tokenWords(tokens)}, the limit of the model's positions${takes}.`;
   return `The longest text that fits in memory is ${tokenWords(tokens)}${range({ value: tokens, low, high })}${takes}.`;
 }
 
@@ -155,13 +155,13 @@ function probeWords({ point, why, seconds_error, bytes_error, fits_as_predicted 
     return [`A probe at ${tokenWords(point.length)}: ${point.outcome}${point.note ? ` (${point.note})` : ''}.`];
   }
   const off = (error: number | null, what: string) =>
-    error === null ? [] : [`${what} ${numberWords(Math.round(1000 * Math.abs(error)) / 10)} % ${error >= 0 ? 'above' : 'below'} what was predicted`];
+    error === null ? [] : [`${what} ${numberWords(Math.round(1000 * Math.abs(error)) / 10)} % ${error >= 0 ? 'above' : 'below'} the prediction`];
   const found = [...off(seconds_error, 'time'), ...off(bytes_error, 'memory')];
-  const fits = fits_as_predicted === false ? ' It did not go as predicted.' : '';
+  const fits = fits_as_predicted === false ? ' The prediction was wrong.' : '';
   return [`Checked by a probe at ${tokenWords(point.length)}: ${found.join(', ') || 'measured'}.${fits}${why ? ` ${sentenceWords(why)}` : ''}`];
 }
 
-/** Where points have no figure: way, length and the reason. */
+/** Points without a value: kernel, length and the reason. */
 export function unmeasured(points: readonly WallPoint[]): { way: string; length: number; why: string }[] {
   return points
     .filter(({ outcome }) => outcome !== 'measured')
@@ -177,13 +177,13 @@ export function card(report: WallReport): [string, string][] {
     ['Model', `${measured.name}: ${measured.layers} layers, width ${measured.width}, ${numberWords(measured.parameter_count)} parameters${weights}`],
     ['Machine', `${machine.accelerator ?? machine.processor}, ${machine.cores} cores, ${machine.threads} threads${memory}`],
     ['Arithmetic', `${report.dtype} on ${report.device}`],
-    ['Memory that was allowed', report.memory_bytes === null ? 'not known' : bytesWords(report.memory_bytes)],
+    ['Memory limit', report.memory_bytes === null ? 'unknown' : bytesWords(report.memory_bytes)],
     ['Measured', `${report.repeats} repeats, ${secondsWords(report.seconds_spent)}, on ${machine.date_utc.slice(0, 10)}`],
     ['Versions', [`unmask ${machine.unmask}`, ...Object.entries(machine.versions).map(([name, version]) => `${name} ${version}`)].join(', ')],
   ];
 }
 
-/** Lengths as typed: "128, 256 1024"; null where something is no length. */
+/** Lengths as typed: "128, 256 1024"; null if something is not a length. */
 export function lengthsOf(typed: string): number[] | null {
   const parts = typed.split(/[\s,;]+/).filter((part) => part !== '');
   const lengths = parts.map(Number);
@@ -195,7 +195,7 @@ function tokenWords(tokens: number): string {
 }
 
 function range({ low, high }: Known): string {
-  const end = high === null ? 'no end' : Math.round(high).toLocaleString('en');
+  const end = high === null ? 'unbounded' : Math.round(high).toLocaleString('en');
   return ` (95 %: ${Math.round(low).toLocaleString('en')} to ${end})`;
 }
 

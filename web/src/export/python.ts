@@ -1,14 +1,14 @@
-/** The numbers of a view as Python: a snippet that computes them again with the package itself. */
+/** The numbers of a view as Python: a snippet that recomputes them with the package. */
 
 import type { Stamp, TextRead } from '../api/types';
 import type { ViewState } from '../state/url';
 
 export interface Shown {
   view: ViewState;
-  /** The text in the chosen model, and in the one beside it. */
+  /** The text in the chosen model, and in the second model. */
   reads: readonly TextRead[];
   stamps: readonly Stamp[];
-  /** The token that is asked about. */
+  /** The token in question. */
   token: number;
   canFill: boolean;
   option: (name: string, otherwise: string) => string;
@@ -16,7 +16,7 @@ export interface Shown {
 
 const written = (value: unknown) => JSON.stringify(value);
 
-/** A runnable snippet; what the view shows is in `result`. Null where there is no text to compute it of. */
+/** A runnable snippet that leaves the numbers of the view in `result`; null if there is no text. */
 export function pythonOf(shown: Shown): string | null {
   if (shown.view.view === 'wall') return WALL;
   const [read] = shown.reads;
@@ -45,28 +45,31 @@ const map: Body = ({ view, option }) => {
   if (option('map.by', 'tokens') === 'words') {
     return [
       'from unmask.interpret.words.words import word_map, words',
-      '# summed over the pieces of a key, averaged over those of a query; raw attention',
+      '# summed over the tokens of a key word, averaged over those of a query word; raw attention',
       `result = word_map(view, ${layer}, ${head}, words(view.encoding))`,
     ];
   }
   return [`result = view.probabilities(${layer}, ${head}, weight=${written(view.weight)})  # (queries, keys)`];
 };
 
+/** Statistics that addresses of earlier versions name differently. */
+const FIELDS: Record<string, string> = { received: 'attention_received', peak: 'max_received' };
+
 const tokens: Body = ({ view, option }) => [
-  `layer = view.atlas().layers[${view.layer}]`,
-  `result = layer.${option('tokens.by', 'received')}_HN[${view.head}]  # one number a token`,
+  `layer = view.statistics().layers[${view.layer}]`,
+  `result = layer.${FIELDS[option('tokens.by', 'attention_received')] ?? option('tokens.by', 'attention_received')}_HN[${view.head}]  # one number per token`,
 ];
 
-const heads: Body = () => ['result = view.summaries()  # one line a head'];
+const heads: Body = () => ['result = view.summaries()  # one entry per head'];
 
 const flow: Body = ({ view }) => [
-  `edges = view.top_edges(${view.layer}, ${view.head}, k=8)`,
-  'result = edges.probabilities  # of the keys in edges.keys, the strongest first',
+  `edges = view.topk(${view.layer}, ${view.head}, k=8)`,
+  'result = edges.probabilities  # of the keys in edges.keys, largest first',
 ];
 
 const sinks: Body = ({ option }) => [
   'from unmask.interpret.statistics.sinks import sinks',
-  `result = sinks(view.atlas(), epsilon=${Number(option('sinks.epsilon', '30')) / 100})`,
+  `result = sinks(view.statistics(), epsilon=${Number(option('sinks.epsilon', '30')) / 100})`,
 ];
 
 const paths: Body = (shown) => {
@@ -76,18 +79,18 @@ const paths: Body = (shown) => {
     const start = whole ? 'None' : token;
     return [
       'from unmask.interpret.attribution.rollout import rollout',
-      `result = rollout(view.recording, ${start}, fusion=${written(option('paths.fusion', 'mean'))}).values  # (levels, tokens)`,
+      `result = rollout(view.cache, ${start}, fusion=${written(option('paths.fusion', 'mean'))}).values  # (levels, tokens)`,
     ];
   }
   const target = option('paths.target', shown.canFill ? 'word' : 'embedding');
-  if (target === 'word') return relevanceOfWord(token);
+  if (target === 'word') return attributionOfWord(token);
   const what = target === 'class' ? 'Class' : 'Embedding';
   const made = target === 'class' ? CLASS : whole ? ['target = Embedding(model.embedding_head().pooling)'] : [`target = Embedding(token=${token})`];
   return [
-    'from unmask.interpret.attribution.gradient import relevance',
+    'from unmask.interpret.attribution.gradient import attribution',
     `from unmask.interpret.intervention.target import ${what}`,
     ...made,
-    'result = relevance(view.recording, target, encoder=model.trainable_encoder(replace=False)).by_layer  # (layers, tokens)',
+    'result = attribution(view.cache, target, encoder=model.trainable_encoder(replace=False)).by_layer  # (layers, tokens)',
   ];
 };
 
@@ -96,34 +99,34 @@ const CLASS = [
   'target = Class(role, 0)  # the class to explain',
 ];
 
-function relevanceOfWord(token: number): string[] {
+function attributionOfWord(token: number): string[] {
   return [
-    'from unmask.interpret.activation_cache import Recording',
-    'from unmask.interpret.attribution.gradient import relevance',
+    'from unmask.interpret.activation_cache import ActivationCache',
+    'from unmask.interpret.attribution.gradient import attribution',
     'from unmask.interpret.intervention.target import Word',
     'from unmask.text.masking import masked',
     `token = ${token}`,
-    'word = int(view.encoding.ids[token])  # the word that stands there, asked for at a mask',
+    'word = int(view.encoding.ids[token])  # the actual word, predicted at a mask',
     'hidden = masked(view.encoding, [token], model.tokenizer)',
-    'recording = Recording.of(model.encoder, hidden)',
-    'result = relevance(recording, Word(token, word), encoder=model.trainable_encoder(replace=False)).by_layer  # (layers, tokens)',
+    'cache = ActivationCache.of(model.encoder, hidden)',
+    'result = attribution(cache, Word(token, word), encoder=model.trainable_encoder(replace=False)).by_layer  # (layers, tokens)',
   ];
 }
 
 const words: Body = ({ token, canFill }) =>
   canFill
     ? [
-        'from unmask.interpret.logit_lens import lens',
-        'from unmask.interpret.activation_cache import Recording',
+        'from unmask.interpret.logit_lens import logit_lens',
+        'from unmask.interpret.activation_cache import ActivationCache',
         'from unmask.text.masking import masked',
         `hidden = masked(view.encoding, [${token}], model.tokenizer)`,
-        `found = lens(Recording.of(model.encoder, hidden), [${token}], top_k=8)`,
-        'result = found.probabilities[0, -1]  # of the words found.ids[0, -1]; other levels are the lens',
+        `found = logit_lens(ActivationCache.of(model.encoder, hidden), [${token}], top_k=8)`,
+        'result = found.probabilities[0, -1]  # of the words found.ids[0, -1]; the other levels are the logit lens',
       ]
     : [
         'from unmask.interpret.intervention.ablation import importance',
         'from unmask.interpret.intervention.target import Embedding',
-        `result = importance(view.recording, Embedding(token=${token}), encoder=model.trainable_encoder(replace=False)).slopes  # (layers, heads)`,
+        `result = importance(view.cache, Embedding(token=${token}), encoder=model.trainable_encoder(replace=False)).slopes  # (layers, heads)`,
       ];
 
 const compare: Body = ({ view, reads, stamps }) => {
@@ -132,15 +135,15 @@ const compare: Body = ({ view, reads, stamps }) => {
   return [
     'from unmask.interpret.statistics.head_distances import compare_heads',
     `other = ${stamps[1]?.load ?? `unmask.load(${written(other.model)})`}`,
-    `beside = ${attention('other', view, other)}`,
-    'result = compare_heads(view.recording, beside.recording).divergence  # (heads, heads), nats',
+    `compared = ${attention('other', view, other)}`,
+    'result = compare_heads(view.cache, compared.cache).divergence  # (heads, heads), nats',
   ];
 };
 
 const geometry: Body = () => [
   'from unmask.interpret.geometry import geometry',
-  'levels = [*view.recording.states[:-1], view.recording.final_ND]',
-  'result = geometry(levels, special_N=view.encoding.special)  # one entry a level',
+  'levels = [*view.cache.states[:-1], view.cache.final_ND]',
+  'result = geometry(levels, special_N=view.encoding.special)  # one entry per level',
 ];
 
 const BODIES: Record<string, Body> = { map, tokens, heads, flow, sinks, paths, words, compare, geometry };
@@ -157,4 +160,4 @@ function tour({ view, option, stamps }: Shown, read: TextRead): string {
   ].join('\n');
 }
 
-const WALL = '# Each point is measured in a process of its own, from the command line:\n#   unmask wall --output wall.json\n';
+const WALL = '# Each point is measured in a separate process, from the command line:\n#   unmask scaling --output scaling.json\n';

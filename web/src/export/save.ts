@@ -34,7 +34,7 @@ async function contentOf(explorer: Explorer, kind: Kind, lines: readonly StampLi
 
 async function tables(lines: readonly StampLine[]): Promise<string> {
   const found = await allTables();
-  if (found.length === 0) throw new Error('this view shows no table as it is; choose a token first, or save it as a picture');
+  if (found.length === 0) throw new Error('this view has no table at the moment; choose a token first, or save an image');
   const stamp = lines.map(({ name, value }) => `# ${name}: ${oneLine(value)}\r\n`).join('');
   return stamp + found.map(({ caption, columns, rows }) => `# table: ${oneLine(caption)}\r\n${csv(columns, rows)}`).join('');
 }

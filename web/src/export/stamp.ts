@@ -1,4 +1,4 @@
-/** What is shown was made with this: the server's stamp of the text, and how the page draws it. */
+/** Provenance of a view: the server's record of the text, and the display settings of the page. */
 
 import type { Stamp, StampLine } from '../api/types';
 import { probabilityOf, SCALE_WORDS } from '../draw/scale';
@@ -7,15 +7,15 @@ import type { ViewState } from '../state/url';
 
 const WEIGHTINGS = {
   raw: 'raw attention',
-  norm: 'norm-weighted: attention times the norm of what the value adds, rows scaled to sum to 1',
+  norm: 'norm-weighted: attention times the norm of the transformed value, rows scaled to sum to 1',
 };
-const POOLINGS = { max: 'the largest of a coarse cell', mean: 'the mean of a coarse cell' };
+const POOLINGS = { max: 'maximum of a pooled cell', mean: 'mean of a pooled cell' };
 
 /** All lines, the title of the view first and the time last. */
 export function stampLines(stamps: readonly Stamp[], view: ViewState, title: string, now = new Date()): StampLine[] {
   const drawn = [
     `${SCALE_WORDS[view.scale]}`,
-    view.gain > 0 ? `strengthened × ${2 ** view.gain}` : '',
+    view.gain > 0 ? `brightness × ${2 ** view.gain}` : '',
     view.clip > 0 ? `hidden below ${probabilityWords(probabilityOf(view.clip))}` : '',
   ];
   const own: [string, string][] = [
@@ -29,12 +29,12 @@ export function stampLines(stamps: readonly Stamp[], view: ViewState, title: str
   const [one, ...others] = stamps;
   const same = ({ name, value }: StampLine) => one?.lines.some((line) => line.name === name && line.value === value);
   const beside = others.flatMap(({ lines }) =>
-    lines.filter((line) => !same(line)).map(({ name, value }) => ({ name: `beside it, ${name}`, value })),
+    lines.filter((line) => !same(line)).map(({ name, value }) => ({ name: `compared with, ${name}`, value })),
   );
   return [first, ...(one?.lines ?? []), ...beside, ...own.map(([name, value]) => ({ name, value }))];
 }
 
-/** The stamp as one line. */
+/** The provenance as one line. */
 export function stampText(lines: readonly StampLine[]): string {
   return lines.map(({ name, value }) => `${name}: ${value}`).join('; ');
 }

@@ -68,7 +68,7 @@ function settings(explorer: Explorer): Command[] {
   }));
   const models = explorer.models.flatMap(({ name }) => [
     { title: `Model: ${name}`, shown: '', run: () => explorer.change({ model: name }) },
-    { title: `Beside it: ${name}`, shown: '', run: () => explorer.change({ beside: name }) },
+    { title: `Compare with: ${name}`, shown: '', run: () => explorer.change({ beside: name }) },
   ]);
   return [...models, ...scales, ...themes];
 }

@@ -122,7 +122,7 @@ export class Explorer extends Looking {
     this.problem = null;
     if (key.hash !== '') this.arrive(parseHash(key.hash));
     await this.connect();
-    if (this.phase === 'locked') return 'this is not the token of the explorer that runs now; copy the address it printed last';
+    if (this.phase === 'locked') return 'this is not the token of the running explorer; copy the address it printed last';
     keepToken(key.token);
     this.answers.revivals++;
     for (const reading of this.shown) void this.follow(reading);

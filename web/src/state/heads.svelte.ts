@@ -1,11 +1,11 @@
-/** Statistics of all heads of the text that is looked at, asked for again as layers are measured. */
+/** Statistics of all heads on the current text, requested again as layers are measured. */
 
 import { arrayOf, type Arrays } from '../api/binary';
 import type { HeadsMeta } from '../api/types';
 import type { Explorer } from './explorer.svelte';
 import { type Loaded, loaded } from './loaded.svelte';
 
-/** One statistic of a head as a picture needs it. */
+/** How one statistic of a head is displayed. */
 export interface Measure {
   id: string;
   short: string;
@@ -16,10 +16,10 @@ export interface Measure {
 }
 
 export const MEASURES: readonly Measure[] = [
-  { id: 'entropy_share', short: 'Spread', long: 'mean entropy of the rows, as a share of the most that the keys allowed permit', digits: 2, most: 1 },
-  { id: 'sink_mass', short: 'Sink', long: 'largest mean mass that one key receives', digits: 2, most: 1 },
-  { id: 'distance', short: 'Distance', long: 'mean distance from query to key, in tokens', digits: 1, most: null },
-  { id: 'distance_share', short: 'Reach', long: 'mean distance over that of an even spread', digits: 2, most: null },
+  { id: 'entropy_share', short: 'Entropy', long: 'mean entropy of the rows, as a share of the maximum over allowed keys', digits: 2, most: 1 },
+  { id: 'sink_mass', short: 'Sink', long: 'largest mean attention received by one key', digits: 2, most: 1 },
+  { id: 'distance', short: 'Mean distance', long: 'mean distance from query to key, in tokens', digits: 1, most: null },
+  { id: 'distance_share', short: 'Relative distance', long: 'mean distance divided by that of uniform attention', digits: 2, most: null },
 ];
 
 export function measureOf(id: string): Measure {
@@ -27,7 +27,10 @@ export function measureOf(id: string): Measure {
 }
 
 export class Heads {
-  constructor(private readonly answer: Arrays<HeadsMeta>) {}
+  constructor(
+    private readonly answer: Arrays<HeadsMeta>,
+    private readonly firstToken: string,
+  ) {}
 
   /** Whether the statistics of a layer are measured. */
   ready(layer: number): boolean {
@@ -46,10 +49,11 @@ export class Heads {
     return Array.from(arrayOf(this.answer, statistic).data).reduce((most, value) => Math.max(most, value), 0) || 1;
   }
 
-  /** What a head is like, in a word. */
+  /** The kind of a head. */
   label(layer: number, head: number): string {
     const at = this.value('label', layer, head);
-    return at === null ? '' : (this.answer.meta.labels[at] ?? '');
+    const found = at === null ? '' : (this.answer.meta.labels[at] ?? '');
+    return found === 'first' ? `attends to ${this.firstToken}` : found;
   }
 
   /** softmax, or kernel for the implied weights of linear attention. */
@@ -61,7 +65,7 @@ export class Heads {
     return this.answer.meta.classes;
   }
 
-  /** Mean mass that a head gives to a class of keys. */
+  /** Mean attention mass that a head gives to a class of keys. */
   mass(layer: number, head: number, place: number): number | null {
     if (!this.ready(layer)) return null;
     const { shape, data } = arrayOf(this.answer, 'classes');
@@ -78,6 +82,6 @@ export function loadedHeads(explorerOf: () => Explorer): Loaded<Heads> {
     const path = `texts/${reading.id}/heads`;
     return explorer
       .fetchArrays(path, { changing: true })
-      .then((answer) => new Heads(answer as unknown as Arrays<HeadsMeta>));
+      .then((answer) => new Heads(answer as unknown as Arrays<HeadsMeta>, reading.names[0] ?? 'first'));
   });
 }

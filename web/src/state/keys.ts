@@ -39,13 +39,13 @@ export const BINDINGS: readonly Binding[] = [
   bind('ArrowDown', QUERY, { do: 'query', by: 1 }, true, '↓'),
   bind('ArrowLeft', KEY, { do: 'key', by: -1 }, true, '←'),
   bind('ArrowRight', KEY, { do: 'key', by: 1 }, true, '→'),
-  bind('Escape', 'release the chosen query and key', { do: 'release' }, true, 'Esc'),
+  bind('Escape', 'deselect the query and key', { do: 'release' }, true, 'Esc'),
   bind('+', CELLS, { do: 'zoom', by: 1 }),
   bind('-', CELLS, { do: 'zoom', by: -1 }, false, '−'),
   bind('0', 'fit the map', { do: 'fit' }),
   bind('n', 'raw or norm-weighted', { do: 'weight' }),
-  bind('x', 'a coarse cell shows its largest or its mean', { do: 'pool' }),
-  bind('e', 'save what is shown', { do: 'export' }),
+  bind('x', 'pooled cells show the maximum or the mean', { do: 'pool' }),
+  bind('e', 'save this view', { do: 'export' }),
   bind('?', 'this help', { do: 'help' }),
 ];
 

@@ -1,4 +1,4 @@
-/** Statistics of the head that is looked at, token by token. */
+/** Per-token statistics of the selected head. */
 
 import { type Arrays, arrayOf } from '../api/binary';
 import type { Explorer } from './explorer.svelte';
@@ -12,12 +12,12 @@ export interface TokenMeasure {
 }
 
 export const TOKEN_MEASURES: readonly TokenMeasure[] = [
-  { id: 'received', label: 'received', means: 'mean attention it receives from all queries', digits: 4 },
+  { id: 'attention_received', label: 'attention received', means: 'mean attention the token receives from all queries', digits: 4 },
   { id: 'received_norm', label: 'received, norm-weighted', means: 'share of the norm-weighted attention of all queries', digits: 4 },
-  { id: 'peak', label: 'strongest look', means: 'the most attention that one query gives it', digits: 3 },
-  { id: 'entropy_share', label: 'spread', means: 'entropy of where it looks, as a share of the most its keys permit', digits: 3 },
-  { id: 'distance', label: 'distance', means: 'how far it looks, in tokens', digits: 1 },
-  { id: 'norm', label: 'value norm', means: 'length of the vector it adds when it is looked at', digits: 3 },
+  { id: 'max_received', label: 'maximum received', means: 'largest attention the token receives from one query', digits: 3 },
+  { id: 'entropy_share', label: 'entropy', means: 'entropy of the token\'s attention, as a share of the maximum over its allowed keys', digits: 3 },
+  { id: 'distance', label: 'mean distance', means: 'mean distance to the keys the token attends to, in tokens', digits: 1 },
+  { id: 'norm', label: 'value norm', means: 'norm of the vector the token adds when attended to', digits: 3 },
 ];
 
 export function tokenMeasureOf(id: string): TokenMeasure {
@@ -35,7 +35,7 @@ export function loadedHead(explorerOf: () => Explorer): Loaded<Arrays> {
   });
 }
 
-/** One statistic of every token; null while it is not here. */
+/** One statistic of every token; null while it is loading. */
 export function valuesOf(head: Loaded<Arrays>, id: string): ArrayLike<number> | null {
   return head.value ? arrayOf(head.value, id).data : null;
 }

@@ -25,24 +25,24 @@ export interface View {
   component: Component<{ explorer: Explorer }>;
   /** text: a text that was read; two: the same text read by two models; none: works by itself. */
   needs: 'text' | 'two' | 'none';
-  /** Whether it shows attention maps, which some models have none of. */
+  /** Whether it shows attention maps, which some models do not have. */
   maps: boolean;
-  /** Whether it shows the text itself, so that nothing else must. */
+  /** Whether it shows the text itself. */
   strip: boolean;
 }
 
 export const VIEWS: readonly View[] = [
-  { id: 'tokens', title: 'Tokens', key: 'k', hint: 'how the text is cut, and what each token receives', component: Tokens, needs: 'text', maps: false, strip: true },
+  { id: 'tokens', title: 'Tokens', key: 'k', hint: 'the tokens of the text and the attention each receives', component: Tokens, needs: 'text', maps: false, strip: true },
   { id: 'heads', title: 'Heads', key: 'h', hint: 'every layer and head at a glance', component: Heads, needs: 'text', maps: true, strip: false },
   { id: 'map', title: 'Map', key: 'm', hint: 'one head, down to a single exact value', component: Map, needs: 'text', maps: true, strip: true },
-  { id: 'flow', title: 'Flow', key: 'f', hint: 'the strongest edges of a token, through the layers', component: Flow, needs: 'text', maps: true, strip: true },
-  { id: 'sinks', title: 'Sinks', key: 's', hint: 'where attention drains to', component: Sinks, needs: 'text', maps: true, strip: true },
-  { id: 'paths', title: 'Paths', key: 'p', hint: 'what a token was made of: rollout and relevance', component: Paths, needs: 'text', maps: true, strip: true },
-  { id: 'words', title: 'Words', key: 'w', hint: 'which words could stand here, layer by layer', component: Words, needs: 'text', maps: false, strip: true },
+  { id: 'flow', title: 'Flow', key: 'f', hint: 'the top-k attention edges of a token, across layers', component: Flow, needs: 'text', maps: true, strip: true },
+  { id: 'sinks', title: 'Sinks', key: 's', hint: 'attention sinks by class of key, token and head', component: Sinks, needs: 'text', maps: true, strip: true },
+  { id: 'paths', title: 'Paths', key: 'p', hint: 'attention rollout and gradient attribution for a token', component: Paths, needs: 'text', maps: true, strip: true },
+  { id: 'words', title: 'Words', key: 'w', hint: 'masked-word predictions, logit lens and head ablations', component: Words, needs: 'text', maps: false, strip: true },
   { id: 'compare', title: 'Compare', key: 'c', hint: 'two models side by side on one text', component: Compare, needs: 'two', maps: false, strip: true },
-  { id: 'geometry', title: 'Geometry', key: 'g', hint: 'the shape of the space of each layer', component: Geometry, needs: 'text', maps: false, strip: false },
-  { id: 'wall', title: 'Wall', key: 'l', hint: 'time and memory over length, measured on this machine', component: Wall, needs: 'none', maps: false, strip: false },
-  { id: 'tour', title: 'Tour', key: 't', hint: 'the story of attention, with experiments on your words', component: Tour, needs: 'none', maps: false, strip: false },
+  { id: 'geometry', title: 'Geometry', key: 'g', hint: 'intrinsic dimension, isotropy and word senses by layer', component: Geometry, needs: 'text', maps: false, strip: false },
+  { id: 'wall', title: 'Length scaling', key: 'l', hint: 'time and memory versus sequence length, measured on this machine', component: Wall, needs: 'none', maps: false, strip: false },
+  { id: 'tour', title: 'Tour', key: 't', hint: 'an introduction to attention, with experiments on your text', component: Tour, needs: 'none', maps: false, strip: false },
 ];
 
 export function viewOf(id: string): View {

@@ -1,4 +1,4 @@
-"""The shape of each level's vectors, and the laboratory of senses."""
+"""The geometry of each level, and word senses."""
 
 from unmask.errors import InvalidRequest
 from unmask.explorer.api.analysis_schemas import Geometry, Senses

@@ -69,7 +69,7 @@ def head(reading: TextSession, request: Request) -> Answer:
 
 
 def _means(statistics: LayerStatistics) -> dict[str, Floats]:
-    """What a layer's heads are told apart by, (H,) each."""
+    """Statistics of a layer's heads, (H,) each."""
     distance_H = statistics.distance_HN.mean(axis=-1, dtype=np.float64)
     even_H = even_distance(statistics.keys_HN)
     return {

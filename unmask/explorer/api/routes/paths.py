@@ -1,4 +1,4 @@
-"""Where a token's state comes from: rollout, and relevance for a target."""
+"""Attention rollout, and gradient attribution for a target."""
 
 from typing import get_args
 

@@ -1,4 +1,4 @@
-"""The wall: begun, watched, stopped."""
+"""Length scaling: start, state, stop."""
 
 from unmask.explorer.api.routes.route import Route
 from unmask.explorer.sessions.context import AppContext
@@ -45,7 +45,7 @@ def start(workplace: AppContext, request: Request) -> Answer:
 
 
 def stop(workplace: AppContext, request: Request) -> Answer:
-    """``DELETE wall``: what is measured stays."""
+    """``DELETE wall``: stop; measured points are kept."""
     workplace.wall.stop()
     return json_answer(workplace.wall.state())
 

@@ -1,4 +1,4 @@
-"""The session, and texts: read, watched, stopped, gone on with, forgotten."""
+"""The session, and texts: read, state, stop, resume, forget."""
 
 import unmask
 from unmask.explorer.api.describe import model_info, versions
@@ -60,13 +60,13 @@ def stamped(reading: TextSession, request: Request) -> Answer:
 
 
 def stop(reading: TextSession, request: Request) -> Answer:
-    """``POST texts/{id}/stop``: what is measured stays."""
+    """``POST texts/{id}/stop``: stop; measured layers are kept."""
     reading.stop()
     return json_answer(reading.state())
 
 
 def go(reading: TextSession, request: Request) -> Answer:
-    """``POST texts/{id}/go``: on from where it was stopped."""
+    """``POST texts/{id}/go``: resume."""
     reading.go()
     return json_answer(reading.state())
 

@@ -1,4 +1,4 @@
-"""Words: maps between them, how the vocabulary fits, what the model would predict, what heads do for it."""
+"""Words: word-level maps, vocabulary fit, predictions, logit lens and head ablations."""
 
 from dataclasses import asdict, dataclass
 from typing import get_args
@@ -47,7 +47,7 @@ from unmask.text.masking import spellings
 HOWS: tuple[How, ...] = get_args(How)
 RULE = "summed over the tokens of the attended word, averaged over those of the attending (Clark et al. 2019)"
 BY_DECODER = (
-    "this model predicts words through an enhanced mask decoder in the place of its last layer, so there is "
+    "this model predicts words with an enhanced mask decoder instead of its last layer, so there is "
     "one level less"
 )
 

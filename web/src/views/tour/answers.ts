@@ -1,4 +1,4 @@
-/** What the tour's experiments answer: the numbers of `unmask/see/story`, with names as they are there. */
+/** What the tour's experiments answer: the numbers of `unmask/interpret/tour`, under the same names. */
 
 export type Numbers = readonly number[];
 export type Rows = readonly Numbers[];
@@ -9,11 +9,11 @@ export interface Chapter {
   order: number;
   /** The mechanism that an encoder must have for it. */
   needs: string;
-  /** What may be asked for beside a text: layer, head, token. */
+  /** Parameters in addition to the text: layer, head, token. */
   choices: readonly string[];
 }
 
-/** What every experiment says of itself. */
+/** What every experiment reports about itself. */
 export interface Experiment {
   id: string;
   model: { name: string; shipped: boolean; layers: number; heads: number; width: number };
