@@ -289,7 +289,8 @@ def high_water():
 
 def run(length):
     q, k, v = torch.randn(3, length, 12, 16)
-    layout, pattern, bias = SequenceLayout.of_lengths([length]), SlidingWindow(64), AttentionBias.of(Alibi(), 12)
+    layout, bias = SequenceLayout.of_lengths([length]), AttentionBias.of(Alibi(), 12)
+    pattern = SlidingWindow(64)
     kernel = choose(AttentionRequest("cpu", "float32", pattern, Alibi(), 16, length), "rows")
     with torch.inference_mode():
         kernel.attend(q, k, v, layout, pattern=pattern, bias=bias, log_sum_exp=True)
