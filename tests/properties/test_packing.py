@@ -1,5 +1,7 @@
 """No text can tell what it runs beside: alone, in any batch, in any order, its states are the same."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -85,6 +87,8 @@ def test_passes_cover_every_text_once_within_the_budget(lengths, budget):
     assert sorted(i for part in made for i in part) == list(range(len(lengths)))
     for part in made:
         assert len(part) == 1 or array[part].sum() <= budget
+    for part, after in pairwise(made):
+        assert array[part].sum() + lengths[after[0]] > budget, "the next text had room"
     flat = [lengths[i] for part in made for i in part]
     assert flat == sorted(flat, reverse=True)
 

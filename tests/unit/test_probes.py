@@ -340,6 +340,17 @@ def test_pseudo_perplexity_is_of_every_token(exact, text):
     assert (result.seed, result.score) == (None, "original")
 
 
+def test_a_window_of_few_tokens_has_one_masked(exact):
+    (window,) = windows.windows(exact, [["the river"]], tokens=9)
+    assert len(perplexity.draw_masks(window, 4, 0, 0).targets_M) == 1
+
+
+def test_bytes_are_counted_apart_from_characters(exact):
+    text = windows.windows(exact, [["ÁÁ muddy river bank"]], tokens=9)
+    result = perplexity.measure_perplexity(exact, text, source="here")
+    assert result.nats_per_byte == pytest.approx(result.nats_per_character * 19 / 21)
+
+
 def test_unigram_counts_one_more_of_each():
     found, accuracy = perplexity.unigram(np.array([3, 1, 3, 3, 0]), np.array([3, 2, 1]), 6)
     assert found == pytest.approx(-(math.log(4 / 11) + math.log(1 / 11) + math.log(2 / 11)) / 3)
