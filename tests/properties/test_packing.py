@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.kernels import CPU_KERNELS
@@ -81,6 +81,7 @@ def test_segments_matter():
 
 
 @given(st.lists(st.integers(1, 300), max_size=60), st.integers(1, 500))
+@example([3, 4, 3], 10)
 def test_passes_cover_every_text_once_within_the_budget(lengths, budget):
     array = np.array(lengths, dtype=np.int64)
     made = [part.tolist() for part in passes(array, budget)]
