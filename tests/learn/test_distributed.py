@@ -47,7 +47,7 @@ def _quick_peak(monkeypatch):
 @pytest.fixture(scope="module")
 def parent():
     modules = ("fsdp", "checkpoint", "tensor")
-    parent = Parent(", ".join(["tests.learn.together", *(f"torch.distributed.{one}" for one in modules)]))
+    parent = Parent(", ".join(["tests.learn.together", "torch._dynamo", *(f"torch.distributed.{one}" for one in modules)]))
     yield parent
     parent.stop()
 
