@@ -86,6 +86,19 @@ def test_an_alignment_covers_every_character_and_token_once(parts, more, paired,
     assert len(align(a, b).specials) == 2 + (len(texts) > 1)
 
 
+def test_white_space_at_the_end_of_a_text_and_before_its_pair_is_two_stretches():
+    encoding = PIECES.encode("the river \n", " the bank")
+    found = [(one.in_pair, one.start, one.end, one.a) for one in align(encoding, encoding).segments]
+    assert found[2:5] == [(False, 4, 9, (2, 3)), (False, 9, 11, (0, 0)), (True, 0, 1, (0, 0))]
+
+
+def test_groups_are_in_the_order_of_the_first_encoding():
+    a, b = PIECES.encode("the river", "the bank"), BYTES.encode("the river", "the bank")
+    of_a, of_b, count = align(a, b).groups()
+    assert of_a[0] == of_b[0] == 0, "the special token before the text is the first"
+    assert of_a[of_a < count - 1].tolist() == sorted(of_a[of_a < count - 1])
+
+
 PUBLISHED = ("bert-base-uncased", "roberta-base", "modernbert", "albert-base-v2")
 
 

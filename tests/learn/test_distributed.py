@@ -46,8 +46,8 @@ def _quick_peak(monkeypatch):
 
 @pytest.fixture(scope="module")
 def parent():
-    modules = ("fsdp", "checkpoint", "tensor")
-    parent = Parent(", ".join(["tests.learn.together", *(f"torch.distributed.{one}" for one in modules)]))
+    distributed = (f"torch.distributed.{one}" for one in ("fsdp", "checkpoint", "tensor"))
+    parent = Parent(", ".join(["tests.learn.together", "torch._dynamo", *distributed]))
     yield parent
     parent.stop()
 

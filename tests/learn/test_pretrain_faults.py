@@ -59,7 +59,7 @@ for name in ("mkdir", "fsync", "replace", "rename", "unlink", "rmdir", "write"):
 @pytest.fixture(scope="module")
 def runs_apart():
     """Runs in processes of their own."""
-    parent = Parent("unmask.learn.pretrain")
+    parent = Parent("unmask.learn.pretrain, torch._dynamo")
     yield parent
     parent.stop()
 

@@ -12,7 +12,7 @@ from scipy.optimize import nnls
 
 from unmask.errors import InvalidRequest
 from unmask.measure.scaling.compare import compare
-from unmask.measure.scaling.curves import expected_seconds
+from unmask.measure.scaling.curves import curves_of, expected_seconds, probed
 from unmask.measure.scaling.fit import LEAST_LENGTHS, Curve, at, fit, reach
 from unmask.measure.scaling.journal import Journal, journal_of
 from unmask.measure.scaling.limits import parse_bytes
@@ -49,8 +49,9 @@ def test_coefficients_are_recovered_exactly_from_exact_timers(true):
 
 
 def test_a_pure_line_has_no_square_at_all():
+    for line in (1e-3, 1e-4, 3e-5, 7e-6):  # rounding differs
+        assert fit(noisy(Curve(0.02, line, 0.0), 0, 0)).shown.square.value == 0
     found = fit(noisy(Curve(0.02, 1e-3, 0.0), 0, 0)).shown
-    assert found.square.value == 0
     assert found.square_over_line is None
     assert found.square_over_rest is None
     assert not found.square_is_seen
@@ -348,6 +349,32 @@ def test_the_next_length_is_expected_to_take_what_the_last_two_say():
     assert expected_seconds(points, 400) == pytest.approx(5 + 2 * 16)
     assert expected_seconds(points[:1], 200) == pytest.approx(5 + 2 * 4)
     assert expected_seconds([], 200) == 0
+
+
+@pytest.mark.parametrize(("last", "power"), [(8.0, 2.2), (1.0, 1.0)])
+def test_the_next_length_is_never_expected_to_grow_faster_or_slower_than_texts_do(last, power):
+    points = [
+        ScalingPoint("rows", n, "measured", repeats=(c, c), process_seconds=3 * c)
+        for n, c in ((100, 1.0), (200, last))
+    ]
+    assert expected_seconds(points, 400) == pytest.approx(2 * last * 2**power)
+
+
+def test_the_longest_text_that_fits_is_expected_to_fit():
+    points = [
+        ScalingPoint("rows", n, "measured", repeats=(1e-3 * n,), peak_bytes=n * MIB, resting_bytes=0)
+        for n in LENGTHS
+    ]
+    found = curves_of("rows", points, 8192 * MIB, None, 0)
+    longest = found.shown.longest.tokens
+    for length, outcome, expected in (
+        (longest, "measured", True),
+        (longest, "did not fit", False),
+        (longest + 1, "did not fit", True),
+        (longest + 1, "failed", None),
+    ):
+        probe = probed(found, ScalingPoint("rows", length, outcome), "").probe
+        assert probe.fits_as_predicted is expected
 
 
 def test_a_stopped_run_goes_on_and_measures_nothing_twice(tiny_folder, tmp_path):

@@ -1,9 +1,11 @@
 """No text can tell what it runs beside: alone, in any batch, in any order, its states are the same."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.kernels import CPU_KERNELS
@@ -79,12 +81,15 @@ def test_segments_matter():
 
 
 @given(st.lists(st.integers(1, 300), max_size=60), st.integers(1, 500))
+@example([3, 4, 3], 10)
 def test_passes_cover_every_text_once_within_the_budget(lengths, budget):
     array = np.array(lengths, dtype=np.int64)
     made = [part.tolist() for part in token_budget_batches(array, budget)]
     assert sorted(i for part in made for i in part) == list(range(len(lengths)))
     for part in made:
         assert len(part) == 1 or array[part].sum() <= budget
+    for part, after in pairwise(made):
+        assert array[part].sum() + lengths[after[0]] > budget, "the next text had room"
     flat = [lengths[i] for part in made for i in part]
     assert flat == sorted(flat, reverse=True)
 

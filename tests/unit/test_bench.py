@@ -72,7 +72,7 @@ def test_ratios_are_taken_round_by_round():
     assert ratio(times, "slow", "fast") == Spread(3, 2, 4)
 
 
-@pytest.mark.parametrize(("share", "expected"), [(0.5, 50), (0.99, 99), (1, 100), (0.001, 1)])
+@pytest.mark.parametrize(("share", "expected"), [(0.5, 50), (0.99, 99), (0.985, 99), (1, 100), (0.001, 1)])
 def test_percentile(share, expected):
     assert percentile(list(range(100, 0, -1)), share) == expected
 

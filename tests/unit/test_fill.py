@@ -9,6 +9,7 @@ from transformers import AutoModelForMaskedLM
 import unmask
 from tests.support.command import assert_one_sentence, run_here
 from tests.support.tiny import tiny_bert, write_checkpoint
+from unmask.text.masking import spellings
 
 TEXT = "the [MASK] bank [MASK] muddy"
 
@@ -20,6 +21,7 @@ def folder(tmp_path_factory):
 
 def test_probabilities_are_those_of_transformers(folder):
     model = unmask.load(folder)
+    assert spellings(model.tokenizer, model.tokenizer.mask_id) == ("[MASK]", "[MASK]")
     filled = model.fill(TEXT, top_k=7)
     (encoding,) = model.tokenize([TEXT])
     with torch.inference_mode():

@@ -227,7 +227,7 @@ def test_the_published_pairs_are_read():
 
 
 def test_windows_hold_every_token_and_character_once(exact):
-    lines = ["the river bank, xyz", "Á muddy  text!", "a", "the bank was muddy"]
+    lines = ["the river bank, xyz", "Á muddy  text!", "a", "\u200dthe bank was muddy"]
     made = windows.windows(exact, [lines, ["another text"]], tokens=7)
     scored = [window.ids_N[window.scored_N].tolist() for window in made]
     inner = [one.ids[~one.special].tolist() for one in exact.tokenize([*lines, "another text"])]
@@ -338,6 +338,27 @@ def test_pseudo_perplexity_is_of_every_token(exact, text):
     assert result.nats_per_character == pytest.approx(-total / sum(w.characters for w in text))
     assert result.nats_per_byte == result.nats_per_character  # the text is ASCII
     assert (result.seed, result.score) == (None, "original")
+
+
+def test_the_likeliest_word_is_known_to_be_first(exact):
+    ids_N, places_M = np.array([2, 4, 6, 3]), np.array([1])
+    (probed,) = scoring.answers(exact, [scoring.Question(ids_N, places_M, np.array([0]))])
+    words = range(exact.spec.embedding.vocabulary)
+    asked = scoring.answers(exact, [scoring.Question(ids_N, places_M, np.array([word])) for word in words])
+    best = int(np.argmax([one.log_p_M[0] for one in asked]))
+    assert probed.log_p_M[0] == pytest.approx(asked[0].log_p_M[0])
+    assert [bool(one.first_M[0]) for one in asked] == [word == best for word in words]
+
+
+def test_a_window_of_few_tokens_has_one_masked(exact):
+    (window,) = windows.windows(exact, [["the river"]], tokens=9)
+    assert len(perplexity.draw_masks(window, 4, 0, 0).targets_M) == 1
+
+
+def test_bytes_are_counted_apart_from_characters(exact):
+    text = windows.windows(exact, [["ÁÁ muddy river bank"]], tokens=9)
+    result = perplexity.measure_perplexity(exact, text, source="here")
+    assert result.nats_per_byte == pytest.approx(result.nats_per_character * 19 / 21)
 
 
 def test_unigram_counts_one_more_of_each():

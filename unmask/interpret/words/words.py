@@ -101,8 +101,7 @@ def words(encoding: Encoding) -> Words:
 
 def _past_space(text: str, place: int) -> int:
     """The first character from ``place`` on that is no white space; ``place`` where there is none."""
-    found = next((at for at in range(place, len(text)) if not text[at].isspace()), place)
-    return min(found, len(text) - 1)
+    return next((at for at in range(place, len(text)) if not text[at].isspace()), place)
 
 
 def word_map(view: Maps, layer: int, head: int, of: Words) -> NDArray[np.float32]:
