@@ -131,7 +131,7 @@ def test_the_same_text_twice_is_one(held):
 def test_a_forgotten_text_stops_and_is_unknown(held):
     text_id, _ = held.read(LONG)
     until(held, text_id, some_ready)
-    reading = held.api._workplace.texts.get(text_id)
+    reading = held.api._context.texts.get(text_id)
     held.json(f"texts/{text_id}", "DELETE", status=204)
     assert reading.wait(HANG_SECONDS)
     assert reading.state().phase == "stopped"
@@ -140,15 +140,15 @@ def test_a_forgotten_text_stops_and_is_unknown(held):
     assert held.read(LONG)[0] == text_id, "posted again, it is the same"
 
 
-def test_a_text_that_makes_room_for_another_stops(slow):
+def test_a_text_that_makes_room_for_another_stops(held):
     """Nobody can ask for what is still measured of it, so it may not hold up the others."""
-    first, _ = slow.read(LONG)
-    until(slow, first, some_ready)
-    reading = slow.api._workplace.texts.get(first)
+    first, _ = held.read(LONG)
+    until(held, first, some_ready)
+    reading = held.api._context.texts.get(first)
     for number in range(4):
-        slow.read(f"{TEXT} {number}")
-    assert slow.problem(f"texts/{first}", 404)["kind"] == "UnknownText"
-    assert reading.wait(20)
+        held.read(f"{TEXT} {number}")
+    assert held.problem(f"texts/{first}", 404)["kind"] == "UnknownText"
+    assert reading.wait(HANG_SECONDS)
     assert reading.state().phase == "stopped"
 
 
@@ -221,7 +221,7 @@ def test_a_model_without_attention_says_why(model, monkeypatch):
     def refuse(*_, **__):
         raise UnknownArchitecture("Elmo has no attention, so there is none to show")
 
-    monkeypatch.setattr("unmask.interpret.attention.Recording.of", refuse)
+    monkeypatch.setattr("unmask.interpret.attention.ActivationCache.of", refuse)
     asking = Asking(Api([model]))
     text_id, _ = asking.read()
     assert asking.api.finish(text_id, HANG_SECONDS)
@@ -294,7 +294,7 @@ def test_a_wall_is_measured_watched_and_stopped(model, monkeypatch):
             tick()
         return ScalingPoint(request.way, request.length, "measured", repeats=(1e-3 * request.length,) * 3)
 
-    monkeypatch.setattr("unmask.explorer.sessions.scaling.measure_apart", measure)
+    monkeypatch.setattr("unmask.explorer.sessions.scaling.measure_in_subprocess", measure)
     asking = Asking(Api([model]))
     body = {"ways": ["chosen"], "lengths": [4, 8, 12, 16, 24, 32], "seconds": 60, "repeats": 3}
     state = asking.json("wall", "POST", body)

@@ -10,7 +10,7 @@ import pytest
 import unmask
 from unmask.errors import InvalidRequest, TextError
 from unmask.explorer import Api
-from unmask.explorer.tour.chapters import chapters as tour
+from unmask.explorer.tour import chapters as tour
 from unmask.explorer.tour.models import READ_TOKENS
 
 ANSWERS = Path(__file__).parents[2] / "web" / "src" / "views" / "tour" / "answers.ts"

@@ -34,7 +34,7 @@ def blocks(count, log=None, name="", seconds=0.005):
 
 
 def test_a_question_is_answered_between_two_blocks(worker, monkeypatch):
-    monkeypatch.setattr("unmask.explorer.worker.PATIENCE", HANG_SECONDS)
+    monkeypatch.setattr("unmask.http.worker.PATIENCE", HANG_SECONDS)
     begun, asked, announce = threading.Event(), threading.Event(), worker.turns.announce
 
     def announced():
@@ -76,7 +76,7 @@ def test_two_pieces_of_work_take_turns(worker):
 
 
 def test_questions_without_end_do_not_starve_work(worker, monkeypatch):
-    monkeypatch.setattr("unmask.explorer.worker.PATIENCE", 0.05)
+    monkeypatch.setattr("unmask.http.worker.PATIENCE", 0.05)
     job, ended = blocks(4), threading.Event()
 
     def hover():

@@ -35,5 +35,5 @@ def test_a_run_of_any_length_is_counted_at_once():
 
 
 def test_more_steps_than_can_be_counted_are_refused():
-    with pytest.raises(InvalidRequest, match=r"steps is 9999.*; it can be at most 1,000,000,000,000"):
+    with pytest.raises(InvalidRequest, match=r"steps is 9999.*; it must be at most 1,000,000,000,000"):
         read_table(RunSettings, changed(RUN, steps=10**23 - 1), "")

@@ -321,5 +321,5 @@ def test_writes_that_take_a_part_at_a_time(tmp_path, monkeypatch):
 def test_a_line_that_is_no_event(line, tmp_path):
     path = tmp_path / "log.jsonl"
     path.write_bytes(json.dumps({"event": "step", "step": 1}).encode() + b"\n" + line)
-    with pytest.raises(InvalidRequest, match=r"line 2 of .*log\.jsonl is no event"):
+    with pytest.raises(InvalidRequest, match=r"line 2 of .*log\.jsonl is not an event"):
         list(read_events(path))

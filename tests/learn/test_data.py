@@ -156,7 +156,7 @@ def test_a_saved_data_set(tmp_path):
     assert list(documents(spec_of("all/train"), tmp_path)) == [*TEXTS, "z"]
     assert list(documents(spec_of("all/train", where={"kept": [0]}), tmp_path)) == [TEXTS[1]]
     with pytest.raises(
-        InvalidRequest, match=r"all is a folder and no data set .*; name one of those .* \(train\)"
+        InvalidRequest, match=r"all is a folder but not a dataset .*; name one of those .* \(train\)"
     ):
         list(documents(spec_of("all"), tmp_path))
     first = tmp_path / "all/train/data-00000-of-00002.arrow"
@@ -184,7 +184,7 @@ def test_where_and_globs(tmp_path):
 BAD_FILES = {
     "not UTF-8": ("a.txt", b"fine\n\xff\n", r"line 2 of .*a\.txt is not UTF-8: byte 0xff at byte 1"),
     "not JSON": ("a.jsonl", b'{"text": "x"}\n{"text\n', r"line 2 of .*a\.jsonl is not JSON"),
-    "no object": ("a.jsonl", b"[1]\n", r"line 1 of .*a\.jsonl is no JSON object"),
+    "no object": ("a.jsonl", b"[1]\n", r"line 1 of .*a\.jsonl is not a JSON object"),
     "no field": (
         "a.jsonl",
         b'\n{"body": "x"}\n',
@@ -385,7 +385,7 @@ def test_a_changed_byte_is_refused(name, tmp_path):
     data = bytearray((folder / name).read_bytes())
     data[-1] ^= 1
     (folder / name).write_bytes(data)
-    with pytest.raises(InvalidRequest, match=rf"{name} is not what was written.*remove .*one and let it"):
+    with pytest.raises(InvalidRequest, match=rf"{name} is not what was written.*remove .*one"):
         ShardSet.open(folder)
     (folder / name).write_bytes(data[:-1])
     with pytest.raises(InvalidRequest, match=f"{name} is not what was written"):
@@ -397,7 +397,7 @@ def test_a_changed_byte_is_refused(name, tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "sentence"),
-    [(None, "holds no shards"), ("{", "is damaged"), ('{"version": 7}', "is of version 7 of the format")],
+    [(None, "holds no shards"), ("{", "is damaged"), ('{"version": 7}', "has version 7 of the format")],
 )
 def test_a_folder_without_a_manifest(content, sentence, tmp_path):
     if content is not None:
@@ -426,7 +426,7 @@ def test_a_full_disk(tmp_path):
 
 def test_no_token_at_all(tmp_path):
     (tmp_path / "a.txt").write_text(" \n\n")
-    with pytest.raises(InvalidRequest, match="source source gave 1 documents and not one piece"):
+    with pytest.raises(InvalidRequest, match="source source gave 1 documents and no chunk"):
         prepare([spec_of("a.txt")], TOKENIZER, tmp_path / "out", tmp_path)
 
 
@@ -816,7 +816,7 @@ def test_tokens_are_mixed_by_weight(sets):
 
 
 def test_what_a_stream_refuses(sets, tmp_path):
-    with pytest.raises(InvalidRequest, match="source one has a piece of 40 tokens, to which 2"):
+    with pytest.raises(InvalidRequest, match="source one has a chunk of 40 tokens, to which 2"):
         new_stream(sets, micro_tokens=41)
     with pytest.raises(InvalidRequest, match="called one, one; give each its own"):
         ChunkStream([(sets[0], 1.0), (sets[0], 1.0)], seed=0, micro_tokens=99, extra_tokens=2)

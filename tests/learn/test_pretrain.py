@@ -417,6 +417,6 @@ def test_a_changed_text_is_refused_by_the_name_of_its_file(tmp_path, quick_peak)
     write_texts(tmp_path)
     pretrain(write_run(tmp_path, steps=1, evaluation={"every": 0}))
     (tmp_path / "second.txt").write_text("The river bank was muddy.\n\n" * 90)
-    says = "the text of second.txt of source second is not what it was"
+    says = "the text of second.txt of source second has changed"
     with pytest.raises(InvalidRequest, match=says):
         pretrain(write_run(tmp_path, steps=2, evaluation={"every": 0}))

@@ -19,8 +19,14 @@ MODERN = {**BERT, "model_type": "modernbert"}
         ({"model": Instead({"architecture": "bert-huge"})}, "no architecture 'bert-huge'"),
         ({"model": Instead({"config": {**BERT, "hidden_sise": 3}})}, "hidden_sise"),
         ({"model": Instead({"config": {**BERT, "num_attention_heads": 5}})}, "5 heads"),
-        ({"model": Instead({"config": {**MODERN, "max_position_embeddings": 0}})}, "at most 0 tokens"),
-        ({"model": Instead({"config": {**MODERN, "max_position_embeddings": -1}})}, "at most -1 tokens"),
+        (
+            {"model": Instead({"config": {**MODERN, "max_position_embeddings": 0}})},
+            "max_position_embeddings is 0",
+        ),
+        (
+            {"model": Instead({"config": {**MODERN, "max_position_embeddings": -1}})},
+            "max_position_embeddings is -1",
+        ),
         ({"data": {"held_out": [{"name": "a", "files": ["no.txt"]}]}}, "no such file"),
         ({"data": {"held_out": [{"name": "a", "files": ["run.toml"]}]}}, "set format"),
     ],
@@ -45,5 +51,5 @@ def test_a_smaller_vocabulary_than_was_asked_for_is_told(tmp_path):
     write_texts(tmp_path)
     heard = Heard()
     pretrain(write_run(tmp_path, steps=1, tokenizer=TRAINED, evaluation={"every": 0}), callback=heard)
-    told = next(sentence for sentence in heard.sentences if "pieces and not 5,000" in sentence)
+    told = next(sentence for sentence in heard.sentences if "instead of 5,000" in sentence)
     assert told.startswith("the tokenizer has ")

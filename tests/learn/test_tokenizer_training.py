@@ -173,7 +173,7 @@ def test_unigram_by_alberts_rules():
         ("words", 99, "kind of tokenizer is 'words'; it can be wordpiece, bpe, unigram"),
         ("bpe", 261, "vocabulary_size is 261; bpe needs more than 261"),
         ("wordpiece", 20, r"vocabulary_size is 20; the letters and special tokens of this text are \d\d"),
-        ("unigram", 12, "no unigram vocabulary of 12 pieces can be made"),
+        ("unigram", 12, "no unigram vocabulary of 12 tokens can be trained"),
     ],
 )
 def test_what_is_refused(kind, size, sentence):
@@ -233,7 +233,7 @@ def test_pieces_of_byte_pairs(tmp_path):
     assert "".join(made) == long
     split = pieces_of("Rinder tesmu. Lobaon!\nDerlo.", "c", split_by="sentence")
     assert split == ["Rinder tesmu.", " Lobaon!", "Derlo."]
-    with pytest.raises(InvalidRequest, match="source a gave 1 documents and not one piece"):
+    with pytest.raises(InvalidRequest, match="source a gave 1 documents and no chunk"):
         pieces_of("Rinder tesmu. Lobaon!\nDerlo.", "d", split_by="sentence", min_tokens=60, max_tokens=120)
     text = "Rinder tesmu. Lobaon!\nDerlo."
     whole = len(tokenizer.engine.encode(text, add_special_tokens=False).ids)

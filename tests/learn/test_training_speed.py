@@ -67,7 +67,7 @@ def test_bfloat16_gradients_are_as_near_as_those_of_sdpa(kernel, pattern, positi
     def run(one, dtype, pattern, position):
         tensors = [x.to(dtype).requires_grad_() for x in (q, k, v)]
         plan = one.plan(layout, pattern, CPU)
-        o_THK, _ = one.attend(*tensors, plan, pattern=pattern, terms=AttentionBias.of(position, 4))
+        o_THK, _ = one.attend(*tensors, plan, pattern=pattern, bias=AttentionBias.of(position, 4))
         assert o_THK.dtype == dtype
         return [o_THK.detach(), *torch.autograd.grad(o_THK, tensors, do.to(dtype))]
 
@@ -102,12 +102,12 @@ def test_dropout_of_bins_has_the_gradient_of_what_it_kept():
 
     def attend(q, k, v):
         torch.manual_seed(7)
-        return kernel.attend(q, k, v, plan, pattern=FullAttention(), terms=AttentionBias(), dropout=0.4).o_THK
+        return kernel.attend(q, k, v, plan, pattern=FullAttention(), bias=AttentionBias(), dropout=0.4).o_THK
 
     assert torch.autograd.gradcheck(attend, tensors)
     torch.manual_seed(0)
     assert (
-        kernel.attend(*tensors, plan, pattern=FullAttention(), terms=AttentionBias(), dropout=1.0).o_THK == 0
+        kernel.attend(*tensors, plan, pattern=FullAttention(), bias=AttentionBias(), dropout=1.0).o_THK == 0
     ).all()
 
 
@@ -118,7 +118,7 @@ def test_kernels_refuse_what_their_records_do_not_list(kernel):
     q = torch.randn(2, 1, 4)
     plan = kernel.plan(SequenceLayout.of_lengths([2]), FullAttention(), CPU)
     with pytest.raises(KernelError):
-        kernel.attend(q, q, q, plan, pattern=FullAttention(), terms=AttentionBias(), log_sum_exp=True)
+        kernel.attend(q, q, q, plan, pattern=FullAttention(), bias=AttentionBias(), log_sum_exp=True)
     assert "Disentangled" in kernel.capability.refusal(need(position=Disentangled(8)))
 
 

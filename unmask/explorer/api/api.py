@@ -42,7 +42,7 @@ class Api:
     ) -> None:
         worker, all_models = Worker(), Models(models)
         texts = Texts(all_models, worker, held_texts, held_bytes)
-        self._workplace = AppContext(
+        self._context = AppContext(
             all_models,
             texts,
             worker,
@@ -74,7 +74,7 @@ class Api:
             for route in ROUTES:
                 found = route.match(method, parts)
                 if found is not None:
-                    return route.handler(self._workplace, Request(found, given, body))
+                    return route.handler(self._context, Request(found, given, body))
             raise Refused(404, "UnknownRoute", "the explorer has no such route")
         except UnmaskError as error:
             return failure(error)
@@ -96,11 +96,11 @@ class Api:
         Raises:
             Refused: the text is not held.
         """
-        return self._workplace.texts.get(text_id).wait(seconds)
+        return self._context.texts.get(text_id).wait(seconds)
 
     def close(self) -> None:
         """Stop all work in the background."""
-        for place in self._workplace.models.places:
+        for place in self._context.models.places:
             place.give_up()
-        self._workplace.wall.stop()
-        self._workplace.worker.close()
+        self._context.wall.stop()
+        self._context.worker.close()

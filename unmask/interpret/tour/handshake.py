@@ -62,7 +62,7 @@ def clearest_head(heard: RecordedText, layers: Sequence[int] | None = None) -> t
     times how strong the strongest of them is; the largest wins, of all layers or of those named. It is a
     choice for the eye and says nothing about importance.
     """
-    special_N = torch.from_numpy(heard.encoding.special)
+    special_N = torch.tensor(heard.encoding.special)
     places_N = torch.arange(len(heard))
     content_NN = (~special_N)[None, :] & ((places_N[None, :] - places_N[:, None]).abs() > 1)
     every = range(heard.layer_count) if layers is None else layers

@@ -103,7 +103,7 @@ class Distillation(Objective[Chunk, MaskedExample]):
         if spec.hides:
             masked = masked_example(batch, self.vocabulary, spec.masking, draw, progress)
         chosen = ("masked", "words") if spec.tokens == "chosen" else ("masked",)
-        counts = {term: len(masked.chosen_M) if term in chosen else masked.tokens for term in spec.bias}
+        counts = {term: len(masked.chosen_M) if term in chosen else masked.tokens for term in spec.terms}
         predicted = max(masked.predicted, counts.get("words", 0))
         return replace(masked, counts=counts, predicted=predicted)
 

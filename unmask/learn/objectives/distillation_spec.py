@@ -49,7 +49,7 @@ class DistillationSpec:
         for term in TERMS:
             if not getattr(self, term) >= 0:
                 raise InvalidRequest(f"the weight {term} is {getattr(self, term)}; it must be at least 0")
-        if not self.bias:
+        if not self.terms:
             raise InvalidRequest(f"every term has weight 0; give one of {', '.join(TERMS)} more")
         if self.tokens not in ("chosen", "all"):
             raise InvalidRequest(f"tokens is {self.tokens!r}; it can be chosen, all")
@@ -59,7 +59,7 @@ class DistillationSpec:
             raise InvalidRequest("a list of layer pairs is empty; give a term the weight 0 to leave it out")
 
     @property
-    def bias(self) -> tuple[str, ...]:
+    def terms(self) -> tuple[str, ...]:
         """The terms with a weight above 0."""
         return tuple(term for term in TERMS if getattr(self, term))
 

@@ -26,9 +26,9 @@ MOST_PAIRS = 1 << 20
 Arrays = dict[str, NDArray[Any]]
 
 
-def compare(workplace: AppContext, request: Request) -> Answer:
+def compare(context: AppContext, request: Request) -> Answer:
     """``GET compare/{a}/{b}``: cka (levels of a, levels of b), distance (heads of a, heads of b)."""
-    a, b = (workplace.texts.get(part) for part in request.parts)
+    a, b = (context.texts.get(part) for part in request.parts)
     found = align(a.encoding, b.encoding)
     other = b.view
     no_distance = _no_distance(a, b)

@@ -9,7 +9,7 @@ from unmask.http.requests import Request
 from unmask.http.responses import Answer
 
 
-def export(workplace: AppContext, request: Request) -> Answer:
+def export(context: AppContext, request: Request) -> Answer:
     """``POST export {paths, hash, title, look?}``: HTML that needs no server and no network.
 
     ``look``, ``{texts: [...], views: [...], layer, head, token}``, adds what these views ask for.
@@ -21,14 +21,14 @@ def export(workplace: AppContext, request: Request) -> Answer:
     if not isinstance(hash_, str) or not isinstance(title, str):
         raise Refused(400, "BadRequest", "hash and title must be strings")
     if "look" in given:
-        paths = [*paths, *_of_views(workplace, given["look"])]
+        paths = [*paths, *_of_views(context, given["look"])]
     if len(paths) > MOST_PATHS:
         raise Refused(400, "BadRequest", f"{len(paths):,} paths are more than the {MOST_PATHS:,} of one file")
-    page = saved_page(workplace.answer, paths, hash_, title)
+    page = saved_page(context.answer, paths, hash_, title)
     return Answer(200, "text/html; charset=utf-8", page)
 
 
-def _of_views(workplace: AppContext, given: object) -> list[str]:
+def _of_views(context: AppContext, given: object) -> list[str]:
     if not isinstance(given, dict):
         raise Refused(400, "BadRequest", "look must be an object")
     texts, views, token = given.get("texts"), given.get("views"), given.get("token")
@@ -39,7 +39,7 @@ def _of_views(workplace: AppContext, given: object) -> list[str]:
     if not all(type(one) is int for one in numbers):
         raise Refused(400, "BadRequest", "layer, head and token of look must be whole numbers")
     look = ViewSelection(tuple(views), given["layer"], given["head"], token)  # type: ignore[arg-type]
-    return view_paths(workplace.answer, texts, look)  # type: ignore[arg-type]
+    return view_paths(context.answer, texts, look)  # type: ignore[arg-type]
 
 
 ROUTES = (Route("POST", "export", export),)

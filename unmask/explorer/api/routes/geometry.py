@@ -40,11 +40,11 @@ def of_a_text(reading: TextSession, request: Request) -> Answer:
     return json_answer(reading.analyse(("geometry", random), measure))
 
 
-def bank(workplace: AppContext, request: Request) -> Answer:
+def bank(context: AppContext, request: Request) -> Answer:
     """``GET bank?model=&word=``: the senses of a word that sentences are shipped of."""
     words = shipped_words()
     word = request.choice("word", words)
-    place = workplace.models.at(request.number("model", 0, 0, len(workplace.models.places) - 1))
+    place = context.models.at(request.number("model", 0, 0, len(context.models.places) - 1))
     model = place.need()
 
     def measure(watch: Watch) -> SenseReport:
@@ -52,7 +52,7 @@ def bank(workplace: AppContext, request: Request) -> Answer:
             model.encoder, model.tokenizer, shipped_senses(word), max_tokens=model.max_tokens, watch=watch
         )
 
-    report = workplace.analyses.once(("bank", place.index, word), measure)
+    report = context.analyses.once(("bank", place.index, word), measure)
     return json_answer(Senses(place.name, word, words, report))
 
 

@@ -33,8 +33,8 @@ class Route:
 def of_text(handler: Callable[[TextSession, Request], Answer]) -> Handler:
     """A handler of paths that begin with ``texts/*``: it is given that text."""
 
-    def answer(workplace: AppContext, request: Request) -> Answer:
-        return handler(workplace.texts.get(request.parts[0]), request)
+    def answer(context: AppContext, request: Request) -> Answer:
+        return handler(context.texts.get(request.parts[0]), request)
 
     return answer
 

@@ -11,19 +11,19 @@ MOST_SECONDS = 3600.0
 LONGEST = 65_536
 
 
-def state(workplace: AppContext, request: Request) -> Answer:
+def state(context: AppContext, request: Request) -> Answer:
     """``GET wall``."""
-    return json_answer(workplace.wall.state())
+    return json_answer(context.wall.state())
 
 
-def start(workplace: AppContext, request: Request) -> Answer:
+def start(context: AppContext, request: Request) -> Answer:
     """``POST wall {model, ways?, lengths?, longest?, seconds?, repeats?}``."""
     given = request.json()
     known = {"model", "ways", "lengths", "longest", "seconds", "repeats"}
     if given.keys() - known:
         name = sorted(given.keys() - known)[0]
         raise Refused(400, "BadRequest", f"{name!r} is unknown here; there are {', '.join(sorted(known))}")
-    model = workplace.models.at(_whole(given.get("model", 0), "model", 0, 1000)).need()
+    model = context.models.at(_whole(given.get("model", 0), "model", 0, 1000)).need()
     seconds = given.get("seconds", 120)
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 1 <= seconds <= MOST_SECONDS:
         raise Refused(400, "BadRequest", f"seconds must be a number from 1 to {MOST_SECONDS:,.0f}")
@@ -41,13 +41,13 @@ def start(workplace: AppContext, request: Request) -> Answer:
         repeats=_whole(given.get("repeats", 5), "repeats", 1, 100),
         dtype=model.dtype,
     )
-    return json_answer(workplace.wall.start(settings))
+    return json_answer(context.wall.start(settings))
 
 
-def stop(workplace: AppContext, request: Request) -> Answer:
+def stop(context: AppContext, request: Request) -> Answer:
     """``DELETE wall``: stop; measured points are kept."""
-    workplace.wall.stop()
-    return json_answer(workplace.wall.state())
+    context.wall.stop()
+    return json_answer(context.wall.state())
 
 
 def _whole(value: object, name: str, low: int, high: int) -> int:

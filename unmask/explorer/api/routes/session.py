@@ -14,7 +14,7 @@ from unmask.http.requests import MAX_BODY_BYTES, Request
 from unmask.http.responses import Answer, json_answer, no_answer
 
 
-def session(workplace: AppContext, request: Request) -> Answer:
+def session(context: AppContext, request: Request) -> Answer:
     """``GET session``: the versions, the models and the limits."""
     limits = Limits(
         body_bytes=MAX_BODY_BYTES,
@@ -22,14 +22,14 @@ def session(workplace: AppContext, request: Request) -> Answer:
         tile_cells=TILE,
         overview_cells=OVERVIEW_CELLS,
         words=MAX_WORDS,
-        held_texts=workplace.texts.held_texts,
-        held_bytes=workplace.texts.held_bytes,
+        held_texts=context.texts.held_texts,
+        held_bytes=context.texts.held_bytes,
     )
-    models = tuple(model_info(place) for place in workplace.models.places)
+    models = tuple(model_info(place) for place in context.models.places)
     return json_answer(Session(unmask.__version__, versions(), models, limits))
 
 
-def read(workplace: AppContext, request: Request) -> Answer:
+def read(context: AppContext, request: Request) -> Answer:
     """``POST texts``: the tokens at once; states and statistics follow in the background."""
     given = request.json()
     text, pair = given.get("text"), given.get("pair")
@@ -40,8 +40,8 @@ def read(workplace: AppContext, request: Request) -> Answer:
         raise Refused(400, "BadRequest", '`too_long` must be "error" or "cut"')
     if not isinstance(index, int) or isinstance(index, bool):
         raise Refused(400, "BadRequest", "`model` must be the number of a model")
-    place = workplace.models.at(index)
-    return json_answer(workplace.texts.read(place, text, pair, too_long).described)
+    place = context.models.at(index)
+    return json_answer(context.texts.read(place, text, pair, too_long).described)
 
 
 def describe(reading: TextSession, request: Request) -> Answer:
@@ -71,9 +71,9 @@ def go(reading: TextSession, request: Request) -> Answer:
     return json_answer(reading.state())
 
 
-def forget(workplace: AppContext, request: Request) -> Answer:
+def forget(context: AppContext, request: Request) -> Answer:
     """``DELETE texts/{id}``, held or not."""
-    workplace.texts.forget(request.parts[0])
+    context.texts.forget(request.parts[0])
     return no_answer()
 
 

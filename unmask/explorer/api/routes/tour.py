@@ -12,22 +12,22 @@ from unmask.http.responses import Answer, json_answer
 MOST_INDEX = 10_000
 
 
-def chapters(workplace: AppContext, request: Request) -> Answer:
+def chapters(context: AppContext, request: Request) -> Answer:
     """``GET tour``."""
     return json_answer({"chapters": [asdict(chapter) for chapter in every_chapter()]})
 
 
-def chapter(workplace: AppContext, request: Request) -> Answer:
+def chapter(context: AppContext, request: Request) -> Answer:
     """``GET tour/{chapter}?model=&text=&layer=&head=&token=``."""
-    preferred = workplace.models.at(request.number("model", 0, 0, len(workplace.models.places) - 1))
-    models = [preferred.need(), *workplace.models.ready()]
+    preferred = context.models.at(request.number("model", 0, 0, len(context.models.places) - 1))
+    models = [preferred.need(), *context.models.ready()]
     chosen = {
         name: request.number(name, None, 0, MOST_INDEX) if request.query.get(name) else None
         for name in ("layer", "head", "token")
     }
     text, name = request.query.get("text", ""), request.parts[0]
     key = ("tour", name, text, preferred.index, *chosen.values())
-    return json_answer(workplace.analyses.once(key, lambda watch: run(name, models, text, **chosen)))
+    return json_answer(context.analyses.once(key, lambda watch: run(name, models, text, **chosen)))
 
 
 ROUTES = (Route("GET", "tour", chapters), Route("GET", "tour/*", chapter))
