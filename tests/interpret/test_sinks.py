@@ -115,7 +115,7 @@ def test_the_baseline_of_a_window_is_the_mean_of_what_keys_receive():
 def test_what_cannot_be_asked_is_refused():
     cache = ActivationCache.of(random_encoder(SPECS["post-norm"]), dense.random_text(9))
     empty = AttentionStatistics(cache)
-    with pytest.raises(InvalidRequest, match="no layer is measured yet"):
+    with pytest.raises(InvalidRequest, match="no layer has been measured yet"):
         sinks(empty)
     empty.measure(layers=(1,))
     assert {head.layer for head in sinks(empty).heads} == {1}

@@ -121,7 +121,7 @@ def test_undivided_scores_are_those_times_the_root(name):
     one = heard(name)
     found = story.trained_products(one)
     mixer = one.mixer(0)
-    terms = getattr(mixer.position, "terms", 1)
+    terms = getattr(mixer.position, "term_count", 1)
     seen = one.allowed(0)[1].numpy()
     scores = one.scores(0)[1].numpy() * np.sqrt(mixer.head_width * terms)
     rows = [scores[query][seen[query]] for query in range(N)]
@@ -355,8 +355,10 @@ def test_pairs_are_counted(radius):
 def test_alternation_beside_loops():
     spec = SPECS["rotary-windows"]
     whole = replace(spec.layers[0], mixer=replace(spec.layers[0].mixer, position=Alibi()))
-    near = replace(whole, mixer=replace(whole.mixer, reach=SlidingWindow(2)))
-    far = replace(whole, mixer=replace(whole.mixer, reach=type(SPECS["post-norm"].layers[0].mixer.pattern)()))
+    near = replace(whole, mixer=replace(whole.mixer, pattern=SlidingWindow(2)))
+    far = replace(
+        whole, mixer=replace(whole.mixer, pattern=type(SPECS["post-norm"].layers[0].mixer.pattern)())
+    )
     one = heard("", spec=replace(spec, layers=(near, far, near)))
     found = story.alternation(one)
     assert found.radius == (2, None, 2)

@@ -27,7 +27,7 @@ FolderOption = Annotated[
 ]
 DesignsOption = Annotated[
     str | None,
-    Parameter(name="--designs", help="variant names separated by commas; default: all (see --list)"),
+    Parameter(name="--variants", help="variant names separated by commas; default: all (see --list)"),
 ]
 OUT = Path("runs/evolve")
 
