@@ -25,17 +25,17 @@ FolderOption = Annotated[
     Path,
     Parameter(name=["--output", "-o"], help="folder of the experiment; an existing one is resumed"),
 ]
-DesignsOption = Annotated[
+VariantsOption = Annotated[
     str | None,
     Parameter(name="--variants", help="variant names separated by commas; default: all (see --list)"),
 ]
-OUT = Path("runs/evolve")
+OUT = Path("runs/ablate")
 
 
 @evolve.default
 def run(
     *,
-    variants: DesignsOption = None,
+    variants: VariantsOption = None,
     seeds: Annotated[int, Parameter(help="runs of each variant")] = 3,
     output: FolderOption = OUT,
     data: Annotated[
@@ -82,7 +82,7 @@ def run(
 def cost(
     *,
     output: FolderOption = OUT,
-    variants: DesignsOption = None,
+    variants: VariantsOption = None,
     rounds: Annotated[int, Parameter(help="steps per variant")] = 30,
     json: JsonOption = False,
 ) -> None:
