@@ -553,7 +553,7 @@ def test_command_trains_and_goes_on(plan, data, tmp_path, monkeypatch):
     # A data folder without treebank: no tagging.
     gone_on = run_here("ablate", *of_runs, "--json")
     (row,) = json.loads(gone_on.out)["rows"]
-    assert (row["design"], row["seeds"]) == ("alibi", [1])
+    assert (row["variant"], row["seeds"]) == ("alibi", [1])
     assert {one["measure"] for one in row["outcomes"]} >= {"masked_loss", "blimp"}
     assert "tagging" not in {one["measure"] for one in row["outcomes"]}
     assert "seed 1" not in gone_on.err

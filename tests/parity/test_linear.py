@@ -341,7 +341,7 @@ def test_the_weights_that_are_shown_mix_the_values_that_came_out(name):
     encoder, encoding = random_encoder(SPECS[name], dtype=torch.float64), dense.random_text(17)
     view, heard = AttentionView(encoder, encoding), {}
     with torch.inference_mode():
-        encoder.encode(view.recording.batch, hook=lambda place, layer, x: heard.update({(place, layer): x}))
+        encoder.encode(view.cache.batch, hook=lambda place, layer, x: heard.update({(place, layer): x}))
     for layer in range(view.layer_count):
         assert view.kind(layer) == "kernel"
         for head in range(3):

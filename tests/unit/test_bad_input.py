@@ -235,7 +235,7 @@ DAMAGE = {
         )
     },
     # the sentence embedding
-    "modules no list": (written("modules.json", "{}"), ("modules.json is no list",)),
+    "modules no list": (written("modules.json", "{}"), ("modules.json is not a list",)),
     "a module nowhere": (written("modules.json", '[{"type": "a.Pooling", "path": 3}]'), ("modules.json",)),
     "a module that leaves the folder": (
         written("modules.json", '[{"type": "a.Pooling", "path": "../1_Pooling"}]'),
@@ -285,7 +285,7 @@ def test_what_may_be_null_or_absent_is_accepted(tiny_copy):
 BANKS = "bank " * 40
 
 COMMANDS = {
-    "checkpoint that is not there": (["look", "the", "-m", "{}/nowhere/at/all"], b"", ("no folder",)),
+    "checkpoint that is not there": (["look", "the", "-m", "{}/nowhere/at/all"], b"", ("is not a folder",)),
     "checkpoint that is a file": (["look", "the", "-m", "{}/file.txt"], b"", ("is a file, not a folder",)),
     "revision of a folder": (
         ["look", "the", "--revision", "main", "-m", "TINY"],

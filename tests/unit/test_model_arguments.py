@@ -167,7 +167,7 @@ REFUSED = {
     "none for an id": (lambda m: m.hidden_states([[None]]), "sequence 1 of token ids is"),
     "global places": (
         lambda m: m.hidden_states([[5]], global_tokens="x"),
-        "global_tokens is 'x'; give the places",
+        "global_tokens is 'x'; give the positions",
     ),
     "metric": (lambda m: m.similarity("a", "b", metric="sine"), "metric is 'sine'; it can be 'cosine'"),
     "vectors": (lambda m: m.similarity(["a", 1], "b"), r"a is \['a', 1\]; give texts, or embeddings"),

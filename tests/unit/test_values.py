@@ -47,9 +47,9 @@ def test_sparse_vectors_are_those_of_scipy():
     np.testing.assert_array_equal(found.dense(), theirs.toarray())
     assert len(found) == 3
     assert SparseVectors(np.zeros(0, np.float32), offsets(), offsets(0, 0, 0), 4).dense().shape == (2, 4)
-    with pytest.raises(InvalidRequest, match="do not rise"):
+    with pytest.raises(InvalidRequest, match="do not increase"):
         sparse(columns=(4, 1, 0))
-    with pytest.raises(InvalidRequest, match="do not rise"):
+    with pytest.raises(InvalidRequest, match="do not increase"):
         sparse(columns=(1, 1, 0))
     with pytest.raises(InvalidRequest, match="a column is outside 0 to 3"):
         sparse(width=4)

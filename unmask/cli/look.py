@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 LEGEND = """\
 Means over the {queries} queries. A head is LAYER.HEAD, both from 0.
 pattern        self, previous, next or offset: at least 90 % of queries attend
-               most to that position; first ([CLS]), special or punctuation: those
-               keys get at least half of the attention; diffuse: near uniform;
-               mixed: none of these
+               most to that position; first, special or punctuation: those
+               keys get at least half of the attention; diffuse: near
+               uniform; mixed: none of these
 attends to     the relation that gets most attention, and its share: the token
                itself (self), the one before (previous) or after (next), the
                first token, or the other special tokens
