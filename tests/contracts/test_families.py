@@ -138,7 +138,7 @@ def test_a_number_that_cannot_be_meant_is_refused_by_its_key(model_type, key, va
 )
 def test_a_long_value_is_not_repeated_whole(changes):
     config = {"model_type": "bert", **changes}
-    with pytest.raises(CheckpointError, match=r"100002 characters") as caught:
+    with pytest.raises(CheckpointError, match=r"100,002 characters") as caught:
         family_of(config).read(JsonSettings("config.json", config), "published")
     assert len(str(caught.value)) < 600
 

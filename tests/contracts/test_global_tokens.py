@@ -197,7 +197,7 @@ def test_the_question_ends_where_theirs_does(write):
         encoding = model.tokenizer.encode(question, context)
         theirs = _compute_global_attention_mask(torch.tensor(encoding.ids)[None], 2)
         assert list(places(encoding, "question")) == theirs[0].nonzero().flatten().tolist()
-    with pytest.raises(InvalidRequest, match="one text alone was given"):
+    with pytest.raises(InvalidRequest, match="only one text was given"):
         places(model.tokenizer.encode(QUESTION), "question")
     with pytest.raises(InvalidRequest, match="global_tokens is 'all'; it can be 'none'"):
         model.embed(QUESTION, pooling="mean", global_tokens="all")

@@ -176,7 +176,7 @@ def test_varlen_refuses_what_its_record_does_not_list():
     for pattern in (SlidingWindow(2, dilation=2), BlockSparse(2), SlidingWindowGlobal(SlidingWindow(2))):
         with pytest.raises(KernelError, match="record lists none but"):
             kernel.plan(layout, pattern, CPU)
-    with pytest.raises(KernelError, match="plan of another reach"):
+    with pytest.raises(KernelError, match="plan of another pattern"):
         kernel.attend(q, q, q, whole, pattern=SlidingWindow(2), bias=AttentionBias())
     asked = ({"bias": AttentionBias.of(Alibi(), 1)}, {"dropout": 0.1}, {"log_sum_exp": True})
     for one in asked:

@@ -95,7 +95,7 @@ def test_a_tile_is_a_piece_of_the_whole(pattern, length, cut, seed):
 
 
 def test_blocks_must_know_the_sequence():
-    with pytest.raises(KernelError, match="give a Sight"):
+    with pytest.raises(KernelError, match="give its MaskContext"):
         allowed(Tile.whole(50), BlockSparse(1), CPU)
 
 

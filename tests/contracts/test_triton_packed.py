@@ -122,7 +122,7 @@ def attend(width=16, dtype=torch.float32, pattern=None, planned=None, bias=None)
         ({"dtype": torch.float64}, "something its record does not list"),
         ({"bias": AttentionBias(distances=DistanceBias(Disentangled(4), None, None))}, "does not list"),
         ({"pattern": SlidingWindow(1)}, "called for SlidingWindow.* with a plan for FullAttention"),
-        ({"planned": BlockSparse(4)}, "has no BlockSparse attention"),
+        ({"planned": BlockSparse(4)}, "has no BlockSparse pattern"),
         ({}, "runs on cuda, not on cpu"),
     ],
 )
@@ -147,6 +147,6 @@ def test_its_record_says_what_it_can_do():
     if HAS_TRITON:
         assert "not on cpu" in can.refusal(AttentionRequest(**fields | {"device": "cpu"}))
         assert "not 24" in can.refusal(AttentionRequest(**fields | {"head_width": 24}))
-        assert "Blocks" in can.refusal(
+        assert "BlockSparse" in can.refusal(
             AttentionRequest(**fields | {"pattern": BlockSparse(2), "position": NoPosition()})
         )
