@@ -67,7 +67,7 @@ def test_the_link_to_share_has_no_token_and_asks_for_one(linked, fake_explorer):
         ("not that", "neither an address nor a token"),
         ("http://evil.example/?token=a", "not the explorer of this machine"),
         (fake_explorer.origin, "has no token"),
-        ("another-token", "not the token of the explorer that runs now"),
+        ("another-token", "not the token of the running explorer"),
     ):
         unlock(other, wrong)
         other.get_by_test_id("unlock-said").filter(has_text=re.compile(words, re.IGNORECASE)).wait_for()

@@ -44,7 +44,11 @@ def test_every_spec_has_words(name):
             "layers 0 to 11",
             "block-sparse attention, blocks of 64 tokens, 3 random",
         ),
-        ("windows-globals", "layer 1", "1 tokens to each side, every 3 tokens and global tokens with separate"),
+        (
+            "windows-globals",
+            "layer 1",
+            "1 tokens to each side, every 3 tokens and global tokens with separate",
+        ),
         ("performer", "layer 0", "linear attention (favor+, 19 random features), 3 heads of width 7"),
         ("linear", "layers 0 to 1", "linear attention (elu+1), 3 heads of width 5"),
         ("disentangled", "layers 0 to 2", ", disentangled relative positions up to 9 in 6 log buckets;"),

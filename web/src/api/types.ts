@@ -4,7 +4,7 @@
 export const ADDRESS_VERSION = '2';
 
 /**
- * Why a request was refused: a kind for programs, a sentence for people.
+ * Why a request was refused: a kind for programs, a message for people.
  *
  * `total_tokens` and `max_tokens` are set when a text is too long.
  */
@@ -15,7 +15,7 @@ export interface Problem {
   max_tokens: number | null;
 }
 
-/** The body of every answer that is not a success. */
+/** The body of every unsuccessful response. */
 export interface Failure {
   error: Problem;
 }
@@ -77,7 +77,7 @@ export interface Null {
   p: number;
 }
 
-/** One word that could stand behind a mask. */
+/** One candidate word for a mask. */
 export interface Prediction {
   piece: string;
   text: string;
