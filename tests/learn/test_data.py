@@ -826,7 +826,7 @@ def test_what_a_stream_refuses(sets, tmp_path):
         new_stream(sets, pool_bins=0)
     with pytest.raises(InvalidRequest, match="written with seed 5, and now it is 6"):
         new_stream(sets, seed=6).restore(new_stream(sets).state())
-    with pytest.raises(InvalidRequest, match="of version None"):
+    with pytest.raises(InvalidRequest, match="has version None"):
         new_stream(sets).restore({})
     tokenizer = Tokenizer.from_files({"vocab.txt": "\n".join([*VOCABULARY, "more"]).encode()})
     other = write_shards(["the river"], tokenizer, spec_of("a"), tmp_path / "other")

@@ -47,7 +47,7 @@ def test_every_spec_has_words(name):
         (
             "windows-globals",
             "layer 1",
-            "1 tokens to each side, every 3 tokens and global tokens with separate",
+            "1 tokens to each side, every 3 tokens and global tokens",
         ),
         ("performer", "layer 0", "linear attention (favor+, 19 random features), 3 heads of width 7"),
         ("linear", "layers 0 to 1", "linear attention (elu+1), 3 heads of width 5"),
