@@ -236,7 +236,7 @@ def test_closing_lets_go_of_all_who_wait():
     for hand in hands:
         hand.join(HANG_SECONDS)
     assert ended == [1, 1]
-    with pytest.raises(Refused, match="closed"):
+    with pytest.raises(Refused, match="shutting down"):
         worker.ask(lambda: 1)
     with pytest.raises(Refused):
         analyses.once("another", lambda watch: 1)
