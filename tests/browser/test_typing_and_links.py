@@ -119,8 +119,13 @@ def test_a_server_started_again_is_recognized_at_once(browser):
 def test_keys_typed_while_a_text_is_read_stay_in_the_box(page, fake_explorer):
     page.goto(fake_explorer.url)
     page.get_by_test_id("text").fill(SHORT)
-    page.route("**/api/texts", lambda route: (page.keyboard.type(" h and s"), route.continue_()), times=1)
+    held = []
+    page.route("**/api/texts", held.append, times=1)
     page.keyboard.press("Control+Enter")
+    while not held:
+        page.wait_for_timeout(10)
+    page.keyboard.type(" h and s")
+    held[0].continue_()
     page.wait_for_selector('[data-testid="map"]:not([data-shown=""])')
     page.keyboard.type(", then k")
     assert page.get_by_test_id("text").input_value() == f"{SHORT} h and s, then k"
