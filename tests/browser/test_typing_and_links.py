@@ -120,7 +120,11 @@ def test_keys_typed_while_a_text_is_read_stay_in_the_box(page, fake_explorer):
     page.goto(fake_explorer.url)
     page.get_by_test_id("text").fill(SHORT)
     held = []
-    page.route("**/api/texts", lambda route: held.append(route), times=1)
+
+    def hold(route):
+        held.append(route)
+
+    page.route("**/api/texts", hold, times=1)
     page.keyboard.press("Control+Enter")
     while not held:
         page.wait_for_timeout(10)
