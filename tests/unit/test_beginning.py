@@ -10,7 +10,7 @@ from tests.unit.test_encoding import PUBLISHED, read, spaces_are_tokens
 from tests.unit.test_tokenizer import TORTURE
 from unmask.errors import InvalidText, TextTooLong
 from unmask.text import beginning as module
-from unmask.text.beginning import WHOLE_UP_TO, beginning, is_very_long
+from unmask.text.beginning import WHOLE_CHARACTERS_A_TOKEN, WHOLE_UP_TO, beginning, characters_tokenized_whole
 
 BUILT = {"bytes": of_bytes, "spaces": spaces_are_tokens}
 PARTS = [
@@ -86,10 +86,9 @@ def test_a_very_long_text_is_refused_or_truncated_from_a_prefix(monkeypatch):
 
 
 def test_where_it_begins():
-    assert is_very_long("a" * (WHOLE_UP_TO + 1), 256)
-    assert not is_very_long("a" * WHOLE_UP_TO, 256)
-    assert not is_very_long("a" * (WHOLE_UP_TO + 1), None)
-    assert not is_very_long("a" * (WHOLE_UP_TO + 1), 8192)
+    assert characters_tokenized_whole(256) == WHOLE_UP_TO
+    assert characters_tokenized_whole(None) > 10**15
+    assert characters_tokenized_whole(8192) == 8192 * WHOLE_CHARACTERS_A_TOKEN > WHOLE_UP_TO
 
 
 def test_a_long_text_of_few_words_is_read_whole():

@@ -24,6 +24,7 @@ class TorchEngine:
 
     def __init__(self, encoder: Encoder) -> None:
         self.encoder = encoder
+        self._quantized = any(isinstance(module, QuantizedLinear) for module in encoder.modules())
 
     @property
     def spec(self) -> EncoderSpec:
@@ -33,7 +34,7 @@ class TorchEngine:
     @property
     def dtype(self) -> str:
         """See `Engine`."""
-        if any(isinstance(module, QuantizedLinear) for module in self.encoder.modules()):
+        if self._quantized:
             return "int8"
         return str(self.encoder.embedding.words.weight.dtype).removeprefix("torch.")
 

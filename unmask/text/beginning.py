@@ -6,6 +6,7 @@ mark may belong to the character before it. Tokens count as final when their wor
 the prefix and another word follows.
 """
 
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,9 +35,9 @@ class Beginning:
     """The number of final tokens, without special tokens."""
 
 
-def is_very_long(text: str, max_tokens: int | None) -> bool:
-    """Whether only the beginning of a text is tokenized; never if the length is unlimited."""
-    return max_tokens is not None and len(text) > max(WHOLE_UP_TO, WHOLE_CHARACTERS_A_TOKEN * max_tokens)
+def characters_tokenized_whole(max_tokens: int | None) -> int:
+    """The characters up to which a text is tokenized in full; all of them if its length is unlimited."""
+    return sys.maxsize if max_tokens is None else max(WHOLE_UP_TO, WHOLE_CHARACTERS_A_TOKEN * max_tokens)
 
 
 def beginning(

@@ -1,6 +1,7 @@
 """Text to token ids with the `tokenizers` package; all truncation is reported."""
 
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from unmask.deprecation import renamed_arguments
 from unmask.errors import EmptyText, InvalidRequest, InvalidText, TextTooLong
-from unmask.text.beginning import beginning, is_very_long
+from unmask.text.beginning import beginning, characters_tokenized_whole
 from unmask.text.build import TOKENIZER_FILES, build
 from unmask.text.encoding import Encoding, TokenDetails, Truncation
 from unmask.text.offsets import with_loose, without_spaces
@@ -123,23 +124,22 @@ class Tokenizer:
             raise InvalidRequest(
                 f"{len(texts)} texts and {len(pairs)} pairs were given; give a pair for each text"
             )
-        for index, text in enumerate(texts):
-            _check_text(text, name(index))
-        for index, text in enumerate(pairs or ()):
-            _check_text(text, f"the pair of {name(index)}")
-        # Only the beginning of a very long text is tokenized; pairs, truncated on both sides, never are.
-        long = [pairs is None and is_very_long(text, max_tokens) for text in texts]
+        _check_texts(texts, name)
+        if pairs is not None:
+            _check_texts(pairs, lambda index: f"the pair of {name(index)}")
+        # Only the beginning of a very long text is tokenized, and pairs, truncated on both sides, always are.
+        limit = sys.maxsize if pairs is not None else characters_tokenized_whole(max_tokens)
         raw = self.engine.encode_batch_fast(
-            ["" if skip else text for text, skip in zip(texts, long, strict=True)]
+            [text if len(text) <= limit else "" for text in texts]
             if pairs is None
             else list(zip(texts, pairs, strict=True))
         )
         encodings = []
-        for index, one in enumerate(raw):
-            if max_tokens is not None and long[index]:
-                encodings.append(self._very_long(texts[index], max_tokens, truncation, name(index)))
+        for index, (one, text) in enumerate(zip(raw, texts, strict=True)):
+            if max_tokens is not None and len(text) > limit:
+                encodings.append(self._very_long(text, max_tokens, truncation, name(index)))
                 continue
-            encoding = self._encoding(one, texts[index], None if pairs is None else pairs[index])
+            encoding = self._encoding(one, text, None if pairs is None else pairs[index])
             if not self._has_words(encoding):
                 _check_words(encoding, name(index))
             if max_tokens is not None and len(encoding) > max_tokens:
@@ -174,8 +174,8 @@ class Tokenizer:
             TextTooLong: as for `encode_batch`.
         """
         _check_truncation(truncation)
+        _check_texts(words, lambda index: f"word {index + 1} of {name}")
         for index, word in enumerate(words):
-            _check_text(word, f"word {index + 1} of {name}")
             if not word.strip():
                 raise EmptyText(f"word {index + 1} of {name} is blank; leave it out")
         if not words:
@@ -251,9 +251,10 @@ class Tokenizer:
         """Whether a text certainly has words, decided without offsets; if in doubt, the offsets decide."""
         if encoding.pair is not None or self._adds_characters or not encoding.text.strip():
             return False
-        ids = encoding.ids
-        words = len(ids) - (np.count_nonzero(ids == self._space_id) if self._keeps_spaces else 0)
-        return bool(words > self._special_count)
+        words = len(encoding.ids)
+        if self._keeps_spaces:
+            words -= int(np.count_nonzero(encoding.ids == self._space_id))
+        return words > self._special_count
 
     @cached_property
     def _special_count(self) -> int:
@@ -314,16 +315,22 @@ class Tokenizer:
         return spelled
 
 
-def _check_text(text: object, name: str) -> None:
-    if not isinstance(text, str):
-        raise InvalidText(f"{name} is of type {type(text).__name__}; give a str")
+def _check_texts(texts: Sequence[object], name: Callable[[int], str]) -> None:
     try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidText(
-            f"{name} holds a lone surrogate U+{ord(text[error.start]):04X} at character {error.start}, "
-            "which is not Unicode text; remove it or decode the source again"
-        ) from None
+        "".join(texts).encode()  # type: ignore[arg-type]  # one check of all; the loop finds which one fails
+        return
+    except (TypeError, UnicodeEncodeError):
+        pass
+    for index, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise InvalidText(f"{name(index)} is of type {type(text).__name__}; give a str")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidText(
+                f"{name(index)} holds a lone surrogate U+{ord(text[error.start]):04X} at character "
+                f"{error.start}, which is not Unicode text; remove it or decode the source again"
+            ) from None
 
 
 def _check_truncation(truncation: str) -> None:
