@@ -9,6 +9,7 @@ from unmask.model.engine import Engine, Floats, head_of, is_per_token, logit_cou
 from unmask.model.spec import EncoderSpec, role_of
 from unmask.model.spec.global_tokens import BY_ROLE, GlobalTokens
 from unmask.tasks.batches import TOKENS_PER_PASS, require_finite, text_batches
+from unmask.tasks.progress import Progress
 from unmask.tasks.values import Logits
 from unmask.text import Encoding
 from unmask.text.tokenizer import numbered
@@ -38,12 +39,14 @@ def logits(
     *,
     global_tokens: GlobalTokens | None = None,
     tokens_per_pass: int = TOKENS_PER_PASS,
+    progress: Progress | None = None,
     name: Callable[[int], str] = numbered,
 ) -> Logits:
     """Logits of all texts, in the given order; see `Logits`.
 
     ``global_tokens`` selects the global tokens in an encoder with global attention; None uses those that
-    heads of this role were trained with. ``name`` is how error messages name the text at an index.
+    heads of this role were trained with. ``progress`` is called with (texts done, texts in all). ``name`` is
+    how error messages name the text at an index.
 
     Raises:
         InvalidRequest: the encoder has no such head.
@@ -54,7 +57,7 @@ def logits(
     marks = BY_ROLE.get(role, "first") if global_tokens is None else global_tokens
     empty: Floats = np.empty((0, logit_count(engine.spec, head)), dtype=np.float32)
     found = [empty] * len(encodings)
-    for chosen, batch in text_batches(engine.spec, encodings, marks, tokens_per_pass):
+    for chosen, batch in text_batches(engine.spec, encodings, marks, tokens_per_pass, progress):
         values = engine.logits(batch, role)
         rows = batch.layout.sequence_of_T if per_token else np.arange(len(chosen))
         require_finite(values, chosen, rows, "a logit", name=name, dtype=engine.dtype)

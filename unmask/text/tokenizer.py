@@ -245,7 +245,7 @@ class Tokenizer:
             counted_whole=False,
         )
         _check_words(encoding, name)
-        return _truncated(encoding, max_tokens)
+        return truncated(encoding, max_tokens)
 
     def _has_words(self, encoding: Encoding) -> bool:
         """Whether a text certainly has words, decided without offsets; if in doubt, the offsets decide."""
@@ -355,7 +355,7 @@ def _fitted(encoding: Encoding, max_tokens: int | None, truncation: Truncation, 
             original_tokens=len(encoding),
             max_tokens=max_tokens,
         )
-    return _truncated(encoding, max_tokens)
+    return truncated(encoding, max_tokens)
 
 
 @lru_cache(maxsize=4096)
@@ -366,8 +366,8 @@ def _constant(value: int, length: int) -> NDArray[np.int64]:
     return made
 
 
-def _truncated(encoding: Encoding, max_tokens: int) -> Encoding:
-    """Drop words from the end (of the longer text first); all special tokens stay."""
+def truncated(encoding: Encoding, max_tokens: int) -> Encoding:
+    """Drop tokens from the end (of the longer text first); all special tokens stay."""
     of_text = np.flatnonzero(encoding.sequence_ids == 0)
     of_pair = np.flatnonzero(encoding.sequence_ids == 1)
     room = max_tokens - int(encoding.special.sum())

@@ -1,0 +1,98 @@
+"""Classes of texts and pairs, by name, with probabilities."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.errors import InvalidRequest
+from unmask.model.spec import Classifier, EncoderSpec, ProblemType
+from unmask.tasks.long_texts import Reading, WindowedLogits
+
+THRESHOLD = 0.5
+"""The probability from which a label of a multi-label classifier applies, by default."""
+
+
+@dataclass(frozen=True)
+class Classification(Reading):
+    """The prediction for one text (or pair)."""
+
+    label: str
+    """The most probable label; of a regression, the name of its value."""
+    score: float
+    """The probability of `label`; of a regression, its value."""
+    scores: Mapping[str, float]
+    """The probability (or value) of every label, in the order of the head."""
+    labels: tuple[str, ...]
+    """The labels that apply: the one of `label`, or those of a multi-label classifier that reach the
+    threshold; none of a regression."""
+
+
+def classifier_of(spec: EncoderSpec, role: str, task: str, name: str) -> Classifier:
+    """The classifier with that role.
+
+    Raises:
+        InvalidRequest: the checkpoint has none; the error lists the heads that it has.
+    """
+    for head in spec.heads:
+        if isinstance(head, Classifier) and head.role == role:
+            return head
+    there = ", ".join(head.role if isinstance(head, Classifier) else "masked" for head in spec.heads)
+    raise InvalidRequest(
+        f"{name} cannot {task}, because its checkpoint has no {role} head (heads: {there or 'none'}); use a "
+        "checkpoint with one, or train one with `unmask finetune`"
+    )
+
+
+def label_names(head: Classifier) -> tuple[str, ...]:
+    """The names of a classifier's labels; LABEL_0, LABEL_1, ... if its checkpoint has none."""
+    return head.labels or tuple(f"LABEL_{number}" for number in range(head.classes))
+
+
+def problem_of(head: Classifier) -> ProblemType:
+    """The problem that a classifier solves; without a stated one, regression if it has a single number."""
+    if head.problem_type is not None:
+        return head.problem_type
+    return "regression" if head.classes == 1 else "single_label_classification"
+
+
+def probabilities(
+    logits_WC: NDArray[np.floating], problem: ProblemType, temperature: float = 1.0
+) -> NDArray[np.float64]:
+    """Probabilities of logits divided by ``temperature``, (..., C); the values of a regression unchanged."""
+    logits = np.asarray(logits_WC, dtype=np.float64)
+    if problem == "regression":
+        return logits
+    logits = logits / temperature
+    if problem == "multi_label_classification":
+        return np.exp(-np.logaddexp(0.0, -logits))
+    return np.exp(logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True))
+
+
+def classify(
+    head: Classifier,
+    texts: Sequence[WindowedLogits],
+    *,
+    threshold: float = THRESHOLD,
+    temperature: float = 1.0,
+) -> list[Classification]:
+    """The prediction for each text.
+
+    The probabilities of a text that was read in windows are the mean over windows, weighted by the tokens
+    that each owns. For ``threshold`` and ``temperature`` see `Classification` and `probabilities`.
+    """
+    names, problem = label_names(head), problem_of(head)
+    found = []
+    for text in texts:
+        p_WC = probabilities(np.stack(text.logits), problem, temperature)
+        p_C = text.shares() @ p_WC
+        best = int(p_C.argmax())
+        labels: tuple[str, ...] = (names[best],)
+        if problem == "multi_label_classification":
+            labels = tuple(name for name, p in zip(names, p_C, strict=True) if p >= threshold)
+        elif problem == "regression":
+            labels = ()
+        scores = dict(zip(names, p_C.tolist(), strict=True))
+        found.append(Classification(names[best], scores[names[best]], scores, labels, **vars(text.reading)))
+    return found

@@ -1,0 +1,132 @@
+"""Logits of texts of any length: in one pass where the model can read the text, else window by window."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+
+from unmask.arguments import check_choice
+from unmask.errors import TextTooLong
+from unmask.model.engine import Engine, Floats
+from unmask.model.spec.global_tokens import GlobalTokens
+from unmask.tasks.batches import TOKENS_PER_PASS
+from unmask.tasks.logits import logits
+from unmask.tasks.progress import Progress
+from unmask.text import Encoding
+from unmask.text.tokenizer import numbered, truncated
+from unmask.text.windows import OVERLAP_TOKENS, Window, windows
+
+LongTexts = Literal["window", "error", "end"]
+"""What to do with a text longer than the model reads: read it in windows, refuse it, or drop its end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """How much of a text a prediction is based on."""
+
+    tokens_read: int
+    """Tokens that the model read, special tokens included, each counted once."""
+    windows: int
+    """Passes over parts of the text; 1 if it was read whole."""
+    truncated_tokens: int = 0
+    """Tokens dropped from its end; only if truncation was requested."""
+
+
+@dataclass(frozen=True, eq=False)
+class WindowedLogits:
+    """A head's logits for one text, by window."""
+
+    encoding: Encoding
+    """The text that was read."""
+    windows: Sequence[Window]
+    logits: Sequence[Floats]
+    """For each window, (C,) for a sequence head, (N, C) for a token head."""
+
+    @property
+    def reading(self) -> Reading:
+        """How much was read."""
+        encoding = self.encoding
+        return Reading(
+            tokens_read=len(encoding), windows=len(self.windows), truncated_tokens=encoding.truncated_tokens
+        )
+
+    def per_token(self) -> Floats:
+        """One row for every token of the text, (N, C), each from the window that owns it."""
+        first = self.logits[0]
+        found = np.empty((len(self.encoding), first.shape[-1]), dtype=first.dtype)
+        for window, values in zip(self.windows, self.logits, strict=True):
+            found[window.tokens[window.owned]] = values[window.owned]
+        return found
+
+    def shares(self) -> Floats:
+        """For each window, its share of the text: the tokens it owns over all tokens, (W,)."""
+        owned = np.array([window.owned.sum() for window in self.windows], dtype=np.float64)
+        shares: Floats = owned / owned.sum()
+        return shares
+
+
+def windowed_logits(
+    engine: Engine,
+    role: str,
+    encodings: Sequence[Encoding],
+    *,
+    max_tokens: int | None,
+    truncation: LongTexts = "window",
+    overlap_tokens: int = OVERLAP_TOKENS,
+    global_tokens: GlobalTokens | None = None,
+    tokens_per_pass: int = TOKENS_PER_PASS,
+    progress: Progress | None = None,
+    name: Callable[[int], str] = numbered,
+) -> list[WindowedLogits]:
+    """Logits of a head for each text, all windows of all texts packed together.
+
+    Args:
+        engine: the encoder.
+        role: the head's role.
+        encodings: whole texts, not truncated.
+        max_tokens: the tokens that the model reads; None for any number.
+        truncation: what to do with a longer text, see `LongTexts`.
+        overlap_tokens: tokens shared by neighboring windows.
+        global_tokens: see `unmask.tasks.logits.logits`.
+        tokens_per_pass: the maximum number of tokens per forward pass.
+        progress: called with (windows done, windows in all).
+        name: how error messages name the text at an index.
+
+    Raises:
+        InvalidRequest: a choice does not exist, or the overlap does not fit into a window.
+        TextTooLong: a text is too long, with ``truncation="error"``.
+        NonFiniteResult: a logit is infinity or NaN.
+    """
+    check_choice("truncation", truncation, get_args(LongTexts))
+    texts: list[Encoding] = []
+    parts: list[list[Window]] = []
+    for index, whole in enumerate(encodings):
+        encoding = whole
+        if max_tokens is not None and len(encoding) > max_tokens and truncation != "window":
+            if truncation == "error":
+                raise TextTooLong(
+                    f"{name(index)} has {len(encoding)} tokens and the model reads at most {max_tokens}; "
+                    "read it in windows (truncation='window'), or truncate it (truncation='end')",
+                    original_tokens=len(encoding),
+                    max_tokens=max_tokens,
+                )
+            encoding = truncated(encoding, max_tokens)
+        texts.append(encoding)
+        parts.append(windows(encoding, max_tokens, overlap_tokens, name(index)))
+    owners = [index for index, some in enumerate(parts) for _ in some]
+    values = logits(
+        engine,
+        role,
+        [window.encoding for some in parts for window in some],
+        global_tokens=global_tokens,
+        tokens_per_pass=tokens_per_pass,
+        progress=progress,
+        name=lambda place: name(owners[place]),
+    )
+    found, place = [], 0
+    for encoding, some in zip(texts, parts, strict=True):
+        mine = [values[number] for number in range(place, place + len(some))]
+        found.append(WindowedLogits(encoding, some, mine))
+        place += len(some)
+    return found

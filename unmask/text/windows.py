@@ -1,0 +1,89 @@
+"""Windows over a text that is longer than the model reads, such that every token is read and owned once."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.errors import InvalidRequest
+from unmask.text.encoding import Encoding
+
+OVERLAP_TOKENS = 64
+"""Tokens that neighboring windows share by default: more than any usual word, entity or short answer has."""
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """A part of a tokenized text that the model reads in one pass.
+
+    Axes: N tokens of the window.
+    """
+
+    encoding: Encoding
+    """The window with its special tokens; its offsets still refer to the caller's string."""
+    tokens: NDArray[np.int64]
+    """The position of each token in the whole encoding, (N,)."""
+    owned: NDArray[np.bool_]
+    """The tokens whose results are taken from this window, (N,). Of all windows that hold a token, the one in
+    which it has the most context owns it; the first window owns special tokens and a repeated question."""
+
+
+def windows(
+    encoding: Encoding,
+    max_tokens: int | None,
+    overlap_tokens: int = OVERLAP_TOKENS,
+    name: str = "the text",
+) -> list[Window]:
+    """The windows of one text (or pair); a single one that holds everything, if the model can read it whole.
+
+    Of a pair, the first text is repeated in every window and the windows cover the second, as for a question
+    and its context. The last window ends with the text and is as long as the others.
+
+    Args:
+        encoding: the whole text, not truncated.
+        max_tokens: the tokens that the model reads, special tokens included; None for any number.
+        overlap_tokens: the tokens of the text that neighboring windows share. It is what is shared, not the
+            step from one window to the next, for which some libraries use the name stride.
+        name: how error messages name the text.
+
+    Raises:
+        InvalidRequest: the overlap is negative, or leaves no room in a window.
+    """
+    if overlap_tokens < 0:
+        raise InvalidRequest(f"overlap_tokens is {overlap_tokens}; it must be at least 0")
+    total = len(encoding)
+    if max_tokens is None or total <= max_tokens:
+        return [Window(encoding, np.arange(total), np.ones(total, dtype=np.bool_))]
+    moving = np.flatnonzero(encoding.sequence_ids == (0 if encoding.pair is None else 1))
+    fixed = np.setdiff1d(np.arange(total), moving)
+    room = max_tokens - len(fixed)
+    if room <= overlap_tokens:
+        kept = "" if encoding.pair is None else f" beside the {len(fixed)} of the first text"
+        raise InvalidRequest(
+            f"overlap_tokens is {overlap_tokens}, and a window over {name} has room for {max(room, 0)} tokens"
+            f"{kept} (the model reads {max_tokens}); "
+            + ("lower overlap_tokens" if room > 1 else "shorten the first text")
+        )
+    starts = [*range(0, len(moving) - room, room - overlap_tokens), len(moving) - room]
+    owners = _owners(np.array(starts), room, len(moving))
+    found = []
+    for number, start in enumerate(starts):
+        tokens = np.sort(np.concatenate((fixed, moving[start : start + room])))
+        owned = np.full(total, number == 0)
+        owned[moving] = owners == number
+        found.append(Window(encoding.select(tokens), tokens, owned[tokens]))
+    return found
+
+
+def _owners(starts: NDArray[np.int64], room: int, count: int) -> NDArray[np.int64]:
+    """For each moving token, the window in which it is farthest from the nearer end; the first if equal."""
+    tokens = np.arange(count)
+    owners = np.zeros(count, dtype=np.int64)
+    best = np.full(count, -1)
+    for number, start in enumerate(starts.tolist()):
+        inside = tokens[start : start + room]
+        context = np.minimum(inside - start, start + room - 1 - inside)
+        better = inside[context > best[inside]]
+        best[better] = context[better - start]
+        owners[better] = number
+    return owners
