@@ -1,0 +1,164 @@
+"""Objectives on labeled texts: classes, numbers, labels of tokens, and answers as spans.
+
+Axes: P targets: texts, or labeled tokens; C classes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from unmask.errors import InvalidRequest
+from unmask.learn.data.labeled import IGNORED, LabeledSequence
+from unmask.learn.objectives.interface import Example, LossOutput, Objective
+from unmask.model.encoder import Encoder
+from unmask.model.spec import Classifier, ProblemType
+from unmask.text.batch import PackedBatch
+
+LabeledRole = Literal["sequence", "tokens", "span"]
+
+
+@dataclass(frozen=True, eq=False)
+class LabeledExample(Example):
+    """A packed batch of texts with their targets."""
+
+    rows_P: NDArray[np.int64]
+    """The row of the head's logits that predicts each target; of a span, the token of each bound."""
+    targets_P: NDArray[np.generic]
+    """See `LabeledSequence.target`, concatenated: (P,), or (P, C) for numbers and several labels. Of a span,
+    the bounds as rows of the packed batch, (P, 2)."""
+
+
+class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
+    """The loss of one of an encoder's classifiers on labeled texts.
+
+    Cross-entropy for single labels, words and spans (the mean of start and end); binary cross-entropy, a mean
+    over labels, for several labels; squared error for a regression. The loss is the mean over the targets of
+    the global batch: over texts, or over labeled tokens. The same as the heads of `transformers`, except that
+    padding, of which there is none, takes no part in the softmax over the tokens of an answer.
+
+    The term is the head's role, with the figures ``loss`` and, where there are classes, ``accuracy``.
+
+    Args:
+        encoder: with the head.
+        role: of the head.
+        problem: what a head of the role ``sequence`` predicts.
+        class_weights: a factor for the loss of each class; the mean is then a weighted mean, as in PyTorch.
+        label_smoothing: the share of a target's probability that is spread over all classes.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        role: LabeledRole,
+        problem: ProblemType = "single_label_classification",
+        *,
+        class_weights: Sequence[float] | None = None,
+        label_smoothing: float = 0.0,
+    ) -> None:
+        super().__init__()
+        heads = {head.role: head for head in encoder.spec.heads if isinstance(head, Classifier)}
+        if role not in heads:
+            raise InvalidRequest(
+                f"the encoder has no {role} head; it has: {', '.join(encoder.heads) or 'none'}"
+            )
+        if not 0 <= label_smoothing < 1:
+            raise InvalidRequest(f"label_smoothing is {label_smoothing}; it must be from 0 to below 1")
+        classes = heads[role].classes
+        if class_weights is not None and len(class_weights) != classes:
+            raise InvalidRequest(
+                f"class_weights has {len(class_weights)} numbers and the head {classes} classes; give one each"
+            )
+        self.encoder = encoder
+        self.role = role
+        self.problem = problem
+        self.label_smoothing = label_smoothing
+        self.class_weights: Tensor | None
+        weights = None if class_weights is None else torch.tensor(class_weights, dtype=torch.float32)
+        self.register_buffer("class_weights", weights, persistent=False)
+
+    def prepare(
+        self, items: Sequence[LabeledSequence], draw: np.random.Generator, progress: float
+    ) -> LabeledExample:
+        """Pack the texts; nothing is random here."""
+        marks = [item.global_tokens for item in items] if any(item.global_tokens for item in items) else None
+        batch = PackedBatch.of_ids(
+            [item.ids for item in items], [item.token_type_ids for item in items], marks
+        )
+        starts = batch.layout.offsets[:-1]
+        if self.role == "tokens":
+            targets = np.concatenate([item.target for item in items])
+            rows = np.flatnonzero(targets != IGNORED)
+            targets = targets[rows]
+        elif self.role == "span":
+            targets = np.stack([item.target + start for item, start in zip(items, starts, strict=True)])
+            rows = np.arange(len(items))
+        else:
+            targets = np.stack([item.target for item in items])
+            rows = np.arange(len(items))
+        return LabeledExample(
+            {self.role: len(rows)},
+            batch.layout.token_count,
+            len(items),
+            batch,
+            rows_P=rows,
+            targets_P=targets,
+        )
+
+    def forward(self, example: LabeledExample, totals: Mapping[str, int]) -> LossOutput:
+        """The sum of losses, divided by the number of targets in the global batch."""
+        x_TD = self.encoder.encode(example.batch)
+        logits = self.encoder.logits(self.role, x_TD, example.batch.layout)
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        rows_P = torch.from_numpy(example.rows_P).to(logits.device)
+        targets = torch.from_numpy(example.targets_P).to(logits.device)
+        if self.role == "span":
+            loss, right = self._span(logits, targets, example)
+        else:
+            loss, right = self._classes(logits[rows_P], targets)
+        sums = {f"{self.role}/loss": loss.detach()}
+        if right is not None:
+            sums[f"{self.role}/accuracy"] = right
+        return LossOutput(loss / max(1, totals[self.role]), sums)
+
+    def _classes(self, logits_PC: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
+        if self.role == "sequence" and self.problem == "regression":
+            return functional.mse_loss(logits_PC, targets, reduction="none").mean(-1).sum(), None
+        if self.role == "sequence" and self.problem == "multi_label_classification":
+            losses = functional.binary_cross_entropy_with_logits(
+                logits_PC, targets, pos_weight=self.class_weights, reduction="none"
+            )
+            right = ((logits_PC > 0) == (targets > 0.5)).float().mean(-1).sum()
+            return losses.mean(-1).sum(), right
+        loss = functional.cross_entropy(
+            logits_PC,
+            targets,
+            weight=self.class_weights,
+            label_smoothing=self.label_smoothing,
+            reduction="sum",
+        )
+        return loss, (logits_PC.argmax(-1) == targets).sum()
+
+    def _span(self, logits_T2: Tensor, bounds_P2: Tensor, example: LabeledExample) -> tuple[Tensor, Tensor]:
+        """Cross-entropy of both bounds over the tokens of each text; right where both are."""
+        of_T = torch.from_numpy(example.batch.layout.sequence_of_T).to(logits_T2.device)
+        count = example.sequences
+        index = of_T[:, None].expand_as(logits_T2)
+        largest = logits_T2.new_full((count, 2), -torch.inf).scatter_reduce(
+            0, index, logits_T2.detach(), "amax"
+        )
+        exponentials = (logits_T2 - largest[of_T]).exp()
+        sums = logits_T2.new_zeros((count, 2)).index_add(0, of_T, exponentials)
+        chosen = logits_T2.gather(0, bounds_P2)
+        losses = sums.log() + largest - chosen
+        right = (chosen.detach() >= largest).all(-1).sum()
+        return losses.mean(-1).sum(), right
+
+    def encoders(self) -> Mapping[str, Encoder]:
+        """The one encoder."""
+        return {"": self.encoder}
