@@ -1,0 +1,185 @@
+"""The run file of a fine-tuning run."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from unmask.errors import InvalidRequest
+from unmask.learn.optim import OptimizerSpec, ScheduleSpec
+from unmask.learn.pretrain.loop_settings import FaultSettings, Precision, at_least
+from unmask.learn.pretrain.settings import CheckpointSettings, Device, ExportDtype, LogSettings
+from unmask.learn.table import read_table
+
+Task = Literal["classification", "multi_label", "regression", "tagging", "answering"]
+"""What is learned: one label of a text or pair, several labels, a number, a label of each word, or where in a
+context the answer to a question is."""
+
+Format = Literal["tsv", "csv", "jsonl", "parquet", "datasets", "conll", "conllu", "squad"]
+"""The layout of labeled data: a table with a row per text, words with labels, or questions with contexts."""
+
+LongTrainingTexts = Literal["error", "end", "window"]
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """The checkpoint to start from."""
+
+    start_from: str
+    """A folder (relative to the run file), "default", or a hub id. It must stay in place until the run is
+    finished."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """Keys of config.json that differ, such as hidden_dropout_prob."""
+    head_dropout: float | None = None
+    """Dropout before the last layer of the head; None for that of the encoder's layers."""
+    kernel: str | None = None
+    """The attention kernel; None takes the first that supports the encoder."""
+
+    def __post_init__(self) -> None:
+        if self.head_dropout is not None and not 0 <= self.head_dropout < 1:
+            raise InvalidRequest(f"head_dropout is {self.head_dropout}; it must be from 0 to below 1")
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    """Labeled files and the meaning of their columns."""
+
+    train: tuple[str, ...]
+    """Paths or globs, relative to the run file."""
+    dev: tuple[str, ...] = ()
+    """Data to evaluate on, never trained on."""
+    format: Format | None = None
+    """None: by each file's extension, before .xz or .gz."""
+    columns: tuple[str, ...] = ()
+    """Names of the columns of a table without a header row."""
+    text: str = "text"
+    """The column of the text, or of the words of a text."""
+    pair: str | None = None
+    """The column of the second text of a pair."""
+    label: str = "label"
+    """The column of the label, the number, the list of labels, or the list of a text's word labels. In CoNLL
+    files a column number, counted from 0 or, with a minus sign, from the end; in CoNLL-U its name."""
+    labels: tuple[str, ...] = ()
+    """The labels in the order of the head. Empty: those of the training data, sorted."""
+    rename_labels: Mapping[str, str] = field(default_factory=dict)
+    """Names for labels that the data spell otherwise, such as 0 = "negative"."""
+    max_tokens: int | None = None
+    """The longest text, special tokens included; None for what the model reads."""
+    long_texts: Format = Literal["tsv", "csv", "jsonl", "parquet", "datasets", "conll", "conllu", "squad"]
+"""The layout of labeled data: a table with a row per text, words with labels, or questions with contexts."""
+
+LongTrainingTexts = "end"
+    """What to do with a longer one: refuse it, drop its end (and report how many tokens are dropped), or, for
+    answering and tagging, train on overlapping windows of it."""
+    overlap_tokens: int = 64
+    """Tokens that neighboring windows share."""
+
+    def __post_init__(self) -> None:
+        for name in ("train", "dev"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        if not self.train:
+            raise InvalidRequest("train is empty; name at least one file")
+        if len(set(self.labels)) != len(self.labels):
+            raise InvalidRequest(f"labels names a label twice: {', '.join(self.labels)}")
+        at_least("max_tokens", self.max_tokens, 3)
+        at_least("overlap_tokens", self.overlap_tokens, 0)
+
+
+@dataclass(frozen=True)
+class EvaluationSettings:
+    """Evaluation on the dev data, and what follows from it."""
+
+    every: int = 0
+    """Steps between evaluations; 0 evaluates after every epoch."""
+    metric: str | None = None
+    """The figure that chooses the best checkpoint, which is then what is exported; None exports the last."""
+    patience: int = 0
+    """Evaluations without a better ``metric`` after which the run stops early; 0 never stops early."""
+
+    def __post_init__(self) -> None:
+        at_least("every", self.every, 0)
+        at_least("patience", self.patience, 0)
+        if self.patience and self.metric is None:
+            raise InvalidRequest("patience is given and metric is not; name the figure to watch")
+
+
+@dataclass(frozen=True)
+class FinetuneSettings:
+    """The settings of one fine-tuning run."""
+
+    name: str
+    """Name of the model."""
+    task: Task
+    model: ModelSettings
+    data: DataSettings
+    epochs: float = 3.0
+    """How often each training text is read."""
+    batch_size: int = 32
+    """Texts per step."""
+    micro_batches: int = 1
+    """Micro-batches per step, to bound memory; they do not change the result beyond rounding."""
+    optimizer: OptimizerSpec = field(
+        default_factory=lambda: OptimizerSpec(learning_rate=2e-5, betas=(0.9, 0.999), eps=1e-8)
+    )
+    schedule: ScheduleSpec = field(default_factory=lambda: ScheduleSpec("linear", warmup_share=0.1))
+    class_weights: tuple[float, ...] | None = None
+    """A factor for the loss of each label, in the order of the labels."""
+    label_smoothing: float = 0.0
+    frozen: bool = False
+    """Train the head alone; the encoder stays as it is."""
+    faults: FaultSettings = field(default_factory=FaultSettings)
+    evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
+    checkpoints: CheckpointSettings = field(default_factory=CheckpointSettings)
+    log: LogSettings = field(default_factory=LogSettings)
+    precision: Precision = "float32"
+    device: Device = "auto"
+    seed: int = 0
+    """Determines the head's initial weights, the order of texts and dropout."""
+    out: str = "."
+    """Folder of the run, relative to the run file."""
+    export_dtype: ExportDtype | None = None
+
+    def __post_init__(self) -> None:
+        for name, least in (("batch_size", 1), ("micro_batches", 1), ("seed", 0)):
+            at_least(name, getattr(self, name), least)
+        if not 0 < self.epochs < 1e6:
+            raise InvalidRequest(f"epochs is {self.epochs}; it must be above 0")
+        if not 0 <= self.label_smoothing < 1:
+            raise InvalidRequest(f"label_smoothing is {self.label_smoothing}; it must be from 0 to below 1")
+        if self.evaluation.metric is not None and not self.data.dev:
+            raise InvalidRequest("evaluation.metric is given and data.dev is not; name the data to evaluate on")
+
+
+def read_settings(path: Path) -> FinetuneSettings:
+    """Read the settings in a TOML file.
+
+    Raises:
+        InvalidRequest: it cannot be read, is not TOML, or has invalid settings.
+    """
+    try:
+        table = tomllib.loads(path.read_bytes().decode("utf-8"))
+    except OSError as error:
+        raise InvalidRequest(f"cannot read {path}: {error.strerror or error}") from None
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequest(f"{path} is not TOML: {error}") from None
+    try:
+        return settings_of_table(table)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{path.name}: {error}") from None
+
+
+def settings_of_table(table: Mapping[str, Any]) -> FinetuneSettings:
+    """Read the settings from the keys of a run file. Missing optimizer keys are those of fine-tuning.
+
+    Raises:
+        InvalidRequest: the settings are invalid.
+    """
+    given = read_table(FinetuneSettings, table, "")
+    keys = table.get("optimizer")
+    if isinstance(keys, Mapping):
+        defaults = {"learning_rate": 2e-5, "betas": (0.9, 0.999), "eps": 1e-8}
+        given = replace(
+            given, optimizer=replace(given.optimizer, **{k: v for k, v in defaults.items() if k not in keys})
+        )
+    return given
