@@ -43,7 +43,7 @@ def some_globals(layout, seed, share):
     return SequenceLayout(layout.offsets, marks)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     lengths=st.lists(st.sampled_from([1, 2, 5, 5, 9]), min_size=1, max_size=7),
     share=st.sampled_from([0.1, 0.5, 1.0]),

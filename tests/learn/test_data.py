@@ -264,7 +264,7 @@ def test_units():
     assert units(" \n ", "document") == units("", "paragraph") == units("\n", "sentence") == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     words=st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=25), min_size=1, max_size=4),
     most=st.integers(1, 30),
@@ -553,7 +553,7 @@ def test_a_kill_leaves_no_half_source(tmp_path):
 # --- order ------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(count=st.integers(1, 2000), key=st.integers(0, 2**64 - 1))
 def test_an_order_has_every_number_once(count, key):
     found = permute(np.arange(count), count, key)
@@ -613,7 +613,7 @@ def one_by_one(pieces_of, weights, count):
     return order
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(data=st.data(), weights=st.lists(st.sampled_from([0.125, 0.25, 0.5, 1.0]), min_size=1, max_size=4))
 def test_the_source_that_is_furthest_behind_comes_next(data, weights):
     share = np.array(weights)  # of powers of two, so that quotients are exact
@@ -652,7 +652,7 @@ def test_shares():
 # --- packing ----------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(data=st.data(), capacity=st.integers(1, 300))
 def test_packing_uses_each_piece_once_and_never_too_many(data, capacity):
     largest = data.draw(st.integers(1, capacity))
@@ -692,7 +692,7 @@ def contents(each):
     return Counter((int(each.documents[i]), each.ids(i).tobytes()) for i in range(each.count))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     seed=st.integers(0, 2**31),
     micro=st.integers(42, 600),
@@ -758,7 +758,7 @@ def new_stream(sets, **changes):
     return ChunkStream([(sets[0], 2.0), (sets[1], 1.0)], **values)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(before=st.lists(st.integers(0, 9), max_size=5), after=st.integers(1, 25))
 def test_a_restored_stream_goes_on_as_if_nothing_had_been(sets, before, after):
     stream = new_stream(sets)

@@ -33,7 +33,7 @@ def packed(lengths, seed=0):
 # --- what is hidden ---------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     lengths=st.lists(st.integers(1, 30), min_size=1, max_size=8),
     rate=st.floats(0.05, 0.9),

@@ -38,7 +38,7 @@ def rng(seed=0):
     return np.random.default_rng(seed)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(texts, st.integers(0, 1000), st.sampled_from([vocabulary(), WITH_ENDS]))
 def test_exchanged_parts_are_of_other_documents_and_no_token_is_lost(shapes, seed, words):
     given_pieces = pieces(*zip(*shapes, strict=True), seed=seed)
@@ -68,7 +68,7 @@ def test_exchanged_parts_are_of_other_documents_and_no_token_is_lost(shapes, see
     assert len(set(owners)) == len(owners)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(st.integers(0, 5), min_size=0, max_size=25), st.integers(0, 1000))
 def test_partners_are_as_many_as_can_be(documents, seed):
     partners = pair_up(documents, rng(seed))

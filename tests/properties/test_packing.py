@@ -45,7 +45,7 @@ def reach_among(pattern, longest):
 
 @pytest.mark.parametrize("kernel", KERNEL_NAMES)
 @pytest.mark.parametrize("name", SPECS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_states_do_not_depend_on_the_batch(name, kernel, data):
     encoder = ENCODERS[name]

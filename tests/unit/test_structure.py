@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -90,8 +91,13 @@ def modules() -> dict[str, Path]:
     return found
 
 
-def imports(path: Path, *, run_time_only: bool = False) -> Iterator[str]:
+@cache
+def imports(path: Path, *, run_time_only: bool = False) -> tuple[str, ...]:
     """Full names that a file imports, inside functions too unless ``run_time_only``."""
+    return tuple(_imports(path, run_time_only))
+
+
+def _imports(path: Path, run_time_only: bool) -> Iterator[str]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     skipped: set[ast.AST] = set()
     if run_time_only:
