@@ -205,6 +205,26 @@ def test_import_leaves_torch_alone():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_a_mistake_in_a_run_file_is_found_without_torch(tmp_path):
+    run = tmp_path / "run.toml"
+    code = (
+        "import sys, unmask.cli.main; sys.argv = ['unmask', 'pretrain', 'run.toml']\n"
+        "try: unmask.cli.main()\n"
+        "finally: assert 'torch' not in sys.modules"
+    )
+    for content, said in (
+        ("name = 3", "name is 3"),
+        ("[optimizer]\nkindd = 'adamw'", "optimizer has no key 'kindd'; did you mean kind?"),
+        ("steps", "is not TOML"),
+    ):
+        run.write_text(content)
+        ran = subprocess.run(
+            [sys.executable, "-c", code], check=False, cwd=tmp_path, capture_output=True, text=True
+        )
+        assert (ran.returncode, ran.stderr.count("\n")) == (1, 1), ran.stderr
+        assert said in ran.stderr
+
+
 def test_extras_are_the_ones_of_the_project_file():
     import tomllib
     from pathlib import Path

@@ -12,7 +12,7 @@ import unmask
 ROOT = Path(unmask.__file__).parent
 
 FLOORS = (
-    {"errors", "axes", "arguments", "deprecation", "optional", "files", "resume", "settings"},
+    {"errors", "axes", "arguments", "deprecation", "optional", "files", "lazy", "resume", "settings"},
     {"text", "http"},
     {"model"},
     {"tasks", "learn", "interpret"},
@@ -49,6 +49,7 @@ TORCH_FREE = (
     "http",
     "model/spec",
     "model/families",
+    "learn/pretrain/settings.py",
     *(
         f"model/weights/{reader}.py"
         for reader in (
