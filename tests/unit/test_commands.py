@@ -443,8 +443,8 @@ def test_it_runs_as_a_module():
 HELD_PARTS = """
 import os, sys, time
 from unmask.loaded import Model
-import unmask.cli.embed_input
-unmask.cli.embed_input.TEXTS_PER_PART = 2
+import unmask.cli.lines
+unmask.cli.lines.TEXTS_PER_PART = 2
 embed, calls = Model.embed_encodings, []
 
 def held(*arguments, **options):

@@ -15,7 +15,7 @@ import pytest
 from tests.support.command import Ran, assert_one_sentence, run_here
 from tests.support.tiny import change_json
 from tests.support.waiting import wait_until
-from unmask.cli import embed_input
+from unmask.cli import lines as lines_module
 from unmask.errors import OutputError
 from unmask.resume import ResumableFile
 from unmask.text import Line
@@ -44,7 +44,7 @@ def as_lines(some):
 @pytest.fixture
 def small_parts(monkeypatch):
     """The journal is written every few texts instead of every few thousand."""
-    monkeypatch.setattr(embed_input, "TEXTS_PER_PART", PART)
+    monkeypatch.setattr(lines_module, "TEXTS_PER_PART", PART)
 
 
 @pytest.fixture
@@ -258,9 +258,9 @@ def test_no_more_than_a_part_of_the_lines_is_held(tiny_folder, lines, monkeypatc
 
 
 def test_a_part_has_a_bounded_number_of_characters(monkeypatch):
-    monkeypatch.setattr(embed_input, "CHARACTERS_PER_PART", 100)
+    monkeypatch.setattr(lines_module, "CHARACTERS_PER_PART", 100)
     lengths = [60, 30, 10, 1, 250, 60, 60]
-    reader = embed_input.LineReader(Line("a" * length, "it", 1) for length in lengths)
+    reader = lines_module.LineReader(Line("a" * length, "it", 1) for length in lengths)
     parts = []
     while part := reader.take():
         parts.append([len(line.text) for line in part])
@@ -292,8 +292,8 @@ def test_a_line_without_an_end_is_refused(tiny_folder, monkeypatch):
 
 SLOW = """
 import os, time
-import unmask.cli.embed_input, unmask.resume
-unmask.cli.embed_input.TEXTS_PER_PART = PART
+import unmask.cli.lines, unmask.resume
+unmask.cli.lines.TEXTS_PER_PART = PART
 append = unmask.resume.ResumableFile.append
 
 def slow(self, content, rows):
@@ -581,8 +581,8 @@ def test_a_writer_that_looked_before_the_output_was_finished(tmp_path, monkeypat
 
 KILLED_AT_A_RENAME = """
 import os, signal
-import unmask.cli.embed_input
-unmask.cli.embed_input.TEXTS_PER_PART = 7
+import unmask.cli.lines
+unmask.cli.lines.TEXTS_PER_PART = 7
 replace, calls = os.replace, []
 
 def dying(*arguments):

@@ -83,7 +83,7 @@ def test_commands_and_their_options():
             "text", "file", "model", "model_b", *RUN, "points", "special", "random", "seed", "json",
         ],
         "senses": ["word", "file", "model", *RUN, "shuffle", "random", "permutations", "seed", "json"],
-        "fill": ["text", "model", *RUN, "top", "truncation", "json"],
+        "fill": ["text", "file", "model", *RUN, "top", "truncation", "blank", "field", "json"],
         "embed": [
             "inputs", "output", "model", *RUN, "truncation", "blank", "field", "pooling", "normalize",
             "overwrite", "restart", "json",

@@ -10,16 +10,23 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from unmask.cli.embed_input import Inputs, LineReader, require_texts, survey
 from unmask.cli.embed_rows import RowFormat, fingerprint, format_of
 from unmask.cli.embed_run import EmbedRun, TruncatedText
 from unmask.cli.input import STANDARD_INPUT
-from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions, TruncationOption
+from unmask.cli.lines import Inputs, LineReader, require_texts, survey, warn_beyond_training
+from unmask.cli.options import (
+    RUN,
+    BlankOption,
+    FieldOption,
+    JsonOption,
+    ModelOption,
+    PoolingOption,
+    RunOptions,
+    TruncationOption,
+)
 from unmask.cli.output import print_json, progress
 from unmask.errors import InvalidRequest, InvalidText
-from unmask.model.spec import PoolingMode
 from unmask.resume import ResumableFile
-from unmask.text import Blank
 
 
 @dataclass(frozen=True)
@@ -59,11 +66,9 @@ def embed(
     model: ModelOption = "default",
     run: RunOptions = RUN,
     truncation: TruncationOption = "error",
-    blank: Annotated[Blank, Parameter(help="reject blank lines, or skip them (JSONL only)")] = "error",
-    field: Annotated[
-        str | None, Parameter(help="read each line as JSON and take the text under this key")
-    ] = None,
-    pooling: Annotated[PoolingMode | None, Parameter(help="pooling, instead of the checkpoint's")] = None,
+    blank: BlankOption = "error",
+    field: FieldOption = None,
+    pooling: PoolingOption = None,
     normalize: Annotated[
         bool | None,
         Parameter(help="normalize embeddings to unit length, or not; default: as the checkpoint specifies"),
@@ -103,7 +108,7 @@ def embed(
         else:
             settings = (form.value, run.dtype, run.compat, run.kernel, head)
             resumed = _write(work, output, settings, overwrite=overwrite, restart=restart)
-    work.warn()
+    warn_beyond_training(loaded, work.metrics.longest)
     _report(
         EmbedSummary(
             model=loaded.name,
