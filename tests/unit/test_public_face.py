@@ -88,6 +88,10 @@ def test_commands_and_their_options():
             "inputs", "output", "model", *RUN, "truncation", "blank", "field", "pooling", "normalize",
             "overwrite", "restart", "json",
         ],
+        "similarity": [
+            "text", "other", "file", "model", *RUN, "metric", "truncation", "blank", "fields", "pooling",
+            "json",
+        ],
         "pretrain": ["run", "json"],
         "inspect": ["checkpoint", "revision", "compat", "tensors", "verify", "json"],
         "convert": ["source", "out", "revision", "dtype", "shard_megabytes", "json"],
