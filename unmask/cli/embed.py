@@ -1,4 +1,4 @@
-"""``unmask embed``: embed texts from files or standard input, to JSONL or numpy."""
+"""``unmask embed``: embed texts from files or standard input, to JSONL, numpy or Parquet."""
 
 import sys
 import time
@@ -10,7 +10,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from unmask.cli.embed_rows import RowFormat, fingerprint, format_of
+from unmask.cli.embed_rows import FORMATS, extension_of, fingerprint
 from unmask.cli.embed_run import EmbedRun, TruncatedText
 from unmask.cli.input import STANDARD_INPUT
 from unmask.cli.lines import Inputs, LineReader, require_texts, survey, warn_beyond_training
@@ -61,7 +61,10 @@ def embed(
     *,
     output: Annotated[
         Path | None,
-        Parameter(name=["--output", "-o"], help="file to write, .jsonl or .npy; default: print JSONL"),
+        Parameter(
+            name=["--output", "-o"],
+            help="file to write: .jsonl, .npy, .npz, .parquet; default: print JSONL",
+        ),
     ] = None,
     model: ModelOption = "default",
     run: RunOptions = RUN,
@@ -83,9 +86,11 @@ def embed(
     line; what has been written to --output is kept. To resume a stopped run, give the same command again. The
     output file appears when it is complete.
     """
-    form = format_of(output)
-    if blank == "skip" and form is RowFormat.NUMPY:
-        raise InvalidRequest("--blank skip would shift the rows of a .npy file; write .jsonl instead")
+    extension = extension_of(output)
+    if blank == "skip" and extension == ".npy":
+        raise InvalidRequest(
+            "--blank skip would shift the rows of a .npy file; write .jsonl, .npz or .parquet instead"
+        )
     with Inputs(
         inputs or [STANDARD_INPUT],
         field,
@@ -99,6 +104,7 @@ def embed(
 
         loaded = run.load(model)
         head = loaded.embedding_head(pooling, normalize)
+        form = FORMATS[extension](given.sources, head.width(loaded.spec))
         work = EmbedRun(
             loaded, head, LineReader(given.lines()), survey=found, truncation=truncation, form=form
         )
@@ -106,7 +112,7 @@ def embed(
         if output is None:
             resumed = _print(work)
         else:
-            settings = (form.value, run.dtype, run.compat, run.kernel, head)
+            settings = (extension, run.dtype, run.compat, run.kernel, head)
             resumed = _write(work, output, settings, overwrite=overwrite, restart=restart)
     warn_beyond_training(loaded, work.metrics.longest)
     _report(
@@ -116,7 +122,7 @@ def embed(
             texts=work.reader.done,
             resumed_texts=resumed,
             tokens=work.metrics.tokens,
-            width=work.width,
+            width=work.form.width,
             seconds=time.perf_counter() - start,
             truncated_texts=work.metrics.truncated_texts,
             truncated=tuple(work.metrics.truncated),
@@ -139,7 +145,7 @@ def _print(run: EmbedRun) -> int:
 def _write(run: EmbedRun, output: Path, settings: object, *, overwrite: bool, restart: bool) -> int:
     """Write rows to a file; return how many an earlier run had written."""
     assert run.survey is not None
-    header = run.form.header(run.survey.texts, run.width)
+    header = run.form.header(run.survey.texts)
     of_settings = fingerprint(run.loaded.checkpoint, (settings, header))
     # Rows of a run that rejects long texts are valid for a run that truncates, but not the reverse.
     compatible = [partial(run.fingerprint, of_settings, "error")] if run.truncation == "end" else []
@@ -151,6 +157,7 @@ def _write(run: EmbedRun, output: Path, settings: object, *, overwrite: bool, re
                 run.survey.texts,
                 compatible=compatible,
                 header=header,
+                finish=run.form.finish,
                 overwrite=overwrite,
                 restart=restart,
             )

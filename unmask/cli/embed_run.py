@@ -69,7 +69,6 @@ class EmbedRun:
         self.loaded, self.head, self.reader, self.survey = loaded, head, reader, survey
         self.truncation: Truncation = truncation
         self.form = form
-        self.width = head.width(loaded.spec)
         self.total = survey.texts if survey else 0
         """0 if unknown."""
         self.metrics = Tally()

@@ -31,15 +31,20 @@ CHARACTERS_PER_PART = 2_000_000
 class _Source:
     """One input: a file that is opened for each pass, or an open stream."""
 
-    shown: str
+    name: str
     stream: BinaryIO | None
     start: int = 0
     """Start offset of a stream that can be read again."""
 
+    @property
+    def shown(self) -> str:
+        """The name as text, also where its bytes are not UTF-8."""
+        return self.name.encode("utf-8", "backslashreplace").decode()
+
     @contextmanager
     def open(self) -> Iterator[BinaryIO]:
         if self.stream is None:
-            with open(self.shown, "rb") as stream:
+            with open(self.name, "rb") as stream:
                 yield stream
             return
         if self.stream.seekable():
@@ -104,6 +109,11 @@ class Inputs:
         except OSError as error:
             raise OutputError(f"cannot copy {shown} to the output folder: {error.strerror}") from None
         return _Source(shown, copy)
+
+    @property
+    def sources(self) -> list[str]:
+        """The source of each input's lines, in order."""
+        return [source.shown for source in self._sources]
 
     def lines(self) -> Iterator[Line]:
         """Every line, from the beginning if the inputs can be read again.
