@@ -12,7 +12,18 @@ import unmask
 ROOT = Path(unmask.__file__).parent
 
 FLOORS = (
-    {"errors", "axes", "arguments", "deprecation", "optional", "files", "lazy", "resume", "settings"},
+    {
+        "errors",
+        "axes",
+        "arguments",
+        "checksums",
+        "deprecation",
+        "optional",
+        "files",
+        "lazy",
+        "resume",
+        "settings",
+    },
     {"text", "http"},
     {"model"},
     {"tasks", "learn", "interpret"},
@@ -49,6 +60,7 @@ TORCH_FREE = (
     "http",
     "model/spec",
     "model/families",
+    "checksums.py",
     "learn/pretrain/settings.py",
     *(
         f"model/weights/{reader}.py"
@@ -56,7 +68,6 @@ TORCH_FREE = (
             "__init__",
             "checkpoint",
             "checkpoint_tensors",
-            "checksums",
             "tensor_report",
             "embedding_head",
             "find",
