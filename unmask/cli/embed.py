@@ -115,21 +115,7 @@ def embed(
             settings = (extension, run.dtype, run.compat, run.kernel, head)
             resumed = _write(work, output, settings, overwrite=overwrite, restart=restart)
     warn_beyond_training(loaded, work.metrics.longest)
-    _report(
-        EmbedSummary(
-            model=loaded.name,
-            revision=loaded.revision,
-            texts=work.reader.done,
-            resumed_texts=resumed,
-            tokens=work.metrics.tokens,
-            width=work.form.width,
-            seconds=time.perf_counter() - start,
-            truncated_texts=work.metrics.truncated_texts,
-            truncated=tuple(work.metrics.truncated),
-            output=str(output) if output else None,
-        ),
-        json,
-    )
+    _report(_summary(work, resumed, time.perf_counter() - start, output), json)
 
 
 def _print(run: EmbedRun) -> int:
@@ -169,6 +155,21 @@ def _write(run: EmbedRun, output: Path, settings: object, *, overwrite: bool, re
         if run.reader.digest() != run.survey.digest:
             raise InvalidText("the input changed while it was read; run the command again")
     return resumed
+
+
+def _summary(run: EmbedRun, resumed: int, seconds: float, output: Path | None) -> EmbedSummary:
+    return EmbedSummary(
+        model=run.loaded.name,
+        revision=run.loaded.revision,
+        texts=run.reader.done,
+        resumed_texts=resumed,
+        tokens=run.metrics.tokens,
+        width=run.form.width,
+        seconds=seconds,
+        truncated_texts=run.metrics.truncated_texts,
+        truncated=tuple(run.metrics.truncated),
+        output=str(output) if output else None,
+    )
 
 
 def _report(summary: EmbedSummary, json: bool) -> None:
