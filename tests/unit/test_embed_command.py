@@ -16,7 +16,6 @@ from pyarrow import parquet
 
 from tests.support.command import Ran, assert_one_sentence, run_here
 from tests.support.tiny import change_json
-from tests.support.waiting import wait_until
 from unmask.cli import embed_rows
 from unmask.cli import lines as lines_module
 from unmask.errors import OutputError
@@ -420,7 +419,7 @@ def test_after_kill_the_same_command_goes_on_to_the_same_bytes(
     for least in (1, PART + 1, 2 * PART + 1, 3 * PART + 1):
         before = slowly(0.04, held_from=least + PART)
         process = apart.start("embed", lines, "-m", tiny_folder, "-o", out, before=before)
-        wait_until(lambda least=least: journaled_rows(out) >= least)
+        process.until(lambda least=least: journaled_rows(out) >= least)
         time.sleep(moments.uniform(0, 0.04))
         process.send(signal.SIGKILL)
         assert process.wait() == Ran(-signal.SIGKILL, "", "")
@@ -438,7 +437,7 @@ def test_after_kill_the_same_command_goes_on_to_the_same_bytes(
 def test_an_interrupt_says_so_and_keeps_what_is_done(apart, tiny_folder, lines, tmp_path):
     out = tmp_path / "rows.npy"
     process = apart.start("embed", lines, "-m", tiny_folder, "-o", out, before=slowly(0, held_from=PART))
-    wait_until(lambda: journaled_rows(out))
+    process.until(lambda: journaled_rows(out))
     process.send(signal.SIGINT)
     assert process.wait() == Ran(130, "", "unmask: stopped\n")
     assert journaled_rows(out) > 0
@@ -583,7 +582,7 @@ def of(identity):
 def test_two_writers_of_one_output(apart, tiny_folder, lines, expected, tmp_path):
     out, gate = tmp_path / "rows.npy", tmp_path / "gate"
     first = apart.start("embed", lines, "-m", tiny_folder, "-o", out, before=slowly(0, PART, gate))
-    wait_until(lambda: journaled_rows(out))
+    first.until(lambda: journaled_rows(out))
     for options in ((), ("--restart",), ("--overwrite",), ("--restart", "--overwrite")):
         second = run_here("embed", lines, "-m", tiny_folder, "-o", out, *options)
         assert_one_sentence(second, "another process is writing", "rows.npy")
@@ -591,6 +590,12 @@ def test_two_writers_of_one_output(apart, tiny_folder, lines, expected, tmp_path
     ran = first.wait()
     assert (ran.code, ran.err) == (0, "")
     assert_close(np.load(out), expected)
+
+
+def test_waiting_for_what_a_command_does_ends_with_the_command(apart):
+    process = apart.start("nothing")
+    with pytest.raises(AssertionError, match="Unknown command"):
+        process.until(lambda: False)
 
 
 @pytest.mark.parametrize("restart", [False, True])
