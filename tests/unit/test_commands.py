@@ -443,8 +443,8 @@ def test_it_runs_as_a_module():
 HELD_PARTS = """
 import os, sys, time
 from unmask.loaded import Model
-import unmask.cli.embed_input
-unmask.cli.embed_input.TEXTS_PER_PART = 2
+import unmask.cli.lines
+unmask.cli.lines.TEXTS_PER_PART = 2
 embed, calls = Model.embed_encodings, []
 
 def held(*arguments, **options):
@@ -474,3 +474,17 @@ def test_a_reader_that_stops_early(command, lines_read, apart, tiny_folder, tmp_
     gate.touch()
     ran = process.wait()
     assert (ran.code, ran.err) == (1, "")
+
+
+def test_lines_of_progress_outside_a_terminal(monkeypatch, capsys):
+    from unmask.cli import output
+
+    monkeypatch.setattr(output, "SECONDS_BETWEEN_LINES", 0)
+    with output.progress("embedding", 4) as report:
+        for done in (0, 1, 4):
+            report(done, 4)
+        report(5, 0)
+    first, last, unknown = capsys.readouterr().err.splitlines()
+    assert first.startswith("embedding: 1 of 4, about ")
+    assert last == "embedding: 4 of 4, about 0 s left"
+    assert unknown == "embedding: 5"

@@ -13,7 +13,18 @@ import unmask
 ROOT = Path(unmask.__file__).parent
 
 FLOORS = (
-    {"errors", "axes", "arguments", "deprecation", "optional", "files", "resume", "settings"},
+    {
+        "errors",
+        "axes",
+        "arguments",
+        "checksums",
+        "deprecation",
+        "optional",
+        "files",
+        "lazy",
+        "resume",
+        "settings",
+    },
     {"text", "http"},
     {"model"},
     {"tasks", "learn", "interpret"},
@@ -50,13 +61,14 @@ TORCH_FREE = (
     "http",
     "model/spec",
     "model/families",
+    "checksums.py",
+    "learn/pretrain/settings.py",
     *(
         f"model/weights/{reader}.py"
         for reader in (
             "__init__",
             "checkpoint",
             "checkpoint_tensors",
-            "checksums",
             "tensor_report",
             "embedding_head",
             "find",

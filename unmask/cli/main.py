@@ -26,6 +26,7 @@ from unmask.cli.report import report
 from unmask.cli.scaling import wall
 from unmask.cli.senses import senses
 from unmask.cli.sentence import misuse, one_line
+from unmask.cli.similarity import similarity
 from unmask.deprecation import renamed_command_line
 from unmask.errors import BeyondTraining, UnmaskError
 
@@ -37,6 +38,7 @@ COMMANDS = (
     senses,
     fill,
     embed,
+    similarity,
     pretrain,
     inspect,
     convert,

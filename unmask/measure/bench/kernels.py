@@ -153,7 +153,7 @@ def measure_kernels(
     """Every kernel that can, on one sequence of each length and on a rectangular and a ragged batch of it.
 
     Args:
-        reach: which keys a query sees.
+        pattern: which keys a query sees.
         position: what is added to scores.
         lengths: tokens of a batch.
         dtypes: of inputs.

@@ -12,11 +12,11 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
+from unmask.checksums import write_checksums
 from unmask.errors import CheckpointNotFound, CorruptCheckpoint, OutputError, UnsafeCheckpoint
 from unmask.files import read_regular, whole_folder
 from unmask.model.weights.checkpoint import read_checkpoint
 from unmask.model.weights.checkpoint_tensors import claims
-from unmask.model.weights.checksums import write_checksums
 from unmask.model.weights.embedding_head import EMBEDDING_FILES
 from unmask.model.weights.source import Source
 from unmask.model.weights.tensors import PICKLED, WEIGHTS, check_stored_file, read_index

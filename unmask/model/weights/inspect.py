@@ -3,11 +3,11 @@
 from collections import Counter
 from dataclasses import dataclass
 
+from unmask.checksums import Verified
 from unmask.model.spec import CheckpointOutput, EncoderSpec, MaskedLM, UnknownOutput
 from unmask.model.spec.decoder import why_no_decoder
 from unmask.model.weights.checkpoint import Checkpoint
 from unmask.model.weights.checkpoint_tensors import claims
-from unmask.model.weights.checksums import Verified
 from unmask.model.weights.shapes import parameter_count
 
 ENHANCED = (
