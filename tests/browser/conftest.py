@@ -21,6 +21,19 @@ ARGUMENTS = [
 ]
 TOKEN = "a-token-for-tests"
 
+SETTLED = """() => !document.querySelector('[data-testid=progress], [aria-busy=true]')
+    && document.querySelector('[data-testid=page]').dataset.busy === 'false'
+    && ![...document.querySelectorAll('[role=status]')].some(one => /…$/.test(one.textContent.trim()))"""
+DRAWN = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+
+
+def settle(page, view=None):
+    """Wait until the view is there and waits for nothing."""
+    if view:
+        page.wait_for_selector(f'[data-testid="page"][data-view="{view}"]')
+    page.evaluate(DRAWN)  # a change asks for what it needs before the page is drawn again
+    page.wait_for_function(SETTLED)
+
 
 @dataclass
 class Running:
