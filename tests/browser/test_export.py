@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import numpy as np
 import pytest
-from conftest import opened, running, settle
+from conftest import TIMERS, opened, running, settle
 from fake_model import FakeModel
 from matplotlib.image import imread
 
@@ -29,6 +29,7 @@ def opened_file(browser, path):
     """A saved file in a browser without a network: nothing but the file itself may be asked for."""
     asked, errors = [], []
     context = browser.new_context(viewport={"width": 1440, "height": 900}, color_scheme="light", offline=True)
+    context.add_init_script(TIMERS)
     page = context.new_page()
     page.set_default_timeout(15_000)
     page.on("request", lambda request: asked.append(request.url))
@@ -48,8 +49,8 @@ def read_png(data):
 
 def show(page, address, view="map"):
     page.goto(f"{address}{'' if view == 'map' else f'&view={view}'}")
-    page.get_by_test_id("stage").wait_for()
     page.wait_for_selector("[data-testid=page][data-phase=ready]")
+    settle(page)
 
 
 def wait_for_map(page):
@@ -181,7 +182,6 @@ def test_csv_has_the_stamp_and_every_digit(page, live, tmp_path):
 
 def test_csv_of_a_chart_is_its_table(page, live, tmp_path):
     show(page, live.url + PLACE, "sinks")
-    settle(page, "sinks")
     text = saved(page, "csv", tmp_path).read_bytes().decode()
     assert len(re.findall("^# table: ", text, re.MULTILINE)) >= 2
 
