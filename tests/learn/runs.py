@@ -27,7 +27,7 @@ RUN = {
             "model_type": "bert",
             "architectures": ["BertForMaskedLM"],
             "hidden_size": 32,
-            "num_hidden_layers": 2,
+            "num_hidden_layers": 1,
             "num_attention_heads": 2,
             "intermediate_size": 48,
             "max_position_embeddings": 64,
