@@ -699,6 +699,15 @@ def test_packing_uses_each_piece_once_and_never_too_many(data, capacity):
         assert not (left < waited).any(), "a piece that has waited waits again"
 
 
+def test_bins_much_larger_than_chunks_are_nearly_full_and_never_too_full():
+    costs = np.random.default_rng(0).integers(1, 40, 400)
+    made, left = pack(costs, 512, 8)
+    sums = [int(costs[some].sum()) for some in made]
+    assert len(sums) == 8
+    assert all(500 <= tokens <= 512 for tokens in sums)
+    assert len(left) == 400 - sum(map(len, made))
+
+
 def test_nothing_waits_for_ever():
     """A piece that fits beside none of the others is found a bin in the second pool at the latest."""
     costs = np.array([300] * 8 + [250])

@@ -165,6 +165,26 @@ def test_a_step_that_is_not_finite_in_another_process_is_skipped_here_too(tmp_pa
     assert any(not torch.equal(one, before[name]) for name, one in loop.objective.state_dict().items())
 
 
+def test_random_numbers_depend_on_the_micro_batch_and_not_on_evaluations(tmp_path):
+    loop = trainer(tmp_path).loop
+    prepare, seen = loop.objective.prepare, []
+
+    def noting(items, draw, progress):
+        seen.append((draw.random(), progress))
+        return prepare(items, draw, progress)
+
+    loop.objective.prepare = noting
+    held_out = [Shuffled.micro_batch(number) for number in (98, 99)]
+    loop.evaluate(held_out)
+    for _ in range(2):
+        loop.one_step(MetricAccumulator())
+    loop.evaluate(held_out)
+    draws, progress = zip(*seen, strict=True)
+    assert progress == (1.0, 1.0, 0.0, 0.0, 1 / 6, 1 / 6, 1.0, 1.0)
+    assert draws[:2] == draws[-2:]
+    assert len(set(draws)) == 6
+
+
 # --- from Python ---------------------------------------------------------------------------------------
 
 
@@ -202,6 +222,16 @@ def test_held_out_figures_come_before_the_first_step_unless_told(place):
     train(write_run(place, steps=2, evaluation={"at_start": False}, out="other"))
     assert [one["step"] for one in lines(place / "other", kinds=("held_out",))] == [2]
     same_tensors(last_tensors(place / "run"), last_tensors(place / "other"))
+
+
+def test_averages_are_evaluated_unless_the_run_says_otherwise(place):
+    def figures(out, **changes):
+        return train(write_run(place, steps=2, out=out, **changes)).held_out
+
+    averaging = {"decay": 0.5, "warm_up": False}
+    plain = figures("none")
+    assert figures("raw", averaging=averaging, evaluation={"averaged": False}) == plain
+    assert figures("means", averaging=averaging) != plain
 
 
 def test_a_run_started_twice_without_a_checkpoint_logs_its_start_once(place, monkeypatch):
