@@ -157,9 +157,17 @@ def same_tensors(one: dict, other: dict) -> None:
         )
 
 
+def last_state(out: Path) -> dict:
+    """The numbers of the newest checkpoint, without the run's settings and what depends on the clock."""
+    newest = max((out / "checkpoints").glob("step-*"))
+    state = json.loads((newest / "state.json").read_text())
+    return {key: value for key, value in state.items() if key not in ("settings", "tally")}
+
+
 def same_run(one: Path, other: Path) -> None:
     """Two folders of runs: log and everything of the newest checkpoint."""
     assert lines(one) == lines(other)
+    assert last_state(one) == last_state(other)
     same_tensors(last_tensors(one), last_tensors(other))
 
 

@@ -135,6 +135,8 @@ def test_a_folder_of_somebody_else_is_not_replaced(place):
         ({"objective": {"rate": 0.2}}, "objective.rate was None and is 0.2"),
         ({"model": {"config": {"hidden_act": "relu"}}}, "model.config.hidden_act was None and is 'relu'"),
         ({"averaging": {}}, "averaging"),
+        ({"schedule": {"warmup_steps": 1}}, "schedule.warmup_steps was"),
+        ({"tokenizer": {"lowercase": True}}, "tokenizer.lowercase was False and is True"),
         ({"batch": {"tokens": 1024}}, "batch.tokens was 512 and is 1024"),
         ({"precision": "autocast"}, "precision was 'float32' and is 'autocast'"),
     ],
