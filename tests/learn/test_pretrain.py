@@ -35,15 +35,15 @@ RUN_MODULE = importlib.import_module("unmask.learn.pretrain.run")
 
 def test_a_run_learns_and_leaves_a_model_that_loads(place):
     heard = Heard()
-    path = write_run(place, steps=60, **EVERYTHING, log={"every": 4}, checkpoints={"every": 40})
+    path = write_run(place, steps=40, **EVERYTHING, log={"every": 4}, checkpoints={"every": 30})
     result = pretrain(path, callback=heard)
     out = place / "run"
     losses = [line["masked/loss"] for line in lines(out, kinds=("step",))]
-    assert len(losses) == 15
+    assert len(losses) == 10
     assert losses[0] > 3.5  # ln 60 is 4.1
     assert losses[-1] < losses[0] - 0.5  # words are drawn at random: ln 19 is 2.9
     assert result.folder == out / "model"
-    assert result.steps == 60
+    assert result.steps == 40
     assert result.tokens == lines(out)[-1]["tokens"]
     assert result.fill_ratio > 0.95
     assert result.held_out == {
@@ -55,12 +55,12 @@ def test_a_run_learns_and_leaves_a_model_that_loads(place):
     averages = last_tensors(out)
     for name, tensor in state.items():
         assert torch.equal(tensor, averages[f"averages.encoder.{name}"].to(torch.bfloat16)), name
-    assert [place for _, place in steps_of(out / "checkpoints")][-1].name == "step-00000060"
+    assert [place for _, place in steps_of(out / "checkpoints")][-1].name == "step-00000040"
     record = json.loads((result.folder / "training.json").read_text())
-    assert (record["run"], record["steps"], record["tokens"]) == ("tiny", 60, result.tokens)
+    assert (record["run"], record["steps"], record["tokens"]) == ("tiny", 40, result.tokens)
     assert heard.sentences[0].startswith("tiny: 12,")
-    assert "60 steps of 256 to 512 tokens" in heard.sentences[0]
-    assert heard.figures[-1]["step"] == 60
+    assert "40 steps of 256 to 512 tokens" in heard.sentences[0]
+    assert heard.figures[-1]["step"] == 40
     assert heard.figures[-1]["seconds_left"] == 0
     assert heard.figures[-1]["memory_bytes"] > 1e6
     assert 0 < heard.figures[-1]["peak_share"] < 1
@@ -128,17 +128,17 @@ def test_evaluation_leaves_no_trace(place, monkeypatch):
 
 
 def test_the_command_tells_its_result(place, monkeypatch):
-    path = write_run(place)
+    path = write_run(place, steps=3)
     monkeypatch.setattr("unmask.learn.pretrain.flops.peak_flops", peak_flops)
     ran = run_here("pretrain", path, "--json")
     told = json.loads(ran.out)
     assert told["folder"] == str(place / "run/model")
-    assert (told["name"], told["steps"]) == ("tiny", 12)
+    assert (told["name"], told["steps"]) == ("tiny", 3)
     assert told["held_out"].keys() == {"masked/loss", "masked/accuracy"}
-    assert "step 12 of 12: masked/loss" in ran.err
+    assert "step 3 of 3: masked/loss" in ran.err
     assert "% of peak" in ran.err
     human = run_here("pretrain", path).out
-    assert human.startswith(f"{place}/run/model: 12 steps, {told['tokens']:,} tokens, micro-batches 9")
+    assert human.startswith(f"{place}/run/model: 3 steps, {told['tokens']:,} tokens, micro-batches 9")
     assert f"held out masked/loss: {told['held_out']['masked/loss']:.4f}" in human
 
 
