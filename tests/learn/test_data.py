@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -302,6 +303,8 @@ def test_a_cut_is_made_after_a_sentence_or_before_a_word():
         "the river was muddy. a text!",
         "another river was muddy, another bank was muddy the river",
     ]
+    made, _ = pieces_of("the the the the the", max_tokens=4)
+    assert made == ["the the the the", "the"]  # a place at the very end is taken
     made, losses = pieces_of("the the the the, bank", max_tokens=4)
     assert made == ["the the the", "the, bank"]
     assert losses.cut_words == 0
@@ -322,6 +325,27 @@ def test_short_pieces_are_joined():
     assert (made, losses.dropped_pieces, losses.dropped_tokens) == ([], 1, 2)
     _, losses = pieces_of(" \n", max_tokens=8, min_tokens=3)
     assert losses.blank_documents == 1
+
+
+def test_a_line_break_stands_between_paragraphs_and_nowhere_else():
+    (line_break,) = TOKENIZER.engine.encode("3", add_special_tokens=False).ids
+    marks = replace(MARKS, between_paragraphs=np.array([line_break]))
+
+    def cut(*parts, most=8):
+        encoded = [
+            (np.array(TOKENIZER.engine.encode(text, add_special_tokens=False).ids), begins)
+            for text, begins in parts
+        ]
+        return [TOKENIZER.engine.decode(ids.tolist()) for ids in Chunker(marks, most, 3).chunks(encoded)]
+
+    assert cut(("the river", True), ("was muddy", True)) == ["the river 3 was muddy"]
+    assert cut(("the river", True), ("was muddy", False)) == ["the river was muddy"]
+    assert cut(("the river was", True), ("a", True)) == ["the river was 3 a"]
+    # What is left of a long paragraph follows its words, not a break.
+    assert cut(("the river was muddy the river was muddy a", True)) == [
+        "the river was muddy",
+        "the river was muddy a",
+    ]
 
 
 # --- on disk ----------------------------------------------------------------------------------------------
@@ -506,8 +530,10 @@ def test_a_source_is_made_once(tmp_path):
     assert calls == []
     assert again([SourceSpec("a", ("a.jsonl",), weight=3.0)]) == first[:1]
     assert calls == []
-    assert again([SourceSpec("a", ("a.jsonl",), min_tokens=2)]) != first[:1]
-    assert calls == ["a"]
+    changes = {"min_tokens": 2, "max_tokens": 77, "split_by": "sentence", "where": {"number": [3, 4]}}
+    for name, value in (*changes.items(), ("skip_null", True), ("format", "jsonl")):
+        assert again([SourceSpec("a", ("a.jsonl",), **{name: value})]) != first[:1], name
+        assert calls == ["a"], name
     other = Tokenizer.from_files({"vocab.txt": "\n".join([*VOCABULARY, "more"]).encode()})
     assert again(specs, other) != first
     size = (tmp_path / "a.jsonl").stat().st_size
@@ -673,6 +699,15 @@ def test_packing_uses_each_piece_once_and_never_too_many(data, capacity):
         assert not (left < waited).any(), "a piece that has waited waits again"
 
 
+def test_bins_much_larger_than_chunks_are_nearly_full_and_never_too_full():
+    costs = np.random.default_rng(0).integers(1, 40, 400)
+    made, left = pack(costs, 512, 8)
+    sums = [int(costs[some].sum()) for some in made]
+    assert len(sums) == 8
+    assert all(500 <= tokens <= 512 for tokens in sums)
+    assert len(left) == 400 - sum(map(len, made))
+
+
 def test_nothing_waits_for_ever():
     """A piece that fits beside none of the others is found a bin in the second pool at the latest."""
     costs = np.array([300] * 8 + [250])
@@ -753,9 +788,9 @@ def test_an_epoch_is_exact(sets):
         assert one[0].tolist() != one[1].tolist()
 
 
-def new_stream(sets, **changes):
+def new_stream(sets, weights=(2.0, 1.0), **changes):
     values = {"seed": 5, "micro_tokens": 150, "extra_tokens": 2, "pool_bins": 6} | changes
-    return ChunkStream([(sets[0], 2.0), (sets[1], 1.0)], **values)
+    return ChunkStream(list(zip(sets, weights, strict=True)), **values)
 
 
 @settings(max_examples=12)
@@ -826,12 +861,27 @@ def test_what_a_stream_refuses(sets, tmp_path):
         new_stream(sets, pool_bins=0)
     with pytest.raises(InvalidRequest, match="written with seed 5, and now it is 6"):
         new_stream(sets, seed=6).restore(new_stream(sets).state())
+    for name, value in (("micro_tokens", 120), ("extra_tokens", 3), ("pool_bins", 3)):
+        with pytest.raises(InvalidRequest, match=rf"written with {name} \d+, and now it is {value};"):
+            new_stream(sets, **{name: value}).restore(new_stream(sets).state())
+    with pytest.raises(InvalidRequest, match=r"written with weights \[0.5, 0.5\]"):
+        new_stream(sets, weights=(1.0, 3.0)).restore(new_stream(sets, weights=(1.0, 1.0)).state())
     with pytest.raises(InvalidRequest, match="has version None"):
         new_stream(sets).restore({})
     tokenizer = Tokenizer.from_files({"vocab.txt": "\n".join([*VOCABULARY, "more"]).encode()})
     other = write_shards(["the river"], tokenizer, spec_of("a"), tmp_path / "other")
     with pytest.raises(InvalidRequest, match="one, source were made with different tokenizers"):
         ChunkStream([(sets[0], 1.0), (other, 1.0)], seed=0, micro_tokens=99, extra_tokens=2)
+
+
+def test_sets_of_equal_sizes_are_told_apart_by_their_contents(tmp_path):
+    texts = {"one": "the river was muddy", "two": "the bank was muddy"}
+    one, two = (
+        write_shards([text], TOKENIZER, spec_of("a"), tmp_path / name) for name, text in texts.items()
+    )
+    assert one.token_count == two.token_count
+    assert one.digest != two.digest
+    assert one.digest == ShardSet.open(tmp_path / "one").digest
 
 
 def test_a_tiny_source_is_repeated_as_often_as_it_takes(tmp_path):

@@ -182,6 +182,7 @@ def test_counts_are_tokens_or_chosen_tokens():
             "attention": example.tokens,
             "relations": example.tokens,
         }
+        assert example.predicted == example.counts["words"]
     plain = Distillation(*encoders, vocabulary(), replace(MINILM_V2, relation_heads=3))
     example = plain.prepare(pieces(TEXTS, range(4)), np.random.default_rng(0), 0.0)
     assert example.counts == {"relations": example.tokens}
@@ -262,7 +263,7 @@ def test_distilberts_defaults():
 
 
 def test_training_leaves_the_teacher_as_it_is():
-    student, teacher = random_encoder(NARROW), random_encoder(TEACHER)
+    student, teacher = random_encoder(NARROW), random_encoder(TEACHER).train()
     before = {name: tensor.clone() for name, tensor in teacher.state_dict().items()}
     objective = Distillation(student, teacher, vocabulary(), EVERYTHING)
     optimizer = torch.optim.SGD(objective.parameters(), lr=0.05)
@@ -275,7 +276,8 @@ def test_training_leaves_the_teacher_as_it_is():
         optimizer.step()
         losses.append(outcome.loss.item())
     assert losses[-1] < 0.8 * losses[0]
-    assert not teacher.training
+    assert not any(part.training for part in teacher.modules())
+    assert not any(one.requires_grad for one in teacher.parameters())
     assert all(torch.equal(before[name], tensor) for name, tensor in teacher.state_dict().items())
     assert not any("teacher" in name for name in objective.state_dict())
     assert objective.encoders() == {"": student}

@@ -91,3 +91,5 @@ def test_a_head_of_its_own_is_kept_and_others_go():
     assert discriminator_spec(other).heads == (Classifier("replaced", 1, "tokens", Transform(24, "gelu")),)
     fresh = with_detector(random_encoder(other))
     assert not fresh.heads["replaced"].out.bias.any()
+    narrow = with_detector(random_encoder(other, dtype=torch.bfloat16))
+    assert {one.dtype for one in narrow.parameters()} == {torch.bfloat16}

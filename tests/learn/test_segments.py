@@ -261,6 +261,20 @@ def test_a_batch_without_pairs_learns_words_alone():
     assert objective.encoder.heads["next_sentence"].out.weight.grad.abs().max() == 0
 
 
+def test_a_table_of_one_token_type_is_read_at_its_only_row():
+    one_row = replace(BERT, embedding=replace(BERT.embedding, segments=1))
+    objective = SentencePairs(random_encoder(one_row), WITH_ENDS, SentencePairSpec())
+    example = objective.prepare(pieces([9, 20], [0, 1]), rng(), 0.0)
+    assert not example.batch.token_type_ids_T.any()
+    assert torch.isfinite(objective(example, example.counts).loss)
+
+
+@pytest.mark.parametrize("made", [swap, exchange])
+def test_the_share_is_that_of_negative_pairs(made):
+    found = made(pieces([9] * 400, range(400)), vocabulary(), rng(), share=0.8)
+    assert found.labels_S.mean() == pytest.approx(0.8, abs=0.06)
+
+
 def test_pairs_never_exceed_the_positions():
     short = replace(BERT, embedding=replace(BERT.embedding, positions=LearnedPositions(23)))
     objective = SentencePairs(random_encoder(short), WITH_ENDS, SentencePairSpec())
