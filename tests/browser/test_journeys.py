@@ -33,7 +33,7 @@ def house():
     """Two models that know words, one of whose scores are made of parts."""
     import unmask
 
-    with running([unmask.load("unmask-mini"), unmask.load("design/disentangled")]) as server:
+    with running([unmask.load("unmask-mini"), unmask.load("variant/disentangled")]) as server:
         yield server
 
 
@@ -82,7 +82,7 @@ def test_every_view_keeps_the_rules(browser, house, tone):
     broken = []
     with opened(browser) as page:
         for view in [*VIEWS, ""]:
-            beside = {"beside": "design/disentangled"} if view == "compare" else {}
+            beside = {"beside": "variant/disentangled"} if view == "compare" else {}
             text = {} if view else {"text": ""}
             page.goto(address(house, view=view or "map", query=RIVER, theme=tone, **beside, **text))
             settle(page)
@@ -162,7 +162,7 @@ def turn(page):
 def test_address_to_state_to_address(browser, house, view):
     with opened(browser) as page:
         # The geometry of random weights is another reading; its switch is in the address like the rest.
-        page.goto(address(house, view=view, model="design/disentangled", beside="unmask-mini", query=3))
+        page.goto(address(house, view=view, model="variant/disentangled", beside="unmask-mini", query=3))
         settle(page, view)
         turn(page)
         page.wait_for_timeout(300)

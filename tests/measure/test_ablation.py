@@ -390,7 +390,7 @@ def plan(data):
 @pytest.fixture(scope="module")
 def finished(plan, tmp_path_factory):
     """Two designs that were run, the first in a process of its own, and what was said."""
-    out = tmp_path_factory.mktemp("evolve")
+    out = tmp_path_factory.mktemp("ablation")
     said = []
     run_ablation(plan, out, ["bert"], 1)
     with pytest.MonkeyPatch.context() as patch:

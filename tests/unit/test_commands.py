@@ -290,11 +290,11 @@ def test_look_names_heads(default_model):
 
 
 def test_look_says_that_linear_attention_gives_kernel_weights():
-    found, text = answer("look", TEXT, "-m", "design/linear"), shown("look", TEXT, "-m", "design/linear")
+    found, text = answer("look", TEXT, "-m", "variant/linear"), shown("look", TEXT, "-m", "variant/linear")
     assert {head["kind"] for head in found["heads"]} == {"kernel"}
     assert "Kernel weights, not a softmax, in layers 0, 1, 2, 3" in text
-    assert "by kernel weights" in shown("look", TEXT, "-m", "design/linear", "-l", "1", "-H", "0")
-    assert "ernel weights" not in shown("look", TEXT, "-m", "design/unordered")
+    assert "by kernel weights" in shown("look", TEXT, "-m", "variant/linear", "-l", "1", "-H", "0")
+    assert "ernel weights" not in shown("look", TEXT, "-m", "variant/unordered")
 
 
 def test_look_at_one_layer_measures_no_other(tiny_folder, monkeypatch):

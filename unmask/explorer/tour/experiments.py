@@ -28,10 +28,10 @@ from unmask.text import Encoding
 
 DIGITS = 5
 """Significant ones in what is sent."""
-POSITION_DESIGNS = (
-    ("learned", learned, "design/learned"),
-    ("disentangled", disentangled, "design/disentangled"),
-    ("alibi", alibi, "design/alibi"),
+POSITION_VARIANTS = (
+    ("learned", learned, "variant/learned"),
+    ("disentangled", disentangled, "variant/disentangled"),
+    ("alibi", alibi, "variant/alibi"),
     ("rotary", rotary, MINI),
 )
 
@@ -126,7 +126,7 @@ def order(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experime
     """A text shuffled, without positions and with them."""
     found = []
     for name, chosen in (
-        ("without", choose(models, story.is_unordered, "design/unordered")),
+        ("without", choose(models, story.is_unordered, "variant/unordered")),
         ("with", choose(models, lambda spec: not story.is_unordered(spec), MINI)),
     ):
         encoding = chosen.read(text)
@@ -138,7 +138,7 @@ def order(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experime
 def positions(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
     """Four kinds of positions, and a text said twice to each."""
     found = []
-    for name, has, shipped in POSITION_DESIGNS:
+    for name, has, shipped in POSITION_VARIANTS:
         chosen = choose(models, has, shipped)
         encoding, encoder = chosen.read(text), chosen.model.encoder
         values: dict[str, Any] = {}
@@ -176,7 +176,7 @@ def _halved(chosen: Chosen, text: str) -> Encoding:
 def reach(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
     """What can reach a token and what does, through windows, with a global token, in a loaded encoder."""
     found = []
-    shipped = always("design/windows")
+    shipped = always("variant/windows")
     for name, chosen, marked in (
         ("windows", shipped, ()),
         ("globals", shipped, (0,)),
@@ -206,10 +206,10 @@ def blur(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experimen
     layers = followed_by_features(chosen.model.spec, len(encoding))
     blurred = _experiment("features", chosen, encoding, blur=story.blur(heard, *_head(heard, asked, layers)))
     pair = {}
-    for name in ("design/linear", "design/learned"):
+    for name in ("variant/linear", "variant/learned"):
         trained = always(name)
         pair[name] = story.evenness(story.record_text(trained.model.encoder, trained.read(text)))
-    linear = always("design/linear")
+    linear = always("variant/linear")
     return [blurred, _experiment("trained", linear, linear.read(text), evenness=pair)]
 
 
@@ -229,7 +229,7 @@ def layers(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experim
     """Near and far layers of two encoders."""
     found = []
     for name, chosen in (
-        ("small", always("design/local-global")),
+        ("small", always("variant/local-global")),
         ("large", choose(models, alternating, MINI)),
     ):
         encoding = chosen.read(text)

@@ -18,7 +18,7 @@ from unmask.model.spec import PooledVector
 TIMEOUT_SECONDS = 1800
 
 
-def peak_alone(engine: str, source: Source, workload: Workload, threads: int) -> int | None:
+def peak_in_subprocess(engine: str, source: Source, workload: Workload, threads: int) -> int | None:
     """Bytes above the process after loading; None where the system tells none, or the process failed."""
     path = source.work / "workload.json"
     workload.write(path)

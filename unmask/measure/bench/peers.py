@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from unmask.errors import InvalidRequest, MissingExtra
 from unmask.loaded import load
 from unmask.measure.bench import workloads
-from unmask.measure.bench.in_subprocess import peak_alone
+from unmask.measure.bench.in_subprocess import peak_in_subprocess
 from unmask.measure.bench.report import MIB, Agreement, LeftOut, agreement, sentence_of
 from unmask.measure.bench.workloads import Workload
 from unmask.measure.benchmark_model import BenchmarkModel, ModelInfo
@@ -309,7 +309,7 @@ def _timed(
     for name, loaded in engines.items():
         peak = None
         if source is not None:
-            peak = peak_alone(name, source, workload, torch.get_num_threads())
+            peak = peak_in_subprocess(name, source, workload, torch.get_num_threads())
             steps()
         seconds = Spread.of(times[name])
         made.append(
