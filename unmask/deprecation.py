@@ -130,7 +130,7 @@ def renamed_fields(**new_names: str) -> Callable[[type[Kind]], type[Kind]]:
     """Let the constructor of a dataclass accept old field names, given as ``old="new"``."""
 
     def decorate(kind: type[Kind]) -> type[Kind]:
-        kind.__init__ = renamed_arguments(**new_names)(kind.__init__)  # type: ignore[misc]
+        kind.__init__ = renamed_arguments(**new_names)(kind.__init__)  # type: ignore[method-assign]
         return kind
 
     return decorate

@@ -200,7 +200,7 @@ def test_two_people_at_once(browser):
                 )
 
 
-def test_relevance_for_another_word_and_for_a_class(browser):
+def test_attribution_for_another_word_and_for_a_class(browser):
     words = FakeModel("words")
     labels = {"id2label": {str(number): f"class {number}" for number in range(3)}}
     classes = FakeModel("classes", architectures=["BertForSequenceClassification"], **labels)
@@ -222,7 +222,7 @@ def test_relevance_for_another_word_and_for_a_class(browser):
         assert page.get_by_role("radio", name="Predicted class").is_checked()
 
 
-def test_a_wall_is_begun_and_stopped(browser, house):
+def test_length_scaling_is_started_and_stopped(browser, house):
     with opened(browser) as page:
         page.goto(f"{house.url}#v=2&view=wall")
         page.get_by_test_id("wall-start").click()

@@ -297,7 +297,7 @@ def test_sinks_follow_the_slider(page, fake_explorer, fake):
             assert share == pytest.approx(float((received[:, :, token] > epsilon).mean()), abs=1e-6)
 
 
-def test_too_long_offers_to_cut(browser, fake_explorer):
+def test_a_long_text_can_be_truncated(browser, fake_explorer):
     with opened(browser, expected_errors=["422"]) as page:
         page.goto(fake_explorer.url)
         page.get_by_test_id("text").fill("bank " * 40)

@@ -129,7 +129,7 @@ def test_shuffled_labels_separate_no_senses(minilm):
         assert one.accuracy.value <= one.accuracy_null.high
 
 
-def test_a_word_is_the_mean_of_its_pieces_wherever_it_stands(minilm):
+def test_a_word_is_the_mean_of_its_tokens_wherever_it_stands(minilm):
     texts = ["Unbelievability is rare.", "He said: “unbelievability”."]
     read = read_texts(minilm.encoder, minilm.tokenize(texts))
     for number, text in enumerate(texts):
@@ -170,7 +170,7 @@ def test_dealt_words_are_the_same_words_and_the_word_stays(how):
     assert given.dealt(how, seed=4) == dealt != given.dealt(how, seed=5)
 
 
-def test_a_random_twin_is_seeded_and_untrained(minilm):
+def test_a_random_baseline_is_seeded_and_untrained(minilm):
     encodings = minilm.tokenize(["The river bank was muddy."])
     first, again, other = (read_texts(random_baseline(minilm.encoder, s), encodings) for s in (0, 0, 1))
     np.testing.assert_array_equal(first.states[-1], again.states[-1])

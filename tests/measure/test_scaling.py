@@ -58,7 +58,7 @@ def test_a_pure_line_has_no_square_at_all():
 
 
 @pytest.mark.parametrize(("reach", "square"), [(SlidingWindow(16), False), (FullAttention(), True)])
-def test_a_window_grows_as_a_line_and_the_whole_as_a_square(reach, square):
+def test_a_window_grows_linearly_and_full_attention_quadratically(reach, square):
     """The timer counts the keys that the definition of attention lets each query see, and a call's own cost.
 
     Without that cost the first and last tokens, whose windows are cut, would ask for a negative constant.
@@ -284,7 +284,12 @@ def test_the_longest_text_is_where_memory_ends_and_the_probe_goes_near_it(tmp_pa
     machine = Machine()
     limit = machine.resting + round(machine.SIZE["rows"](3000))
     settings = ScalingSettings(
-        shape="ettin-encoder-17m", layers=1, ways=("rows",), longest=1024, seconds=1e6, memory_bytes=limit
+        architecture="ettin-encoder-17m",
+        layers=1,
+        ways=("rows",),
+        longest=1024,
+        seconds=1e6,
+        memory_bytes=limit,
     )
     report = run_scaling(settings, measure=machine.measure, clock=machine.clock)
     (curves,) = report.curves
@@ -307,7 +312,12 @@ def test_a_prediction_that_is_wrong_is_shown_to_be(tmp_path):
     machine.SIZE = {"rows": lambda n: small(n) * (10 if n > 1024 else 1)}
     limit = machine.resting + round(small(3000))
     settings = ScalingSettings(
-        shape="ettin-encoder-17m", layers=1, ways=("rows",), longest=1024, seconds=1e6, memory_bytes=limit
+        architecture="ettin-encoder-17m",
+        layers=1,
+        ways=("rows",),
+        longest=1024,
+        seconds=1e6,
+        memory_bytes=limit,
     )
     report = run_scaling(settings, measure=machine.measure, clock=machine.clock)
     assert report.curves[0].probe.fits_as_predicted is False

@@ -77,7 +77,7 @@ def test_scores_are_those_of_one_mask_at_a_time(score, tokens_per_pass, exact, r
         assert answer.total == pytest.approx(math.fsum(log_p), rel=1e-9)
 
 
-def test_the_ways_to_score_differ_where_words_have_several_pieces(exact):
+def test_the_ways_to_score_differ_where_words_have_several_tokens(exact):
     ways = [
         scoring.pseudo_log_likelihoods(exact, sentences_of(exact), score=s)
         for s in ("original", "within_word")

@@ -20,7 +20,7 @@ from unmask.measure.bench.report import MIB, Agreement, LeftOut, agreement, sent
 from unmask.measure.bench.workloads import Workload
 from unmask.measure.benchmark_model import BenchmarkModel, ModelInfo
 from unmask.measure.machine import Machine, this_machine
-from unmask.measure.peers import PEERS, Engine, Peer, Source, ours
+from unmask.measure.peers import PEERS, Peer, PeerEngine, Source, ours
 from unmask.measure.texts import invented_lines, lines_of
 from unmask.measure.timing import Spread, interleaved, percentile, ratio
 from unmask.tasks.progress import Progress
@@ -89,7 +89,7 @@ class _Loaded:
     """An engine that answered, and the seconds of each of its calls."""
 
     peer: Peer
-    engine: Engine
+    engine: PeerEngine
     call_seconds: list[float] = field(default_factory=list)
 
     def work(self, workload: Workload) -> Callable[[], None]:

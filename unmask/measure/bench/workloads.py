@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
-from unmask.measure.peers.engine import Answers, Engine
+from unmask.measure.peers.engine import Answers, PeerEngine
 from unmask.measure.texts import LONGEST_TOKENS, QUERY_TOKENS, Texts, mixed_lengths, of_lengths
 from unmask.text import Tokenizer
 
@@ -35,7 +35,7 @@ class Workload:
     tokens: int
     """Of all calls, special tokens included, padding not."""
 
-    def run(self, engine: Engine) -> NDArray[np.float32]:
+    def run(self, engine: PeerEngine) -> NDArray[np.float32]:
         """All calls; their embeddings (S, E), or the document's states (N, D)."""
         if self.answers == "documents":
             return engine.hidden(np.array(self.ids, dtype=np.int64))

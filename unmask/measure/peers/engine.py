@@ -20,7 +20,7 @@ TEXTS_PER_BATCH = 32
 """What `sentence-transformers` takes by default, and what other engines are given too."""
 
 
-class Engine(Protocol):
+class PeerEngine(Protocol):
     """A model loaded into one library."""
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -52,7 +52,7 @@ class Peer:
     """What it computes products in, so how near its outputs should come."""
     settings: str
     """How it is used, for people."""
-    load: Callable[[Source], Engine]
+    load: Callable[[Source], PeerEngine]
     modules: tuple[tuple[str, str], ...] = ()
     """What must be importable, and the name that pip knows it by."""
     answers: tuple[Answers, ...] = ("texts", "documents")
@@ -86,7 +86,7 @@ class PaddedEngine:
         self.tokenizer, self.names, self.run, self.source = tokenizer, tuple(names), run, source
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """See `Engine`."""
+        """See `PeerEngine`."""
         head, limit = self.source.head, self.source.max_tokens
         encoded = self.tokenizer(list(texts), truncation=limit is not None, max_length=limit)
         lengths = [len(ids) for ids in encoded["input_ids"]]
@@ -102,7 +102,7 @@ class PaddedEngine:
         return np.asarray(embeddings_SE[np.argsort(order)])
 
     def hidden(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        """See `Engine`."""
+        """See `PeerEngine`."""
         ids_1N = torch.from_numpy(ids)[None]
         every = {
             "input_ids": ids_1N,

@@ -10,18 +10,18 @@ from unmask.measure.peers.engine import Peer, Source
 
 
 class OurEngine:
-    """A loaded model behind the questions of `Engine`."""
+    """A loaded model behind the questions of `PeerEngine`."""
 
     def __init__(self, model: Model, source: Source) -> None:
         self.model, self.head = model, source.head
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """See `Engine`."""
+        """See `PeerEngine`."""
         encodings = self.model.tokenize(texts, truncation="end")
         return self.model.embed_encodings(encodings, self.head, global_tokens="none")  # as others do
 
     def hidden(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        """See `Engine`."""
+        """See `PeerEngine`."""
         (states,) = self.model.hidden_states([ids])
         return np.asarray(states, dtype=np.float32)
 

@@ -17,7 +17,7 @@ class SentenceEngine:
         self.model = model
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """See `Engine`."""
+        """See `PeerEngine`."""
         return np.asarray(self.model.encode(list(texts), show_progress_bar=False), dtype=np.float32)
 
     def hidden(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
