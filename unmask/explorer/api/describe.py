@@ -61,6 +61,10 @@ def model_info(place: ModelSlot) -> ModelInfo:
     )
 
 
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
 def text_read(text_id: str, place: ModelSlot, model: Model, found: Words) -> TextRead:
     """One text as that model reads it."""
     encoding = found.encoding
@@ -74,9 +78,7 @@ def text_read(text_id: str, place: ModelSlot, model: Model, found: Words) -> Tex
         text=encoding.text,
         pair=encoding.pair,
         # One digest per text, each equal to what sha256sum prints: no two pairs share a value.
-        text_sha256=", ".join(
-            hashlib.sha256(one.encode("utf-8", "surrogatepass")).hexdigest() for one in texts
-        ),
+        text_sha256=", ".join(map(_sha256, texts)),
         layers=model.layer_count,
         heads=tuple(layer.mixer.heads for layer in model.spec.layers),
         total_tokens=encoding.original_tokens,
