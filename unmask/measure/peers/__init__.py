@@ -16,7 +16,7 @@ PEERS: tuple[Peer, ...] = (*TRANSFORMERS, SENTENCE_TRANSFORMERS, ONNX_RUNTIME, *
 
 
 def by_name(name: str) -> Peer:
-    """A peer, or ours of a number format: "unmask float32"."""
+    """The peer with this name; "unmask float32" is `unmask` in that number format."""
     known = {peer.name: peer for peer in PEERS}
     return known[name] if name in known else ours(name.removeprefix("unmask "))
 
