@@ -81,7 +81,7 @@ def test_a_factor_is_above_0_in_every_step_and_rises_and_falls_once(kind):
         ({"decay_steps": -1}, "at least 0"),
         ({"warmup_share": 1.5}, "from 0 to 1"),
         ({"floor": -0.1}, "floor"),
-        ({"kind": "cosine", "decay_share": 0.2}, "only kind wsd"),
+        ({"kind": "cosine", "decay_share": 0.2}, "kind cosine has no decay_steps or decay_share"),
     ],
 )
 def test_schedules_refuse_what_has_no_meaning(table, message):
@@ -179,7 +179,7 @@ def test_averages_of_other_modules_and_bad_decays_are_refused():
             Ema(nn.Linear(2, 2), decay=decay)
     named = nn.Module()
     named.updates = nn.Parameter(torch.zeros(2))
-    with pytest.raises(InvalidRequest, match="called updates"):
+    with pytest.raises(InvalidRequest, match="named updates"):
         Ema(named)
 
 
