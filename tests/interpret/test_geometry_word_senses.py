@@ -193,11 +193,11 @@ def test_refusals_name_the_number(tmp_path):
         word_sense_set("bank", [*good, *[("b", f"a bank {i}") for i in range(3)]])
     with pytest.raises(InvalidRequest, match="1 senses"):
         word_sense_set("bank", good)
-    with pytest.raises(InvalidRequest, match="sentence 5 of the sentences is without the word 'bank'"):
+    with pytest.raises(InvalidRequest, match="sentence 5 of the sentences does not contain the word 'bank'"):
         word_sense_set("bank", [*good, ("b", "The banks were closed")])
     with pytest.raises(InvalidRequest, match="only of bank, bat"):
         shipped_senses("seal")
-    with pytest.raises(InvalidRequest, match="permutations is 0; 1 to 99999"):
+    with pytest.raises(InvalidRequest, match="permutations is 0; it must be from 1 to 99999"):
         sense_layers([np.eye(8)], ["a", "b"] * 4, permutations=0)
     with pytest.raises(InvalidRequest, match="seed is -1; it must be from 0"):
         sense_layers([np.eye(8)], ["a", "b"] * 4, seed=-1)
