@@ -267,7 +267,7 @@ def test_what_cannot_be_measured_is_one_sentence():
         geometry([x_ND], points=5000)
     with pytest.raises(InvalidRequest, match="seed is -1"):
         geometry([x_ND], seed=-1, shuffled=True)
-    with pytest.raises(InvalidRequest, match="marked for 3 tokens and there are 50"):
+    with pytest.raises(InvalidRequest, match="special_N has 3 entries and the states have 50 tokens"):
         geometry([x_ND], special_N=np.zeros(3, dtype=bool))
     x_ND[3, 2] = np.nan
     with pytest.raises(NonFiniteResult, match="layer 0"):

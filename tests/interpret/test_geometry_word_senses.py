@@ -189,9 +189,9 @@ def test_stretches_leave_no_word_out_and_fit():
 
 def test_refusals_name_the_number(tmp_path):
     good = [("a", f"the bank {i}") for i in range(4)]
-    with pytest.raises(InvalidRequest, match="sense 'b' of 'bank' has 3 sentences; 4 or more"):
+    with pytest.raises(InvalidRequest, match="sense 'b' of 'bank' has 3 sentences; at least 4"):
         word_sense_set("bank", [*good, *[("b", f"a bank {i}") for i in range(3)]])
-    with pytest.raises(InvalidRequest, match="1 senses"):
+    with pytest.raises(InvalidRequest, match="senses of 'bank' in the sentences is 1; give at least two"):
         word_sense_set("bank", good)
     with pytest.raises(InvalidRequest, match="sentence 5 of the sentences does not contain the word 'bank'"):
         word_sense_set("bank", [*good, ("b", "The banks were closed")])

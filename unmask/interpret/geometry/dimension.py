@@ -49,7 +49,7 @@ def gride(r_MK: FloatArray, k: int) -> float:
     log_M = log_M[log_M > 0]
     count, total = len(log_M) - 1, float(log_M.sum())
     d = count / (k * total)
-    # The score is decreasing and convex, and this start is left of its root, so Newton's steps never overshoot.
+    # The score is decreasing and convex and the start is left of its root, so Newton's steps never overshoot.
     for _ in range(60):
         shrunk_M = -np.expm1(-d * log_M)
         score = count / d + (k - 1) * (log_M / shrunk_M).sum() - (2 * k - 1) * total
