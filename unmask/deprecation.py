@@ -49,10 +49,6 @@ MODEL_NAMES: dict[str, str] = {
 }
 """Shipped models by old name."""
 
-OPTION_VALUES |= {
-    (option, old): new for option in ("--model", "-m", "--model-b") for old, new in MODEL_NAMES.items()
-}
-
 REPORT_PROTOCOLS: dict[str, str] = {"wall": "scaling"}
 """Protocols in the reports of earlier versions."""
 

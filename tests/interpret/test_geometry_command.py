@@ -53,7 +53,7 @@ def test_tables_and_refusals():
     assert "no neighbor-based dimension" in ran.out
     assert_one_sentence(run_here("geometry", "too short", "--model", "unmask-mini"), "at least 30")
     assert_one_sentence(run_here("geometry", "--model", "unmask-mini"), "--file")
-    assert_one_sentence(run_here("geometry", "a", "--points", 0), "from 1 to 4096")
+    assert_one_sentence(run_here("geometry", "a", "--points", 0), "1 to 4096")
     assert_one_sentence(run_here("geometry", " ", "--model", "unmask-mini"), "no words")
 
 

@@ -439,5 +439,5 @@ def test_too_long_a_text_and_what_is_not_there_are_refused():
     for layer, head in ((3, 0), (-1, 0), (0, 3), (0, -1)):
         with pytest.raises(InvalidRequest, match=r"has (layers|heads) 0 to 2"):
             story.handshake(one, layer, head)
-    with pytest.raises(InvalidRequest, match="of softmax"):
+    with pytest.raises(InvalidRequest, match="needs softmax attention"):
         heard("linear").probabilities(0)

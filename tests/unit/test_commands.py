@@ -22,7 +22,7 @@ from tests.support.tiny import (
     tiny_bert,
     write_checkpoint,
 )
-from unmask.cli.main import COMMANDS, GROUPS, NAMES
+from unmask.cli.main import COMMANDS, GROUPS
 from unmask.interpret.statistics.taxonomy import LABELS
 from unmask.model.families import DEFAULT_NAME, FAMILIES
 from unmask.model.kernels import KERNELS
@@ -406,7 +406,7 @@ def test_look_with_no_color_and_no_fold_in_a_pipe(tiny_folder):
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.__name__)
 def test_help_of_each_command(command):
-    name = NAMES.get(command.__name__, command.__name__)
+    name = command.__name__
     text = shown(name, "--help")
     assert text.startswith(f"Usage: unmask {name}")
     assert " ".join(command.__doc__.split(".")[0].split()) in " ".join(text.split())
@@ -420,7 +420,7 @@ def test_help_lists_every_command(arguments):
     listed = [line.split()[1] for line in text.splitlines() if line.startswith("│ ") and line[2] != " "]
     groups = [name for group in GROUPS for name in group.name]
     assert [name for name in listed if not name.startswith("-")] == [
-        *(NAMES.get(c.__name__, c.__name__) for c in COMMANDS),
+        *(c.__name__ for c in COMMANDS),
         *groups,
     ]
 
