@@ -60,7 +60,7 @@ def load(
 
     Args:
         source: ``"default"``, ``"unmask-mini"``, a checkpoint folder, or a hub id such as ``owner/model``;
-            ``"design/alibi"`` and similar names are tiny models that each demonstrate one mechanism.
+            ``"variant/alibi"`` and similar names are tiny models that each demonstrate one mechanism.
         dtype: ``"float32"``, ``"bfloat16"``, ``"float16"`` or ``"float64"``; stored weights are
             converted to it. ``"int8"`` runs linear layers on 8-bit integers, on a CPU only;
             ``unmask bench accuracy`` measures the cost in accuracy.

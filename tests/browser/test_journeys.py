@@ -28,7 +28,7 @@ def house():
     """Two models that know words, one of whose scores are made of parts."""
     import unmask
 
-    with running([unmask.load("unmask-mini"), unmask.load("design/disentangled")]) as server:
+    with running([unmask.load("unmask-mini"), unmask.load("variant/disentangled")]) as server:
         yield server
 
 
@@ -70,7 +70,7 @@ def test_every_view_keeps_the_rules(browser, house, tone):
     broken = []
     with opened(browser) as page:
         for view in [*VIEWS, ""]:
-            beside = {"beside": "design/disentangled"} if view == "compare" else {}
+            beside = {"beside": "variant/disentangled"} if view == "compare" else {}
             text = {} if view else {"text": ""}
             page.goto(address(house, view=view or "map", query=RIVER, theme=tone, **beside, **text))
             settle(page, view or "map")
@@ -151,7 +151,7 @@ def turn(page):
 def test_address_to_state_to_address(browser, house, view):
     with opened(browser) as page:
         # The geometry of random weights is another reading; its switch is in the address like the rest.
-        page.goto(address(house, view=view, model="design/disentangled", beside="unmask-mini", query=3))
+        page.goto(address(house, view=view, model="variant/disentangled", beside="unmask-mini", query=3))
         settle(page, view)
         turn(page)
         wanted, controls = fragment(page), page.evaluate(CONTROLS)
@@ -187,7 +187,7 @@ def test_two_people_at_once(browser):
                 )
 
 
-def test_relevance_for_another_word_and_for_a_class(browser):
+def test_attribution_for_another_word_and_for_a_class(browser):
     words = FakeModel("words")
     labels = {"id2label": {str(number): f"class {number}" for number in range(3)}}
     classes = FakeModel("classes", architectures=["BertForSequenceClassification"], **labels)
@@ -209,7 +209,7 @@ def test_relevance_for_another_word_and_for_a_class(browser):
         assert page.get_by_role("radio", name="Predicted class").is_checked()
 
 
-def test_a_wall_is_begun_and_stopped(browser, house):
+def test_length_scaling_is_started_and_stopped(browser, house):
     with opened(browser) as page:
         page.goto(f"{house.url}#v=2&view=wall")
         page.get_by_test_id("wall-start").click()

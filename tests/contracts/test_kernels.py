@@ -159,7 +159,7 @@ def test_dropout_keeps_the_mean_and_changes_single_results(kernel):
     dilation=st.integers(1, 3),
     cut=st.tuples(st.integers(0, 29), st.integers(0, 29)),
 )
-def test_a_tile_is_a_piece_of_the_whole(position, length, radius, dilation, cut):
+def test_a_tile_is_a_part_of_the_whole(position, length, radius, dilation, cut):
     pattern, bias = SlidingWindow(radius, dilation), terms_of(position, 2, 4)
     q, k = torch.randn(2, length, 2, 4, dtype=torch.float64)
     whole = scores(Tile.whole(length), q, k, bias)

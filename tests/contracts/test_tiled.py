@@ -199,7 +199,7 @@ def scores(layout, pattern, heads=1):
     return sum(math.prod(group.shape) for group in TILED.plan(layout, pattern, CPU).of(heads).groups)
 
 
-def test_work_is_what_the_reach_holds():
+def test_work_is_what_the_pattern_holds():
     for length in (2_000, 8_000):
         text = SequenceLayout.of_lengths([length], np.arange(length) == 0)
         assert scores(text, SlidingWindow(64)) <= (length + 64) * 3 * 64

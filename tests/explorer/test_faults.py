@@ -270,7 +270,7 @@ def test_a_model_that_takes_too_long_is_said_to_be_loading(model, monkeypatch):
     asking.api.close()
 
 
-def test_a_wall_is_measured_watched_and_stopped(model, monkeypatch):
+def test_length_scaling_is_measured_watched_and_stopped(model, monkeypatch):
     from unmask.measure.scaling.report import ScalingPoint
 
     def measure(request, deadline, tick):

@@ -97,7 +97,7 @@ def test_nine_queries_of_ten_make_a_head_positional():
 
 
 @pytest.mark.parametrize("name", ["rotary-windows", "windows-globals", "performer"])
-def test_labels_of_an_atlas(name):
+def test_labels_of_statistics(name):
     cache = recorded(name, 31)
     made = attention_statistics(cache)
     maps = dense.maps(cache.encoder, cache.encoding, cache.globals_N)

@@ -38,7 +38,7 @@ def test_generator_of_deberta_v3_has_half_its_layers():
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_every_design_has_a_smaller_one(name):
+def test_every_encoder_has_a_smaller_one(name):
     spec = SPECS[name]
     for width_share, layers_share in ((0.3, 0.3), (0.5, 1.0), (1.0, 0.5)):
         made = generator_spec(spec, width_share=width_share, layers_share=layers_share)

@@ -84,7 +84,7 @@ def test_shares_of_what_stands_instead(instead):
     placed = hidden_T[chosen_M]
     assert (placed == 4).mean() == pytest.approx(masked, abs=0.02)
     changed = ((placed != 4) & (placed != ids_T[chosen_M])).mean()
-    # One random piece in 35 is the one that was there.
+    # One random token in 35 is the one that was there.
     assert changed == pytest.approx(random * 34 / 35, abs=0.02)
 
 
@@ -233,15 +233,15 @@ def test_loss_and_gradients_are_those_of_all_logits(name):
     special = np.arange(size) < 5
     vocabulary = Vocabulary(size, 2, 3, 4, special, np.zeros(size, dtype=bool))
     rng = np.random.default_rng(0)
-    pieces = [Chunk(rng.integers(5, size, length), 0) for length in (3, 9, 1, 6)]
+    chunks = [Chunk(rng.integers(5, size, length), 0) for length in (3, 9, 1, 6)]
     objective = MaskedLanguageModel(encoder, vocabulary, MaskingSpec(rate=0.4))
-    example = objective.prepare(pieces, np.random.default_rng(3), 0.0)
+    example = objective.prepare(chunks, np.random.default_rng(3), 0.0)
     outcome = objective(example, {"masked": 10})
     outcome.loss.backward()
     found = {n: p.grad.clone() for n, p in encoder.named_parameters() if p.grad is not None}
     encoder.zero_grad()
 
-    whole = np.concatenate([[2, *piece.ids, 3] for piece in pieces])
+    whole = np.concatenate([[2, *chunk.ids, 3] for chunk in chunks])
     labels = np.full(len(whole), -100)
     labels[example.chosen_M] = whole[example.chosen_M]
     x_TD = encoder.encode(example.batch)

@@ -70,10 +70,10 @@ def test_expected_epochs_are_those_that_come(place, monkeypatch):
     heard, given = Heard(), [0, 0]
     prepare = MaskedLanguageModel.prepare
 
-    def counting(self, pieces, draw, progress):
-        for piece in pieces:
-            given[piece.document >= 300] += len(piece.ids)  # the first source has so many documents
-        return prepare(self, pieces, draw, progress)
+    def counting(self, chunks, draw, progress):
+        for chunk in chunks:
+            given[chunk.document >= 300] += len(chunk.ids)  # the first source has so many documents
+        return prepare(self, chunks, draw, progress)
 
     monkeypatch.setattr(MaskedLanguageModel, "prepare", counting)
     path = write_run(place, steps=40, data={"held_out": []}, checkpoints={"every": 80})

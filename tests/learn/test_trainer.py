@@ -293,7 +293,7 @@ def kept_bytes(objective, example):
 
 @pytest.mark.parametrize("name", ["post-norm", "rotary-windows", "alibi-shared", "disentangled"])
 def test_layers_that_are_computed_again_have_the_same_gradients_for_less_memory(name):
-    from tests.learn.toy import pieces, with_heads
+    from tests.learn.toy import chunks, with_heads
     from unmask.learn.objectives.masked import MaskedLanguageModel
     from unmask.learn.objectives.masking import MaskingSpec
     from unmask.learn.pretrain.recompute import recompute_layers
@@ -303,7 +303,7 @@ def test_layers_that_are_computed_again_have_the_same_gradients_for_less_memory(
     for module in objective.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.3
-    example = objective.prepare(pieces([12, 9, 14], range(3)), np.random.default_rng(0), 0.0)
+    example = objective.prepare(chunks([12, 9, 14], range(3)), np.random.default_rng(0), 0.0)
     whole, wanted = kept_bytes(objective, example)
     names = list(objective.state_dict())
     recompute_layers(objective)

@@ -73,7 +73,7 @@ def test_a_changed_neighbor_changes_nothing(name):
     assert torch.equal(beside_one, beside_other)
 
 
-def test_segments_matter():
+def test_token_types_matter():
     encoder = ENCODERS["post-norm"]
     with torch.inference_mode():
         zero, one = (encoder.encode(PackedBatch.of_ids([[4, 5]], [[s, s]])) for s in (0, 1))

@@ -100,7 +100,7 @@ def test_commands_and_their_options():
             "device", "dtype", "pattern", "position", "longest", "head_width", "gradients", "dropout",
             "log_sum_exp", "json",
         ],
-        "wall": [
+        "scaling": [
             *SUBJECT, "kernel", "peer", "lengths", "longest", "repeats", "seconds", "memory", "dtype",
             "device", "restart", "picture", "show", "compare", *MEASURE,
         ],

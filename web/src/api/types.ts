@@ -401,17 +401,17 @@ export interface ScaleEstimate {
   dimension: Estimate;
 }
 
-/** Anisotropy after the `k` directions that hold most of the squared length are taken out. */
+/** Anisotropy after removing the `k` directions with the largest share of the squared norm. */
 export interface WithoutDirections {
   k: number;
   anisotropy: Estimate;
 }
 
 /**
- * The same measures after every coordinate was shuffled among the tokens on its own.
+ * The same measures after every coordinate was shuffled among the tokens independently.
  *
- * Means and spreads of single coordinates stay as they are, and what ties coordinates together is gone.
- * A measure that hardly moves here says something about single coordinates only.
+ * This keeps the mean and the deviation of each coordinate and destroys the dependence between coordinates.
+ * A measure that hardly changes depends only on single coordinates.
  */
 export interface Shuffled {
   two_nn: Estimate;
@@ -420,7 +420,7 @@ export interface Shuffled {
   anisotropy: Estimate;
 }
 
-/** The cloud of token vectors at one depth. Dimensions are counts of directions; the rest is named. */
+/** The cloud of token vectors at one depth. Dimensions are numbers of directions. */
 export interface LayerGeometry {
   layer: number;
   n: number;

@@ -103,6 +103,14 @@ def test_the_stamp_names_everything(asking, texts, model):
     assert stamp["load"].startswith('unmask.load("fake", dtype="float32")')
 
 
+def test_the_digest_of_a_pair_names_both_texts(asking):
+    def digest_of(text, **options):
+        return asking.read(text, **options)[1]["text_sha256"]
+
+    assert digest_of("the river", pair="a bank") == f"{digest_of('the river')}, {digest_of('a bank')}"
+    assert digest_of("the", pair="river\0a bank") != digest_of("the\0river", pair="a bank")
+
+
 def test_a_file_too_large_is_refused(get, texts, monkeypatch):
     monkeypatch.setattr(saved, "MOST_BYTES", 5000)
     with pytest.raises(Refused, match="look at less"):
