@@ -140,7 +140,7 @@ class Tokenizer:
             if max_tokens is not None and len(text) > limit:
                 encodings.append(self._very_long(text, max_tokens, truncation, name(index)))
                 continue
-            encoding = self._encoding(one, ids, text, None if pairs is None else pairs[index])
+            encoding = self._encoding(one, text, None if pairs is None else pairs[index], ids)
             if not self._has_words(encoding):
                 _check_words(encoding, name(index))
             if max_tokens is not None and len(encoding) > max_tokens:
@@ -189,7 +189,7 @@ class Tokenizer:
         offsets[of_word >= 0] += starts[of_word[of_word >= 0], None]
         text = " ".join(words)
         encoding = replace(
-            self._encoding(one, *_ids([one]), text, None),
+            self._encoding(one, text, None),
             source=self._details(one, text, None, offsets),
             words=of_word,
         )
@@ -202,8 +202,14 @@ class Tokenizer:
         return self._details(one, text, pair, np.array(one.offsets, dtype=np.int64).reshape(-1, 2))
 
     def _encoding(
-        self, one: tokenizers.Encoding, ids: NDArray[np.int64], text: str, pair: str | None
+        self,
+        one: tokenizers.Encoding,
+        text: str,
+        pair: str | None,
+        ids: NDArray[np.int64] | None = None,
     ) -> Encoding:
+        if ids is None:
+            (ids,) = _ids([one])
         if pair is None and self._token_type is not None:
             token_type_ids = _constant(self._token_type, len(ids))
         else:
@@ -243,7 +249,7 @@ class Tokenizer:
             )
         offsets = np.array(found.tokens.offsets, dtype=np.int64).reshape(-1, 2)
         encoding = replace(
-            self._encoding(found.tokens, *_ids([found.tokens]), text, None),
+            self._encoding(found.tokens, text, None),
             source=self._details(found.tokens, found.text, None, offsets),
             original_tokens=found.final + self._special_count,
             counted_whole=False,
