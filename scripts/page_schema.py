@@ -1,10 +1,10 @@
-"""Writes `web/src/api/types.ts`: the results of the explorer's API as the page's TypeScript knows them.
+"""Writes what the page knows of the explorer's API: `types.ts` and `requests.ts` of `web/src/api`.
 
-    python scripts/page_schema.py            write it, as `make web` does
-    python scripts/page_schema.py --check    only say whether it is up to date
+    python scripts/page_schema.py            write both, as `make web` does
+    python scripts/page_schema.py --check    only say whether they are up to date
 
-The schema is defined in Python: the dataclasses of `unmask.explorer.api.session_schemas` and
-`analysis_schemas`, and the version of the page's address.
+Both are made from the requests that `unmask.explorer.api.requests` lists: the dataclasses of their answers
+become types, and each request becomes a function that spells its path as Python does.
 """
 
 import dataclasses
@@ -12,16 +12,16 @@ import inspect
 import sys
 import types
 import typing
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from unmask.explorer.api import analysis_schemas as findings
-from unmask.explorer.api import session_schemas as results
+from unmask.explorer.api.page_request import Arrays, PageRequest
+from unmask.explorer.api.requests import REQUESTS
 from unmask.explorer.server.address import VERSION
+from unmask.http.errors import Failure
 
-TARGET = Path(__file__).parents[1] / "web" / "src" / "api" / "types.ts"
-HEAD = "/** The typed results of the API. Written by scripts/page_schema.py from Python: change it there. */"
+FOLDER = Path(__file__).parents[1] / "web" / "src" / "api"
+WRITTEN = "Written by scripts/page_schema.py from Python: change it there."
 PLAIN = {
     int: "number",
     float: "number",
@@ -32,27 +32,87 @@ PLAIN = {
 }
 
 
-def classes() -> Iterator[type]:
-    """Everything that is answered, in the order of the file."""
-    yield from findings.PUBLISHED
-    for module in (results, findings):
-        for value in vars(module).values():
-            if dataclasses.is_dataclass(value) and value.__module__ == module.__name__:
-                yield typing.cast(type, value)
+def files() -> dict[str, str]:
+    """Both files, by their names."""
+    return {"types.ts": _types(), "requests.ts": _requests()}
 
 
-def schema() -> str:
-    """The whole file."""
+def _types() -> str:
+    head = f"/** The typed results of the API. {WRITTEN} */"
     version = (
         f"/** Version of the page's state in its address. */\nexport const ADDRESS_VERSION = '{VERSION}';"
     )
-    return "\n\n".join((HEAD, version, *map(_interface, classes()))) + "\n"
+    return "\n\n".join((head, version, *map(_interface, _answers()))) + "\n"
+
+
+def _answers() -> tuple[type, ...]:
+    """The dataclasses of all answers, each after those that it is made of."""
+    found: dict[type, None] = {}
+
+    def add(given: Any) -> None:
+        for part in typing.get_args(given):
+            add(part)
+        if dataclasses.is_dataclass(given) and given not in found:
+            for hint in typing.get_type_hints(given).values():
+                add(hint)
+            found[typing.cast(type, given)] = None
+
+    for one in (Failure, *(request.answer for request in REQUESTS)):
+        add(one)
+    return tuple(found)
 
 
 def _interface(one: type) -> str:
     hints = typing.get_type_hints(one)
     fields = "".join(f"  {field.name}: {_type(hints[field.name])};\n" for field in dataclasses.fields(one))
     return f"{_comment(one)}\nexport interface {one.__name__} {{\n{fields}}}"
+
+
+def _requests() -> str:
+    head = f"/** The GETs of the API, each a function that spells its path. {WRITTEN} */"
+    answers = (_answer(request) for request in REQUESTS)
+    names = sorted({one.__name__ for one in answers if dataclasses.is_dataclass(one)})
+    imports = "import { arrays, json } from './request';\n"
+    imports += "import type {\n" + "".join(f"  {name},\n" for name in names) + "} from './types';"
+    return "\n\n".join((head, imports, *map(_function, REQUESTS))) + "\n"
+
+
+def _function(request: type[PageRequest]) -> str:
+    name = request.__name__.removesuffix("Request")
+    hints, fields = typing.get_type_hints(request), dataclasses.fields(request)
+    optional = {field.name: field.default for field in fields if field.default is not dataclasses.MISSING}
+    defaults = [f"{one}: {_literal(value)}" for one, value in optional.items() if value is not None]
+    declared = [f"path: '{request.path}'"]
+    if request.query():
+        declared.append(f"query: [{', '.join(map(_literal, request.query()))}]")
+    if defaults:
+        declared.append(f"defaults: {{ {', '.join(defaults)} }}")
+    if request.grows:
+        declared.append("grows: true")
+    values = [f"{{ {', '.join(declared)} }}", *(["given"] if fields else [])]
+    given = [
+        f"{field.name}{'?' if field.name in optional else ''}: {_type(hints[field.name], exact=True)}"
+        for field in fields
+    ]
+    takes = f"given: {{ {'; '.join(given)} }}" if fields else ""
+    kind = "arrays" if _is_arrays(request) else "json"
+    return (
+        f"{_comment(request)}\nexport const {name[0].lower()}{name[1:]} = ({takes}) =>\n"
+        f"  {kind}<{_type(_answer(request))}>({', '.join(values)});"
+    )
+
+
+def _literal(value: object) -> str:
+    return f"'{value}'" if isinstance(value, str) else str(value)
+
+
+def _is_arrays(request: type[PageRequest]) -> bool:
+    return typing.get_origin(request.answer) is Arrays
+
+
+def _answer(request: type[PageRequest]) -> Any:
+    """What answers, or the meta of the arrays that do."""
+    return typing.get_args(request.answer)[0] if _is_arrays(request) else request.answer
 
 
 def _comment(one: type) -> str:
@@ -63,13 +123,13 @@ def _comment(one: type) -> str:
     return f"/**\n{lines} */"
 
 
-def _type(given: Any) -> str:
-    """A type of Python's as the page spells it."""
+def _type(given: Any, *, exact: bool = False) -> str:
+    """A type of Python's as the page spells it; of a literal the values, if ``exact``."""
     origin, parts = typing.get_origin(given), typing.get_args(given)
     if origin is typing.Literal:
-        return "string"
+        return " | ".join(f"'{part}'" for part in parts) if exact else "string"
     if origin in (typing.Union, types.UnionType):
-        return " | ".join(map(_type, parts))
+        return " | ".join(_type(part, exact=exact) for part in parts)
     if origin is tuple:
         return _type(parts[0]) + "[]" if parts[1:] == (...,) else f"[{', '.join(map(_type, parts))}]"
     if origin is dict:
@@ -78,11 +138,12 @@ def _type(given: Any) -> str:
 
 
 def main() -> int:
-    """Write the file, or compare it."""
-    wanted = schema()
+    """Write the files, or compare them."""
+    wanted = files()
     if "--check" in sys.argv[1:]:
-        return 0 if TARGET.read_text(encoding="utf-8") == wanted else 1
-    TARGET.write_text(wanted, encoding="utf-8")
+        return int(any((FOLDER / name).read_text(encoding="utf-8") != text for name, text in wanted.items()))
+    for name, text in wanted.items():
+        (FOLDER / name).write_text(text, encoding="utf-8")
     return 0
 
 

@@ -4,10 +4,15 @@ import shutil
 import signal
 
 import pytest
+from hypothesis import settings
 
 from tests.support.apart import Parent
 from tests.support.places import default_folder
 from tests.support.tiny import write_checkpoint
+
+# Another process may take the machine for a second, so how long one example takes says nothing.
+settings.register_profile("unmask", deadline=None)
+settings.load_profile("unmask")
 
 
 def pytest_configure(config):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Kind = TypeVar("Kind")
 
 
 class RenamedWarning(FutureWarning):
@@ -41,6 +42,15 @@ OPTION_VALUES: dict[tuple[str, str], str] = {
     ("--truncation", "cut"): "end",
 }
 """New values by (new option, old value)."""
+
+MODEL_NAMES: dict[str, str] = {
+    f"design/{name}": f"variant/{name}"
+    for name in ("alibi", "disentangled", "learned", "linear", "local-global", "unordered", "windows")
+}
+"""Shipped models by old name."""
+
+REPORT_PROTOCOLS: dict[str, str] = {"wall": "scaling"}
+"""Protocols in the reports of earlier versions."""
 
 RUN_FILE_KEYS: dict[str, dict[str, str]] = {
     "RunSettings": {"optimiser": "optimizer"},
@@ -108,6 +118,16 @@ def renamed_arguments(**new_names: str) -> Callable[[Function], Function]:
 
         accept.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
         return accept  # type: ignore[return-value]
+
+    return decorate
+
+
+def renamed_fields(**new_names: str) -> Callable[[type[Kind]], type[Kind]]:
+    """Let the constructor of a dataclass accept old field names, given as ``old="new"``."""
+
+    def decorate(kind: type[Kind]) -> type[Kind]:
+        kind.__init__ = renamed_arguments(**new_names)(kind.__init__)  # type: ignore[method-assign]
+        return kind
 
     return decorate
 

@@ -40,6 +40,7 @@ def load(
     dtype: str | torch.dtype = "float32",
     device: str | int | torch.device | None = None,
     revision: str | None = None,
+    verify: bool | None = None,
     family: Literal["elmo"],
 ) -> ElmoModel: ...
 
@@ -59,7 +60,7 @@ def load(
 
     Args:
         source: ``"default"``, ``"unmask-mini"``, a checkpoint folder, or a hub id such as ``owner/model``;
-            ``"design/alibi"`` and similar names are tiny models that each demonstrate one mechanism.
+            ``"variant/alibi"`` and similar names are tiny models that each demonstrate one mechanism.
         dtype: ``"float32"``, ``"bfloat16"``, ``"float16"`` or ``"float64"``; stored weights are
             converted to it. ``"int8"`` runs linear layers on 8-bit integers, on a CPU only;
             ``unmask bench accuracy`` measures the cost in accuracy.
@@ -69,7 +70,7 @@ def load(
         compat: which outputs to reproduce where they differ: those of the authors' own code, or with ``"hf"``
             those of `transformers`.
         revision: a branch, tag or commit on the hub; the commit it resolves to is recorded.
-        verify: whether to compare the SHA-256 of every file with the one that `Model.save` wrote; None does
+        verify: whether to compare the SHA-256 of every file with the one that was saved with it; None does
             so for folders of up to 64 MB, which takes about 0.15 s. Sizes are always compared.
         family: ``"elmo"`` loads an ELMo, which is not a Transformer, as an `ElmoModel`, from a folder that
             `save_elmo` wrote or one with the authors' ``options.json`` and ``.hdf5``.
@@ -96,7 +97,7 @@ def load(
             raise CheckpointNotFound(f"{found.folder} holds no ELMo; leave family out to load an encoder")
         if kernel is not None or compat != "published" or number_format == "int8":
             raise InvalidRequest("an ELMo has no attention kernel, compat or int8; leave them out")
-        network = elmo.read().to(device_named(place), DTYPES[number_format])
+        network = elmo.read(verify).to(device_named(place), DTYPES[number_format])
         return ElmoModel(network, found.name)
     if elmo is not None:
         raise InvalidRequest(

@@ -34,6 +34,9 @@ EXTRAS: dict[str, Extra] = {
         "the explorer inside a notebook",
         "start it in a terminal: unmask explore",
     ),
+    "parquet": Extra(
+        {"pyarrow": "pyarrow"}, "writing Parquet files", "name an output of another format, such as .npz"
+    ),
     "sentencepiece": Extra(
         {"sentencepiece": "sentencepiece", "google.protobuf": "protobuf"},
         "a SentencePiece model (ALBERT, BigBird, DeBERTa v2 and v3, XLM-R, CamemBERT)",

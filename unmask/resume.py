@@ -2,7 +2,7 @@
 
 ``OUT.partial`` holds the rows so far, and ``OUT.partial.json`` records how many of them are complete. After
 a kill or a power failure the same command resumes from the journal; when all rows are written, the file is
-renamed to ``OUT``. If the disk refuses a write, both are removed.
+renamed to ``OUT``, or ``OUT`` is made from it. If the disk refuses a row, both are removed.
 """
 
 import fcntl
@@ -31,6 +31,8 @@ class ResumableFile:
         compatible: other accepted fingerprints, of settings that give the same rows.
         rows: the total number of rows.
         header: the file's first bytes.
+        finish: writes the finished file (its second argument) from the partial one (its first); None: the
+            partial file becomes the finished one.
         overwrite: replace a finished file of that name.
         restart: discard partial rows instead of resuming.
 
@@ -47,6 +49,7 @@ class ResumableFile:
         *,
         compatible: Sequence[Fingerprint] = (),
         header: bytes = b"",
+        finish: Callable[[Path, Path], None] | None = None,
         overwrite: bool = False,
         restart: bool = False,
     ) -> None:
@@ -57,6 +60,7 @@ class ResumableFile:
         self._journal = path.with_name(path.name + ".partial.json")
         self._fingerprint = fingerprint
         self._accepted = (fingerprint, *compatible)
+        self._finish = finish
         self._overwrite = overwrite
         if path.is_dir():
             raise OutputError(f"{path} is a folder; name a file")
@@ -153,7 +157,10 @@ class ResumableFile:
     ) -> None:
         if kind is None and self.rows_done == self.rows:
             try:
-                os.replace(self._partial, self.path)
+                if self._finish is None:
+                    os.replace(self._partial, self.path)
+                else:
+                    self._convert(self._finish)
                 self._journal.unlink(missing_ok=True)
             except OSError as fault:
                 raise unwritable(self.path, fault) from None
@@ -161,6 +168,15 @@ class ResumableFile:
                 self._close()
         else:
             self._close(remove=isinstance(error, OutputError) or self.rows_done == 0)
+
+    def _convert(self, finish: Callable[[Path, Path], None]) -> None:
+        """Make the finished file. The rows are kept if that fails, as they took the time."""
+        try:
+            with whole_file(self.path) as whole:
+                finish(self._partial, whole)
+        except OutputError as error:
+            raise OutputError(f"{error}; the rows are kept, and the same command resumes from them") from None
+        self._partial.unlink()
 
     def _close(self, *, remove: bool = False) -> None:
         """Close the file; removals happen while the lock is held."""

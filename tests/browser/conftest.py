@@ -21,6 +21,39 @@ ARGUMENTS = [
 ]
 TOKEN = "a-token-for-tests"
 
+SETTLED = """() => !document.querySelector('[data-testid=progress], [aria-busy=true]')
+    && document.querySelector('[data-testid=page]').dataset.busy === 'false'
+    && ![...document.querySelectorAll('[role=status]')].some(one => /…$/.test(one.textContent.trim()))
+    && window.timers.size === 0"""
+TIMERS = """
+(() => {
+    const [set, clear] = [window.setTimeout, window.clearTimeout];
+    window.timers = new Set();
+    window.setTimeout = (run, delay = 0, ...given) => {
+        const timer = set((...all) => {
+            window.timers.delete(timer);
+            run(...all);
+        }, delay, ...given);
+        if (delay < 1000) window.timers.add(timer);
+        return timer;
+    };
+    window.clearTimeout = (timer) => {
+        window.timers.delete(timer);
+        clear(timer);
+    };
+})()
+"""
+"""Keeps what the page will do soon: write its address, ask for a row where the pointer rests."""
+DRAWN = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+
+
+def settle(page, view=None):
+    """Wait until the view is there and waits for nothing."""
+    if view:
+        page.wait_for_selector(f'[data-testid="page"][data-view="{view}"]')
+    page.evaluate(DRAWN)  # a change asks for what it needs before the page is drawn again
+    page.wait_for_function(SETTLED)
+
 
 @dataclass
 class Running:
@@ -76,13 +109,14 @@ def explorer(default_model):
         yield server
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def fake():
     return FakeModel()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def fake_explorer(fake):
+    """The small model's explorer; tests share it, so texts may be measured already."""
     with running(fake) as server:
         yield server
 
@@ -120,6 +154,7 @@ def opened(browser, expected_errors=(), **options):
             route.abort()
 
     context.route("**/*", guard)
+    context.add_init_script(TIMERS)
     page = context.new_page()
     page.set_default_timeout(15_000)
     page.on(

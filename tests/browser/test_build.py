@@ -69,12 +69,26 @@ def test_the_lock_names_no_registry():
     assert '"resolved"' not in (WEB / "package-lock.json").read_text()
 
 
-def test_types_of_the_page_are_written_from_the_results():
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("types.ts", ("export interface TextRead {", "  heads: number[];", "  problem: Problem | null;")),
+        (
+            "requests.ts",
+            (
+                "export const fill = (given: { text: string; token: number; top?: number }) =>",
+                "{ path: 'texts/{text}/fill', query: ['token', 'top'], defaults: { top: 8 } }, given)",
+                "arrays<HeadsMeta>({ path: 'texts/{text}/heads', grows: true }, given)",
+                "fusion: 'mean' | 'max' | 'min' | 'norm' }",
+            ),
+        ),
+    ],
+)
+def test_what_the_page_knows_of_the_api_is_written_from_python(name, parts):
     if not WEB.is_dir():
         pytest.skip("the sources of the page are not in this copy")
-    wanted = runpy.run_path(str(ROOT / "scripts" / "page_schema.py"))["schema"]()
-    written = (WEB / "src" / "api" / "types.ts").read_text(encoding="utf-8")
+    wanted = runpy.run_path(str(ROOT / "scripts" / "page_schema.py"))["files"]()[name]
+    written = (WEB / "src" / "api" / name).read_text(encoding="utf-8")
     assert written == wanted, "run `make web` and commit the result"
-    assert "export interface TextRead {" in wanted
-    assert "  heads: number[];" in wanted
-    assert "  problem: Problem | null;" in wanted
+    for part in parts:
+        assert part in wanted

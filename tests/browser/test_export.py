@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import numpy as np
 import pytest
-from conftest import opened, running
+from conftest import TIMERS, opened, running, settle
 from fake_model import FakeModel
 from matplotlib.image import imread
 
@@ -29,6 +29,7 @@ def opened_file(browser, path):
     """A saved file in a browser without a network: nothing but the file itself may be asked for."""
     asked, errors = [], []
     context = browser.new_context(viewport={"width": 1440, "height": 900}, color_scheme="light", offline=True)
+    context.add_init_script(TIMERS)
     page = context.new_page()
     page.set_default_timeout(15_000)
     page.on("request", lambda request: asked.append(request.url))
@@ -48,8 +49,8 @@ def read_png(data):
 
 def show(page, address, view="map"):
     page.goto(f"{address}{'' if view == 'map' else f'&view={view}'}")
-    page.get_by_test_id("stage").wait_for()
     page.wait_for_selector("[data-testid=page][data-phase=ready]")
+    settle(page)
 
 
 def wait_for_map(page):
@@ -181,7 +182,6 @@ def test_csv_has_the_stamp_and_every_digit(page, live, tmp_path):
 
 def test_csv_of_a_chart_is_its_table(page, live, tmp_path):
     show(page, live.url + PLACE, "sinks")
-    page.wait_for_timeout(500)
     text = saved(page, "csv", tmp_path).read_bytes().decode()
     assert len(re.findall("^# table: ", text, re.MULTILINE)) >= 2
 
@@ -241,8 +241,27 @@ def test_python_of_other_views_computes_the_api_s_numbers(page, live, monkeypatc
     np.testing.assert_allclose(np.asarray(result), wanted, rtol=1e-4, atol=1e-7)
 
 
+MISSING = """
+(() => {
+    const parse = JSON.parse;
+    window.missing = [];
+    JSON.parse = (...given) => {
+        const value = parse(...given);
+        if (value?.answers) value.answers = new Proxy(value.answers, {
+            get: (answers, path) => {
+                if (!(path in answers)) window.missing.push(path);
+                return answers[path];
+            },
+        });
+        return value;
+    };
+})()
+"""
+"""Keeps the paths that a saved page looks for among its answers and does not find."""
+
+
 def test_a_report_is_whole_in_every_view(browser, tmp_path):
-    """Nothing that a view of the file asks for is missing from it."""
+    """The page asks for nothing but what Python put into the file."""
     from unmask.cli.report import report
     from unmask.explorer.export.views import VIEWS
 
@@ -253,11 +272,12 @@ def test_a_report_is_whole_in_every_view(browser, tmp_path):
     # Characters that an address may spell in more than one way.
     report(f"{TEXT} ~*+'", output=path, model=models, head=2, token=3, views=views)
     with opened_file(browser, path) as file:
+        file.add_init_script(MISSING)
         file.goto(path.as_uri())
         wait_for_map(file)
-        for key in "khfspwcglt":
+        for key, view in zip("khfspwcglt", ("tokens", "heads", *VIEWS[3:]), strict=True):
             file.keyboard.press(key)
-            file.wait_for_timeout(250)
+            settle(file, view)
             stage = file.get_by_test_id("stage").inner_text()
             assert "not saved" not in stage, (key, stage)
             assert len(stage) > 200
@@ -268,6 +288,7 @@ def test_a_report_is_whole_in_every_view(browser, tmp_path):
         value, _ = point(file, 4, 4)
         whole = FakeModel().attention(f"{TEXT} ~*+'").probabilities(2, 2)
         assert value == pytest.approx(float(whole[4, 4]), rel=1e-5)
+        assert sorted(set(file.evaluate("missing"))) == []
 
 
 def test_saved_text_cannot_become_a_script(browser, tmp_path):

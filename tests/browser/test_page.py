@@ -2,81 +2,18 @@
 
 import itertools
 import re
-import threading
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import quote
 
 import numpy as np
 import pytest
 from colors import color_indexes, palette
-from conftest import TOKEN, opened, running
-from fake_model import HEADS, LAYERS, FakeModel
+from conftest import TOKEN
+from fake_model import HEADS, LAYERS
+from looking import SHORT, look, measured, pixel, point, read, shown, state, value
 
 from tests.support.waiting import wait_until
-from unmask.errors import InvalidRequest
 
 TEXT = "The river bank was muddy, so we took the money to the bank 🙂."
-SHORT = "the river bank was muddy"
-VIEWS = ["tokens", "heads", "map", "flow", "sinks"]
-
-
-def read(page, text):
-    """Type a text, read it with the keyboard, wait for its map."""
-    page.get_by_test_id("text").fill(text)
-    page.keyboard.press("Control+Enter")
-    page.wait_for_selector('[data-testid="map"]:not([data-shown=""])')
-
-
-def look(page, server, view, text=SHORT, **state):
-    """Open an address of a view."""
-    fields = "".join(f"&{name}={quote(str(value))}" for name, value in state.items())
-    page.goto(f"{server.url}#v=2&view={view}&text={quote(text)}{fields}")
-
-
-def shown(page, layer, head):
-    page.wait_for_selector(f'[data-testid="map"][data-shown*="/{layer}/{head}/"]')
-
-
-def geometry(page):
-    """Layout of the map in device pixels."""
-    data = page.get_by_test_id("map").evaluate("element => ({...element.dataset})")
-    return {name: float(data[name]) for name in ("cell", "left", "top", "ratio")}
-
-
-def point(page, query, key):
-    """Bring the pointer to the middle of a cell."""
-    page.get_by_test_id("map").evaluate("element => element.scrollIntoView({block: 'center'})")
-    box = page.get_by_test_id("map").bounding_box()
-    g = geometry(page)
-    x = box["x"] + (g["left"] + (key + 0.5) * g["cell"]) / g["ratio"]
-    y = box["y"] + (g["top"] + (query + 0.5) * g["cell"]) / g["ratio"]
-    page.mouse.move(x, y)
-    return x, y
-
-
-def pixel(page, query, key):
-    """The color of a cell, read back from the canvas."""
-    g = geometry(page)
-    x, y = g["left"] + (key + 0.5) * g["cell"], g["top"] + (query + 0.5) * g["cell"]
-    return page.get_by_test_id("cells").evaluate(
-        """(canvas, [x, y]) => [...canvas.getContext('2d')
-            .getImageData(Math.floor(x), Math.floor(y), 1, 1).data]""",
-        [x, y],
-    )
-
-
-def value(page):
-    page.wait_for_selector('[data-testid="readout"][data-value]')
-    return float(page.get_by_test_id("readout").get_attribute("data-value"))
-
-
-def state(page):
-    fields = parse_qs(urlsplit(page.url).fragment)
-    return {name: values[0] for name, values in fields.items()}
-
-
-def measured(page):
-    """Wait until the whole text is measured."""
-    page.wait_for_function("() => document.querySelector('[data-testid=progress]') === null")
 
 
 def test_reads_a_pixel_and_a_value_of_the_default_model(page, explorer, default_model):
@@ -125,17 +62,20 @@ def test_colors_of_every_scale(page, fake_explorer, tone):
 
 
 def test_address_holds_the_state_and_back_undoes(page, fake_explorer):
+    # Changes closer together than a pause are one step, however long the browser takes for them.
+    page.add_init_script("window.now = 1000; performance.now = () => window.now;")
     page.goto(fake_explorer.url)
     assert TOKEN not in page.url
     read(page, SHORT)
+    page.evaluate("window.now += 1000")
     page.locator('[data-token="3"]').click()
-    page.wait_for_timeout(800)  # changes closer together than this are one step
+    page.evaluate("window.now += 1000")
+    page.keyboard.press("Control")  # a key that writes nothing: the next one is meant for the page
     page.keyboard.press("]")
-    page.wait_for_timeout(800)
+    page.evaluate("window.now += 1000")
     page.get_by_text("Log", exact=True).click()
     page.get_by_text("Dark", exact=True).click()
     page.get_by_text("Norm-weighted", exact=True).click()
-    page.wait_for_timeout(300)
     wanted = {
         "v": "2",
         "text": SHORT,
@@ -145,7 +85,7 @@ def test_address_holds_the_state_and_back_undoes(page, fake_explorer):
         "weight": "norm",
         "theme": "dark",
     }
-    assert state(page) == wanted
+    wait_until(lambda: state(page) == wanted, pause=0.05)
     page.reload()
     shown(page, 1, 0)
     assert state(page) == wanted
@@ -286,193 +226,18 @@ def test_sinks_follow_the_slider(page, fake_explorer, fake):
     received = fake.attention(SHORT).attention_received
     for epsilon in (0.1, 0.3):
         page.get_by_test_id("epsilon").fill(str(int(100 * epsilon)))
-        page.wait_for_function("e => location.hash.includes('sinks.epsilon=' + e)", arg=int(100 * epsilon))
-        page.wait_for_timeout(300)
-        rows = page.get_by_test_id("sink-tokens").evaluate(
-            "table => [...table.tBodies[0].rows].map(row => [...row.cells].map(cell => cell.dataset.value))"
+
+        def of_this_epsilon(epsilon=epsilon):
+            rows = page.get_by_test_id("sink-tokens").evaluate(
+                """table => [...table.tBodies[0].rows]
+                    .map(row => [...row.cells].map(cell => cell.dataset.value))"""
+            )
+            shares = [(received[:, :, int(row[0])] > epsilon).mean() for row in rows]
+            same = rows and [float(row[3]) for row in rows] == pytest.approx(shares, abs=1e-6)
+            return rows if same else None
+
+        for row in wait_until(of_this_epsilon, pause=0.05):
+            assert float(row[2]) == pytest.approx(float(received[:, :, int(row[0])].mean()), rel=1e-4)
+        wait_until(
+            lambda percent=100 * epsilon: state(page).get("sinks.epsilon") == f"{percent:.0f}", pause=0.05
         )
-        for row in rows:
-            token, mass, share = int(row[0]), float(row[2]), float(row[3])
-            assert mass == pytest.approx(float(received[:, :, token].mean()), rel=1e-4)
-            assert share == pytest.approx(float((received[:, :, token] > epsilon).mean()), abs=1e-6)
-
-
-def test_too_long_offers_to_cut(browser, fake_explorer):
-    with opened(browser, expected_errors=["422"]) as page:
-        page.goto(fake_explorer.url)
-        page.get_by_test_id("text").fill("bank " * 40)
-        page.get_by_test_id("read").click()
-        page.get_by_text("Read the first 32 of 42 tokens").click()
-        shown(page, 0, 0)
-        assert "first 32 of 42" in page.get_by_test_id("was-cut").inner_text()
-        assert state(page)["cut"] == "1"
-        page.get_by_test_id("edit").click()
-        page.get_by_test_id("text").fill("  ")
-        page.get_by_test_id("read").click()
-        page.wait_for_selector('[data-testid="problem"][data-kind="EmptyText"]')
-
-
-@pytest.mark.parametrize(("query", "words"), [("", "without its"), ("?token=old", "another run")])
-def test_without_the_token_the_page_is_locked(browser, fake_explorer, query, words):
-    with opened(browser, expected_errors=["401"]) as page:
-        page.goto(f"{fake_explorer.origin}/{query}")
-        page.get_by_test_id("locked").wait_for()
-        assert words in page.get_by_test_id("locked").inner_text()
-
-
-def test_a_text_the_server_dropped_is_sent_again(browser):
-    with (
-        running(FakeModel(), held_texts=1) as server,
-        opened(browser, expected_errors=["404"]) as page,
-    ):
-        page.goto(server.url)
-        read(page, SHORT)
-        measured(page)
-        page.evaluate(
-            """() => fetch('/api/texts', {method: 'POST', body: '{"text": "bank"}', headers: {
-                'Content-Type': 'application/json',
-                'X-Unmask-Token': sessionStorage.getItem('unmask-token')}})"""
-        )
-        page.keyboard.press("Tab")
-        page.keyboard.press(".")
-        shown(page, 0, 1)
-        assert page.get_by_test_id("problem").count() == 0
-
-
-def test_a_server_that_stopped(browser):
-    with (
-        running(FakeModel()) as server,
-        opened(browser, expected_errors=["ERR_CONNECTION_REFUSED"]) as page,
-    ):
-        page.goto(server.url)
-        read(page, SHORT)
-        point(page, 1, 1)
-        value(page)
-        measured(page)
-        server.stop()
-        page.keyboard.press("Tab")
-        page.keyboard.press(".")
-        page.get_by_test_id("gone").wait_for()
-        shown(page, 0, 0)
-        page.keyboard.press(",")
-        point(page, 1, 1)
-        assert value(page) > 0, "what was read stays"
-
-
-def test_a_server_that_came_back_goes_on(browser):
-    model = FakeModel()
-    with opened(browser, expected_errors=["ERR_CONNECTION_REFUSED", "404"]) as page:
-        with running(model) as server:
-            page.goto(server.url)
-            read(page, SHORT)
-            measured(page)
-            server.stop()
-            page.keyboard.press("Tab")
-            page.keyboard.press(".")
-            page.get_by_test_id("gone").wait_for()
-            port = int(server.origin.rsplit(":", 1)[1])
-        with running(model, port=port):
-            page.wait_for_selector('[data-testid="page"][data-phase="ready"]')
-            shown(page, 0, 1)
-            assert page.get_by_test_id("gone").count() == 0
-
-
-def test_a_long_text_stays_smooth(browser):
-    text = "bank " * 1998
-    with running(FakeModel(max_tokens=2000)) as server, opened(browser) as page:
-        page.goto(server.url)
-        read(page, text)
-        page.evaluate(
-            """() => { window.moves = [];
-                document.querySelector('[data-testid=map]').addEventListener('pointermove', () => {
-                    const began = performance.now();
-                    requestAnimationFrame(() =>
-                        setTimeout(() => window.moves.push(performance.now() - began)));
-                }, true); }"""
-        )
-        x, y = point(page, 5, 5)
-        page.mouse.move(x + 300, y + 300, steps=40)
-        page.wait_for_timeout(200)
-        assert np.median(page.evaluate("window.moves")) < 50
-        assert int(page.get_by_test_id("map").get_attribute("data-level")) > 0
-        assert "largest of" in page.get_by_test_id("drawn").inner_text()
-        while page.get_by_test_id("map").get_attribute("data-level") != "0":
-            page.keyboard.press("+")
-        page.locator('[data-token="4"]').click()
-        page.get_by_test_id("inset").wait_for()
-        page.wait_for_function("() => document.querySelector('[data-testid=map]').scrollTop < 50")
-
-
-def test_an_analysis_is_stopped_and_goes_on(browser):
-    text = "bank " * 1990
-    with running(FakeModel(max_tokens=2000)) as server, opened(browser) as page:
-        page.goto(server.url)
-        read(page, text)
-        page.get_by_test_id("stop").click()
-        page.wait_for_selector('[data-testid="progress"][data-phase="stopped"]')
-        assert "the measured layers can be viewed" in page.get_by_test_id("progress").inner_text()
-        page.get_by_test_id("go").click()
-        page.wait_for_selector('[data-testid="progress"][data-phase="measuring"]')
-
-
-def test_the_page_is_there_before_the_models(browser):
-    may_load = threading.Event()
-
-    def load():
-        may_load.wait(20)
-        return FakeModel()
-
-    with running([("slow", load)]) as server, opened(browser) as page:
-        look(page, server, "map")
-        page.get_by_test_id("text").wait_for()
-        # The quickest of three: another process may take a core for a second.
-        times = []
-        for _ in range(3):
-            page.reload()
-            page.get_by_test_id("text").wait_for()
-            paints = "performance.getEntriesByName('first-contentful-paint')"
-            page.wait_for_function(f"() => {paints}.length > 0")
-            times.append(page.evaluate(f"{paints}[0].startTime"))
-        assert min(times) < 1000
-        page.get_by_text("Loading the model").wait_for()
-        may_load.set()
-        shown(page, 0, 0)
-
-
-def test_a_model_that_cannot_be_loaded_says_why(browser):
-    def fail():
-        raise InvalidRequest("there is no model of that name")
-
-    with running([FakeModel(), ("gone", fail)]) as server, opened(browser) as page:
-        page.goto(server.url)
-        page.get_by_test_id("model-failed").wait_for()
-        assert "There is no model of that name." in page.get_by_test_id("model-failed").inner_text()
-        read(page, SHORT)
-
-
-def test_a_model_without_a_map_keeps_its_other_views(page, fake_explorer):
-    def without(route):
-        answer = route.fetch()
-        session = answer.json()
-        session["models"][0] |= {"maps": False, "no_maps": "It mixes tokens by sums."}
-        route.fulfill(response=answer, json=session)
-
-    page.route("**/api/session", without)
-    look(page, fake_explorer, "map")
-    page.get_by_test_id("no-maps").wait_for()
-    assert "It mixes tokens by sums." in page.get_by_test_id("no-maps").inner_text()
-    page.locator("#tab-tokens").click()
-    page.get_by_test_id("strip").wait_for()
-    page.locator("#tab-compare").click()
-    page.get_by_test_id("needs-two").wait_for()
-
-
-def test_two_models_read_one_text(browser):
-    with running([FakeModel("one"), FakeModel("two", seed=1)]) as server, opened(browser) as page:
-        look(page, server, "map", beside="two", query=2)
-        shown(page, 0, 0)
-        page.get_by_test_id("beside").wait_for()
-        assert state(page)["beside"] == "two"
-        page.locator("#tab-compare").click()
-        page.wait_for_selector('[data-testid="page"][data-view="compare"]')
-        assert page.get_by_test_id("needs-two").count() == 0

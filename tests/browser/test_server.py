@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +17,7 @@ pytest.importorskip("httpx", reason="starlette's test client needs httpx")
 
 from starlette.testclient import TestClient
 
+from tests.support.waiting import wait_until
 from unmask.errors import InvalidRequest, UnmaskError
 from unmask.explorer import make_app, serve
 from unmask.explorer.api.binary import unpack
@@ -69,8 +69,7 @@ def test_answers_what_the_api_answers(page, model):
 
 def test_etag(page):
     text = f"/api/texts/{read(page).json()['id']}"
-    while page.get(f"{text}/state").json()["phase"] != "done":
-        time.sleep(0.01)
+    wait_until(lambda: page.get(f"{text}/state").json()["phase"] == "done")
     path = f"{text}/values/0/0"
     first = page.get(path)
     same = page.get(path, headers={"If-None-Match": first.headers["etag"]})

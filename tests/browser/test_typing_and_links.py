@@ -6,6 +6,7 @@ from urllib.parse import quote
 import pytest
 from conftest import TOKEN, opened, running
 from fake_model import FakeModel
+from looking import greeted
 
 from tests.browser.test_export import close
 
@@ -118,6 +119,7 @@ def test_a_server_started_again_is_recognized_at_once(browser):
 
 def test_keys_typed_while_a_text_is_read_stay_in_the_box(page, fake_explorer):
     page.goto(fake_explorer.url)
+    greeted(page)
     page.get_by_test_id("text").fill(SHORT)
     held = []
 
@@ -127,7 +129,7 @@ def test_keys_typed_while_a_text_is_read_stay_in_the_box(page, fake_explorer):
     page.route("**/api/texts", hold, times=1)
     page.keyboard.press("Control+Enter")
     while not held:
-        page.wait_for_timeout(10)
+        page.wait_for_timeout(10)  # Playwright calls `hold` while it waits
     page.keyboard.type(" h and s")
     held[0].continue_()
     page.wait_for_selector('[data-testid="map"]:not([data-shown=""])')
@@ -138,6 +140,7 @@ def test_keys_typed_while_a_text_is_read_stay_in_the_box(page, fake_explorer):
 
 def test_keys_typed_after_the_box_closed_do_nothing(page, fake_explorer):
     page.goto(fake_explorer.url)
+    greeted(page)
     page.get_by_test_id("text").fill(SHORT)
     page.evaluate(TYPES_ON)
     page.keyboard.press("Control+Enter")

@@ -176,7 +176,7 @@ def test_a_length_scaling_report_is_opened_and_nothing_else(show, tmp_path):
     machine |= {"system": "s", "python": "3", "versions": {}, "unmask": "0", "date_utc": "2026-01-01"}
     measured = {"name": "a model", "layers": 2, "width": 8, "parameter_count": 10, "random_weights": False}
     report = {
-        "protocol": "wall",
+        "protocol": "scaling",
         "measured": measured | {"max_tokens": None},
         "machine": machine,
         "notes": [],

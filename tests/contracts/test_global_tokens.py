@@ -43,7 +43,7 @@ def some_globals(layout, seed, share):
     return SequenceLayout(layout.offsets, marks)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     lengths=st.lists(st.sampled_from([1, 2, 5, 5, 9]), min_size=1, max_size=7),
     share=st.sampled_from([0.1, 0.5, 1.0]),
@@ -285,7 +285,7 @@ def test_what_is_shown_mixes_the_values_that_came_out(choice, write):
             )
 
 
-def test_encoders_without_such_a_reach_get_none(write):
+def test_encoders_without_such_a_pattern_get_none(write):
     encoding = load(write("LongformerModel")[0]).tokenizer.encode(CONTEXT)
     assert pack(SPECS["post-norm"], [encoding], "first").layout.globals_T is None
     assert pack(SPECS["windows-globals"], [encoding], "first").layout.globals_T.sum() == 1

@@ -45,7 +45,7 @@ REACHES = [
 
 
 @pytest.mark.parametrize("pattern", REACHES, ids=str)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(
     lengths=st.lists(st.sampled_from([1, 2, 40, 127, 128, 129, 256, 300, 600]), min_size=1, max_size=5),
     seed=st.integers(0, 99),

@@ -28,9 +28,10 @@ def written(case, folder, **keys):
 @pytest.mark.parametrize("name", sorted(CLASSES))
 def test_labels_survive_and_are_read_by_transformers(name, tmp_path):
     case = CLASSES[name]
-    kind = {"problem_type": "multi_label_classification"} if "Sequence" in name else {}
+    given = {"problem_type": "multi_label_classification"}
+    kind = given if "Sequence" in name else {}  # what a token is has no kind
     numbers = {label: number for number, label in NAMES.items()}
-    first = written(case, tmp_path / "theirs", id2label=NAMES, label2id=numbers, **kind)
+    first = written(case, tmp_path / "theirs", id2label=NAMES, label2id=numbers, **given)
     (head,) = first.spec.heads
     assert (head.labels, head.problem_type) == (("no", "perhaps", "yes"), kind.get("problem_type"))
     save(build(first), first, tmp_path / "ours")
@@ -56,6 +57,7 @@ def test_default_names_are_no_names(classes, tmp_path):
     ("keys", "error", "says"),
     [
         ({"id2label": {"0": "a", "1": "b"}}, CorruptCheckpoint, "the head has 3 classes"),
+        ({"id2label": dict(zip("0123", "abcd", strict=True))}, CorruptCheckpoint, "the head has 3 classes"),
         ({"id2label": {"0": "a", "1": "b", "3": "c"}}, CorruptCheckpoint, 'each of "0" to "2"'),
         ({"id2label": {"0": "a", "1": "b", "2": []}}, CorruptCheckpoint, "id2label"),
         ({"id2label": ["a", "b", "c"]}, CorruptCheckpoint, "id2label"),

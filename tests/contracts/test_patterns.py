@@ -75,7 +75,7 @@ REACHES = [
 
 @pytest.mark.parametrize("pattern", REACHES, ids=str)
 @given(length=st.integers(1, 40), cut=st.tuples(*[st.integers(0, 40)] * 4), seed=st.integers(0, 99))
-def test_a_tile_is_a_piece_of_the_whole(pattern, length, cut, seed):
+def test_a_tile_is_a_part_of_the_whole(pattern, length, cut, seed):
     marks = np.random.default_rng(seed).random(length) < 0.2
     context = MaskContext(length, 3, marks)
     expected = plain.times_seen(pattern, length, 3, marks)

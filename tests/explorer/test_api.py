@@ -228,7 +228,7 @@ def test_rollout(asking, text_id, dense):
     assert meta == {"token": 3, "fusion": "mean"}
 
 
-def test_fill_and_lens_agree_with_the_library(asking, text_id, model):
+def test_fill_and_logit_lens_agree_with_the_library(asking, text_id, model):
     token = 3
     read = asking.json(f"texts/{text_id}")["tokens"][token]
     masked = TEXT[: read["start"]] + "[MASK]" + TEXT[read["end"] :]
@@ -265,7 +265,7 @@ def test_effects_have_the_sign_that_is_said(asking, text_id):
     assert np.corrcoef(np.array(agree).T)[0, 1] > 0.5, "an estimate points the way the measurement goes"
 
 
-def test_relevance(asking, text_id):
+def test_attribution(asking, text_id):
     for target in ("word", "embedding"):
         arrays, meta = asking.arrays(f"texts/{text_id}/relevance?token=3&target={target}")
         np.testing.assert_allclose(arrays["values"], arrays["by_layer"].sum(0), rtol=1e-4, atol=1e-7)
@@ -369,7 +369,7 @@ def test_unknown_things(asking):
     assert asking.problem("session", 404, "POST", {})["kind"] == "UnknownRoute"
 
 
-def test_tour_and_wall_are_there(asking):
+def test_tour_and_length_scaling_are_there(asking):
     chapters = asking.json("tour")["chapters"]
     assert len(chapters) >= 10
     found = asking.json(f"tour/{chapters[0]['id']}?text=the+river+bank")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from unmask.errors import NonFiniteResult
-from unmask.explorer.api.analysis_schemas import RolloutMeta
+from unmask.explorer.api.attention_schemas import RolloutMeta
 from unmask.explorer.api.binary import pack, unpack
 
 

@@ -5,20 +5,17 @@ import re
 import threading
 import time
 from functools import partial
-from importlib import import_module
 
 import pytest
 
 from tests.explorer.conftest import TEXT, Asking
 from tests.support.explorable import FakeModel
+from tests.support.held_measuring import STATISTICS, held_measuring
 from tests.support.waiting import HANG_SECONDS, wait_until
 from unmask.errors import CheckpointNotFound, UnknownArchitecture, UnmaskError
 from unmask.explorer import Api
 from unmask.explorer.sessions.analyses import Analyses
 from unmask.http.worker import Worker
-
-ATLAS = import_module("unmask.interpret.statistics.attention_statistics")
-"""`unmask.interpret` has a function of that name."""
 
 LONG = "the river bank was muddy , " * 40
 """Enough for its analysis to be met half way."""
@@ -31,27 +28,15 @@ def large():
 
 
 @pytest.fixture
-def released():
-    """Set by a test that wants analyses to go past `HELD_FROM`."""
-    released = threading.Event()
-    yield released
-    released.set()
-
-
-HELD_FROM = 2
+def released(monkeypatch):
+    """Set by a test that wants analyses to go past their second layer."""
+    with held_measuring(monkeypatch, first_layer=2) as released:
+        yield released
 
 
 @pytest.fixture
-def held(large, monkeypatch, released):
-    """An explorer whose analyses stay at layer `HELD_FROM`, block after block, until they are released."""
-    measure_layer = ATLAS.measure_layer
-
-    def held_back(cache, layer, *, tick, **options):
-        while layer >= HELD_FROM and not released.wait(0.001):
-            tick(0)
-        return measure_layer(cache, layer, tick=tick, **options)
-
-    monkeypatch.setattr(ATLAS, "measure_layer", held_back)
+def held(large, released):
+    """An explorer whose analyses stay at their third layer, block after block, until they are released."""
     asking = Asking(Api([large], held_texts=4))
     yield asking
     asking.api.close()
@@ -238,7 +223,7 @@ def test_memory_that_ends_is_a_sentence(model, monkeypatch):
     def exhaust(*_, **__):
         raise RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 70900000000 bytes")
 
-    monkeypatch.setattr(ATLAS, "measure_layer", exhaust)
+    monkeypatch.setattr(STATISTICS, "measure_layer", exhaust)
     asking = Asking(Api([model]))
     text_id, _ = asking.read()
     assert asking.api.finish(text_id, HANG_SECONDS)
@@ -285,7 +270,7 @@ def test_a_model_that_takes_too_long_is_said_to_be_loading(model, monkeypatch):
     asking.api.close()
 
 
-def test_a_wall_is_measured_watched_and_stopped(model, monkeypatch):
+def test_length_scaling_is_measured_watched_and_stopped(model, monkeypatch):
     from unmask.measure.scaling.report import ScalingPoint
 
     def measure(request, deadline, tick):

@@ -76,14 +76,14 @@ def test_what_the_chapters_claim_is_measured(told):
 
 
 def test_a_loaded_encoder_with_the_mechanism_is_used():
-    loaded = [unmask.load("design/alibi"), unmask.load("design/linear")]
+    loaded = [unmask.load("variant/alibi"), unmask.load("variant/linear")]
     names = {
         one["id"]: (one["model"]["name"], one["model"]["shipped"])
         for chapter in ("handshake", "positions")
         for one in tour.run(chapter, loaded, "a river by a bank")["experiments"]
     }
-    assert names["handshake"] == names["alibi"] == ("design/alibi", False)
-    assert names["learned"] == ("design/learned", True)
+    assert names["handshake"] == names["alibi"] == ("variant/alibi", False)
+    assert names["learned"] == ("variant/learned", True)
 
 
 def test_what_is_asked_for_is_shown_and_long_texts_are_cut():
@@ -124,7 +124,7 @@ def test_odd_words_give_numbers_or_a_sentence(chapter, text):
 
 
 def test_the_routes():
-    api = Api([unmask.load("design/alibi")])
+    api = Api([unmask.load("variant/alibi")])
     listed = json.loads(api.answer("GET", "tour").data)["chapters"]
     assert [chapter["id"] for chapter in listed] == CHAPTERS
     answer = api.answer("GET", "tour/tiles?model=0&text=by%20the%20river&layer=1&head=2&token=1")

@@ -214,7 +214,7 @@ def test_linear_attention_has_no_scores_to_take_apart():
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_strongest_keys_are_the_same_measured_or_not(name):
+def test_topk_keys_are_the_same_measured_or_not(name):
     encoder, encoding = random_encoder(SPECS[name], dtype=torch.float64), dense.random_text(LENGTH)
     fresh, measured = (AttentionView(encoder, encoding, global_tokens=chosen) for _ in range(2))
     measured.statistics()

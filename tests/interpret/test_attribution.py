@@ -176,7 +176,7 @@ def test_two_hundred_tokens(name, heard):
     np.testing.assert_allclose(attribution(cache, Word(50, 3)).values, matrix[50], rtol=1e-6, atol=1e-10)
 
 
-def test_without_attention_there_is_no_relevance():
+def test_without_attention_there_is_no_attribution():
     cache = recorded("post-norm", 12)
     encoder = cache.encoder
     own = attribution(cache, Class("sequence", 1)).by_layer

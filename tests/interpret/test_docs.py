@@ -72,7 +72,7 @@ def test_every_page_it_links_to_is_there():
         assert (PAGE.parent / target).exists(), target
 
 
-def test_every_array_of_an_atlas_is_explained():
+def test_every_array_of_statistics_is_explained():
     from dataclasses import fields
 
     from unmask.interpret import LayerStatistics

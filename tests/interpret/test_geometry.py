@@ -241,11 +241,11 @@ def test_the_sample_is_seeded_and_says_its_size():
 
 def test_too_few_points_are_refused_by_number():
     rng = np.random.default_rng(11)
-    with pytest.raises(InvalidRequest, match="29 tokens are there; geometry is measured from 30 on"):
+    with pytest.raises(InvalidRequest, match="there are 29 tokens and geometry needs at least 30"):
         geometry([rng.normal(size=(29, 4))])
     one = measured(rng.normal(size=(60, 4)))
     assert one.two_nn.value is None
-    assert one.two_nn.reason == "60 distinct points are there; 100 are needed, so give more text"
+    assert one.two_nn.reason == "there are 60 distinct points and 100 are needed; give more text"
     assert one.gride == ()
     assert one.participation_ratio.value is not None
     half = measured(rng.normal(size=(120, 4)))
@@ -263,11 +263,11 @@ def test_what_cannot_be_measured_is_one_sentence():
         geometry([x_ND, x_ND[:, 0]])
     with pytest.raises(InvalidRequest, match="all 50 tokens are the same vector"):
         geometry([np.ones((50, 4))])
-    with pytest.raises(InvalidRequest, match="points is 5000; 1 to 4096"):
+    with pytest.raises(InvalidRequest, match="points is 5000; it must be from 1 to 4096"):
         geometry([x_ND], points=5000)
     with pytest.raises(InvalidRequest, match="seed is -1"):
         geometry([x_ND], seed=-1, shuffled=True)
-    with pytest.raises(InvalidRequest, match="marked for 3 tokens and there are 50"):
+    with pytest.raises(InvalidRequest, match="special_N has 3 entries and the states have 50 tokens"):
         geometry([x_ND], special_N=np.zeros(3, dtype=bool))
     x_ND[3, 2] = np.nan
     with pytest.raises(NonFiniteResult, match="layer 0"):

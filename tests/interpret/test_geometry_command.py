@@ -51,7 +51,7 @@ def test_tables_and_refusals():
     assert ran.code == 0, ran.err
     assert "special tokens excluded" in ran.out
     assert "no neighbor-based dimension" in ran.out
-    assert_one_sentence(run_here("geometry", "too short", "--model", "unmask-mini"), "30 on")
+    assert_one_sentence(run_here("geometry", "too short", "--model", "unmask-mini"), "at least 30")
     assert_one_sentence(run_here("geometry", "--model", "unmask-mini"), "--file")
     assert_one_sentence(run_here("geometry", "a", "--points", 0), "1 to 4096")
     assert_one_sentence(run_here("geometry", " ", "--model", "unmask-mini"), "no words")

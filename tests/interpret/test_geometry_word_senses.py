@@ -129,7 +129,7 @@ def test_shuffled_labels_separate_no_senses(minilm):
         assert one.accuracy.value <= one.accuracy_null.high
 
 
-def test_a_word_is_the_mean_of_its_pieces_wherever_it_stands(minilm):
+def test_a_word_is_the_mean_of_its_tokens_wherever_it_stands(minilm):
     texts = ["Unbelievability is rare.", "He said: “unbelievability”."]
     read = read_texts(minilm.encoder, minilm.tokenize(texts))
     for number, text in enumerate(texts):
@@ -170,7 +170,7 @@ def test_dealt_words_are_the_same_words_and_the_word_stays(how):
     assert given.dealt(how, seed=4) == dealt != given.dealt(how, seed=5)
 
 
-def test_a_random_twin_is_seeded_and_untrained(minilm):
+def test_a_random_baseline_is_seeded_and_untrained(minilm):
     encodings = minilm.tokenize(["The river bank was muddy."])
     first, again, other = (read_texts(random_baseline(minilm.encoder, s), encodings) for s in (0, 0, 1))
     np.testing.assert_array_equal(first.states[-1], again.states[-1])
@@ -189,15 +189,15 @@ def test_stretches_leave_no_word_out_and_fit():
 
 def test_refusals_name_the_number(tmp_path):
     good = [("a", f"the bank {i}") for i in range(4)]
-    with pytest.raises(InvalidRequest, match="sense 'b' of 'bank' has 3 sentences; 4 or more"):
+    with pytest.raises(InvalidRequest, match="sense 'b' of 'bank' has 3 sentences; at least 4"):
         word_sense_set("bank", [*good, *[("b", f"a bank {i}") for i in range(3)]])
-    with pytest.raises(InvalidRequest, match="1 senses"):
+    with pytest.raises(InvalidRequest, match="senses of 'bank' in the sentences is 1; give at least two"):
         word_sense_set("bank", good)
-    with pytest.raises(InvalidRequest, match="sentence 5 of the sentences is without the word 'bank'"):
+    with pytest.raises(InvalidRequest, match="sentence 5 of the sentences does not contain the word 'bank'"):
         word_sense_set("bank", [*good, ("b", "The banks were closed")])
     with pytest.raises(InvalidRequest, match="only of bank, bat"):
         shipped_senses("seal")
-    with pytest.raises(InvalidRequest, match="permutations is 0; 1 to 99999"):
+    with pytest.raises(InvalidRequest, match="permutations is 0; it must be from 1 to 99999"):
         sense_layers([np.eye(8)], ["a", "b"] * 4, permutations=0)
     with pytest.raises(InvalidRequest, match="seed is -1; it must be from 0"):
         sense_layers([np.eye(8)], ["a", "b"] * 4, seed=-1)

@@ -78,7 +78,7 @@ def test_no_tensor_is_as_large_as_an_eighth_of_a_map(name):
 
 
 @pytest.mark.parametrize("name", ["rotary-windows", "disentangled-own"])
-def test_nor_by_what_stands_on_a_recording(name):
+def test_nor_by_what_stands_on_an_activation_cache(name):
     """But for the weights that are compared, of which there are `CELLS` at most, whatever the length.
 
     Rollout and relevance are guarded where they are tested.

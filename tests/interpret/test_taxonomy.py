@@ -97,7 +97,7 @@ def test_nine_queries_of_ten_make_a_head_positional():
 
 
 @pytest.mark.parametrize("name", ["rotary-windows", "windows-globals", "performer"])
-def test_labels_of_an_atlas(name):
+def test_labels_of_statistics(name):
     cache = recorded(name, 31)
     made = attention_statistics(cache)
     maps = dense.maps(cache.encoder, cache.encoding, cache.globals_N)
@@ -193,7 +193,7 @@ def test_models_of_unlike_tokens_are_compared_by_what_they_share():
     assert {(match.b, match.a) for match in turned} == {(match.a, match.b) for match in match_heads(found)}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 9), st.integers(0, 6), st.integers(0, 10**6), st.booleans())
 def test_pairs_are_the_cheapest(rows, more, seed, whole):
     rng = np.random.default_rng(seed)

@@ -255,7 +255,7 @@ def test_said_twice_a_table_of_positions_is_seen_at_once():
     first = slice(len(ids) - 2 * len(words), len(ids) - len(words))
     moved = (x[first] - x[first.stop :]).norm(dim=-1) / x[first].norm(dim=-1)
     assert found.state_difference[0] == pytest.approx(float(moved.mean()))
-    with pytest.raises(InvalidRequest, match="linear attention has none"):
+    with pytest.raises(InvalidRequest, match="linear attention does not have"):
         story.twice(random_encoder(SPECS["linear"]), text)
 
 
@@ -315,9 +315,9 @@ def test_blur_of_a_softmax_head():
     few, some, many = found.variation_favor
     assert many < some < few
     assert many < 0.1
-    with pytest.raises(InvalidRequest, match="hides keys"):
+    with pytest.raises(InvalidRequest, match="masks keys"):
         story.blur(heard("alibi-shared"), 0, 0)
-    with pytest.raises(InvalidRequest, match="hides keys"):
+    with pytest.raises(InvalidRequest, match="masks keys"):
         story.blur(heard("rotary-windows"), 0, 0)
 
 
@@ -439,5 +439,5 @@ def test_too_long_a_text_and_what_is_not_there_are_refused():
     for layer, head in ((3, 0), (-1, 0), (0, 3), (0, -1)):
         with pytest.raises(InvalidRequest, match=r"has (layers|heads) 0 to 2"):
             story.handshake(one, layer, head)
-    with pytest.raises(InvalidRequest, match="of softmax"):
+    with pytest.raises(InvalidRequest, match="needs softmax attention"):
         heard("linear").probabilities(0)

@@ -72,7 +72,7 @@ def check_alignment(one, other, texts):
     return found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(TEXTS, TEXTS, st.booleans(), st.integers(6, 40))
 def test_an_alignment_covers_every_character_and_token_once(parts, more, paired, most):
     texts = ["".join(parts), *(["".join(more)] if paired else [])]
@@ -123,7 +123,7 @@ def test_published_tokenizers_side_by_side():
         assert "".join(spoken).endswith("bank.")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(TEXTS, TEXTS, st.booleans())
 def test_every_token_is_of_one_word_that_covers_it(parts, more, paired):
     texts = ["".join(parts), *(["".join(more)] if paired else [])]
@@ -143,7 +143,7 @@ def test_every_token_is_of_one_word_that_covers_it(parts, more, paired):
         assert all(surface in "\0".join(texts) for surface in plain)
 
 
-def test_pieces_of_a_word_are_one_word_and_joined_words_are_one():
+def test_tokens_of_a_word_are_one_word_and_joined_words_are_one():
     found = words(BYTES.encode("Don't bank 日本 👩‍👩‍👧"))
     surfaces = [found.surface(word) for word in range(len(found))]
     # One piece holds both ideographs, and one the space before the family and nothing else.

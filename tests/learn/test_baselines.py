@@ -107,7 +107,7 @@ def test_unknown_words_are_neighbors_like_others(bigram):
         )
 
 
-def test_more_neighbors_foretell_more(texts, bigram):
+def test_more_neighbors_predict_more(texts, bigram):
     ids_T = wrapped(texts[40:])
     places_M = np.flatnonzero(ids_T >= SPECIAL)
     losses = [foretell(bigram, ids_T, places_M, sight)[0] for sight in ("none", "left", "both")]

@@ -6,6 +6,7 @@ import resource
 import signal
 import warnings
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 import torch
@@ -17,8 +18,10 @@ from unmask.learn.pretrain.checkpoint import (
     STATE,
     TENSORS,
     Snapshot,
+    flattened,
     load_snapshot,
     newest,
+    newest_sound,
     prune,
     save_snapshot,
     steps_of,
@@ -50,6 +53,21 @@ def steps(folder):
 
 def unheard(sentence):
     raise AssertionError(sentence)
+
+
+def test_state_that_is_no_tensor_is_kept_for_each_parameter():
+    state = {0: {"step": 3, "seen": 5, "first": torch.ones(2)}, 11: {"step": 4}}
+    tensors, rest = flattened(state, "optimizer.")
+    assert list(tensors) == ["optimizer.0.first"]
+    assert rest == {"0": {"step": 3, "seen": 5}, "11": {"step": 4}}
+
+
+def test_the_newest_good_one_is_neither_diverged_nor_damaged(tmp_path):
+    saved(tmp_path, 1)
+    save_snapshot(replace(snapshot(2), state={"diverged": True}), tmp_path)
+    (damaged,) = saved(tmp_path, 3)
+    (damaged / MANIFEST).write_text("{")
+    assert newest_sound(tmp_path, 3) == checkpoint.place_of(1, tmp_path)
 
 
 def test_a_snapshot_comes_back_as_it_was(tmp_path):

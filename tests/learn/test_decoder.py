@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 
 import unmask
-from tests.learn.toy import gradients, pieces, vocabulary, with_heads
+from tests.learn.toy import chunks, gradients, vocabulary, with_heads
 from tests.parity.test_deberta import published_like
 from tests.support import plain
 from tests.support.specs import DISENTANGLED, DISENTANGLED_OWN, LINEAR, POST_NORM, SPECS, random_encoder
@@ -121,7 +121,7 @@ def test_states_are_those_of_the_formulas(name):
 def test_loss_and_gradients_are_those_of_the_formulas(name):
     encoder = random_encoder(DEBERTAS[name], dtype=torch.float64)
     objective = EnhancedMaskedLanguageModel(encoder, vocabulary(), MaskingSpec(0.4))
-    example = objective.prepare(pieces((11, 1, 6), (0, 0, 1)), np.random.default_rng(3), 0.0)
+    example = objective.prepare(chunks((11, 1, 6), (0, 0, 1)), np.random.default_rng(3), 0.0)
     outcome = objective(example, {"masked": 10})
     logits = encoder.logits("enhanced", dense_states(encoder, example.batch), example.batch.layout)
     chosen = torch.from_numpy(example.chosen_M)

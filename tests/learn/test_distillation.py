@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tests.learn.toy import gradients, pieces, vocabulary, with_heads
+from tests.learn.toy import chunks, gradients, vocabulary, with_heads
 from tests.support.specs import (
     ALIBI_SHARED,
     BLOCKS,
@@ -152,7 +152,7 @@ def test_every_term_and_gradient_is_that_of_the_formulas(student, tokens, monkey
         random_encoder(TEACHER, dtype=torch.float64),
     )
     objective = Distillation(*encoders, vocabulary(), spec).double()
-    example = objective.prepare(pieces(TEXTS, range(4)), np.random.default_rng(0), 0.0)
+    example = objective.prepare(chunks(TEXTS, range(4)), np.random.default_rng(0), 0.0)
     totals = {"words": 17, "masked": 19, "cosine": 23, "attention": 29, "relations": 31}
     outcome = objective(example, totals)
     sums = by_hand(objective, example)
@@ -172,7 +172,7 @@ def test_counts_are_tokens_or_chosen_tokens():
     encoders = random_encoder(NARROW), random_encoder(TEACHER)
     for tokens in ("chosen", "all"):
         objective = Distillation(*encoders, vocabulary(), replace(EVERYTHING, tokens=tokens))
-        example = objective.prepare(pieces(TEXTS, range(4)), np.random.default_rng(0), 0.0)
+        example = objective.prepare(chunks(TEXTS, range(4)), np.random.default_rng(0), 0.0)
         chosen = len(example.chosen_M)
         assert example.tokens == sum(TEXTS) + 8
         assert example.counts == {
@@ -182,8 +182,9 @@ def test_counts_are_tokens_or_chosen_tokens():
             "attention": example.tokens,
             "relations": example.tokens,
         }
+        assert example.predicted == example.counts["words"]
     plain = Distillation(*encoders, vocabulary(), replace(MINILM_V2, relation_heads=3))
-    example = plain.prepare(pieces(TEXTS, range(4)), np.random.default_rng(0), 0.0)
+    example = plain.prepare(chunks(TEXTS, range(4)), np.random.default_rng(0), 0.0)
     assert example.counts == {"relations": example.tokens}
     assert 4 not in example.batch.ids_T
 
@@ -200,7 +201,7 @@ def test_a_student_that_is_its_teacher_has_nothing_to_learn(name):
         EVERYTHING, masked=0.0, relation_heads=None, state_layers=every, attention_layers=every
     )
     objective = Distillation(encoder, same, vocabulary(), settings)
-    example = objective.prepare(pieces((30, 3, 12), range(3)), np.random.default_rng(0), 0.0)
+    example = objective.prepare(chunks((30, 3, 12), range(3)), np.random.default_rng(0), 0.0)
     outcome = objective(example, example.counts)
     assert outcome.loss.abs() < 1e-11
     assert max(grad.abs().max() for grad in gradients(outcome.loss, objective).values()) < 1e-9
@@ -238,7 +239,7 @@ def test_gradients_of_windows_are_finite_differences():
     student, teacher = (random_encoder(spec, seed=seed, dtype=torch.float64) for seed in (1, 2))
     settings = replace(MINILM, relations=0.0, attention_layers=((0, 0), (1, 1)))
     objective = Distillation(student, teacher, vocabulary(), settings)
-    example = objective.prepare(pieces((12, 5), range(2)), np.random.default_rng(0), 0.0)
+    example = objective.prepare(chunks((12, 5), range(2)), np.random.default_rng(0), 0.0)
     ours = gradients(objective(example, example.counts).loss, student)
     generator = torch.Generator().manual_seed(0)
     for name, parameter in student.named_parameters():
@@ -262,12 +263,12 @@ def test_distilberts_defaults():
 
 
 def test_training_leaves_the_teacher_as_it_is():
-    student, teacher = random_encoder(NARROW), random_encoder(TEACHER)
+    student, teacher = random_encoder(NARROW), random_encoder(TEACHER).train()
     before = {name: tensor.clone() for name, tensor in teacher.state_dict().items()}
     objective = Distillation(student, teacher, vocabulary(), EVERYTHING)
     optimizer = torch.optim.SGD(objective.parameters(), lr=0.05)
     draw, losses = np.random.default_rng(0), []
-    example = objective.train().prepare(pieces(TEXTS, range(4)), draw, 0.0)
+    example = objective.train().prepare(chunks(TEXTS, range(4)), draw, 0.0)
     for _ in range(12):
         outcome = objective(example, example.counts)
         optimizer.zero_grad()
@@ -275,7 +276,8 @@ def test_training_leaves_the_teacher_as_it_is():
         optimizer.step()
         losses.append(outcome.loss.item())
     assert losses[-1] < 0.8 * losses[0]
-    assert not teacher.training
+    assert not any(part.training for part in teacher.modules())
+    assert not any(one.requires_grad for one in teacher.parameters())
     assert all(torch.equal(before[name], tensor) for name, tensor in teacher.state_dict().items())
     assert not any("teacher" in name for name in objective.state_dict())
     assert objective.encoders() == {"": student}
@@ -292,7 +294,7 @@ def test_a_student_of_equal_depth_begins_as_its_teacher(name):
     assert torch.equal(x, y)
 
 
-def test_a_student_without_segments_begins_as_its_teacher_reads_segment_0():
+def test_a_student_without_token_types_begins_as_its_teacher_reads_type_0():
     teacher = random_encoder(TEACHER, dtype=torch.float64)
     spec = replace(TEACHER, pooler=None, embedding=replace(TEACHER.embedding, segments=0))
     student = random_encoder(spec, seed=3, dtype=torch.float64)
@@ -375,9 +377,9 @@ def test_a_spec_out_of_range_is_refused(changes):
 
 
 def test_the_text_is_the_one_given():
-    piece = Chunk(np.array([7, 8, 9]), 0)
+    chunk = Chunk(np.array([7, 8, 9]), 0)
     objective = Distillation(random_encoder(NARROW), random_encoder(TEACHER), vocabulary(), MINILM)
-    example = objective.prepare([piece], np.random.default_rng(0), 0.0)
+    example = objective.prepare([chunk], np.random.default_rng(0), 0.0)
     assert example.batch.ids_T.tolist() == [2, 7, 8, 9, 3]
     assert functional.relu(objective(example, example.counts).loss) > 0
 

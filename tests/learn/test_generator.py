@@ -38,7 +38,7 @@ def test_generator_of_deberta_v3_has_half_its_layers():
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_every_design_has_a_smaller_one(name):
+def test_every_encoder_has_a_smaller_one(name):
     spec = SPECS[name]
     for width_share, layers_share in ((0.3, 0.3), (0.5, 1.0), (1.0, 0.5)):
         made = generator_spec(spec, width_share=width_share, layers_share=layers_share)
@@ -91,3 +91,5 @@ def test_a_head_of_its_own_is_kept_and_others_go():
     assert discriminator_spec(other).heads == (Classifier("replaced", 1, "tokens", Transform(24, "gelu")),)
     fresh = with_detector(random_encoder(other))
     assert not fresh.heads["replaced"].out.bias.any()
+    narrow = with_detector(random_encoder(other, dtype=torch.bfloat16))
+    assert {one.dtype for one in narrow.parameters()} == {torch.bfloat16}

@@ -92,7 +92,7 @@ def budget(settings: RunSettings) -> tuple[list[int], int]:
     return tokens, steps - varying
 
 
-def test_every_design_is_there_at_both_scales():
+def test_every_recipe_is_there_at_both_scales():
     found = Counter(name.split("/")[0] for name in ALL if "/published" in name or "/small" in name)
     assert found == {"bert": 3, "modernbert": 6, **dict.fromkeys(set(NAMES) - {"bert", "modernbert"}, 2)}
     assert {name for name in ALL if "/published" in name} == TOKENS.keys()

@@ -9,7 +9,7 @@ import torch
 from scipy.special import expit, logsumexp, softmax
 from scipy.stats import chisquare
 
-from tests.learn.toy import SPECIAL, pieces, vocabulary
+from tests.learn.toy import SPECIAL, chunks, vocabulary
 from tests.support import plain
 from tests.support.specs import ALIBI_SHARED, DISENTANGLED, POST_NORM, ROTARY_WINDOWS, SPECS, random_encoder
 from unmask.errors import InvalidRequest
@@ -83,7 +83,7 @@ def objective(spec, mode="tied", setting=HALF, seed=0, dtype=torch.float64):
 
 
 def example(made, lengths=(9, 4, 1), seed=3):
-    return made.prepare(pieces(lengths, range(len(lengths)), seed), np.random.default_rng(seed), 0.0)
+    return made.prepare(chunks(lengths, range(len(lengths)), seed), np.random.default_rng(seed), 0.0)
 
 
 def run(made, prepared):
@@ -538,7 +538,7 @@ def test_training_lowers_both_losses():
     text = [np.tile([7, 8, 9, 10], 5), np.tile([20, 30], 9)]
     rows = []
     for step in range(60):
-        some = [replace(piece, ids=ids) for piece, ids in zip(pieces((1, 1), (0, 1)), text, strict=True)]
+        some = [replace(chunk, ids=ids) for chunk, ids in zip(chunks((1, 1), (0, 1)), text, strict=True)]
         prepared = made.prepare(some, np.random.default_rng(step), 0.0)
         outcome = run(made, prepared)
         optimizer.zero_grad()

@@ -239,7 +239,7 @@ def test_a_device_that_is_not_there(place):
 
 def test_paths_begin_at_the_run_file(place, monkeypatch):
     monkeypatch.chdir(place.parent)
-    assert pretrain(Path("place") / write_run(place).name).folder == Path("place/run/model")
+    assert pretrain(Path("place") / write_run(place, steps=1).name).folder == Path("place/run/model")
     (place.parent / "old").mkdir()
     path = write_run(place, tokenizer=None, model=Instead(start_from="old"), out="b")
     with pytest.raises(UnmaskError, match="paths in a run file are relative to the file's folder"):
@@ -262,9 +262,12 @@ def test_a_date_in_a_condition_of_a_source(place, monkeypatch):
 
 def test_a_tokenizer_trained_by_the_run_is_kept(place, monkeypatch):
     path = write_run(
-        place, tokenizer={"folder": None, "train": "bpe", "vocabulary": 300, "sample_bytes": 4000}
+        place,
+        steps=2,
+        tokenizer={"folder": None, "train": "bpe", "vocabulary": 300, "sample_bytes": 4000},
+        checkpoints={"every": 1},
     )
-    ended(path, monkeypatch, 5)
+    ended(path, monkeypatch, 1)
     kept = {file.name: file.read_bytes() for file in (place / "run/tokenizer").iterdir()}
     result = pretrain(path)
     made = {name: (result.folder / name).read_bytes() for name in kept}

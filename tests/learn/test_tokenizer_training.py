@@ -210,7 +210,7 @@ def test_a_sample_takes_long_documents_in_part(tmp_path):
     assert firsts[-1] > 1700
 
 
-def test_pieces_of_byte_pairs(tmp_path):
+def test_chunks_of_byte_pairs(tmp_path):
     """Where a document's lines are joined there is a line break; cuts are after sentences and quotes."""
     tokenizer = Tokenizer.from_files(trained("bpe"))
     marks = TokenBoundaries.of(tokenizer, Vocabulary.of(tokenizer))
@@ -218,24 +218,24 @@ def test_pieces_of_byte_pairs(tmp_path):
     prefixed = Tokenizer.from_files(trained("bpe", add_prefix_space=True))
     assert TokenBoundaries.of(prefixed, Vocabulary.of(prefixed)).between_paragraphs.tolist() == []
 
-    def pieces_of(document, name, **changes):
+    def chunks_of(document, name, **changes):
         spec = SourceSpec("a", ("a",), **changes)
         made = write_shards([document], tokenizer, spec, tmp_path / name)
         return [tokenizer.engine.decode(made.ids(i).tolist()) for i in range(made.count)]
 
     long = 'Rinder tesmu. (Lobaon!) "Derlo?" Mulo, derba tesing onder lorin.'
-    assert pieces_of("Balo\n\nRinder tesmu.", "a", split_by="paragraph", min_tokens=4) == [
+    assert chunks_of("Balo\n\nRinder tesmu.", "a", split_by="paragraph", min_tokens=4) == [
         "Balo\nRinder tesmu."
     ]
     ids = tokenizer.engine.encode('Rinder tesmu. (Lobaon!) "Derlo?"', add_special_tokens=False).ids
-    made = pieces_of(long, "b", max_tokens=len(ids) + 3)
+    made = chunks_of(long, "b", max_tokens=len(ids) + 3)
     assert made[0] == 'Rinder tesmu. (Lobaon!) "Derlo?"'
     assert "".join(made) == long
-    split = pieces_of("Rinder tesmu. Lobaon!\nDerlo.", "c", split_by="sentence")
+    split = chunks_of("Rinder tesmu. Lobaon!\nDerlo.", "c", split_by="sentence")
     assert split == ["Rinder tesmu.", " Lobaon!", "Derlo."]
     with pytest.raises(InvalidRequest, match="source a gave 1 documents and no chunk"):
-        pieces_of("Rinder tesmu. Lobaon!\nDerlo.", "d", split_by="sentence", min_tokens=60, max_tokens=120)
+        chunks_of("Rinder tesmu. Lobaon!\nDerlo.", "d", split_by="sentence", min_tokens=60, max_tokens=120)
     text = "Rinder tesmu. Lobaon!\nDerlo."
     whole = len(tokenizer.engine.encode(text, add_special_tokens=False).ids)
-    joined = pieces_of(text, "e", split_by="sentence", min_tokens=whole - 1, max_tokens=120)
+    joined = chunks_of(text, "e", split_by="sentence", min_tokens=whole - 1, max_tokens=120)
     assert joined == [text]

@@ -1,7 +1,11 @@
 """The training loop over items that are no text of a run file, and `train` from Python."""
 
+import pkgutil
+import time
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -28,6 +32,7 @@ from unmask.learn import train
 from unmask.learn.objectives.interface import Example, LossOutput, Objective
 from unmask.learn.optim import OptimizerSpec, build_optimizer
 from unmask.learn.pretrain import read_run
+from unmask.learn.pretrain.checkpoint import steps_of
 from unmask.learn.pretrain.loop import Loop, MetricAccumulator
 from unmask.learn.pretrain.loop_settings import BatchSettings, FaultSettings, LoopSettings
 from unmask.learn.pretrain.ranks import Ranks
@@ -160,22 +165,68 @@ def test_a_step_that_is_not_finite_in_another_process_is_skipped_here_too(tmp_pa
     assert (loop.step, loop.skipped, loop.micro_batches) == (1, 1, 2)
     same_tensors(loop.objective.state_dict(), before)
     assert all(one.grad is None for one in loop.objective.parameters())
+    assert loop.loss is None  # the running average, by which a run has diverged, stays finite
     loop.ranks = Ranks()
     assert loop.one_step(MetricAccumulator()) > 0
     assert any(not torch.equal(one, before[name]) for name, one in loop.objective.state_dict().items())
+
+
+def test_random_numbers_depend_on_the_micro_batch_and_not_on_evaluations(tmp_path):
+    loop = trainer(tmp_path).loop
+    prepare, seen = loop.objective.prepare, []
+
+    def noting(items, draw, progress):
+        seen.append((draw.random(), progress))
+        return prepare(items, draw, progress)
+
+    loop.objective.prepare = noting
+    held_out = [Shuffled.micro_batch(number) for number in (98, 99)]
+    loop.evaluate(held_out)
+    for _ in range(2):
+        loop.one_step(MetricAccumulator())
+    loop.evaluate(held_out)
+    draws, progress = zip(*seen, strict=True)
+    assert progress == (1.0, 1.0, 0.0, 0.0, 1 / 6, 1 / 6, 1.0, 1.0)
+    assert draws[:2] == draws[-2:]
+    assert len(set(draws)) == 6
+
+
+@pytest.mark.usefixtures("quick_peak")
+@pytest.mark.parametrize(("minutes", "kept"), [(1, [3, 6]), (0, [6])])
+def test_a_checkpoint_is_due_after_some_minutes_since_the_last(minutes, kept, tmp_path, monkeypatch):
+    clock = SimpleNamespace(monotonic=count(0, 25).__next__, perf_counter=time.perf_counter)
+    monkeypatch.setattr("unmask.learn.pretrain.trainer.time", clock)
+    made = trainer(tmp_path)
+    made.wanted = CheckpointSettings(every=100, minutes=minutes, keep=9)
+    made.train()
+    assert [step for step, _ in steps_of(tmp_path / "checkpoints")] == kept
+
+
+@pytest.mark.usefixtures("quick_peak")
+def test_the_log_is_on_disk_before_a_checkpoint_after_which_it_would_be_resumed(tmp_path, monkeypatch):
+    seen = []
+    for place in ("trainer.save_snapshot", "events.EventLog.sync"):
+        whole = f"unmask.learn.pretrain.{place}"
+        call = pkgutil.resolve_name(whole)
+        monkeypatch.setattr(
+            whole, lambda *a, call=call, place=place, **o: (seen.append(place), call(*a, **o))[1]
+        )
+    trainer(tmp_path).train()
+    assert seen == ["events.EventLog.sync", "trainer.save_snapshot"] * 3
 
 
 # --- from Python ---------------------------------------------------------------------------------------
 
 
 def test_a_file_a_table_and_settings_are_the_same_run(place):
-    path = write_run(place)
+    few = {"steps": 3}
+    path = write_run(place, **few)
     by_path = train(str(path))
-    by_table = train(changed(RUN, out="by-table"), base=place)
+    by_table = train(changed(RUN, **few, out="by-table"), base=place)
     by_settings = train(replace(read_run(path), out="by-settings"), base=str(place))
     for result, out in ((by_path, "run"), (by_table, "by-table"), (by_settings, "by-settings")):
         assert result.folder == place / out / "model"
-        same_run(place / out, place / "plain")
+        same_run(place / out, place / "run")
 
 
 def test_paths_of_a_table_begin_at_the_current_folder(place, monkeypatch):
@@ -201,6 +252,16 @@ def test_held_out_figures_come_before_the_first_step_unless_told(place):
     train(write_run(place, steps=2, evaluation={"at_start": False}, out="other"))
     assert [one["step"] for one in lines(place / "other", kinds=("held_out",))] == [2]
     same_tensors(last_tensors(place / "run"), last_tensors(place / "other"))
+
+
+def test_averages_are_evaluated_unless_the_run_says_otherwise(place):
+    def figures(out, **changes):
+        return train(write_run(place, steps=2, out=out, **changes)).held_out
+
+    averaging = {"decay": 0.5, "warm_up": False}
+    plain = figures("none")
+    assert figures("raw", averaging=averaging, evaluation={"averaged": False}) == plain
+    assert figures("means", averaging=averaging) != plain
 
 
 def test_a_run_started_twice_without_a_checkpoint_logs_its_start_once(place, monkeypatch):
@@ -232,7 +293,7 @@ def kept_bytes(objective, example):
 
 @pytest.mark.parametrize("name", ["post-norm", "rotary-windows", "alibi-shared", "disentangled"])
 def test_layers_that_are_computed_again_have_the_same_gradients_for_less_memory(name):
-    from tests.learn.toy import pieces, with_heads
+    from tests.learn.toy import chunks, with_heads
     from unmask.learn.objectives.masked import MaskedLanguageModel
     from unmask.learn.objectives.masking import MaskingSpec
     from unmask.learn.pretrain.recompute import recompute_layers
@@ -242,7 +303,7 @@ def test_layers_that_are_computed_again_have_the_same_gradients_for_less_memory(
     for module in objective.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.3
-    example = objective.prepare(pieces([12, 9, 14], range(3)), np.random.default_rng(0), 0.0)
+    example = objective.prepare(chunks([12, 9, 14], range(3)), np.random.default_rng(0), 0.0)
     whole, wanted = kept_bytes(objective, example)
     names = list(objective.state_dict())
     recompute_layers(objective)

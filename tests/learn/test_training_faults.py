@@ -6,7 +6,7 @@ import json
 import pytest
 import torch
 
-from tests.learn.runs import Heard, ended, last_tensors, lines, same_run, same_tensors, write_run
+from tests.learn.runs import Ended, Heard, ended, last_tensors, lines, same_run, same_tensors, write_run
 from tests.support.command import run_here
 from tests.unit.test_bad_input import small_disk
 from unmask.errors import InvalidRequest, NonFiniteResult, OutputError
@@ -66,10 +66,11 @@ def test_a_step_that_is_not_finite_is_skipped_where_the_run_allows_it(place, bro
 
 
 def test_a_skipped_step_moves_nothing(place, broken_steps):
-    train(write_run(place, steps=4, checkpoints={"every": 4}))
+    kept = {"averaging": {"decay": 0.9}}
+    train(write_run(place, **kept, steps=4, checkpoints={"every": 4}))
     broken_steps({5: NAN})
     before = last_tensors(place / "run")
-    train(write_run(place, steps=5, faults={"skip_non_finite": 1}))
+    train(write_run(place, **kept, steps=5, faults={"skip_non_finite": 1}))
     same_tensors(last_tensors(place / "run"), before)
 
 
@@ -92,7 +93,7 @@ def test_checkpoints_of_a_diverged_run_do_not_push_the_last_good_one_out(place, 
 
 def test_a_run_that_recovers_keeps_no_more_than_it_should(place, broken_steps):
     broken_steps({4: 50.0})
-    train(write_run(place, steps=60, checkpoints={"every": 2}))
+    train(write_run(place, steps=24, checkpoints={"every": 3}))
     kept = [path for _, path in steps_of(place / "run/checkpoints")]
     assert [json.loads((path / "manifest.json").read_text())["diverged"] for path in kept] == [False, False]
 
@@ -179,7 +180,8 @@ def test_a_full_disk_when_tensorboard_starts(tmp_path):
 
 def test_a_kill_between_a_checkpoint_and_its_line_leaves_no_gap_in_the_log(place, monkeypatch):
     path = write_run(place)
-    ended(path, monkeypatch, 9)
+    for steps in (6, 9):  # the line of step 4 is there when the run resumes after it, and stays one line
+        ended(path, monkeypatch, steps)
     log = place / "run/log.jsonl"
     there = log.read_text().splitlines()
     kept = [line for line in there if json.loads(line).get("folder") != "step-00000008"]
@@ -188,6 +190,21 @@ def test_a_kill_between_a_checkpoint_and_its_line_leaves_no_gap_in_the_log(place
     train(path)
     kinds = ("step", "held_out", "checkpoint")
     assert lines(place / "run", kinds=kinds) == lines(place / "plain", kinds=kinds)
+
+
+def test_a_kill_after_the_last_checkpoint_leaves_none_too_many(place, monkeypatch):
+    def killed(*_, **__):
+        raise Ended
+
+    path = write_run(place, steps=3, checkpoints={"every": 1, "keep": 1})
+    with monkeypatch.context() as patch:
+        patch.setattr("unmask.learn.pretrain.trainer.prune", lambda *_: None)
+        patch.setattr("unmask.learn.pretrain.run.export", killed)
+        with pytest.raises(Ended):
+            train(path)
+    assert [step for step, _ in steps_of(place / "run/checkpoints")] == [1, 2, 3]
+    assert train(path).steps == 3
+    assert [step for step, _ in steps_of(place / "run/checkpoints")] == [3]
 
 
 # --- the machine's peak --------------------------------------------------------------------------------

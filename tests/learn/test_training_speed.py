@@ -104,7 +104,7 @@ def test_dropout_of_bins_has_the_gradient_of_what_it_kept():
         torch.manual_seed(7)
         return kernel.attend(q, k, v, plan, pattern=FullAttention(), bias=AttentionBias(), dropout=0.4).o_THK
 
-    assert torch.autograd.gradcheck(attend, tensors)
+    assert torch.autograd.gradcheck(attend, tensors, fast_mode=True)
     torch.manual_seed(0)
     assert (
         kernel.attend(*tensors, plan, pattern=FullAttention(), bias=AttentionBias(), dropout=1.0).o_THK == 0

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 
-from tests.learn.toy import pieces, vocabulary, with_heads
+from tests.learn.toy import chunks, vocabulary, with_heads
 from tests.support.specs import ALIBI_SHARED, DISENTANGLED, ROTARY_WINDOWS, random_encoder
 from unmask.learn.objectives.masked import MaskedLanguageModel
 from unmask.learn.objectives.masking import MaskingSpec
@@ -71,7 +71,7 @@ class Texts:
 
 def micro_batch(number):
     """Texts of other lengths each time, so that counts differ too."""
-    return pieces([9 + number % 4, 4 + 3 * (number % 2), 6], range(3), seed=number)
+    return chunks([9 + number % 4, 4 + 3 * (number % 2), 6], range(3), seed=number)
 
 
 def build(case, kind, ranks, optimizer="adamw"):

@@ -20,7 +20,7 @@ def vocabulary(*, continues: bool = True, size: int = VOCABULARY) -> Vocabulary:
     return Vocabulary(size, CLS, SEP, MASK, special_V, continues_V)
 
 
-def pieces(lengths, documents, seed: int = 0) -> list[Chunk]:
+def chunks(lengths, documents, seed: int = 0) -> list[Chunk]:
     """Random text without special tokens."""
     rng = np.random.default_rng(seed)
     return [

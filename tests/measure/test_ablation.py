@@ -62,7 +62,7 @@ def plain(spec: EncoderSpec) -> dict:
 
 
 def differing(name: str) -> set[str]:
-    """What differs between a design and its parent, layers taken together."""
+    """What differs between a variant and its parent, layers taken together."""
     ours, theirs = build_variant(name, Sizes()), build_variant(by_name(name).parent, Sizes())
     one, two = (
         dict(leaves({"encoder": plain(made.encoder), "objective": dict(made.objective)}))
@@ -72,7 +72,7 @@ def differing(name: str) -> set[str]:
     return {re.sub(r"\[\d+\]", "", key).removeprefix(".encoder").removeprefix(".layers") for key in keys}
 
 
-# --- designs ---------------------------------------------------------------------------------------------
+# --- variants --------------------------------------------------------------------------------------------
 
 WIDTH = ".feedforward.width"
 POSITION = {".embedding.positions.rows", ".embedding.positions.offset", ".embedding.positions.added"}
@@ -92,13 +92,13 @@ ONE_THING = {
 
 
 @pytest.mark.parametrize("name", ONE_THING)
-def test_a_design_differs_from_its_parent_in_one_thing(name):
+def test_a_variant_differs_from_its_parent_in_one_thing(name):
     assert differing(name) - {".embedding.positions"} <= ONE_THING[name] | {WIDTH}
     assert differing(name) & ONE_THING[name]
 
 
 @pytest.mark.parametrize("name", ["disentangled", "alibi", "rotary"])
-def test_a_design_of_positions_changes_positions_alone(name):
+def test_a_variant_of_positions_changes_positions_alone(name):
     changed = differing(name)
     rest = {key for key in changed if not key.startswith((".mixer.position", ".embedding.positions"))}
     assert rest <= {WIDTH}
@@ -112,7 +112,7 @@ def test_replaced_tokens_change_objective_and_head_alone():
     assert ours.objective == {"kind": "replaced"}
 
 
-def test_every_design_is_there_and_parents_come_first():
+def test_every_variant_is_there_and_parents_come_first():
     names = [variant.name for variant in VARIANTS]
     assert len(set(names)) == len(names) == 11
     for place, variant in enumerate(VARIANTS):
@@ -174,7 +174,7 @@ def test_a_budget_that_no_width_meets_is_refused():
 
 
 @pytest.mark.parametrize("name", [variant.name for variant in VARIANTS])
-def test_a_run_file_says_what_the_design_is(name, tmp_path):
+def test_a_run_file_says_what_the_variant_is(name, tmp_path):
     plan = Plan(Data(("a.txt",), "b.txt"), TINY)
     table = run_table(plan, name, 2)
     (tmp_path / "run.toml").write_text(toml(table))
@@ -191,7 +191,7 @@ def test_a_run_file_says_what_the_design_is(name, tmp_path):
     assert settings.model.config == known(to_config(build_variant(name, TINY).encoder))
 
 
-def test_run_files_of_designs_differ_in_nothing_else():
+def test_run_files_of_variants_differ_in_nothing_else():
     plan = Plan(Data(("a.txt",), "b.txt"), TINY)
     tables = [run_table(plan, variant.name, 1) for variant in VARIANTS]
     for table in tables:
@@ -389,8 +389,8 @@ def plan(data):
 
 @pytest.fixture(scope="module")
 def finished(plan, tmp_path_factory):
-    """Two designs that were run, the first in a process of its own, and what was said."""
-    out = tmp_path_factory.mktemp("evolve")
+    """Two variants that were run, the first in a process of its own, and what was said."""
+    out = tmp_path_factory.mktemp("ablation")
     said = []
     run_ablation(plan, out, ["bert"], 1)
     with pytest.MonkeyPatch.context() as patch:
@@ -399,7 +399,7 @@ def finished(plan, tmp_path_factory):
     return out, made, said
 
 
-def test_two_designs_end_to_end(finished, plan):
+def test_two_variants_end_to_end(finished, plan):
     out, made, said = finished
     bert, replaced = made
     assert said[-1] == "2 of 2: replaced-token, seed 1"
@@ -455,7 +455,7 @@ def test_the_same_seed_reads_the_same_text(finished):
     assert ends[0] == ends[1]
 
 
-def test_cost_of_designs_in_turn(finished, plan, monkeypatch):
+def test_cost_of_variants_in_turn(finished, plan, monkeypatch):
     out = finished[0]
     heard = []
     peaks = iter([7, 5, 900, None, 3, 4])
@@ -534,7 +534,7 @@ def test_seeds_out_of_range_are_refused(plan, tmp_path, seeds):
 # --- the command -----------------------------------------------------------------------------------------
 
 
-def test_command_lists_designs():
+def test_command_lists_variants():
     listed = json.loads(run_here("ablate", "--list", "--json").out)
     assert [(one["name"], one["parent"]) for one in listed] == [(one.name, one.parent) for one in VARIANTS]
     assert "replaced-token" in run_here("ablate", "--list").out

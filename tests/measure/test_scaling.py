@@ -58,7 +58,7 @@ def test_a_pure_line_has_no_square_at_all():
 
 
 @pytest.mark.parametrize(("reach", "square"), [(SlidingWindow(16), False), (FullAttention(), True)])
-def test_a_window_grows_as_a_line_and_the_whole_as_a_square(reach, square):
+def test_a_window_grows_linearly_and_full_attention_quadratically(reach, square):
     """The timer counts the keys that the definition of attention lets each query see, and a call's own cost.
 
     Without that cost the first and last tokens, whose windows are cut, would ask for a negative constant.
@@ -234,7 +234,7 @@ class Machine:
         )
 
 
-def wall(tiny_folder, machine, **changes):
+def scaling(tiny_folder, machine, **changes):
     given = {
         "model": str(tiny_folder),
         "ways": ("chosen", "rows"),
@@ -249,7 +249,7 @@ def wall(tiny_folder, machine, **changes):
 
 def test_a_run_finds_the_machines_own_curves(tiny_folder):
     machine = Machine()
-    report = wall(tiny_folder, machine)
+    report = scaling(tiny_folder, machine)
     assert [(p.length, p.kernel) for p in report.points[:4]] == [
         (1, "chosen"),
         (1, "rows"),
@@ -275,7 +275,7 @@ def test_a_machine_that_was_busy_is_said_to_have_been(tiny_folder):
             point = super().measure(request, deadline, tick)
             return dataclasses.replace(point, repeats=(*point.repeats, 2 * max(point.repeats)))
 
-    notes = wall(tiny_folder, Busy()).notes
+    notes = scaling(tiny_folder, Busy()).notes
     assert any("at 10 of 10 points" in note and "the machine was busy" in note for note in notes)
 
 
@@ -284,7 +284,12 @@ def test_the_longest_text_is_where_memory_ends_and_the_probe_goes_near_it(tmp_pa
     machine = Machine()
     limit = machine.resting + round(machine.SIZE["rows"](3000))
     settings = ScalingSettings(
-        shape="ettin-encoder-17m", layers=1, ways=("rows",), longest=1024, seconds=1e6, memory_bytes=limit
+        architecture="ettin-encoder-17m",
+        layers=1,
+        ways=("rows",),
+        longest=1024,
+        seconds=1e6,
+        memory_bytes=limit,
     )
     report = run_scaling(settings, measure=machine.measure, clock=machine.clock)
     (curves,) = report.curves
@@ -307,7 +312,12 @@ def test_a_prediction_that_is_wrong_is_shown_to_be(tmp_path):
     machine.SIZE = {"rows": lambda n: small(n) * (10 if n > 1024 else 1)}
     limit = machine.resting + round(small(3000))
     settings = ScalingSettings(
-        shape="ettin-encoder-17m", layers=1, ways=("rows",), longest=1024, seconds=1e6, memory_bytes=limit
+        architecture="ettin-encoder-17m",
+        layers=1,
+        ways=("rows",),
+        longest=1024,
+        seconds=1e6,
+        memory_bytes=limit,
     )
     report = run_scaling(settings, measure=machine.measure, clock=machine.clock)
     assert report.curves[0].probe.fits_as_predicted is False
@@ -316,7 +326,7 @@ def test_a_prediction_that_is_wrong_is_shown_to_be(tmp_path):
 
 def test_a_budget_leaves_out_what_would_go_beyond_it_and_says_so(tiny_folder):
     machine = Machine(loading=10.0)
-    report = wall(tiny_folder, machine, seconds=70.0)
+    report = scaling(tiny_folder, machine, seconds=70.0)
     assert machine.now <= 70.0
     assert {point.outcome for point in report.points} == {"measured", "no time"}
     assert len(report.points) == 10  # nothing is missing in silence
@@ -328,7 +338,7 @@ def test_a_budget_leaves_out_what_would_go_beyond_it_and_says_so(tiny_folder):
 def test_after_a_length_that_did_not_fit_no_longer_one_is_tried(tiny_folder):
     machine = Machine()
     limit = machine.resting + round(machine.SIZE["rows"](8)) + 1  # `chosen` takes more than that at 8
-    report = wall(tiny_folder, machine, memory_bytes=limit)
+    report = scaling(tiny_folder, machine, memory_bytes=limit)
     chosen = [point for point in report.points if point.kernel == "chosen"]
     assert [point.outcome for point in chosen] == [
         "measured" if machine.SIZE["chosen"](n) + machine.resting <= limit else "did not fit"
@@ -378,7 +388,7 @@ def test_the_longest_text_that_fits_is_expected_to_fit():
 
 
 def test_a_stopped_run_goes_on_and_measures_nothing_twice(tiny_folder, tmp_path):
-    path = journal_of(tmp_path / "wall.json")
+    path = journal_of(tmp_path / "scaling.json")
     machine = Machine()
 
     class Stop(Exception):
@@ -389,12 +399,12 @@ def test_a_stopped_run_goes_on_and_measures_nothing_twice(tiny_folder, tmp_path)
             raise Stop
 
     with pytest.raises(Stop):
-        wall(tiny_folder, machine, watch=watch, journal=path)
+        scaling(tiny_folder, machine, watch=watch, journal=path)
     with path.open("a") as file:
         file.write('{"kernel": "rows", "length"')  # as a killed process leaves it
     first, machine.asked = set(machine.asked), []
     assert len(first) == 5
-    report = wall(tiny_folder, machine, journal=path)
+    report = scaling(tiny_folder, machine, journal=path)
     again = machine.asked[: 10 - 5]
     assert not first & set(again)
     assert [point.outcome for point in report.points] == ["measured"] * 10
@@ -403,12 +413,12 @@ def test_a_stopped_run_goes_on_and_measures_nothing_twice(tiny_folder, tmp_path)
 
 def test_points_of_other_settings_are_not_gone_on_with(tiny_folder, tmp_path):
     path = tmp_path / "points"
-    wall(tiny_folder, Machine(loading=10), journal=path, seconds=70.0)  # some had no time
+    scaling(tiny_folder, Machine(loading=10), journal=path, seconds=70.0)  # some had no time
     assert path.exists()
     with pytest.raises(InvalidRequest, match="another model, machine or setting"):
-        wall(tiny_folder, Machine(), journal=path, dtype="float64")
+        scaling(tiny_folder, Machine(), journal=path, dtype="float64")
     machine = Machine()
-    wall(tiny_folder, machine, journal=path, dtype="float64", restart=True)
+    scaling(tiny_folder, machine, journal=path, dtype="float64", restart=True)
     assert len(machine.asked) == 12
     path.write_text("a poem\n{}\n")
     with pytest.raises(InvalidRequest, match="another model, machine or setting"):
@@ -416,12 +426,13 @@ def test_points_of_other_settings_are_not_gone_on_with(tiny_folder, tmp_path):
 
 
 def test_a_report_is_what_was_written(tiny_folder, tmp_path):
-    report = wall(tiny_folder, Machine())
-    path = tmp_path / "wall.json"
+    report = scaling(tiny_folder, Machine())
+    path = tmp_path / "scaling.json"
     write_report(report, path)
     assert read_report(path) == report
     value = json.loads(path.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
     assert value["points"][0]["seconds"]["median"] == report.points[0].seconds.median
+    assert from_plain({**value, "protocol": "wall"}) == report  # as earlier versions wrote it
     for damage in ({"points": 3}, {"dtype": None}, {"protocol": "speed"}):
         with pytest.raises(InvalidRequest, match="unmask scaling wrote"):
             from_plain({**value, **damage})
@@ -436,9 +447,9 @@ def test_a_report_is_what_was_written(tiny_folder, tmp_path):
 
 
 def test_two_reports_stand_side_by_side(tiny_folder):
-    one, slow = wall(tiny_folder, Machine()), Machine()
+    one, slow = scaling(tiny_folder, Machine()), Machine()
     slow.TIME = {way: Curve(2 * c.constant, 2 * c.line, 2 * c.square) for way, c in Machine.TIME.items()}
-    made = compare(one, wall(tiny_folder, slow))
+    made = compare(one, scaling(tiny_folder, slow))
     assert len(made.rows) == 10
     assert all(row.times.median == pytest.approx(0.5) for row in made.rows)
     assert ("number format", "float32", "float32") in made.cards
@@ -451,8 +462,8 @@ def test_two_reports_stand_side_by_side(tiny_folder):
 
 
 def test_the_picture_has_every_point_where_it_belongs(tiny_folder, tmp_path):
-    report = wall(tiny_folder, Machine())
-    path = tmp_path / "wall.svg"
+    report = scaling(tiny_folder, Machine())
+    path = tmp_path / "scaling.svg"
     draw(report, path)
     tree = ElementTree.parse(path)
     kinds = [node.tag.rpartition("}")[2] for node in tree.iter()]
@@ -464,7 +475,7 @@ def test_the_picture_has_every_point_where_it_belongs(tiny_folder, tmp_path):
     assert "script" not in kinds
     assert svg(report, "dark") != svg(report)
     with pytest.raises(InvalidRequest, match=r"ends in \.svg"):
-        draw(report, tmp_path / "wall.png")
+        draw(report, tmp_path / "scaling.png")
     with pytest.raises(InvalidRequest, match="nothing to draw"):
         svg(dataclasses.replace(report, points=()))
 

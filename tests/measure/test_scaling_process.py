@@ -152,7 +152,7 @@ def test_who_watches_can_stop_a_point_and_no_process_stays(monkeypatch, tmp_path
 
 
 def test_the_command_measures_draws_keeps_and_compares(tiny_folder, tmp_path):
-    report, picture = tmp_path / "wall.json", tmp_path / "wall.svg"
+    report, picture = tmp_path / "scaling.json", tmp_path / "scaling.svg"
     ways = ("--kernel", "chosen", "--kernel", "disentangled")
     options = ("--model", tiny_folder, *ways, "--threads", 1, "--memory", "8GiB", "--repeats", 1)
     done = run_here("scaling", *options, "--lengths", "3,9,99", "-o", report, "--picture", picture, "--json")
@@ -184,11 +184,11 @@ def test_the_command_measures_draws_keeps_and_compares(tiny_folder, tmp_path):
         (("--memory", "lots"), "'lots' is not an amount of memory"),
         (("--lengths", "a"), "give integers separated by commas"),
         (("--kernel", "magic"), "no attention implementation 'magic'"),
-        (("--picture", "wall.png"), "ends in .svg"),
+        (("--picture", "scaling.png"), "ends in .svg"),
         (("--restart",), "--restart needs --output"),
         (("--show", "none.json"), "cannot read none.json"),
         (("--seconds", "0"), "seconds is 0.0"),
-        (("-o", "nowhere/wall.json"), "nowhere is not a folder"),
+        (("-o", "nowhere/scaling.json"), "nowhere is not a folder"),
         (("-o", "."), "it is a folder; name a file"),
         (("--device", "abacus"), "device is 'abacus'"),
         (("--device", "cuda:99"), "torch finds"),

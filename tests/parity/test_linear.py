@@ -171,7 +171,7 @@ def mixed(mixer, x_TD, lengths):
 
 
 @pytest.mark.parametrize("name", ["linear", "performer"])
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(lengths=st.lists(st.sampled_from([1, 2, 3, 3, 5, 6, 7, 40]), min_size=1, max_size=9))
 def test_texts_of_any_lengths_together_are_each_as_alone(name, lengths):
     mixer, x_TD = small_mixer(name, eps=1e-2), torch.randn(sum(lengths), 12).double()

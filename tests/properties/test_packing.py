@@ -45,7 +45,7 @@ def reach_among(pattern, longest):
 
 @pytest.mark.parametrize("kernel", KERNEL_NAMES)
 @pytest.mark.parametrize("name", SPECS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_states_do_not_depend_on_the_batch(name, kernel, data):
     encoder = ENCODERS[name]
@@ -73,7 +73,7 @@ def test_a_changed_neighbor_changes_nothing(name):
     assert torch.equal(beside_one, beside_other)
 
 
-def test_segments_matter():
+def test_token_types_matter():
     encoder = ENCODERS["post-norm"]
     with torch.inference_mode():
         zero, one = (encoder.encode(PackedBatch.of_ids([[4, 5]], [[s, s]])) for s in (0, 1))

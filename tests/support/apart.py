@@ -14,13 +14,15 @@ import tempfile
 from pathlib import Path
 
 from tests.support.command import Ran, environment
+from tests.support.waiting import HANG_SECONDS, wait_until
 
 PARENT = r"""
-import gc, json, os, sys
-import unmask.cli, unmask.cli.embed, unmask.loaded
+import gc, json, math, os, sys
+import unmask.cli, unmask.cli.embed, unmask.cli.output, unmask.loaded
 from unmask.model.families import FAMILIES
 from unmask.model.weights.build import on_meta
 on_meta(FAMILIES[0].published[0].spec)  # torch imports much more for the first encoder
+unmask.cli.output.SECONDS_BETWEEN_LINES = math.inf  # a busy machine must not add lines of progress
 gc.freeze()  # or each child copies and frees all that was imported, which takes it a second
 requests, answers = map(int, sys.argv[1:])
 with os.fdopen(requests) as lines:
@@ -28,6 +30,8 @@ with os.fdopen(requests) as lines:
         one = json.loads(line)
         if "wait" in one:
             answer = os.waitstatus_to_exitcode(os.waitpid(one["wait"], 0)[1])
+        elif "ended" in one:
+            answer = os.waitid(os.P_PID, one["ended"], os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         else:
             answer = os.fork()
             if answer == 0:
@@ -57,6 +61,17 @@ class Process:
     def send(self, what):
         os.kill(self.pid, what)
 
+    def until(self, what):
+        """`wait_until` for what the command does; if it ends before, its output is the failure."""
+
+        def reached():
+            ended = self._parent.ask({"ended": self.pid})
+            found = what()
+            assert found or not ended, self.wait()
+            return found
+
+        return wait_until(reached)
+
     def wait(self):
         """Its exit code (or minus the signal that ended it) and what it wrote."""
         code = self._parent.ask({"wait": self.pid})
@@ -80,10 +95,11 @@ class Parent:
         self._folders = tempfile.TemporaryDirectory()
 
     def ask(self, request):
+        # The first answer comes after all imports, which is minutes on a machine that does much else.
         os.write(self._requests, json.dumps(request).encode() + b"\n")
         answer = b""
         while not answer.endswith(b"\n"):
-            ready, _, _ = select.select([self._answers], [], [], 120)
+            ready, _, _ = select.select([self._answers], [], [], HANG_SECONDS)
             part = os.read(self._answers, 64) if ready else b""
             assert part, "no answer from the process that starts commands"
             answer += part

@@ -1,6 +1,7 @@
 """The command line in this process, and what a command that failed must have left behind."""
 
 import io
+import math
 import os
 import sys
 import warnings
@@ -42,6 +43,8 @@ def run_here(*arguments, stdin=b""):
         mock.patch.object(sys, "stdin", _Stream(stdin)),
         mock.patch.object(sys, "stdout", out),
         mock.patch.object(sys, "stderr", err),
+        # A busy machine must not add lines of progress to what a test compares.
+        mock.patch("unmask.cli.output.SECONDS_BETWEEN_LINES", math.inf),
         warnings.catch_warnings(),
     ):
         # Under pytest cyclopts supposes that reading sys.argv, which is replaced above, is a mistake.

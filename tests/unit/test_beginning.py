@@ -38,7 +38,7 @@ def own(engine, text):
 def test_the_tokens_of_a_prefix_are_those_of_the_whole_text(name):
     engine = (BUILT[name]() if name in BUILT else read(name)).engine
 
-    @settings(max_examples=80, deadline=None)
+    @settings(max_examples=80)
     @given(st.lists(st.sampled_from(PARTS), min_size=1, max_size=30), st.integers(40, 400))
     def holds(parts, size):
         text = "".join(parts)

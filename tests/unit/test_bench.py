@@ -123,7 +123,7 @@ def test_texts_have_about_the_lengths_asked_for(tiny_model):
     assert all(line.strip() for line in invented_lines(tiny_model.tokenizer, 0, count=3))
 
 
-def test_pairs_in_reach_are_counted():
+def test_pairs_in_a_pattern_are_counted():
     for pattern in (FullAttention(), SlidingWindow(3)):
         (batch, *_) = _batches(40, "float32", 2, 4, device=torch.device("cpu"), seed=0, marks=False)
         seen = allowed(Tile.whole(40), pattern, torch.device("cpu"))

@@ -22,7 +22,7 @@ from tests.support.tiny import (
     tiny_bert,
     write_checkpoint,
 )
-from unmask.cli.main import COMMANDS, GROUPS, NAMES
+from unmask.cli.main import COMMANDS, GROUPS
 from unmask.interpret.statistics.taxonomy import LABELS
 from unmask.model.families import DEFAULT_NAME, FAMILIES
 from unmask.model.kernels import KERNELS
@@ -290,11 +290,11 @@ def test_look_names_heads(default_model):
 
 
 def test_look_says_that_linear_attention_gives_kernel_weights():
-    found, text = answer("look", TEXT, "-m", "design/linear"), shown("look", TEXT, "-m", "design/linear")
+    found, text = answer("look", TEXT, "-m", "variant/linear"), shown("look", TEXT, "-m", "variant/linear")
     assert {head["kind"] for head in found["heads"]} == {"kernel"}
     assert "Kernel weights, not a softmax, in layers 0, 1, 2, 3" in text
-    assert "by kernel weights" in shown("look", TEXT, "-m", "design/linear", "-l", "1", "-H", "0")
-    assert "ernel weights" not in shown("look", TEXT, "-m", "design/unordered")
+    assert "by kernel weights" in shown("look", TEXT, "-m", "variant/linear", "-l", "1", "-H", "0")
+    assert "ernel weights" not in shown("look", TEXT, "-m", "variant/unordered")
 
 
 def test_look_at_one_layer_measures_no_other(tiny_folder, monkeypatch):
@@ -406,7 +406,7 @@ def test_look_with_no_color_and_no_fold_in_a_pipe(tiny_folder):
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.__name__)
 def test_help_of_each_command(command):
-    name = NAMES.get(command.__name__, command.__name__)
+    name = command.__name__
     text = shown(name, "--help")
     assert text.startswith(f"Usage: unmask {name}")
     assert " ".join(command.__doc__.split(".")[0].split()) in " ".join(text.split())
@@ -420,7 +420,7 @@ def test_help_lists_every_command(arguments):
     listed = [line.split()[1] for line in text.splitlines() if line.startswith("│ ") and line[2] != " "]
     groups = [name for group in GROUPS for name in group.name]
     assert [name for name in listed if not name.startswith("-")] == [
-        *(NAMES.get(c.__name__, c.__name__) for c in COMMANDS),
+        *(c.__name__ for c in COMMANDS),
         *groups,
     ]
 
@@ -443,8 +443,8 @@ def test_it_runs_as_a_module():
 HELD_PARTS = """
 import os, sys, time
 from unmask.loaded import Model
-import unmask.cli.embed_input
-unmask.cli.embed_input.TEXTS_PER_PART = 2
+import unmask.cli.lines
+unmask.cli.lines.TEXTS_PER_PART = 2
 embed, calls = Model.embed_encodings, []
 
 def held(*arguments, **options):
@@ -474,3 +474,17 @@ def test_a_reader_that_stops_early(command, lines_read, apart, tiny_folder, tmp_
     gate.touch()
     ran = process.wait()
     assert (ran.code, ran.err) == (1, "")
+
+
+def test_lines_of_progress_outside_a_terminal(monkeypatch, capsys):
+    from unmask.cli import output
+
+    monkeypatch.setattr(output, "SECONDS_BETWEEN_LINES", 0)
+    with output.progress("embedding", 4) as report:
+        for done in (0, 1, 4):
+            report(done, 4)
+        report(5, 0)
+    first, last, unknown = capsys.readouterr().err.splitlines()
+    assert first.startswith("embedding: 1 of 4, about ")
+    assert last == "embedding: 4 of 4, about 0 s left"
+    assert unknown == "embedding: 5"

@@ -1,5 +1,6 @@
 """``unmask embed``: the same numbers as the Python call, in order, and no work lost or mixed by a stop."""
 
+import errno
 import json
 import os
 import random
@@ -7,15 +8,17 @@ import shutil
 import signal
 import time
 import weakref
+import zipfile
 from importlib import import_module
 
 import numpy as np
 import pytest
+from pyarrow import parquet
 
 from tests.support.command import Ran, assert_one_sentence, run_here
 from tests.support.tiny import change_json
-from tests.support.waiting import wait_until
-from unmask.cli import embed_input
+from unmask.cli import embed_rows
+from unmask.cli import lines as lines_module
 from unmask.errors import OutputError
 from unmask.resume import ResumableFile
 from unmask.text import Line
@@ -44,7 +47,7 @@ def as_lines(some):
 @pytest.fixture
 def small_parts(monkeypatch):
     """The journal is written every few texts instead of every few thousand."""
-    monkeypatch.setattr(embed_input, "TEXTS_PER_PART", PART)
+    monkeypatch.setattr(lines_module, "TEXTS_PER_PART", PART)
 
 
 @pytest.fixture
@@ -258,9 +261,9 @@ def test_no_more_than_a_part_of_the_lines_is_held(tiny_folder, lines, monkeypatc
 
 
 def test_a_part_has_a_bounded_number_of_characters(monkeypatch):
-    monkeypatch.setattr(embed_input, "CHARACTERS_PER_PART", 100)
+    monkeypatch.setattr(lines_module, "CHARACTERS_PER_PART", 100)
     lengths = [60, 30, 10, 1, 250, 60, 60]
-    reader = embed_input.LineReader(Line("a" * length, "it", 1) for length in lengths)
+    reader = lines_module.LineReader(Line("a" * length, "it", 1) for length in lengths)
     parts = []
     while part := reader.take():
         parts.append([len(line.text) for line in part])
@@ -288,12 +291,91 @@ def test_a_line_without_an_end_is_refused(tiny_folder, monkeypatch):
     assert_one_sentence(ran, "line 2 of <stdin> is longer than 1,000 bytes")
 
 
+def columns_of(path):
+    table = parquet.read_table(path)
+    return {name: table[name].to_pylist() for name in table.column_names}
+
+
+@pytest.mark.parametrize("block_bytes", [1, 1000, 1 << 25])
+def test_an_archive_and_a_parquet_file_say_what_json_lines_say(
+    block_bytes, tiny_folder, lines, tmp_path, small_parts, monkeypatch
+):
+    """However many rows are converted at once."""
+    monkeypatch.setattr(embed_rows, "BLOCK_BYTES", block_bytes)
+    other = tmp_path / "other.txt"
+    other.write_bytes(b"the river\n\n" + b"bank " * 40 + b"\n")
+    for suffix in (".jsonl", ".npz", ".parquet"):
+        command = ("embed", lines, other, "--blank", "skip", *CUT, "-m", tiny_folder)
+        ran = run_here(*command, "-o", tmp_path / f"rows{suffix}")
+        assert (ran.code, ran.err) == (0, "")
+    rows = rows_of((tmp_path / "rows.jsonl").read_text())
+    assert [row["line"] for row in rows[-2:]] == [1, 3]
+    assert columns_of(tmp_path / "rows.parquet") == {name: [row[name] for row in rows] for name in rows[0]}
+    groups = parquet.ParquetFile(tmp_path / "rows.parquet").num_row_groups
+    assert groups == {1: ROWS + 2, 1000: 12, 1 << 25: 1}[block_bytes]
+    with zipfile.ZipFile(tmp_path / "rows.npz") as archive:  # nothing in it depends on when it was written
+        assert {member.date_time[0] for member in archive.infolist()} == {1980}
+    with np.load(tmp_path / "rows.npz") as arrays:
+        assert arrays["embeddings"].dtype == np.float32
+        np.testing.assert_array_equal(arrays["embeddings"], [row["embedding"] for row in rows])
+        for ours, theirs in (("sources", "source"), ("lines", "line"), ("tokens", "tokens")):
+            assert arrays[ours].tolist() == [row[theirs] for row in rows]
+    kept = {"lines.txt", "other.txt", "rows.jsonl", "rows.npz", "rows.parquet"}
+    assert {path.name for path in tmp_path.iterdir()} == kept
+
+
+def test_tokens_that_were_not_all_counted_are_null_in_parquet(tiny_folder, tmp_path):
+    stdin = b"the\n" + b"bank " * 100_000
+    for suffix in (".jsonl", ".parquet"):
+        run_here("embed", *CUT, "-m", tiny_folder, "-o", tmp_path / f"rows{suffix}", stdin=stdin)
+    counts = [row["original_tokens"] for row in rows_of((tmp_path / "rows.jsonl").read_text())]
+    assert counts == [3, None]
+    assert columns_of(tmp_path / "rows.parquet")["original_tokens"] == counts
+
+
+def test_rows_are_kept_if_the_file_cannot_be_made_of_them(
+    tiny_folder, lines, expected, tmp_path, monkeypatch
+):
+    out = tmp_path / "rows.npz"
+    command = ("embed", lines, "-m", tiny_folder, "-o", out, "--json")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(embed_rows.Archive, "finish", full)
+        assert_one_sentence(run_here(*command), "cannot write", "No space left", "the rows are kept")
+    assert journaled_rows(out) == ROWS
+    assert not out.exists()
+    assert json.loads(run_here(*command).out)["resumed_texts"] == ROWS
+    with np.load(out) as arrays:
+        assert_close(arrays["embeddings"], expected)
+    assert {path.name for path in tmp_path.iterdir()} == {"lines.txt", "rows.npz"}
+
+
+def test_parquet_without_its_package(lines, tmp_path, monkeypatch):
+    monkeypatch.setattr("unmask.optional.find_spec", lambda name: None)
+    ran = run_here("embed", lines, "-m", tmp_path / "nowhere", "-o", tmp_path / "rows.parquet")
+    assert_one_sentence(ran, "pyarrow is needed for writing Parquet files: pip install pyarrow")
+
+
+def test_a_file_name_that_is_not_utf_8(tiny_folder, lines, tmp_path):
+    odd = os.fsdecode(os.fsencode(tmp_path) + b"/a\xff.txt")
+    os.rename(lines, odd)
+    for suffix in ("jsonl", "npz", "parquet"):
+        ran = run_here("embed", odd, "-m", tiny_folder, "-o", tmp_path / f"rows.{suffix}")
+        assert (ran.code, ran.err) == (0, "")
+    found = rows_of((tmp_path / "rows.jsonl").read_text())[0]["source"]
+    assert found == f"{tmp_path}/a\\udcff.txt"
+    assert columns_of(tmp_path / "rows.parquet")["source"][0] == found
+
+
 # --- a stop, and going on ------------------------------------------------------------------------------
 
 SLOW = """
 import os, time
-import unmask.cli.embed_input, unmask.resume
-unmask.cli.embed_input.TEXTS_PER_PART = PART
+import unmask.cli.lines, unmask.resume
+unmask.cli.lines.TEXTS_PER_PART = PART
 append = unmask.resume.ResumableFile.append
 
 def slow(self, content, rows):
@@ -329,7 +411,7 @@ def journaled_rows(out):
         return 0
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".npy"])
+@pytest.mark.parametrize("suffix", [".jsonl", ".npy", ".npz", ".parquet"])
 def test_after_kill_the_same_command_goes_on_to_the_same_bytes(
     suffix, apart, tiny_folder, lines, tmp_path, small_parts
 ):
@@ -340,7 +422,7 @@ def test_after_kill_the_same_command_goes_on_to_the_same_bytes(
     for least in (1, PART + 1, 2 * PART + 1, 3 * PART + 1):
         before = slowly(0.04, held_from=least + PART)
         process = apart.start("embed", lines, "-m", tiny_folder, "-o", out, before=before)
-        wait_until(lambda least=least: journaled_rows(out) >= least)
+        process.until(lambda least=least: journaled_rows(out) >= least)
         time.sleep(moments.uniform(0, 0.04))
         process.send(signal.SIGKILL)
         assert process.wait() == Ran(-signal.SIGKILL, "", "")
@@ -358,7 +440,7 @@ def test_after_kill_the_same_command_goes_on_to_the_same_bytes(
 def test_an_interrupt_says_so_and_keeps_what_is_done(apart, tiny_folder, lines, tmp_path):
     out = tmp_path / "rows.npy"
     process = apart.start("embed", lines, "-m", tiny_folder, "-o", out, before=slowly(0, held_from=PART))
-    wait_until(lambda: journaled_rows(out))
+    process.until(lambda: journaled_rows(out))
     process.send(signal.SIGINT)
     assert process.wait() == Ran(130, "", "unmask: stopped\n")
     assert journaled_rows(out) > 0
@@ -503,7 +585,7 @@ def of(identity):
 def test_two_writers_of_one_output(apart, tiny_folder, lines, expected, tmp_path):
     out, gate = tmp_path / "rows.npy", tmp_path / "gate"
     first = apart.start("embed", lines, "-m", tiny_folder, "-o", out, before=slowly(0, PART, gate))
-    wait_until(lambda: journaled_rows(out))
+    first.until(lambda: journaled_rows(out))
     for options in ((), ("--restart",), ("--overwrite",), ("--restart", "--overwrite")):
         second = run_here("embed", lines, "-m", tiny_folder, "-o", out, *options)
         assert_one_sentence(second, "another process is writing", "rows.npy")
@@ -511,6 +593,12 @@ def test_two_writers_of_one_output(apart, tiny_folder, lines, expected, tmp_path
     ran = first.wait()
     assert (ran.code, ran.err) == (0, "")
     assert_close(np.load(out), expected)
+
+
+def test_waiting_for_what_a_command_does_ends_with_the_command(apart):
+    process = apart.start("nothing")
+    with pytest.raises(AssertionError, match="Unknown command"):
+        process.until(lambda: False)
 
 
 @pytest.mark.parametrize("restart", [False, True])
@@ -581,8 +669,8 @@ def test_a_writer_that_looked_before_the_output_was_finished(tmp_path, monkeypat
 
 KILLED_AT_A_RENAME = """
 import os, signal
-import unmask.cli.embed_input
-unmask.cli.embed_input.TEXTS_PER_PART = 7
+import unmask.cli.lines
+unmask.cli.lines.TEXTS_PER_PART = 7
 replace, calls = os.replace, []
 
 def dying(*arguments):

@@ -105,13 +105,13 @@ def test_what_is_out_of_range(probe, options, parts, folder, data):
 def test_data_that_are_not_there(probe, folder, tmp_path):
     here = ("evaluate", probe, "-m", folder, "--data")
     assert_one_sentence(run_here(*here, tmp_path / "none"), "neither a folder nor a file", tmp_path)
-    assert_one_sentence(run_here(*here, tmp_path), "holds no file", tmp_path)
+    assert_one_sentence(run_here(*here, tmp_path), "has no file", tmp_path)
 
 
 @pytest.mark.parametrize("probe", ["blimp", "perplexity"])
 def test_a_model_without_the_head_is_refused(probe, tiny_folder, data):
     ran = run_here("evaluate", probe, "-m", tiny_folder, "--data", data / probe)
-    assert_one_sentence(ran, "no masked-LM head", "take a checkpoint")
+    assert_one_sentence(ran, "no masked-LM head", "use a checkpoint")
 
 
 def test_help_names_the_probes():

@@ -1,12 +1,17 @@
 """An ELMo through `unmask.load`: both forms on disk, texts as strings and as words, and what is refused."""
 
+import json
+import shutil
+
 import numpy as np
 import pytest
 import torch
 
 import unmask
 from tests.parity.test_elmo import SENTENCES, SMALL, published, random_elmo, run, write_published
-from unmask.errors import CheckpointNotFound, EmptyText, InvalidRequest, NonFiniteResult
+from unmask import checksums
+from unmask.checksums import CHECKSUMS
+from unmask.errors import CheckpointNotFound, CorruptCheckpoint, EmptyText, InvalidRequest, NonFiniteResult
 from unmask.model.elmo import read_published_elmo, save_elmo
 
 
@@ -58,6 +63,33 @@ def test_the_authors_files_are_found_by_how_their_names_end(tmp_path):
     assert "2 layers, width 14, on cpu" in repr(found)
     for name, tensor in expected.state_dict().items():
         assert torch.equal(found.network.state_dict()[name], tensor)
+
+
+def test_a_changed_file_is_found_by_its_checksum(folder, tmp_path, monkeypatch):
+    """In the same way as for an encoder: sizes always, contents of small folders or on request."""
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    assert set(json.loads((copy / CHECKSUMS).read_text())["files"]) == {"config.json", "model.safetensors"}
+    assert unmask.load(copy, family="elmo", verify=True).name == "copy"
+    weights = bytearray((copy / "model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (copy / "model.safetensors").write_bytes(weights)
+    with pytest.raises(CorruptCheckpoint, match=r"model\.safetensors is not the file that was saved"):
+        unmask.load(copy, family="elmo")
+    assert unmask.load(copy, family="elmo", verify=False).name == "copy"
+    monkeypatch.setattr(checksums, "ALWAYS_HASHED_BYTES", 100)
+    assert unmask.load(copy, family="elmo").name == "copy"
+    with pytest.raises(CorruptCheckpoint, match="SHA-256"):
+        unmask.load(copy, family="elmo", verify=True)
+    (copy / "model.safetensors").write_bytes(weights + b"0")
+    with pytest.raises(CorruptCheckpoint, match=r"bytes and had [\d,]+ when it was saved"):
+        unmask.load(copy, family="elmo", verify=False)
+
+
+def test_the_authors_files_have_no_checksums(tmp_path):
+    write_published(tmp_path, *published(SMALL))
+    assert unmask.load(tmp_path, family="elmo", verify=False).width == 14
+    with pytest.raises(InvalidRequest, match=r"holds no unmask_checksums\.json"):
+        unmask.load(tmp_path, family="elmo", verify=True)
 
 
 def test_what_is_refused(model, folder, tiny_folder):

@@ -152,7 +152,7 @@ def encoders(draw):
 
 
 @given(encoders())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_a_drawn_spec_is_read_back_equal(spec):
     again = through_json(spec)
     assert again == spec

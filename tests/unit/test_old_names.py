@@ -6,15 +6,18 @@ import numpy as np
 import pytest
 
 import unmask
+from tests.support.command import run_here
 from tests.support.places import REPOSITORY
-from unmask.deprecation import SPEC_NAMES, RenamedWarning
+from unmask.deprecation import MODEL_NAMES, SPEC_NAMES, RenamedWarning
+from unmask.explorer.sessions.identity import candidate_of
 from unmask.learn.objectives.build import read_objective
 from unmask.learn.pretrain.settings import ModelSettings
 from unmask.learn.table import read_table
+from unmask.measure.scaling.settings import ScalingSettings
 from unmask.model.spec.encoder import EncoderSpec
 from unmask.model.spec.plain import from_plain, to_plain
 
-VARIANTS = sorted(path.name for path in (REPOSITORY / "unmask/shipped/designs").iterdir())
+VARIANTS = sorted(path.name for path in (REPOSITORY / "unmask/shipped/variants").iterdir())
 
 
 @pytest.mark.parametrize(
@@ -28,7 +31,7 @@ VARIANTS = sorted(path.name for path in (REPOSITORY / "unmask/shipped/designs").
     ids=["atlas", "top_edges", "received", "recording"],
 )
 def test_an_attention_view_by_its_old_names(old, new):
-    view = unmask.load("design/alibi").attention("the old man")
+    view = unmask.load("variant/alibi").attention("the old man")
     with pytest.warns(RenamedWarning, match="is now called"):
         found = old(view)
     np.testing.assert_array_equal(found, new(view))
@@ -41,7 +44,7 @@ def test_the_module_of_analyses_by_its_old_name():
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_spec_that_an_earlier_version_wrote_is_read(variant):
-    config = json.loads((REPOSITORY / "unmask/shipped/designs" / variant / "config.json").read_text())
+    config = json.loads((REPOSITORY / "unmask/shipped/variants" / variant / "config.json").read_text())
     spec = from_plain(EncoderSpec, config["encoder"], "the spec")
     text = json.dumps(to_plain(spec))
     for old, new in SPEC_NAMES.items():
@@ -49,6 +52,34 @@ def test_a_spec_that_an_earlier_version_wrote_is_read(variant):
     assert "FullAttention" not in text
     assert '"pattern"' not in text
     assert from_plain(EncoderSpec, json.loads(text), "the spec") == spec
+
+
+def test_a_shipped_model_by_its_old_name():
+    with pytest.warns(RenamedWarning, match="the model design/alibi is now called variant/alibi") as notes:
+        assert unmask.load("design/alibi").name == "variant/alibi"
+    assert len(notes) == 1
+    assert sorted(MODEL_NAMES.values()) == sorted(f"variant/{name}" for name in VARIANTS)
+    assert candidate_of("design/alibi").name == "variant/alibi"
+
+
+@pytest.mark.parametrize(
+    "arguments", [("look", "the old man", "-m"), ("inspect",)], ids=["option", "argument"]
+)
+def test_a_command_with_the_old_name_of_a_shipped_model(arguments):
+    ran = run_here(*arguments, "design/alibi", "--json")
+    assert ran.code == 0
+    (note,) = ran.err.splitlines()
+    assert note.startswith("unmask: note: ")
+    assert note.endswith("variant/alibi")
+    assert "variant/alibi" in ran.out
+
+
+def test_length_scaling_by_its_old_names():
+    with pytest.warns(RenamedWarning, match="the argument shape is now called architecture"):
+        settings = ScalingSettings(shape="bert-base-uncased", seconds=3)
+    assert settings == ScalingSettings(architecture="bert-base-uncased", seconds=3)
+    with pytest.raises(TypeError, match="both 'architecture' and its old name 'shape'"):
+        ScalingSettings(shape="a", architecture="b")
 
 
 def test_a_run_file_by_its_old_names():

@@ -77,7 +77,7 @@ def test_scores_are_those_of_one_mask_at_a_time(score, tokens_per_pass, exact, r
         assert answer.total == pytest.approx(math.fsum(log_p), rel=1e-9)
 
 
-def test_the_ways_to_score_differ_where_words_have_several_pieces(exact):
+def test_the_ways_to_score_differ_where_words_have_several_tokens(exact):
     ways = [
         scoring.pseudo_log_likelihoods(exact, sentences_of(exact), score=s)
         for s in ("original", "within_word")
@@ -181,7 +181,7 @@ def test_what_is_no_pair_is_refused(tmp_path):
     with pytest.raises(InvalidRequest, match="limit is 0"):
         blimp.read_blimp(tmp_path, 0)
     (tmp_path / "b.jsonl.xz").write_text("not packed")
-    with pytest.raises(InvalidText, match="cannot unpack"):
+    with pytest.raises(InvalidText, match="cannot decompress"):
         blimp.read_blimp(tmp_path / "b.jsonl.xz")
 
 
@@ -272,7 +272,7 @@ def test_what_no_window_can_be_cut_from(exact):
     ):
         with pytest.raises(InvalidRequest, match=sentence):
             windows.windows(exact, [["the river"]], **given)
-    with pytest.raises(InvalidRequest, match="holds no text"):
+    with pytest.raises(InvalidRequest, match="has no text"):
         windows.windows(exact, [[]])
 
 
@@ -285,12 +285,12 @@ def test_files_of_text(tmp_path):
     assert list(windows.documents(tmp_path / "a.train.txt")) == [["one", "two"]]
     assert list(windows.documents(tmp_path / "b.test.jsonl.xz")) == [["one", "two"], ["three"]]
     (tmp_path / "c.test.txt").write_text("x")
-    with pytest.raises(InvalidRequest, match="several files of text"):
+    with pytest.raises(InvalidRequest, match="has several text files"):
         windows.text_file(tmp_path)
     with pytest.raises(InvalidRequest, match="neither a folder nor a file"):
         windows.text_file(tmp_path / "none")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InvalidRequest, match=r"holds no file \*.txt or"):
+    with pytest.raises(InvalidRequest, match=r"has no file \*.txt or"):
         windows.text_file(tmp_path / "empty")
 
 

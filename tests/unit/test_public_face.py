@@ -83,10 +83,14 @@ def test_commands_and_their_options():
             "text", "file", "model", "model_b", *RUN, "points", "special", "random", "seed", "json",
         ],
         "senses": ["word", "file", "model", *RUN, "shuffle", "random", "permutations", "seed", "json"],
-        "fill": ["text", "model", *RUN, "top", "truncation", "json"],
+        "fill": ["text", "file", "model", *RUN, "top", "truncation", "blank", "field", "json"],
         "embed": [
             "inputs", "output", "model", *RUN, "truncation", "blank", "field", "pooling", "normalize",
             "overwrite", "restart", "json",
+        ],
+        "similarity": [
+            "text", "other", "file", "model", *RUN, "metric", "truncation", "blank", "fields", "pooling",
+            "json",
         ],
         "pretrain": ["run", "json"],
         "inspect": ["checkpoint", "revision", "compat", "tensors", "verify", "json"],
@@ -96,7 +100,7 @@ def test_commands_and_their_options():
             "device", "dtype", "pattern", "position", "longest", "head_width", "gradients", "dropout",
             "log_sum_exp", "json",
         ],
-        "wall": [
+        "scaling": [
             *SUBJECT, "kernel", "peer", "lengths", "longest", "repeats", "seconds", "memory", "dtype",
             "device", "restart", "picture", "show", "compare", *MEASURE,
         ],
@@ -203,6 +207,26 @@ def test_quick_to_start(arguments, beside, limit):
 def test_import_leaves_torch_alone():
     code = "import sys, unmask.cli, unmask.text, unmask.model.families; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_mistake_in_a_run_file_is_found_without_torch(tmp_path):
+    run = tmp_path / "run.toml"
+    code = (
+        "import sys, unmask.cli.main; sys.argv = ['unmask', 'pretrain', 'run.toml']\n"
+        "try: unmask.cli.main()\n"
+        "finally: assert 'torch' not in sys.modules"
+    )
+    for content, said in (
+        ("name = 3", "name is 3"),
+        ("[optimizer]\nkindd = 'adamw'", "optimizer has no key 'kindd'; did you mean kind?"),
+        ("steps", "is not TOML"),
+    ):
+        run.write_text(content)
+        ran = subprocess.run(
+            [sys.executable, "-c", code], check=False, cwd=tmp_path, capture_output=True, text=True
+        )
+        assert (ran.returncode, ran.stderr.count("\n")) == (1, 1), ran.stderr
+        assert said in ran.stderr
 
 
 def test_extras_are_the_ones_of_the_project_file():

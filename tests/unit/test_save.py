@@ -58,7 +58,7 @@ def test_convert_without_a_dtype_keeps_it(tiny_folder, tmp_path):
 @pytest.mark.parametrize("number", ["0", "-3"])
 def test_a_shard_has_room(number, tiny_folder, tmp_path):
     ran = run_here("convert", tiny_folder, tmp_path / "new", "--shard-megabytes", number)
-    assert_one_sentence(ran, "shard_bytes", "at least 1")
+    assert_one_sentence(ran, f"--shard-megabytes is {number}; it must be at least 1")
     assert list(tmp_path.iterdir()) == []
 
 

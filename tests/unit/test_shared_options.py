@@ -12,6 +12,7 @@ COMMANDS = {
     "look": ("look", "the river bank"),
     "fill": ("fill", "the [MASK] bank"),
     "embed": ("embed",),
+    "similarity": ("similarity", "the river", "a bank"),
     "geometry": ("geometry", "the river bank was muddy", "--no-random"),
     "senses": ("senses", "bank"),
     "report": ("report", "the river bank", "-o", "report.html"),

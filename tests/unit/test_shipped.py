@@ -9,9 +9,9 @@ import torch
 
 import unmask
 from tests.support.command import run_here
-from unmask.model.weights.find import DESIGNS, SHIPPED
+from unmask.model.weights.find import SHIPPED, VARIANTS
 
-MODELS = sorted(name for name in SHIPPED if not name.startswith("design/"))
+MODELS = sorted(name for name in SHIPPED if not name.startswith("variant/"))
 TEXT = "The old man opened the [MASK] and went into the house."
 
 
@@ -36,15 +36,15 @@ def test_the_card_says_what_a_user_must_know(name):
     assert f"{unmask.load(name).parameter_count:,} parameters" in card
 
 
-@pytest.mark.parametrize("name", DESIGNS)
-def test_a_design_is_tiny_and_its_card_says_what_it_is_not(name):
-    folder = SHIPPED[f"design/{name}"]
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_variant_is_tiny_and_its_card_says_what_it_is_not(name):
+    folder = SHIPPED[f"variant/{name}"]
     assert sum(path.stat().st_size for path in folder.iterdir()) < 1_000_000
     card = (folder / "README.md").read_text()
-    assert card.startswith(f"# design/{name}\n")
-    for part in ("scripts/designs.py", "public", "Masked loss", "no model of language"):
+    assert card.startswith(f"# variant/{name}\n")
+    for part in ("scripts/variants.py", "public", "Masked loss", "not a useful language model"):
         assert part in card
-    assert unmask.load(f"design/{name}").name == f"design/{name}"
+    assert unmask.load(f"variant/{name}").name == f"variant/{name}"
 
 
 def test_transformers_reads_it_and_agrees():

@@ -1,4 +1,4 @@
-"""The fate of every tensor: rows read both ways, old names, prefixes, heads, shards, and what is refused."""
+"""The status of every tensor: rows read both ways, old names, prefixes, heads, shards, and refusals."""
 
 import json
 import re
@@ -48,8 +48,8 @@ THEIRS = [
 ]
 
 
-def fates_of(claims):
-    return {fate.name: fate.ours or fate.reason for fate in claims.statuses}
+def statuses_of(report):
+    return {status.name: status.ours or status.reason for status in report.statuses}
 
 
 # --- rows ----------------------------------------------------------------------------------------------
@@ -64,10 +64,10 @@ def test_rows_from_ours_to_theirs():
 
 
 def test_rows_from_theirs_to_ours():
-    claims = match_tensors(ROWS, "model.", OURS, THEIRS)
-    assert claims.sources == {move.ours: move.theirs for move in moves(ROWS, OURS)}
-    assert sorted(fates_of(claims)) == sorted(THEIRS)
-    assert fates_of(claims)["block.1.k.weight"] == "layers.1.qkv.weight"
+    report = match_tensors(ROWS, "model.", OURS, THEIRS)
+    assert report.sources == {move.ours: move.theirs for move in moves(ROWS, OURS)}
+    assert sorted(statuses_of(report)) == sorted(THEIRS)
+    assert statuses_of(report)["block.1.k.weight"] == "layers.1.qkv.weight"
 
 
 def test_a_row_that_is_missing():
@@ -100,9 +100,9 @@ def test_canonical_names(name, wanted):
 
 def test_old_names_and_prefixes_are_claimed_under_the_name_in_the_file():
     old = {name: "model." + name.replace("norm.weight", "norm.gamma") for name in THEIRS}
-    claims = match_tensors(ROWS, "model.", OURS, old.values())
-    assert claims.sources["layers.1.norm.weight"] == ("model.block.1.norm.gamma",)
-    assert fates_of(claims)["model.block.1.norm.gamma"] == "layers.1.norm.weight"
+    report = match_tensors(ROWS, "model.", OURS, old.values())
+    assert report.sources["layers.1.norm.weight"] == ("model.block.1.norm.gamma",)
+    assert statuses_of(report)["model.block.1.norm.gamma"] == "layers.1.norm.weight"
 
 
 @pytest.mark.parametrize(
@@ -117,17 +117,17 @@ def test_a_tensor_with_a_second_name(names, sources, copies):
     """Under both names it is claimed once and the other is a copy; under either alone it is claimed."""
     rows = (*ROWS, Copy("out.weight", "embedding.words.weight"))
     others = [name for name in THEIRS if name != "words.weight"]
-    claims = match_tensors(rows, "model.", OURS, [f"model.{name}" for name in (*others, *names)])
-    assert claims.sources["embedding.words.weight"] == tuple(f"model.{name}" for name in sources)
-    assert claims.copies == copies
-    assert all("a copy of embedding.words.weight" in fates_of(claims)[name] for name in copies)
+    report = match_tensors(rows, "model.", OURS, [f"model.{name}" for name in (*others, *names)])
+    assert report.sources["embedding.words.weight"] == tuple(f"model.{name}" for name in sources)
+    assert report.copies == copies
+    assert all("a copy of embedding.words.weight" in statuses_of(report)[name] for name in copies)
 
 
 def test_ignored_tensors_have_their_reason_and_claimed_ones_have_none():
-    claims = match_tensors(ROWS, "model.", OURS, [*THEIRS, "head.dense.weight", "head.bias"])
-    reasons = {fate.name: fate.reason for fate in claims.statuses if fate.ours is None}
+    report = match_tensors(ROWS, "model.", OURS, [*THEIRS, "head.dense.weight", "head.bias"])
+    reasons = {status.name: status.reason for status in report.statuses if status.ours is None}
     assert reasons == {"head.dense.weight": "a head", "head.bias": "a head"}
-    assert all(fate.reason is None for fate in claims.statuses if fate.ours is not None)
+    assert all(status.reason is None for status in report.statuses if status.ours is not None)
 
 
 @pytest.mark.parametrize(
@@ -162,11 +162,11 @@ def test_every_tensor_of_a_family_has_a_row_and_comes_back_by_it(family):
         ours = list(on_meta(published.spec).state_dict())
         theirs = [name for move in moves(family.tensor_map, ours) for name in move.theirs]
         assert len(set(theirs)) == len(theirs)
-        claims = match_tensors(
+        report = match_tensors(
             family.tensor_map, family.prefix, ours, [family.prefix + name for name in theirs]
         )
-        assert list(claims.sources) == ours
-        assert {fate.reason for fate in claims.statuses} == {None}
+        assert list(report.sources) == ours
+        assert {status.reason for status in report.statuses} == {None}
 
 
 # --- checkpoints ---------------------------------------------------------------------------------------
@@ -201,12 +201,14 @@ def test_checkpoints_with_every_head(kind, pooler, tmp_path):
     found = inspect(read_checkpoint(find(folder)))
     assert (found.spec.pooler is not None) is pooler
     stored = load_file(folder / "model.safetensors")
-    assert {fate.name: fate.shape for fate in found.tensors} == {n: tuple(t.shape) for n, t in stored.items()}
-    for fate in found.tensors:
-        second = fate.name in ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias")
-        assert (fate.ours is None) is second, fate
-        assert (fate.reason or "").startswith("a copy of") is second, fate
-    assert any("heads." in (fate.ours or "") for fate in found.tensors) is (kind != "BertModel")
+    assert {status.name: status.shape for status in found.tensors} == {
+        n: tuple(t.shape) for n, t in stored.items()
+    }
+    for status in found.tensors:
+        second = status.name in ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias")
+        assert (status.ours is None) is second, status
+        assert (status.reason or "").startswith("a copy of") is second, status
+    assert any("heads." in (status.ours or "") for status in found.tensors) is (kind != "BertModel")
 
 
 def test_old_norm_names_in_a_checkpoint(tiny_copy):
@@ -226,9 +228,11 @@ def test_a_stored_buffer_is_ignored_with_a_reason(tiny_copy):
     change_tensors(
         tiny_copy, lambda stored: stored.update({"embeddings.position_ids": torch.arange(23)[None]})
     )
-    (fate,) = [fate for fate in inspect(read_checkpoint(find(tiny_copy))).tensors if fate.ours is None]
-    assert fate.name == "embeddings.position_ids"
-    assert fate.reason
+    (status,) = [
+        status for status in inspect(read_checkpoint(find(tiny_copy))).tensors if status.ours is None
+    ]
+    assert status.name == "embeddings.position_ids"
+    assert status.reason
     assert_outputs_of(tiny_bert(), tiny_copy)
 
 

@@ -261,7 +261,7 @@ LETTERS = "abcdefghijklmn"
 def test_cutting_is_that_of_the_tokenizers_package(uncased):
     engine = tokenizers.Tokenizer.from_str(uncased.engine.to_str())
 
-    @settings(max_examples=300, deadline=None, derandomize=True)
+    @settings(max_examples=300, derandomize=True)
     @given(st.integers(1, 14), st.integers(0, 14), st.integers(1, 34))
     def holds(in_text, in_pair, max_tokens):
         text, pair = " ".join(LETTERS[:in_text]), " ".join(LETTERS[::-1][:in_pair]) or None
@@ -289,7 +289,7 @@ def test_cutting_is_that_of_the_tokenizers_package(uncased):
 # --- errors --------------------------------------------------------------------------------------------
 
 
-def test_too_long_keeps_both_numbers(uncased):
+def test_truncation_keeps_both_numbers(uncased):
     with pytest.raises(TextTooLong, match=r"text 2 has 9 tokens and the model reads at most 8\b") as error:
         uncased.encode_batch(["one", "one two three four five six seven"], max_tokens=8)
     assert (error.value.original_tokens, error.value.max_tokens) == (9, 8)

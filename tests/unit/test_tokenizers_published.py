@@ -474,7 +474,7 @@ def test_sentencepiece_models_are_read_as_sentencepiece_reads_them(trained, line
     assert different == []
 
 
-def test_sentencepiece_spans_cover_the_text(trained, lines):
+def test_sentencepiece_offsets_cover_the_text(trained, lines):
     ours = trained.tokenizer()
     for text in (*lines[:1000], *TORTURE):
         assert_covered(ours.encode(text), dropped=unseen)

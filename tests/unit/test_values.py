@@ -51,6 +51,8 @@ def test_sparse_vectors_are_those_of_scipy():
         sparse(columns=(4, 1, 0))
     with pytest.raises(InvalidRequest, match="do not increase"):
         sparse(columns=(1, 1, 0))
+    with pytest.raises(InvalidRequest, match="do not increase"):
+        sparse(columns=(0, 4, 1), starts=(0, 1, 3))
     with pytest.raises(InvalidRequest, match="a column is outside 0 to 3"):
         sparse(width=4)
     with pytest.raises(InvalidRequest, match=r"shape \(3,\) and columns \(2,\)"):

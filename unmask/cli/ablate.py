@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from unmask.measure.ablation.plan import Data, Plan
     from unmask.measure.ablation.report import Report
 
-evolve = App(
+ablate = App(
     name="ablate",
     help="Train variants from BERT to ModernBERT, one change at a time, and measure each effect.",
     sort_key=1002,
@@ -32,7 +32,7 @@ VariantsOption = Annotated[
 OUT = Path("runs/ablate")
 
 
-@evolve.default
+@ablate.default
 def run(
     *,
     variants: VariantsOption = None,
@@ -78,7 +78,7 @@ def run(
     _show(make_report(output), json)
 
 
-@evolve.command
+@ablate.command
 def cost(
     *,
     output: FolderOption = OUT,
@@ -109,7 +109,7 @@ def cost(
     console().print(shown)
 
 
-@evolve.command
+@ablate.command
 def report(
     *,
     output: FolderOption = OUT,

@@ -21,7 +21,10 @@ def convert(
         Dtype | None, Parameter(help="dtype to write; default: the dtype of the word embedding")
     ] = None,
     shard_megabytes: Annotated[
-        int | None, Parameter(help="split the weights into files of at most this many megabytes")
+        int | None,
+        Parameter(
+            help="maximum size of a weights file in megabytes (10^6 bytes); a larger tensor gets its own file"
+        ),
     ] = None,
     json: JsonOption = False,
 ) -> None:
@@ -30,6 +33,9 @@ def convert(
     Pickled weights are copied as they are, without running any code in the pickle.
     """
     from unmask.model.weights.tensors import only_pickled
+
+    if shard_megabytes is not None and shard_megabytes < 1:
+        raise InvalidRequest(f"--shard-megabytes is {shard_megabytes}; it must be at least 1")
 
     if only_pickled(Path(source)):
         from unmask.model.weights.convert import convert_pickled

@@ -1,4 +1,4 @@
-"""``unmask embed``: embed texts from files or standard input, to JSONL or numpy."""
+"""``unmask embed``: embed texts from files or standard input, to JSONL, numpy or Parquet."""
 
 import sys
 import time
@@ -10,16 +10,23 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from unmask.cli.embed_input import Inputs, LineReader, require_texts, survey
-from unmask.cli.embed_rows import RowFormat, fingerprint, format_of
+from unmask.cli.embed_rows import FORMATS, extension_of, fingerprint
 from unmask.cli.embed_run import EmbedRun, TruncatedText
 from unmask.cli.input import STANDARD_INPUT
-from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions, TruncationOption
+from unmask.cli.lines import Inputs, LineReader, require_texts, survey, warn_beyond_training
+from unmask.cli.options import (
+    RUN,
+    BlankOption,
+    FieldOption,
+    JsonOption,
+    ModelOption,
+    PoolingOption,
+    RunOptions,
+    TruncationOption,
+)
 from unmask.cli.output import print_json, progress
 from unmask.errors import InvalidRequest, InvalidText
-from unmask.model.spec import PoolingMode
 from unmask.resume import ResumableFile
-from unmask.text import Blank
 
 
 @dataclass(frozen=True)
@@ -54,16 +61,17 @@ def embed(
     *,
     output: Annotated[
         Path | None,
-        Parameter(name=["--output", "-o"], help="file to write, .jsonl or .npy; default: print JSONL"),
+        Parameter(
+            name=["--output", "-o"],
+            help="file to write: .jsonl, .npy, .npz, .parquet; default: print JSONL",
+        ),
     ] = None,
     model: ModelOption = "default",
     run: RunOptions = RUN,
     truncation: TruncationOption = "error",
-    blank: Annotated[Blank, Parameter(help="reject blank lines, or skip them (JSONL only)")] = "error",
-    field: Annotated[
-        str | None, Parameter(help="read each line as JSON and take the text under this key")
-    ] = None,
-    pooling: Annotated[PoolingMode | None, Parameter(help="pooling, instead of the checkpoint's")] = None,
+    blank: BlankOption = "error",
+    field: FieldOption = None,
+    pooling: PoolingOption = None,
     normalize: Annotated[
         bool | None,
         Parameter(help="normalize embeddings to unit length, or not; default: as the checkpoint specifies"),
@@ -78,9 +86,11 @@ def embed(
     line; what has been written to --output is kept. To resume a stopped run, give the same command again. The
     output file appears when it is complete.
     """
-    form = format_of(output)
-    if blank == "skip" and form is RowFormat.NUMPY:
-        raise InvalidRequest("--blank skip would shift the rows of a .npy file; write .jsonl instead")
+    extension = extension_of(output)
+    if blank == "skip" and extension == ".npy":
+        raise InvalidRequest(
+            "--blank skip would shift the rows of a .npy file; write .jsonl, .npz or .parquet instead"
+        )
     with Inputs(
         inputs or [STANDARD_INPUT],
         field,
@@ -94,6 +104,7 @@ def embed(
 
         loaded = run.load(model)
         head = loaded.embedding_head(pooling, normalize)
+        form = FORMATS[extension](given.sources, head.width(loaded.spec))
         work = EmbedRun(
             loaded, head, LineReader(given.lines()), survey=found, truncation=truncation, form=form
         )
@@ -101,24 +112,10 @@ def embed(
         if output is None:
             resumed = _print(work)
         else:
-            settings = (form.value, run.dtype, run.compat, run.kernel, head)
+            settings = (extension, run.dtype, run.compat, run.kernel, head)
             resumed = _write(work, output, settings, overwrite=overwrite, restart=restart)
-    work.warn()
-    _report(
-        EmbedSummary(
-            model=loaded.name,
-            revision=loaded.revision,
-            texts=work.reader.done,
-            resumed_texts=resumed,
-            tokens=work.metrics.tokens,
-            width=work.width,
-            seconds=time.perf_counter() - start,
-            truncated_texts=work.metrics.truncated_texts,
-            truncated=tuple(work.metrics.truncated),
-            output=str(output) if output else None,
-        ),
-        json,
-    )
+    warn_beyond_training(loaded, work.metrics.longest)
+    _report(_summary(work, resumed, time.perf_counter() - start, output), json)
 
 
 def _print(run: EmbedRun) -> int:
@@ -134,7 +131,7 @@ def _print(run: EmbedRun) -> int:
 def _write(run: EmbedRun, output: Path, settings: object, *, overwrite: bool, restart: bool) -> int:
     """Write rows to a file; return how many an earlier run had written."""
     assert run.survey is not None
-    header = run.form.header(run.survey.texts, run.width)
+    header = run.form.header(run.survey.texts)
     of_settings = fingerprint(run.loaded.checkpoint, (settings, header))
     # Rows of a run that rejects long texts are valid for a run that truncates, but not the reverse.
     compatible = [partial(run.fingerprint, of_settings, "error")] if run.truncation == "end" else []
@@ -146,6 +143,7 @@ def _write(run: EmbedRun, output: Path, settings: object, *, overwrite: bool, re
                 run.survey.texts,
                 compatible=compatible,
                 header=header,
+                finish=run.form.finish,
                 overwrite=overwrite,
                 restart=restart,
             )
@@ -157,6 +155,21 @@ def _write(run: EmbedRun, output: Path, settings: object, *, overwrite: bool, re
         if run.reader.digest() != run.survey.digest:
             raise InvalidText("the input changed while it was read; run the command again")
     return resumed
+
+
+def _summary(run: EmbedRun, resumed: int, seconds: float, output: Path | None) -> EmbedSummary:
+    return EmbedSummary(
+        model=run.loaded.name,
+        revision=run.loaded.revision,
+        texts=run.reader.done,
+        resumed_texts=resumed,
+        tokens=run.metrics.tokens,
+        width=run.form.width,
+        seconds=seconds,
+        truncated_texts=run.metrics.truncated_texts,
+        truncated=tuple(run.metrics.truncated),
+        output=str(output) if output else None,
+    )
 
 
 def _report(summary: EmbedSummary, json: bool) -> None:

@@ -1,53 +1,70 @@
-"""The two output formats of embeddings, and the fingerprint of a run."""
+"""The formats of embeddings: rows are stored as they are computed, and some formats are made of them at the
+end. Also the fingerprint of a run.
+
+Axes: B rows of one block.
+"""
 
 import hashlib
 import io
 import json
-from collections.abc import Sequence
-from enum import Enum
+import zipfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
 from unmask.model.weights import Checkpoint
+from unmask.optional import require
 from unmask.text import Encoding, Line
 
+BLOCK_BYTES = 1 << 25
+"""Stored bytes that are converted at once, which is also the size of a row group of a Parquet file."""
 
-class RowFormat(Enum):
-    """Output format of rows."""
 
-    JSONL = ".jsonl"
-    """One object per line: source, line, tokens, original_tokens (null if they were not all counted),
-    embedding."""
-    NUMPY = ".npy"
-    """A float32 array (S, E)."""
+class RowFormat(ABC):
+    """How rows are stored while a run lasts. By itself the finished file is the header and the stored rows.
 
-    def header(self, rows: int, width: int) -> bytes:
+    Args:
+        sources: the names of all inputs.
+        width: the width of an embedding.
+    """
+
+    finish: Callable[[Path, Path], None] | None = None
+    """Writes the finished file (the second path) from the stored rows (the first)."""
+
+    def __init__(self, sources: Sequence[str], width: int) -> None:
+        self.sources, self.width = tuple(dict.fromkeys(sources)), width
+
+    def header(self, rows: int) -> bytes:
         """The bytes before the first row."""
-        if self is RowFormat.JSONL:
-            return b""
-        written = io.BytesIO()
-        shape = {"descr": "<f4", "fortran_order": False, "shape": (rows, width)}
-        np.lib.format.write_array_header_1_0(written, shape)
-        return written.getvalue()
+        return b""
 
+    @abstractmethod
     def rows(
-        self,
-        lines: Sequence[Line],
-        encodings: Sequence[Encoding],
-        embeddings_SE: NDArray[np.float32],
+        self, lines: Sequence[Line], encodings: Sequence[Encoding], embeddings_SE: NDArray[np.float32]
     ) -> bytes:
         """The bytes of the given rows."""
-        if self is RowFormat.NUMPY:
-            return embeddings_SE.astype("<f4").tobytes()
+
+
+class JsonLines(RowFormat):
+    """One object per line: source, line, tokens, original_tokens (null if they were not all counted),
+    embedding."""
+
+    def rows(
+        self, lines: Sequence[Line], encodings: Sequence[Encoding], embeddings_SE: NDArray[np.float32]
+    ) -> bytes:
+        """The bytes of the given rows."""
         objects = (
             {
                 "source": line.source,
                 "line": line.number,
                 "tokens": len(encoding),
-                "original_tokens": encoding.original_tokens if encoding.counted_whole else None,
+                "original_tokens": _original_tokens(encoding),
                 "embedding": row.tolist(),
             }
             for line, encoding, row in zip(lines, encodings, embeddings_SE, strict=True)
@@ -55,18 +72,134 @@ class RowFormat(Enum):
         return "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in objects).encode()
 
 
-def format_of(output: Path | None) -> RowFormat:
-    """The format for a file name; JSONL for standard output.
+class Matrix(RowFormat):
+    """A float32 array (S, E)."""
+
+    def header(self, rows: int) -> bytes:
+        """The header of a .npy file."""
+        return _npy_header("<f4", (rows, self.width))
+
+    def rows(
+        self, lines: Sequence[Line], encodings: Sequence[Encoding], embeddings_SE: NDArray[np.float32]
+    ) -> bytes:
+        """The bytes of the given rows."""
+        return embeddings_SE.astype("<f4").tobytes()
+
+
+class _Records(RowFormat):
+    """Rows are stored as binary records, from which the finished file is made in blocks."""
+
+    def __init__(self, sources: Sequence[str], width: int) -> None:
+        super().__init__(sources, width)
+        self.record = np.dtype(
+            [
+                ("source", "<i4"),  # its place in ``sources``
+                ("line", "<i8"),
+                ("tokens", "<i8"),
+                ("original_tokens", "<i8"),  # -1 if they were not all counted
+                ("embedding", "<f4", (width,)),
+            ]
+        )
+
+    def rows(
+        self, lines: Sequence[Line], encodings: Sequence[Encoding], embeddings_SE: NDArray[np.float32]
+    ) -> bytes:
+        """The bytes of the given rows."""
+        places = {name: place for place, name in enumerate(self.sources)}
+        records = np.empty(len(lines), self.record)
+        records["source"] = [places[line.source] for line in lines]
+        records["line"] = [line.number for line in lines]
+        records["tokens"] = [len(encoding) for encoding in encodings]
+        counts = map(_original_tokens, encodings)
+        records["original_tokens"] = [-1 if count is None else count for count in counts]
+        records["embedding"] = embeddings_SE
+        return records.tobytes()
+
+    def blocks(self, stored: Path) -> Iterator[NDArray[Any]]:
+        """The stored records, in blocks of bounded size."""
+        count = max(1, BLOCK_BYTES // self.record.itemsize)
+        with stored.open("rb") as file:
+            while content := file.read(count * self.record.itemsize):
+                yield np.frombuffer(content, self.record)
+
+
+class Archive(_Records):
+    """A .npz file of four arrays: embeddings (S, E), and for each row its source, line and tokens."""
+
+    def finish(self, stored: Path, output: Path) -> None:
+        """Write one array after the other; each is a pass over the stored rows."""
+        rows = stored.stat().st_size // self.record.itemsize
+        names = np.array(self.sources)
+        arrays: Mapping[str, tuple[str, tuple[int, ...], Callable[[NDArray[Any]], NDArray[Any]]]] = {
+            "embeddings": ("<f4", (rows, self.width), lambda block_B: block_B["embedding"]),
+            "sources": (names.dtype.str, (rows,), lambda block_B: names[block_B["source"]]),
+            "lines": ("<i8", (rows,), lambda block_B: block_B["line"]),
+            "tokens": ("<i8", (rows,), lambda block_B: block_B["tokens"]),
+        }
+        with zipfile.ZipFile(output, "w") as archive:
+            for name, (kind, shape, values) in arrays.items():
+                # Without a date of its own, so that the same embeddings give the same bytes.
+                with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+                    member.write(_npy_header(kind, shape))
+                    for block_B in self.blocks(stored):
+                        member.write(values(block_B).tobytes())
+
+
+class Parquet(_Records):
+    """A Parquet file with the columns of `JsonLines`; one block is one row group."""
+
+    def finish(self, stored: Path, output: Path) -> None:
+        """Write the row groups one after the other."""
+        arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+        schema = arrow.schema(
+            {
+                "source": arrow.string(),
+                "line": arrow.int64(),
+                "tokens": arrow.int64(),
+                "original_tokens": arrow.int64(),
+                "embedding": arrow.list_(arrow.float32(), self.width),
+            }
+        )
+        names = np.array(self.sources, dtype=object)
+        with parquet.ParquetWriter(output, schema, use_dictionary=["source"]) as writer:
+            for block_B in self.blocks(stored):
+                original_B = block_B["original_tokens"]
+                embeddings = arrow.array(block_B["embedding"].reshape(-1), arrow.float32())
+                columns = [
+                    arrow.array(names[block_B["source"]], arrow.string()),
+                    arrow.array(block_B["line"].copy()),
+                    arrow.array(block_B["tokens"].copy()),
+                    arrow.array(original_B.copy(), mask=original_B < 0),
+                    arrow.FixedSizeListArray.from_arrays(embeddings, self.width),
+                ]
+                writer.write_table(arrow.table(columns, schema=schema), row_group_size=len(block_B))
+
+
+FORMATS: Mapping[str, type[RowFormat]] = {
+    ".jsonl": JsonLines,
+    ".npy": Matrix,
+    ".npz": Archive,
+    ".parquet": Parquet,
+}
+"""Formats by the extension of the output."""
+
+
+def extension_of(output: Path | None) -> str:
+    """The key of `FORMATS` for a file name; that of JSON lines for standard output.
 
     Raises:
         InvalidRequest: the file name has another extension.
+        MissingExtra: the package that writes the format is not installed.
     """
     if output is None:
-        return RowFormat.JSONL
-    for form in RowFormat:
-        if output.suffix == form.value:
-            return form
-    raise InvalidRequest(f"{output} ends in neither .jsonl nor .npy; name the output with one of them")
+        return ".jsonl"
+    if output.suffix not in FORMATS:
+        raise InvalidRequest(
+            f"{output} ends in none of {', '.join(FORMATS)}; name the output with one of them"
+        )
+    if output.suffix == ".parquet":
+        require("parquet")
+    return output.suffix
 
 
 def fingerprint(checkpoint: Checkpoint, settings: object) -> str:
@@ -79,3 +212,15 @@ def fingerprint(checkpoint: Checkpoint, settings: object) -> str:
     for _, content in sorted(checkpoint.tokenizer.files.items()):
         digest.update(hashlib.sha256(content).digest())
     return digest.hexdigest()
+
+
+def _original_tokens(encoding: Encoding) -> int | None:
+    """The tokens of the whole text; None if they were not all counted."""
+    return encoding.original_tokens if encoding.counted_whole else None
+
+
+def _npy_header(kind: str, shape: tuple[int, ...]) -> bytes:
+    written = io.BytesIO()
+    described = {"descr": kind, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(written, described)
+    return written.getvalue()

@@ -1,15 +1,14 @@
 """The work of ``unmask embed``: lines to rows in parts, counters, and the fingerprint of a run."""
 
 import hashlib
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from unmask.cli.embed_input import LineReader, Survey
 from unmask.cli.embed_rows import RowFormat
-from unmask.errors import BeyondTraining, TextTooLong
+from unmask.cli.lines import LineReader, Survey, encode_lines, line_name
+from unmask.errors import TextTooLong
 from unmask.tasks import Progress
 from unmask.text import Encoding, Line, Truncation
 
@@ -70,7 +69,6 @@ class EmbedRun:
         self.loaded, self.head, self.reader, self.survey = loaded, head, reader, survey
         self.truncation: Truncation = truncation
         self.form = form
-        self.width = head.width(loaded.spec)
         self.total = survey.texts if survey else 0
         """0 if unknown."""
         self.metrics = Tally()
@@ -98,29 +96,21 @@ class EmbedRun:
                 encodings,
                 self.head,
                 progress=partial(_forward, report, first, self.total),
-                name=partial(_name, part),
+                name=partial(line_name, part),
             )
             yield self.form.rows(part, encodings, embeddings_SE), len(part)
 
     def _encode(self, part: list[Line]) -> list[Encoding]:
         try:
-            return self._tokens(part, self.truncation)
+            return encode_lines(self.loaded, part, self.truncation)
         except TextTooLong as error:
             raise self._with_others(error, part) from None
-
-    def _tokens(self, part: list[Line], truncation: Truncation) -> list[Encoding]:
-        return self.loaded.tokenizer.encode_batch(
-            [line.text for line in part],
-            max_tokens=self.loaded.max_tokens,
-            truncation=truncation,
-            name=partial(_name, part),
-        )
 
     def _with_others(self, error: TextTooLong, part: list[Line]) -> TextTooLong:
         """The error of the first overlong text, with the number of overlong texts after it."""
         long, checked, parts = 0, 0, 1
         while part:
-            found = [one.truncated_tokens > 0 for one in self._tokens(part, "end")]
+            found = [one.truncated_tokens > 0 for one in encode_lines(self.loaded, part, "end")]
             checked += len(found) - (0 if long else found.index(True))
             long += sum(found)
             part = self.reader.take() if parts < PARTS_CHECKED else []
@@ -133,21 +123,6 @@ class EmbedRun:
             original_tokens=error.original_tokens,
             max_tokens=error.max_tokens,
         )
-
-    def warn(self) -> None:
-        """Warn once if texts were longer than any in training."""
-        trained = self.loaded.checkpoint.trained_tokens
-        if trained is not None and self.metrics.longest > trained:
-            warnings.warn(
-                f"the longest text has {self.metrics.longest} tokens and the model was trained on at most "
-                f"{trained}; it is not truncated",
-                BeyondTraining,
-                stacklevel=2,
-            )
-
-
-def _name(lines: list[Line], index: int) -> str:
-    return str(lines[index])
 
 
 def _forward(report: Progress, first: int, total: int, done: int, _: int) -> None:

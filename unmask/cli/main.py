@@ -8,7 +8,7 @@ from typing import NoReturn
 from cyclopts import App, CycloptsError
 
 import unmask
-from unmask.cli.ablate import evolve
+from unmask.cli.ablate import ablate
 from unmask.cli.bench import bench
 from unmask.cli.convert import convert
 from unmask.cli.embed import embed
@@ -23,10 +23,11 @@ from unmask.cli.look import look
 from unmask.cli.models import models
 from unmask.cli.pretrain import pretrain
 from unmask.cli.report import report
-from unmask.cli.scaling import wall
+from unmask.cli.scaling import scaling
 from unmask.cli.senses import senses
 from unmask.cli.sentence import misuse, one_line
-from unmask.deprecation import renamed_command_line
+from unmask.cli.similarity import similarity
+from unmask.deprecation import RenamedWarning, renamed_command_line
 from unmask.errors import BeyondTraining, UnmaskError
 
 COMMANDS = (
@@ -37,17 +38,16 @@ COMMANDS = (
     senses,
     fill,
     embed,
+    similarity,
     pretrain,
     inspect,
     convert,
     models,
     kernels,
-    wall,
+    scaling,
 )
 """Every command, in the order of the help text."""
-NAMES = {"wall": "scaling"}
-"""Commands whose names differ from their functions."""
-GROUPS = (bench, evaluate, evolve)
+GROUPS = (bench, evaluate, ablate)
 """Commands with subcommands; they come last."""
 
 LONGEST_SENTENCE = 3000
@@ -61,7 +61,7 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 for command in COMMANDS:
-    app.command(command, name=NAMES.get(command.__name__), sort_key=COMMANDS.index(command))
+    app.command(command, sort_key=COMMANDS.index(command))
 for group in GROUPS:
     app.command(group)
 
@@ -76,9 +76,12 @@ def main() -> None:
         _say(f"note: {note}")
     try:
         with warnings.catch_warnings(record=True, action="always", category=BeyondTraining) as caught:
+            warnings.simplefilter("always", RenamedWarning)
             app(arguments, exit_on_error=False, print_error=False)
         sys.stdout.flush()
-        notes = {str(one.message) for one in caught if issubclass(one.category, BeyondTraining)}
+        notes = {
+            str(one.message) for one in caught if issubclass(one.category, (BeyondTraining, RenamedWarning))
+        }
         for note in sorted(notes):
             _say(f"note: {note}")
     except UnmaskError as error:

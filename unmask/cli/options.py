@@ -9,8 +9,9 @@ from cyclopts import Parameter
 from unmask.cli.output import plain, print_json
 from unmask.errors import InvalidRequest
 from unmask.files import check_can_write, whole_file
+from unmask.model.spec import PoolingMode
 from unmask.model.spec.compat import Compat
-from unmask.text import Truncation
+from unmask.text import Blank, Truncation
 
 if TYPE_CHECKING:
     from unmask.loaded import Model
@@ -44,6 +45,14 @@ TruncationOption = Annotated[
         name="--truncation",
         help="reject a text longer than the model's maximum, or truncate its end",
     ),
+]
+BlankOption = Annotated[Blank, Parameter(name="--blank", help="reject blank lines, or skip them")]
+FieldOption = Annotated[
+    str | None,
+    Parameter(name="--field", help="read each line as JSON and take the text under this key"),
+]
+PoolingOption = Annotated[
+    PoolingMode | None, Parameter(name="--pooling", help="pooling, instead of the checkpoint's")
 ]
 OutputOption = Annotated[
     Path | None, Parameter(name=["--output", "-o"], help="write the result as JSON to this file")

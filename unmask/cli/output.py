@@ -13,6 +13,9 @@ from rich.table import Table
 
 from unmask.tasks.progress import Progress
 
+SECONDS_BETWEEN_LINES = 5.0
+"""Between two lines of progress outside a terminal."""
+
 
 def console(width: int = 500) -> Console:
     """A console for results. Outside a terminal there are no colors, and tables have this width."""
@@ -72,7 +75,7 @@ def progress(what: str, total: int) -> Iterator[Progress]:
     def report(done: int, of: int) -> None:
         nonlocal last
         now = time.monotonic()
-        if now - last >= 5 and done:
+        if now - last >= SECONDS_BETWEEN_LINES and done:
             last = now
             left = f" of {of:,}, about {(now - start) / done * (of - done):.0f} s left" if of else ""
             print(f"{what}: {done:,}{left}", file=sys.stderr, flush=True)

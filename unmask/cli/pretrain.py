@@ -1,5 +1,6 @@
 """``unmask pretrain``: start or resume the run of a run file."""
 
+import os
 import sys
 import time
 import warnings
@@ -76,13 +77,18 @@ def pretrain(
 
     For several processes, use torchrun: torchrun --nproc-per-node=2 -m unmask pretrain run.toml
     """
-    from unmask.learn.pretrain import joined
-    from unmask.learn.pretrain import pretrain as start
+    from unmask.learn.pretrain import read_run
 
     teller = ProgressPrinter()
+    # A mistake in the file is reported before torch is imported. Processes of torchrun join first, so that
+    # only one of them reports it.
+    with _old_names(teller.say):
+        settings = run if "WORLD_SIZE" in os.environ else read_run(run)
+    from unmask.learn.pretrain import joined, train
+
     try:
         with joined() as ranks, _old_names(teller.say if ranks.first else None):
-            result = start(run, ranks=ranks, callback=teller)
+            result = train(settings, base=run.parent, ranks=ranks, callback=teller)
     finally:
         teller.close()
     if not ranks.first:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from unmask.measure.scaling.settings import ScalingSettings
 
 
-def wall(
+def scaling(
     *,
     subject: SubjectOptions = SUBJECT,
     kernel: Annotated[
@@ -77,7 +77,7 @@ def wall(
         ways = (*(kernel or ((CHOSEN,) if peer else ())), *(peer or ()))
         settings = ScalingSettings(
             model=subject.model,
-            shape=subject.architecture,
+            architecture=subject.architecture,
             layers=subject.layers,
             revision=subject.revision,
             ways=ways,

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unmask.errors import InvalidRequest, NonFiniteResult
+from unmask.errors import InvalidRequest, not_finite
 from unmask.interpret.activation_cache import ActivationCache
 from unmask.interpret.arguments import at_least, one_of, token_of
 from unmask.interpret.watch import Watch, unwatched
@@ -102,7 +102,7 @@ def logit_lens(
         np.stack(part, axis=1) for part in zip(*found, strict=True)
     )
     if not all(np.isfinite(part).all() for part in (probabilities, entropy, distance)):
-        raise NonFiniteResult("a predicted probability is not finite; try a wider dtype")
+        raise not_finite("a predicted probability", str(cache.states[0].dtype))
     return LogitLens(
         np.array(tokens, dtype=np.int64), ids, probabilities, entropy, distance,
         followed_M.cpu().numpy(), followed, ranks, by_decoder,

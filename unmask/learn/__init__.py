@@ -7,17 +7,13 @@
 Names are imported when first used, so that what needs no torch does not import it.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from unmask.lazy import lazy_names
 
 if TYPE_CHECKING:
     from unmask.learn.pretrain.run import train
 
 __all__ = ["train"]
 
-
-def __getattr__(name: str) -> Any:
-    if name == "train":
-        from unmask.learn.pretrain.run import train
-
-        return train
-    raise AttributeError(f"module 'unmask.learn' has no attribute {name!r}")
+__getattr__ = lazy_names(__name__, {"train": "unmask.learn.pretrain.run"})

@@ -66,7 +66,7 @@ class BenchmarkModel:
 @contextmanager
 def benchmark_model(
     model: str | None,
-    shape: str | None,
+    architecture: str | None,
     *,
     layers: int | None,
     seed: int,
@@ -74,35 +74,37 @@ def benchmark_model(
     pretraining: bool = False,
     tokenizer: Path | None = None,
 ) -> Iterator[BenchmarkModel]:
-    """The model to benchmark; the folder of a ``shape`` is removed when the block ends.
+    """The model to benchmark; the folder of an ``architecture`` is removed when the block ends.
 
     Args:
         model: a folder, a hub id or "default".
-        shape: the last part of a published checkpoint's hub id, in any case; weights are random.
-        layers: keep only the first layers of a shape; None keeps all.
+        architecture: the last part of a published checkpoint's hub id, in any case; weights are random.
+        layers: keep only the first layers of an architecture; None keeps all.
         seed: seed of the random weights.
         revision: revision on the hub, for ``model``.
-        pretraining: whether a shape gets its pretraining heads.
-        tokenizer: folder of a tokenizer to use with a shape instead of an invented vocabulary.
+        pretraining: whether an architecture gets its pretraining heads.
+        tokenizer: folder of a tokenizer to use with an architecture instead of an invented vocabulary.
 
     Raises:
-        InvalidRequest: both or neither are named, there is no such shape, or a model is given
-            another tokenizer.
+        InvalidRequest: both or neither are named, there is no such architecture, or a model is given another
+            tokenizer.
         CheckpointError: the model cannot be found or read.
     """
-    if (model is None) == (shape is None):
+    if (model is None) == (architecture is None):
         raise InvalidRequest(
             "name either a model (--model) or an architecture (--architecture), not both and not neither"
         )
-    if shape is None:
+    if architecture is None:
         if layers is not None:
-            raise InvalidRequest("--layers shortens a shape; a model's own weights are measured whole")
+            raise InvalidRequest(
+                "--layers shortens an --architecture; a --model is measured with all its layers"
+            )
         if tokenizer is not None:
-            raise InvalidRequest("--tokenizer is for a shape; a model has its own")
+            raise InvalidRequest("--tokenizer is for an --architecture; a --model has its own")
         source = find(str(model), revision)
         yield _described(source.folder, source.name, source.revision, random_weights=False)
         return
-    family, published = find_architecture(shape)
+    family, published = find_architecture(architecture)
     whole = published.pretraining if pretraining and published.pretraining else published.spec
     spec = shortened(whole, layers)
     with tempfile.TemporaryDirectory(prefix="unmask-bench-") as place:
@@ -119,7 +121,7 @@ def shortened(spec: EncoderSpec, layers: int | None) -> EncoderSpec:
     if layers is None:
         return spec
     if not 1 <= layers <= len(spec.layers):
-        raise InvalidRequest(f"--layers is {layers}; this shape has 1 to {len(spec.layers)}")
+        raise InvalidRequest(f"--layers is {layers}; this architecture has 1 to {len(spec.layers)}")
     sharing = None if spec.sharing is None else spec.sharing[:layers]
     return replace(spec, layers=spec.layers[:layers], sharing=sharing)
 

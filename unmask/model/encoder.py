@@ -15,12 +15,12 @@ from unmask.model.layers import (
     ConvolutionLayer,
     DistanceTable,
     EmbeddingLayer,
-    Initialization,
     Plan,
     build_norm,
     initialize,
 )
 from unmask.model.spec import EncoderSpec, role_of
+from unmask.model.spec.initialization import Initialization
 from unmask.text.batch import PackedBatch, SequenceLayout
 
 

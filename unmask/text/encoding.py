@@ -11,6 +11,9 @@ Truncation = Literal["error", "end"]
 """What to do with a text of more tokens than the model reads: refuse it, or drop its end."""
 
 
+Ids = NDArray[np.int64]
+
+
 @dataclass(frozen=True, eq=False)
 class TokenDetails:
     """Details of each token besides its id; see the properties of `Encoding`."""
@@ -44,7 +47,7 @@ class DetailSource(Protocol):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Encoding:
-    """One text (or pair of texts) as tokens. Immutable; its arrays are read-only.
+    """One text (or pair of texts) as tokens. Immutable; give it read-only arrays, or make it by `of_arrays`.
 
     Shapes: N tokens, special tokens included; every array is (N,) except `offsets`, which is (N, 2).
     The ids are available immediately. Offsets, pieces and the other details are computed on first access,
@@ -67,10 +70,6 @@ class Encoding:
     counted_whole: bool = True
     """Whether the whole text was tokenized; only the beginning of a very long text is."""
 
-    def __post_init__(self) -> None:
-        self.ids.setflags(write=False)
-        self.token_type_ids.setflags(write=False)
-
     @classmethod
     def of_arrays(
         cls,
@@ -90,8 +89,8 @@ class Encoding:
         return cls(
             text,
             pair,
-            ids.copy(),
-            token_type_ids.copy(),
+            read_only(ids.copy()),
+            read_only(token_type_ids.copy()),
             len(ids) if original_tokens is None else original_tokens,
             TokenDetails(offsets.copy(), special.copy(), sequence_ids.copy(), tuple(pieces)),
             words,
@@ -158,15 +157,15 @@ class Encoding:
         """The encoding with only some of its tokens, given as indices or as a mask."""
         return replace(
             self,
-            ids=self.ids[tokens],
-            token_type_ids=self.token_type_ids[tokens],
+            ids=read_only(self.ids[tokens]),
+            token_type_ids=read_only(self.token_type_ids[tokens]),
             source=self.details.select(tokens),
             words=None if self.words is None else self.words[tokens],
         )
 
     def with_pieces(self, ids: NDArray[np.int64], pieces: Sequence[str]) -> "Encoding":
         """The encoding with other tokens at the same positions."""
-        return replace(self, ids=ids, source=replace(self.details, pieces=tuple(pieces)))
+        return replace(self, ids=read_only(ids), source=replace(self.details, pieces=tuple(pieces)))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Encoding):
@@ -201,4 +200,17 @@ class Encoding:
     def __reduce__(self) -> tuple[Any, ...]:
         # A pickle holds the details instead of the tokenizer.
         given = (self.text, self.pair, self.ids, self.token_type_ids, self.original_tokens)
-        return Encoding, (*given, self.details, self.words, self.counted_whole)
+        return _unpickled, (*given, self.details, self.words, self.counted_whole)
+
+
+def _unpickled(text: str, pair: str | None, ids: Ids, token_type_ids: Ids, *rest: Any) -> Encoding:
+    return Encoding(text, pair, read_only(ids), read_only(token_type_ids), *rest)
+
+
+def read_only(array: Ids) -> Ids:
+    """The array itself, which can no longer be changed.
+
+    The constructor of `Encoding` does not do this, because it is called for every text.
+    """
+    array.setflags(write=False)
+    return array

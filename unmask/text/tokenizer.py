@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from itertools import accumulate, chain, pairwise
 
 import numpy as np
 import tokenizers
@@ -14,7 +15,7 @@ from unmask.deprecation import renamed_arguments
 from unmask.errors import EmptyText, InvalidRequest, InvalidText, TextTooLong
 from unmask.text.beginning import beginning, characters_tokenized_whole
 from unmask.text.build import TOKENIZER_FILES, build
-from unmask.text.encoding import Encoding, TokenDetails, Truncation
+from unmask.text.encoding import Encoding, TokenDetails, Truncation, read_only
 from unmask.text.offsets import with_loose, without_spaces
 
 _TRUNCATE = "shorten it, or truncate it (truncation='end', or --truncation end)"
@@ -135,11 +136,11 @@ class Tokenizer:
             else list(zip(texts, pairs, strict=True))
         )
         encodings = []
-        for index, (one, text) in enumerate(zip(raw, texts, strict=True)):
+        for index, (one, ids, text) in enumerate(zip(raw, _ids(raw), texts, strict=True)):
             if max_tokens is not None and len(text) > limit:
                 encodings.append(self._very_long(text, max_tokens, truncation, name(index)))
                 continue
-            encoding = self._encoding(one, text, None if pairs is None else pairs[index])
+            encoding = self._encoding(one, text, None if pairs is None else pairs[index], ids)
             if not self._has_words(encoding):
                 _check_words(encoding, name(index))
             if max_tokens is not None and len(encoding) > max_tokens:
@@ -188,7 +189,9 @@ class Tokenizer:
         offsets[of_word >= 0] += starts[of_word[of_word >= 0], None]
         text = " ".join(words)
         encoding = replace(
-            self._encoding(one, text, None), source=self._details(one, text, None, offsets), words=of_word
+            self._encoding(one, text, None),
+            source=self._details(one, text, None, offsets),
+            words=of_word,
         )
         _check_words(encoding, name)
         return _fitted(encoding, max_tokens, truncation, name)
@@ -198,12 +201,19 @@ class Tokenizer:
         one = self.engine.encode(text, pair)
         return self._details(one, text, pair, np.array(one.offsets, dtype=np.int64).reshape(-1, 2))
 
-    def _encoding(self, one: tokenizers.Encoding, text: str, pair: str | None) -> Encoding:
-        ids = np.array(one.ids, dtype=np.int64)
+    def _encoding(
+        self,
+        one: tokenizers.Encoding,
+        text: str,
+        pair: str | None,
+        ids: NDArray[np.int64] | None = None,
+    ) -> Encoding:
+        if ids is None:
+            (ids,) = _ids([one])
         if pair is None and self._token_type is not None:
             token_type_ids = _constant(self._token_type, len(ids))
         else:
-            token_type_ids = np.array(one.type_ids, dtype=np.int64)
+            token_type_ids = read_only(np.array(one.type_ids, dtype=np.int64))
         return Encoding(text, pair, ids, token_type_ids, len(ids), self)
 
     def _details(
@@ -227,7 +237,7 @@ class Tokenizer:
         room = max(max_tokens - self._special_count, 0)
         found = beginning(self.engine, text, room + 1, name)
         if found is None:
-            whole = self._encoding(self.engine.encode(text), text, None)
+            (whole,) = self.encode_batch([text], name=lambda _: name)
             _check_words(whole, name)
             return _fitted(whole, max_tokens, truncation, name)
         if truncation == "error":
@@ -313,6 +323,15 @@ class Tokenizer:
             if unknown is not None:
                 spelled[unknown] = str(self.engine.id_to_token(unknown))
         return spelled
+
+
+def _ids(raw: Sequence[tokenizers.Encoding]) -> list[NDArray[np.int64]]:
+    """The ids of each text; made as one array, because that takes half the time of many small ones."""
+    lists = [one.ids for one in raw]
+    ends = list(accumulate(map(len, lists)))
+    all_ids = np.fromiter(chain.from_iterable(lists), dtype=np.int64, count=ends[-1] if ends else 0)
+    read_only(all_ids)
+    return [all_ids[start:end] for start, end in pairwise([0, *ends])]
 
 
 def _check_texts(texts: Sequence[object], name: Callable[[int], str]) -> None:

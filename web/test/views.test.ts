@@ -212,11 +212,13 @@ describe('wall', () => {
   });
 
   it('opens its own reports and nothing else', () => {
-    for (const other of [null, 3, {}, { protocol: 'bench' }, { protocol: 'wall', points: [] }]) {
+    for (const other of [null, 3, {}, { protocol: 'bench' }, { protocol: 'scaling', points: [] }]) {
       expect(wall.reportOf(other)).toBeNull();
     }
-    const report = { protocol: 'wall', points: [], curves: [], notes: [], machine: {}, measured: {} };
-    expect(wall.reportOf(report)).toBe(report);
+    for (const protocol of ['scaling', 'wall']) {
+      const report = { protocol, points: [], curves: [], notes: [], machine: {}, measured: {} };
+      expect(wall.reportOf(report)).toBe(report);
+    }
   });
 
   it('reads typed lengths', () => {

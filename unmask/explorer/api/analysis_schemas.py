@@ -1,138 +1,13 @@
-"""The JSON schemas of the explorer's analyses; the basic ones are in `session_schemas`.
-
-``web/src/api/types.ts`` is also generated from these.
-"""
+"""The schemas of the other analyses, answers and requests: two models, geometry, scaling, the tour."""
 
 from dataclasses import dataclass
+from typing import Literal
 
+from unmask.explorer.api.page_request import Arrays, PageRequest
 from unmask.explorer.api.session_schemas import Json
-from unmask.http.errors import Failure, Problem
-from unmask.interpret.geometry.values import (
-    Estimate,
-    LayerGeometry,
-    ScaleEstimate,
-    Shuffled,
-    WithoutDirections,
-)
-from unmask.interpret.geometry.word_senses import Null, SenseLayer, SenseReport
-from unmask.interpret.statistics.sinks import HeadSink, TokenSink
-from unmask.interpret.words.vocabulary_fit import SplitWord, VocabularyFit
-from unmask.tasks.fill import Prediction
-
-PUBLISHED = (
-    Problem,
-    Failure,
-    Estimate,
-    HeadSink,
-    LayerGeometry,
-    Null,
-    Prediction,
-    ScaleEstimate,
-    SenseLayer,
-    SenseReport,
-    Shuffled,
-    SplitWord,
-    TokenSink,
-    VocabularyFit,
-    WithoutDirections,
-)
-"""Results of other packages that are returned unchanged."""
-
-
-@dataclass(frozen=True)
-class RolloutMeta:
-    """Of a rollout: values (L + 1, N), level 0 the embeddings, the last the token itself (None: all)."""
-
-    token: int | None
-    fusion: str
-
-
-@dataclass(frozen=True)
-class RelevanceMeta:
-    """Of an attribution: values (N,), by_layer (L, N). ``target`` names the target."""
-
-    token: int | None
-    target: str
-    words: str
-
-
-@dataclass(frozen=True)
-class OwnWord:
-    """The actual token: its probability and its rank (1: the most likely)."""
-
-    piece: str
-    id: int
-    probability: float
-    rank: int
-
-
-@dataclass(frozen=True)
-class Fill:
-    """Predictions at one token, which is masked unless it was a mask token already; then ``own`` is None."""
-
-    token: int
-    was_mask: bool
-    own: OwnWord | None
-    predictions: tuple[Prediction, ...]
-
-
-@dataclass(frozen=True)
-class LensLayer:
-    """The MLM head's prediction after a layer; 0 is the embeddings."""
-
-    level: int
-    own: OwnWord | None
-    predictions: tuple[Prediction, ...]
-
-
-@dataclass(frozen=True)
-class Lens:
-    """The logit lens: the MLM head applied to every level's state at one token."""
-
-    token: int
-    masked: bool
-    note: str | None
-    levels: tuple[LensLayer, ...]
-
-
-@dataclass(frozen=True)
-class Ablation:
-    """The ablation of one head. ``effect`` is before minus after, in ``unit``: positive if the head helped.
-
-    ``what`` says in words what was measured; ``estimate`` is the first-order estimate, where there is one.
-    """
-
-    layer: int
-    head: int
-    token: int
-    how: str
-    what: str
-    unit: str
-    before: float
-    after: float
-    effect: float
-    estimate: float | None
-
-
-@dataclass(frozen=True)
-class ImportanceMeta:
-    """Of ``importance``: ``values`` (L, H), first-order estimates of what each head contributes, in the sign
-    and unit of `Ablation.effect`; ``normalized``, their sizes divided by each layer's length (Michel et al.
-    2019)."""
-
-    token: int
-    what: str
-    unit: str
-
-
-@dataclass(frozen=True)
-class WordsMeta:
-    """Of ``words/{layer}/{head}``: values (W, W), rows and columns as `TextRead.words`. ``rule``: how tokens
-    became words."""
-
-    words: int
-    weight: str
-    rule: str
+from unmask.http.errors import Problem
+from unmask.interpret.geometry.values import LayerGeometry
+from unmask.interpret.geometry.word_senses import SenseReport
 
 
 @dataclass(frozen=True)
@@ -172,6 +47,17 @@ class CompareMeta:
 
 
 @dataclass(frozen=True)
+class CompareRequest(PageRequest):
+    """One text in two models."""
+
+    path = "compare/{a}/{b}"
+    answer = Arrays[CompareMeta]
+
+    a: str
+    b: str
+
+
+@dataclass(frozen=True)
 class Geometry:
     """The shape of every level's cloud of tokens, special ones left out; level 0 is the embeddings.
 
@@ -186,6 +72,18 @@ class Geometry:
 
 
 @dataclass(frozen=True)
+class GeometryRequest(PageRequest):
+    """The geometry of every level, with that of a random baseline where it is asked for."""
+
+    path = "texts/{text}/geometry"
+    answer = Geometry
+    saved_in = ("geometry",)
+
+    text: str
+    random: Literal["no", "yes"] = "no"
+
+
+@dataclass(frozen=True)
 class Senses:
     """The senses of a word in one model; ``available`` lists the words with example sentences."""
 
@@ -193,6 +91,18 @@ class Senses:
     word: str
     available: tuple[str, ...]
     report: SenseReport
+
+
+@dataclass(frozen=True)
+class SensesRequest(PageRequest):
+    """The senses of a word in one model; ``model`` is its number."""
+
+    path = "bank"
+    answer = Senses
+    saved_in = ("geometry",)
+
+    model: int
+    word: str = "bank"
 
 
 @dataclass(frozen=True)
@@ -211,3 +121,36 @@ class WallState:
     ways: tuple[str, ...]
     points: Json
     report: Json
+
+
+@dataclass(frozen=True)
+class WallRequest(PageRequest):
+    """How far the length-scaling measurement is."""
+
+    path = "wall"
+    answer = WallState
+    saved_in = ("wall",)
+
+
+@dataclass(frozen=True)
+class TourRequest(PageRequest):
+    """The chapters of the tour."""
+
+    path = "tour"
+    answer = Json
+    saved_in = ("tour",)
+
+
+@dataclass(frozen=True)
+class ChapterRequest(PageRequest):
+    """The experiments of a chapter on a text; ``model`` is the number of the preferred one."""
+
+    path = "tour/{chapter}"
+    answer = Json
+
+    chapter: str
+    model: int
+    text: str
+    layer: int | None = None
+    head: int | None = None
+    token: int | None = None

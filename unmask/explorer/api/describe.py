@@ -61,10 +61,14 @@ def model_info(place: ModelSlot) -> ModelInfo:
     )
 
 
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
 def text_read(text_id: str, place: ModelSlot, model: Model, found: Words) -> TextRead:
     """One text as that model reads it."""
     encoding = found.encoding
-    joined = encoding.text if encoding.pair is None else f"{encoding.text}\0{encoding.pair}"
+    texts = (encoding.text,) if encoding.pair is None else (encoding.text, encoding.pair)
     return TextRead(
         id=text_id,
         model=place.name,
@@ -73,7 +77,8 @@ def text_read(text_id: str, place: ModelSlot, model: Model, found: Words) -> Tex
         dtype=model.dtype,
         text=encoding.text,
         pair=encoding.pair,
-        text_sha256=hashlib.sha256(joined.encode("utf-8", "surrogatepass")).hexdigest(),
+        # One digest per text, each equal to what sha256sum prints: no two pairs share a value.
+        text_sha256=", ".join(map(_sha256, texts)),
         layers=model.layer_count,
         heads=tuple(layer.mixer.heads for layer in model.spec.layers),
         total_tokens=encoding.original_tokens,

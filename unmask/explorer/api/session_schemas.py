@@ -1,6 +1,8 @@
-"""The JSON schemas of the API: frozen dataclasses.
+"""The basic schemas of the API: frozen dataclasses, of answers in JSON and of the requests for them.
 
-``scripts/page_schema.py`` writes ``web/src/api/types.ts`` from the classes here; a test compares the two.
+Those of attention are in `attention_schemas`, of words in `word_schemas`, the others in `analysis_schemas`.
+``scripts/page_schema.py`` writes ``types.ts`` (the answers) and ``requests.ts`` (functions that make the
+requests) of ``web/src/api`` from them; a test compares the files.
 Arrays of numbers are sent as bytes (`unmask.explorer.api.binary`); the classes whose names end in ``Meta``
 describe the ``meta`` part of such bytes.
 Tokens are counted from 0; ranges are half open; characters are code points of the text.
@@ -9,8 +11,8 @@ Tokens are counted from 0; ranges are half open; characters are code points of t
 from dataclasses import dataclass
 from typing import Any
 
+from unmask.explorer.api.page_request import PageRequest
 from unmask.http.errors import Problem
-from unmask.interpret.statistics.sinks import HeadSink, TokenSink
 
 Json = Any
 """A value that another part defines; the page reads it with types of its own."""
@@ -64,6 +66,14 @@ class Session:
     versions: dict[str, str]
     models: tuple[ModelInfo, ...]
     limits: Limits
+
+
+@dataclass(frozen=True)
+class SessionRequest(PageRequest):
+    """The versions, the models and the limits."""
+
+    path = "session"
+    answer = Session
 
 
 @dataclass(frozen=True)
@@ -123,6 +133,16 @@ class TextRead:
 
 
 @dataclass(frozen=True)
+class TextRequest(PageRequest):
+    """One text as its model reads it."""
+
+    path = "texts/{text}"
+    answer = TextRead
+
+    text: str
+
+
+@dataclass(frozen=True)
 class StampLine:
     """One thing that a number depends on."""
 
@@ -137,6 +157,16 @@ class Stamp:
     lines: tuple[StampLine, ...]
     load: str
     date: str
+
+
+@dataclass(frozen=True)
+class StampRequest(PageRequest):
+    """What the numbers of a text are made with."""
+
+    path = "texts/{text}/stamp"
+    answer = Stamp
+
+    text: str
 
 
 @dataclass(frozen=True)
@@ -164,59 +194,10 @@ class State:
 
 
 @dataclass(frozen=True)
-class HeadsMeta:
-    """Of ``heads``: what the classes of keys are called, and the labels that ``label`` counts in.
+class StateRequest(PageRequest):
+    """How far the background work on a text is."""
 
-    ``kinds`` has one entry a layer: softmax, or kernel for the implied weights of linear attention.
-    """
+    path = "texts/{text}/state"
+    answer = State
 
-    classes: tuple[str, ...]
-    labels: tuple[str, ...]
-    kinds: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class TileMeta:
-    """Of tiles and overviews. A cell stands for ``cell`` x ``cell`` tokens. What a code stands for is fixed:
-    0 is below ``floor`` or not allowed, c of 1..255 is exp(ln floor * (255 - c) / 254)."""
-
-    cell: int
-    tokens: int
-    pool: str
-    weight: str
-    kind: str
-    floor: float
-
-
-@dataclass(frozen=True)
-class ValuesMeta:
-    """Of exact values: which ranges, and what is in them."""
-
-    rows: tuple[int, int]
-    columns: tuple[int, int]
-    weight: str
-    part: str
-    parts: tuple[str, ...]
-    kind: str
-
-
-@dataclass(frozen=True)
-class SinkLayer:
-    """Mean mass by class of key, over a layer's heads; entries as in `Sinks.classes`."""
-
-    layer: int
-    mass: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class Sinks:
-    """Attention sinks. ``baseline`` is the uniform share of a key, mean over heads;
-    ``layers_ready`` layers are in it. ``tokens`` are those above epsilon in some head, most often first."""
-
-    epsilon: float
-    baseline: float
-    layers_ready: int
-    classes: tuple[str, ...]
-    layers: tuple[SinkLayer, ...]
-    tokens: tuple[TokenSink, ...]
-    heads: tuple[HeadSink, ...]
+    text: str

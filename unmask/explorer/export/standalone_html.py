@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 
+from unmask.explorer.api.session_schemas import SessionRequest, StampRequest, StateRequest, TextRequest
 from unmask.explorer.export.provenance import one_line
 from unmask.explorer.server.static_files import STATIC
 from unmask.http.errors import Refused
@@ -67,13 +68,13 @@ def framed_page(hash_: str) -> str:
 
 def _with_texts(paths: Sequence[str]) -> list[str]:
     """The paths, each after what the page must know of its texts."""
-    wanted = ["session"]
+    wanted = [str(SessionRequest())]
     for path in paths:
         text = re.match(r"texts/([^/?]+)", path)
         compared = re.match(r"compare/([^/?]+)/([^/?]+)", path)
         found = text or compared
         for name in found.groups() if found else ():
-            wanted += [f"texts/{name}{part}" for part in ("", "/state", "/stamp")]
+            wanted += [str(request(name)) for request in (TextRequest, StateRequest, StampRequest)]
         wanted.append(path)
     return wanted
 

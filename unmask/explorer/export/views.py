@@ -1,17 +1,32 @@
-"""What a saved page must hold so that its views work: paths of the API, spelled as the page spells them."""
+"""What a saved page must hold so that its views work: requests as the page makes them."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
-from urllib.parse import urlencode
+from dataclasses import dataclass, fields
+from typing import Any, get_args
 
 from unmask.errors import InvalidRequest
+from unmask.explorer.api.analysis_schemas import ChapterRequest, CompareRequest, TourRequest
+from unmask.explorer.api.attention_schemas import (
+    AttributionRequest,
+    HeadsRequest,
+    OverviewRequest,
+    Pool,
+    RolloutRequest,
+    TileRequest,
+    ValuesRequest,
+)
 from unmask.explorer.api.binary import unpack
+from unmask.explorer.api.page_request import PageRequest
+from unmask.explorer.api.requests import REQUESTS
+from unmask.explorer.api.session_schemas import SessionRequest, StampRequest, StateRequest, TextRequest
 from unmask.explorer.api.tiles import TILE
+from unmask.explorer.api.word_schemas import WordMapRequest
 from unmask.explorer.export.standalone_html import Get, saved_page
 from unmask.explorer.server.address import fragment
 from unmask.http.responses import Answer, accepted, plain
+from unmask.interpret.attention import Weight
+from unmask.interpret.attribution.rollout import Fusion
 from unmask.tasks import Progress
 
 VIEWS = (
@@ -31,8 +46,8 @@ MOST_TILES = 85
 ALL_HEADS_BYTES = 4 << 20
 """Every head is kept whole where that needs no more."""
 ALL_ROLLOUTS_TOKENS = 64
-TOP_WORDS, TOP_LENS = 8, 5
-"""Predictions that the page asks for: at the end, and at each level."""
+TOUR_CHARACTERS = 600
+"""Of the text, in UTF-16, that the page takes to the tour."""
 
 Json = dict[str, Any]
 
@@ -99,19 +114,24 @@ def view_paths(get: Get, texts: Sequence[str], look: ViewSelection) -> list[str]
         raise InvalidRequest(
             f"there is no view {unknown[0] if unknown else ''!r}; there are {', '.join(VIEWS)}"
         )
-    reads = [plain(get(f"texts/{one}")) for one in texts]
-    model = plain(get("session"))["models"][reads[0]["model_index"]]
+    reads = [plain(get(str(TextRequest(one)))) for one in texts]
+    model = plain(get(str(SessionRequest())))["models"][reads[0]["model_index"]]
     _check(look, reads[0])
-    found: list[str] = []
-    for read in reads:
-        base = f"texts/{read['id']}"
-        found += [base, f"{base}/state", f"{base}/stamp", f"{base}/heads"]
+    found: list[PageRequest] = [
+        request(read["id"])
+        for read in reads
+        for request in (TextRequest, StateRequest, StampRequest, HeadsRequest)
+    ]
     asked = _ExportRequests(
         get, reads, model, look, question_token(reads[0]) if look.token is None else look.token
     )
     for view in look.views:
-        found += _PATHS[view](asked)
-    return list(dict.fromkeys(found))
+        for request in REQUESTS:
+            if view in request.saved_in:
+                found += _of_selection(request, asked)
+        if view in _BEYOND_SELECTION:
+            found += _BEYOND_SELECTION[view](asked)
+    return list(dict.fromkeys(map(str, found)))
 
 
 def question_token(read: Json) -> int:
@@ -146,8 +166,8 @@ class _ExportRequests:
         return self.reads[0]
 
     @property
-    def base(self) -> str:
-        return f"texts/{self.read['id']}"
+    def text(self) -> str:
+        return str(self.read["id"])
 
     @property
     def tokens(self) -> int:
@@ -164,130 +184,115 @@ class _ExportRequests:
             return [self.chosen]
         return [(layer, head) for layer, heads in enumerate(self.read["heads"]) for head in range(heads)]
 
-    def rows(self, layer: int, head: int, weight: str = "raw") -> Iterator[str]:
+    def rows(self, layer: int, head: int, weight: Weight = "raw") -> Iterator[PageRequest]:
         """Exact rows in the blocks of the page: all of a text that is not long, else those of the token."""
         height = max(1, min(self.tokens, VALUES_AT_ONCE // self.tokens))
         starts = range(0, self.tokens, height)
         if self.tokens > MOST_ROWS_TOKENS:
             starts = range(self.token // height * height, self.token + 1, height)
         for start in starts:
-            rows = f"rows={start}:{min(self.tokens, start + height)}&columns=0:{self.tokens}"
-            yield f"{self.base}/values/{layer}/{head}?{rows}&weight={weight}"
+            rows = start, min(self.tokens, start + height)
+            yield ValuesRequest(self.text, layer, head, rows, (0, self.tokens), weight)
+
+    def tiles(
+        self, layer: int, head: int, pool: Pool = "max", weight: Weight = "raw"
+    ) -> Iterator[PageRequest]:
+        for level, y, x in _tiles(self.tokens):
+            yield TileRequest(self.text, layer, head, level, y, x, pool, weight)
 
 
-def _tokens(asked: _ExportRequests) -> Iterator[str]:
-    yield f"{asked.base}/vocabulary"
-    for layer, head in asked.heads:
-        yield f"{asked.base}/head/{layer}/{head}"
+def _of_selection(request: type[PageRequest], asked: _ExportRequests) -> Iterator[PageRequest]:
+    """A request for what is looked at: for every head that is kept, where it is about a head."""
+    names = {field.name for field in fields(request)}
+    if request.needs is not None and not asked.model[request.needs]:
+        return
+    chosen = {"text": asked.text, "token": asked.token, "model": asked.read["model_index"]}
+    for layer, head in asked.heads if "head" in names else [asked.chosen]:
+        given = {**chosen, "layer": layer, "head": head}
+        yield request(**{name: value for name, value in given.items() if name in names})
 
 
-def _heads(asked: _ExportRequests) -> Iterator[str]:
-    for weight in ("raw", "norm"):
-        for pool in ("max", "mean"):
-            yield f"{asked.base}/overview?weight={weight}&pool={pool}"
+def _heads(asked: _ExportRequests) -> Iterator[PageRequest]:
+    for weight in get_args(Weight):
+        for pool in get_args(Pool):
+            yield OverviewRequest(asked.text, weight, pool)
 
 
-def _map(asked: _ExportRequests) -> Iterator[str]:
+def _map(asked: _ExportRequests) -> Iterator[PageRequest]:
     layer, head = asked.chosen
-    tiles = _tiles(asked.tokens)
-    for weight in ("raw", "norm"):
-        for pool in ("max", "mean"):
-            yield from (
-                f"{asked.base}/tiles/{layer}/{head}/{one}?pool={pool}&weight={weight}" for one in tiles
-            )
+    for weight in get_args(Weight):
+        for pool in get_args(Pool):
+            yield from asked.tiles(layer, head, pool, weight)
         yield from asked.rows(layer, head, weight)
-    yield f"{asked.base}/words/{layer}/{head}?weight=raw"
+    yield WordMapRequest(asked.text, layer, head)
     for layer, head in asked.heads:
-        yield from (f"{asked.base}/tiles/{layer}/{head}/{one}?pool=max&weight=raw" for one in tiles)
+        yield from asked.tiles(layer, head)
         yield from asked.rows(layer, head)
+        # One cell, by which the page learns of what parts the scores are sums.
+        yield ValuesRequest(asked.text, layer, head, (0, 1), (0, 1))
 
 
-def _tiles(tokens: int) -> list[str]:
-    """Tiles ``level/y/x``, the coarsest first, as many levels as `MOST_TILES` holds."""
+def _tiles(tokens: int) -> list[tuple[int, int, int]]:
+    """Tiles (level, y, x), the coarsest first, as many levels as `MOST_TILES` holds."""
     level = 0
     while tokens / 2**level > TILE:
         level += 1
-    found: list[str] = []
+    found: list[tuple[int, int, int]] = []
     for one in range(level, -1, -1):
         side = math.ceil(tokens / 2**one / TILE)
         if len(found) + side * side > MOST_TILES:
             break
-        found += [f"{one}/{y}/{x}" for y in range(side) for x in range(side)]
+        found += [(one, y, x) for y in range(side) for x in range(side)]
     return found
 
 
-def _flow(asked: _ExportRequests) -> Iterator[str]:
+def _flow(asked: _ExportRequests) -> Iterator[PageRequest]:
     for layer, head in asked.heads:
-        yield f"{asked.base}/edges/{layer}/{head}"
-        yield f"{asked.base}/head/{layer}/{head}"
         yield from asked.rows(layer, head)
 
 
-def _sinks(asked: _ExportRequests) -> Iterator[str]:
-    yield f"{asked.base}/sinks?epsilon=0.30"
-
-
-def _paths(asked: _ExportRequests) -> Iterator[str]:
-    base, token = asked.base, asked.token
-    for fusion in ("mean", "max", "min", "norm"):
-        yield f"{base}/rollout?token={token}&fusion={fusion}"
-    yield f"{base}/rollout?fusion=mean"
+def _paths(asked: _ExportRequests) -> Iterator[PageRequest]:
+    text, token = asked.text, asked.token
+    for fusion in get_args(Fusion):
+        yield RolloutRequest(text, token, fusion)
+    yield RolloutRequest(text, None, "mean")
     if asked.tokens <= ALL_ROLLOUTS_TOKENS:
-        yield from (f"{base}/rollout?token={one}&fusion=mean" for one in range(asked.tokens))
+        yield from (RolloutRequest(text, one, "mean") for one in range(asked.tokens))
     if asked.model["can_fill"]:
-        yield f"{base}/relevance?token={token}&target=word"
+        yield AttributionRequest(text, token, "word")
     if asked.model["can_classify"]:
-        yield f"{base}/relevance?token={token}&target=class"
-    yield f"{base}/relevance?token={token}&target=embedding"
+        yield AttributionRequest(text, token, "class")
+    yield AttributionRequest(text, token, "embedding")
 
 
-def _words(asked: _ExportRequests) -> Iterator[str]:
-    if asked.model["can_fill"]:
-        yield f"{asked.base}/fill?token={asked.token}&top={TOP_WORDS}"
-        yield f"{asked.base}/lens?token={asked.token}&top={TOP_LENS}"
-    yield f"{asked.base}/importance?token={asked.token}"
-
-
-def _compare(asked: _ExportRequests) -> Iterator[str]:
+def _compare(asked: _ExportRequests) -> Iterator[PageRequest]:
     if len(asked.reads) < 2:
         return
-    path = f"compare/{asked.reads[0]['id']}/{asked.reads[1]['id']}"
-    yield path
-    _, meta = unpack(accepted(asked.get(path)).data)
+    request = CompareRequest(asked.reads[0]["id"], asked.reads[1]["id"])
+    yield request
+    _, meta = unpack(accepted(asked.get(str(request))).data)
     match = [one for one in meta["matches"] if (one["a_layer"], one["a_head"]) == asked.chosen]
     other = (match[0]["b_layer"], match[0]["b_head"]) if match else (0, 0)
     for read, (layer, head) in zip(asked.reads, (asked.chosen, other), strict=True):
-        yield f"texts/{read['id']}/words/{layer}/{head}?weight=raw"
+        yield WordMapRequest(read["id"], layer, head)
+    # Shown until the page knows which head matches.
+    yield WordMapRequest(asked.reads[1]["id"], 0, 0)
 
 
-def _geometry(asked: _ExportRequests) -> Iterator[str]:
-    yield f"{asked.base}/geometry"
-    yield f"bank?model={asked.read['model_index']}&word=bank"
+def _tour(asked: _ExportRequests) -> Iterator[PageRequest]:
+    # The page takes the first characters of the text, counted in UTF-16.
+    units = asked.read["text"].encode("utf-16-le", "surrogatepass")[: 2 * TOUR_CHARACTERS]
+    text = units.decode("utf-16-le", "surrogatepass")
+    for chapter in plain(asked.get(str(TourRequest())))["chapters"]:
+        yield ChapterRequest(chapter["id"], asked.read["model_index"], text)
 
 
-def _wall(asked: _ExportRequests) -> Iterator[str]:
-    yield "wall"
-
-
-def _tour(asked: _ExportRequests) -> Iterator[str]:
-    yield "tour"
-    # The page counts in UTF-16, and writes a query as its URLSearchParams do.
-    text = asked.read["text"].encode("utf-16-le", "surrogatepass")[:1200].decode("utf-16-le", "replace")
-    query = urlencode({"model": asked.read["model_index"], "text": text}, safe="*").replace("~", "%7E")
-    for chapter in plain(asked.get("tour"))["chapters"]:
-        yield f"tour/{chapter['id']}?{query}"
-
-
-_PATHS: dict[str, Callable[[_ExportRequests], Iterator[str]]] = {
-    "tokens": _tokens,
+_BEYOND_SELECTION: dict[str, Callable[[_ExportRequests], Iterator[PageRequest]]] = {
     "heads": _heads,
     "map": _map,
     "flow": _flow,
-    "sinks": _sinks,
     "paths": _paths,
-    "words": _words,
     "compare": _compare,
-    "geometry": _geometry,
-    "wall": _wall,
     "tour": _tour,
 }
+"""What views ask for beyond the requests that name them in `PageRequest.saved_in`."""

@@ -1,13 +1,13 @@
-"""The page's state as the part of its address behind ``#``; ``web/src/state/url.ts`` reads it."""
+"""The page's state as the fragment of its URL; ``web/src/state/url.ts`` reads it."""
 
 from collections.abc import Mapping
 from urllib.parse import quote, urlencode
 
 VERSION = "2"
-"""Of that state; the page has it from `web/src/api/types.ts`, which is written from here."""
+"""Version of the state format; generated into `web/src/api/types.ts` from here."""
 
 
 def fragment(fields: Mapping[str, object]) -> str:
-    """A state as ``#v=2&text=...``; None and empty values take the page's defaults."""
+    """A state as ``#v=2&text=...``; None and empty values mean the page's defaults."""
     given = {name: value for name, value in fields.items() if value is not None and value != ""}
     return "#" + urlencode({"v": VERSION, **given}, errors="replace", quote_via=quote)

@@ -1,7 +1,7 @@
 """The application: the page, the API, and the guard in front of both.
 
-The page is answered at once. The API needs torch, whose import takes seconds, so it is made in a thread of
-its own, and the first requests to it wait for that.
+The page is served immediately. The API needs torch, whose import takes seconds, so it is created in a
+separate thread, and the first API requests wait for it.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from unmask.explorer.api.api import Api
 
 WAITING_REQUESTS = 64
-"""Requests that wait for answers at once; most of them wait for a model's turn, not for a core."""
+"""Maximum concurrent requests; most of them wait for a model to become free, not for a core."""
 
 
 class Opening:
-    """The API, made in a thread of its own."""
+    """The API, created in a separate thread."""
 
     def __init__(self, make: "Callable[[], Api]") -> None:
         self._make = make
@@ -39,18 +39,18 @@ class Opening:
         self._thread.start()
 
     def answer(self, request: Request, body: bytes) -> Answer:
-        """The API's answer, once there is an API."""
+        """The API's answer; waits until the API is created."""
         self._thread.join()
         if self._made is None:
             return failure(
-                Refused(500, "InternalError", "the explorer could not start; its terminal says more")
+                Refused(500, "InternalError", "the explorer could not start; see its terminal for the reason")
             )
-        # As it was sent: the API takes the escapes out part by part, so that one may hold a slash.
+        # The raw path: the API decodes escapes per segment, so a segment can contain a slash.
         path = request.scope["raw_path"].decode("latin-1").removeprefix("/api/")
         return self._made.answer(request.method, path, dict(request.query_params), body)
 
     def close(self) -> None:
-        """Stop what runs in the background."""
+        """Stop background work."""
         self._thread.join(2)
         if self._made is not None:
             self._made.close()
@@ -59,7 +59,7 @@ class Opening:
         try:
             self._made = self._make()
         except Exception as error:
-            unexpected(error)  # told in the terminal
+            unexpected(error)  # reported in the terminal
 
 
 def build_app(make: "Callable[[], Api]", token: str, port: int) -> Starlette:
@@ -91,5 +91,5 @@ def build_app(make: "Callable[[], Api]", token: str, port: int) -> Starlette:
 
 
 async def _own_fault(request: Request, error: Exception) -> Response:
-    """A fault of ours: a sentence for the page; the server's log gets the traceback."""
+    """An internal error: a sentence for the page; the traceback goes to the server's log."""
     return to_response(failure(own_fault()))

@@ -1,4 +1,4 @@
-"""The built page as a server sends it."""
+"""Routes of the built page."""
 
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
@@ -10,17 +10,17 @@ from unmask.explorer.server.static_files import STATIC
 
 
 class HashedAssets(StaticFiles):
-    """Files whose names hold a hash of their content, so a browser may keep them for good."""
+    """Files with a content hash in their names, which browsers may cache forever."""
 
     async def get_response(self, path: str, scope: Scope) -> Response:
-        """One file, with its cache header."""
+        """A file with its cache header."""
         response = await super().get_response(path, scope)
         response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
         return response
 
 
 def page_routes() -> list[BaseRoute]:
-    """``/`` and ``/assets``."""
+    """The routes ``/`` and ``/assets``."""
 
     async def index(request: Request) -> Response:
         return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})

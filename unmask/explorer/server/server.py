@@ -1,7 +1,7 @@
-"""Starting the explorer: a loopback socket, a fresh token, and a web server on them.
+"""Start the explorer: a loopback socket, a new token, and a web server.
 
-Starlette and uvicorn are imported inside the functions: they are optional, and ``unmask`` must
-import without them.
+Starlette and uvicorn are imported inside functions, because they are optional and ``unmask`` must import
+without them.
 """
 
 import os
@@ -38,15 +38,15 @@ def make_app(
     held_texts: int | None = None,
     held_bytes: int | None = None,
 ) -> "Starlette":
-    """The explorer as an ASGI application that answers under ``http://127.0.0.1:port`` only.
+    """The explorer as an ASGI application that answers only at ``http://127.0.0.1:port``.
 
     Args:
-        models: one, or several: loaded, or each a name and a function that loads it in the background. The
-            first is that of a new text.
-        token: must be sent with every request to the API, in the header ``X-Unmask-Token``.
-        port: as in its address.
-        held_texts: how many texts stay in memory; None is 8.
-        held_bytes: how much they may hold together; None is 2 GiB.
+        models: one model or several; each is loaded, or a name with a function that loads it in the
+            background. New texts use the first one.
+        token: the token that every API request must send in the header ``X-Unmask-Token``.
+        port: the port of its address.
+        held_texts: maximum number of texts in memory; None for 8.
+        held_bytes: maximum memory of all texts; None for 2 GiB.
     """
     optional.require("explorer")
     from unmask.explorer.server.application import build_app
@@ -74,10 +74,10 @@ def serve(
 ) -> None:
     """Serve the explorer until interrupted.
 
-    ``models`` and ``held_bytes`` are as in `make_app`; the page is there before models are loaded. ``host``
-    must be a loopback address; ``port`` 0 takes a free one. ``on_ready`` gets the address to open once it
-    answers; it holds the token of this launch. ``text`` is read when the page opens. Raises `InvalidRequest`
-    for another host or a port that is taken.
+    ``models`` and ``held_bytes`` are as in `make_app`; the page is available before models are loaded.
+    ``host`` must be a loopback address; ``port`` 0 uses a free one. ``on_ready`` is called with the address
+    to open, which contains the token of this launch. ``text`` is read when the page opens. Raises
+    `InvalidRequest` for another host or a port that is in use.
     """
     optional.require("explorer")
     import uvicorn
@@ -92,12 +92,12 @@ def serve(
     if on_ready is not None:
         on_ready(url)
     if open_browser:
-        # Some browsers hold the call until they are closed.
+        # With some browsers the call blocks until they are closed.
         threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
     try:
         uvicorn.Server(configured(app)).run(sockets=[listening])
     except KeyboardInterrupt:
-        # Ctrl+C is how one leaves; uvicorn raises it again after a clean shutdown.
+        # Ctrl+C is the normal way to stop; uvicorn raises it again after a clean shutdown.
         return
     finally:
         listening.close()
@@ -108,15 +108,15 @@ def _listen(host: str, port: int) -> socket.socket:
     """A listening socket; connections queue on it before the server runs."""
     if host not in _ADDRESSES:
         raise InvalidRequest(
-            f"the explorer listens on this machine only (127.0.0.1, localhost or ::1), not {host!r}"
+            f"host is {host!r}; the explorer listens only on this machine: 127.0.0.1, localhost or ::1"
         )
     if not 0 <= port <= 65535:
-        raise InvalidRequest(f"a port is a number from 0 to 65535, not {port}")
+        raise InvalidRequest(f"port is {port}; it must be from 0 to 65535")
     family, address = _ADDRESSES[host]
     try:
         return socket.create_server((address, port), family=family)
     except OSError as error:
-        # The error's own text repeats the address; the system's words for its number do not.
+        # The error's own message repeats the address; the system's message for its number does not.
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise InvalidRequest(
             f"port {port} of {host} cannot be used ({reason.lower()}); choose another with --port"
@@ -124,7 +124,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _address(host: str, port: int, token: str, text: str | None) -> str:
-    """The address to open: token in the query, the page's state behind ``#``."""
+    """The address to open: the token in the query, the page's state in the fragment."""
     name = "[::1]" if host == "::1" else host
     url = f"http://{name}:{port}/?token={token}"
     return url if text is None else url + fragment({"text": text})

@@ -1,4 +1,4 @@
-"""Where the built page is: ``static/``, made from ``web/`` by its own build and kept in the package."""
+"""The location of the built page: ``static/``, built from ``web/`` and shipped with the package."""
 
 from pathlib import Path
 

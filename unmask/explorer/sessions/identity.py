@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from unmask.deprecation import MODEL_NAMES
 from unmask.loaded import Model
 from unmask.model.families import DEFAULT_NAME
 from unmask.model.weights.find import DEFAULT, SHIPPED
@@ -22,6 +23,7 @@ class Candidate:
 
 def candidate_of(given: str) -> Candidate:
     """What the checkpoint of a name, as `unmask.load` takes it, will be called once it is loaded."""
+    given = MODEL_NAMES.get(given, given)
     if given == DEFAULT:
         return Candidate(DEFAULT_NAME)
     folder = Path(given).expanduser()

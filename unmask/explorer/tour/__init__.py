@@ -1,1 +1,1 @@
-"""The guided tour: its chapters, the models each needs, and how their experiments are run."""
+"""The guided tour: its chapters, the models they need, and their experiments."""

@@ -1,4 +1,4 @@
-"""The guided tour: each chapter runs experiments on the reader's own words and says with which encoder."""
+"""The guided tour: each chapter runs experiments on the reader's text and names the encoder."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,13 +27,13 @@ MOST_CHARACTERS = 4000
 
 @dataclass(frozen=True)
 class Chapter:
-    """One chapter, as a list of them shows it."""
+    """A chapter in the table of contents."""
 
     id: str
     title: str
     order: int
     needs: str
-    """The mechanism that an encoder must have for it."""
+    """The mechanism that its encoder must have."""
     choices: tuple[str, ...]
     """Parameters in addition to the text: ``layer``, ``head``, ``token``."""
 
@@ -52,26 +52,26 @@ def run(
     head: int | None = None,
     token: int | None = None,
 ) -> dict[str, Any]:
-    """The experiments of a chapter on a text, as plain values for JSON.
+    """Run the experiments of a chapter on a text; return plain values for JSON.
 
     Args:
-        chapter: its id.
-        models: the loaded ones, the one to prefer first. Where none has the mechanism, a small encoder that
-            comes with the package is used, and the answer says so.
+        chapter: the id of the chapter.
+        models: the loaded models, in order of preference. If none has the mechanism, a small encoder from the
+            package is used, and the result says so.
         text: the reader's text; an empty one is replaced by a default sentence, a long one is truncated.
-        layer: for chapters that show one head; None chooses one with a clear pattern. The same applies to
-            ``head``.
-        token: the chosen token; None takes one in the middle.
+        layer: layer of the head, for chapters that show one head; None chooses a head with a clear pattern.
+        head: the head in that layer.
+        token: the chosen token; None for the one in the middle.
 
     Raises:
-        InvalidRequest: no such chapter, layer, head or token, or a text too long to be sent here.
+        InvalidRequest: there is no such chapter, layer, head or token, or the text is too long.
         TextError: the text cannot be read.
     """
     if chapter not in _RUNS:
         raise InvalidRequest(f"there is no chapter {chapter!r}; there are {', '.join(_RUNS)}")
     if len(text) > MOST_CHARACTERS:
         raise InvalidRequest(
-            f"the text has {len(text):,} characters and the tour reads {MOST_CHARACTERS:,} at most; "
+            f"the text has {len(text):,} characters and the tour reads at most {MOST_CHARACTERS:,}; "
             "shorten it"
         )
     words = text if text.strip() else DEFAULT_TEXT

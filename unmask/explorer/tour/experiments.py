@@ -1,4 +1,5 @@
-"""The experiments of the tour's chapters: chosen encoders, the reader's words, and numbers for the page."""
+"""The experiments of the tour's chapters: they run chosen encoders on the reader's text and return
+numbers."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
@@ -27,18 +28,18 @@ from unmask.model.spec import Rotary, SoftmaxAttention
 from unmask.text import Encoding
 
 DIGITS = 5
-"""Significant ones in what is sent."""
-POSITION_DESIGNS = (
-    ("learned", learned, "design/learned"),
-    ("disentangled", disentangled, "design/disentangled"),
-    ("alibi", alibi, "design/alibi"),
+"""Significant digits of the numbers that are sent."""
+POSITION_VARIANTS = (
+    ("learned", learned, "variant/learned"),
+    ("disentangled", disentangled, "variant/disentangled"),
+    ("alibi", alibi, "variant/alibi"),
     ("rotary", rotary, MINI),
 )
 
 
 @dataclass(frozen=True)
 class TourQuery:
-    """What the reader chose; None leaves it to the experiment."""
+    """The reader's choices; None leaves a choice to the experiment."""
 
     layer: int | None = None
     head: int | None = None
@@ -50,7 +51,7 @@ Run = Callable[[Sequence[Model], str, TourQuery], list[Experiment]]
 
 
 def _experiment(name: str, chosen: Chosen, encoding: Encoding, **values: Any) -> Experiment:
-    """One experiment: what it is called, what it was done with, and what was measured."""
+    """One experiment: its name, its model and tokens, and its measurements."""
     model = chosen.model
     return {
         "id": name,
@@ -69,7 +70,7 @@ def _experiment(name: str, chosen: Chosen, encoding: Encoding, **values: Any) ->
 
 
 def plain(value: Any) -> Any:
-    """A measured value as JSON has it: arrays as lists, numbers with `DIGITS` significant digits.
+    """A measured value for JSON: arrays as lists, numbers with `DIGITS` significant digits.
 
     Raises:
         InvalidRequest: a number is not finite.
@@ -94,19 +95,19 @@ def plain(value: Any) -> Any:
 def _head(
     heard: story.RecordedText, asked: TourQuery, layers: Sequence[int] | None = None
 ) -> tuple[int, int]:
-    """The head that is asked for, or one that is good to look at, of all layers or some."""
+    """The requested head, or one with a clear pattern, from all layers or the given ones."""
     if asked.layer is not None:
         return asked.layer, asked.head or 0
     return story.clearest_head(heard, layers)
 
 
 def _token(encoding: Encoding, asked: TourQuery) -> int:
-    """The token that is watched; several encoders cut a text into more or fewer, so the last is the limit."""
+    """The observed token; tokenizers differ in the number of tokens, so it is limited to the last one."""
     return min(len(encoding) - 1, len(encoding) // 2 if asked.token is None else asked.token)
 
 
 def handshake(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
-    """One head's way from products to shares."""
+    """One head, from products to attention weights."""
     chosen = choose(models, softmax, MINI)
     encoding = chosen.read(text)
     heard = story.record_text(chosen.model.encoder, encoding)
@@ -115,7 +116,7 @@ def handshake(models: Sequence[Model], text: str, asked: TourQuery) -> list[Expe
 
 
 def scaling(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
-    """Variance and entropy, of random vectors and of a trained encoder."""
+    """Variance and entropy for random vectors and for a trained encoder."""
     chosen = choose(models, softmax, MINI)
     encoding = chosen.read(text)
     trained = story.trained_products(story.record_text(chosen.model.encoder, encoding))
@@ -123,10 +124,10 @@ def scaling(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experi
 
 
 def order(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
-    """A text shuffled, without positions and with them."""
+    """A shuffled text, in encoders without and with positions."""
     found = []
     for name, chosen in (
-        ("without", choose(models, story.is_unordered, "design/unordered")),
+        ("without", choose(models, story.is_unordered, "variant/unordered")),
         ("with", choose(models, lambda spec: not story.is_unordered(spec), MINI)),
     ):
         encoding = chosen.read(text)
@@ -136,9 +137,9 @@ def order(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experime
 
 
 def positions(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
-    """Four kinds of positions, and a text said twice to each."""
+    """Four position encodings, each with a text repeated twice."""
     found = []
-    for name, has, shipped in POSITION_DESIGNS:
+    for name, has, shipped in POSITION_VARIANTS:
         chosen = choose(models, has, shipped)
         encoding, encoder = chosen.read(text), chosen.model.encoder
         values: dict[str, Any] = {}
@@ -161,22 +162,23 @@ def positions(models: Sequence[Model], text: str, asked: TourQuery) -> list[Expe
 
 
 def _within(heard: story.RecordedText, asked: TourQuery) -> tuple[int, int]:
-    """The head that is asked for where this encoder has it; the chapter shows several encoders."""
+    """The requested head, if this encoder has it; the chapter shows several encoders."""
     layer, head = _head(heard, asked)
     there = layer < heard.layer_count and head < heard.queries[layer].shape[1]
     return (layer, head) if there else story.clearest_head(heard)
 
 
 def _halved(chosen: Chosen, text: str) -> Encoding:
-    """So much of a text as can be said twice over."""
+    """The beginning of a text that fits twice into the maximum length."""
     limit = min(READ_TOKENS, (chosen.model.max_tokens or 2 * READ_TOKENS) // 2)
     return chosen.model.tokenizer.encode(text, max_tokens=limit, truncation="end")
 
 
 def reach(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
-    """What can reach a token and what does, through windows, with a global token, in a loaded encoder."""
+    """Receptive and effective fields of a token: with windows, with a global token, and in a loaded
+    encoder."""
     found = []
-    shipped = always("design/windows")
+    shipped = always("variant/windows")
     for name, chosen, marked in (
         ("windows", shipped, ()),
         ("globals", shipped, (0,)),
@@ -195,7 +197,7 @@ def reach(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experime
 
 
 def blur(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
-    """Feature maps in the softmax's place, and two small encoders trained alike but for that."""
+    """Feature maps in place of the softmax, and two small encoders that differ only in this."""
     chosen = choose(
         models,
         lambda spec: softmax(spec) and bool(followed_by_features(spec, READ_TOKENS)),
@@ -206,15 +208,15 @@ def blur(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experimen
     layers = followed_by_features(chosen.model.spec, len(encoding))
     blurred = _experiment("features", chosen, encoding, blur=story.blur(heard, *_head(heard, asked, layers)))
     pair = {}
-    for name in ("design/linear", "design/learned"):
+    for name in ("variant/linear", "variant/learned"):
         trained = always(name)
         pair[name] = story.evenness(story.record_text(trained.model.encoder, trained.read(text)))
-    linear = always("design/linear")
+    linear = always("variant/linear")
     return [blurred, _experiment("trained", linear, linear.read(text), evenness=pair)]
 
 
 def tiles(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
-    """One head in tiles."""
+    """One head computed in tiles."""
     chosen = choose(models, softmax, MINI)
     encoding = chosen.read(text)
     heard = story.record_text(chosen.model.encoder, encoding)
@@ -226,10 +228,10 @@ def tiles(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experime
 
 
 def layers(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
-    """Near and far layers of two encoders."""
+    """Local and global layers of two encoders."""
     found = []
     for name, chosen in (
-        ("small", always("design/local-global")),
+        ("small", always("variant/local-global")),
         ("large", choose(models, alternating, MINI)),
     ):
         encoding = chosen.read(text)
@@ -247,7 +249,7 @@ def sinks(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experime
 
 
 def collapse(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
-    """How alike a text's states become."""
+    """The similarity of a text's states by depth."""
     chosen = choose(models, softmax, MINI)
     encoding = chosen.read(text)
     found = story.collapse(story.record_text(chosen.model.encoder, encoding))

@@ -19,7 +19,7 @@ from unmask.model.spec.attention import AttentionPosition
 from unmask.text import Encoding
 
 READ_TOKENS = 64
-"""Of a text, special ones included: experiments show whole maps, and drawings have room for so many."""
+"""Maximum tokens of a text, special tokens included: experiments show full maps, which must fit the page."""
 MINI = "unmask-mini"
 
 Has = Callable[[EncoderSpec], bool]
@@ -27,26 +27,26 @@ Has = Callable[[EncoderSpec], bool]
 
 @dataclass(frozen=True, eq=False)
 class Chosen:
-    """An encoder, and why it is this one."""
+    """The encoder chosen for an experiment."""
 
     model: Model
     shipped: bool
-    """Whether it came with the package because no loaded one would do."""
+    """Whether it is from the package because no loaded encoder has the mechanism."""
 
     def read(self, text: str) -> Encoding:
-        """The beginning of a text, as many tokens as an experiment reads."""
+        """The beginning of a text, up to the number of tokens that experiments read."""
         limit = min(READ_TOKENS, self.model.max_tokens or READ_TOKENS)
         return self.model.tokenizer.encode(text, max_tokens=limit, truncation="end")
 
 
 def choose(models: Sequence[Model], has: Has, shipped: str) -> Chosen:
-    """The first loaded encoder that has a mechanism, else the shipped one of that name."""
+    """The first loaded encoder that has a mechanism, otherwise the shipped encoder with this name."""
     found = next((model for model in models if has(model.spec)), None)
     return Chosen(_shipped(shipped), True) if found is None else Chosen(found, False)
 
 
 def always(shipped: str) -> Chosen:
-    """A shipped encoder, whatever is loaded."""
+    """A shipped encoder, independent of the loaded ones."""
     return Chosen(_shipped(shipped), True)
 
 
@@ -61,7 +61,7 @@ def softmax(spec: EncoderSpec) -> bool:
 
 
 def learned(spec: EncoderSpec) -> bool:
-    """Learned absolute positions, and softmax."""
+    """Learned absolute positions and softmax attention."""
     positions = spec.embedding.positions
     return softmax(spec) and positions is not None and positions.added
 
@@ -77,7 +77,7 @@ def rotary(spec: EncoderSpec) -> bool:
 
 
 def alibi(spec: EncoderSpec) -> bool:
-    """A penalty for distance in every layer."""
+    """ALiBi in every layer."""
     return softmax(spec) and _positions(spec) == {Alibi}
 
 
@@ -87,7 +87,7 @@ def disentangled(spec: EncoderSpec) -> bool:
 
 
 def alternating(spec: EncoderSpec) -> bool:
-    """Layers that see all and layers with plain windows."""
+    """Some layers with full attention and some with plain windows."""
     if not softmax(spec):
         return False
     reaches = [layer.mixer.pattern for layer in spec.layers if isinstance(layer.mixer, SoftmaxAttention)]
@@ -99,7 +99,7 @@ def alternating(spec: EncoderSpec) -> bool:
 
 
 def followed_by_features(spec: EncoderSpec, tokens: int) -> list[int]:
-    """Layers whose scores are products of queries and keys alone, and hide no key of so short a text."""
+    """Layers whose scores are only products of queries and keys, without masked keys for this text length."""
     found = []
     for number, layer in enumerate(spec.layers):
         mixer = layer.mixer

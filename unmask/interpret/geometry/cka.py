@@ -1,6 +1,6 @@
 """Linear CKA: similarity of two layers on the same tokens, up to rotation and scale.
 
-Axes: P the whole text (0) and each block left out.
+Axes: P is the whole text (0) and the text without each block.
 """
 
 from collections.abc import Sequence
@@ -23,19 +23,19 @@ class Cka:
     """CKA of every layer of a with every layer of b, on the same rows. Arrays are (A, B), float64."""
 
     debiased: NDArray[np.float64]
-    """CKA from the unbiased estimate of HSIC: about 0 for unrelated layers, and possibly below 0."""
+    """CKA from the unbiased estimate of HSIC: about 0 for unrelated layers; can be negative."""
     low: NDArray[np.float64]
     high: NDArray[np.float64]
-    """The 95 % interval of ``debiased``, leaving out one of ten runs of consecutive rows at a time."""
+    """The 95 % interval of ``debiased``, from leaving out one of ten runs of consecutive rows at a time."""
     biased: NDArray[np.float64]
     """CKA as first published; with fewer rows than dimensions it is high even for unrelated layers."""
     shuffled: NDArray[np.float64]
-    """``debiased`` after shuffling the rows of b: the baseline of unrelated layers."""
+    """``debiased`` after shuffling the rows of b: the baseline for unrelated layers."""
     shuffled_biased: NDArray[np.float64]
     n: int
-    """Rows measured."""
+    """Number of rows measured."""
     rows: int
-    """Rows given."""
+    """Number of rows given."""
 
 
 def cka(
@@ -48,19 +48,20 @@ def cka(
 ) -> Cka:
     """Linear CKA of layers (Kornblith et al. 2019), and its debiased version (Nguyen et al. 2021).
 
-    ||Y^T X||^2 / (||X^T X|| ||Y^T Y||) of centered rows. The debiased one puts the estimate of HSIC by
-    Song et al. 2012 in place of each norm; for a linear kernel it is sums over products D x D and over rows,
-    so no N x N array is stored.
+    It is ||Y^T X||^2 / (||X^T X|| ||Y^T Y||) of centered rows. The debiased version replaces each norm by the
+    HSIC estimate of Song et al. 2012, which for a linear kernel is computed from D x D products and sums over
+    rows, without an N x N array.
 
     Args:
         states_a: arrays (N, D), one per layer.
-        states_b: arrays (N, E) of the same N rows; None compares the layers of a with one another.
+        states_b: arrays (N, E) of the same N rows; None compares the layers of a with each other.
         points: maximum number of rows measured; more are subsampled.
         seed: random seed of the sample and the shuffle.
         watch: called as ``watch("cka", layers of a done, layers)``, before each pair of layers.
 
     Raises:
-        InvalidRequest: fewer than 30 rows, rows that do not agree, or a layer where all rows are the same.
+        InvalidRequest: there are fewer than 30 rows, numbers of rows differ, or all rows of a layer are
+            equal.
     """
     a = [as_points(one, f"the states of layer {layer}") for layer, one in enumerate(states_a)]
     b = a
@@ -80,7 +81,7 @@ def cka(
         for j, second in enumerate(other):
             watch("cka", i, len(one))
             if one is other and j < i:
-                made[:4, i, j] = made[:4, j, i]  # CKA is symmetric; the shuffled one in expectation alone
+                made[:4, i, j] = made[:4, j, i]  # CKA is symmetric; the shuffled one only in expectation
                 made[4:, i, j] = made[4:, j, i]
             else:
                 made[:4, i, j] = _pair(first, second)
@@ -95,25 +96,23 @@ def _rows(a: Sequence[FloatArray], b: Sequence[FloatArray]) -> int:
     if len(counts) != 1:
         found = " and ".join(map(str, sorted(counts))) or "no"
         raise InvalidRequest(
-            f"layers have {found} rows; CKA compares the same rows, so give the same of each"
+            f"layers have {found} rows; CKA compares the same rows, so give the same tokens for each layer"
         )
     (rows,) = counts
     if rows < FEWEST_ROWS:
-        raise InvalidRequest(
-            f"{rows} rows are there; CKA is measured from {FEWEST_ROWS} on, so give more text"
-        )
+        raise InvalidRequest(f"there are {rows} rows and CKA needs at least {FEWEST_ROWS}; give more text")
     return rows
 
 
 @dataclass(frozen=True, eq=False)
 class _Layer:
-    """Centered rows, and what the products of kernels need."""
+    """Centered rows, and precomputed sums for products of kernels."""
 
     x_ND: FloatArray
     own_N: FloatArray
-    """Squared lengths, the diagonal of the kernel."""
+    """Squared norms of rows: the diagonal of the kernel."""
     rows_NP: FloatArray
-    """Rows of the kernel, summed over the rows that are kept, less the diagonal; 0 in a row left out."""
+    """Row sums of the kernel over the kept rows, without the diagonal; 0 for rows left out."""
     alone: float
     """||X^T X||^2."""
     unbiased_P: FloatArray
@@ -131,14 +130,14 @@ class _Layer:
 
 
 def _kept(n: int) -> FloatArray:
-    """(N, P), 1 where a row is kept: all of them first, then all but each block."""
+    """(N, P), 1 where a row is kept: first all rows, then all but each block."""
     kept_NP = np.ones((n, BLOCKS + 1))
     kept_NP[np.arange(n), blocks_of(n) + 1] = 0
     return kept_NP
 
 
 def _products(x_ND: FloatArray, y_NE: FloatArray) -> FloatArray:
-    """||X^T Y||^2 of all rows and without each block, (P,)."""
+    """||X^T Y||^2 with all rows and without each block, (P,)."""
     blocks_N = blocks_of(len(x_ND))
     products = [x_ND[blocks_N == g].T @ y_NE[blocks_N == g] for g in range(BLOCKS)]
     whole_DE = np.sum(products, axis=0)
@@ -149,8 +148,8 @@ def _unbiased(products_P: FloatArray, a: _Layer, b: _Layer) -> FloatArray:
     """HSIC_1 of Song et al. 2012, with linear kernels whose diagonals are set to 0, (P,).
 
     [tr(K L) + (1'K1)(1'L1) / ((n-1)(n-2)) - 2 (1'KL1) / (n-2)] / (n (n-3)), where tr(K L) is the sum of
-    squares of X^T Y less what the diagonals gave, and row i of K sums to x_i . sum(x) - |x_i|^2.
-    Moving all rows changes nothing, so blocks are left out without centering again.
+    squares of X^T Y minus the diagonal terms, and row i of K sums to x_i . sum(x) - |x_i|^2.
+    It is invariant to translation, so leaving out a block needs no new centering.
     """
     kept_NP = _kept(len(a.own_N))
     n_P = kept_NP.sum(0)
@@ -173,8 +172,8 @@ def _pair(a: _Layer, b: _Layer) -> tuple[float, float, float, float]:
 
 
 def _unrelated(a: _Layer, b: _Layer, order: NDArray[np.int64]) -> tuple[float, float]:
-    """Both kinds of CKA when the rows of b are in another order."""
-    # Sums over all rows alone count here, and those of b are the same in any order.
+    """Both kinds of CKA with the rows of b in another order."""
+    # Only sums over all rows are needed, and those of b do not depend on the order.
     moved = replace(b, x_ND=b.x_ND[order], own_N=b.own_N[order], rows_NP=b.rows_NP[order])
     products_P = np.full(BLOCKS + 1, float(((a.x_ND.T @ moved.x_ND) ** 2).sum()))
     unbiased = float(_unbiased(products_P, a, moved)[0])

@@ -39,9 +39,9 @@ from unmask.interpret.watch import Watch, unwatched
 FEWEST_TOKENS = 30
 """Minimum number of tokens: ten blocks of three."""
 FEWEST_FOR_NEIGHBORS = 100
-"""Distinct points for TwoNN, whose error is then about a tenth."""
+"""Minimum number of distinct points for TwoNN, at which its error is about 10 %."""
 MLE_BAND = (10, 20)
-"""The k of Levina and Bickel's estimate that are averaged, as in their paper."""
+"""The values of k over which Levina and Bickel's estimate is averaged, as in their paper."""
 MOST_NEIGHBORS = 64
 
 
@@ -56,8 +56,8 @@ def geometry(
 ) -> tuple[LayerGeometry, ...]:
     """Intrinsic dimension, isotropy and anisotropy of the tokens of a text (or several) at every depth.
 
-    Dimensions are those of the cloud of token vectors, which are points of R^D: TwoNN, GRIDE at
-    k = 1, 2, 4 ... and Levina-Bickel by neighbors; participation ratio, IsoScore and effective rank by the
+    Dimensions are those of the cloud of token vectors in R^D. TwoNN, GRIDE at k = 1, 2, 4 ... and
+    Levina-Bickel are computed from neighbors; participation ratio, IsoScore and effective rank from the
     spectrum of the centered vectors. Intervals leave out one of ten runs of consecutive tokens at a time.
     With too few points for a measure, its `Estimate` has no value and gives the reason.
 
@@ -65,16 +65,16 @@ def geometry(
         states: arrays or tensors (N, D), one per depth, rows in the order of the text; D may differ.
         special_N: tokens to exclude, such as [CLS] and [SEP]; None excludes none.
         points: maximum number of tokens measured, at most 4,096; more are subsampled.
-        shuffled: whether to measure the shuffled states too.
+        shuffled: whether to measure shuffled states as well.
         seed: random seed of the sample and the shuffle.
         watch: called as ``watch("geometry", layers done, layers)``, several times a second.
 
     Raises:
-        InvalidRequest: fewer than 30 tokens are left, or the shapes do not agree.
+        InvalidRequest: fewer than 30 tokens remain, or shapes do not match.
         NonFiniteResult: a state is not finite.
     """
     if not states:
-        raise InvalidRequest("no states were given; give one array (tokens, width) a layer")
+        raise InvalidRequest("no states were given; give one array (tokens, width) per layer")
     found = []
     for layer, given in enumerate(states):
         tick = partial(watch, "geometry", layer, len(states))
@@ -85,8 +85,7 @@ def geometry(
         some = sample(tokens, points, seed)
         if len(some) < FEWEST_TOKENS:
             raise InvalidRequest(
-                f"{len(some)} tokens are there; geometry is measured from {FEWEST_TOKENS} on, "
-                "so give more text"
+                f"there are {len(some)} tokens and geometry needs at least {FEWEST_TOKENS}; give more text"
             )
         found.append(_measure(x_ND[some], layer, tokens, seed if shuffled else None, tick))
     watch("geometry", len(states), len(states))
@@ -97,7 +96,9 @@ def _kept(n: int, special_N: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
     if special_N is None:
         return np.ones(n, dtype=bool)
     if len(special_N) != n:
-        raise InvalidRequest(f"special tokens are marked for {len(special_N)} tokens and there are {n}")
+        raise InvalidRequest(
+            f"special_N has {len(special_N)} entries and the states have {n} tokens; give one entry per token"
+        )
     return ~np.asarray(special_N, dtype=bool)
 
 
@@ -138,7 +139,7 @@ def _measure(
 
 
 def _near(x_MD: FloatArray, blocks_M: NDArray[np.int64], tick: Callable[[], None]) -> Neighbors | None:
-    """Neighbors up to the largest scale that so many points bear; None for too few points."""
+    """Neighbors up to the largest scale that this number of points supports; None for too few points."""
     if len(x_MD) < FEWEST_FOR_NEIGHBORS:
         return None
     return neighbors(x_MD, min(MOST_NEIGHBORS, len(x_MD) // 8), blocks_M, tick)
@@ -146,7 +147,7 @@ def _near(x_MD: FloatArray, blocks_M: NDArray[np.int64], tick: Callable[[], None
 
 def _estimate(near: Neighbors | None, points: int, measure: Callable[[FloatArray], float]) -> Estimate:
     if near is None:
-        reason = f"{points} distinct points are there; {FEWEST_FOR_NEIGHBORS} are needed, so give more text"
+        reason = f"there are {points} distinct points and {FEWEST_FOR_NEIGHBORS} are needed; give more text"
         return Estimate.refused(reason, points)
     less = [measure(near.without(g)) for g in range(BLOCKS)]
     return with_interval(measure(near.r_MK), less, points)
@@ -171,7 +172,7 @@ def _gride(near: Neighbors | None) -> tuple[ScaleEstimate, ...]:
 def _mle(near: Neighbors | None, points: int) -> tuple[Estimate, tuple[float, float] | None]:
     first, last = MLE_BAND
     if near is None or near.r_MK.shape[1] < last:
-        reason = f"{points} distinct points are there; {8 * last} are needed, so give more text"
+        reason = f"there are {points} distinct points and {8 * last} are needed; give more text"
         return Estimate.refused(reason, points), None
     band = levina_bickel_band(near.r_MK, first, last)
 
@@ -182,12 +183,12 @@ def _mle(near: Neighbors | None, points: int) -> tuple[Estimate, tuple[float, fl
 
 
 def _shuffled(x_ND: FloatArray, seed: int, tick: Callable[[], None]) -> Shuffled:
-    """The measures of states whose coordinates were shuffled among tokens, each on its own."""
+    """The measures of states whose coordinates were shuffled among tokens independently."""
     y_ND = generator(seed).permuted(x_ND, axis=0)
     dimension = _estimate(None, len(y_ND), two_nn)
     if len(y_ND) >= FEWEST_FOR_NEIGHBORS:
         r_NK = neighbors(y_ND, 2, tick=tick).r_MK
-        r_MK = r_NK[r_NK[:, 0] > 0]  # coordinates of few values may meet again
+        r_MK = r_NK[r_NK[:, 0] > 0]  # coordinates with few values can coincide again
         dimension = _estimate(None, len(r_MK), two_nn)
         if len(r_MK) >= FEWEST_FOR_NEIGHBORS:
             dimension = Estimate(two_nn(r_MK), n=len(r_MK))

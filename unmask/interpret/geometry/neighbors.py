@@ -1,6 +1,6 @@
-"""Distances to the nearest neighbors, exact, by blocks of rows; of all points and without each block.
+"""Exact distances to the nearest neighbors, for all points and without each block.
 
-Axes: K neighbors; Q neighbors that are looked at; G blocks of points, each left out once.
+Axes: K neighbors; Q candidate neighbors; G blocks of points, each left out once.
 """
 
 from collections.abc import Callable
@@ -13,39 +13,39 @@ from unmask.interpret.geometry.intervals import BLOCKS, blocks_of
 from unmask.interpret.geometry.values import FloatArray
 
 ROWS_AT_ONCE = 256
-"""256 rows of distances to 4,096 points in float64 are 8 MB."""
+"""Rows computed at a time: distances of 256 rows to 4,096 points in float64 take 8 MB."""
 SPARE = 96
-"""Neighbors kept beyond those asked for, so that leaving out a block seldom needs the whole row again."""
+"""Additional neighbors to keep, so that leaving out a block rarely requires the whole row again."""
 EQUAL = 1e-13
-"""Squared distance, as a share of the mean squared length, below which two points are one: states are
-float32, so a difference of 3e-7 of their length is rounding."""
+"""Squared distance, relative to the mean squared norm, below which two points are equal: states are float32,
+so a relative difference of 3e-7 is rounding."""
 
 
 def nothing() -> None:
-    """What is called between blocks where nobody listens."""
+    """The default callback between blocks; does nothing."""
 
 
 @dataclass(frozen=True, eq=False)
 class Neighbors:
-    """Distances of M distinct points to their K nearest others, nearest first."""
+    """Distances of M distinct points to their K nearest neighbors, nearest first."""
 
     r_MK: FloatArray
     blocks_M: NDArray[np.int64]
-    """The block that each point is in."""
+    """The block of each point."""
     r_GMK: FloatArray
-    """The same distances when block g is not there, for each g; rows of block g itself mean nothing.
-    Of shape (0, M, K) where no interval was asked for."""
+    """The same distances without block g, for each g; rows of block g itself have no meaning. Shape (0, M, K)
+    if no interval was requested."""
 
     def without(self, block: int) -> FloatArray:
-        """Distances of the points outside ``block`` among themselves."""
+        """Distances among the points outside ``block``."""
         kept: FloatArray = self.r_GMK[block][self.blocks_M != block]
         return kept
 
 
 def distinct(x_ND: FloatArray, tick: Callable[[], None] = nothing) -> NDArray[np.int64]:
-    """Which points stay when of equal ones only the first does, in order; ``tick`` is called every block."""
+    """Indices of the points without duplicates, ascending; ``tick`` is called for every block."""
     scale = EQUAL * _scale(x_ND)
-    # Bytes first: in an embedding without positions every occurrence of a word is the same row.
+    # Compare bytes first: in an embedding without positions, all occurrences of a word are the same row.
     rows = np.ascontiguousarray(x_ND).view(np.dtype((np.void, x_ND.shape[1] * x_ND.itemsize)))
     kept = np.sort(np.unique(rows.ravel(), return_index=True)[1])
     y_MD = x_ND[kept] - x_ND.mean(0)
@@ -66,12 +66,12 @@ def neighbors(
     blocks_M: NDArray[np.int64] | None = None,
     tick: Callable[[], None] = nothing,
 ) -> Neighbors:
-    """Distances to the ``k`` nearest others of each point, (M, k); M^2 of them are never held.
+    """Distances of each point to its ``k`` nearest neighbors, (M, k), without an M x M array.
 
     Args:
         x_MD: distinct points, more than ``k`` of them in any nine of the ten blocks.
-        k: neighbors asked for.
-        blocks_M: the block of each point, to have the distances without each block too; None for none.
+        k: number of neighbors.
+        blocks_M: the block of each point, to also compute distances without each block; None not to.
         tick: called for every block of rows; it may raise to stop.
     """
     y_MD = x_MD - x_MD.mean(0)
@@ -120,7 +120,7 @@ def _left(
     gone_M: NDArray[np.bool_],
     k: int,
 ) -> FloatArray:
-    """The ``k`` least squared distances of each row to points that are not gone."""
+    """The ``k`` smallest squared distances of each row to the remaining points."""
     gone_RQ = gone_M[near_RQ]
     order_RQ = np.argsort(gone_RQ, axis=1, kind="stable")[:, :k]
     left_RK: FloatArray = np.take_along_axis(found_RQ, order_RQ, 1)

@@ -19,24 +19,24 @@ from unmask.text import Encoding, token_budget_batches
 
 TOKENS_PER_PASS = 2048
 WORDS_AT_ONCE = 120
-"""Words of one stretch of running text: they fit what nearly every encoder reads."""
+"""Words per chunk of running text; this fits the maximum length of nearly every encoder."""
 
 Range = tuple[int, int, int]
-"""A stretch of characters: the number of the text, its first character, the one after its last."""
+"""A range of characters: the index of the text, its first character, and the one after its last."""
 
 
 @dataclass(frozen=True, eq=False)
 class ReadTexts:
-    """Several texts, their tokens laid end to end."""
+    """Several texts, with their tokens concatenated."""
 
     encodings: tuple[Encoding, ...]
     states: tuple[NDArray[np.float32], ...]
-    """L + 1 arrays (T, D): what the first layer reads, then every layer's output; the last is what the
-    encoder returns, so with its final norm where it has one."""
+    """L + 1 arrays (T, D): the input of the first layer, then the output of every layer; the last is the
+    output of the encoder, including its final norm if any."""
 
     @cached_property
     def offsets(self) -> NDArray[np.int64]:
-        """Where each text begins, and the end, (S + 1,)."""
+        """The first row of each text, and the end, (S + 1,)."""
         lengths = np.array([0, *map(len, self.encodings)], dtype=np.int64)
         return lengths.cumsum()
 
@@ -46,7 +46,7 @@ class ReadTexts:
         return np.concatenate([one.special for one in self.encodings])
 
     def tokens_of(self, part: Range) -> NDArray[np.int64]:
-        """Rows of the tokens that cover a character of a stretch; none where no token does."""
+        """Rows of the tokens that cover a character of a range; empty if there are none."""
         text, start, end = part
         one = self.encodings[text]
         covers = (one.offsets[:, 0] < end) & (one.offsets[:, 1] > start) & (one.sequence_ids == 0)
@@ -71,7 +71,7 @@ def read_texts(encoder: Encoder, encodings: Sequence[Encoding], *, watch: Watch 
         NonFiniteResult: a state is not finite.
     """
     if not encodings:
-        raise InvalidRequest("there is no text to read; give one with words in it")
+        raise InvalidRequest("there is no text to read; give a text with words")
     lengths = np.array([len(one) for one in encodings], dtype=np.int64)
     starts = np.cumsum([0, *lengths])
     width, depth = encoder.spec.width, len(encoder.spec.layers) + 1
@@ -108,8 +108,8 @@ def stretches(text: str, fits: Callable[[str], bool], words: int = WORDS_AT_ONCE
 
     Args:
         text: any text.
-        fits: whether a stretch can be read, such as by the number of its tokens.
-        words: the most words of a stretch; those that do not fit are halved.
+        fits: whether the model can read a chunk, for example by its number of tokens.
+        words: maximum words per chunk; chunks that do not fit are halved.
 
     Raises:
         InvalidRequest: a single word does not fit.
@@ -123,9 +123,7 @@ def stretches(text: str, fits: Callable[[str], bool], words: int = WORDS_AT_ONCE
         if fits(joined):
             found.append(joined)
         elif len(some) == 1:
-            raise InvalidRequest(
-                f"the word {joined[:40]!r} has more tokens than the model reads; take it out"
-            )
+            raise InvalidRequest(f"the word {joined[:40]!r} has more tokens than the model reads; remove it")
         else:
             middle = len(some) // 2
             waiting += [some[middle:], some[:middle]]

@@ -1,4 +1,4 @@
-"""Isotropy of a set of vectors: spectrum, cosines, norms. Everything is exact in O(N D^2).
+"""Isotropy of a set of vectors: spectrum, cosines, norms, all exact in O(N D^2).
 
 Axes: G blocks of points, each left out once.
 """
@@ -13,19 +13,19 @@ from unmask.interpret.geometry.intervals import BLOCKS, with_interval
 from unmask.interpret.geometry.values import Estimate, FloatArray
 
 DIRECTIONS = (1, 3)
-"""How many of the directions with most squared length are taken out to see what is left of anisotropy."""
+"""Numbers of dominant directions to remove before measuring the remaining anisotropy."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """The measures of `LayerGeometry` that need no neighbors."""
+    """The measures of `LayerGeometry` that do not need neighbors."""
 
     participation_ratio: Estimate
     iso_score: Estimate
     effective_rank: Estimate
     anisotropy: Estimate
     anisotropy_without: tuple[Estimate, ...]
-    """One for each of `DIRECTIONS`."""
+    """One entry for each of `DIRECTIONS`."""
     top_coordinate: int | None
     top_coordinate_share: float | None
     residual: Estimate
@@ -33,14 +33,14 @@ class Spread:
 
 
 def participation_ratio(variances_D: FloatArray) -> float:
-    """(sum of variances)^2 / sum of their squares, of the eigenvalues of the covariance: 1 to D."""
+    """(sum of variances)^2 / sum of squared variances, for the eigenvalues of the covariance: 1 to D."""
     return float(variances_D.sum() ** 2 / (variances_D**2).sum())
 
 
 def iso_score(variances_D: FloatArray) -> float:
     """IsoScore (Rudman et al. 2022, https://aclanthology.org/2022.findings-acl.262), from 0 to 1.
 
-    Its steps come down to (PR - 1) / (D - 1), with PR the participation ratio.
+    Its steps simplify to (PR - 1) / (D - 1), where PR is the participation ratio.
     """
     return (participation_ratio(variances_D) - 1) / (len(variances_D) - 1)
 
@@ -48,7 +48,8 @@ def iso_score(variances_D: FloatArray) -> float:
 def effective_rank(variances_D: FloatArray) -> float:
     """exp of the entropy of singular values as shares of their sum (Roy and Vetterli 2007): 1 to D.
 
-    Of singular values, the square roots of eigenvalues, so it is above the like number made of variances.
+    It uses singular values, the square roots of eigenvalues, so it is larger than the analogous number of
+    variances.
     """
     singular_D = np.sqrt(variances_D)
     share_D = singular_D / singular_D.sum()
@@ -57,15 +58,15 @@ def effective_rank(variances_D: FloatArray) -> float:
 
 
 def mean_cosine(x_ND: FloatArray) -> float:
-    """Mean cosine of all pairs of two different rows (Ethayarajh 2019), exact in O(N D).
+    """Mean cosine of all pairs of different rows (Ethayarajh 2019), exact in O(N D).
 
-    (||sum of unit vectors||^2 - m) / (m (m - 1)), over the m rows that are not zero.
+    It is (||sum of unit vectors||^2 - m) / (m (m - 1)), over the m non-zero rows.
     """
     return float(by_coordinate(x_ND).sum())
 
 
 def by_coordinate(x_ND: FloatArray) -> FloatArray:
-    """What each coordinate adds to `mean_cosine`, (D,) (after Timkey and van Schijndel 2021)."""
+    """The contribution of each coordinate to `mean_cosine`, (D,) (after Timkey and van Schijndel 2021)."""
     unit_MD = unit(x_ND)
     m = len(unit_MD)
     added_D: FloatArray = (unit_MD.sum(0) ** 2 - (unit_MD**2).sum(0)) / max(1, m * (m - 1))
@@ -73,7 +74,7 @@ def by_coordinate(x_ND: FloatArray) -> FloatArray:
 
 
 def unit(x_ND: FloatArray) -> FloatArray:
-    """The rows that are not zero, each divided by its length."""
+    """The non-zero rows, normalized."""
     length_N = np.linalg.norm(x_ND, axis=1)
     rows: FloatArray = x_ND[length_N > 0] / length_N[length_N > 0, None]
     return rows
@@ -81,7 +82,7 @@ def unit(x_ND: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class _Products:
-    """What the spectrum of any of the rows is made from: D x D a block, or N x N where that is less."""
+    """Products from which spectra of subsets of rows are computed: D x D per block, or N x N if smaller."""
 
     x_ND: FloatArray
     blocks_N: NDArray[np.int64]
@@ -96,7 +97,7 @@ class _Products:
         return cls(x_ND, blocks_N, np.stack([part.T @ part for part in groups]), None)
 
     def variances(self, kept_N: NDArray[np.bool_], left_out: int | None) -> FloatArray:
-        """Eigenvalues of the covariance of the rows that are kept, (D,)."""
+        """Eigenvalues of the covariance of the kept rows, (D,)."""
         n, width = int(kept_N.sum()), self.x_ND.shape[1]
         if self.gram_GDD is not None:
             gram_DD = self.gram_GDD.sum(0)
@@ -105,14 +106,14 @@ class _Products:
             mean_D = self.x_ND[kept_N].mean(0)
             return _eigenvalues(gram_DD / n - np.outer(mean_D, mean_D))
         assert self.kernel_NN is not None
-        # The centered rows times their transpose have the same eigenvalues, but for zeros.
+        # The centered rows times their transpose have the same eigenvalues except zeros.
         kernel_MM = self.kernel_NN[np.ix_(kept_N, kept_N)]
         kernel_MM = kernel_MM - kernel_MM.mean(0) - kernel_MM.mean(1)[:, None] + kernel_MM.mean()
         return np.concatenate([np.zeros(width - n), _eigenvalues(kernel_MM / n)])
 
 
 def spread(x_ND: FloatArray, blocks_N: NDArray[np.int64], tick: Callable[[], None] = lambda: None) -> Spread:
-    """All measures of the rows of ``x_ND``, with intervals by leaving out one block at a time.
+    """All measures of the rows of ``x_ND``, with intervals from leaving out one block at a time.
 
     ``tick`` is called before each block is left out; it may raise to stop.
     """
@@ -161,7 +162,7 @@ def _measures(products: _Products, left_out: int | None) -> tuple[float, ...]:
 
 
 def _directions(products: _Products) -> FloatArray:
-    """Orthonormal directions (D, C) that hold most of the squared length, the most first."""
+    """Orthonormal directions (D, C) with the largest share of the squared norm, largest first."""
     if products.gram_GDD is not None:
         found: FloatArray = np.linalg.eigh(products.gram_GDD.sum(0))[1][:, ::-1]
         return found
@@ -189,7 +190,7 @@ def _anisotropy(x_ND: FloatArray, blocks_N: NDArray[np.int64]) -> Estimate:
 
 
 def _top_coordinate(x_ND: FloatArray) -> tuple[int | None, float | None]:
-    """The coordinate that adds most to the mean cosine, and its share, where there is enough to share."""
+    """The coordinate that contributes most to the mean cosine, and its share if the mean is not near 0."""
     added_D = by_coordinate(x_ND)
     total = float(added_D.sum())
     if total < 0.01:

@@ -27,7 +27,7 @@ class Estimate:
 
     @classmethod
     def refused(cls, reason: str, n: int) -> "Estimate":
-        """No value, and the sentence that says why."""
+        """An estimate without a value, with the reason."""
         return cls(None, n=n, reason=reason)
 
 
@@ -37,13 +37,13 @@ class ScaleEstimate:
 
     k: int
     radius: float | None
-    """Mean distance to the 2k-th neighbor, in the states' own units; None where there is no estimate."""
+    """Mean distance to the 2k-th neighbor, in units of the states; None if there is no estimate."""
     dimension: Estimate
 
 
 @dataclass(frozen=True)
 class WithoutDirections:
-    """Anisotropy after the ``k`` directions that hold most of the squared length are taken out."""
+    """Anisotropy after removing the ``k`` directions with the largest share of the squared norm."""
 
     k: int
     anisotropy: Estimate
@@ -51,10 +51,10 @@ class WithoutDirections:
 
 @dataclass(frozen=True)
 class Shuffled:
-    """The same measures after every coordinate was shuffled among the tokens on its own.
+    """The same measures after every coordinate was shuffled among the tokens independently.
 
-    Means and spreads of single coordinates stay as they are, and what ties coordinates together is gone.
-    A measure that hardly moves here says something about single coordinates only.
+    This keeps the mean and the deviation of each coordinate and destroys the dependence between coordinates.
+    A measure that hardly changes depends only on single coordinates.
     """
 
     two_nn: Estimate
@@ -65,43 +65,43 @@ class Shuffled:
 
 @dataclass(frozen=True)
 class LayerGeometry:
-    """The cloud of token vectors at one depth. Dimensions are counts of directions; the rest is named."""
+    """The cloud of token vectors at one depth. Dimensions are numbers of directions."""
 
     layer: int
-    """0 is what the first layer reads, l is the output of the l-th layer."""
+    """0 is the input of the first layer, l the output of the l-th layer."""
     n: int
-    """Tokens measured."""
+    """Number of tokens measured."""
     tokens: int
-    """Tokens there were, before a sample of ``n`` was drawn; those left out as special are not counted."""
+    """Number of tokens before a sample of ``n`` was drawn, without excluded special tokens."""
     distinct: int
     """Number of distinct points, which neighbor-based dimensions use."""
     width: int
     two_nn: Estimate
-    """Intrinsic dimension by two neighbors, maximum likelihood."""
+    """Intrinsic dimension from two neighbors, by maximum likelihood."""
     two_nn_slope: Estimate
-    """The same by the slope of the empirical distribution."""
+    """Intrinsic dimension from two neighbors, by the slope of the empirical distribution."""
     gride: tuple[ScaleEstimate, ...]
     mle: Estimate
-    """Intrinsic dimension by k neighbors (Levina and Bickel), mean over k = 10 to 20."""
+    """Intrinsic dimension from k neighbors (Levina and Bickel), mean over k = 10 to 20."""
     mle_band: tuple[float, float] | None
-    """The least and the most of it over those k; None where there is no estimate."""
+    """Its minimum and maximum over those k; None if there is no estimate."""
     participation_ratio: Estimate
-    """Directions that hold the variance, if all held the same."""
+    """Number of directions with equal variance that would have the same participation ratio."""
     iso_score: Estimate
-    """Participation ratio on a scale from 0, one direction, to 1, all the same."""
+    """Participation ratio rescaled: 0 for a single direction, 1 for equal variance in all directions."""
     effective_rank: Estimate
     anisotropy: Estimate
-    """Mean cosine of two different tokens."""
+    """Mean cosine of pairs of different tokens."""
     anisotropy_without: tuple[WithoutDirections, ...]
     top_coordinate: int | None
-    """The coordinate that gives most to the mean cosine."""
+    """The coordinate that contributes most to the mean cosine."""
     top_coordinate_share: float | None
-    """What it gives, as a share of the mean cosine; None where that is near 0."""
+    """Its contribution as a share of the mean cosine; None if the mean cosine is near 0."""
     residual: Estimate
-    """Share of the norm that is not the mean vector: 0 if all tokens are equal (collapse), 1 if the mean is
-    0."""
+    """Share of the norm that remains without the mean vector: 0 if all tokens are equal (collapse), 1 if the
+    mean is 0."""
     norm: Estimate
-    """Mean Euclidean length of a token's vector."""
+    """Mean Euclidean norm of a token's vector."""
     shuffled: Shuffled | None
 
 
@@ -116,7 +116,9 @@ def as_points(states: object, name: str = "the states") -> FloatArray:
     plain = states if detach is None else detach().double().cpu().numpy()
     x_ND = np.asarray(plain, dtype=np.float64)
     if x_ND.ndim != 2 or x_ND.shape[1] < 2:
-        raise InvalidRequest(f"{name} have shape {x_ND.shape}; (tokens, width) with width 2 or more is read")
+        raise InvalidRequest(
+            f"{name} have shape {x_ND.shape}; give (tokens, width) with a width of at least 2"
+        )
     if not np.isfinite(x_ND).all():
-        raise NonFiniteResult(f"{name} hold a number that is not finite; try dtype='float32'")
+        raise NonFiniteResult(f"{name} contain a number that is not finite; try dtype='float32'")
     return x_ND

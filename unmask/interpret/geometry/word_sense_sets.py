@@ -1,4 +1,4 @@
-"""Sentences of one word in several senses: those shipped with the package, or a file of one's own."""
+"""Sentences of one word in several senses, from the package or from a user's file."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from unmask.interpret.geometry.intervals import generator
 from unmask.text import read_lines
 
 FEWEST = 4
-"""Sentences of a sense, below which nothing is said of it."""
+"""Minimum number of sentences per sense."""
 
 Deal = Literal["within", "across"]
 
@@ -26,30 +26,30 @@ class Sentence:
     text: str
     sense: str
     start: int
-    """Where the word begins in the text, in characters."""
+    """Offset of the word in the text, in characters."""
     end: int
 
 
 @dataclass(frozen=True)
 class SenseSet:
-    """A word in its senses. Made by `word_sense_set`, which checks it."""
+    """Sentences of a word in several senses. Created and checked by `word_sense_set`."""
 
     word: str
     sentences: tuple[Sentence, ...]
     control: str = "none"
-    """What was done to the sentences, see `dealt`."""
+    """How the sentences were shuffled, see `dealt`."""
 
     @property
     def senses(self) -> tuple[str, ...]:
-        """Names of the senses, in the order of the alphabet."""
+        """Names of the senses, in alphabetical order."""
         return tuple(sorted({one.sense for one in self.sentences}))
 
     def dealt(self, how: Deal, seed: int = 0) -> "SenseSet":
-        """The sentences with all other words shuffled, the word itself where it was (counted in words).
+        """The sentences with all other words shuffled; the word itself keeps its position, counted in words.
 
-        ``within``: among the words of the same sentence, which takes away order and leaves the company that
-        the word keeps. ``across``: among all sentences, which leaves nothing that could tell senses apart:
-        what separates them even so is not meaning.
+        ``within`` shuffles words within each sentence, which removes word order and keeps the context words.
+        ``across`` shuffles words among all sentences, which removes everything that distinguishes senses: any
+        remaining separation is not meaning.
         """
         rng = generator(seed)
         parts = [
@@ -73,11 +73,12 @@ class SenseSet:
 
 
 def word_sense_set(word: str, pairs: Iterable[tuple[str, str]], source: str = "the sentences") -> SenseSet:
-    """A set of (sense, sentence); the word is found as a whole word, whatever its case, where it is first.
+    """A set from pairs of (sense, sentence); the word is located at its first whole-word match, ignoring
+    case.
 
     Raises:
-        InvalidRequest: the word is blank, a sentence is without it, fewer than two senses, or fewer than four
-            sentences of one.
+        InvalidRequest: the word is blank, a sentence does not contain it, or there are fewer than two senses
+            or fewer than four sentences of a sense.
     """
     if not word.strip():
         raise InvalidRequest("the word is blank; name the word whose senses are compared")
@@ -87,17 +88,19 @@ def word_sense_set(word: str, pairs: Iterable[tuple[str, str]], source: str = "t
         found = pattern.search(text)
         if found is None:
             raise InvalidRequest(
-                f"sentence {number} of {source} is without the word {word!r} as it is written: {text[:60]!r}"
+                f"sentence {number} of {source} does not contain the word {word!r}: {text[:60]!r}"
             )
         sentences.append(Sentence(text, sense, *found.span()))
     made = SenseSet(word, tuple(sentences))
     if len(made.senses) < 2:
-        raise InvalidRequest(f"{source} name {len(made.senses)} senses of {word!r}; two or more are compared")
+        raise InvalidRequest(
+            f"the number of senses of {word!r} in {source} is {len(made.senses)}; give at least two"
+        )
     for sense in made.senses:
         count = sum(one.sense == sense for one in sentences)
         if count < FEWEST:
             raise InvalidRequest(
-                f"sense {sense!r} of {word!r} has {count} sentences; {FEWEST} or more are needed of each"
+                f"sense {sense!r} of {word!r} has {count} sentences; at least {FEWEST} are needed"
             )
     return made
 
@@ -114,7 +117,7 @@ def _shipped() -> dict[str, list[tuple[str, str]]]:
 
 
 def shipped_words() -> tuple[str, ...]:
-    """The words that the package has sentences for."""
+    """The words for which the package has sentences."""
     return tuple(_shipped())
 
 
@@ -126,20 +129,21 @@ def shipped_senses(word: str) -> SenseSet:
     """
     if word not in _shipped():
         raise InvalidRequest(
-            f"no sentences of {word!r} are here, only of {', '.join(shipped_words())}; "
+            f"the package has no sentences of {word!r}, only of {', '.join(shipped_words())}; "
             "give a file of your own"
         )
     return word_sense_set(word, _shipped()[word], f"the sentences of {word!r}")
 
 
 def read_sense_file(path: Path, word: str) -> SenseSet:
-    """A file of sense and sentence: tab-separated, or JSON lines ``{"sense": ..., "sentence": ...}``.
+    """Read a file of senses and sentences: tab-separated, or JSON lines ``{"sense": ..., "sentence": ...}``.
 
-    Lines that are blank or begin with # are left out.
+    Blank lines and lines that begin with # are skipped.
 
     Raises:
-        InvalidRequest: a line is neither, or the sentences do not make a set (see `word_sense_set`).
-        InvalidText: it cannot be read, or is no UTF-8.
+        InvalidRequest: a line has neither format, or the sentences are not a valid set (see
+            `word_sense_set`).
+        InvalidText: it cannot be read, or is not UTF-8.
     """
     pairs = []
     try:

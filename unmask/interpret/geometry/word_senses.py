@@ -1,8 +1,7 @@
 """Word senses: does an encoder separate the senses of one word, and from which layer on?
 
-Two vectors alone prove nothing, because any two differ. The input is therefore a set of sentences with the
-sense of the word in each, and every number is compared with its value under random permutations of the
-senses.
+Two vectors prove nothing, because any two differ. The input is therefore a set of sentences labeled with the
+sense of the word, and every number is compared with its distribution under random permutations of the senses.
 
 Axes: P permutations.
 """
@@ -26,7 +25,7 @@ from unmask.text import Tokenizer
 PERMUTATIONS = 999
 MOST_PERMUTATIONS = 99_999
 SAME = 1e-9
-"""Cosines of all pairs within this of 1 are taken for occurrences that do not differ."""
+"""Occurrences count as equal if the cosines of all pairs are within this of 1."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class Null:
     high: float
     """The 95th percentile."""
     p: float
-    """Share of permutations, including the true assignment, that reach at least the true value."""
+    """Share of permutations, including the true assignment, whose value is at least the true one."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +52,11 @@ class SenseLayer:
     """``within`` minus ``across``."""
     margin_null: Null
     accuracy: Estimate
-    """How often the nearest mean of a sense is the right one, the occurrence itself left out of it."""
+    """Share of occurrences whose nearest sense mean is their own sense, leaving out the occurrence itself."""
     accuracy_null: Null | None
     silhouette: float | None
     """Mean silhouette of cosine distances (Rousseeuw 1987), from -1 to 1. This and ``accuracy`` have no value
-    where all occurrences are one vector, as before the first layer of an encoder with rotary positions."""
+    if all occurrences are the same vector, as before the first layer of an encoder with rotary positions."""
 
 
 @dataclass(frozen=True)
@@ -67,14 +66,14 @@ class SenseReport:
     word: str
     senses: tuple[str, ...]
     counts: tuple[int, ...]
-    """Sentences of each sense."""
+    """Number of sentences of each sense."""
     control: str
-    """What was done to the sentences first: ``none``, ``within`` or ``across``, see `SenseSet.dealt`."""
+    """How the sentences were shuffled: ``none``, ``within`` or ``across``, see `SenseSet.dealt`."""
     permutations: int
     seed: int
     layers: tuple[SenseLayer, ...]
     random: tuple[SenseLayer, ...] | None
-    """The same for an encoder with random weights; None if not requested."""
+    """The layers of an encoder with random weights; None if not requested."""
 
 
 def word_senses(
@@ -93,18 +92,18 @@ def word_senses(
     The vector of a word is the mean of the vectors of its tokens, matched by characters.
 
     Args:
-        encoder: what reads the sentences.
+        encoder: the encoder.
         tokenizer: its tokenizer.
         given: sentences and senses, see `shipped_senses` and `read_sense_file`.
-        max_tokens: what the model reads; a longer sentence is refused.
-        random: whether to measure an encoder with random weights too.
+        max_tokens: maximum length of the model; longer sentences raise an error.
+        random: whether to measure an encoder with random weights as well.
         permutations: number of random permutations of the senses.
         seed: random seed of the permutations and the random weights.
         watch: called with the progress of reading.
 
     Raises:
         TextError: a sentence cannot be read.
-        InvalidRequest: a sentence's word has no token.
+        InvalidRequest: the word has no token in a sentence.
     """
     encodings = tokenizer.encode_batch(
         [one.text for one in given.sentences],
@@ -138,21 +137,21 @@ def sense_layers(
 ) -> tuple[SenseLayer, ...]:
     """The measures of occurrences (M, D) at every depth, given the sense of each.
 
-    The margin's interval leaves out one occurrence at a time (jackknife), the accuracy's is Wilson's; nulls
-    deal out the senses anew, each kept as often as it is.
+    The interval of the margin leaves out one occurrence at a time (jackknife); that of the accuracy is
+    Wilson's. Null distributions permute the senses among occurrences.
 
     Raises:
-        InvalidRequest: fewer than two senses, fewer than four occurrences of one, or a number of
-            permutations that is not made.
+        InvalidRequest: there are fewer than two senses or fewer than four occurrences of a sense, or the
+            number of permutations is out of range.
     """
     names = sorted(set(labels))
     if len(names) < 2:
-        raise InvalidRequest(f"{len(names)} sense is there; two or more are compared")
+        raise InvalidRequest(f"the number of senses is {len(names)}; give at least two")
     for name in names:
         if (count := list(labels).count(name)) < FEWEST:
-            raise InvalidRequest(f"sense {name!r} has {count} sentences; {FEWEST} or more are needed of each")
+            raise InvalidRequest(f"sense {name!r} has {count} sentences; at least {FEWEST} are needed")
     if not 1 <= permutations <= MOST_PERMUTATIONS:
-        raise InvalidRequest(f"permutations is {permutations}; 1 to {MOST_PERMUTATIONS} are made")
+        raise InvalidRequest(f"permutations is {permutations}; it must be from 1 to {MOST_PERMUTATIONS}")
     truth_M = np.array([names.index(label) for label in labels])
     rng = generator(seed)
     deals = [rng.permutation(truth_M) for _ in range(permutations)]
@@ -185,10 +184,11 @@ def _layer(
 def _grouping(
     cosine_MM: FloatArray, truth_M: NDArray[np.int64], deals: Sequence[NDArray[np.int64]]
 ) -> tuple[Estimate, Null | None, float | None]:
-    """Accuracy, its null and the silhouette; where occurrences do not differ, the reason for none."""
+    """Accuracy, its null distribution and the silhouette; or the reason for no value, if all occurrences are
+    equal."""
     m = len(truth_M)
     if cosine_MM.min() > 1 - SAME:
-        reason = "all occurrences are the same vector here: nothing of their sentences is in them yet"
+        reason = "all occurrences are the same vector: at this depth they do not depend on their sentences"
         return Estimate.refused(reason, m), None, None
     accuracy = _accuracy(cosine_MM, truth_M)
     null = _null(accuracy, [_accuracy(cosine_MM, deal) for deal in deals])
@@ -198,7 +198,7 @@ def _grouping(
 def _means(
     cosine_MM: FloatArray, sense_M: NDArray[np.int64], some: NDArray[np.int64] | None = None
 ) -> tuple[float, float]:
-    """Mean cosine of different occurrences in one sense, and in two."""
+    """Mean cosine of pairs of different occurrences with the same sense, and with different senses."""
     if some is not None:
         cosine_MM, sense_M = cosine_MM[np.ix_(some, some)], sense_M[some]
     same_MM = sense_M[:, None] == sense_M
@@ -209,7 +209,7 @@ def _means(
 
 
 def _accuracy(cosine_MM: FloatArray, sense_M: NDArray[np.int64]) -> float:
-    """Nearest mean of unit vectors by cosine, leaving the occurrence out of the mean of its own sense."""
+    """Accuracy of the nearest mean of unit vectors by cosine, leaving the occurrence out of its own mean."""
     of_MC = np.eye(int(sense_M.max()) + 1)[sense_M]
     sum_MC = cosine_MM @ of_MC
     square_MC = np.broadcast_to((of_MC * sum_MC).sum(0), sum_MC.shape)
@@ -236,7 +236,7 @@ def _jackknifed(value: float, less_M: FloatArray) -> Estimate:
 
 
 def _wilson(share: float, m: int) -> Estimate:
-    """Wilson's 95 % interval of a share of ``m``."""
+    """A share of ``m`` with Wilson's 95 % interval."""
     z2 = 1.959964**2
     middle, room = share + z2 / (2 * m), np.sqrt(z2 * (share * (1 - share) / m + z2 / (4 * m * m)))
     low, high = (middle - room) / (1 + z2 / m), (middle + room) / (1 + z2 / m)

@@ -16,7 +16,7 @@ LENGTHS = (512, 2048, 8192)
 
 @dataclass(frozen=True, eq=False)
 class Alternation:
-    """Layer by layer on one text."""
+    """Measurements of every layer on one text."""
 
     radius: tuple[int | None, ...]
     """(L,): window radius of a layer; None for full attention."""
@@ -25,21 +25,25 @@ class Alternation:
     even_distance: NDArray[np.float64]
     """(L,): mean distance of uniform attention over the allowed keys: the effect of the pattern alone."""
     beyond: NDArray[np.float64]
-    """(L, H): mass on keys farther than the smallest radius of any layer; what no local layer can read."""
+    """(L, H): mass on keys beyond the smallest radius of any layer, which no local layer can attend to."""
     field: NDArray[np.int64]
-    """(L + 1,): tokens that can have reached the middle token's state at a level, level 0 the input."""
+    """(L + 1,): number of tokens that can influence the middle token's state at a level; level 0 is the
+    input."""
     lengths: tuple[int, ...]
     pairs: tuple[int, ...]
-    """Scores of one head of every layer together, by length of text: counted."""
+    """Number of scores of one head, summed over layers, for each length; counted, not measured."""
     pairs_whole: tuple[int, ...]
-    """The same with full attention in every layer."""
+    """``pairs`` with full attention in every layer."""
 
 
 def alternation(heard: RecordedText) -> Alternation:
-    """Beltagy, Peters & Cohan 2020 mix near and far in a layer; Warner et al. 2024 alternate layers.
+    """Compare local and global layers.
+
+    Beltagy, Peters & Cohan 2020 combine local and global attention in a layer; Warner et al. 2024 alternate
+    layers.
 
     Raises:
-        InvalidRequest: a layer without softmax, or an attention pattern that is neither full nor a window.
+        InvalidRequest: a layer has no softmax, or its attention pattern is neither full nor a window.
     """
     radii = [_radius(heard.mixer(layer).pattern, layer) for layer in range(heard.layer_count)]
     nearest = min((radius for radius in radii if radius is not None), default=len(heard))
@@ -67,7 +71,7 @@ def alternation(heard: RecordedText) -> Alternation:
 
 
 def pairs(length: int, radius: int | None) -> int:
-    """Pairs of query and key within a radius of one another in a text."""
+    """Number of pairs of a query and a key within a radius of each other in a text."""
     if radius is None or radius >= length - 1:
         return length**2
     return length * (2 * radius + 1) - radius * (radius + 1)
@@ -81,5 +85,5 @@ def _radius(pattern: AttentionPattern, layer: int) -> int | None:
             return radius
         case _:
             raise InvalidRequest(
-                f"layer {layer} sees {type(pattern).__name__}; this experiment is of windows"
+                f"layer {layer} has {type(pattern).__name__} attention; this experiment needs windows"
             )

@@ -1,4 +1,4 @@
-"""What softmax attention becomes when exp(q k) is replaced by a product of features."""
+"""Softmax attention when exp(q k) is replaced by a product of features."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,46 +21,46 @@ DRAWS = 3
 
 @dataclass(frozen=True, eq=False)
 class Blur:
-    """One softmax head of one text, and what feature maps make of the same queries and keys."""
+    """A softmax head on one text, and the weights of feature maps with the same queries and keys."""
 
     layer: int
     head: int
     exact: NDArray[np.float64]
-    """(N, N), softmax."""
+    """(N, N): weights of the softmax."""
     elu: NDArray[np.float64]
-    """(N, N), features elu + 1."""
+    """(N, N): weights of the feature map elu + 1."""
     favor: NDArray[np.float64]
-    """(N, N), `SHOWN_FEATURES` random features."""
+    """(N, N): weights of `SHOWN_FEATURES` random features."""
     variation_elu: float
-    """Total variation from the exact row, half the sum of |differences|, mean over queries: 0 equal, 1 none
-    of the mass in common."""
+    """Total variation distance from the exact row (half the sum of absolute differences), mean over queries:
+    0 for equal rows, 1 for disjoint mass."""
     features: tuple[int, ...]
     variation_favor: tuple[float, ...]
-    """The same of ``favor+`` by number of features, mean over `DRAWS` draws."""
+    """The same distance for ``favor+`` by number of features, mean over `DRAWS` draws."""
     variation_even: float
-    """The same for uniform attention, as a baseline."""
+    """The same distance for uniform attention, as a baseline."""
     entropy_share: dict[str, float]
-    """Mean over queries, of ``exact``, ``elu``, ``favor``."""
+    """Entropy as a share of the maximum, mean over queries, for ``exact``, ``elu`` and ``favor``."""
     largest_score: float
-    """The largest |q k| / sqrt(K): random features are good while this is small."""
+    """The largest |q k| / sqrt(K); random features are accurate only if it is small."""
 
 
 def blur(
     heard: RecordedText, layer: int, head: int, *, features: Sequence[int] = FEATURES, seed: int = 0
 ) -> Blur:
-    """Weights of elu + 1 (Katharopoulos et al. 2020) and ``favor+`` (Choromanski et al. 2021) beside softmax.
+    """Compare elu + 1 (Katharopoulos et al. 2020) and ``favor+`` (Choromanski et al. 2021) with softmax.
 
-    The encoder was trained with softmax: this measures how well kernels stand in for it, not what an encoder
-    does that was trained with them; for that see `evenness`.
+    The encoder was trained with softmax. This measures how well kernels approximate it, not the behavior of
+    an encoder trained with kernels; for that see `evenness`.
 
     Raises:
-        InvalidRequest: the head hides keys or adds to scores, which feature maps cannot follow.
+        InvalidRequest: the head masks keys or adds a bias to scores, which feature maps cannot represent.
     """
     mixer = heard.mixer(layer)
     one_of("head", head, mixer.heads, f"layer {layer} has heads")
     if not bool(heard.allowed(layer).all()) or isinstance(mixer.position, Alibi | Disentangled):
         raise InvalidRequest(
-            f"layer {layer} hides keys or adds to scores, which features of q and k cannot do"
+            f"layer {layer} masks keys or adds a bias to scores, which features of q and k cannot represent"
         )
     q_NK, k_NK = heard.queries[layer][:, head], heard.keys[layer][:, head]
     exact = heard.probabilities(layer)[head]
@@ -89,9 +89,10 @@ def blur(
 
 
 def evenness(heard: RecordedText) -> NDArray[np.float64]:
-    """(L, H): entropy of every head's rows as a share of an even spread, mean over queries.
+    """(L, H): entropy of the rows of every head relative to uniform attention, mean over queries.
 
-    Of softmax, or of the weights that linear attention implies. Layers must have equally many heads.
+    Uses the softmax, or the implied weights of linear attention. All layers must have the same number of
+    heads.
     """
     rows = []
     for layer in range(heard.layer_count):
@@ -106,14 +107,16 @@ def evenness(heard: RecordedText) -> NDArray[np.float64]:
 
 
 def kernel_weights(heard: RecordedText, layer: int) -> Tensor:
-    """What each query of a linear layer gives each key, (H, N, N): rows sum to 1 (to 1 - eps / sum).
+    """Implied attention weights of a linear layer, (H, N, N): rows sum to 1 (to 1 - eps / sum).
 
     Raises:
         InvalidRequest: the layer has softmax.
     """
     mixer = heard.encoder.spec.layers[layer].mixer
     if not isinstance(mixer, LinearAttention):
-        raise InvalidRequest(f"layer {layer} has softmax; its weights are its probabilities")
+        raise InvalidRequest(
+            f"layer {layer} has softmax, whose weights are its probabilities; use probabilities()"
+        )
     q_HNK, k_HNK = heard.queries[layer].transpose(0, 1), heard.keys[layer].transpose(0, 1)
     if mixer.feature_map == "elu+1":
         q, k = torch.nn.functional.elu(q_HNK) + 1, torch.nn.functional.elu(k_HNK) + 1
@@ -134,7 +137,7 @@ def _favor(q_NK: Tensor, k_NK: Tensor, count: int, generator: torch.Generator) -
 
 
 def _rows(q: Tensor, k: Tensor) -> Tensor:
-    """Weights from features; a row whose features all vanish in float64 is an even spread."""
+    """Weights from features; a row whose features are all 0 in float64 becomes uniform."""
     products = q @ k.mT
     sums = products.sum(-1, keepdim=True)
     return torch.where(sums > 0, products / sums.clamp_min(1e-300), 1 / products.shape[-1])

@@ -11,34 +11,37 @@ from unmask.interpret.geometry.spread import by_coordinate, mean_cosine
 from unmask.interpret.tour.recorded_text import RecordedText
 
 LEFT_OUT = (1, 3)
-"""Numbers of coordinates left out, largest contributions to the mean cosine first."""
+"""Numbers of coordinates to leave out, those with the largest contribution to the mean cosine first."""
 
 
 @dataclass(frozen=True, eq=False)
 class Collapse:
-    """Level by level, level 0 the first layer's input; arrays are (L + 1,) unless said."""
+    """Measurements of every level; level 0 is the input of the first layer. Arrays are (L + 1,) unless
+    stated."""
 
     cosine: NDArray[np.float64]
-    """Mean cosine of all pairs of different tokens: 0 nothing in common, 1 all the same (Ethayarajh 2019)."""
+    """Mean cosine of all pairs of different tokens: 0 if unrelated, 1 if all point in the same direction
+    (Ethayarajh 2019)."""
     cosine_left_out: dict[int, NDArray[np.float64]]
-    """The same without the few coordinates that add most to it (after Timkey & van Schijndel 2021)."""
+    """The mean cosine without the coordinates that contribute most to it (after Timkey & van Schijndel
+    2021)."""
     share_of_one: NDArray[np.float64]
-    """What part of the sum that the mean cosine is, a single coordinate adds; by chance 1 / D."""
+    """The largest share of the mean cosine that a single coordinate contributes; 1 / D by chance."""
     width: int
     """D."""
     residual: NDArray[np.float64]
-    """||X - its mean row|| / ||X||, Frobenius: 0 when all tokens are the same."""
+    """||X - mean row of X|| / ||X|| in the Frobenius norm: 0 if all tokens are equal."""
     averaged: NDArray[np.float64]
-    """The same of the input if layers did nothing but average it by their attention, heads' mean: no values,
-    no residual connection, no feed-forward. It is what is known to collapse (Dong, Cordonnier & Loukas 2021,
-    who use another norm)."""
+    """The same residual for the input if layers only averaged it with their attention (mean over heads),
+    without values, residual connections and feed-forward networks. Such a network is known to collapse (Dong,
+    Cordonnier & Loukas 2021, who use another norm)."""
 
 
 def collapse(heard: RecordedText) -> Collapse:
     """Cosines and residuals of a text's states by level.
 
     Raises:
-        InvalidRequest: fewer than three tokens, or a layer without softmax.
+        InvalidRequest: there are fewer than three tokens, or a layer has no softmax.
     """
     if len(heard) < 3:
         raise InvalidRequest(f"the text has {len(heard)} tokens; give at least 3")

@@ -1,4 +1,4 @@
-"""Queries and keys: from dot products to attention weights, every number of one head."""
+"""Queries and keys: from dot products to attention weights, for one head."""
 
 import math
 from collections.abc import Sequence
@@ -19,24 +19,25 @@ class Handshake:
     layer: int
     head: int
     head_width: int
-    """K; products are divided by its square root (disentangled ones by that of K times their terms)."""
+    """K; products are divided by its square root (disentangled ones by that of K times the number of
+    terms)."""
     products: NDArray[np.float64]
-    """q k, rotary turns included."""
+    """q k, after rotary embedding."""
     scores: NDArray[np.float64]
     """Inputs of the softmax: scaled products plus the position bias."""
     allowed: NDArray[np.bool_]
     """Allowed keys of each query."""
     shares: NDArray[np.float64]
-    """exp(score) over the row's sum of it: each row sums to 1."""
+    """exp(score) divided by the sum of its row; each row sums to 1."""
     steps: NDArray[np.float64]
-    """(N, K): for each query, the K numbers whose sum is its product with the key that it attends to most."""
+    """(N, K): for each query, the K terms of its product with the key that it attends to most."""
 
 
 def handshake(heard: RecordedText, layer: int, head: int) -> Handshake:
     """Every step of a head's attention (Vaswani et al. 2017), recomputed from its queries and keys.
 
     Raises:
-        InvalidRequest: no such layer or head, or the layer has no softmax.
+        InvalidRequest: there is no such layer or head, or the layer has no softmax.
     """
     mixer = heard.mixer(layer)
     one_of("head", head, mixer.heads, f"layer {layer} has heads")
@@ -56,11 +57,11 @@ def handshake(heard: RecordedText, layer: int, head: int) -> Handshake:
 
 
 def clearest_head(heard: RecordedText, layers: Sequence[int] | None = None) -> tuple[int, int]:
-    """The layer and head that look most at single words farther than next door, to begin a story with.
+    """The layer and head that attend most to single, non-adjacent words, as the first head to show.
 
-    Of every head the mean mass on keys that are neither special tokens nor the query itself or a neighbor,
-    times how strong the strongest of them is; the largest wins, of all layers or of those named. It is a
-    choice for the eye and says nothing about importance.
+    The score of a head is its mean mass on keys that are not special tokens, the query itself or its
+    neighbors, times the largest weight among them. The head with the highest score is chosen, from all layers
+    or the given ones. This is a choice for display and says nothing about importance.
     """
     special_N = torch.tensor(heard.encoding.special)
     places_N = torch.arange(len(heard))

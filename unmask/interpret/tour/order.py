@@ -18,24 +18,25 @@ class Shuffled:
     """A text and the same tokens in another order."""
 
     order: NDArray[np.int64]
-    """(N,): place i of the shuffled text holds token ``order[i]`` of the text; special tokens stay."""
+    """(N,): position i of the shuffled text has token ``order[i]`` of the text; special tokens are not
+    moved."""
     difference: NDArray[np.float64]
-    """(L + 1, N): how far each token's state moved, ||a - b|| / ||a||, by layer; row 0 is the first layer's
-    input. Token by token of the text, whichever place it has in the shuffled one."""
+    """(L + 1, N): relative change of each token's state, ||a - b|| / ||a||, by layer; row 0 is the input of
+    the first layer. Tokens are in the order of the original text."""
     final: NDArray[np.float64]
-    """(N,): the same of the encoder's output."""
+    """(N,): the same change for the encoder's output."""
     without_positions: bool
-    """Whether nothing in the encoder knows places, so that by symmetry every difference is rounding alone."""
+    """Whether the encoder has no position information, so that by symmetry every difference is rounding."""
 
 
 def shuffled(encoder: Encoder, encoding: Encoding, *, seed: int = 0) -> Shuffled:
-    """Run the text and a random order of its words, and compare each token with itself.
+    """Run a text and a random permutation of its words, and compare the states of each token.
 
-    Self-attention alone treats its input as a set: with no positions anywhere, permuted tokens give the same
-    states, permuted (Vaswani et al. 2017, 3.5).
+    Self-attention treats its input as a set: without positions, permuting the tokens only permutes their
+    states (Vaswani et al. 2017, 3.5).
 
     Raises:
-        InvalidRequest: fewer than two tokens could change places, or all of them are the same.
+        InvalidRequest: fewer than two tokens can be permuted, or all of them are equal.
     """
     movable = np.flatnonzero(~encoding.special)
     if len(set(encoding.ids[movable].tolist())) < 2:
@@ -56,7 +57,7 @@ def shuffled(encoder: Encoder, encoding: Encoding, *, seed: int = 0) -> Shuffled
 
 
 def is_unordered(spec: EncoderSpec) -> bool:
-    """Whether words can change places without anything noticing: no positions, no windows, no convolution."""
+    """Whether the encoder is independent of word order: no positions, no windows, no convolution."""
     positions = spec.embedding.positions
     if spec.convolution is not None or (positions is not None and positions.added):
         return False

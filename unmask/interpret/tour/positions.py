@@ -24,24 +24,24 @@ class PositionTable:
     """Learned absolute positions."""
 
     cosines: NDArray[np.float64]
-    """(M, M) between the vectors of the first M positions, their mean taken out."""
+    """(M, M): cosines between the vectors of the first M positions, after subtracting their mean."""
     by_distance: NDArray[np.float64]
-    """(M,): mean cosine of pairs so many positions apart; by chance 0, give or take ``chance``."""
+    """(M,): mean cosine of pairs by distance; 0 by chance, with standard deviation ``chance``."""
     chance: float
     """Standard deviation of the cosine of two unrelated directions of this width, 1 / sqrt(E)."""
     length_beside_words: float
-    """Mean length of these position vectors over that of the vocabulary's word vectors."""
+    """Mean norm of these position vectors divided by that of the word vectors."""
 
 
 def position_table(encoder: Encoder) -> PositionTable:
-    """Cosines of a learned table of positions (Devlin et al. 2019).
+    """Cosines of a learned position table (Devlin et al. 2019).
 
     Raises:
-        InvalidRequest: the encoder adds no learned positions.
+        InvalidRequest: the encoder has no learned positions.
     """
     spec, table = encoder.spec.embedding.positions, encoder.embedding.positions
     if spec is None or table is None or not spec.added:
-        raise InvalidRequest("this encoder adds no learned positions to its words")
+        raise InvalidRequest("this encoder has no learned positions; use one that has")
     rows = table.weight.detach().to("cpu", torch.float64)[spec.offset : spec.offset + TABLE_ROWS]
     words = encoder.embedding.words.weight.detach().to("cpu", torch.float64)
     unit = torch.nn.functional.normalize(rows - rows.mean(0), dim=-1)
@@ -53,30 +53,31 @@ def position_table(encoder: Encoder) -> PositionTable:
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """The scores of one disentangled head as the sum of its parts, (N, N) each, divided as the score is."""
+    """The scores of one disentangled head as the sum of its terms, (N, N) each, scaled like the score."""
 
     layer: int
     head: int
     parts: dict[str, NDArray[np.float64]]
-    """``content``, ``content_position`` (what a query asks of a distance), ``position_content`` (what a key
-    answers to one); those that the encoder has."""
+    """``content``, ``content_position`` (query content times key distance) and ``position_content`` (key
+    content times query distance), as far as the encoder has them."""
     felt: dict[str, float]
-    """Standard deviation of each part within a row, mean over queries: what the softmax feels of it."""
+    """Standard deviation of each term within a row, mean over queries: its effect on the softmax."""
     sum_error: float
-    """Largest difference of the sum of the parts and the score."""
+    """Largest difference between the sum of the terms and the score."""
     shift_error: float
-    """Largest change of any score when all tokens stand `SHIFTS` places later: only distances enter."""
+    """Largest change of any score when all tokens are shifted by `SHIFTS` positions: only distances
+    matter."""
 
 
 def parts(heard: RecordedText, layer: int, head: int) -> Parts:
-    """Take a disentangled score apart (He et al. 2021).
+    """Decompose a disentangled score into its terms (He et al. 2021).
 
     Raises:
-        InvalidRequest: the layer has other positions, or there is no such head.
+        InvalidRequest: the layer has no disentangled positions, or there is no such head.
     """
     mixer, bias = heard.mixer(layer), heard.bias(layer)
     if bias.distances is None:
-        raise InvalidRequest(f"layer {layer} has no disentangled positions to take apart")
+        raise InvalidRequest(f"layer {layer} has no disentangled positions; use an encoder that has")
     one_of("head", head, mixer.heads, f"layer {layer} has heads")
     one = bias.distances.of_head(head)
     q_N1K, k_N1K = (some[layer][:, head : head + 1] for some in (heard.queries, heard.keys))
@@ -109,7 +110,7 @@ def parts(heard: RecordedText, layer: int, head: int) -> Parts:
 
 
 def _far(length: int, shift: int) -> Tensor:
-    """Distances of a text that begins ``shift`` tokens later."""
+    """Distances in a text that begins ``shift`` tokens later."""
     return Tile(shift, shift + length, shift, shift + length).distance_RC(torch.device("cpu"))
 
 
@@ -118,20 +119,20 @@ class DistancePenalty:
     """ALiBi on one text."""
 
     slopes: NDArray[np.float64]
-    """(H,): what every token of distance takes from a score."""
+    """(H,): the penalty of a score per token of distance."""
     halved_after: NDArray[np.float64]
-    """(H,): tokens after which a share is half of what its content alone would give, ln 2 / slope."""
+    """(H,): distance in tokens at which the penalty halves a weight, ln 2 / slope."""
     distance: NDArray[np.float64]
     """(L, H): mean distance of attention in tokens, over queries."""
     distance_without: NDArray[np.float64]
-    """(L, H): the same of the same queries and keys with the penalty left out."""
+    """(L, H): the same distance for the same queries and keys without the penalty."""
 
 
 def distance_penalty(heard: RecordedText) -> DistancePenalty:
-    """Slopes of an encoder with ALiBi (Press, Smith & Lewis 2022), and what they do on a text.
+    """Slopes of an encoder with ALiBi (Press, Smith & Lewis 2022), and their effect on a text.
 
     Raises:
-        InvalidRequest: a layer has other positions.
+        InvalidRequest: a layer does not use ALiBi.
     """
     rows: list[tuple[Tensor, Tensor]] = []
     tokens = torch.arange(len(heard), dtype=torch.float64)
@@ -139,7 +140,7 @@ def distance_penalty(heard: RecordedText) -> DistancePenalty:
     for layer in range(heard.layer_count):
         mixer = heard.mixer(layer)
         if not isinstance(mixer.position, Alibi):
-            raise InvalidRequest(f"layer {layer} takes nothing off for distance; this experiment is of ALiBi")
+            raise InvalidRequest(f"layer {layer} has no distance penalty; this experiment needs ALiBi")
         s_HNN = heard.products(layer) / mixer.head_width**0.5
         bare_HNN = s_HNN.masked_fill(~heard.allowed(layer), -torch.inf).softmax(-1)
         rows.append(
@@ -152,18 +153,18 @@ def distance_penalty(heard: RecordedText) -> DistancePenalty:
 
 @dataclass(frozen=True)
 class TurnedAlike:
-    """The identity that rotary positions rest on, on draws."""
+    """The identity behind rotary positions, measured on random vectors."""
 
     shifts: tuple[int, ...]
-    """Both vectors are moved so many places."""
+    """Numbers of positions by which both vectors are shifted."""
     errors: tuple[float, ...]
-    """Largest change of a product by that, beside products of standard deviation sqrt(K)."""
+    """Largest resulting change of a product; products have a standard deviation of sqrt(K)."""
     other_distance: float
-    """For comparison: mean change when the key alone is moved by one place."""
+    """For comparison: mean change when only the key is shifted by one position."""
 
 
 def turned_alike(rotary: Rotary, head_width: int, *, seed: int = 0) -> TurnedAlike:
-    """<R_m q, R_n k> depends on n - m alone (Su et al. 2021): measured in float64 on random vectors."""
+    """<R_m q, R_n k> depends only on n - m (Su et al. 2021); measured in float64 on random vectors."""
     generator = torch.Generator().manual_seed(seed)
     q_THK, k_THK = torch.randn(2, 64, 1, head_width, dtype=torch.float64, generator=generator)
     places_T = torch.randint(0, 512, (2, 64), generator=generator)

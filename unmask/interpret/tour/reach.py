@@ -15,24 +15,24 @@ from unmask.text import Encoding
 
 SEQUENCES_AT_ONCE = 32
 MOST_TOKENS = 160
-"""Of a text: the encoder runs once for every token of it."""
+"""Maximum tokens of a text; the encoder runs once for every token."""
 
 
 @dataclass(frozen=True, eq=False)
 class ReachAndEffect:
-    """One token of one text, level by level: level 0 is the first layer's input."""
+    """Influence on one token of a text at every level; level 0 is the input of the first layer."""
 
     target: int
     global_tokens: tuple[int, ...]
     reachable: NDArray[np.bool_]
     """(L + 1, N): whether token n of the text can influence the target's state at a level."""
     effect: NDArray[np.float64]
-    """(L + 1, N): how far that state moves, ||a - b|| / ||a||, when token n is replaced."""
+    """(L + 1, N): relative change of that state, ||a - b|| / ||a||, when token n is replaced."""
     effect_outside: float
-    """The largest effect of a token that cannot reach the target: 0, or rounding."""
+    """The largest effect of a token outside the receptive field: 0, or rounding."""
     half_within: float
-    """Tokens on each side within which half of the effect on the last level comes from, the target itself
-    left out; it is counted in whole tokens and divided in proportion."""
+    """Tokens on each side that account for half of the effect on the last level, without the target itself;
+    interpolated linearly between whole tokens."""
 
 
 def reach_and_effect(
@@ -40,19 +40,19 @@ def reach_and_effect(
 ) -> ReachAndEffect:
     """Count the receptive field of a token, and perturb every token to measure the effective one.
 
-    The field of stacked windows grows by a radius a layer (Beltagy, Peters & Cohan 2020); that the effect
-    is far smaller than the field is known of convolutions (Luo et al. 2016).
+    The receptive field of stacked windows grows by one radius per layer (Beltagy, Peters & Cohan 2020). In
+    convolutional networks the effective receptive field is known to be much smaller (Luo et al. 2016).
 
     Args:
-        encoder: any.
+        encoder: any encoder.
         encoding: at most `MOST_TOKENS` tokens.
         target: the token whose state is observed.
-        replacement: the id that is put in a token's place, such as that of [MASK]; where it stands already,
-            the effect is 0.
+        replacement: the id that replaces a token, such as that of [MASK]; the effect is 0 if the token
+            already has it.
         global_tokens: which tokens are global, in encoders with global attention.
 
     Raises:
-        InvalidRequest: no such token, or a text too long.
+        InvalidRequest: there is no such token, or the text is too long.
     """
     count = len(encoding)
     if not 0 <= target < count:
@@ -77,7 +77,8 @@ def reach_and_effect(
 
 
 def fields(encoder: Encoder, count: int, global_tokens: tuple[int, ...] = ()) -> list[NDArray[np.bool_]]:
-    """(N, N) a level: whether the state of the row's token can know of the column's, level 0 first."""
+    """(N, N) per level: whether the column's token can influence the state of the row's token; level 0
+    first."""
     marks = np.zeros(count, dtype=np.bool_)
     marks[list(global_tokens)] = True
     found = [np.eye(count, dtype=np.bool_)]
@@ -91,7 +92,7 @@ def fields(encoder: Encoder, count: int, global_tokens: tuple[int, ...] = ()) ->
         known = _through(seen | np.eye(count, dtype=np.bool_), found[-1])
         if number == 0 and encoder.spec.convolution is not None:
             near = np.abs(np.subtract.outer(np.arange(count), np.arange(count)))
-            # The convolution reads embeddings, which know themselves alone.
+            # The convolution reads embeddings, which depend only on their own token.
             known |= near <= encoder.spec.convolution.kernel // 2
         found.append(known)
     return found
@@ -104,7 +105,7 @@ def _reachable(
 
 
 def _through(seen: NDArray[np.bool_], known: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """What a token knows after a layer: what those know that it sees."""
+    """Influences after a layer: the union of the influences on all tokens that it attends to."""
     reached: NDArray[np.bool_] = (seen.astype(np.float32) @ known.astype(np.float32)) > 0
     return reached
 

@@ -25,7 +25,7 @@ from unmask.model.spec.global_tokens import has_global_tokens
 from unmask.text import Encoding, PackedBatch
 
 MOST_TOKENS = 512
-"""Of a text: a map of so many tokens takes 2 MB in float64, and an experiment holds a few."""
+"""Maximum tokens of a text; a map of this size takes 2 MB in float64, and an experiment holds several."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +39,7 @@ class RecordedText:
     encoding: Encoding = field(repr=False)
     batch: PackedBatch = field(repr=False)
     states: list[Tensor]
-    """L + 1 of (N, D): the first layer's input, then every layer's output before the final norm."""
+    """L + 1 tensors (N, D): the input of the first layer, then every layer's output before the final norm."""
     queries: list[Tensor]
     """(N, H, K)."""
     keys: list[Tensor]
@@ -47,7 +47,7 @@ class RecordedText:
     values: list[Tensor]
     """(N, H, K)."""
     distances: dict[tuple[HookPoint, int], Tensor]
-    """The table of distances as keys and as queries, (P, H, K), of disentangled layers."""
+    """For disentangled layers: the projected distance table as keys and as queries, (P, H, K)."""
 
     def __len__(self) -> int:
         return len(self.encoding)
@@ -61,13 +61,13 @@ class RecordedText:
         """The layer's softmax attention.
 
         Raises:
-            InvalidRequest: there is no such layer, or it has none.
+            InvalidRequest: there is no such layer, or it has no softmax attention.
         """
         one_of("layer", layer, self.layer_count, "this encoder has layers")
         mixer = self.encoder.spec.layers[layer].mixer
         if not isinstance(mixer, SoftmaxAttention):
             raise InvalidRequest(
-                f"layer {layer} has {type(mixer).__name__}, and this experiment is of softmax"
+                f"layer {layer} has {type(mixer).__name__}; this experiment needs softmax attention"
             )
         return mixer
 
@@ -81,12 +81,12 @@ class RecordedText:
         return AttentionBias(distances=DistanceBias(mixer.position, *found))
 
     def products(self, layer: int) -> Tensor:
-        """q k of every pair before any division, (H, N, N)."""
+        """q k of every pair before scaling, (H, N, N)."""
         self.mixer(layer)
         return torch.einsum("rhk,chk->hrc", self.queries[layer], self.keys[layer])
 
     def scores(self, layer: int) -> Tensor:
-        """Scores of every pair before the softmax, allowed or not, (H, N, N)."""
+        """Scores of all pairs before the softmax and before masking, (H, N, N)."""
         bias = self.bias(layer)
         return scores(Tile.whole(len(self)), self.queries[layer], self.keys[layer], bias)
 
@@ -99,7 +99,7 @@ class RecordedText:
         return torch.ones(shape, dtype=torch.bool) if seen is None else seen.expand(shape)
 
     def probabilities(self, layer: int) -> Tensor:
-        """Attention, rows that sum to 1, (H, N, N)."""
+        """Attention weights, (H, N, N); rows sum to 1."""
         mixer = self.mixer(layer)
         p_HNN, _ = tile_probabilities(
             Tile.whole(len(self)),
@@ -112,7 +112,7 @@ class RecordedText:
         return p_HNN
 
     def mixed(self, layer: int, p_HNN: Tensor) -> Tensor:
-        """Values mixed by any weights, (N, H, K)."""
+        """Values averaged with the given weights, (N, H, K)."""
         return torch.einsum("hrc,chk->rhk", p_HNN, self.values[layer])
 
     def value_norms(self, layer: int) -> Tensor:
@@ -125,17 +125,17 @@ def record_text(encoder: Encoder, encoding: Encoding) -> RecordedText:
     """Run the encoder once on a short text, without global tokens, and record its activations.
 
     Args:
-        encoder: any; layers with linear attention are recorded too, but have no map.
+        encoder: any encoder; layers with linear attention are recorded too, but have no attention map.
         encoding: at most `MOST_TOKENS` tokens.
 
     Raises:
-        InvalidRequest: the text is too long for experiments that hold whole maps.
+        InvalidRequest: the text is too long for experiments with full maps.
         NonFiniteResult: the encoder's states are not finite.
     """
     if len(encoding) > MOST_TOKENS:
         raise InvalidRequest(
             f"the text has {len(encoding)} tokens and an experiment reads at most {MOST_TOKENS}; "
-            "shorten it, or look at it in the other views"
+            "shorten it, or use the other views"
         )
     batch = PackedBatch.of_ids([encoding.ids], [encoding.token_type_ids])
     kept: dict[tuple[HookPoint, int], Tensor] = {}
@@ -148,9 +148,7 @@ def record_text(encoder: Encoder, encoding: Encoding) -> RecordedText:
     layers = range(len(encoder.spec.layers))
     states = [kept[HookPoint.EMBEDDED, 0], *(kept[HookPoint.LAYER, layer] for layer in layers)]
     if not all(bool(state.isfinite().all()) for state in states):
-        raise NonFiniteResult(
-            "the encoder's states of this text are not finite; nothing of them can be shown"
-        )
+        raise NonFiniteResult("the encoder's states of this text are not finite; try dtype='float32'")
     return RecordedText(
         encoder,
         encoding,
@@ -168,10 +166,10 @@ def record_text(encoder: Encoder, encoding: Encoding) -> RecordedText:
 def run_ids(
     encoder: Encoder, ids: Sequence[NDArray[np.int64]], globals_of: Sequence[Sequence[int]] | None = None
 ) -> list[Tensor]:
-    """States of sequences that run packed as one batch, L + 2 of (T, D), float64.
+    """States of sequences packed in one batch: L + 2 tensors (T, D), float64.
 
-    The first layer's input, every layer's output, and the encoder's own output after its final norm.
-    ``globals_of`` names each sequence's global tokens, if the encoder has global attention.
+    These are the input of the first layer, every layer's output, and the encoder's output after its final
+    norm. ``globals_of`` names each sequence's global tokens, if the encoder has global attention.
     """
     used = globals_of if has_global_tokens(encoder.spec) else None
     batch = PackedBatch.of_ids(ids, None, used)
@@ -187,7 +185,7 @@ def run_ids(
 
 
 def entropy(p: Tensor) -> Tensor:
-    """Of each row, in nats; 0 log 0 is 0."""
+    """Entropy of each row in nats, with 0 log 0 = 0."""
     nats: Tensor = -torch.special.xlogy(p, p).sum(-1)
     return nats
 

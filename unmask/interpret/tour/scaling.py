@@ -1,4 +1,4 @@
-"""Why scores are divided by sqrt(K): what random vectors do, and what trained ones do."""
+"""Why scores are divided by sqrt(K): measurements on random and on trained vectors."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,28 +17,29 @@ KEYS = 64
 
 @dataclass(frozen=True)
 class RandomProducts:
-    """Products of independent standard normal vectors, measured on draws; one entry a width."""
+    """Products of random standard normal vectors; one entry per width."""
 
     widths: tuple[int, ...]
     """K."""
     variance: tuple[float, ...]
-    """Of q k, which for such vectors is K in expectation."""
+    """Variance of q k, whose expectation is K for such vectors."""
     variance_divided: tuple[float, ...]
-    """Of q k / sqrt(K)."""
+    """Variance of q k / sqrt(K)."""
     entropy_share: tuple[float, ...]
-    """Of the softmax over `KEYS` products that are not divided: 1 even, 0 a single key."""
+    """Entropy share of the softmax over `KEYS` undivided products: 1 if uniform, 0 for a single key."""
     entropy_share_divided: tuple[float, ...]
-    """Of the softmax over divided ones."""
+    """Entropy share of the softmax over divided products."""
     slope: tuple[float, ...]
-    """Mean over queries of the sum of p (1 - p), by which the softmax passes gradients on; not divided."""
+    """Mean over queries of the sum of p (1 - p), which scales the gradient of the softmax; undivided
+    products."""
     slope_divided: tuple[float, ...]
 
 
 def random_products(widths: Sequence[int] = WIDTHS, *, seed: int = 0) -> RandomProducts:
-    """Draw `QUERIES` queries and `KEYS` keys for each of them, and measure (Vaswani et al. 2017, 3.2.1).
+    """Measure products of `QUERIES` random queries with `KEYS` random keys each (Vaswani et al. 2017, 3.2.1).
 
     Raises:
-        InvalidRequest: a width below 1.
+        InvalidRequest: a width is below 1.
     """
     if not widths or min(widths) < 1:
         raise InvalidRequest(f"widths are {list(widths)}; each must be at least 1")
@@ -63,25 +64,25 @@ def random_products(widths: Sequence[int] = WIDTHS, *, seed: int = 0) -> RandomP
 
 @dataclass(frozen=True, eq=False)
 class TrainedProducts:
-    """The same of a trained encoder on a text, (L, H) each."""
+    """The same measurements for a trained encoder on a text, (L, H) each."""
 
     head_width: int
     """K of the first layer."""
     variance: NDArray[np.float64]
-    """Of q k over all pairs that a layer allows."""
+    """Variance of q k over all pairs that a layer allows."""
     variance_divided: NDArray[np.float64]
-    """Of q k / sqrt(K)."""
+    """Variance of q k / sqrt(K)."""
     row_deviation: NDArray[np.float64]
-    """Standard deviation of q k / sqrt(K) within a row, mean over queries: what the softmax feels, since
-    what is added to a whole row changes nothing."""
+    """Standard deviation of q k / sqrt(K) within a row, mean over queries. The softmax depends only on
+    differences within a row."""
     entropy_share: NDArray[np.float64]
-    """Of the softmax as the encoder has it."""
+    """Entropy share of the encoder's softmax."""
     entropy_share_undivided: NDArray[np.float64]
-    """Of the softmax over the same scores without the division."""
+    """Entropy share of the softmax over the same scores without the division."""
 
 
 def trained_products(heard: RecordedText) -> TrainedProducts:
-    """Variances and entropies of every head; a layer of fewer heads than another is filled with its mean.
+    """Variances and entropies of every head; layers with fewer heads are padded with their mean.
 
     Raises:
         InvalidRequest: a layer has no softmax.
@@ -119,6 +120,6 @@ def _parts(heard: RecordedText, layer: int) -> int:
 
 
 def _filled(values_H: NDArray[np.float64], most: int) -> NDArray[np.float64]:
-    """Every layer with as many entries; the mean stands where a layer has no such head."""
+    """Pad the values of a layer with their mean to a fixed number of heads."""
     missing = most - len(values_H)
     return np.concatenate([values_H, np.full(missing, values_H.mean())])

@@ -13,40 +13,40 @@ from unmask.text import Encoding
 
 @dataclass(frozen=True, eq=False)
 class Sinks:
-    """One text with its strongest sink and without it."""
+    """Measurements of a text with its strongest sink and without it."""
 
     received: NDArray[np.float64]
-    """(L, N): attention that each token receives, mean over queries and heads; a layer's sum is 1."""
+    """(L, N): attention that each token receives, mean over queries and heads; each layer sums to 1."""
     norm_received: NDArray[np.float64]
-    """(L, N): the same of each pair's share of lengths, p ||v W_O|| (Kobayashi et al. 2020)."""
+    """(L, N): the same for norm-weighted attention, p ||v W_O|| (Kobayashi et al. 2020)."""
     even: float
     """1 / N, the uniform share."""
     sink: int
     """The token that receives the most attention over all layers."""
     value_ratio: NDArray[np.float64]
-    """(L, H): ||v W_O|| of the sink over the median of all other tokens: far below 1, attending to it adds
-    next to nothing."""
+    """(L, H): ||v W_O|| of the sink divided by the median of all other tokens; if it is far below 1,
+    attending to the sink adds almost nothing."""
     without: NDArray[np.float64]
     """(L, N - 1): `received` after removing the sink token from the text and running the encoder again."""
     next_sink: int
-    """The token that receives most then, counted in the text with its sink."""
+    """The token that then receives the most, as an index in the original text."""
     moved: NDArray[np.float64]
-    """(N - 1,): how far the last layer's state of each other token moved, ||a - b|| / ||a||."""
+    """(N - 1,): relative change of the last layer's state of each other token, ||a - b|| / ||a||."""
     moved_by_other: float
-    """The mean of the same when, instead, the token that receives least is taken out."""
+    """The mean of this change if the token that receives the least is removed instead."""
 
 
 def sinks(heard: RecordedText) -> Sinks:
     """Find the strongest sink of a text, weight it by value norms, and remove it.
 
-    Sinks were named by Xiao et al. 2024, in models that see the past alone, where the first token is one.
-    Here any token may be: the measure is Clark et al.'s (2019), mean mass received.
+    Xiao et al. 2024 named sinks in causal models, where the first token is one. Here any token can be one;
+    the measure is the mean mass received (Clark et al. 2019).
 
     Raises:
-        InvalidRequest: fewer than four tokens, or a layer without softmax.
+        InvalidRequest: there are fewer than four tokens, or a layer has no softmax.
     """
     if len(heard) < 4:
-        raise InvalidRequest(f"the text has {len(heard)} tokens; give at least 4 to take one away")
+        raise InvalidRequest(f"the text has {len(heard)} tokens; give at least 4, so that one can be removed")
     received = _received(heard, weighted=False)
     order = received.mean(0).argsort()
     sink, least = int(order[-1]), int(order[0])

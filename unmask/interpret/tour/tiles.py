@@ -1,4 +1,4 @@
-"""Attention tile by tile: the same numbers from a running maximum and two running sums."""
+"""Tiled attention: the same results from a running maximum and two running sums."""
 
 from dataclasses import dataclass
 
@@ -12,62 +12,62 @@ from unmask.model.kernels import Tile, allowed, scores
 
 LENGTHS = (512, 2048, 8192, 32768)
 BYTES = 4
-"""Of a float32, in which scores are held in practice."""
+"""Bytes of a float32, in which scores are usually held."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """What is known of one query after one tile of keys."""
+    """The running state of one query after a tile of keys."""
 
     end_key: int
-    """Keys before this one have been seen."""
+    """The keys before this index have been processed."""
     maximum: float
-    """Of their scores."""
+    """Maximum of their scores."""
     sum: float
-    """Of exp(score - maximum) over them."""
+    """Sum of exp(score - maximum) over them."""
     rescaled: float
-    """What earlier sums were multiplied by, exp(old maximum - new one); 0 at the first tile."""
+    """The factor by which earlier sums were rescaled, exp(old maximum - new maximum); 0 at the first tile."""
 
 
 @dataclass(frozen=True, eq=False)
 class Tiled:
-    """One head, whole and in tiles, in float64."""
+    """One head, computed at once and in tiles, in float64."""
 
     layer: int
     head: int
     query: int
     tile: int
-    """Queries and keys of a side."""
+    """Side of a tile, in queries and in keys."""
     steps: tuple[Step, ...]
-    """Of the query."""
+    """The running states of the query."""
     error: float
-    """Largest difference of any number of the head's output between both ways."""
+    """Largest absolute difference between the two outputs."""
     output_size: float
-    """Root mean square of the output, beside which the error is to be seen."""
+    """Root mean square of the output, to compare the error with."""
     held_whole: int
-    """Numbers of scores held at once by computing whole."""
+    """Number of values held at once without tiles."""
     held_tiled: int
-    """The same in tiles: one tile of scores, and a maximum and a sum a query of the tile."""
+    """Number of values held at once with tiles: one tile of scores, and a maximum and a sum per query."""
     lengths: tuple[int, ...]
     bytes_whole: tuple[int, ...]
-    """Of float32 scores of one head, by length of text; counted, not measured."""
+    """Bytes of the float32 scores of one head, by length of text; counted, not measured."""
     bytes_tiled: tuple[int, ...]
-    """The same in tiles of this size, which no length changes."""
+    """Bytes with tiles of this size; independent of the length."""
 
 
 def tiled(heard: RecordedText, layer: int, head: int, query: int, *, tile: int = 8) -> Tiled:
-    """Compute a head tile by tile with an online softmax, and compare it with the whole.
+    """Compute a head in tiles with an online softmax, and compare it with the direct computation.
 
     Milakov & Gimelshein 2018; Rabe & Staats 2021; Dao et al. 2022.
 
     Raises:
-        InvalidRequest: no such layer, head or query, or a tile below 1.
+        InvalidRequest: there is no such layer, head or query, or the tile is below 1.
     """
     mixer = heard.mixer(layer)
     if not 0 <= head < mixer.heads or not 0 <= query < len(heard) or tile < 1:
         raise InvalidRequest(
-            f"head {head} (of {mixer.heads}), query {query} (of {len(heard)}) or tile {tile} is not there; "
-            "each counts from 0 and a tile has at least 1 token"
+            f"head {head} (of {mixer.heads}), query {query} (of {len(heard)}) or tile {tile} is out of "
+            "range; heads and queries count from 0, and a tile has at least 1 token"
         )
     count = len(heard)
     output, trace = np.empty((count, mixer.head_width)), []
@@ -97,7 +97,7 @@ def tiled(heard: RecordedText, layer: int, head: int, query: int, *, tile: int =
 def _rows(
     heard: RecordedText, layer: int, head: int, rows: tuple[int, int], *, tile: int, query: int
 ) -> tuple[NDArray[np.float64], list[Step]]:
-    """The output of some queries, (R, K), and the steps of the watched one if it is among them."""
+    """The output of some queries, (R, K), and the steps of ``query`` if it is one of them."""
     mixer, bias = heard.mixer(layer), heard.bias(layer).of_head(head)
     q_R1K = heard.queries[layer][rows[0] : rows[1], head : head + 1]
     maximum_R = torch.full((len(q_R1K),), -torch.inf, dtype=torch.float64)
@@ -115,7 +115,7 @@ def _rows(
             seen_RC = torch.ones_like(s_RC, dtype=torch.bool) if whole is None else whole
         s_RC = s_RC.masked_fill(~seen_RC, -torch.inf)
         new_R = torch.maximum(maximum_R, s_RC.amax(-1))
-        # A query that has seen no key yet has maximum -inf; 0 stands in for it, where all is 0 anyway.
+        # Before its first allowed key, a query has maximum -inf; 0 replaces it, since all sums are 0.
         safe_R = torch.where(new_R.isfinite(), new_R, 0.0)
         factor_R = (maximum_R - safe_R).exp()
         weight_RC = (s_RC - safe_R[:, None]).exp()

@@ -16,31 +16,34 @@ from unmask.text import Encoding, PackedBatch
 
 @dataclass(frozen=True, eq=False)
 class Twice:
-    """The second copy of the words beside the first, in one sequence; means over words or pairs of them."""
+    """Differences between two copies of the words in one sequence; means over words or pairs of words."""
 
     words: int
-    """Tokens of a copy."""
+    """Number of tokens in a copy."""
     state_difference: NDArray[np.float64]
-    """(L + 1,): ||a - b|| / ||a|| of a word and its copy, entering each layer and leaving the last."""
+    """(L + 1,): ||a - b|| / ||a|| of a word and its copy, in the input of each layer and the output of the
+    last."""
     score_difference: NDArray[np.float64]
-    """(L,): mean change of q k / sqrt(K) between pairs within one copy, over its standard deviation."""
+    """(L,): mean difference of q k / sqrt(K) between the copies of a pair, divided by its standard
+    deviation."""
 
 
 def twice(encoder: Encoder, encoding: Encoding) -> Twice:
-    """Run a text's words twice over in one sequence and compare the copies.
+    """Run the words of a text twice in one sequence and compare the copies.
 
-    Where places are told by distance alone, the first layer's products of a pair are equal in both copies up
-    to rounding: what every pair of vectors obeys. Deeper ones are not, since words have other neighbors in
-    each copy, and states carry that on.
+    If positions enter only as distances, the first layer's products of a pair are equal in both copies up to
+    rounding. In deeper layers they differ, because words have different neighbors in each copy.
 
     Raises:
-        InvalidRequest: no words, a copy more than the encoder reads, or a layer without softmax.
+        InvalidRequest: there are no words, two copies exceed the maximum length, or a layer has no softmax.
     """
     words = encoding.ids[~encoding.special]
     if not len(words):
-        raise InvalidRequest("the text has no words to repeat")
+        raise InvalidRequest("the text has no words to repeat; give a text with words")
     if not all(isinstance(layer.mixer, SoftmaxAttention) for layer in encoder.spec.layers):
-        raise InvalidRequest("this experiment compares scores, and linear attention has none")
+        raise InvalidRequest(
+            "this experiment compares scores, which linear attention does not have; use another encoder"
+        )
     special = np.flatnonzero(encoding.special)
     before = special[special < np.flatnonzero(~encoding.special)[0]]
     after = special[special > np.flatnonzero(~encoding.special)[-1]]

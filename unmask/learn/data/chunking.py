@@ -31,15 +31,15 @@ MOST_CHARACTERS = 2**20
 _SENTENCE_END = re.compile(rf"[{re.escape(SENTENCE_ENDS)}]+[{re.escape(CLOSERS)}]*(?=\s)")
 
 
-def units(text: str, pieces: SplitBy) -> list[tuple[str, bool]]:
+def units(text: str, split_by: SplitBy) -> list[tuple[str, bool]]:
     """Split a document into units before its tokens are counted, with whether each begins a paragraph.
 
     A sentence that does not begin a paragraph keeps a space before it.
     """
-    if pieces == "document":
+    if split_by == "document":
         return [(part, False) for part in parts(text, MOST_CHARACTERS)] if text.strip() else []
     paragraphs = [line.strip() for line in text.splitlines() if line.strip()]
-    if pieces == "paragraph":
+    if split_by == "paragraph":
         return [(paragraph, True) for paragraph in paragraphs]
     return [
         (sentence if number == 0 else f" {sentence}", number == 0)
@@ -161,7 +161,7 @@ NOTHING = np.zeros(0, dtype=np.int64)
 class Losses:
     """What was lost or altered by chunking."""
 
-    dropped_pieces: int = 0
+    dropped_chunks: int = 0
     """Documents or document ends shorter than ``min_tokens`` that could not be merged."""
     dropped_tokens: int = 0
     cut_words: int = 0
@@ -197,11 +197,11 @@ class Chunker:
             joined = self._joined(rest, ids, begins=begins)
             rest_begins = rest_begins if len(rest) else begins
             rest = NOTHING
-            for number, piece in enumerate(self._windows(joined)):
-                if len(piece) >= self.min_tokens:
-                    made.append(piece)
+            for number, chunk in enumerate(self._windows(joined)):
+                if len(chunk) >= self.min_tokens:
+                    made.append(chunk)
                 else:
-                    rest, rest_begins = piece, rest_begins and number == 0
+                    rest, rest_begins = chunk, rest_begins and number == 0
         if len(rest):
             self._end(made, rest, begins=rest_begins)
         elif not made:
@@ -224,7 +224,7 @@ class Chunker:
             stop = self._middle(joined)
             made[-1:] = [joined[:stop], joined[stop:]]
         else:
-            self.losses.dropped_pieces += 1
+            self.losses.dropped_chunks += 1
             self.losses.dropped_tokens += len(rest)
 
     def _middle(self, ids: NDArray[np.int64]) -> int:

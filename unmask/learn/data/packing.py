@@ -66,7 +66,7 @@ def _best_fit(
     # (room, bin), sorted: the first that is large enough leaves the least room.
     rooms = sorted((capacity - int(costs[some].sum()), number) for number, some in enumerate(start))
     left: list[int] = []
-    for piece, cost in zip(order.tolist(), costs[order].tolist(), strict=True):
+    for chunk, cost in zip(order.tolist(), costs[order].tolist(), strict=True):
         at = bisect_left(rooms, (cost, 0))
         if at < len(rooms):
             room, number = rooms.pop(at)
@@ -74,9 +74,9 @@ def _best_fit(
             room, number = capacity, len(contents)
             contents.append([])
         else:
-            left.append(piece)
+            left.append(chunk)
             continue
-        contents[number].append(piece)
+        contents[number].append(chunk)
         if room > cost:
             insort(rooms, (room - cost, number))
     return [np.array(some, dtype=np.int64) for some in contents], np.array(sorted(left), dtype=np.int64)

@@ -16,7 +16,7 @@ Lengths = Callable[[int, int, int], NDArray[np.int64]]
 class SourceCursor:
     """What has been drawn from a source so far; the state of a mixture is one of these per source."""
 
-    pieces: int = 0
+    chunks: int = 0
     tokens: int = 0
 
 
@@ -65,15 +65,15 @@ def draw(
         extra: cost of a chunk in addition to its tokens.
     """
     total = float(np.sum([share / mean for share, mean in zip(share_S, mean_S, strict=True)]))
-    pieces = max(1.0, cost / (1 / total + extra))
+    chunks = max(1.0, cost / (1 / total + extra))
     while True:
         parts, settled = [], np.inf
         for source, (state, share, mean) in enumerate(zip(given, share_S, mean_S, strict=True)):
-            some = lengths(source, state.pieces, int(pieces * share / mean / total * 1.05) + 16)
+            some = lengths(source, state.chunks, int(chunks * share / mean / total * 1.05) + 16)
             tokens = state.tokens + np.concatenate(([0], np.cumsum(some)))
             times = tokens / share
             settled = min(settled, times[-1])
-            parts.append((np.full(len(some), source), state.pieces + np.arange(len(some)), some, times[:-1]))
+            parts.append((np.full(len(some), source), state.chunks + np.arange(len(some)), some, times[:-1]))
         sources, positions, sizes, times = (np.concatenate(part) for part in zip(*parts, strict=True))
         order = np.argsort(times, kind="stable")
         # A chunk that has not been looked at yet could come as early as `settled`.
@@ -83,13 +83,13 @@ def draw(
             order = order[: int(np.searchsorted(costs, cost)) + 1]
             drawn = SampledChunks(sources[order], positions[order], sizes[order])
             return drawn, _after(drawn, given)
-        pieces *= 1.5
+        chunks *= 1.5
 
 
 def _after(drawn: SampledChunks, given: Sequence[SourceCursor]) -> list[SourceCursor]:
-    pieces = np.bincount(drawn.sources, minlength=len(given))
+    chunks = np.bincount(drawn.sources, minlength=len(given))
     tokens = np.bincount(drawn.sources, weights=drawn.lengths, minlength=len(given))
     return [
-        SourceCursor(state.pieces + int(more), state.tokens + int(sum_))
-        for state, more, sum_ in zip(given, pieces, tokens, strict=True)
+        SourceCursor(state.chunks + int(more), state.tokens + int(sum_))
+        for state, more, sum_ in zip(given, chunks, tokens, strict=True)
     ]

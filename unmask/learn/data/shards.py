@@ -114,18 +114,18 @@ class ShardSet:
         """The tokenizer's vocabulary size; every id is below it."""
         return int(self.manifest["vocabulary_size"])
 
-    def ids(self, piece: int) -> NDArray[np.int64]:
+    def ids(self, chunk: int) -> NDArray[np.int64]:
         """The ids of a chunk, without special tokens."""
-        return self.read(np.array([piece]))[0]
+        return self.read(np.array([chunk]))[0]
 
-    def read(self, pieces: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    def read(self, chunks: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """The ids of several chunks, without special tokens; faster than one by one."""
-        if len(pieces) and not 0 <= pieces.min() <= pieces.max() < self.count:
+        if len(chunks) and not 0 <= chunks.min() <= chunks.max() < self.count:
             raise InvalidRequest(
-                f"chunks {pieces.min()} to {pieces.max()} requested of {self.folder}, which has {self.count}"
+                f"chunks {chunks.min()} to {chunks.max()} requested of {self.folder}, which has {self.count}"
             )
-        files = (np.searchsorted(self._first, pieces, side="right") - 1).tolist()
-        starts, lengths = self._starts[pieces], self.lengths[pieces]
+        files = (np.searchsorted(self._first, chunks, side="right") - 1).tolist()
+        starts, lengths = self._starts[chunks], self.lengths[chunks]
         places = zip(files, starts.tolist(), (starts + lengths).tolist(), strict=True)
         ids = np.concatenate([NOTHING, *(self._ids[file][start:stop] for file, start, stop in places)])
         ends = np.cumsum(lengths)

@@ -97,7 +97,7 @@ class ChunkStream:
             "version": STATE_VERSION,
             "settings": self._settings(),
             "inputs": {each.name: each.inputs for each in self._sets},
-            "sources": [[given.pieces, given.tokens] for given in self._pool.before],
+            "sources": [[given.chunks, given.tokens] for given in self._pool.before],
             "carried": [
                 [int(source), int(position)]
                 for source, position in zip(
@@ -131,8 +131,8 @@ class ChunkStream:
         lengths = np.zeros(len(carried), dtype=np.int64)
         for source in range(len(self._sets)):
             of_it = carried[:, 0] == source
-            lengths[of_it] = self._sets[source].lengths[self._pieces(source, carried[of_it, 1])]
-        given = [SourceCursor(pieces, tokens) for pieces, tokens in state["sources"]]
+            lengths[of_it] = self._sets[source].lengths[self._chunk_numbers(source, carried[of_it, 1])]
+        given = [SourceCursor(chunks, tokens) for chunks, tokens in state["sources"]]
         self._pool = self._make_pool(given, SampledChunks(carried[:, 0], carried[:, 1], lengths))
         self._given, self._bins, self._tokens = state["given"], state["bins"], state["tokens"]
 
@@ -151,7 +151,7 @@ class ChunkStream:
     def epochs(self) -> dict[str, float]:
         """Epochs of each source so far; a shuffle buffer is counted when it is finished."""
         return {
-            each.name: given.pieces / each.count
+            each.name: given.chunks / each.count
             for each, given in zip(self._sets, self._pool.before, strict=True)
         }
 
@@ -178,7 +178,7 @@ class ChunkStream:
                 "or start again in another folder"
             )
 
-    def _pieces(self, source: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _chunk_numbers(self, source: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """The chunks at these positions of a source's endless sequence."""
         each = self._sets[source]
         epochs, which = np.unique(positions // each.count, return_inverse=True)
@@ -186,7 +186,7 @@ class ChunkStream:
         return permute_each(positions % each.count, each.count, keys, which)
 
     def _lengths(self, source: int, start: int, count: int) -> NDArray[np.int64]:
-        return self._sets[source].lengths[self._pieces(source, start + np.arange(count))]
+        return self._sets[source].lengths[self._chunk_numbers(source, start + np.arange(count))]
 
     def _make_pool(self, given: Sequence[SourceCursor], carried: SampledChunks) -> _ShuffleBuffer:
         kept = int(carried.lengths.sum()) + self._extra * len(carried.lengths)
@@ -208,12 +208,12 @@ class ChunkStream:
         bins, left = pack(
             pool.lengths + self._extra, self._capacity, self._pool_bins, waited=len(carried.lengths)
         )
-        key = key_of("bins", self._seed, *(each.pieces for each in given))
+        key = key_of("bins", self._seed, *(each.chunks for each in given))
         order = permute(np.arange(len(bins)), len(bins), key)
         numbers = np.empty_like(pool.positions)
         for source in range(len(self._sets)):
             of_it = pool.sources == source
-            numbers[of_it] = self._pieces(source, pool.positions[of_it])
+            numbers[of_it] = self._chunk_numbers(source, pool.positions[of_it])
         shuffled = [(_some(pool, bins[i]), numbers[bins[i]]) for i in order]
         return _ShuffleBuffer(tuple(given), carried, after, _some(pool, left), shuffled)
 

@@ -59,10 +59,10 @@ def write_shards(
     with whole_folder(folder) as partial:
         writer = _Writer(partial, dtype, file_bytes)
         for batch in _batches(documents):
-            for pieces in tokenized(batch, tokenizer, cutter, spec):
-                writer.add(pieces, count)
+            for chunks in tokenized(batch, tokenizer, cutter, spec):
+                writer.add(chunks, count)
                 count += 1
-                tokens += sum(map(len, pieces))
+                tokens += sum(map(len, chunks))
             writer.flush()
             if progress is not None:
                 progress(count, tokens)
@@ -78,7 +78,7 @@ def write_shards(
             "tokenizer": fingerprint_of(tokenizer),
             "vocabulary_size": vocabulary.size,
             "dtype": dtype.str,
-            "counts": {"documents": count, "pieces": writer.pieces, "tokens": tokens} | asdict(cutter.losses),
+            "counts": {"documents": count, "pieces": writer.chunks, "tokens": tokens} | asdict(cutter.losses),
             "files": files,
             **(notes or {}),
         }
@@ -125,7 +125,7 @@ class _Writer:
     """Appends chunks to files of ids and hashes them."""
 
     def __init__(self, folder: Path, dtype: np.dtype[Any], file_bytes: int) -> None:
-        self.pieces = 0
+        self.chunks = 0
         self._folder, self._dtype, self._file_bytes = folder, dtype, file_bytes
         self._files: dict[str, dict[str, Any]] = {}
         self._name: str | None = None
@@ -134,9 +134,9 @@ class _Writer:
         self._lengths: list[NDArray[np.uint32]] = []
         self._documents: list[int] = []
 
-    def add(self, pieces: list[NDArray[np.int64]], document: int) -> None:
-        self._waiting += pieces
-        self._documents += [document] * len(pieces)
+    def add(self, chunks: list[NDArray[np.int64]], document: int) -> None:
+        self._waiting += chunks
+        self._documents += [document] * len(chunks)
 
     def flush(self) -> None:
         """Write buffered chunks; chunks of a batch share a file."""
@@ -154,7 +154,7 @@ class _Writer:
         entry["bytes"] += len(data)
         entry["pieces"] += len(self._waiting)
         entry["sha256"] = self._hash.hexdigest()
-        self.pieces += len(self._waiting)
+        self.chunks += len(self._waiting)
         self._lengths.append(np.array([len(ids) for ids in self._waiting], dtype=np.uint32))
         self._waiting = []
         if entry["bytes"] >= self._file_bytes:

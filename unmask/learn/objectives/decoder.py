@@ -39,9 +39,9 @@ class EnhancedMaskedLanguageModel(Objective[Chunk, MaskedExample]):
         self.vocabulary = vocabulary
         self.masking = masking
 
-    def prepare(self, pieces: Sequence[Chunk], draw: np.random.Generator, progress: float) -> MaskedExample:
+    def prepare(self, chunks: Sequence[Chunk], draw: np.random.Generator, progress: float) -> MaskedExample:
         """Make [CLS] chunk [SEP] of each chunk, and mask tokens."""
-        return masked_example(wrap(pieces, self.vocabulary), self.vocabulary, self.masking, draw, progress)
+        return masked_example(wrap(chunks, self.vocabulary), self.vocabulary, self.masking, draw, progress)
 
     def forward(self, example: MaskedExample, totals: Mapping[str, int]) -> LossOutput:
         """The sum over selected tokens, divided by their number in the global batch."""

@@ -95,9 +95,9 @@ class Distillation(Objective[Chunk, MaskedExample]):
         (teacher,) = self._teacher
         return teacher if teacher.device == self.student.device else teacher.to(self.student.device)
 
-    def prepare(self, pieces: Sequence[Chunk], draw: np.random.Generator, progress: float) -> MaskedExample:
+    def prepare(self, chunks: Sequence[Chunk], draw: np.random.Generator, progress: float) -> MaskedExample:
         """Make [CLS] chunk [SEP] of each chunk, and mask tokens for student and teacher alike."""
-        batch, spec = wrap(pieces, self.vocabulary), self.spec
+        batch, spec = wrap(chunks, self.vocabulary), self.spec
         none = np.zeros(0, dtype=np.int64)
         masked = MaskedExample({}, len(batch.ids_T), batch.layout.sequence_count, batch, none, none)
         if spec.hides:

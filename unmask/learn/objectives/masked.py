@@ -42,9 +42,9 @@ class MaskedLanguageModel(Objective[Chunk, MaskedExample]):
         self.vocabulary = vocabulary
         self.masking = masking
 
-    def prepare(self, pieces: Sequence[Chunk], draw: np.random.Generator, progress: float) -> MaskedExample:
+    def prepare(self, chunks: Sequence[Chunk], draw: np.random.Generator, progress: float) -> MaskedExample:
         """Make [CLS] chunk [SEP] of each chunk, and mask tokens."""
-        return masked_example(wrap(pieces, self.vocabulary), self.vocabulary, self.masking, draw, progress)
+        return masked_example(wrap(chunks, self.vocabulary), self.vocabulary, self.masking, draw, progress)
 
     def forward(self, example: MaskedExample, totals: Mapping[str, int]) -> LossOutput:
         """The sum over selected tokens, divided by their number in the global batch."""
@@ -59,10 +59,10 @@ class MaskedLanguageModel(Objective[Chunk, MaskedExample]):
         return {"": self.encoder}
 
 
-def wrap(pieces: Sequence[Chunk], vocabulary: Vocabulary) -> PackedBatch:
+def wrap(chunks: Sequence[Chunk], vocabulary: Vocabulary) -> PackedBatch:
     """[CLS] chunk [SEP] for each chunk, packed."""
     return PackedBatch.of_ids(
-        [np.concatenate(([vocabulary.cls_id], piece.ids, [vocabulary.sep_id])) for piece in pieces]
+        [np.concatenate(([vocabulary.cls_id], chunk.ids, [vocabulary.sep_id])) for chunk in chunks]
     )
 
 

@@ -178,9 +178,9 @@ def _put(
     draw: np.random.Generator,
 ) -> NDArray[np.int64]:
     masked, random = INSTEAD[spec.replacement]
-    hidden_T, fate_M = ids_T.copy(), draw.random(len(chosen_M))
-    hidden_T[chosen_M[fate_M < masked]] = vocabulary.mask_id
-    drawn = chosen_M[(fate_M >= masked) & (fate_M < masked + random)]
+    hidden_T, uniform_M = ids_T.copy(), draw.random(len(chosen_M))
+    hidden_T[chosen_M[uniform_M < masked]] = vocabulary.mask_id
+    drawn = chosen_M[(uniform_M >= masked) & (uniform_M < masked + random)]
     words = np.flatnonzero(~vocabulary.special_V)
     hidden_T[drawn] = words[draw.integers(len(words), size=len(drawn))]
     return hidden_T

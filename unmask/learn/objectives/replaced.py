@@ -111,10 +111,10 @@ class ReplacedTokenDetection(Objective[Chunk, ReplacedExample]):
         self.vocabulary = vocabulary
         self.shared = share(self.discriminator, generator, spec.sharing)
 
-    def prepare(self, pieces: Sequence[Chunk], draw: np.random.Generator, progress: float) -> ReplacedExample:
+    def prepare(self, chunks: Sequence[Chunk], draw: np.random.Generator, progress: float) -> ReplacedExample:
         """Make [CLS] chunk [SEP] of each chunk, and mask tokens."""
         masked = masked_example(
-            wrap(pieces, self.vocabulary), self.vocabulary, self.spec.masking, draw, progress
+            wrap(chunks, self.vocabulary), self.vocabulary, self.spec.masking, draw, progress
         )
         return ReplacedExample(
             counts={**masked.counts, "replaced": masked.tokens},

@@ -102,14 +102,14 @@ class SentencePairs(Objective[Chunk, PairExample]):
         self.encoder = encoder
         self.vocabulary = vocabulary
 
-    def prepare(self, pieces: Sequence[Chunk], draw: np.random.Generator, progress: float) -> PairExample:
+    def prepare(self, chunks: Sequence[Chunk], draw: np.random.Generator, progress: float) -> PairExample:
         """Make [CLS] A [SEP] B [SEP] of each chunk, exchange or swap some pairs, and mask tokens."""
         spec, limit = self.spec, self.encoder.spec.max_tokens
         if spec.task == "next_sentence":
             longest = None if limit is None else limit - self.extra_tokens
-            made = exchange(pieces, self.vocabulary, draw, share=spec.share, longest=longest)
+            made = exchange(chunks, self.vocabulary, draw, share=spec.share, longest=longest)
         else:
-            made = swap(pieces, self.vocabulary, draw, share=spec.share)
+            made = swap(chunks, self.vocabulary, draw, share=spec.share)
         batch = _wrap(made, self.vocabulary, typed=self.encoder.spec.embedding.segments >= 2)
         masked = masked_example(batch, self.vocabulary, spec.masking, draw, progress)
         pairs_P = np.flatnonzero([len(second) > 0 for second in made.seconds])

@@ -55,14 +55,14 @@ def places(ids_N: Ids, vocabulary: Vocabulary) -> NDArray[np.int64]:
 
 
 def swap(
-    pieces: Sequence[Chunk], vocabulary: Vocabulary, draw: np.random.Generator, *, share: float = 0.5
+    chunks: Sequence[Chunk], vocabulary: Vocabulary, draw: np.random.Generator, *, share: float = 0.5
 ) -> PairedSentences:
     """Split each chunk in two, and swap the parts with probability ``share`` (label 1)."""
     firsts, seconds = [], []
-    labels_S = np.zeros(len(pieces), dtype=np.int64)
-    for number, piece in enumerate(pieces):
-        found = places(piece.ids, vocabulary)
-        first, second = _split(piece.ids, _drawn_place(found, len(piece.ids), draw))
+    labels_S = np.zeros(len(chunks), dtype=np.int64)
+    for number, chunk in enumerate(chunks):
+        found = places(chunk.ids, vocabulary)
+        first, second = _split(chunk.ids, _drawn_place(found, len(chunk.ids), draw))
         if len(second) and draw.random() < share:
             first, second = second, first
             labels_S[number] = 1
@@ -72,7 +72,7 @@ def swap(
 
 
 def exchange(
-    pieces: Sequence[Chunk],
+    chunks: Sequence[Chunk],
     vocabulary: Vocabulary,
     draw: np.random.Generator,
     *,
@@ -82,26 +82,26 @@ def exchange(
     """Split each chunk in two; with probability ``share`` partners exchange their second parts (label 1).
 
     Args:
-        pieces: the chunks; those without a partner from another document are unchanged (label 0).
+        chunks: the chunks; those without a partner from another document are unchanged (label 0).
         vocabulary: determines where words begin and sentences end.
         draw: determines all random choices.
         share: share of the partner pairs that exchange.
         longest: maximum tokens of a pair of segments; exchanged parts that exceed it are truncated.
         None for no limit.
     """
-    found = [places(piece.ids, vocabulary) for piece in pieces]
+    found = [places(chunk.ids, vocabulary) for chunk in chunks]
     free = [number for number, some in enumerate(found) if len(some)]
-    partners = pair_up([pieces[number].document for number in free], draw)
-    at = {number: _drawn_place(found[number], len(pieces[number].ids), draw) for number in free}
+    partners = pair_up([chunks[number].document for number in free], draw)
+    at = {number: _drawn_place(found[number], len(chunks[number].ids), draw) for number in free}
     exchanged: list[tuple[int, int]] = []
     for left, right in ((free[a], free[b]) for a, b in partners):
-        lengths = len(pieces[left].ids), len(pieces[right].ids)
+        lengths = len(chunks[left].ids), len(chunks[right].ids)
         at[left], at[right] = _like_places(found[left], found[right], lengths, draw)
         if draw.random() < share:
             exchanged.append((left, right))
-    parts = [_split(piece.ids, at.get(number, len(piece.ids))) for number, piece in enumerate(pieces)]
+    parts = [_split(chunk.ids, at.get(number, len(chunk.ids))) for number, chunk in enumerate(chunks)]
     firsts, seconds = [first for first, _ in parts], [second for _, second in parts]
-    labels_S = np.zeros(len(pieces), dtype=np.int64)
+    labels_S = np.zeros(len(chunks), dtype=np.int64)
     cut_tokens = 0
     for left, right in exchanged:
         seconds[left], seconds[right] = seconds[right], seconds[left]

@@ -32,9 +32,9 @@ def adamw(
         rate: the learning rate of this step.
         betas: b1 and b2.
         eps: see above.
-        decay: the share of p that is subtracted.
+        decay: the fraction of p that is subtracted.
     """
-    # A filled tensor on the device rather than a copy to it, so that nothing waits.
+    # Filled on the device rather than copied to it, which would synchronize.
     count = torch.full((), float(step), dtype=torch.float32, device=values[0].device)
     torch._fused_adamw_(
         local_tensors(values),
@@ -67,13 +67,13 @@ def stable_adamw(
 ) -> None:
     """One step of StableAdamW (Wortsman et al. 2023, algorithm 2): AdamW with Adafactor's update clipping.
 
-    With ``r = max(1, sqrt(mean(g^2 / max(V, eps^2))))`` for each tensor alone, rate and decay of that tensor
-    are divided by r: if gradients are suddenly larger than V suggests, the step is shorter. Arguments are
-    those of `adamw`, without the requirement on memory layout. The paper's moments with changing betas are
-    equal to M and V.
+    With ``r = max(1, sqrt(mean(g^2 / max(V, eps^2))))`` for each tensor separately, the rate and decay of
+    that tensor are divided by r: if gradients are suddenly larger than V suggests, the step is shorter. The
+    arguments are those of `adamw`, without the requirement on memory layout. The paper's moments with
+    changing betas equal M and V.
     """
     if values[0].device.type == "cpu" and len(values) > 1:
-        # One tensor at a time stays in the processor's cache from one operation to the next.
+        # One tensor at a time, so that it stays in the processor's cache between operations.
         for value, gradient, first, second in zip(values, gradients, firsts, seconds, strict=True):
             stable_adamw(
                 [value],

@@ -27,16 +27,17 @@ def build_optimizer(module: nn.Module, spec: OptimizerSpec) -> "Optimizer":
 class Optimizer(torch.optim.Optimizer):
     """AdamW, StableAdamW or Muon over groups of parameters, each with its rate and decay.
 
-    What it keeps for a parameter: ``step``, a float32 scalar on the host; ``first`` and ``second`` moments,
-    or Muon's ``momentum``; and for a 16-bit parameter ``master``, the float32 value that steps accumulate in
-    and of which the parameter is a rounded copy. Moments are float32 too (float64 for float64 parameters).
+    The state of a parameter is: ``step``, a float32 scalar on the host; ``first`` and ``second`` moments,
+    or Muon's ``momentum``; and for a 16-bit parameter ``master``, the float32 value in which steps
+    accumulate and of which the parameter is a rounded copy. Moments are float32 too (float64 for float64
+    parameters).
 
     Loading a state restores these and the schedule's multiplier. Rates, decay and other numbers remain those
-    of the spec this optimizer was built from, so that a run may resume with different ones.
+    of the spec this optimizer was built from, so a run can resume with different ones.
 
     Args:
         placed: parameters and how they are updated.
-        spec: which optimizer.
+        spec: the optimizer's settings.
     """
 
     def __init__(self, placed: Iterable[Placed], spec: OptimizerSpec) -> None:
@@ -98,7 +99,7 @@ class Optimizer(torch.optim.Optimizer):
             _laid_out(parameter.grad, value) for parameter, value in zip(parameters, values, strict=True)
         ]
         rate = float(group["lr"])
-        # The share of a weight that decay takes off; the schedule's factor is in it either way.
+        # The fraction of a weight that decay subtracts; the schedule's multiplier applies in both cases.
         decay = group["weight_decay"] * (rate / group["base_lr"] if group["decoupled"] else rate)
         if group["kind"] == "muon":
             muon(
@@ -133,8 +134,8 @@ class Optimizer(torch.optim.Optimizer):
         """Load a state; its tensors are copied.
 
         Raises:
-            InvalidRequest: it belongs to other parameters or another kind of optimizer: groups, their number,
-                shapes or state tensors differ. Nothing is loaded then.
+            InvalidRequest: it belongs to other parameters or another kind of optimizer: groups, their sizes,
+                shapes or state tensors differ. In this case nothing is loaded.
         """
         saved = state_dict["param_groups"]
         described = [(group["name"], len(group["params"])) for group in saved]
@@ -161,12 +162,12 @@ def _moments(kind: str) -> tuple[str, ...]:
 
 
 def _wide(parameter: nn.Parameter) -> torch.dtype:
-    """What moments and sums of steps are kept in."""
+    """The dtype of moments and master weights."""
     return torch.promote_types(parameter.dtype, torch.float32)
 
 
 def _copied(parameter: nn.Parameter, kind: str, kept: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A state's own tensors. A master is made or left out where the parameter's dtype is another now."""
+    """Copies of a state's tensors. A master is added or dropped if the parameter's dtype has changed."""
     names = {"step", *_moments(kind)}
     if kept.keys() - {"master"} != names:
         raise InvalidRequest(

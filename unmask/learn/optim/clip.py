@@ -1,4 +1,4 @@
-"""The norm of all gradients, and clipping it."""
+"""Gradient clipping by the norm of all gradients."""
 
 from collections.abc import Iterable
 
@@ -17,9 +17,9 @@ def clip_gradients(parameters: Iterable[nn.Parameter], limit: float | None) -> T
         limit: None only measures the norm.
 
     Returns:
-        The norm before: a scalar on the gradients' device, float32 or, as they are, float64; 0 without any.
-        Where it is infinite or not-a-number, gradients are left as they are and the caller must decide what
-        becomes of the step.
+        The norm before clipping: a scalar on the gradients' device, float64 for float64 gradients and
+        otherwise float32; 0 without gradients. If it is infinite or NaN, gradients are not changed, and the
+        caller decides whether to take the step.
     """
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     if not gradients:
@@ -30,6 +30,6 @@ def clip_gradients(parameters: Iterable[nn.Parameter], limit: float | None) -> T
     total: Tensor = torch.linalg.vector_norm(torch.stack([full_tensors(norm) for norm in norms]))
     if limit is not None:
         shorter = (limit / total).clamp(max=1.0)
-        # Decided on the device, so that nothing waits for it.
+        # Decided on the device, which avoids a synchronization.
         torch._foreach_mul_(gradients, torch.where(torch.isfinite(total), shorter, 1.0))
     return total

@@ -1,6 +1,6 @@
 """Tensors sharded over processes (`DTensor`), recognized without importing `torch.distributed.tensor`.
 
-The import takes more than half a second, and a tensor can only be a DTensor if it has happened.
+The import takes more than half a second, and a tensor can only be a DTensor if the module has been imported.
 """
 
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ def local_tensors(tensors: Iterable[Tensor]) -> list[Tensor]:
 
 
 def distribute_like(whole: Tensor, other: Tensor) -> Tensor:
-    """Shard a tensor that every process holds in full like ``other``; without communication."""
+    """Shard a tensor that every process holds in full in the same way as ``other``, without communication."""
     if not is_dtensor(other):
         return whole
     from torch.distributed.tensor import DTensor, distribute_tensor

@@ -14,14 +14,14 @@ from unmask.learn.optim.dtensor import local_tensors
 class Ema:
     """The average of every parameter that requires a gradient, in float32 or wider.
 
-    After t updates with the parameters p_1 to p_t it is ``sum decay^(t - i) p_i / sum decay^(t - i)``: with
-    the correction for its beginning that Adam's moments have. Before the first update it is the parameters.
+    After t updates with the parameters p_1 to p_t it is ``sum decay^(t - i) p_i / sum decay^(t - i)``, which
+    has the bias correction of Adam's moments. Before the first update it equals the parameters.
 
     Args:
-        module: whose parameters; they stay its own.
-        decay: how much of the old average remains at each update, in the long run.
-        warm_up: False leaves the correction out, ``decay^t p_0 + (1 - decay) sum decay^(t - i) p_i``: what
-            the parameters were at the beginning counts for as much as an average of 1 / (1 - decay) updates.
+        module: the module; its own parameters are not changed.
+        decay: the fraction of the old average that remains at each update, in the long run.
+        warm_up: False omits the correction: ``decay^t p_0 + (1 - decay) sum decay^(t - i) p_i``, in which the
+            initial parameters weigh as much as 1 / (1 - decay) updates.
 
     Raises:
         InvalidRequest: the decay is not between 0 and 1, or a parameter is called ``updates``.
@@ -35,13 +35,15 @@ class Ema:
         self.updates = 0
         self._parameters = {name: one for name, one in module.named_parameters() if one.requires_grad}
         if "updates" in self._parameters:
-            raise InvalidRequest("a parameter is called updates, as the average's own count is; rename it")
+            raise InvalidRequest(
+                "a parameter is named updates, which is the name of the average's own counter; rename it"
+            )
         self._averages = {name: _wide_copy(one) for name, one in self._parameters.items()}
         self._swapped = False
 
     @property
     def averages(self) -> Mapping[str, Tensor]:
-        """By name of the parameter. They change with the next update."""
+        """The averages by parameter name. They change with the next update."""
         return self._averages
 
     @torch.no_grad()
@@ -53,7 +55,7 @@ class Ema:
         """
         self._refuse_if_swapped("update")
         self.updates += 1
-        # One step of the corrected average: it has seen `updates` parameters, weighted by powers of decay.
+        # One step of the corrected average over `updates` parameters, weighted by powers of decay.
         seen = 1 - self.decay**self.updates if self.warm_up else 1.0
         weight = (1 - self.decay) / seen
         averages, parameters = (
@@ -65,7 +67,7 @@ class Ema:
 
     @torch.no_grad()
     def restart(self) -> None:
-        """Forget all updates: the average is the parameters of now.
+        """Reset the average to the current parameters.
 
         Raises:
             InvalidRequest: the module currently holds the average, see `swap`.
@@ -77,10 +79,10 @@ class Ema:
 
     @contextmanager
     def swap(self) -> Iterator[None]:
-        """Within it, the module holds the average; afterwards its own parameters again, bit by bit.
+        """Within the block, the module holds the average; afterwards its own parameters are restored exactly.
 
         Raises:
-            InvalidRequest: it holds the average already.
+            InvalidRequest: the module already holds the average.
         """
         self._refuse_if_swapped("swap")
         averages = list(self._averages.values())
@@ -95,22 +97,22 @@ class Ema:
             self._swapped = False
 
     def state_dict(self) -> dict[str, Any]:
-        """Averages by the parameters' names, and the count ``updates``; the tensors are not copied."""
+        """Averages by parameter name, and the count ``updates``; the tensors are not copied."""
         return {**self._averages, "updates": self.updates}
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over a state; its tensors are copied.
+        """Load a state; its tensors are copied.
 
         Raises:
-            InvalidRequest: it is of other parameters.
+            InvalidRequest: it belongs to other parameters.
         """
         saved = {name: tensor for name, tensor in state_dict.items() if name != "updates"}
         other = sorted(saved.keys() ^ self._averages.keys())
         other += [n for n, mean in self._averages.items() if n in saved and saved[n].shape != mean.shape]
         if other:
             raise InvalidRequest(
-                f"the average is of other parameters than the module has, {other[0]} among them; "
+                f"the parameters of the average and of the module differ, such as {other[0]}; "
                 "load the average of the same module"
             )
         self.updates = int(state_dict["updates"])

@@ -1,4 +1,4 @@
-"""Which parameters decay, and which are matrices updated by Muon."""
+"""Parameter groups: which parameters decay, and which are matrices updated by Muon."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from unmask.model.layers.linear_attention import LinearMixer
 from unmask.model.layers.parts import GatedNetwork
 
 HIDDEN = (Block, TransformLayer, ResidualTransformLayer, PoolerLayer)
-"""Modules whose linear layers map hidden states to hidden states; embeddings and outputs lie outside."""
+"""Modules whose linear layers map hidden states to hidden states; excludes embeddings and output layers."""
 
 STACKED: tuple[tuple[type[nn.Module], str, int], ...] = (
     (SoftmaxMixer, "qkv", 3),
@@ -23,7 +23,7 @@ STACKED: tuple[tuple[type[nn.Module], str, int], ...] = (
     (GlobalAttention, "qkv", 3),
     (GatedNetwork, "inner", 2),
 )
-"""Linear layers that are several of equal size, one below the other: module, name, how many."""
+"""Linear layers that stack several matrices of equal size: module, name, number of matrices."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +33,7 @@ class Placed:
     name: str
     parameter: nn.Parameter
     decays: bool
-    """Weights of two axes or more, embeddings among them: norms and biases have one."""
+    """True for weights with two or more axes, including embeddings; norms and biases have one."""
     parts: int
     """0 if not updated by Muon; else the number of matrices stacked along its first axis."""
 
@@ -41,10 +41,10 @@ class Placed:
 def place_parameters(module: nn.Module) -> list[Placed]:
     """Every trained parameter once, in the order of `nn.Module.named_parameters`.
 
-    A parameter of two modules, such as a tied output, is a matrix of Muon's only if it is one in both.
+    A parameter shared by two modules, such as a tied output, is updated by Muon only if it qualifies in both.
 
     Raises:
-        InvalidRequest: nothing is to be trained.
+        InvalidRequest: no parameter requires a gradient.
     """
     found: dict[nn.Parameter, Placed] = {}
     for name, parameter, decays, parts in _walk(module, "", hidden=False, stacked={}):

@@ -1,6 +1,6 @@
-"""Muon (Jordan et al. 2024): momentum whose every matrix is made orthogonal before it is applied.
+"""Muon (Jordan et al. 2024): momentum whose matrices are orthogonalized before they are applied.
 
-Axes: P matrices of one shape; R their rows; C their columns; N their shorter side.
+Axes: P matrices of equal shape; R rows; C columns; N the shorter side.
 """
 
 from collections.abc import Sequence
@@ -11,26 +11,26 @@ from torch import Tensor
 from unmask.learn.optim.dtensor import distribute_like, full_tensors
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
-"""Of ``a x + b x^3 + c x^5``, the authors' choice: steep at 0, and not settling at 1 but between about
-0.7 and 1.2, which training does not mind."""
+"""Coefficients of ``a x + b x^3 + c x^5``, chosen by the authors: steep at 0; converges not to 1 but to
+between about 0.7 and 1.2, which does not harm training."""
 
 MATCH = 0.2
 """AdamW's updates have a root mean square of 0.2 to 0.4; see `muon`."""
 
 SMALLEST_NORM = 1e-20
-"""So that a matrix of zeros divides by something."""
+"""Avoids division by zero for a matrix of zeros."""
 
 
 def newton_schulz(x_PRC: Tensor, iterations: int = 5) -> Tensor:
-    """Each matrix with its singular values moved near 1, directions kept: about ``U V^T`` of its SVD.
+    """Move the singular values of each matrix near 1 and keep its singular vectors: approximately ``U V^T``.
 
     Args:
         x_PRC: P matrices, wide or tall.
-        iterations: of the quintic polynomial.
+        iterations: iterations of the quintic polynomial.
 
     Returns:
-        The same shape and dtype. Singular values that begin above about 2e-3 of the matrix's norm end
-        between 0.68 and 1.21 after 5 iterations; a matrix of zeros remains one.
+        The same shape and dtype. Singular values above about 2e-3 of the matrix's norm end between 0.68
+        and 1.21 after 5 iterations; a matrix of zeros is unchanged.
     """
     a, b, c = COEFFICIENTS
     norms_P11 = torch.linalg.vector_norm(x_PRC, dim=(-2, -1), keepdim=True, dtype=_wide(x_PRC.dtype))
@@ -50,10 +50,10 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
 
 
 def computing_dtype(values: Tensor) -> torch.dtype:
-    """What `newton_schulz` runs in: bfloat16, which it bears, where processors multiply it fast.
+    """The dtype of `newton_schulz`: bfloat16, which it tolerates, on processors that multiply it fast.
 
-    That is CUDA, and CPUs with AVX-512 BF16: there a 256 x 704 matrix takes a quarter of float32's time.
-    Float64 stays float64.
+    These are CUDA devices and CPUs with AVX-512 BF16, where a 256 x 704 matrix takes a quarter of the time of
+    float32. Float64 stays float64.
     """
     if values.dtype == torch.float64:
         return torch.float64
@@ -62,15 +62,16 @@ def computing_dtype(values: Tensor) -> torch.dtype:
 
 
 def orthogonalize(matrices: Sequence[Tensor], parts: Sequence[int], iterations: int = 5) -> list[Tensor]:
-    """About ``U V^T`` for every matrix, in its shape; those whose parts have one shape run as one batch.
+    """Approximately ``U V^T`` for every matrix; matrices whose parts have equal shape run in one batch.
 
     Args:
         matrices: (N, C) each.
-        parts: how many matrices each is, stacked along the first axis; each is made orthogonal by itself.
-        iterations: of `newton_schulz`.
+        parts: number of matrices stacked along the first axis of each; each part is orthogonalized
+            separately.
+        iterations: iterations of `newton_schulz`.
 
     Returns:
-        One for each matrix, of the dtype that they are computed in.
+        One result per matrix, in the dtype of the computation.
     """
     stacks = [matrix.view(count, -1, matrix.shape[1]) for matrix, count in zip(matrices, parts, strict=True)]
     batches: dict[torch.Size, list[int]] = {}
@@ -99,27 +100,27 @@ def muon(
 ) -> None:
     """One step of Muon, in place.
 
-    ``m = momentum m + (1 - momentum) g``; ``u = momentum m + (1 - momentum) g`` with Nesterov's look ahead,
-    else m; ``p = (1 - decay) p - rate * 0.2 sqrt(max(R, C)) * orthogonal(u)``.
+    ``m = momentum m + (1 - momentum) g``; ``u = momentum m + (1 - momentum) g`` with Nesterov momentum,
+    otherwise m; ``p = (1 - decay) p - rate * 0.2 sqrt(max(R, C)) * orthogonal(u)``.
 
     The scale is that of Liu et al. 2025: an orthogonal R x C matrix has a root mean square of
-    1 / sqrt(max(R, C)), so the step has one of 0.2 whatever the shape, which is about AdamW's, and learning
-    rates and decay found for AdamW can be used. (Jordan's scale is ``sqrt(max(1, R / C))``.)
+    1 / sqrt(max(R, C)), so the step's root mean square is 0.2 for every shape, about that of AdamW. Learning
+    rates and decay tuned for AdamW can therefore be used. (Jordan's scale is ``sqrt(max(1, R / C))``.)
 
     Args:
-        values: p, matrices of one device and dtype.
+        values: p, matrices on one device and of one dtype.
         gradients: g.
         momenta: m.
-        parts: of each, see `orthogonalize`.
+        parts: see `orthogonalize`.
         rate: the learning rate of this step.
         momentum: see above.
         nesterov: see above.
-        iterations: of `newton_schulz`.
-        decay: the share of p that is taken off.
+        iterations: iterations of `newton_schulz`.
+        decay: the fraction of p that is subtracted.
     """
     torch._foreach_lerp_(momenta, gradients, 1 - momentum)
     ahead = torch._foreach_lerp(gradients, momenta, momentum) if nesterov else list(momenta)
-    # What is spread over processes is gathered, and each keeps its own share of the same result.
+    # Sharded tensors are gathered, and each process keeps its shard of the same result.
     directions = orthogonalize([full_tensors(one) for one in ahead], parts, iterations)
     directions = [distribute_like(one, value) for one, value in zip(directions, values, strict=True)]
     if decay:

@@ -1,4 +1,4 @@
-"""How the learning rate changes over a run, as a function of the step."""
+"""Learning rate schedules, as functions of the step."""
 
 import math
 from dataclasses import dataclass
@@ -15,27 +15,28 @@ DECAY_SHARE = 0.4
 
 @dataclass(frozen=True)
 class ScheduleSpec:
-    """A warm-up and what comes after it.
+    """A warm-up and the schedule after it.
 
     Raises:
-        InvalidRequest: a number outside its range, both steps and a share, or a decay that has no meaning.
+        InvalidRequest: a number is out of range, both steps and a share are given, or the kind has no decay.
     """
 
     kind: Kind = "wsd"
-    """After the warm-up: ``constant``; ``linear`` or ``cosine`` down to the end of the run; ``inverse_sqrt``
-    (Vaswani et al. 2017); or ``wsd``, constant and then a decay (warm-up, stable, decay)."""
+    """After the warm-up: ``constant``; ``linear`` or ``cosine`` decay until the end of the run;
+    ``inverse_sqrt`` (Vaswani et al. 2017); or ``wsd``, constant followed by a decay (warm-up, stable,
+    decay)."""
     warmup_steps: int | None = None
-    """Steps in which the factor rises in equal parts to 1; the last of them has 1. 0 for none."""
+    """Steps over which the multiplier rises linearly to 1, reached in the last of them; 0 for no warm-up."""
     warmup_share: float | None = None
-    """The same as a share of the run, instead. With neither it is 0.02."""
+    """The warm-up as a share of the run, instead of steps; 0.02 if neither is given."""
     decay_steps: int | None = None
-    """For ``wsd``, over how many steps at the end the factor falls."""
+    """For ``wsd``: steps at the end of the run over which the multiplier decays."""
     decay_share: float | None = None
-    """The same as a share of the run, instead. With neither it is 0.4."""
+    """The decay as a share of the run, instead of steps; 0.4 if neither is given."""
     decay_shape: Shape = "linear"
-    """For ``wsd``; ``one_minus_sqrt`` is ``1 - sqrt(progress)`` (Haegele et al. 2024)."""
+    """Shape of the decay for ``wsd``; ``one_minus_sqrt`` is ``1 - sqrt(progress)`` (Haegele et al. 2024)."""
     floor: float = 0.0
-    """What the factor falls to at the end of the run."""
+    """The multiplier at the end of the run."""
 
     def __post_init__(self) -> None:
         for name, value, allowed in (
@@ -56,14 +57,14 @@ class ScheduleSpec:
             raise InvalidRequest(f"floor must be between 0 and 1, not {self.floor}")
         if self.kind != "wsd" and not (self.decay_steps is None and self.decay_share is None):
             raise InvalidRequest(
-                f"only kind wsd has a decay of its own length, not {self.kind}; leave it out"
+                f"kind {self.kind} has no decay_steps or decay_share; leave them out, or use kind wsd"
             )
 
     def lengths(self, steps: float) -> tuple[float, float]:
-        """The steps of warm-up and of decay in a run of ``steps``; not always whole numbers.
+        """The steps of warm-up and of decay in a run of ``steps``; not necessarily whole numbers.
 
         Raises:
-            InvalidRequest: together they are longer than the run.
+            InvalidRequest: together they exceed the run.
         """
         warmup = _length(self.warmup_steps, self.warmup_share, WARMUP_SHARE, steps)
         decay = _length(self.decay_steps, self.decay_share, DECAY_SHARE, steps) if self.kind == "wsd" else 0.0
@@ -81,7 +82,7 @@ def _length(given: float | None, share: float | None, otherwise: float, steps: f
 
 
 def lr_multiplier(spec: ScheduleSpec, step: float, steps: float) -> float:
-    """What the learning rate is multiplied by at a step.
+    """The multiplier of the learning rate at a step.
 
     Args:
         spec: the schedule.
@@ -89,12 +90,12 @@ def lr_multiplier(spec: ScheduleSpec, step: float, steps: float) -> float:
         steps: the length of the run.
 
     Returns:
-        ``(step + 1) / warm-up`` in the warm-up. A decay begins at 1, with the first step after the warm-up
-        or, for ``wsd``, with the first of the last ``decay`` steps, and would reach ``floor`` at the step
-        ``steps``, which no run takes: no step is lost to a factor of 0.
+        ``(step + 1) / warm-up`` during the warm-up. A decay starts at 1 in the first step after the warm-up
+        or, for ``wsd``, in the first of the last ``decay`` steps. It would reach ``floor`` at the step
+        ``steps``, which is after the end of the run, so no step has a multiplier of 0.
 
     Raises:
-        InvalidRequest: the step is not in the run, or warm-up and decay are longer than it.
+        InvalidRequest: the step is not in the run, or warm-up and decay exceed the run.
     """
     if not 0 <= step <= steps:
         raise InvalidRequest(f"step {step} is not between 0 and the {steps} steps of the run")
@@ -114,7 +115,7 @@ def lr_multiplier(spec: ScheduleSpec, step: float, steps: float) -> float:
 
 
 def _fall(shape: Shape, progress: float, floor: float) -> float:
-    """From 1 at progress 0 and before, to ``floor`` at 1."""
+    """Falls from 1 at progress 0 or below to ``floor`` at progress 1."""
     progress = min(max(progress, 0.0), 1.0)
     match shape:
         case "linear":

@@ -1,4 +1,4 @@
-"""What an optimizer is, as a value that a run's file can name field by field."""
+"""The settings of an optimizer, as in a run file."""
 
 import math
 from dataclasses import dataclass
@@ -11,31 +11,32 @@ Kind = Literal["adamw", "stable_adamw", "muon"]
 
 @dataclass(frozen=True)
 class OptimizerSpec:
-    """An optimizer and its numbers. Defaults are ModernBERT's, but for decay, rate and kind.
+    """An optimizer and its settings. Defaults are those of ModernBERT, except decay, rate and kind.
 
     Raises:
-        InvalidRequest: a number outside its range.
+        InvalidRequest: a number is out of range.
     """
 
     kind: Kind = "adamw"
-    """``muon`` is Muon for the matrices of layers and ``rest`` for every other parameter."""
+    """``muon`` uses Muon for the matrices of layers and ``rest`` for all other parameters."""
     learning_rate: float = 5e-4
-    """The highest; a schedule multiplies it by a factor."""
+    """Maximum learning rate, which the schedule multiplies."""
     betas: tuple[float, float] = (0.9, 0.98)
-    """How much of the old first and second moment remains at each step."""
+    """Decay rates of the first and second moment."""
     eps: float = 1e-6
-    """Added to the root of the second moment."""
+    """Added to the square root of the second moment."""
     weight_decay: float = 0.01
-    """The share of a decaying weight that a step takes off is ``learning_rate * factor * weight_decay``."""
+    """Each step subtracts the fraction ``learning_rate * multiplier * weight_decay`` of a decaying weight."""
     decoupled: bool = False
-    """With "fully decoupled" decay that share is ``factor * weight_decay``: the learning rate has no part in
-    it, only the schedule. Such a ``weight_decay`` is smaller, such as ModernBERT's 1e-5."""
+    """With fully decoupled decay, each step subtracts the fraction ``multiplier * weight_decay`` instead,
+    which depends on the schedule but not on the learning rate. It needs a smaller ``weight_decay``, such as
+    ModernBERT's 1e-5."""
     clip: float | None = 1.0
-    """The longest that all gradients together may be; 0 for no limit. The training loop applies it."""
+    """Maximum norm of all gradients, applied by the training loop; 0 for no clipping."""
     rest: Literal["adamw", "stable_adamw"] = "adamw"
-    """Under ``muon``: what moves embeddings, norms, biases and output layers, with the fields above."""
+    """With ``muon``: the optimizer of embeddings, norms, biases and output layers, with the fields above."""
     muon_learning_rate: float | None = None
-    """None for ``learning_rate``: updates are scaled to the size of AdamW's, so rates carry over."""
+    """None for ``learning_rate``: updates have the scale of AdamW's, so the same rates work."""
     muon_weight_decay: float | None = None
     """None for ``weight_decay``."""
     muon_momentum: float = 0.95

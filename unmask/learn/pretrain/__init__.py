@@ -1,10 +1,18 @@
-"""A pretraining run: its settings, training loop, checkpoints and log."""
+"""A pretraining run: its settings, training loop, checkpoints and log.
 
-from unmask.learn.pretrain.launch import joined
-from unmask.learn.pretrain.report import Callback, NullCallback
-from unmask.learn.pretrain.run import Result, pretrain, train
+Names that need torch are imported when first used, so that a run file is checked without it.
+"""
+
+from typing import TYPE_CHECKING
+
+from unmask.lazy import lazy_names
 from unmask.learn.pretrain.settings import RunSettings, read_run
-from unmask.learn.pretrain.stopping import Stopped
+
+if TYPE_CHECKING:
+    from unmask.learn.pretrain.launch import joined
+    from unmask.learn.pretrain.report import Callback, NullCallback
+    from unmask.learn.pretrain.run import Result, pretrain, train
+    from unmask.learn.pretrain.stopping import Stopped
 
 __all__ = [
     "Callback",
@@ -17,3 +25,16 @@ __all__ = [
     "read_run",
     "train",
 ]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "Callback": "unmask.learn.pretrain.report",
+        "NullCallback": "unmask.learn.pretrain.report",
+        "Result": "unmask.learn.pretrain.run",
+        "Stopped": "unmask.learn.pretrain.stopping",
+        "joined": "unmask.learn.pretrain.launch",
+        "pretrain": "unmask.learn.pretrain.run",
+        "train": "unmask.learn.pretrain.run",
+    },
+)

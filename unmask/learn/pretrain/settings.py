@@ -19,7 +19,7 @@ from unmask.learn.pretrain.loop_settings import (
     at_least,
 )
 from unmask.learn.table import read_table
-from unmask.model.layers import Initialization
+from unmask.model.spec.initialization import Initialization
 
 Device = Literal["auto", "cpu", "cuda"]
 

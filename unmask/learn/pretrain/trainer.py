@@ -82,6 +82,8 @@ class Trainer:
             raise InvalidRequest(
                 f"the run has done {loop.step} steps and steps is {steps}; give at least as many"
             )
+        if self.resumed and loop.step == steps and loop.ranks.first:
+            self._prune()  # a kill after the last checkpoint may have prevented it
         with closing(loop), closing(self._reporter()) as reporter, catch_signals() as stop_request:
             if not self.resumed and self.evaluation.at_start:
                 self._evaluate(reporter)
@@ -162,6 +164,9 @@ class Trainer:
         if not ranks.first:
             return
         reporter.checkpoint(place)
+        self._prune()
+
+    def _prune(self) -> None:
         prune(self.checkpoints, self.loop.step, self.wanted.keep, self.wanted.milestones)
 
     def _last_figures(self) -> Mapping[str, float]:

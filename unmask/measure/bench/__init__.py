@@ -1,1 +1,1 @@
-"""One protocol per file: speed, peers, kernels, accuracy."""
+"""One protocol per file: speed, peers, kernels, accuracy, training."""

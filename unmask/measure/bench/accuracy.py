@@ -22,9 +22,9 @@ class AccuracyRow:
 
     dtype: str
     agreement: Agreement
-    """Of its embeddings with those in float32."""
+    """Agreement of its embeddings with those in float32."""
     sts_b_spearman: float | None
-    """Rank correlation of cosines with the scores that people gave; None without the data."""
+    """Rank correlation of cosines with human similarity scores; None without the data."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class AccuracyReport:
     machine: Machine
     texts: int
     source: str
-    """Of the texts."""
+    """Where the texts come from."""
     rows: tuple[AccuracyRow, ...]
-    """float32 first: it is equal to itself, and its correlation is what others are held against."""
+    """The first row is float32, with which the others are compared."""
     left_out: tuple[LeftOut, ...]
     seed: int
 
@@ -57,18 +57,18 @@ def measure_accuracy(
     """Embed the same texts in every number format.
 
     Args:
-        subject: whose weights; random ones say little.
-        dtypes: number formats beside float32.
-        texts: a file of texts, one a line; None takes the sentences of STS-B where ``data`` is given, else
-            invents some.
-        count: the first so many texts.
+        subject: the model; random weights say little about accuracy.
+        dtypes: number formats to compare with float32.
+        texts: a file with one text per line; None uses the sentences of STS-B if ``data`` is given, and
+            otherwise invents texts.
+        count: use only the first N texts.
         data: the folder of data sets, for STS-B.
-        device: where.
-        seed: of invented texts.
-        progress: called with (formats done, formats in all).
+        device: a torch device name.
+        seed: seed of invented texts.
+        progress: called with (formats done, formats in total).
 
     Raises:
-        InvalidRequest: the data are not there, or no text is.
+        InvalidRequest: the data are missing, or there is no text.
     """
     pairs = None if data is None else sts_b(data)
     every = ["float32", *(dtype for dtype in dtypes if dtype != "float32")]

@@ -1,7 +1,7 @@
 """The peak memory of one engine in its own process: ``python -m unmask.measure.bench.in_subprocess JSON``.
 
-Reported is the memory used while working, above what the library holds after loading. In one process,
-several engines would hide each other's peaks.
+It prints the memory used while working, above what the process uses after loading. If several engines shared
+a process, each would hide the peaks of the others.
 """
 
 import json
@@ -18,8 +18,9 @@ from unmask.model.spec import PooledVector
 TIMEOUT_SECONDS = 1800
 
 
-def peak_alone(engine: str, source: Source, workload: Workload, threads: int) -> int | None:
-    """Bytes above the process after loading; None where the system tells none, or the process failed."""
+def peak_in_subprocess(engine: str, source: Source, workload: Workload, threads: int) -> int | None:
+    """Peak bytes above the process after loading; None if the system does not report it or the process
+    failed."""
     path = source.work / "workload.json"
     workload.write(path)
     request = {
@@ -44,7 +45,7 @@ def peak_alone(engine: str, source: Source, workload: Workload, threads: int) ->
 
 
 def main() -> None:
-    """Load the engine that the request names, run the workload, print the bytes."""
+    """Load the engine that the request names, run the workload, and print the bytes."""
     import torch
 
     request = json.loads(sys.argv[1])

@@ -1,4 +1,4 @@
-"""Each attention kernel against the definition: error, time, memory, and its share of the machine's peak."""
+"""Each attention kernel compared with the definition: error, time, memory, and share of peak throughput."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -43,13 +43,14 @@ PatternName = Literal["full", "sliding-window", "sliding-window-global", "block-
 PositionName = Literal["none", "alibi", "disentangled"]
 
 CHECKED_ROWS, ROWS_AT_ONCE = 512, 64
-"""Rows of a batch that are compared with the definition, evenly spaced; the definition is evaluated on that
-many at once, in float64."""
+"""Number of evenly spaced rows of a batch that are compared with the definition, which is evaluated on all of
+them at once in float64."""
 GLOBAL_TOKENS = 4
 MASKED = "torch SDPA with a mask"
 """The baseline for windows: full attention with every key outside the window masked."""
 REFERENCE_TOKENS = 1024
-"""The longest sequence that the reference kernel is timed on; it holds all scores of one in float64."""
+"""The longest sequence on which the reference kernel is timed; it holds all scores of a sequence in
+float64."""
 RAGGED_SEQUENCES = 8
 
 
@@ -60,27 +61,27 @@ class KernelRow:
     kernel: str
     dtype: str
     batch: str
-    """``one`` sequence of ``tokens``; ``rectangular``, `RAGGED_SEQUENCES` equal ones of as many in all;
-    ``ragged``, as many unequal ones."""
+    """``one`` is one sequence of ``tokens``; ``rectangular`` is `RAGGED_SEQUENCES` sequences of equal length
+    with the same total; ``ragged`` is as many sequences of unequal length."""
     tokens: int
     rounds: int
     seconds: Spread
     gflop_per_second: float
-    """Two products of each query with each key that it sees; other work is not counted."""
+    """Counts the two products of each query with each key that it attends to; other work is not counted."""
     share_of_peak: float | None
     largest_error: float
-    """Against the definition in float64 on the same inputs, over `CHECKED_ROWS` rows."""
+    """Compared with the definition in float64 on the same inputs, over `CHECKED_ROWS` rows."""
     peak_extra_mib: float | None
-    """Above its inputs, its output included."""
+    """Above its inputs; includes its output."""
     times_as_fast_as_masked: Spread | None
-    """For windows: as torch's SDPA with a mask, round by round."""
+    """For windows: speed relative to torch's SDPA with a mask, compared within each round."""
     time_per_token_to_rectangular: Spread | None
-    """For the ragged batch, round by round."""
+    """For the ragged batch: time relative to the rectangular one, compared within each round."""
 
 
 @dataclass(frozen=True)
 class Peak:
-    """The best rate of a matrix product that was measured here, in this run."""
+    """The highest rate of a matrix product measured in this run."""
 
     dtype: str
     gflop_per_second: float | None
@@ -104,7 +105,7 @@ class KernelsReport:
 
 @dataclass(frozen=True)
 class _Batch:
-    """Inputs of attention, and how they are called in the report."""
+    """Inputs of attention, and their name in the report."""
 
     name: str
     layout: SequenceLayout
@@ -112,7 +113,7 @@ class _Batch:
 
 
 def pattern_of(name: PatternName, radius: int) -> AttentionPattern:
-    """The attention pattern of a name; ``radius`` is the window's, or the width of a block."""
+    """The attention pattern with a name; ``radius`` is the radius of a window or the width of a block."""
     window = SlidingWindow(radius)
     patterns: dict[str, Callable[[], AttentionPattern]] = {
         "full": FullAttention,
@@ -126,7 +127,7 @@ def pattern_of(name: PatternName, radius: int) -> AttentionPattern:
 def bias_of(
     name: PositionName, heads: int, width: int, device: torch.device
 ) -> tuple[AttentionPosition, AttentionBias]:
-    """The position that a name stands for, and its terms; a table of distances is drawn at random."""
+    """The position with a name, and its bias; a table of distances is drawn at random."""
     if name != "disentangled":
         position = Alibi() if name == "alibi" else NoPosition()
         return position, AttentionBias.of(position, heads)
@@ -150,24 +151,24 @@ def measure_kernels(
     budget_seconds: float | None = None,
     progress: Progress | None = None,
 ) -> KernelsReport:
-    """Every kernel that can, on one sequence of each length and on a rectangular and a ragged batch of it.
+    """Measure every capable kernel on one sequence of each length and on a rectangular and a ragged batch.
 
     Args:
-        reach: which keys a query sees.
-        position: what is added to scores.
-        lengths: tokens of a batch.
-        dtypes: of inputs.
-        radius: of windows; the width of blocks.
-        heads: H.
-        head_width: K.
-        rounds: how often each is timed.
-        device: where.
-        seed: of inputs.
-        budget_seconds: of one length and number format; no further round begins beyond.
-        progress: called with (combinations of length and number format done, in all).
+        pattern: which keys a query attends to.
+        position: what is added to the scores.
+        lengths: total tokens of each batch.
+        dtypes: number formats of the inputs.
+        radius: radius of windows, or width of blocks.
+        heads: number of heads, H.
+        head_width: width of a head, K.
+        rounds: how often each kernel is timed.
+        device: a torch device name.
+        seed: seed of the inputs.
+        budget_seconds: time budget per length and number format; no new round starts after it.
+        progress: called with (combinations of length and number format done, in total).
 
     Raises:
-        InvalidRequest: a number below 1.
+        InvalidRequest: a number is below 1.
     """
     if min(*lengths, radius, heads, head_width, len(dtypes)) < 1:
         raise InvalidRequest("lengths, radius, heads and head width must be at least 1")
@@ -216,7 +217,7 @@ def _batches(
         mean = tokens // RAGGED_SEQUENCES
         layouts["rectangular"] = [mean] * RAGGED_SEQUENCES
         step = mean // RAGGED_SEQUENCES
-        # Lengths from about a half to one and a half of the mean, in no order, of the same sum.
+        # Lengths from about half to one and a half times the mean, in random order, with the same sum.
         ramp = [mean + step * (2 * i + 1 - RAGGED_SEQUENCES) // 2 for i in range(RAGGED_SEQUENCES)]
         ramp[-1] += mean * RAGGED_SEQUENCES - sum(ramp)
         layouts["ragged"] = np.random.default_rng(seed).permutation(ramp).tolist()
@@ -309,7 +310,7 @@ def _masked(batch: _Batch, pattern: SlidingWindow) -> Callable[[], None]:
 
 
 def _definition(batch: _Batch, pattern: AttentionPattern, bias: AttentionBias) -> tuple[Tensor, Tensor]:
-    """Places of rows (R,) over the whole batch and what they should be (R, H, K), in float64."""
+    """Indices of rows (R,) in the whole batch, and their expected values (R, H, K) in float64."""
     layout, heads = batch.layout, batch.qkv[0].shape[1]
     blocks = max(1, CHECKED_ROWS // ROWS_AT_ONCE // layout.sequence_count)
     places, mixed = [], []
@@ -366,7 +367,7 @@ def _row(
 
 
 def _pairs(batch: _Batch, pattern: AttentionPattern) -> int:
-    """Queries by keys in reach, over all heads; a key that is counted twice is one."""
+    """Pairs of a query and a key it attends to, over all heads; duplicate keys count once."""
     heads, total, device = batch.qkv[0].shape[1], 0, batch.qkv[0].device
     for sequence in range(batch.layout.sequence_count):
         rows = batch.layout.rows(sequence)

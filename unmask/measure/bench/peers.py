@@ -1,4 +1,4 @@
-"""Ours beside whatever else is installed: the same weights, the same strings, one interleaved run."""
+"""`unmask` compared with other installed libraries: same weights, same strings, interleaved rounds."""
 
 import tempfile
 import time
@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from unmask.errors import InvalidRequest, MissingExtra
 from unmask.loaded import load
 from unmask.measure.bench import workloads
-from unmask.measure.bench.in_subprocess import peak_alone
+from unmask.measure.bench.in_subprocess import peak_in_subprocess
 from unmask.measure.bench.report import MIB, Agreement, LeftOut, agreement, sentence_of
 from unmask.measure.bench.workloads import Workload
 from unmask.measure.benchmark_model import BenchmarkModel, ModelInfo
 from unmask.measure.machine import Machine, this_machine
-from unmask.measure.peers import PEERS, Engine, Peer, Source, ours
+from unmask.measure.peers import PEERS, Peer, PeerEngine, Source, ours
 from unmask.measure.texts import invented_lines, lines_of
 from unmask.measure.timing import Spread, interleaved, percentile, ratio
 from unmask.tasks.progress import Progress
@@ -29,13 +29,14 @@ BASELINES = {
     "texts": ("sentence-transformers", "transformers sdpa", "transformers eager"),
     "documents": ("transformers sdpa", "transformers eager"),
 }
-"""What ratios are taken to: the first that runs."""
+"""The baseline of ratios: the first of these that runs."""
 
 COSINE_LEAST = {"float32": 0.9999, "bfloat16": 0.98, "float16": 0.99, "int8": 0.85}
-"""An engine whose mean cosine with the baseline is lower computes something else and is not timed."""
+"""An engine whose mean cosine with the baseline is lower than this computes something else; it is not
+timed."""
 
 SCORES_ALIVE = 3
-"""How many tensors of tokens by tokens an engine holds at once that holds any."""
+"""Number of tensors of shape tokens x tokens held at once by an engine that holds any."""
 
 
 @dataclass(frozen=True)
@@ -48,22 +49,22 @@ class Timed:
     workload: str
     rounds: int
     seconds: Spread
-    """Of a round."""
+    """Seconds of a round."""
     tokens_per_second: float
-    """By the median round; tokens are real ones, never padding."""
+    """In the median round; padding is not counted."""
     call_p50_ms: float
     call_p99_ms: float
     times_as_fast: Spread
-    """As the baseline, round by round; above 1 is faster."""
+    """Speed relative to the baseline, compared within each round; above 1 is faster."""
     agreement: Agreement
-    """With the baseline."""
+    """Agreement of the outputs with those of the baseline."""
     peak_extra_mib: float | None
-    """Above the process after loading, in a process of its own; None where not measured."""
+    """Above the process after loading, in a separate process; None if not measured."""
 
 
 @dataclass(frozen=True)
 class WorkloadRecord:
-    """What was asked."""
+    """The description of a workload in a report."""
 
     name: str
     what: str
@@ -86,14 +87,14 @@ class PeersReport:
 
 @dataclass
 class _Loaded:
-    """An engine that answered, and the seconds of each of its calls."""
+    """A loaded engine, and the seconds of each of its calls."""
 
     peer: Peer
-    engine: Engine
+    engine: PeerEngine
     call_seconds: list[float] = field(default_factory=list)
 
     def work(self, workload: Workload) -> Callable[[], None]:
-        """One round: every call, each timed for itself."""
+        """One round: every call, timed separately."""
         calls: list[Callable[[], NDArray[np.float32]]]
         if workload.answers == "documents":
             calls = [partial(self.engine.hidden, np.array(workload.ids, dtype=np.int64))]
@@ -126,30 +127,31 @@ def measure_peers(
     budget_seconds: float | None = None,
     progress: Progress | None = None,
 ) -> PeersReport:
-    """Every engine on every workload of these kinds.
+    """Measure every engine on every workload of these kinds.
 
-    First all answer once, which is their warm-up, and are compared with the baseline; what differs by more
-    than its number format explains is left out. Then they take turns. Then each runs alone, for memory.
+    First, every engine runs once: this is its warm-up, and its outputs are compared with those of the
+    baseline. Engines that differ by more than their number format explains are left out. The rest are timed
+    in alternation. Last, each runs in a separate process to measure its memory.
 
     Args:
-        subject: whose weights.
-        kinds: of `workloads.KINDS`.
-        dtypes: number formats of ours.
-        texts: a file of texts, one a line; None invents some.
-        count: texts of the mixed workload.
-        lengths: tokens of documents.
-        rounds: how often each is timed.
-        against: the engine that ratios are taken to; None takes the first of `BASELINES` that runs.
-        only: names of others; none takes all.
-        memory: whether to measure it, in processes of their own.
-        device: where ours, transformers and sentence-transformers run.
-        seed: of texts and ids.
-        budget_seconds: of one workload; no further round begins beyond.
-        progress: called with (steps done, steps in all).
+        subject: the model.
+        kinds: kinds of workloads, from `workloads.KINDS`.
+        dtypes: number formats in which `unmask` runs.
+        texts: a file with one text per line; None invents texts.
+        count: number of texts in the mixed workload.
+        lengths: tokens of each document.
+        rounds: how often each engine is timed.
+        against: the baseline of ratios; None uses the first of `BASELINES` that runs.
+        only: names of other engines; empty for all.
+        memory: whether to measure peak memory, in separate processes.
+        device: a torch device name for `unmask`, transformers and sentence-transformers.
+        seed: seed of texts and ids.
+        budget_seconds: time budget per workload; no new round starts after it.
+        progress: called with (steps done, steps in total).
 
     Raises:
-        MissingExtra: nothing to compare with is installed.
-        InvalidRequest: an unknown name, or nothing ran.
+        MissingExtra: no other library is installed.
+        InvalidRequest: a name is unknown, or no engine ran.
     """
     peers, left_out = _present(only, against)
     every = [*(ours(dtype) for dtype in dtypes), *peers]
@@ -191,7 +193,7 @@ def measure_peers(
 
 
 class _Steps:
-    """How far the whole is, over parts that each count for themselves."""
+    """Overall progress over parts that each report their own."""
 
     def __init__(self, progress: Progress | None, total: int) -> None:
         self.progress, self.total, self.done = progress, total, 0
@@ -226,7 +228,7 @@ def _load(every: Sequence[Peer], source: Source, left_out: list[LeftOut]) -> dic
             continue
         try:
             engines[peer.name] = _Loaded(peer, peer.load(source))
-        except Exception as error:  # other libraries fail in ways of their own; all are reported
+        except Exception as error:  # other libraries raise errors of any kind; all are reported
             left_out.append(LeftOut(peer.name, "", sentence_of(error)))
     return engines
 
@@ -234,7 +236,7 @@ def _load(every: Sequence[Peer], source: Source, left_out: list[LeftOut]) -> dic
 def _taken(
     engines: Mapping[str, _Loaded], workload: Workload, record: ModelInfo, left_out: list[LeftOut]
 ) -> dict[str, _Loaded]:
-    """The engines that can be asked for this workload; the others are said."""
+    """The engines that can run this workload; the others are added to ``left_out``."""
     taken = {}
     for name, loaded in engines.items():
         needed = SCORES_ALIVE * record.heads * len(workload.ids) ** 2 * 4
@@ -265,7 +267,7 @@ def _agreed(
     left_out: list[LeftOut],
     steps: _Steps,
 ) -> tuple[str, dict[str, Agreement]]:
-    """The baseline, and every engine whose outputs are its, as far as its number format goes."""
+    """The baseline, and every engine whose outputs agree with it within its number format."""
     outputs: dict[str, NDArray[np.float32]] = {}
     for name, loaded in taken.items():
         try:
@@ -309,7 +311,7 @@ def _timed(
     for name, loaded in engines.items():
         peak = None
         if source is not None:
-            peak = peak_alone(name, source, workload, torch.get_num_threads())
+            peak = peak_in_subprocess(name, source, workload, torch.get_num_threads())
             steps()
         seconds = Spread.of(times[name])
         made.append(

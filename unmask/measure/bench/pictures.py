@@ -1,4 +1,4 @@
-"""Reports as pictures: horizontal bars with their numbers, and the machine underneath."""
+"""Charts of reports: horizontal bars with their numbers, and the machine in the caption."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ from unmask.optional import require
 Report = SpeedReport | PeersReport | KernelsReport | AccuracyReport
 
 OURS, OTHERS, LINE = "#0072B2", "#B8B8B8", "#333333"
-"""Blue and gray differ in lightness too, so that color need not be seen (Okabe & Ito 2008)."""
+"""Blue and gray also differ in lightness, so they can be told apart without color (Okabe & Ito 2008)."""
 SUFFIXES = (".png", ".svg")
 BAR_INCHES, PANEL_INCHES, WIDTH_INCHES = 0.3, 0.75, 8.5
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar; its ends are the fastest and the slowest round, where there were several."""
+    """One bar; its error bar spans the fastest and the slowest round, if there were several."""
 
     label: str
     value: float
@@ -35,16 +35,16 @@ class Bar:
 
 @dataclass(frozen=True)
 class Panel:
-    """Bars on one axis."""
+    """Bars that share an axis."""
 
     title: str
     axis: str
-    """What is measured, and in what unit."""
+    """The quantity and its unit."""
     bars: tuple[Bar, ...]
 
 
 def check_picture(path: Path) -> None:
-    """Refuse before the work what could not be drawn after it.
+    """Raise before the measurement if its chart could not be drawn.
 
     Raises:
         InvalidRequest: the name does not end in .png or .svg.
@@ -56,7 +56,7 @@ def check_picture(path: Path) -> None:
 
 
 def draw(report: Report, path: Path) -> None:
-    """Write the picture of a report; see `check_picture`.
+    """Write the chart of a report; see `check_picture`.
 
     Raises:
         OutputError: the file cannot be written.
@@ -77,7 +77,7 @@ def draw(report: Report, path: Path) -> None:
 
 
 def title_of(report: Report) -> str:
-    """What the picture is of."""
+    """The title of the chart."""
     match report:
         case SpeedReport():
             return f"Tokens per second of {report.measured.title}"
@@ -91,7 +91,7 @@ def title_of(report: Report) -> str:
 
 
 def panels_of(report: Report) -> list[Panel]:
-    """The panels of each protocol's picture."""
+    """The panels of a report's chart."""
     match report:
         case SpeedReport():
             return _speed(report)

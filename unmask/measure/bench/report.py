@@ -14,7 +14,7 @@ class LeftOut:
 
     name: str
     work: str
-    """Of what; empty for everything."""
+    """The part that was not measured; empty for all of it."""
     reason: str
 
 
@@ -24,13 +24,13 @@ class Agreement:
 
     largest_difference: float
     cosine_min: float
-    """Over rows: embeddings of texts, or states of tokens."""
+    """Over rows, which are embeddings of texts or states of tokens."""
     cosine_percentile_1: float
     cosine_mean: float
 
 
 def agreement(found: NDArray[np.float32], reference: NDArray[np.float32]) -> Agreement:
-    """Of rows (S, E) with those they should be equal to, in float64."""
+    """Agreement of rows (S, E) with reference rows, computed in float64."""
     left, right = found.astype(np.float64), reference.astype(np.float64)
     lengths = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
     cosines = (left * right).sum(1) / np.maximum(lengths, np.finfo(np.float64).tiny)
@@ -43,6 +43,6 @@ def agreement(found: NDArray[np.float32], reference: NDArray[np.float32]) -> Agr
 
 
 def sentence_of(error: BaseException) -> str:
-    """The first line of an error of any library, and what kind it is where it says nothing."""
+    """The message of any error on one line; its class if the message is empty."""
     text = " ".join(str(error).split())
     return text if len(text) <= 300 else f"{text[:297]}..." if text else type(error).__name__

@@ -1,12 +1,12 @@
 """Tokens per second, by the protocol of the ModernBERT paper (Warner et al. 2024).
 
-Sequences of random ids, short and long: `fixed`, all of the same length (512, 8,192), and `variable`,
-lengths drawn from a normal distribution (mean 256, deviation 64; 4,096 and 1,024) and clipped to it. A third
-setting, `even`, has the tokens and the number of sequences of `variable` in equal lengths: time per token
-beside it is what raggedness costs.
+Sequences of random ids, short and long, in three settings. `fixed`: all have the same length (512; 8,192).
+`variable`: lengths are drawn from a normal distribution (mean 256, deviation 64; mean 4,096, deviation 1,024)
+and clipped to the fixed length. `even`: as many tokens and sequences as `variable`, in equal lengths; the
+ratio of times per token is the cost of unequal lengths.
 
-The paper runs 8,192 sequences a setting on a GPU. ``samples`` says how many here, and the rest is as there;
-where it is not given, a CPU runs as many as fit ``CPU_TOKENS``.
+The paper runs 8,192 sequences per setting on a GPU. ``samples`` sets the number here; by default, a CPU runs
+as many as fit ``CPU_TOKENS``.
 """
 
 import gc
@@ -28,14 +28,15 @@ from unmask.tasks.progress import Progress
 from unmask.text import PackedBatch, token_budget_batches
 
 SIZES: Mapping[str, tuple[int, int, int]] = {"short": (512, 256, 64), "long": (8192, 4096, 1024)}
-"""Longest, mean and deviation, in tokens."""
+"""Maximum, mean and standard deviation of lengths, in tokens."""
 SETTINGS = ("fixed", "variable", "even")
 PAPER_SAMPLES = 8192
 CPU_TOKENS = 8192
-"""Of a setting on a CPU, unless ``samples`` is given: at least one sequence runs whatever its length."""
+"""Tokens of a setting on a CPU, unless ``samples`` is given; at least one sequence runs, whatever its
+length."""
 TOKENS_PER_PASS = {"cpu": 8192, "cuda": 131_072}
 BATCH_LIMIT = 1 << 16
-"""Sequences at which the search for the largest batch ends."""
+"""Number of sequences at which the search for the largest batch ends."""
 
 
 @dataclass(frozen=True)
@@ -50,14 +51,15 @@ class SpeedRow:
     longest: int
     rounds: int
     seconds: Spread
-    """Of all samples."""
+    """Seconds of a round over all samples."""
     tokens_per_second: float
-    """By the median round."""
+    """In the median round."""
     batch_sequences: int | None
-    """The most sequences of ``longest`` tokens that fit in a GPU's memory, by doubling; None on a CPU, which
-    runs ``tokens_per_pass`` tokens at a time and is not driven out of memory."""
+    """The largest number of sequences of ``longest`` tokens that fits in GPU memory, found by doubling; None
+    on a CPU, which runs ``tokens_per_pass`` tokens at a time."""
     time_per_token_to_even: Spread | None
-    """Of the variable setting, round by round; 1 where raggedness costs nothing."""
+    """For the variable setting: time per token relative to equal lengths, compared within each round; 1 if
+    unequal lengths cost nothing."""
 
 
 @dataclass(frozen=True)
@@ -97,22 +99,22 @@ def measure_speed(
     budget_seconds: float | None = None,
     progress: Progress | None = None,
 ) -> SpeedReport:
-    """Every number format in every setting, in turn.
+    """Measure every number format in every setting, in alternation.
 
     Args:
-        subject: whose weights.
+        subject: the model.
         dtypes: number formats.
-        sizes: of `SIZES`; lengths are cut to what the model reads.
-        samples: sequences of a setting; None as the module says.
-        tokens_per_pass: the most tokens that run together; None takes `TOKENS_PER_PASS`.
+        sizes: names in `SIZES`; lengths are limited to the maximum length of the model.
+        samples: sequences per setting; None for the default of this module.
+        tokens_per_pass: the most tokens in a batch; None uses `TOKENS_PER_PASS`.
         rounds: how often all samples run.
-        device: where.
-        seed: of lengths and ids.
-        budget_seconds: no further round begins beyond.
-        progress: called with (token_budget_batches over the samples done, in all).
+        device: a torch device name.
+        seed: seed of lengths and ids.
+        budget_seconds: time budget; no new round starts after it.
+        progress: called with (rounds done, rounds in total).
 
     Raises:
-        InvalidRequest: an unknown size, or no number format runs.
+        InvalidRequest: a size is unknown, or no number format can run.
     """
     where = torch.device(device)
     budget = tokens_per_pass or TOKENS_PER_PASS[where.type]
@@ -121,7 +123,7 @@ def measure_speed(
     settings = [setting for size in sizes for setting in _settings(size, limit, samples, where, seed)]
     models, left_out = _load(subject, dtypes, device)
     if limit is not None and set(sizes) == set(SIZES) and limit <= SIZES["short"][0]:
-        # Both sizes would be cut to the same.
+        # Both sizes would be limited to the same length.
         settings = [setting for setting in settings if setting.size == "short"]
         left_out.append(LeftOut("long", "", f"the model reads at most {limit} tokens"))
     cases = [(dtype, model, setting) for dtype, model in models.items() for setting in settings]
@@ -179,7 +181,7 @@ def _load(
 def _work(
     model: Model, setting: _Setting, budget: int, device: torch.device, seed: int
 ) -> Callable[[], None]:
-    """All samples of a setting, as token_budget_batches of whole sequences."""
+    """One round over all samples of a setting, in batches of whole sequences."""
     ids = random_ids(model.tokenizer, int(setting.lengths_S.max()), seed)
     batches = [
         PackedBatch.of_ids([ids[: setting.lengths_S[i]] for i in chosen])
@@ -203,7 +205,7 @@ def _row(
     seconds, longest = Spread.of(times[name]), int(setting.lengths_S.max())
     even = None
     if setting.name == "variable":
-        even = ratio(times, name, f"{dtype} {setting.size} even")  # of equal tokens
+        even = ratio(times, name, f"{dtype} {setting.size} even")  # of equally many tokens
     return SpeedRow(
         dtype=dtype,
         size=setting.size,
@@ -220,7 +222,7 @@ def _row(
 
 
 def _largest_batch(model: Model, length: int, seed: int) -> int:
-    """By doubling until the GPU has no memory left; 0 where a single sequence does not fit."""
+    """Found by doubling until the GPU runs out of memory; 0 if a single sequence does not fit."""
     ids, fits = random_ids(model.tokenizer, length, seed), 0
     while fits < BATCH_LIMIT:
         try:

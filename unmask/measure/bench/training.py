@@ -1,7 +1,8 @@
 """Training steps compared with `transformers` and its `Trainer`: the same weights, texts and precision.
 
-Texts of many lengths, ``sequences`` a step. Ours lays them end to end; Trainer pads a batch to its longest
-text. Both mask, run forward and backward, clip and move every weight; a round is every text once, in turn.
+Texts have many lengths, with ``sequences`` per step. `unmask` packs them; Trainer pads a batch to its longest
+text. Both mask, run forward and backward, clip gradients and update every weight. A round trains on every
+text once; rounds of the two alternate.
 """
 
 import tempfile
@@ -37,7 +38,7 @@ from unmask.tasks.progress import Progress
 from unmask.text import Tokenizer
 
 LOSS_APART = 1e-3
-"""Losses on one masked batch in float32 that differ by a larger share are of different models."""
+"""If losses on one masked batch in float32 differ by a larger fraction, the models differ."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +50,13 @@ class TrainingRow:
     rounds: int
     seconds_per_step: Spread
     tokens_per_second: float
-    """By the median round; tokens are real ones, never padding."""
+    """In the median round; padding is not counted."""
     padding: float
-    """Share of what the encoder is given that is padding."""
+    """Fraction of the encoder's input that is padding."""
     to_trainer: Spread | None
-    """How many times as fast as Trainer in the same precision, round by round."""
+    """Speed relative to Trainer in the same precision, compared within each round."""
     to_grouped: Spread | None
-    """The same to Trainer with texts of like length in a batch."""
+    """Speed relative to Trainer with texts of similar length grouped in batches."""
 
 
 @dataclass(frozen=True)
@@ -67,13 +68,13 @@ class TrainingReport:
     machine: Machine
     texts: str
     lengths: Mapping[str, float]
-    """Tokens of a text: mean, and percentiles by name such as ``p50``."""
+    """Tokens per text: the mean, and percentiles by names such as ``p50``."""
     sequences: int
-    """Of a step."""
+    """Texts per step."""
     steps: int
-    """Of a round."""
+    """Steps per round."""
     loss_ours: float
-    """On one masked batch, before any step, in float32 without dropout."""
+    """Losses on one masked batch before training, in float32 without dropout."""
     loss_theirs: float
     rows: tuple[TrainingRow, ...]
     left_out: tuple[LeftOut, ...]
@@ -94,24 +95,24 @@ def measure_training(
     budget_seconds: float | None = None,
     progress: Progress | None = None,
 ) -> TrainingReport:
-    """Every precision of ours, of Trainer, and of Trainer with texts grouped by length, in turn.
+    """Time every precision of `unmask`, Trainer, and Trainer with texts grouped by length, in alternation.
 
     Args:
-        subject: whose weights; it must predict masked words.
-        precisions: of the training step.
-        texts: a file of texts, one a line, of which as many as are needed are drawn; None invents some.
-        sequences: texts of a step.
-        steps: of a round.
-        longest: tokens of a text, at most; longer ones are cut.
-        compiled: whether ours runs with compiled layers; Trainer runs as it does by default.
-        rounds: how often all are timed, after one round that is not.
-        seed: of texts, order and masks.
-        budget_seconds: no further round begins beyond.
-        progress: called with (rounds done, rounds in all).
+        subject: the model; it must have an MLM head.
+        precisions: precisions of the training step.
+        texts: a file with one text per line, from which texts are drawn; None invents texts.
+        sequences: texts per step.
+        steps: steps per round.
+        longest: maximum tokens per text; longer texts are truncated.
+        compiled: whether `unmask` compiles its layers; Trainer uses its defaults.
+        rounds: number of timed rounds, after one that is not timed.
+        seed: seed of texts, order and masks.
+        budget_seconds: time budget; no new round starts after it.
+        progress: called with (rounds done, rounds in total).
 
     Raises:
         MissingExtra: `transformers` or `accelerate` is not installed.
-        InvalidRequest: a number is below 1, no head predicts masked words, or the losses of the two differ.
+        InvalidRequest: a number is below 1, there is no MLM head, or the losses of the two differ.
     """
     _check(sequences=sequences, steps=steps, rounds=rounds)
     tokenizer = read_checkpoint(Source(subject.folder, "", None)).tokenizer
@@ -229,7 +230,7 @@ def _trainer(
 def _losses(
     folder: Path, work: Path, tokenizer: Tokenizer, ids: Sequence[NDArray[np.int64]], seed: int
 ) -> tuple[float, float]:
-    """Of ours and of theirs on one masked batch; an error where they are not the same model."""
+    """Losses of `unmask` and `transformers` on one masked batch; an error if they are not the same model."""
     ours = OurRun(folder, tokenizer, ids, len(ids), "float32", seed=seed)
     theirs = _trainer(
         folder, work, ids, tokenizer, sequences=len(ids), precision="float32", grouped=False, seed=seed
@@ -257,7 +258,7 @@ def _in_turn(
     budget_seconds: float | None,
     progress: Progress | None,
 ) -> Seconds:
-    """One round of each after another, of which each tells its seconds; the first is not kept."""
+    """The seconds of each engine in each round; engines alternate, and the first round is not kept."""
     times: dict[str, list[float]] = {" ".join(key): [] for key in engines}
     spent, done, total = 0.0, 0, (1 + rounds) * len(engines)
     for number in range(1 + rounds):

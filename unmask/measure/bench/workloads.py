@@ -1,4 +1,4 @@
-"""What engines are given to do: the same texts and ids for all, made before anything is timed."""
+"""Workloads: the same texts and ids for all engines, created before anything is timed."""
 
 import json
 from collections.abc import Sequence
@@ -9,46 +9,46 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
-from unmask.measure.peers.engine import Answers, Engine
+from unmask.measure.peers.engine import Answers, PeerEngine
 from unmask.measure.texts import LONGEST_TOKENS, QUERY_TOKENS, Texts, mixed_lengths, of_lengths
 from unmask.text import Tokenizer
 
 KINDS = ("mixed", "online", "query", "document")
 ONLINE_TEXTS = 32
-"""Texts of a call that nobody sorted."""
+"""Texts per call of the ``online`` workload, unsorted."""
 QUERIES = 20
-"""Calls of one query each within a round."""
+"""Calls per round, each with a single query."""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """Calls of one kind."""
+    """Calls of one kind that an engine must answer."""
 
     name: str
     what: str
-    """For people."""
+    """Description for people."""
     answers: Answers
     texts: tuple[tuple[str, ...], ...]
-    """Of each call; empty where ids are given."""
+    """The texts of each call; empty if ids are given."""
     ids: tuple[int, ...]
-    """Of the one document; empty where texts are given."""
+    """The ids of the only document; empty if texts are given."""
     tokens: int
-    """Of all calls, special tokens included, padding not."""
+    """Tokens of all calls, with special tokens, without padding."""
 
-    def run(self, engine: Engine) -> NDArray[np.float32]:
-        """All calls; their embeddings (S, E), or the document's states (N, D)."""
+    def run(self, engine: PeerEngine) -> NDArray[np.float32]:
+        """Run all calls; return their embeddings (S, E), or the states of the document (N, D)."""
         if self.answers == "documents":
             return engine.hidden(np.array(self.ids, dtype=np.int64))
         return np.concatenate([engine.embed(texts) for texts in self.texts])
 
     def write(self, path: Path) -> None:
-        """To a file, for a process of its own."""
+        """Write the workload to a file for another process."""
         value = {"texts": self.texts, "ids": self.ids, "answers": self.answers}
         path.write_text(json.dumps(value), encoding="utf-8")
 
     @classmethod
     def read(cls, path: Path) -> "Workload":
-        """What `write` wrote; name and counts are not kept."""
+        """Read what `write` wrote; name and counts are not stored."""
         value = json.loads(path.read_text(encoding="utf-8"))
         return cls("", "", value["answers"], tuple(map(tuple, value["texts"])), tuple(value["ids"]), 0)
 
@@ -68,16 +68,16 @@ def make(
 
     Args:
         kinds: of `KINDS`.
-        tokenizer: the model's.
-        lines: what texts are made of, from ``source``.
-        source: how a report calls the lines.
-        count: texts of ``mixed``; ``online`` makes one call of 32 for every hundred.
+        tokenizer: the tokenizer of the model.
+        lines: lines from which texts are made.
+        source: the name of these lines in a report.
+        count: number of texts in ``mixed``; ``online`` has one call of 32 texts per hundred of them.
         lengths: tokens of each document.
-        longest: the most tokens that the model reads; None for any number.
-        seed: of lengths and ids.
+        longest: the maximum length of the model; None without a limit.
+        seed: seed of lengths and ids.
 
     Raises:
-        InvalidRequest: an unknown kind, no texts, or a document longer than the model reads.
+        InvalidRequest: a kind is unknown, there is no text, or a document is longer than the model reads.
     """
     unknown = [kind for kind in kinds if kind not in KINDS]
     if unknown:
@@ -131,7 +131,7 @@ def _document(tokenizer: Tokenizer, length: int, longest: int | None, seed: int)
 
 
 def random_ids(tokenizer: Tokenizer, length: int, seed: int) -> NDArray[np.int64]:
-    """Ids of the vocabulary that are no special token's, each as likely."""
+    """Ids drawn uniformly from the vocabulary, without special tokens."""
     special = {tokenizer.token_to_id(token) for token in tokenizer.special_tokens.values()}
     plain = np.array([i for i in range(tokenizer.vocabulary_size) if i not in special], dtype=np.int64)
     return np.random.default_rng([seed, length]).choice(plain, length)

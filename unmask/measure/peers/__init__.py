@@ -4,7 +4,7 @@ This is the only package that may import `transformers` and `sentence_transforme
 functions, because it exists for comparison with them.
 """
 
-from unmask.measure.peers.engine import Engine, Peer, Source
+from unmask.measure.peers.engine import Peer, PeerEngine, Source
 from unmask.measure.peers.onnx_runtime import ONNX_RUNTIME
 from unmask.measure.peers.open_vino import OPENVINO
 from unmask.measure.peers.ours import ours
@@ -16,9 +16,9 @@ PEERS: tuple[Peer, ...] = (*TRANSFORMERS, SENTENCE_TRANSFORMERS, ONNX_RUNTIME, *
 
 
 def by_name(name: str) -> Peer:
-    """A peer, or ours of a number format: "unmask float32"."""
+    """The peer with this name; "unmask float32" is `unmask` in that number format."""
     known = {peer.name: peer for peer in PEERS}
     return known[name] if name in known else ours(name.removeprefix("unmask "))
 
 
-__all__ = ["PEERS", "Engine", "Peer", "Source", "by_name", "ours"]
+__all__ = ["PEERS", "Peer", "PeerEngine", "Source", "by_name", "ours"]

@@ -1,4 +1,4 @@
-"""The common interface of all engines, ours and other libraries'."""
+"""The interface that `unmask` and other libraries implement for benchmarks."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from torch import Tensor
 from unmask.model.spec import PooledVector
 
 Answers = Literal["texts", "documents"]
-"""Embeddings of strings; last hidden states of ids."""
+"""``texts``: embeddings of strings. ``documents``: last hidden states of ids."""
 
 TEXTS_PER_BATCH = 32
-"""What `sentence-transformers` takes by default, and what other engines are given too."""
+"""The default of `sentence-transformers`, used for all padded engines."""
 
 
-class Engine(Protocol):
+class PeerEngine(Protocol):
     """A model loaded into one library."""
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -32,14 +32,14 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class Source:
-    """What an engine is loaded from."""
+    """The checkpoint and settings that an engine is loaded from."""
 
     folder: Path
-    """The checkpoint: the same weights for all."""
+    """The checkpoint folder, the same for all engines."""
     head: PooledVector
     max_tokens: int | None
     work: Path
-    """A folder for files that a library must have converted first."""
+    """A folder for files that a library must convert first."""
     device: str
 
 
@@ -49,44 +49,44 @@ class Peer:
 
     name: str
     dtype: str
-    """What it computes products in, so how near its outputs should come."""
+    """The dtype of its matrix products, which determines how closely its outputs should agree."""
     settings: str
-    """How it is used, for people."""
-    load: Callable[[Source], Engine]
+    """How it is run, for people."""
+    load: Callable[[Source], PeerEngine]
     modules: tuple[tuple[str, str], ...] = ()
-    """What must be importable, and the name that pip knows it by."""
+    """Modules that must be importable, with their names in pip."""
     answers: tuple[Answers, ...] = ("texts", "documents")
     holds_scores: bool = False
-    """Whether it holds every score of a layer at once, tokens by tokens for each head."""
+    """Whether it holds all attention scores of a layer at once: tokens x tokens for each head."""
     ours: bool = False
 
     def unavailable(self) -> str | None:
-        """Why it cannot be loaded here; None if it can."""
+        """Why it cannot be loaded; None if it can."""
         missing = [package for module, package in self.modules if find_spec(module) is None]
         return f"not installed: pip install {' '.join(missing)}" if missing else None
 
 
 Run = Callable[[dict[str, Tensor]], Tensor]
-"""Padded inputs (B, N) by name to last hidden states (B, N, D)."""
+"""Maps padded inputs (B, N) by name to last hidden states (B, N, D)."""
 
 
 class PaddedEngine:
-    """Texts as rectangles, the way libraries without packed batches run them.
+    """Runs texts in padded batches, for libraries without packed batches.
 
-    Sorted by their number of tokens, which is the best a caller can do, ``TEXTS_PER_BATCH`` a batch.
+    Texts are sorted by their number of tokens, which minimizes padding, in batches of ``TEXTS_PER_BATCH``.
 
     Args:
-        tokenizer: of `transformers`.
-        names: the inputs that ``run`` takes.
+        tokenizer: a tokenizer of `transformers`.
+        names: names of the inputs that ``run`` accepts.
         run: the model.
-        source: for pooling and the limit of tokens.
+        source: provides the pooling and the maximum length.
     """
 
     def __init__(self, tokenizer: Any, names: Sequence[str], run: Run, source: Source) -> None:
         self.tokenizer, self.names, self.run, self.source = tokenizer, tuple(names), run, source
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """See `Engine`."""
+        """See `PeerEngine`."""
         head, limit = self.source.head, self.source.max_tokens
         encoded = self.tokenizer(list(texts), truncation=limit is not None, max_length=limit)
         lengths = [len(ids) for ids in encoded["input_ids"]]
@@ -102,7 +102,7 @@ class PaddedEngine:
         return np.asarray(embeddings_SE[np.argsort(order)])
 
     def hidden(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        """See `Engine`."""
+        """See `PeerEngine`."""
         ids_1N = torch.from_numpy(ids)[None]
         every = {
             "input_ids": ids_1N,
@@ -113,7 +113,7 @@ class PaddedEngine:
 
 
 def pooled(x_BND: Tensor, mask_BN: Tensor, head: PooledVector) -> Tensor:
-    """Embeddings (B, E) of padded states, as the checkpoint defines them."""
+    """Embeddings (B, E) of padded states, with the pooling of the checkpoint."""
     seen_BN1 = mask_BN[..., None].to(x_BND.dtype)
     sums_BD, counts_B1 = (x_BND * seen_BN1).sum(1), seen_BN1.sum(1)
     made = {

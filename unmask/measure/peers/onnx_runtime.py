@@ -1,4 +1,4 @@
-"""ONNX Runtime on the graph that torch exports from the `transformers` model."""
+"""ONNX Runtime with the graph that torch exports from the `transformers` model."""
 
 import warnings
 from typing import Any
@@ -11,7 +11,7 @@ GRAPH = "model.onnx"
 
 
 def load(source: Source) -> PaddedEngine:
-    """Export once, then open; all graph optimizations, torch's number of threads."""
+    """Export once, then load with all graph optimizations and as many threads as torch uses."""
     import onnxruntime
     import torch
 

@@ -1,4 +1,4 @@
-"""OpenVINO on the `transformers` model: in float32, and as it chooses by itself (often bfloat16)."""
+"""OpenVINO with the `transformers` model: in float32, and in its default precision (often bfloat16)."""
 
 import warnings
 from collections.abc import Callable
@@ -12,7 +12,7 @@ GRAPH = "openvino.xml"
 
 
 def start(precision: str | None) -> Callable[[Source], PaddedEngine]:
-    """How an engine is loaded; ``precision`` None leaves it to the library."""
+    """A function that loads the engine; ``precision`` None uses the library's default."""
 
     def load(source: Source) -> PaddedEngine:
         import openvino
@@ -50,7 +50,7 @@ OPENVINO = (
     Peer(
         "openvino float32",
         "float32",
-        f"float32 asked for; {SORTED}",
+        f"float32; {SORTED}",
         start("f32"),
         MODULES,
         holds_scores=True,
@@ -58,7 +58,7 @@ OPENVINO = (
     Peer(
         "openvino",
         "bfloat16",
-        f"precision left to it; {SORTED}",
+        f"default precision; {SORTED}",
         start(None),
         MODULES,
         holds_scores=True,

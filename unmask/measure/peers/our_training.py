@@ -22,14 +22,14 @@ from unmask.model.weights.build import build
 from unmask.text import Tokenizer
 
 TrainingPrecision = Literal["float32", "autocast", "bfloat16"]
-"""As `unmask.learn.pretrain.settings.Precision`; Trainer has the first two."""
+"""As in `unmask.learn.pretrain.settings.Precision`; Trainer supports the first two."""
 
 MASKED = 0.15
 LEARNING_RATE, DECAY, BETAS, EPS, CLIP = 1e-4, 0.01, (0.9, 0.98), 1e-6, 1.0
 
 
 class OurRun:
-    """One model of ours in training, as `unmask pretrain` takes its steps."""
+    """Trains a model with the steps of `unmask pretrain`."""
 
     def __init__(
         self,
@@ -53,14 +53,15 @@ class OurRun:
             compile_blocks(encoder)
         spec = OptimizerSpec(learning_rate=LEARNING_RATE, weight_decay=DECAY, betas=BETAS, eps=EPS, clip=CLIP)
         self.optimizer = build_optimizer(self.objective, spec)
-        self.pieces = [Chunk(one[1:-1], number) for number, one in enumerate(ids)]
+        self.chunks = [Chunk(one[1:-1], number) for number, one in enumerate(ids)]
         self.sequences, self.precision = sequences, precision
         self.draw = np.random.default_rng(seed)
 
     def example(self, numbers: Sequence[int]) -> MaskedExample:
-        """These texts, masked; shortest first, so that those of a length stand together."""
-        ordered = sorted(numbers, key=lambda number: len(self.pieces[number].ids))
-        return self.objective.prepare([self.pieces[number] for number in ordered], self.draw, 0.0)
+        """The texts with these indices, masked; sorted by length, so that texts of equal length are
+        adjacent."""
+        ordered = sorted(numbers, key=lambda number: len(self.chunks[number].ids))
+        return self.objective.prepare([self.chunks[number] for number in ordered], self.draw, 0.0)
 
     def step(self, numbers: Sequence[int]) -> None:
         """Take one optimizer step."""
@@ -73,9 +74,9 @@ class OurRun:
         self.optimizer.zero_grad(set_to_none=True)
 
     def round(self) -> float:
-        """Train on every text once, in random order; the seconds."""
+        """Train on every text once, in random order; return the seconds."""
         start = time.perf_counter()
-        order = self.draw.permutation(len(self.pieces)).tolist()
+        order = self.draw.permutation(len(self.chunks)).tolist()
         for first in range(0, len(order), self.sequences):
             self.step(order[first : first + self.sequences])
         return time.perf_counter() - start

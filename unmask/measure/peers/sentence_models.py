@@ -1,4 +1,4 @@
-"""`sentence-transformers` as it is by default."""
+"""`sentence-transformers` with its defaults."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,22 +11,22 @@ from unmask.measure.peers.engine import Peer, Source
 
 
 class SentenceEngine:
-    """A `SentenceTransformer`; it sorts by characters and takes 32 texts a batch."""
+    """A `SentenceTransformer`; it sorts texts by characters, in batches of 32."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """See `Engine`."""
+        """See `PeerEngine`."""
         return np.asarray(self.model.encode(list(texts), show_progress_bar=False), dtype=np.float32)
 
     def hidden(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        """It takes no ids."""
-        raise InvalidRequest("sentence-transformers gives embeddings of texts, no states of ids")
+        """Not supported: the library does not accept ids."""
+        raise InvalidRequest("sentence-transformers returns embeddings of texts, not states")
 
 
 def load(source: Source) -> SentenceEngine:
-    """The folder as the library reads it."""
+    """Load the folder with the library."""
     import transformers
     from sentence_transformers import SentenceTransformer
 

@@ -13,30 +13,31 @@ from numpy.typing import NDArray
 
 MODULES = (("transformers", "transformers"), ("accelerate", "accelerate"))
 NOT_PREDICTED = -100
-"""The label of a token that no loss is taken of."""
+"""The label of a token without a loss."""
 
 
 def unavailable() -> str | None:
-    """Why it cannot train here; None if it can."""
+    """Why it cannot train; None if it can."""
     missing = [package for module, package in MODULES if find_spec(module) is None]
     return f"not installed: pip install {' '.join(missing)}" if missing else None
 
 
 class TrainerRun:
-    """One model under `transformers.Trainer`: DataCollatorForLanguageModeling, padding to the longest text of
-    a batch, fused AdamW, no checkpoints, no log.
+    """A model trained by `transformers.Trainer` with DataCollatorForLanguageModeling, padding to the longest
+    text of a batch, fused AdamW, no checkpoints and no logs.
 
     Args:
-        folder: of the checkpoint.
-        work: a folder that Trainer may call its own.
+        folder: the checkpoint folder.
+        work: an output folder for Trainer.
         ids: the texts of a round, special tokens included.
-        sequences: texts of a step.
-        autocast: products in bfloat16 (``bf16=True``); else all is float32.
-        grouped: texts of like length share a batch (``train_sampling_strategy="group_by_length"``).
+        sequences: texts per step.
+        autocast: whether products are in bfloat16 (``bf16=True``); otherwise everything is float32.
+        grouped: whether texts of similar length share a batch
+            (``train_sampling_strategy="group_by_length"``).
         roles: special tokens by role, such as ``mask``.
-        masked: share of tokens that is masked.
+        masked: fraction of tokens to mask.
         optimizer: keyword arguments of TrainingArguments.
-        seed: of the order of texts and of masks.
+        seed: seed of the order of texts and of masks.
     """
 
     def __init__(
@@ -94,15 +95,16 @@ class TrainerRun:
         self._trainer.remove_callback(transformers.PrinterCallback)
 
     def round(self) -> float:
-        """Train on every text once; the seconds from the first batch's collation to the last step's end."""
+        """Train on every text once; return the seconds from collating the first batch to the end of the last
+        step."""
         self._trainer.train()
         return self._clock.seconds
 
     def loss(self, hidden: Sequence[NDArray[np.int64]], targets: Sequence[NDArray[np.int64]]) -> float:
-        """The loss without dropout on texts that are masked already, as the mean over predicted tokens.
+        """The loss without dropout on masked texts: the mean over predicted tokens.
 
         Args:
-            hidden: what the model reads.
+            hidden: the masked ids.
             targets: ids to predict, `NOT_PREDICTED` elsewhere.
         """
         longest = max(map(len, hidden))
@@ -132,7 +134,7 @@ class TrainerRun:
 
 
 class _Clock:
-    """Times an epoch from inside Trainer, so that what it does before and after a run does not count."""
+    """Times an epoch from inside Trainer, which excludes work before and after training."""
 
     def __init__(self, base: type) -> None:
         self.seconds = 0.0
@@ -151,7 +153,7 @@ class _Clock:
 
 
 def _arguments(kind: Any, **wanted: Any) -> Any:
-    """TrainingArguments; versions before 5 have the grouping under another name."""
+    """TrainingArguments; versions before 5 have another name for the grouping."""
     known = inspect.signature(kind.__init__).parameters
     strategy = "train_sampling_strategy"
     if strategy not in known:

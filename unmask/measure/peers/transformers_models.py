@@ -1,4 +1,4 @@
-"""`transformers`, with each of its ways to attend that need nothing else, and in bfloat16."""
+"""`transformers` with each attention implementation that needs no other package, and in bfloat16."""
 
 import inspect
 from collections.abc import Callable
@@ -10,7 +10,8 @@ MODULES = (("transformers", "transformers"),)
 
 
 def quiet_load(source: Source, **options: Any) -> tuple[Any, Any, tuple[str, ...]]:
-    """A model without heads, its tokenizer, and the inputs that the model takes of what that gives."""
+    """A model without heads, its tokenizer, and the names of the tokenizer's outputs that the model
+    accepts."""
     import transformers
 
     transformers.logging.set_verbosity_error()
@@ -23,7 +24,7 @@ def quiet_load(source: Source, **options: Any) -> tuple[Any, Any, tuple[str, ...
 
 
 def start(attention: str, dtype: str) -> Callable[[Source], PaddedEngine]:
-    """How an engine with this attention and number format is loaded."""
+    """A function that loads an engine with this attention implementation and number format."""
 
     def load(source: Source) -> PaddedEngine:
         import torch
@@ -42,7 +43,7 @@ def start(attention: str, dtype: str) -> Callable[[Source], PaddedEngine]:
     return load
 
 
-SORTED = "texts sorted by tokens, 32 a batch"
+SORTED = "texts sorted by length in tokens, batches of 32"
 
 TRANSFORMERS = (
     Peer(

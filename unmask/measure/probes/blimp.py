@@ -17,7 +17,7 @@ from unmask.tasks.progress import Progress
 from unmask.text import read_lines
 
 PARADIGMS, PAIRS_OF_EACH = 67, 1000
-"""Of the published set (Warstadt et al. 2020)."""
+"""Size of the published set (Warstadt et al. 2020)."""
 JOINED = "blimp.jsonl"
 KEYS: Mapping[str, tuple[str, ...]] = {
     "paradigm": ("UID", "uid"),
@@ -26,19 +26,18 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "good": ("sentence_good", "good"),
     "bad": ("sentence_bad", "bad"),
 }
-"""What a pair needs, and the keys it is found under: the official ones, and the short ones of a joined
-file."""
+"""The fields of a pair, each with its possible keys: the official one, and the short one of a joined file."""
 NORMAL_95 = 1.959963984540054
 
 
 @dataclass(frozen=True)
 class MinimalPair:
-    """Two sentences that differ in little; one of them is grammatical."""
+    """Two sentences that differ minimally; one of them is grammatical."""
 
     paradigm: str
-    """Such as ``adjunct_island``."""
+    """The paradigm, such as ``adjunct_island``."""
     field: str
-    """Such as ``syntax``."""
+    """The field of linguistics, such as ``syntax``."""
     term: str
     """The phenomenon, such as ``island_effects``."""
     good: str
@@ -53,12 +52,12 @@ class Share:
     pairs: int
     right: int
     ties: int
-    """Sentences equally likely; they count as wrong."""
+    """Pairs whose sentences are equally likely; they count as wrong."""
     accuracy: float
-    """Of a paradigm, its share of right pairs; of a larger group, the mean over its paradigms."""
+    """For a paradigm, its share of correct pairs; for a larger group, the mean over its paradigms."""
     low: float
     high: float
-    """The 95 % interval of the accuracy, see `interval`."""
+    """The 95 % interval of the accuracy; see `interval`."""
 
 
 @dataclass(frozen=True)
@@ -77,20 +76,20 @@ class BlimpResult:
     terms: tuple[Share, ...]
     paradigms: tuple[Share, ...]
     complete: bool
-    """Whether these are the 67 paradigms of 1000 pairs that published figures are about."""
+    """Whether these are the 67 paradigms of 1000 pairs for which figures are published."""
     seconds: float
     sentences_per_second: float
 
 
 def read_blimp(folder: Path, limit: int | None = None) -> list[MinimalPair]:
-    """The pairs in a folder: one ``blimp.jsonl``, or a file for each paradigm as the authors released them.
+    """Read the pairs in a folder: one ``blimp.jsonl``, or one file per paradigm as released by the authors.
 
     Args:
-        folder: with files plain or packed with xz; or one such file.
+        folder: a folder of plain or xz-compressed files, or one such file.
         limit: use only the first N pairs of every paradigm.
 
     Raises:
-        InvalidRequest: no such folder or file, or ``limit`` below 1.
+        InvalidRequest: there is no such folder or file, or ``limit`` is below 1.
         InvalidText: a file cannot be read, or a line is not a pair.
     """
     if limit is not None and limit < 1:
@@ -122,15 +121,15 @@ def _pairs(path: Path) -> Iterator[MinimalPair]:
 def _value(record: Any, keys: Sequence[str], where: str) -> str:
     found = [record[key] for key in keys if key in record] if isinstance(record, dict) else []
     if not found or not isinstance(found[0], str):
-        raise InvalidText(f"{where} has no string under {' or '.join(keys)}, so it is no pair of BLiMP")
+        raise InvalidText(f"{where} has no string under {' or '.join(keys)}, so it is not a BLiMP pair")
     return found[0]
 
 
 def interval(share: float, count: int) -> tuple[float, float]:
     """The 95 % interval of a share of ``count`` draws (Wilson 1927).
 
-    For a group of paradigms it takes the pairs for draws of one coin, which is never too narrow where they
-    have equally many pairs.
+    For a group of paradigms, all pairs are treated as draws with one probability; if paradigms have equally
+    many pairs, the interval is never too narrow.
     """
     z2 = NORMAL_95**2
     middle = (share + z2 / (2 * count)) / (1 + z2 / count)
@@ -144,13 +143,14 @@ def shares(
     bad: Sequence[float],
     group: Callable[[MinimalPair], str],
 ) -> tuple[Share, ...]:
-    """Accuracy of each group of pairs, in the order in which they come.
+    """Accuracy of each group of pairs, in order of first occurrence.
 
     Args:
-        pairs: what was judged.
-        good: the score of each pair's good sentence.
-        bad: of its bad one. A pair is right where the good sentence has more, strictly.
-        group: the name of a pair's group.
+        pairs: the judged pairs.
+        good: the score of the good sentence of each pair.
+        bad: the score of its bad sentence. A pair is correct if the good sentence has a strictly higher
+            score.
+        group: returns the name of a pair's group.
     """
     counts: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0, 0]))
     for pair, of_good, of_bad in zip(pairs, good, bad, strict=True):
@@ -177,16 +177,16 @@ def measure_blimp(
     """Compare the pseudo-log-likelihoods of the sentences of each pair (Warstadt et al. 2020).
 
     Scores are sums over the tokens of a sentence, not means: two sentences of a pair may differ in their
-    number of tokens, and published figures take the sum too.
+    number of tokens, and published figures use the sum too.
 
     Args:
-        model: with a masked-LM head.
+        model: a model with an MLM head.
         pairs: at least one; see `read_blimp`.
         score: which tokens are masked together; see `unmask.measure.probes.scoring.TargetScore`.
         progress: called with (tokens scored, tokens to score).
 
     Raises:
-        InvalidRequest: no pairs, no masked-LM head, or no mask token.
+        InvalidRequest: there are no pairs, no MLM head, or no mask token.
         TextError: a sentence is empty or longer than the model reads.
     """
     if not pairs:

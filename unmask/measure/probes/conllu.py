@@ -1,4 +1,4 @@
-"""Sentences with parts of speech from CoNLL-U files, the form of Universal Dependencies."""
+"""Sentences with parts of speech from CoNLL-U files, the format of Universal Dependencies."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,21 +14,22 @@ PARTS = ("train", "dev", "test")
 
 @dataclass(frozen=True)
 class TaggedSentence:
-    """Syntactic words in their order and the universal part of speech (UPOS) of each."""
+    """Syntactic words in order, with their universal parts of speech (UPOS)."""
 
     words: tuple[str, ...]
     tags: tuple[str, ...]
 
 
 def read_treebank(folder: Path, limit: int | None = None) -> dict[str, list[TaggedSentence]]:
-    """The train, dev and test part of a treebank: the files named ``*train.conllu`` and so on, or ``.xz``.
+    """The train, dev and test parts of a treebank: files named ``*train.conllu`` and so on, optionally
+    ``.xz``.
 
     Args:
-        folder: of an official release.
+        folder: the folder of an official release.
         limit: use only the first N sentences of each part.
 
     Raises:
-        InvalidRequest: the folder has no such file or two for one part, a part is empty, or ``limit`` is
+        InvalidRequest: the folder has no file or several files for a part, a part is empty, or ``limit`` is
             below 1.
         InvalidText: a file cannot be read, or is not CoNLL-U.
     """
@@ -56,17 +57,17 @@ def _part(folder: Path, files: list[Path], part: str, limit: int | None) -> list
 def read_conllu(path: Path) -> Iterator[TaggedSentence]:
     """The sentences of one file.
 
-    A multiword token (``3-4``, "don't") is passed over, since the words that it is written for follow with
-    tags of their own ("do", "n't"); so is an empty node (``8.1``), which stands for nothing in the text.
+    Multiword tokens (``3-4``, "don't") are skipped, because their words follow with their own tags ("do",
+    "n't"). Empty nodes (``8.1``) are skipped, because they have no text.
 
     Raises:
-        InvalidText: the file cannot be read; or a line has not ten columns, not the next number, no form or
-            no part of speech.
+        InvalidText: the file cannot be read, or a line does not have ten columns, the next number, a form and
+            a part of speech.
     """
     words: list[str] = []
     tags: list[str] = []
     with opened(path) as stream:
-        # A blank line ends a sentence, and lines without text are left out, so their numbers tell.
+        # A blank line ends a sentence; blank lines are omitted, so a gap in line numbers shows one.
         last = 0
         for line in read_lines(stream, str(path), blank="skip"):
             if line.number > last + 1 and words:
@@ -84,10 +85,10 @@ def read_conllu(path: Path) -> Iterator[TaggedSentence]:
 
 
 def _word(line: Line, expected: int) -> tuple[str, str] | None:
-    """Form and tag of a word; None for what is no word."""
+    """Form and tag of a word; None if the line is not a word."""
     columns = line.text.split("\t")
     if len(columns) != COLUMNS:
-        raise InvalidText(f"{line} has {len(columns)} columns; CoNLL-U has {COLUMNS}, divided by tabs")
+        raise InvalidText(f"{line} has {len(columns)} columns; CoNLL-U has {COLUMNS}, separated by tabs")
     number, form, tag = columns[0], columns[1], columns[3]
     if "-" in number or "." in number:
         return None

@@ -1,4 +1,4 @@
-"""How well held-out text is foretold: masked tokens of windows, drawn or one by one."""
+"""Loss on held-out text: masked tokens of windows, drawn at random or masked one at a time."""
 
 import math
 import time
@@ -26,10 +26,10 @@ from unmask.tasks.progress import Progress
 
 Measure = Literal["masked", "pseudo"]
 MASKED_SHARE = 0.15
-"""Of a window's tokens (Devlin et al. 2019); here every one of them becomes the mask token."""
+"""Fraction of a window's tokens that is masked (Devlin et al. 2019); each becomes the mask token."""
 WINDOWS_AT_ONCE = 256
 LARGEST_LOSS = 700.0
-"""e to the power of more is beyond float64."""
+"""The largest exponent of e that float64 can represent."""
 
 
 @dataclass(frozen=True)
@@ -43,27 +43,28 @@ class PerplexityResult:
     source: str
     measure: Measure
     score: Score | None
-    """Of the ``pseudo`` measure, which tokens are masked together."""
+    """For the ``pseudo`` measure: which tokens are masked together."""
     seed: int | None
-    """Of the ``masked`` measure's draw."""
+    """For the ``masked`` measure: seed of the draw."""
     windows: int
     tokens: int
-    """In the windows, special ones left out."""
+    """Tokens in the windows, without special tokens."""
     scored: int
-    """Tokens that were asked for: all of them, or the masked ones."""
+    """Predicted tokens: all of them, or the masked ones."""
     loss: float
-    """The mean of -log p over tokens asked for."""
+    """The mean of -log p over predicted tokens."""
     perplexity: float
-    """e to the loss; of the ``pseudo`` measure, pseudo-perplexity."""
+    """exp(loss); for the ``pseudo`` measure, pseudo-perplexity."""
     accuracy: float
-    """The share of tokens asked for that the model finds likeliest."""
+    """The share of predicted tokens to which the model gives the highest probability."""
     nats_per_character: float
-    """The loss times tokens in the windows by characters in them: what vocabularies can be compared by."""
+    """The loss times the tokens in the windows, divided by their characters; comparable across
+    vocabularies."""
     nats_per_byte: float
     unigram_loss: float
     """Loss on the same tokens when predicting by token frequency in these windows, with add-one smoothing."""
     unigram_accuracy: float
-    """The share of them that are the most frequent token."""
+    """The share of predicted tokens that are the most frequent token."""
     seconds: float
 
 
@@ -79,22 +80,23 @@ def measure_perplexity(
 ) -> PerplexityResult:
     """Loss of masked tokens in windows of running text.
 
-    ``masked`` masks 15 % of each window at once, at least one token, as in pretraining but for the share of
-    masked tokens that are kept or replaced there: what training reports, at the cost of one run. ``pseudo``
-    masks one token at a time (Salazar et al. 2020, pseudo-perplexity): lower, as the whole context is there,
-    and as many runs as a window has tokens. The two are not to be compared with each other.
+    ``masked`` masks 15 % of each window at once, at least one token. This is the loss that pretraining
+    reports, except that no masked token is kept or replaced by a random one; it takes one forward pass.
+    ``pseudo`` masks one token at a time (Salazar et al. 2020, pseudo-perplexity). It is lower, because the
+    rest of the context is visible, and takes as many forward passes as a window has tokens. The two are not
+    comparable.
 
     Args:
-        model: with a masked-LM head.
-        windows: at least one; see `unmask.measure.probes.windows`.
-        source: what the result calls the text.
+        model: a model with an MLM head.
+        windows: at least one window; see `unmask.measure.probes.windows`.
+        source: the name of the text in the result.
         measure: ``masked`` or ``pseudo``.
         score: for ``pseudo``, which tokens are masked together.
-        seed: for ``masked``, of the draw; a window's draw depends on it and on the window's number alone.
-        progress: called with (done, in all), windows or tokens.
+        seed: for ``masked``, the seed of the draw, which depends only on it and on the window's number.
+        progress: called with (done, total), in windows or tokens.
 
     Raises:
-        InvalidRequest: no windows, no masked-LM head, or no mask token.
+        InvalidRequest: there are no windows, no MLM head, or no mask token.
         NonFiniteResult: a log probability is not finite.
     """
     if not windows:
@@ -114,7 +116,7 @@ def measure_perplexity(
     loss = -float(np.concatenate([one.log_p_M for one in given]).mean())
     if loss > LARGEST_LOSS:
         raise NonFiniteResult(
-            f"the loss is {loss:.0f} nats, whose perplexity no number holds; check the model"
+            f"the loss is {loss:.0f} nats, and its perplexity exceeds the range of float64; check the model"
         )
     unigram_loss, unigram_accuracy = unigram(text_T, targets_M, model.spec.embedding.vocabulary)
     return PerplexityResult(
@@ -140,7 +142,7 @@ def measure_perplexity(
 
 
 def draw_masks(window: Window, mask_id: int, seed: int, number: int) -> Question:
-    """15 % of a window's tokens, at least one, drawn without replacement and masked all at once."""
+    """Mask 15 % of a window's tokens at once, at least one, drawn without replacement."""
     scored = np.flatnonzero(window.scored_N)
     count = max(1, round(MASKED_SHARE * len(scored)))
     places_M = np.sort(np.random.default_rng([seed, number]).choice(scored, count, replace=False))
@@ -159,9 +161,9 @@ def _ask(model: Model, questions: Sequence[Question], progress: Progress | None)
 
 
 def unigram(text_T: NDArray[np.int64], targets_M: NDArray[np.int64], vocabulary: int) -> tuple[float, float]:
-    """Loss and accuracy of guessing by frequency alone, with one added to the count of every word.
+    """Loss and accuracy of predicting by frequency, with add-one smoothing.
 
-    The counts are of the text that is asked about, so this baseline knows more than a fair one would.
+    The counts are from the evaluated text itself, so this baseline is stronger than a fair one.
     """
     counts_V = np.bincount(text_T, minlength=vocabulary)
     loss = float(np.log(counts_V.sum() + vocabulary) - np.log(counts_V[targets_M] + 1).mean())

@@ -8,16 +8,16 @@ from torch import Tensor
 from torch.nn import functional
 
 STRENGTHS = (1e-2, 1e-3, 1e-4)
-"""Of the penalty, strongest first, each beginning where the one before it ended."""
+"""Strengths of the penalty, strongest first; each fit starts from the previous one."""
 ITERATIONS = 40
-"""Of L-BFGS at most for each strength."""
+"""Maximum L-BFGS iterations for each strength."""
 CHANGE = 1e-5
-"""Of the loss or a weight; less of it ends the search."""
+"""The search ends when the loss or the weights change by less than this."""
 
 
 @dataclass(frozen=True, eq=False)
 class LinearProbe:
-    """``(x - mean) / deviation`` times weights plus biases."""
+    """Logits are ``(x - mean) / deviation`` times the weights, plus the biases."""
 
     mean_D: Tensor
     deviation_D: Tensor
@@ -26,13 +26,13 @@ class LinearProbe:
     strength: float
 
     def logits(self, x_MD: Tensor) -> Tensor:
-        """Shape (M, D) in, (M, C) out."""
-        # The division is done on the weights, which are few.
+        """Map features (M, D) to logits (M, C)."""
+        # Dividing the weights is cheaper than dividing the features.
         scaled_CD = self.weight_CD / self.deviation_D
         return functional.linear(x_MD, scaled_CD, self.bias_C - scaled_CD @ self.mean_D)
 
     def accuracy(self, x_MD: Tensor, classes_M: Tensor) -> float:
-        """The share of rows whose own class has the largest logit."""
+        """The share of rows whose true class has the largest logit."""
         return float((self.logits(x_MD).argmax(-1) == classes_M).double().mean())
 
 
@@ -45,16 +45,16 @@ def fit(
     class_count: int,
     strengths: Sequence[float] = STRENGTHS,
 ) -> LinearProbe:
-    """The probe of least mean cross-entropy plus ``strength / 2`` times the sum of squared weights.
+    """The probe that minimizes mean cross-entropy plus ``strength / 2`` times the sum of squared weights.
 
-    Features are brought to mean 0 and deviation 1 by the training rows. Full-batch L-BFGS from zero weights:
-    nothing is drawn, so the same rows give the same probe. Of ``strengths`` the one with the best accuracy on
-    the dev rows is kept, the stronger where two are equal. ``x_MD`` is overwritten with its standard form, so
-    that it is not held twice.
+    Features are standardized with the mean and deviation of the training rows. Full-batch L-BFGS starts from
+    zero weights; nothing is random, so the same rows give the same probe. The strength with the best accuracy
+    on the dev rows is used, the stronger one if two are equal. ``x_MD`` is overwritten with the standardized
+    features to save memory.
     """
     mean_D = x_MD.mean(0)
     deviation_D = x_MD.std(0, correction=0)
-    # A feature that never changes says nothing: it becomes 0 rather than noise.
+    # A constant feature has no information; it becomes 0 rather than noise.
     deviation_D = torch.where(deviation_D > 1e-6 * mean_D.abs() + 1e-12, deviation_D, torch.inf)
     x_MD.sub_(mean_D).div_(deviation_D)
     weight_CD = x_MD.new_zeros(class_count, x_MD.shape[1], requires_grad=True)

@@ -1,4 +1,4 @@
-"""Log probabilities of masked words, and the pseudo-log-likelihood that they add up to."""
+"""Log probabilities of masked words, and their sum, the pseudo-log-likelihood."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from unmask.errors import InvalidRequest, NonFiniteResult
+from unmask.errors import InvalidRequest, not_finite
 from unmask.learn.vocabulary import Vocabulary
 from unmask.loaded import Model
 from unmask.tasks.batches import TOKENS_PER_PASS, batches
@@ -16,7 +16,7 @@ from unmask.tasks.progress import Progress
 from unmask.text import PackedBatch
 
 PASSES_AT_ONCE = 64
-"""How many token_budget_batches' worth of masked copies are held at a time."""
+"""Number of batches of masked copies that are held at a time."""
 
 Score = Literal["original", "within_word"]
 """``original``: one token masked at a time (Salazar et al. 2020). ``within_word``: later tokens of its word
@@ -25,17 +25,17 @@ are masked too, so that a rare word is not guessed from its own end (Kauf & Ivan
 
 @dataclass(frozen=True, eq=False)
 class Sentence:
-    """A sequence of ids as the model reads it, and which of them are scored."""
+    """A sequence of ids that the model reads, and which of them are scored."""
 
     ids_N: NDArray[np.int64]
-    """Special tokens included."""
+    """Includes special tokens."""
     scored_N: NDArray[np.bool_]
-    """Not the special tokens around the text; an unknown token counts as any other."""
+    """Without the special tokens around the text; unknown tokens are scored like any other."""
 
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """A sequence with masks in it, and the words to look up behind them."""
+    """A masked sequence, and the original ids at the masks."""
 
     ids_N: NDArray[np.int64]
     places_M: NDArray[np.int64]
@@ -49,11 +49,11 @@ class Answer:
     log_p_M: NDArray[np.float64]
     """Natural logarithm of the probability over the whole vocabulary."""
     first_M: NDArray[np.bool_]
-    """Whether no other word is more likely."""
+    """Whether no other token is more likely."""
 
     @property
     def total(self) -> float:
-        """The sum of log p: of a sentence its pseudo-log-likelihood, in nats."""
+        """The sum of log p in nats; for a sentence, its pseudo-log-likelihood."""
         return float(self.log_p_M.sum())
 
 
@@ -61,26 +61,26 @@ def check_masked(model: Model) -> int:
     """The id of the mask token.
 
     Raises:
-        InvalidRequest: the checkpoint has no masked-LM head, or its tokenizer no mask token.
+        InvalidRequest: the checkpoint has no MLM head, or its tokenizer no mask token.
     """
     if "masked" not in model.encoder.heads:
         has = ", ".join(model.encoder.heads) or "none"
         raise InvalidRequest(
-            f"{model.name} cannot predict masked words: its checkpoint holds no masked-LM head "
-            f"(heads: {has}); take a checkpoint that was saved with one"
+            f"{model.name} cannot predict masked words: its checkpoint has no masked-LM head "
+            f"(heads: {has}); use a checkpoint with one"
         )
     if model.tokenizer.mask_id is None:
-        raise InvalidRequest(f"the tokenizer of {model.name} has no mask token, so no word can be asked for")
+        raise InvalidRequest(f"the tokenizer of {model.name} has no mask token, so no word can be predicted")
     return model.tokenizer.mask_id
 
 
 def answers(
     model: Model, questions: Sequence[Question], tokens_per_pass: int = TOKENS_PER_PASS
 ) -> list[Answer]:
-    """The log probability of every word asked for, in the order of the questions.
+    """The log probability of every requested token, in the order of the questions.
 
-    Sequences run packed, alike in length side by side; logits are made for the places asked alone, and
-    the softmax over them is taken in float32 (float64 for a float64 model).
+    Sequences are sorted by length and packed. Logits are computed only at the requested positions, and their
+    softmax in float32 (float64 for a float64 model).
 
     Raises:
         NonFiniteResult: a log probability is not finite.
@@ -111,7 +111,7 @@ def _run(
     log_p_M = (asked_M - logits_MV.logsumexp(-1)).double().numpy()
     first_M = (asked_M >= logits_MV.amax(-1)).numpy()
     if not np.isfinite(log_p_M).all():
-        raise NonFiniteResult("the log probability of a word is not finite; try a wider dtype")
+        raise not_finite("the log probability of a word", model.dtype)
     return log_p_M, first_M
 
 
@@ -123,23 +123,23 @@ def pseudo_log_likelihoods(
     tokens_per_pass: int = TOKENS_PER_PASS,
     progress: Progress | None = None,
 ) -> list[Answer]:
-    """Each scored token of each sentence, asked for where it is masked and the others are there.
+    """The log probability of each scored token of each sentence, predicted from all other tokens.
 
     The sum over a sentence (`Answer.total`) is its pseudo-log-likelihood (Salazar et al. 2020, equation 1).
-    It is a sum, not a mean, of exact conditionals, and takes one masked copy of the sentence per token.
-    Sentences of the same ids are run once, so that their sums are equal to the bit.
+    It is a sum, not a mean, of exact conditional probabilities, and takes one masked copy of the sentence per
+    token. Sentences with equal ids run once, so their sums are bitwise equal.
 
     Args:
-        model: with a masked-LM head.
-        sentences: what to score.
-        score: see `TargetScore`. Which token continues a word is told by the vocabulary, as in
-            `unmask.learn.vocabulary`: contractions are one word there for byte-level vocabularies, where
+        model: a model with an MLM head.
+        sentences: the sentences to score.
+        score: see `TargetScore`. The vocabulary determines which tokens continue a word, as in
+            `unmask.learn.vocabulary`: in byte-level vocabularies a contraction is one word there, whereas
             Kauf & Ivanova follow the tokenizer's own splitting.
-        tokens_per_pass: the most tokens that run together.
+        tokens_per_pass: the most tokens in a batch.
         progress: called with (tokens scored, tokens to score).
 
     Raises:
-        InvalidRequest: no masked-LM head, or no mask token.
+        InvalidRequest: there is no MLM head, or no mask token.
         NonFiniteResult: a log probability is not finite.
     """
     mask_id = check_masked(model)
@@ -166,7 +166,7 @@ def _key(sentence: Sentence) -> bytes:
 
 
 def _parts(order: Sequence[int], sentences: Sequence[Sentence], budget: int) -> Iterator[list[int]]:
-    """Sentences whose copies hold about ``budget`` tokens together."""
+    """Groups of sentences whose copies have about ``budget`` tokens in total."""
     part: list[int] = []
     tokens = 0
     for index in order:
@@ -180,7 +180,7 @@ def _parts(order: Sequence[int], sentences: Sequence[Sentence], budget: int) -> 
 
 
 def _copies(sentence: Sentence, mask_id: int, continues_V: NDArray[np.bool_] | None) -> Iterator[Question]:
-    """For every scored token the sentence with it masked, and its id asked for."""
+    """For every scored token, a copy of the sentence with the token masked, and its id as the target."""
     ids_N = sentence.ids_N
     for place in np.flatnonzero(sentence.scored_N):
         copy_N = ids_N.copy()

@@ -1,4 +1,4 @@
-"""Hidden states of words: sentences that are split into words already, run packed, layer by layer."""
+"""Hidden states of words, layer by layer, for packed sentences that are already split into words."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unmask.errors import NonFiniteResult, TextTooLong
+from unmask.errors import TextTooLong, not_finite
 from unmask.loaded import Model
 from unmask.text import Encoding, PackedBatch, token_budget_batches
 
@@ -18,13 +18,13 @@ TOKENS_PER_PASS = 4096
 
 @dataclass(frozen=True, eq=False)
 class ReadWords:
-    """Words as the model reads them, sentence by sentence."""
+    """Tokenized words, sentence by sentence."""
 
     encodings: tuple[Encoding, ...]
     firsts: tuple[NDArray[np.int64], ...]
-    """Of each encoding, the place of each word's first token; -1 for a word that has none."""
+    """For each encoding, the index of each word's first token; -1 for a word without tokens."""
     split: int
-    """Sentences longer than the model reads, which became several encodings of whole words."""
+    """Sentences that exceed the maximum length and were split into several encodings of whole words."""
 
     @cached_property
     def count(self) -> int:
@@ -33,15 +33,15 @@ class ReadWords:
 
     @cached_property
     def missing(self) -> int:
-        """Words without a token."""
+        """Number of words without a token."""
         return sum(int((places < 0).sum()) for places in self.firsts)
 
 
 def read_words(model: Model, sentences: Sequence[Sequence[str]], name: Callable[[int], str]) -> ReadWords:
-    """Tokens of sentences given as words; ``name`` is how an error calls the sentence at an index.
+    """Tokenize sentences given as words; ``name`` returns the name of a sentence in errors, by index.
 
     Raises:
-        TextError: a word is blank or no Unicode text, or no word of a sentence gives a token.
+        TextError: a word is blank or not valid Unicode, or no word of a sentence gives a token.
     """
     encodings: list[Encoding] = []
     firsts: list[NDArray[np.int64]] = []
@@ -55,13 +55,13 @@ def read_words(model: Model, sentences: Sequence[Sequence[str]], name: Callable[
 
 
 def _parts(model: Model, words: Sequence[str], name: str) -> Iterator[tuple[Encoding, int]]:
-    """A sentence, halved between words as often as it takes to be read; each with its number of words."""
+    """Parts of a sentence, halved between words until they fit the model, each with its number of words."""
     encode, longest = model.tokenizer.encode_words, model.max_tokens
     try:
         yield encode(words, max_tokens=longest, name=name), len(words)
     except TextTooLong:
         if len(words) == 1:
-            # Of a word longer than all that the model reads, the first token is enough.
+            # If a single word exceeds the maximum length, its first token is enough.
             yield encode(words, max_tokens=longest, truncation="end", name=name), 1
             return
         middle = len(words) // 2
@@ -73,20 +73,20 @@ def _first_tokens(encoding: Encoding, count: int) -> NDArray[np.int64]:
     assert encoding.words is not None
     firsts = np.full(count, -1, dtype=np.int64)
     tokens = np.flatnonzero(encoding.words >= 0)[::-1]
-    firsts[encoding.words[tokens]] = tokens  # from the end, so that the first of each word stays
+    firsts[encoding.words[tokens]] = tokens  # in reverse order, so that the first token of each word remains
     return firsts
 
 
 def word_states(
     model: Model, words: ReadWords, layers: Sequence[int], advance: Callable[[int], None] = lambda _: None
 ) -> Tensor:
-    """The state of each word's first token, float32 of shape (layers, M, D); zeros where it has none.
+    """The state of each word's first token, float32 of shape (layers, M, D); zeros for a word without tokens.
 
     Args:
-        model: whose encoder runs.
+        model: the model to run.
         words: see `read_words`.
-        layers: 0 for the embedding's output, to L, which has the encoder's final norm.
-        advance: told how many more encodings were read.
+        layers: from 0, the output of the embedding, to L, which includes the encoder's final norm.
+        advance: called with the number of encodings read since the last call.
 
     Raises:
         NonFiniteResult: a state is not finite.
@@ -108,5 +108,5 @@ def word_states(
             states_LMD[number, into] = states[layer, places].float()
         advance(len(chosen))
     if not torch.isfinite(states_LMD).all():
-        raise NonFiniteResult("a hidden state is not finite; try a wider dtype")
+        raise not_finite("a hidden state", model.dtype)
     return states_LMD

@@ -16,7 +16,7 @@ from unmask.measure.probes.states import ReadWords, read_words, word_states
 from unmask.tasks.progress import Progress
 
 FEATURE_BYTES = 2**31
-"""States that are held at a time; more layers than fit are read in several runs of the encoder."""
+"""Bytes of states held at a time; if more layers are requested, the encoder runs several times."""
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,11 @@ class LayerScore:
     """One layer's probe."""
 
     layer: int
-    """0 is the embedding's output; the last has the encoder's final norm."""
+    """0 is the output of the embedding; the last includes the encoder's final norm."""
     dev_accuracy: float
     test_accuracy: float
     strength: float
-    """Of the penalty, chosen on dev."""
+    """Strength of the penalty, chosen on dev."""
 
 
 @dataclass(frozen=True)
@@ -40,21 +40,22 @@ class TaggingResult:
     revision: str | None
     dtype: str
     accuracy: float
-    """On test, of the layer that is best on dev."""
+    """On test, for the layer that is best on dev."""
     best_layer: int
     layers: tuple[LayerScore, ...]
     baseline_accuracy: float
-    """On test, giving every word form its most frequent tag in train, and unseen forms the most frequent
+    """On test, if every word form gets its most frequent tag in train, and unseen forms the most frequent
     tag."""
     tags: tuple[str, ...]
-    """Of the training part."""
+    """The tags of the training part."""
     sentences: Mapping[str, int]
-    """Of train, dev and test."""
+    """Number of sentences in train, dev and test."""
     words: Mapping[str, int]
+    """Number of words in train, dev and test."""
     split_sentences: int
-    """Longer than the model reads, and therefore read in parts of whole words."""
+    """Sentences that exceed the maximum length and were split into parts of whole words."""
     words_without_token: int
-    """Such as lone control characters; the probe sees zeros for them."""
+    """Words without tokens, such as lone control characters; their features are zeros."""
     seconds: float
 
 
@@ -67,18 +68,18 @@ def measure_tagging(
 ) -> TaggingResult:
     """Measure how well a linear probe predicts parts of speech from hidden states.
 
-    A word is the state of its first token (as Devlin et al. 2019 tag words). The encoder is not trained. The
-    probe is logistic regression (see `unmask.measure.probes.regression`), its penalty chosen on dev. A tag
-    that train does not have is never given, and counts as wrong.
+    A word is represented by the state of its first token (as in Devlin et al. 2019). The encoder is not
+    trained. The probe is logistic regression (see `unmask.measure.probes.regression`) with a penalty chosen
+    on dev. A tag that is not in train is never predicted and counts as wrong.
 
     Args:
         model: any encoder.
         treebank: ``train``, ``dev`` and ``test``, each with at least one sentence.
-        layer: 0 for the embedding's output to L; None for all.
+        layer: from 0, the output of the embedding, to L; None for all.
         progress: called with (sentences read, sentences to read) while the encoder runs.
 
     Raises:
-        InvalidRequest: no such layer, or an empty part.
+        InvalidRequest: there is no such layer, or a part is empty.
         TextError: a sentence gives no token.
         NonFiniteResult: a hidden state is not finite.
     """
@@ -153,7 +154,7 @@ def _read(model: Model, part: str, sentences: Sequence[TaggedSentence]) -> ReadW
 
 
 def _classes(sentences: Sequence[TaggedSentence], tags: Sequence[str]) -> Tensor:
-    """The number of each word's tag; -1, which no probe gives, for one that train does not have."""
+    """The index of each word's tag; -1, which no probe predicts, for a tag that is not in train."""
     number = {tag: index for index, tag in enumerate(tags)}
     return torch.tensor([number.get(tag, -1) for sentence in sentences for tag in sentence.tags])
 
@@ -177,7 +178,7 @@ def _scores(
     layers: Sequence[int],
     advance: Callable[[int], None],
 ) -> list[LayerScore]:
-    """Of these layers, from one run of the encoder."""
+    """The scores of these layers, from one run of the encoder."""
     train_LMD, dev_LMD, test_LMD = (word_states(model, read[part], layers, advance) for part in PARTS)
     train_M, dev_M, test_M = (classes[part] for part in PARTS)
     count = int(train_M.max()) + 1

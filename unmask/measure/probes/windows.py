@@ -21,20 +21,21 @@ WINDOW_TOKENS = 128
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """A stretch of one document as the model reads it."""
+    """Consecutive tokens of one document, with special tokens."""
 
     ids_N: NDArray[np.int64]
-    """Special tokens included."""
+    """Includes special tokens."""
     scored_N: NDArray[np.bool_]
-    """Which are not special."""
+    """Which tokens are not special."""
     characters: int
-    """That its tokens stand for, the white space after a token counting with it; line ends are left out."""
+    """Characters that its tokens cover; white space belongs to the token before it, and line ends do not
+    count."""
     bytes: int
-    """The same in UTF-8."""
+    """Bytes of these characters in UTF-8."""
 
 
 def text_file(path: Path) -> Path:
-    """The file to read: the path itself, or the one of its folder, or the one with "test" in its name.
+    """The file to read: the path itself, the only file in the folder, or the one with "test" in its name.
 
     Raises:
         InvalidRequest: there is none, or there are several.
@@ -43,17 +44,17 @@ def text_file(path: Path) -> Path:
     found = found if len(found) == 1 else [one for one in found if "test" in one.name]
     if len(found) != 1:
         held = ", ".join(one.name for one in files_in(path, ENDINGS))
-        raise InvalidRequest(f"{path} holds several files of text ({held}); name one of them (--data)")
+        raise InvalidRequest(f"{path} has several text files ({held}); name one of them (--data)")
     return found[0]
 
 
 def documents(path: Path) -> Iterator[list[str]]:
-    """The documents of a file, each as its lines that hold text, without white space at their ends.
+    """The documents of a file, each as its non-blank lines, stripped.
 
-    A ``.jsonl`` file has a document a line, under the key ``text``; any other file is one document.
+    A ``.jsonl`` file has one document per line, under the key ``text``; any other file is one document.
 
     Raises:
-        InvalidText: it cannot be read, is not UTF-8, or a line is no JSON object with a text.
+        InvalidText: it cannot be read, is not UTF-8, or a line is not a JSON object with a text.
     """
     with opened(path) as stream:
         if plain_name(path).endswith(".jsonl"):
@@ -70,19 +71,20 @@ def _lines(lines: Iterable[str]) -> list[str]:
 def windows(
     model: Model, texts: Iterable[Sequence[str]], *, tokens: int | None = None, limit: int | None = None
 ) -> list[Window]:
-    """Cut documents into windows that follow one another without a gap; the last of each is shorter.
+    """Split documents into consecutive windows; the last window of a document may be shorter.
 
-    Lines are read one by one and their tokens laid end to end.
+    Lines are tokenized one by one and their tokens concatenated.
 
     Args:
-        model: whose tokenizer and special tokens.
+        model: provides the tokenizer.
         texts: the lines of each document.
-        tokens: of a window, special ones included; None takes 128, or what the model reads if that is less.
+        tokens: tokens per window, special tokens included; None for 128, or the maximum length if that is
+            less.
         limit: use only the first N windows.
 
     Raises:
-        InvalidRequest: a window of so many tokens has no room for text or is more than the model reads;
-            ``limit`` is below 1; or there is no text.
+        InvalidRequest: a window of this size has no room for text or exceeds the maximum length, ``limit`` is
+            below 1, or there is no text.
     """
     if limit is not None and limit < 1:
         raise InvalidRequest(f"limit is {limit}; it must be at least 1 (--limit)")
@@ -99,12 +101,13 @@ def windows(
             if len(made) == limit:
                 return made
     if not made:
-        raise InvalidRequest("the file holds no text; name another (--data)")
+        raise InvalidRequest("the file has no text; name another one (--data)")
     return made
 
 
 def _cut(model: Model, lines: Sequence[str], size: int) -> Iterator[Window]:
-    """Windows of one document; ``held`` is what no window has yet: ids, characters, bytes in its rows."""
+    """Windows of one document. The rows of ``held`` are ids, characters and bytes that are not in a window
+    yet."""
     held = np.zeros((3, 0), dtype=np.int64)
     for start in range(0, len(lines), LINES_AT_ONCE):
         some = lines[start : start + LINES_AT_ONCE]

@@ -35,7 +35,7 @@ class Journal:
     def __init__(self, path: Path, what: object, *, restart: bool = False) -> None:
         self.path = path
         plain = json.dumps(what, sort_keys=True, default=str)
-        self._head = {"wall": hashlib.sha256(plain.encode()).hexdigest()}
+        self._head = {"scaling": hashlib.sha256(plain.encode()).hexdigest()}
         if restart:
             self.remove()
         self.points = self._points()

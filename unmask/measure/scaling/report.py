@@ -8,6 +8,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from unmask.deprecation import REPORT_PROTOCOLS
 from unmask.errors import InvalidRequest
 from unmask.files import read_bytes, whole_file
 from unmask.measure.benchmark_model import ModelInfo
@@ -117,7 +118,7 @@ class ScalingCurves:
 class ScalingReport:
     """The result of `unmask.measure.scaling.run.run_scaling`."""
 
-    protocol: Literal["wall"]
+    protocol: Literal["scaling"]
     measured: ModelInfo
     machine: Machine
     dtype: str
@@ -155,6 +156,8 @@ def from_plain(value: object, where: str = "the report") -> ScalingReport:
     Raises:
         InvalidRequest: it is not a length-scaling report, or is one of another version.
     """
+    if isinstance(value, dict) and value.get("protocol") in REPORT_PROTOCOLS:
+        value = {**value, "protocol": REPORT_PROTOCOLS[value["protocol"]]}
     made = read_value(ScalingReport, value, where)
     assert isinstance(made, ScalingReport)
     return made

@@ -117,7 +117,7 @@ def run_scaling(
         clock: seconds from an arbitrary start.
 
     Raises:
-        InvalidRequest: there is no such model, shape or length, or the journal belongs to another run.
+        InvalidRequest: there is no such model, architecture or length, or the journal belongs to another run.
         CheckpointError: the model cannot be found or read.
         OutputError: the journal cannot be written.
     """
@@ -129,7 +129,7 @@ def run_scaling(
             run.journal.remove()
         by_name = {one.kernel: one for one in shown}
         return ScalingReport(
-            protocol="wall",
+            protocol="scaling",
             measured=run.chosen.record,
             machine=_machine(run),
             dtype=settings.dtype,
@@ -157,14 +157,18 @@ def _begun(
     clock: Callable[[], float],
 ) -> Iterator[_Run]:
     began = clock()
-    name = "default" if settings.model is None and settings.shape is None else settings.model
+    name = "default" if settings.model is None and settings.architecture is None else settings.model
     watch = watch or unwatched
     watch("preparing the model", 0, 1)
     with (
         benchmark_model(
-            name, settings.shape, layers=settings.layers, seed=settings.seed, revision=settings.revision
+            name,
+            settings.architecture,
+            layers=settings.layers,
+            seed=settings.seed,
+            revision=settings.revision,
         ) as chosen,
-        tempfile.TemporaryDirectory(prefix="unmask-wall-") as work,
+        tempfile.TemporaryDirectory(prefix="unmask-scaling-") as work,
     ):
         record = chosen.record
         checkpoint = read_checkpoint(Source(chosen.folder, record.name, record.revision))

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from unmask.deprecation import renamed_fields
 from unmask.errors import InvalidRequest, KernelError
 from unmask.measure.peers import PEERS
 from unmask.model.kernels import KERNELS, AttentionRequest, choose
@@ -25,14 +26,16 @@ PROBE_SHARE = 0.9
 WITHIN_SECONDS = (1.0, 10.0, 60.0)
 
 
+@renamed_fields(shape="architecture")
 @dataclass(frozen=True)
 class ScalingSettings:
     """What to measure. Everything has a default; without a name it is the default model.
 
     Args:
         model: a checkpoint folder, a hub id or "default".
-        shape: a published architecture with random weights instead, see `unmask.measure.benchmark_model`.
-        layers: keep only the first layers of ``shape``.
+        architecture: a published architecture with random weights instead of ``model``, see
+            `unmask.measure.benchmark_model`.
+        layers: keep only the first layers of ``architecture``.
         revision: revision on the hub.
         ways: attention implementations: ``chosen``, kernels, or other libraries by their names in
             `unmask.measure.peers`; empty selects ``chosen`` and those of `BESIDE` that support the encoder.
@@ -48,7 +51,7 @@ class ScalingSettings:
     """
 
     model: str | None = None
-    shape: str | None = None
+    architecture: str | None = None
     layers: int | None = None
     revision: str | None = None
     ways: tuple[str, ...] = ()

@@ -17,6 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from unmask.checksums import check_files, write_checksums
 from unmask.errors import CorruptCheckpoint, OutputError, TensorMismatch, UnknownArchitecture
 from unmask.files import check_regular, read_regular, whole_folder
 from unmask.model.elmo.network import Elmo, LayerMix
@@ -31,7 +32,7 @@ Array = NDArray[np.float32]
 
 
 def save_elmo(elmo: Elmo, folder: str | Path) -> None:
-    """Write config.json and model.safetensors; the folder appears complete or not at all.
+    """Write config.json, model.safetensors and their checksums; the folder appears complete or not at all.
 
     Raises:
         OutputError: the folder exists and is not empty, or cannot be written.
@@ -44,15 +45,21 @@ def save_elmo(elmo: Elmo, folder: str | Path) -> None:
             save_file(tensors, partial_folder / WEIGHTS, metadata={"format": "pt"})
         except SafetensorError as error:
             raise OutputError(f"cannot write {Path(folder) / WEIGHTS}: {error}") from None
+        write_checksums(partial_folder)
 
 
-def load_elmo(folder: str | Path) -> Elmo:
+def load_elmo(folder: str | Path, *, verify: bool | None = None) -> Elmo:
     """Load what `save_elmo` wrote, in evaluation mode.
+
+    Args:
+        folder: a folder.
+        verify: whether to compare the contents of files with the checksums, see `check_files`.
 
     Raises:
         CheckpointError: what is wrong with the folder, in one sentence.
     """
     folder = Path(folder)
+    check_files(folder, verify)
     config = JsonSettings.parse(read_regular(folder / CONFIG, CorruptCheckpoint), CONFIG)
     config.require_one_of("model_type", MODEL_TYPE)
     config.require_one_of("activation", "relu", "tanh")

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from unmask.checksums import check_files
 from unmask.errors import CorruptCheckpoint
 from unmask.files import read_bytes
 from unmask.model.elmo.files import CONFIG, MODEL_TYPE, load_elmo, read_published_elmo
@@ -18,14 +19,17 @@ class ElmoFolder:
     published: tuple[Path, Path] | None
     """The authors' options and weights; None for a folder in our format."""
 
-    def read(self) -> Elmo:
-        """The network, in evaluation mode.
+    def read(self, verify: bool | None = None) -> Elmo:
+        """The network, in evaluation mode; ``verify`` as for `load_elmo`.
 
         Raises:
             CheckpointError: what is wrong with the files, in one sentence.
             MissingExtra: h5py is not installed, which reads the authors' weights.
         """
-        return load_elmo(self.folder) if self.published is None else read_published_elmo(*self.published)
+        if self.published is None:
+            return load_elmo(self.folder, verify=verify)
+        check_files(self.folder, verify)
+        return read_published_elmo(*self.published)
 
 
 def find_elmo(folder: Path) -> ElmoFolder | None:

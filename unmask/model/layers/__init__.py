@@ -5,7 +5,7 @@ from unmask.model.layers.block import Block, Plan
 from unmask.model.layers.convolution import ConvolutionLayer
 from unmask.model.layers.disentangled import DistanceTable
 from unmask.model.layers.embedding import EmbeddingLayer
-from unmask.model.layers.initialization import Initialization, initialize
+from unmask.model.layers.initialization import initialize
 from unmask.model.layers.linear_attention import LinearMixer
 from unmask.model.layers.parts import ACTIVATIONS, build_feedforward, build_norm
 from unmask.model.layers.rotary import apply_rotary
@@ -17,7 +17,6 @@ __all__ = [
     "ConvolutionLayer",
     "DistanceTable",
     "EmbeddingLayer",
-    "Initialization",
     "LinearMixer",
     "Plan",
     "SoftmaxMixer",

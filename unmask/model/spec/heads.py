@@ -79,7 +79,7 @@ class Classifier:
     transform: Transform | ResidualTransform | None = None
     bias: bool = True
     input_norm: Norm | None = None
-    """Dropout rate of the state, before the transform."""
+    """Applied to the state, before the transform."""
     labels: tuple[str, ...] | None = None
     """Names of the classes, in order; None if they have no names."""
     problem_type: ProblemType | None = None

@@ -12,7 +12,7 @@ from unmask.errors import CorruptCheckpoint, InvalidRequest, TensorMismatch
 from unmask.model.encoder import Encoder
 from unmask.model.spec import EncoderSpec
 from unmask.model.weights.checkpoint import Checkpoint
-from unmask.model.weights.checkpoint_tensors import claims
+from unmask.model.weights.checkpoint_tensors import report_tensors
 from unmask.model.weights.tensor_report import TensorReport
 
 DTYPES: dict[str, torch.dtype] = {
@@ -59,7 +59,7 @@ def build(
     """
     if dtype not in DTYPES:
         raise InvalidRequest(f"dtype is {dtype!r}; it can be {', '.join(DTYPES)}")
-    made = claims(checkpoint)
+    made = report_tensors(checkpoint)
     stored = _read_tensors(checkpoint, made)
     encoder = on_meta(checkpoint.spec, kernel)
     state = {

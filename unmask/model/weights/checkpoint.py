@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from unmask.checksums import Verified, check_files
 from unmask.errors import CheckpointNotFound, CorruptCheckpoint
 from unmask.files import read_bytes
 from unmask.model.families import Compat, Family, family_of
 from unmask.model.spec import CheckpointOutput, EncoderSpec
 from unmask.model.spec.config import WITHOUT_EFFECT
-from unmask.model.weights.checksums import Verified, check_files
 from unmask.model.weights.embedding_head import EMBEDDING_FILES, read_head
 from unmask.model.weights.source import Source
 from unmask.model.weights.tensor_report import canonical

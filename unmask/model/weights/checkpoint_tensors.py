@@ -11,7 +11,7 @@ FLOATS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat1
 """Types of stored weights, as safetensors writes them and as torch does."""
 
 
-def claims(checkpoint: Checkpoint) -> TensorReport:
+def report_tensors(checkpoint: Checkpoint) -> TensorReport:
     """The status of every tensor of the checkpoint.
 
     Raises:
@@ -36,7 +36,7 @@ def claims(checkpoint: Checkpoint) -> TensorReport:
 
 def stored_dtype(checkpoint: Checkpoint) -> str:
     """The type in which a checkpoint stores its word embedding, taken as that of its weights."""
-    (name,) = claims(checkpoint).sources["embedding.words.weight"]
+    (name,) = report_tensors(checkpoint).sources["embedding.words.weight"]
     return FLOATS[checkpoint.tensors[name].dtype]
 
 

@@ -12,11 +12,11 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
+from unmask.checksums import write_checksums
 from unmask.errors import CheckpointNotFound, CorruptCheckpoint, OutputError, UnsafeCheckpoint
 from unmask.files import read_regular, whole_folder
 from unmask.model.weights.checkpoint import read_checkpoint
-from unmask.model.weights.checkpoint_tensors import claims
-from unmask.model.weights.checksums import write_checksums
+from unmask.model.weights.checkpoint_tensors import report_tensors
 from unmask.model.weights.embedding_head import EMBEDDING_FILES
 from unmask.model.weights.source import Source
 from unmask.model.weights.tensors import PICKLED, WEIGHTS, check_stored_file, read_index
@@ -49,7 +49,7 @@ def convert_pickled(folder: Path, out: Path) -> None:
         except SafetensorError as error:
             raise OutputError(f"cannot write {out / WEIGHTS}: {error}") from None
         write_checksums(partial)
-        claims(read_checkpoint(Source(partial, out.name)))
+        report_tensors(read_checkpoint(Source(partial, out.name)))
 
 
 def _pickles(folder: Path) -> list[Path]:

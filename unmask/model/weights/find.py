@@ -4,6 +4,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import unmask
+from unmask.deprecation import MODEL_NAMES, warn_renamed
 from unmask.errors import CheckpointNotFound, InvalidRequest
 from unmask.model.families import DEFAULT_NAME, DEFAULT_PACKAGE
 from unmask.model.weights.hub import download
@@ -13,12 +14,12 @@ from unmask.optional import require
 DEFAULT = "default"
 """The name of the model from an installed package."""
 
-DESIGNS = ("alibi", "disentangled", "learned", "linear", "local-global", "unordered", "windows")
-"""Tiny encoders that each demonstrate one mechanism, loaded as "design/alibi" and so on."""
+VARIANTS = ("alibi", "disentangled", "learned", "linear", "local-global", "unordered", "windows")
+"""Tiny encoders that each demonstrate one mechanism, loaded as "variant/alibi" and so on."""
 
 _INSIDE = Path(unmask.__file__).parent / "shipped"
 SHIPPED = {"unmask-mini": _INSIDE / "unmask-mini"} | {
-    f"design/{name}": _INSIDE / "designs" / name for name in DESIGNS
+    f"variant/{name}": _INSIDE / "variants" / name for name in VARIANTS
 }
 """Checkpoints in this package by name; the README.md in their folders describes them."""
 
@@ -35,6 +36,9 @@ def find(name: str | Path, revision: str | None = None) -> Source:
         InvalidRequest: a revision was given for a checkpoint that is not on a hub.
         HubError: the hub did not provide it.
     """
+    if str(name) in MODEL_NAMES:
+        warn_renamed("the model", str(name), MODEL_NAMES[str(name)])
+        name = MODEL_NAMES[str(name)]
     text = str(name)
     path = Path(name).expanduser()
     if text not in (DEFAULT, *SHIPPED) and not path.is_dir():

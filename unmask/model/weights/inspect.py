@@ -3,11 +3,11 @@
 from collections import Counter
 from dataclasses import dataclass
 
+from unmask.checksums import Verified
 from unmask.model.spec import CheckpointOutput, EncoderSpec, MaskedLM, UnknownOutput
 from unmask.model.spec.decoder import why_no_decoder
 from unmask.model.weights.checkpoint import Checkpoint
-from unmask.model.weights.checkpoint_tensors import claims
-from unmask.model.weights.checksums import Verified
+from unmask.model.weights.checkpoint_tensors import report_tensors
 from unmask.model.weights.shapes import parameter_count
 
 ENHANCED = (
@@ -64,15 +64,15 @@ def inspect(checkpoint: Checkpoint) -> Inspection:
     Raises:
         TensorMismatch: a tensor is missing, unexpected, or has a different shape than the spec requires.
     """
-    fates = tuple(
+    statuses = tuple(
         InspectedTensor(
-            fate.name,
-            checkpoint.tensors[fate.name].shape,
-            checkpoint.tensors[fate.name].dtype,
-            fate.ours,
-            fate.reason,
+            status.name,
+            checkpoint.tensors[status.name].shape,
+            checkpoint.tensors[status.name].dtype,
+            status.ours,
+            status.reason,
         )
-        for fate in claims(checkpoint).statuses
+        for status in report_tensors(checkpoint).statuses
     )
     head, tokenizer = checkpoint.head, checkpoint.stored_tokenizer
     return Inspection(
@@ -91,8 +91,8 @@ def inspect(checkpoint: Checkpoint) -> Inspection:
         compat_differs=checkpoint.family.hf_difference or None,
         verified=checkpoint.verified,
         unread_config=checkpoint.unread_config,
-        odd_dtypes=_odd_dtypes(fates),
-        tensors=fates,
+        odd_dtypes=_odd_dtypes(statuses),
+        tensors=statuses,
     )
 
 

@@ -13,9 +13,9 @@ import torch
 from unmask.errors import InvalidRequest, UnknownArchitecture
 from unmask.model.encoder import Encoder
 from unmask.model.families import Family, family_of
-from unmask.model.layers import Initialization
 from unmask.model.spec import EncoderSpec
 from unmask.model.spec.config import WITHOUT_EFFECT
+from unmask.model.spec.initialization import Initialization
 from unmask.model.weights import for_others
 from unmask.model.weights.checkpoint import Checkpoint, max_tokens, trained_tokens
 from unmask.model.weights.classes import spec_of_class

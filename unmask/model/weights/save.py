@@ -9,13 +9,13 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
+from unmask.checksums import write_checksums
 from unmask.errors import InvalidRequest, OutputError
 from unmask.files import whole_folder
 from unmask.model.encoder import Encoder
 from unmask.model.families import Family
 from unmask.model.spec import PooledVector
 from unmask.model.weights.checkpoint import Checkpoint
-from unmask.model.weights.checksums import write_checksums
 from unmask.model.weights.embedding_head import to_json, write_head
 from unmask.model.weights.tensor_report import moves
 from unmask.model.weights.tensors import INDEX, WEIGHTS

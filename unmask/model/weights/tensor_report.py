@@ -110,7 +110,7 @@ def match_tensors(
     every = moves(rows, ours, layer_name)
     sources = _sources(rows, every, in_file)
     return TensorReport(
-        statuses=_fates(rows, sources, in_file),
+        statuses=_statuses(rows, sources, in_file),
         sources={move.ours: tuple(in_file[name] for name in sources[move.ours]) for move in every},
         copies={in_file[theirs]: copied for theirs, copied in _copies(rows, sources, in_file).items()},
         reorders={move.ours: move.reorder for move in every if move.reorder is not None},
@@ -152,40 +152,40 @@ def _sources(rows: Sequence[TensorRule], every: Sequence[TensorMove], in_file: M
 
 def _copies(rows: Sequence[TensorRule], sources: Sources, in_file: Mapping[str, str]) -> dict[str, str]:
     """Canonical name of a second copy of a tensor -> ours, which it must equal."""
-    claimed = {name for theirs in sources.values() for name in theirs}
+    matched = {name for theirs in sources.values() for name in theirs}
     return {
         row.theirs: row.ours
         for row in rows
         if isinstance(row, Copy)
         and row.ours in sources
         and row.theirs in in_file
-        and row.theirs not in claimed
+        and row.theirs not in matched
     }
 
 
-def _fates(
+def _statuses(
     rows: Sequence[TensorRule], sources: Sources, in_file: Mapping[str, str]
 ) -> tuple[TensorStatus, ...]:
     """The status of every tensor in the file."""
     owner = {name: ours for ours, theirs in sources.items() for name in theirs}
     copies = _copies(rows, sources, in_file)
     ignored = [row for row in rows if isinstance(row, Ignore)]
-    fates, unclaimed = [], []
+    statuses, unmatched = [], []
     for standard, name in in_file.items():
         if standard in owner:
-            fates.append(TensorStatus(name, owner[standard], None))
+            statuses.append(TensorStatus(name, owner[standard], None))
         elif standard in copies:
-            fates.append(TensorStatus(name, None, f"a copy of {copies[standard]}, stored once"))
+            statuses.append(TensorStatus(name, None, f"a copy of {copies[standard]}, stored once"))
         else:
             reasons = [row.reason for row in ignored if fnmatchcase(standard, row.theirs)]
-            fates += [TensorStatus(name, None, reason) for reason in reasons[:1]]
-            unclaimed += [] if reasons else [name]
-    if unclaimed:
+            statuses += [TensorStatus(name, None, reason) for reason in reasons[:1]]
+            unmatched += [] if reasons else [name]
+    if unmatched:
         raise TensorMismatch(
-            f"{_count(unclaimed, 'has', 'have')} no place in this architecture, {_some(unclaimed)}; "
+            f"{_count(unmatched, 'has', 'have')} no place in this architecture, {_some(unmatched)}; "
             "the checkpoint is of another model than its config.json says"
         )
-    return tuple(fates)
+    return tuple(statuses)
 
 
 def _count(names: Sequence[str], one: str, several: str) -> str:

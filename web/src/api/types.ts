@@ -21,154 +21,6 @@ export interface Failure {
 }
 
 /**
- * A number with its 95 % interval and sample size, or a reason why there is none.
- *
- * `low` and `high` are None if `value` is None or no interval was requested.
- */
-export interface Estimate {
-  value: number | null;
-  low: number | null;
-  high: number | null;
-  n: number;
-  reason: string | null;
-}
-
-/** The token that receives the most attention in one head. */
-export interface HeadSink {
-  layer: number;
-  head: number;
-  token: number;
-  mass: number;
-  causal: number;
-  baseline: number;
-  value_norm_ratio: number;
-  written_share: number;
-  type: string;
-}
-
-/** The cloud of token vectors at one depth. Dimensions are counts of directions; the rest is named. */
-export interface LayerGeometry {
-  layer: number;
-  n: number;
-  tokens: number;
-  distinct: number;
-  width: number;
-  two_nn: Estimate;
-  two_nn_slope: Estimate;
-  gride: ScaleEstimate[];
-  mle: Estimate;
-  mle_band: [number, number] | null;
-  participation_ratio: Estimate;
-  iso_score: Estimate;
-  effective_rank: Estimate;
-  anisotropy: Estimate;
-  anisotropy_without: WithoutDirections[];
-  top_coordinate: number | null;
-  top_coordinate_share: number | null;
-  residual: Estimate;
-  norm: Estimate;
-  shuffled: Shuffled | null;
-}
-
-/** Distribution of a measure under random permutations of the senses. */
-export interface Null {
-  mean: number;
-  high: number;
-  p: number;
-}
-
-/** One candidate word for a mask. */
-export interface Prediction {
-  piece: string;
-  text: string;
-  id: number;
-  probability: number;
-}
-
-/** The dimension seen at one scale (GRIDE): from each point's k-th and 2k-th neighbors. */
-export interface ScaleEstimate {
-  k: number;
-  radius: number | null;
-  dimension: Estimate;
-}
-
-/** Separation of the senses of one word at one depth. */
-export interface SenseLayer {
-  layer: number;
-  within: number;
-  across: number;
-  margin: Estimate;
-  margin_null: Null;
-  accuracy: Estimate;
-  accuracy_null: Null | null;
-  silhouette: number | null;
-}
-
-/** The senses of a word at every depth. */
-export interface SenseReport {
-  word: string;
-  senses: string[];
-  counts: number[];
-  control: string;
-  permutations: number;
-  seed: number;
-  layers: SenseLayer[];
-  random: SenseLayer[] | null;
-}
-
-/**
- * The same measures after every coordinate was shuffled among the tokens on its own.
- *
- * Means and spreads of single coordinates stay as they are, and what ties coordinates together is gone.
- * A measure that hardly moves here says something about single coordinates only.
- */
-export interface Shuffled {
-  two_nn: Estimate;
-  participation_ratio: Estimate;
-  effective_rank: Estimate;
-  anisotropy: Estimate;
-}
-
-/** A word of the text and its tokens. */
-export interface SplitWord {
-  text: string;
-  pieces: string[];
-  times: number;
-}
-
-/** How much of a sink one token is over all heads measured. */
-export interface TokenSink {
-  token: number;
-  adapted_rate: number;
-  causal_rate: number;
-  mass: number;
-}
-
-/**
- * Tokenization statistics of the words of one text.
- *
- * Words are those of `unmask.interpret.words.words.words` that contain a letter or digit. Special tokens are
- * not counted; characters are code points without white space.
- */
-export interface VocabularyFit {
-  words: number;
-  pieces: number;
-  pieces_per_word: number;
-  continued_share: number;
-  characters_per_piece: number;
-  unknown_share: number;
-  single_share: number;
-  partial_share: number;
-  most_split: SplitWord[];
-}
-
-/** Anisotropy after the `k` directions that hold most of the squared length are taken out. */
-export interface WithoutDirections {
-  k: number;
-  anisotropy: Estimate;
-}
-
-/**
  * One model of this explorer; sizes are 0 and lists empty until `phase` is `ready`.
  *
  * `phase`: waiting, loading, ready or failed (then `problem` says why). `heads` and `layer_kinds`
@@ -341,6 +193,27 @@ export interface SinkLayer {
   mass: number[];
 }
 
+/** How much of a sink one token is over all heads measured. */
+export interface TokenSink {
+  token: number;
+  adapted_rate: number;
+  causal_rate: number;
+  mass: number;
+}
+
+/** The token that receives the most attention in one head. */
+export interface HeadSink {
+  layer: number;
+  head: number;
+  token: number;
+  mass: number;
+  causal: number;
+  baseline: number;
+  value_norm_ratio: number;
+  written_share: number;
+  type: string;
+}
+
 /**
  * Attention sinks. `baseline` is the uniform share of a key, mean over heads;
  * `layers_ready` layers are in it. `tokens` are those above epsilon in some head, most often first.
@@ -374,6 +247,14 @@ export interface OwnWord {
   id: number;
   probability: number;
   rank: number;
+}
+
+/** One candidate word for a mask. */
+export interface Prediction {
+  piece: string;
+  text: string;
+  id: number;
+  probability: number;
 }
 
 /** Predictions at one token, which is masked unless it was a mask token already; then `own` is None. */
@@ -438,6 +319,36 @@ export interface WordsMeta {
   rule: string;
 }
 
+/** The words of a text and the tokens of each. */
+export interface Words {
+  words: Word[];
+}
+
+/** A word of the text and its tokens. */
+export interface SplitWord {
+  text: string;
+  pieces: string[];
+  times: number;
+}
+
+/**
+ * Tokenization statistics of the words of one text.
+ *
+ * Words are those of `unmask.interpret.words.words.words` that contain a letter or digit. Special tokens are
+ * not counted; characters are code points without white space.
+ */
+export interface VocabularyFit {
+  words: number;
+  pieces: number;
+  pieces_per_word: number;
+  continued_share: number;
+  characters_per_piece: number;
+  unknown_share: number;
+  single_share: number;
+  partial_share: number;
+  most_split: SplitWord[];
+}
+
 /** Characters `start` to `end` and the tokens of both texts that hold them (half-open ranges). */
 export interface Aligned {
   start: number;
@@ -471,6 +382,69 @@ export interface CompareMeta {
 }
 
 /**
+ * A number with its 95 % interval and sample size, or a reason why there is none.
+ *
+ * `low` and `high` are None if `value` is None or no interval was requested.
+ */
+export interface Estimate {
+  value: number | null;
+  low: number | null;
+  high: number | null;
+  n: number;
+  reason: string | null;
+}
+
+/** The dimension seen at one scale (GRIDE): from each point's k-th and 2k-th neighbors. */
+export interface ScaleEstimate {
+  k: number;
+  radius: number | null;
+  dimension: Estimate;
+}
+
+/** Anisotropy after removing the `k` directions with the largest share of the squared norm. */
+export interface WithoutDirections {
+  k: number;
+  anisotropy: Estimate;
+}
+
+/**
+ * The same measures after every coordinate was shuffled among the tokens independently.
+ *
+ * This keeps the mean and the deviation of each coordinate and destroys the dependence between coordinates.
+ * A measure that hardly changes depends only on single coordinates.
+ */
+export interface Shuffled {
+  two_nn: Estimate;
+  participation_ratio: Estimate;
+  effective_rank: Estimate;
+  anisotropy: Estimate;
+}
+
+/** The cloud of token vectors at one depth. Dimensions are numbers of directions. */
+export interface LayerGeometry {
+  layer: number;
+  n: number;
+  tokens: number;
+  distinct: number;
+  width: number;
+  two_nn: Estimate;
+  two_nn_slope: Estimate;
+  gride: ScaleEstimate[];
+  mle: Estimate;
+  mle_band: [number, number] | null;
+  participation_ratio: Estimate;
+  iso_score: Estimate;
+  effective_rank: Estimate;
+  anisotropy: Estimate;
+  anisotropy_without: WithoutDirections[];
+  top_coordinate: number | null;
+  top_coordinate_share: number | null;
+  residual: Estimate;
+  norm: Estimate;
+  shuffled: Shuffled | null;
+}
+
+/**
  * The shape of every level's cloud of tokens, special ones left out; level 0 is the embeddings.
  *
  * `random` is the same text in an encoder of the same design with random weights, where that was asked
@@ -481,6 +455,37 @@ export interface Geometry {
   levels: LayerGeometry[];
   random: LayerGeometry[] | null;
   problem: Problem | null;
+}
+
+/** Distribution of a measure under random permutations of the senses. */
+export interface Null {
+  mean: number;
+  high: number;
+  p: number;
+}
+
+/** Separation of the senses of one word at one depth. */
+export interface SenseLayer {
+  layer: number;
+  within: number;
+  across: number;
+  margin: Estimate;
+  margin_null: Null;
+  accuracy: Estimate;
+  accuracy_null: Null | null;
+  silhouette: number | null;
+}
+
+/** The senses of a word at every depth. */
+export interface SenseReport {
+  word: string;
+  senses: string[];
+  counts: number[];
+  control: string;
+  permutations: number;
+  seed: number;
+  layers: SenseLayer[];
+  random: SenseLayer[] | null;
 }
 
 /** The senses of a word in one model; `available` lists the words with example sentences. */

@@ -48,7 +48,7 @@ export interface WallCurves {
 }
 
 export interface WallReport {
-  protocol: 'wall';
+  protocol: 'scaling';
   measured: { name: string; layers: number; width: number; parameter_count: number; random_weights: boolean; max_tokens: number | null };
   machine: { processor: string; cores: number; threads: number; memory_gib: number | null; accelerator: string | null; system: string; python: string; versions: Record<string, string>; unmask: string; date_utc: string };
   dtype: string;
@@ -63,8 +63,10 @@ export interface WallReport {
 
 /** The report in a parsed file, or null if it is not one. */
 export function reportOf(value: unknown): WallReport | null {
-  const given = value as Partial<WallReport> | null;
-  if (typeof given !== 'object' || given === null || given.protocol !== 'wall') return null;
+  const given = value as (Omit<Partial<WallReport>, 'protocol'> & { protocol?: unknown }) | null;
+  if (typeof given !== 'object' || given === null) return null;
+  // Earlier versions wrote 'wall'.
+  if (given.protocol !== 'scaling' && given.protocol !== 'wall') return null;
   const whole = Array.isArray(given.points) && Array.isArray(given.curves) && Array.isArray(given.notes);
   return whole && given.machine && given.measured ? (given as WallReport) : null;
 }

@@ -1,7 +1,7 @@
 /** The page as a file that needs no server. */
 
-import { accepted, jsonOf } from '../api/source';
-import type { State } from '../api/types';
+import * as requests from '../api/requests';
+import { accepted } from '../api/source';
 import type { Explorer, Reading } from '../state/explorer.svelte';
 import { formatHash } from '../state/url';
 
@@ -37,7 +37,7 @@ async function held(explorer: Explorer, reading: Reading): Promise<void> {
   await explorer.post('texts', { text, pair: pair === '' ? null : pair, model, too_long: cut ? 'cut' : 'error' });
   if (!reading.complete) return;
   for (;;) {
-    const state = jsonOf<State>(accepted(await explorer.source.get(`texts/${reading.id}/state`)));
+    const state = await explorer.fetchFresh(requests.state({ text: reading.id }));
     if (!['waiting', 'reading', 'measuring'].includes(state.phase)) return;
     await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
   }

@@ -1,6 +1,7 @@
 /** Asking the API: answers are kept, texts the server lost are sent again, silence is noticed. */
 
-import { type Arrays, decode } from '../api/binary';
+import { decode } from '../api/binary';
+import type { PageRequest } from '../api/request';
 import { accepted, type Answer, jsonOf, Refused, ServerGone, type Source } from '../api/source';
 import type { TextRead } from '../api/types';
 import { Cache } from './cache';
@@ -27,11 +28,6 @@ export interface Alarms {
   begun: (reading: Reading) => void;
 }
 
-interface Read<T> {
-  value: T;
-  bytes: number;
-}
-
 export class Answers {
   /** Counts the times the server came back: whatever asks depends on it, and asks again. */
   revivals = $state(0);
@@ -44,18 +40,28 @@ export class Answers {
     private readonly alarms: Alarms,
   ) {}
 
-  /** A typed result; `changing`: it grows while its text is measured, and is kept only after that. */
-  json<T>(path: string, changing: boolean): Promise<T> {
-    return this.kept(path, changing, (answer) => ({ value: jsonOf<T>(answer), bytes: answer.data.byteLength }));
+  /** The answer of a request. One that grows while its text is measured is kept only after that. */
+  async get<T>({ path, binary, grows }: PageRequest<T>): Promise<T> {
+    void this.revivals;
+    const held = this.cache.get<T>(path);
+    if (held) return held;
+    const settled = !grows || this.readingsOf(path).every((reading) => reading.complete);
+    const asked = this.holding(path);
+    asked.then(
+      ({ data }) => {
+        this.asked.add(path);
+        if (settled) this.cache.weigh(path, data.byteLength);
+        else this.cache.drop(path);
+      },
+      () => this.cache.drop(path),
+    );
+    const value = asked.then((answer) => (binary ? (decode(answer.data) as T) : jsonOf<T>(answer)));
+    this.cache.put(path, value);
+    return value;
   }
 
-  /** Named arrays, likewise. */
-  arrays(path: string, changing: boolean): Promise<Arrays> {
-    return this.kept(path, changing, ({ data }) => ({ value: decode(data), bytes: data.byteLength }));
-  }
-
-  /** An answer that is not kept. */
-  async fresh<T>(path: string): Promise<T> {
+  /** An answer in JSON that is not kept. */
+  async fresh<T>({ path }: PageRequest<T>): Promise<T> {
     const answer = await this.holding(path);
     this.asked.add(path);
     return jsonOf<T>(answer);
@@ -73,25 +79,6 @@ export class Answers {
   send({ text, pair, cut, model }: Sent, signal?: AbortSignal): Promise<TextRead> {
     const body = { text, pair: pair === '' ? null : pair, model, too_long: cut ? 'cut' : 'error' };
     return this.post<TextRead>('texts', body, signal);
-  }
-
-  private async kept<T>(path: string, changing: boolean, read: (answer: Answer) => Read<T>): Promise<T> {
-    void this.revivals;
-    const held = this.cache.get<T>(path);
-    if (held) return held;
-    const settled = !changing || this.readingsOf(path).every((reading) => reading.complete);
-    const asked = this.holding(path).then(read);
-    asked.then(
-      ({ bytes }) => {
-        this.asked.add(path);
-        if (settled) this.cache.weigh(path, bytes);
-        else this.cache.drop(path);
-      },
-      () => this.cache.drop(path),
-    );
-    const value = asked.then((found) => found.value);
-    this.cache.put(path, value);
-    return value;
   }
 
   /** Asks about texts; one the server no longer holds is sent again, and the request too. */

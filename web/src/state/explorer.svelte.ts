@@ -1,13 +1,14 @@
 /** The state of the page: what was read, what is looked at, and what went wrong. */
 
-import type { Arrays } from '../api/binary';
 import { FrameSource } from '../api/frame';
 import { HttpSource } from '../api/http';
 import { openSource } from '../api/open';
+import type { PageRequest } from '../api/request';
+import * as requests from '../api/requests';
 import { SavedSource } from '../api/saved';
 import { accepted, jsonOf, Refused, ServerGone, type Source } from '../api/source';
 import { keepToken, keyIn, withHash } from '../api/token';
-import type { ModelInfo, Problem, Session, State } from '../api/types';
+import type { ModelInfo, Problem, Session } from '../api/types';
 import { shortName } from '../draw/compare';
 import { Answers } from './answers.svelte';
 import type { Action } from './keys';
@@ -69,7 +70,7 @@ export class Explorer extends Looking {
     return this.answers.asked;
   }
 
-  /** Counts the times the server came back: whatever asks through `fetch…` asks again. */
+  /** Counts the times the server came back: whatever asks through `fetch` asks again. */
   get revivals(): number {
     return this.answers.revivals;
   }
@@ -152,14 +153,14 @@ export class Explorer extends Looking {
     perform(this, action);
   }
 
-  /** A typed result. `changing`: it grows while the text is measured, so it is kept only when done. */
-  fetchJson<T>(path: string, options: { changing?: boolean } = {}): Promise<T> {
-    return this.answers.json<T>(path, options.changing ?? false);
+  /** The answer of a request; it is kept, and asked for again only when it may have changed. */
+  fetch<T>(request: PageRequest<T>): Promise<T> {
+    return this.answers.get(request);
   }
 
-  /** Named arrays; see `fetchJson`. */
-  fetchArrays(path: string, options: { changing?: boolean } = {}): Promise<Arrays> {
-    return this.answers.arrays(path, options.changing ?? false);
+  /** The answer of a request in JSON, asked for again each time. */
+  fetchFresh<T>(request: PageRequest<T>): Promise<T> {
+    return this.answers.fresh(request);
   }
 
   /** Posts to the API; the answer is a typed result. */
@@ -211,10 +212,10 @@ export class Explorer extends Looking {
 
   /** Asks for the session; asks again while models are still being loaded. */
   private async greet(): Promise<void> {
-    const answer = accepted(await this.source.get('session'));
-    this.session = jsonOf<Session>(answer);
+    const { path } = requests.session();
+    this.session = jsonOf<Session>(accepted(await this.source.get(path)));
     this.phase = 'ready';
-    this.asked.add('session');
+    this.asked.add(path);
     if (this.loading && this.source.live) {
       setTimeout(() => void this.attempt(() => this.greet()), SOON_MS);
     }
@@ -297,7 +298,7 @@ export class Explorer extends Looking {
   }
 
   private async poll(reading: Reading): Promise<void> {
-    const state = await this.answers.fresh<State>(`texts/${reading.id}/state`);
+    const state = await this.answers.fresh(requests.state({ text: reading.id }));
     // Views depend on it: an unchanged state must not set them to work.
     if (JSON.stringify(state) !== JSON.stringify(reading.state)) reading.state = state;
   }

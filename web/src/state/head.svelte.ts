@@ -1,6 +1,7 @@
 /** Tiles and exact lines of the head that is looked at, by tokens or by words. */
 
 import { bytesOf, floatsOf } from '../api/binary';
+import * as requests from '../api/requests';
 import { codeOf } from '../draw/scale';
 import { type Place, TILE, type Tile } from '../draw/tiles';
 import type { Explorer } from './explorer.svelte';
@@ -21,42 +22,43 @@ function keyOf(reading: Reading, at: HeadPlace): string {
 
 /** Tiles of the map over tokens. */
 export function tokenTiles(explorer: Explorer, reading: Reading, at: HeadPlace, pool: Pool): Tiles {
-  const base = `texts/${reading.id}/tiles/${at.layer}/${at.head}`;
   return new Tiles(`${keyOf(reading, at)}/${pool}`, async (place) => {
-    const path = `${base}/${place.level}/${place.y}/${place.x}?pool=${pool}&weight=${at.weight}`;
-    const { shape, data } = bytesOf(await explorer.fetchArrays(path), 'codes');
+    const request = requests.tile({ text: reading.id, ...at, level: place.level, y: place.y, x: place.x, pool });
+    const { shape, data } = bytesOf(await explorer.fetch(request), 'codes');
     return { ...place, rows: shape[0] ?? 0, columns: shape[1] ?? 0, codes: data };
   });
 }
 
 /** Exact rows: where each query looks. */
 export function tokenRows(explorer: Explorer, reading: Reading, at: HeadPlace): Lines {
-  const base = `texts/${reading.id}/values/${at.layer}/${at.head}`;
-  return new Lines(`rows ${keyOf(reading, at)}`, reading.count, async (start, stop) => {
-    const path = `${base}?rows=${start}:${stop}&columns=0:${reading.count}&weight=${at.weight}`;
-    return floatsOf(await explorer.fetchArrays(path), 'values').data;
-  });
+  return new Lines(`rows ${keyOf(reading, at)}`, reading.count, (start, stop) =>
+    rectangle(explorer, reading, at, [start, stop], [0, reading.count]),
+  );
 }
 
 /** Exact columns: who looks at each key. Of a long text one at a time: they lie apart in the server's rows. */
 export function tokenColumn(explorer: Explorer, reading: Reading, at: HeadPlace, key: number): Promise<Float32Array> {
-  const base = `texts/${reading.id}/values/${at.layer}/${at.head}`;
   const { count } = reading;
-  if (count * count <= AT_ONCE) {
-    const all = explorer.fetchArrays(`${base}?rows=0:${count}&columns=0:${count}&weight=${at.weight}`);
-    return all.then((answer) => {
-      const { data } = floatsOf(answer, 'values');
-      return Float32Array.from({ length: count }, (_, query) => data[query * count + key] ?? 0);
-    });
-  }
-  const path = `${base}?rows=0:${reading.count}&columns=${key}:${key + 1}&weight=${at.weight}`;
-  return explorer.fetchArrays(path).then((answer) => floatsOf(answer, 'values').data);
+  if (count * count > AT_ONCE) return rectangle(explorer, reading, at, [0, count], [key, key + 1]);
+  const all = rectangle(explorer, reading, at, [0, count], [0, count]);
+  return all.then((data) => Float32Array.from({ length: count }, (_, query) => data[query * count + key] ?? 0));
+}
+
+/** Exact values of a range of queries and a range of keys, both half open. */
+async function rectangle(
+  explorer: Explorer,
+  reading: Reading,
+  at: HeadPlace,
+  rows: [number, number],
+  columns: [number, number],
+): Promise<Float32Array> {
+  const request = requests.values({ text: reading.id, ...at, rows, columns });
+  return floatsOf(await explorer.fetch(request), 'values').data;
 }
 
 /** The whole map over words, (W, W). */
 export async function wordValues(explorer: Explorer, reading: Reading, at: HeadPlace): Promise<Float32Array> {
-  const path = `texts/${reading.id}/words/${at.layer}/${at.head}?weight=${at.weight}`;
-  return floatsOf(await explorer.fetchArrays(path), 'values').data;
+  return floatsOf(await explorer.fetch(requests.wordMap({ text: reading.id, ...at })), 'values').data;
 }
 
 /** Tiles of a map whose values are all here. */

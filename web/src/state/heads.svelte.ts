@@ -1,6 +1,7 @@
 /** Statistics of all heads on the current text, requested again as layers are measured. */
 
 import { arrayOf, type Arrays } from '../api/binary';
+import * as requests from '../api/requests';
 import type { HeadsMeta } from '../api/types';
 import type { Explorer } from './explorer.svelte';
 import { type Loaded, loaded } from './loaded.svelte';
@@ -79,9 +80,8 @@ export function loadedHeads(explorerOf: () => Explorer): Loaded<Heads> {
     const explorer = explorerOf();
     const reading = explorer.a;
     if (!reading || reading.measured === 0) return null;
-    const path = `texts/${reading.id}/heads`;
     return explorer
-      .fetchArrays(path, { changing: true })
-      .then((answer) => new Heads(answer as unknown as Arrays<HeadsMeta>, reading.names[0] ?? 'first'));
+      .fetch(requests.heads({ text: reading.id }))
+      .then((answer) => new Heads(answer, reading.names[0] ?? 'first'));
   });
 }

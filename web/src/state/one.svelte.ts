@@ -1,6 +1,8 @@
 /** Per-token statistics of the selected head. */
 
 import { type Arrays, arrayOf } from '../api/binary';
+import * as requests from '../api/requests';
+import type { HeadsMeta } from '../api/types';
 import type { Explorer } from './explorer.svelte';
 import { type Loaded, loaded } from './loaded.svelte';
 
@@ -25,18 +27,18 @@ export function tokenMeasureOf(id: string): TokenMeasure {
 }
 
 /** The arrays of `head/{l}/{h}` of the chosen head, once its layer is measured. */
-export function loadedHead(explorerOf: () => Explorer): Loaded<Arrays> {
+export function loadedHead(explorerOf: () => Explorer): Loaded<Arrays<HeadsMeta>> {
   return loaded(() => {
     const explorer = explorerOf();
     const { layer, head } = explorer.view;
     const reading = explorer.a;
     if (!reading?.ready(layer)) return null;
-    return explorer.fetchArrays(`texts/${reading.id}/head/${layer}/${head}`);
+    return explorer.fetch(requests.head({ text: reading.id, layer, head }));
   });
 }
 
 /** One statistic of every token; null while it is loading. */
-export function valuesOf(head: Loaded<Arrays>, id: string): ArrayLike<number> | null {
+export function valuesOf(head: Loaded<Arrays<HeadsMeta>>, id: string): ArrayLike<number> | null {
   return head.value ? arrayOf(head.value, id).data : null;
 }
 

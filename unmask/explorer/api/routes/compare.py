@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
-from unmask.explorer.api.analysis_schemas import Aligned, CompareMeta, HeadMatch
+from unmask.explorer.api.analysis_schemas import Aligned, CompareMeta, CompareRequest, HeadMatch
 from unmask.explorer.api.binary import array_answer
 from unmask.explorer.api.routes.route import Route
 from unmask.explorer.sessions.context import AppContext
@@ -111,4 +111,4 @@ def _matches(distances: HeadDistances) -> tuple[HeadMatch, ...]:
     return tuple(HeadMatch(*one.a, *one.b, one.divergence) for one in match_heads(distances))
 
 
-ROUTES = (Route("GET", "compare/*/*", compare),)
+ROUTES = (Route.get(CompareRequest, compare),)

@@ -1,7 +1,7 @@
 """The geometry of each level, and word senses."""
 
 from unmask.errors import InvalidRequest
-from unmask.explorer.api.analysis_schemas import Geometry, Senses
+from unmask.explorer.api.analysis_schemas import Geometry, GeometryRequest, Senses, SensesRequest
 from unmask.explorer.api.routes.route import Route, of_text
 from unmask.explorer.sessions.context import AppContext
 from unmask.explorer.sessions.text_session import TextSession
@@ -62,6 +62,6 @@ def _levels(cache: ActivationCache) -> list[object]:
 
 
 ROUTES = (
-    Route("GET", "texts/*/geometry", of_text(of_a_text)),
-    Route("GET", "bank", bank),
+    Route.get(GeometryRequest, of_text(of_a_text)),
+    Route.get(SensesRequest, bank),
 )

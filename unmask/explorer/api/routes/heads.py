@@ -3,9 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.explorer.api.attention_schemas import HeadRequest, HeadsMeta, HeadsRequest
 from unmask.explorer.api.binary import array_answer
 from unmask.explorer.api.routes.route import Route, head_of, of_text
-from unmask.explorer.api.session_schemas import HeadsMeta
 from unmask.explorer.sessions.text_session import TextSession
 from unmask.http.requests import Request
 from unmask.http.responses import Answer
@@ -98,6 +98,6 @@ def even_distance(keys_HN: NDArray[np.int32]) -> Floats:
 
 
 ROUTES = (
-    Route("GET", "texts/*/heads", of_text(heads)),
-    Route("GET", "texts/*/head/*/*", of_text(head)),
+    Route.get(HeadsRequest, of_text(heads)),
+    Route.get(HeadRequest, of_text(head)),
 )

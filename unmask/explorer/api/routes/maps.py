@@ -1,15 +1,24 @@
 """Maps of one head: tiles at any zoom, thumbnails of all heads, exact values, the strongest edges."""
 
 from collections.abc import Iterator
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
+from unmask.explorer.api.attention_schemas import (
+    EdgesRequest,
+    OverviewRequest,
+    Pool,
+    TileMeta,
+    TileRequest,
+    ValuesMeta,
+    ValuesRequest,
+)
 from unmask.explorer.api.binary import array_answer
 from unmask.explorer.api.routes.limits import MAX_CELLS, MAX_DRAWN_CELLS, OVERVIEW_CELLS
 from unmask.explorer.api.routes.route import Route, head_of, of_text
-from unmask.explorer.api.session_schemas import TileMeta, ValuesMeta
 from unmask.explorer.api.tiles import FLOOR, TILE, Codes, codes, levels, pooled, reduced, tile_of
 from unmask.explorer.sessions.text_session import TextSession
 from unmask.http.errors import cannot
@@ -22,8 +31,8 @@ from unmask.interpret.watch import unwatched
 from unmask.model.kernels import Tile
 from unmask.model.spec import Alibi, Disentangled
 
-WEIGHTS: tuple[Weight, ...] = ("raw", "norm")
-POOLS = ("max", "mean")
+WEIGHTS: tuple[Weight, ...] = get_args(Weight)
+POOLS: tuple[Pool, ...] = get_args(Pool)
 WHOLE_PART = "all"
 
 
@@ -163,8 +172,8 @@ def edges(reading: TextSession, request: Request) -> Answer:
 
 
 ROUTES = (
-    Route("GET", "texts/*/tiles/*/*/*/*/*", of_text(tile)),
-    Route("GET", "texts/*/overview", of_text(overview)),
-    Route("GET", "texts/*/values/*/*", of_text(values)),
-    Route("GET", "texts/*/edges/*/*", of_text(edges)),
+    Route.get(TileRequest, of_text(tile)),
+    Route.get(OverviewRequest, of_text(overview)),
+    Route.get(ValuesRequest, of_text(values)),
+    Route.get(EdgesRequest, of_text(edges)),
 )

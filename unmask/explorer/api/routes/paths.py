@@ -2,7 +2,12 @@
 
 from typing import get_args
 
-from unmask.explorer.api.analysis_schemas import RelevanceMeta, RolloutMeta
+from unmask.explorer.api.attention_schemas import (
+    AttributionRequest,
+    RelevanceMeta,
+    RolloutMeta,
+    RolloutRequest,
+)
 from unmask.explorer.api.binary import array_answer
 from unmask.explorer.api.routes.queries import AttributionQuery, TargetQuery, ask, plain_encoder, target_of
 from unmask.explorer.api.routes.route import Route, of_text, token_of
@@ -48,6 +53,6 @@ def of_relevance(reading: TextSession, request: Request) -> Answer:
 
 
 ROUTES = (
-    Route("GET", "texts/*/rollout", of_text(of_rollout)),
-    Route("GET", "texts/*/relevance", of_text(of_relevance)),
+    Route.get(RolloutRequest, of_text(of_rollout)),
+    Route.get(AttributionRequest, of_text(of_relevance)),
 )

@@ -1,10 +1,12 @@
 """What a question about one token is: the text it is asked of, and the number whose causes are looked for."""
 
 from dataclasses import dataclass
+from typing import get_args
 
 import torch
 
 from unmask.errors import InvalidRequest
+from unmask.explorer.api.attention_schemas import Target
 from unmask.explorer.sessions.text_session import TextSession
 from unmask.http.errors import cannot
 from unmask.http.requests import Request
@@ -19,7 +21,7 @@ from unmask.model.heads import ClassificationHead
 from unmask.model.spec import PooledVector
 from unmask.text.masking import masked
 
-TARGETS = ("word", "class", "embedding")
+TARGETS: tuple[Target, ...] = get_args(Target)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from unmask.explorer.api.page_request import PageRequest
 from unmask.explorer.sessions.context import AppContext
 from unmask.explorer.sessions.text_session import TextSession
 from unmask.http.requests import Request
@@ -18,6 +19,11 @@ class Route:
     method: str
     path: str
     handler: Handler
+
+    @classmethod
+    def get(cls, request: type[PageRequest], handler: Handler) -> "Route":
+        """The route of a declared request."""
+        return cls("GET", request.route(), handler)
 
     def match(self, method: str, path: tuple[str, ...]) -> tuple[str, ...] | None:
         """The open parts of a path, or None where the route is another one."""

@@ -1,5 +1,6 @@
 """Length scaling: start, state, stop."""
 
+from unmask.explorer.api.analysis_schemas import WallRequest
 from unmask.explorer.api.routes.route import Route
 from unmask.explorer.sessions.context import AppContext
 from unmask.http.errors import Refused
@@ -56,4 +57,4 @@ def _whole(value: object, name: str, low: int, high: int) -> int:
     return value
 
 
-ROUTES = (Route("GET", "wall", state), Route("POST", "wall", start), Route("DELETE", "wall", stop))
+ROUTES = (Route.get(WallRequest, state), Route("POST", "wall", start), Route("DELETE", "wall", stop))

@@ -4,7 +4,14 @@ import unmask
 from unmask.explorer.api.describe import model_info, versions
 from unmask.explorer.api.routes.limits import MAX_CELLS, MAX_WORDS, OVERVIEW_CELLS
 from unmask.explorer.api.routes.route import Route, of_text
-from unmask.explorer.api.session_schemas import Limits, Session
+from unmask.explorer.api.session_schemas import (
+    Limits,
+    Session,
+    SessionRequest,
+    StampRequest,
+    StateRequest,
+    TextRequest,
+)
 from unmask.explorer.api.tiles import TILE
 from unmask.explorer.export.provenance import stamp
 from unmask.explorer.sessions.context import AppContext
@@ -78,11 +85,11 @@ def forget(context: AppContext, request: Request) -> Answer:
 
 
 ROUTES = (
-    Route("GET", "session", session),
+    Route.get(SessionRequest, session),
     Route("POST", "texts", read),
-    Route("GET", "texts/*", of_text(describe)),
-    Route("GET", "texts/*/state", of_text(state)),
-    Route("GET", "texts/*/stamp", of_text(stamped)),
+    Route.get(TextRequest, of_text(describe)),
+    Route.get(StateRequest, of_text(state)),
+    Route.get(StampRequest, of_text(stamped)),
     Route("POST", "texts/*/stop", of_text(stop)),
     Route("POST", "texts/*/go", of_text(go)),
     Route("DELETE", "texts/*", forget),

@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from unmask.explorer.api.attention_schemas import SinkLayer, Sinks, SinksRequest
 from unmask.explorer.api.routes.limits import MAX_LISTED
 from unmask.explorer.api.routes.route import Route, of_text
-from unmask.explorer.api.session_schemas import SinkLayer, Sinks
 from unmask.explorer.sessions.text_session import TextSession
 from unmask.http.requests import Request
 from unmask.http.responses import Answer, json_answer
@@ -42,4 +42,4 @@ def sinks(reading: TextSession, request: Request) -> Answer:
     )
 
 
-ROUTES = (Route("GET", "texts/*/sinks", of_text(sinks)),)
+ROUTES = (Route.get(SinksRequest, of_text(sinks)),)

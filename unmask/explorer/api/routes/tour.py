@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 
+from unmask.explorer.api.analysis_schemas import ChapterRequest, TourRequest
 from unmask.explorer.api.routes.route import Route
 from unmask.explorer.sessions.context import AppContext
 from unmask.explorer.tour.chapters import chapters as every_chapter
@@ -30,4 +31,4 @@ def chapter(context: AppContext, request: Request) -> Answer:
     return json_answer(context.analyses.once(key, lambda watch: run(name, models, text, **chosen)))
 
 
-ROUTES = (Route("GET", "tour", chapters), Route("GET", "tour/*", chapter))
+ROUTES = (Route.get(TourRequest, chapters), Route.get(ChapterRequest, chapter))

@@ -1,21 +1,12 @@
 """Words: word-level maps, vocabulary fit, predictions, logit lens and head ablations."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
-from unmask.explorer.api.analysis_schemas import (
-    Ablation,
-    Fill,
-    ImportanceMeta,
-    Lens,
-    LensLayer,
-    OwnWord,
-    WordsMeta,
-)
 from unmask.explorer.api.binary import array_answer
 from unmask.explorer.api.routes.limits import MAX_LISTED, MAX_WORDS
 from unmask.explorer.api.routes.maps import WEIGHTS
@@ -30,6 +21,23 @@ from unmask.explorer.api.routes.queries import (
     target_of,
 )
 from unmask.explorer.api.routes.route import Route, head_of, of_text, token_of
+from unmask.explorer.api.word_schemas import (
+    Ablation,
+    AblationRequest,
+    Fill,
+    FillRequest,
+    ImportanceMeta,
+    ImportanceRequest,
+    Lens,
+    LensLayer,
+    LensRequest,
+    OwnWord,
+    VocabularyRequest,
+    WordMapRequest,
+    Words,
+    WordsMeta,
+    WordsRequest,
+)
 from unmask.explorer.sessions.text_session import TextSession
 from unmask.http.errors import cannot
 from unmask.http.requests import Request
@@ -54,7 +62,7 @@ BY_DECODER = (
 
 def spans(reading: TextSession, request: Request) -> Answer:
     """``GET texts/{id}/words``: the words and the tokens of each."""
-    return json_answer({"words": [asdict(word) for word in reading.described.words]})
+    return json_answer(Words(reading.described.words))
 
 
 def word_map(reading: TextSession, request: Request) -> Answer:
@@ -197,11 +205,11 @@ class _Weighted:
 
 
 ROUTES = (
-    Route("GET", "texts/*/words", of_text(spans)),
-    Route("GET", "texts/*/words/*/*", of_text(word_map)),
-    Route("GET", "texts/*/vocabulary", of_text(vocabulary)),
-    Route("GET", "texts/*/fill", of_text(fill)),
-    Route("GET", "texts/*/lens", of_text(of_levels)),
-    Route("GET", "texts/*/ablate/*/*", of_text(of_head)),
-    Route("GET", "texts/*/importance", of_text(of_all_heads)),
+    Route.get(WordsRequest, of_text(spans)),
+    Route.get(WordMapRequest, of_text(word_map)),
+    Route.get(VocabularyRequest, of_text(vocabulary)),
+    Route.get(FillRequest, of_text(fill)),
+    Route.get(LensRequest, of_text(of_levels)),
+    Route.get(AblationRequest, of_text(of_head)),
+    Route.get(ImportanceRequest, of_text(of_all_heads)),
 )

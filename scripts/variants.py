@@ -1,12 +1,13 @@
 """Train the small encoders on which the guided tour shows mechanisms, and write their folders.
 
     export OMP_NUM_THREADS=1
-    python scripts/designs.py --data DATA --ship --designs unordered,alibi,disentangled,windows,local-global
-    python scripts/designs.py --data DATA --ship --designs learned,linear --tokens 3200000 --out runs/longer
+    python scripts/variants.py --data DATA --ship --variants unordered,alibi,disentangled,windows,local-global
+    python scripts/variants.py --data DATA --ship --variants learned,linear --tokens 3200000 --output runs/b
 
-``DATA`` holds ``gutenberg_books``. Those of one folder are trained alike: the same text, tokenizer and number
-of tokens. Positions that are learned from text alone show only after about 1,000,000 of them, so encoders
-with such get more. Finished runs are kept, and stopped ones resume.
+``DATA`` contains ``gutenberg_books``. All encoders of one output folder are trained on the same text, with
+the same tokenizer and number of tokens. Learned absolute positions take effect only after about 1,000,000
+tokens, so encoders with learned positions are trained on more. Finished runs are kept, and stopped runs are
+resumed.
 """
 
 import argparse
@@ -28,7 +29,7 @@ from unmask.measure.ablation.variants import Sizes, build_variant
 from unmask.model.families.native import to_config
 from unmask.model.spec import EncoderSpec, Rotary, SlidingWindow, SlidingWindowGlobal, SoftmaxAttention
 
-SHIPPED = Path(__file__).parents[1] / "unmask" / "shipped" / "designs"
+SHIPPED = Path(__file__).parents[1] / "unmask" / "shipped" / "variants"
 SIZES = Sizes(tokens=128)
 RADIUS = 4
 OBJECTIVE = {"kind": "masked", "rate": 0.3, "replacement": "mask"}
@@ -36,21 +37,25 @@ OBJECTIVE = {"kind": "masked", "rate": 0.3, "replacement": "mask"}
 CARDS = {
     "unordered": "BERT's architecture without positions: it has no information about word order.",
     "learned": "BERT's architecture: learned absolute positions, softmax attention.",
-    "alibi": "A penalty for distance in every score (Press, Smith & Lewis 2022), and no other positions.",
-    "disentangled": "Content and distance apart in every score (He et al. 2021).",
-    "linear": "Linear attention, elu + 1 (Katharopoulos et al. 2020), with learned absolute positions.",
-    "windows": f"Windows of {RADIUS} tokens on each side in all layers (Beltagy, Peters & Cohan 2020), "
-    "rotary positions. No token was global in training; a run may make some global.",
-    "local-global": f"The first and the fourth layer see all, those between {SIZES.radius} tokens on each "
-    "side; rotary positions, norms first, GeGLU (after Warner et al. 2024).",
+    "alibi": "ALiBi: every score has a penalty that grows with distance (Press, Smith & Lewis 2022); "
+    "there are no other positions.",
+    "disentangled": "Disentangled attention: every score adds separate terms for content and distance "
+    "(He et al. 2021).",
+    "linear": "Linear attention with the feature map elu + 1 (Katharopoulos et al. 2020), and learned "
+    "absolute positions.",
+    "windows": f"Sliding windows of {RADIUS} tokens on each side in all layers (Beltagy, Peters & Cohan "
+    "2020), and rotary positions. No token was global in training; tokens can be made global when it runs.",
+    "local-global": f"The first and the fourth layer use full attention, the layers between them sliding "
+    f"windows of {SIZES.radius} tokens on each side; rotary positions, pre-normalization and GeGLU, as in "
+    "ModernBERT (Warner et al. 2024).",
 }
 """All encoders, and the descriptions on their cards."""
-CARE = "It learned nothing that frequencies do not tell: use it for what holds with any weights."
+CARE = "It learned no more than word frequencies: use it only for what is true of any weights."
 
 LIMITS = (
-    "It is there to show one mechanism in a few hundred kilobytes. It is no model of language: it saw too "
-    "little text, predicts badly, repeats what old books say, and stands for no larger model with the same "
-    "mechanism."
+    "It demonstrates one mechanism in a few hundred kilobytes. It is not a useful language model: it was "
+    "trained on too little text, predicts badly, reproduces the views of old books, and does not represent "
+    "larger models with the same mechanism."
 )
 
 
@@ -61,18 +66,18 @@ def encoder_of(name: str) -> EncoderSpec:
         return replace(made, embedding=replace(made.embedding, positions=None))
     if name == "windows":
         made = build_variant("rotary", SIZES).encoder
-        reach = SlidingWindowGlobal(SlidingWindow(RADIUS), own_projections=False)
+        pattern = SlidingWindowGlobal(SlidingWindow(RADIUS), own_projections=False)
         layers = []
         for layer in made.layers:
             assert isinstance(layer.mixer, SoftmaxAttention)
-            mixer = replace(layer.mixer, reach=reach, position=Rotary(10_000.0))
+            mixer = replace(layer.mixer, pattern=pattern, position=Rotary(10_000.0))
             layers.append(replace(layer, mixer=mixer))
         return replace(made, layers=tuple(layers))
     return build_variant("bert" if name == "learned" else name, SIZES).encoder
 
 
 def train(name: str, plan: Plan, out: Path) -> Path:
-    """Train or go on; the folder of the trained checkpoint."""
+    """Train the encoder, or resume its training; returns the folder of the trained checkpoint."""
     folder = out / "runs" / name
     folder.mkdir(parents=True, exist_ok=True)
     table = run_table(plan, "bert", 1) | {
@@ -85,7 +90,7 @@ def train(name: str, plan: Plan, out: Path) -> Path:
 
 
 def finish(name: str, plan: Plan, out: Path) -> None:
-    """Train, measure, and write the folder that is shipped: weights in bfloat16 and a card."""
+    """Train, measure, and write the folder to ship: weights in bfloat16 and a model card."""
     made = out / "made" / name
     if (made / "README.md").is_file():
         return
@@ -100,33 +105,35 @@ def finish(name: str, plan: Plan, out: Path) -> None:
 
 
 def card(name: str, plan: Plan, loss: float, unigram: float) -> str:
-    """What the folder's README.md says."""
+    """The text of the folder's README.md."""
     sizes, training = plan.sizes, plan.training
     made = (
         f"{sizes.layers} layers of width {sizes.width} with {sizes.heads} heads, "
-        f"{sizes.vocabulary:,} pieces, "
-        f"texts of at most {sizes.tokens} tokens; weights in bfloat16. Trained by `scripts/designs.py`: "
+        f"a vocabulary of {sizes.vocabulary:,} tokens, texts of at most {sizes.tokens} tokens; weights in "
+        "bfloat16. Trained by `scripts/variants.py`: "
         f"{training.tokens:,} tokens in {training.steps:,} steps of {training.batch_tokens} on a sample of "
         "English books first published up to 1895 (public domain), seed 1, 30 % of tokens masked, on one CPU "
         "core."
     )
     scored = (
-        f"Masked loss on held-out books: {loss:.2f} nats a token (frequencies of words alone: {unigram:.2f})."
+        f"Masked loss on held-out books: {loss:.2f} nats per token (word frequencies alone: {unigram:.2f})."
     )
     paragraphs = (CARDS[name], made, f"{scored} {CARE}" if loss > unigram - 0.1 else scored, LIMITS)
-    return "\n".join((f"# design/{name}\n", *(f"{textwrap.fill(one, 118)}\n" for one in paragraphs)))
+    return "\n".join((f"# variant/{name}\n", *(f"{textwrap.fill(one, 118)}\n" for one in paragraphs)))
 
 
 def main() -> None:
-    """Everything that the arguments ask for."""
+    """Train the encoders that the arguments name."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, required=True, help="a folder with gutenberg_books")
-    parser.add_argument("--out", type=Path, default=Path("runs/designs"), help="gone on with if there")
-    parser.add_argument("--designs", default=",".join(CARDS), help="names with commas")
-    parser.add_argument("--tokens", type=int, default=1_600_000, help="of each run")
-    parser.add_argument("--ship", action="store_true", help="copy what is finished into the package")
+    parser.add_argument(
+        "--output", type=Path, default=Path("runs/variants"), help="an existing folder is resumed"
+    )
+    parser.add_argument("--variants", default=",".join(CARDS), help="names separated by commas")
+    parser.add_argument("--tokens", type=int, default=1_600_000, help="training tokens per run")
+    parser.add_argument("--ship", action="store_true", help="copy finished encoders into the package")
     asked = parser.parse_args()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     books = asked.data / "gutenberg_books"
@@ -137,13 +144,13 @@ def main() -> None:
         Training(tokens=asked.tokens),
         Effort(windows=300),
     )
-    asked.out.mkdir(parents=True, exist_ok=True)
-    prepare_text(plan, asked.out, print)
-    for name in asked.designs.split(","):
+    asked.output.mkdir(parents=True, exist_ok=True)
+    prepare_text(plan, asked.output, print)
+    for name in asked.variants.split(","):
         print(name, flush=True)
-        finish(name, plan, asked.out)
+        finish(name, plan, asked.output)
         if asked.ship:
-            shutil.copytree(asked.out / "made" / name, SHIPPED / name, dirs_exist_ok=True)
+            shutil.copytree(asked.output / "made" / name, SHIPPED / name, dirs_exist_ok=True)
 
 
 if __name__ == "__main__":

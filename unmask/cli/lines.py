@@ -5,16 +5,21 @@ import os
 import shutil
 import stat
 import tempfile
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from unmask.cli.input import STANDARD_INPUT, standard_input
-from unmask.errors import EmptyText, InvalidRequest, InvalidText, OutputError
-from unmask.text import Blank, Line, read_lines
+from unmask.errors import BeyondTraining, EmptyText, InvalidRequest, InvalidText, OutputError
+from unmask.text import Blank, Encoding, Line, Truncation, read_lines
+
+if TYPE_CHECKING:
+    from unmask.loaded import Model
 
 TEXTS_PER_PART = 2048
 """Texts between two journal entries: the most that a stop can lose, and the unit sorted by length."""
@@ -26,15 +31,20 @@ CHARACTERS_PER_PART = 2_000_000
 class _Source:
     """One input: a file that is opened for each pass, or an open stream."""
 
-    shown: str
+    name: str
     stream: BinaryIO | None
     start: int = 0
     """Start offset of a stream that can be read again."""
 
+    @property
+    def shown(self) -> str:
+        """The name as text, also where its bytes are not UTF-8."""
+        return self.name.encode("utf-8", "backslashreplace").decode()
+
     @contextmanager
     def open(self) -> Iterator[BinaryIO]:
         if self.stream is None:
-            with open(self.shown, "rb") as stream:
+            with open(self.name, "rb") as stream:
                 yield stream
             return
         if self.stream.seekable():
@@ -99,6 +109,11 @@ class Inputs:
         except OSError as error:
             raise OutputError(f"cannot copy {shown} to the output folder: {error.strerror}") from None
         return _Source(shown, copy)
+
+    @property
+    def sources(self) -> list[str]:
+        """The source of each input's lines, in order."""
+        return [source.shown for source in self._sources]
 
     def lines(self) -> Iterator[Line]:
         """Every line, from the beginning if the inputs can be read again.
@@ -203,3 +218,34 @@ def require_texts(count: int) -> None:
     """
     if not count:
         raise EmptyText("there is no text in the input; give at least one line")
+
+
+def line_name(lines: Sequence[Line], index: int) -> str:
+    """How errors name the text at an index."""
+    return str(lines[index])
+
+
+def encode_lines(loaded: "Model", lines: Sequence[Line], truncation: Truncation) -> list[Encoding]:
+    """Tokenize the lines.
+
+    Raises:
+        TextError: a text has no words, or is too long with ``truncation="error"``.
+    """
+    return loaded.tokenizer.encode_batch(
+        [line.text for line in lines],
+        max_tokens=loaded.max_tokens,
+        truncation=truncation,
+        name=partial(line_name, lines),
+    )
+
+
+def warn_beyond_training(loaded: "Model", longest: int) -> None:
+    """Warn, once for all texts of a command, if the longest has more tokens than any text in training."""
+    trained = loaded.checkpoint.trained_tokens
+    if trained is not None and longest > trained:
+        warnings.warn(
+            f"the longest text has {longest} tokens and the model was trained on at most {trained}; "
+            "it is not truncated",
+            BeyondTraining,
+            stacklevel=3,
+        )

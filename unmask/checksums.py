@@ -68,7 +68,7 @@ def check_files(folder: Path, verify: bool | None = None) -> Verified | None:
         if verify:
             raise InvalidRequest(
                 f"{folder} holds no {CHECKSUMS} to compare its files with; "
-                "unmask convert and Model.save write a copy that does"
+                "unmask convert, Model.save and save_elmo write a copy that does"
             )
         return None
     wanted = _read(folder / CHECKSUMS)

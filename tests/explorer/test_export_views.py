@@ -55,7 +55,7 @@ def test_a_long_text_keeps_the_chosen_head_alone(get, asking):
 
     paths = view_paths(pretended, [text_id], ViewSelection(("map", "flow", "paths"), 1, 2, 5))
     assert [path for path in paths if "/edges/" in path] == [f"texts/{text_id}/edges/1/2"]
-    rows = [path for path in paths if "/values/" in path and "weight=raw" in path]
+    rows = [path for path in paths if f"columns=0:{count}&weight=raw" in path]
     height = 65_536 // count
     assert rows == [f"texts/{text_id}/values/1/2?rows=0:{height}&columns=0:{count}&weight=raw"]
     levels = {found[1] for found in (re.search(r"/tiles/1/2/(\d+)/", path) for path in paths) if found}
@@ -101,6 +101,14 @@ def test_the_stamp_names_everything(asking, texts, model):
     assert found["attention"] == "softmax, exact"
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", stamp["date"])
     assert stamp["load"].startswith('unmask.load("fake", dtype="float32")')
+
+
+def test_the_digest_of_a_pair_names_both_texts(asking):
+    def digest_of(text, **options):
+        return asking.read(text, **options)[1]["text_sha256"]
+
+    assert digest_of("the river", pair="a bank") == f"{digest_of('the river')}, {digest_of('a bank')}"
+    assert digest_of("the", pair="river\0a bank") != digest_of("the\0river", pair="a bank")
 
 
 def test_a_file_too_large_is_refused(get, texts, monkeypatch):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from tests.learn.toy import CLS, SEP, gradients, pieces, vocabulary, with_heads
+from tests.learn.toy import CLS, SEP, chunks, gradients, vocabulary, with_heads
 from tests.support.specs import ALIBI_SHARED, POST_NORM, random_encoder
 from tests.support.tiny import VOCABULARY as WORDPIECES
 from tests.support.tiny import write_tokenizer
@@ -38,37 +38,37 @@ def rng(seed=0):
     return np.random.default_rng(seed)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(texts, st.integers(0, 1000), st.sampled_from([vocabulary(), WITH_ENDS]))
 def test_exchanged_parts_are_of_other_documents_and_no_token_is_lost(shapes, seed, words):
-    given_pieces = pieces(*zip(*shapes, strict=True), seed=seed)
-    made = exchange(given_pieces, words, rng(seed))
-    whole = np.concatenate([piece.ids for piece in given_pieces])
+    given_chunks = chunks(*zip(*shapes, strict=True), seed=seed)
+    made = exchange(given_chunks, words, rng(seed))
+    whole = np.concatenate([chunk.ids for chunk in given_chunks])
     split = np.concatenate([*made.firsts, *made.seconds])
     assert Counter(whole.tolist()) == Counter(split.tolist())
     assert made.cut_tokens == 0
-    owner = {piece.ids[-1:].ctypes.data: number for number, piece in enumerate(given_pieces)}
+    owner = {chunk.ids[-1:].ctypes.data: number for number, chunk in enumerate(given_chunks)}
     owners = []
-    for number, (piece, first, second) in enumerate(
-        zip(given_pieces, made.firsts, made.seconds, strict=True)
+    for number, (chunk, first, second) in enumerate(
+        zip(given_chunks, made.firsts, made.seconds, strict=True)
     ):
-        assert (first == piece.ids[: len(first)]).all()
+        assert (first == chunk.ids[: len(first)]).all()
         if not len(second):
-            assert (len(first), made.labels_S[number]) == (len(piece.ids), 0)
-            assert not len(places(piece.ids, words))
+            assert (len(first), made.labels_S[number]) == (len(chunk.ids), 0)
+            assert not len(places(chunk.ids, words))
             continue
         assert not words.continues_V[second[0]]
         source = owner[second[-1:].ctypes.data]
         owners.append(source)
         assert (source != number) == bool(made.labels_S[number])
         if source != number:
-            assert given_pieces[source].document != piece.document
+            assert given_chunks[source].document != chunk.document
         else:
-            assert len(first) + len(second) == len(piece.ids)
+            assert len(first) + len(second) == len(chunk.ids)
     assert len(set(owners)) == len(owners)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(st.integers(0, 5), min_size=0, max_size=25), st.integers(0, 1000))
 def test_partners_are_as_many_as_can_be(documents, seed):
     partners = pair_up(documents, rng(seed))
@@ -90,7 +90,7 @@ def test_every_partner_is_met():
 def test_half_of_the_pairs_are_negative_and_lengths_do_not_tell():
     labels, lengths = [], []
     for seed in range(60):
-        made = exchange(pieces([60] * 12, range(12), seed=seed), WITH_ENDS, rng(seed))
+        made = exchange(chunks([60] * 12, range(12), seed=seed), WITH_ENDS, rng(seed))
         labels += made.labels_S.tolist()
         lengths += [len(a) + len(b) for a, b in zip(made.firsts, made.seconds, strict=True)]
         assert made.alone == 0
@@ -102,7 +102,7 @@ def test_half_of_the_pairs_are_negative_and_lengths_do_not_tell():
         abs(len(a) + len(b) - 60)
         for seed in range(20)
         for made in [
-            exchange(pieces([60] * 12, range(12), seed=seed), vocabulary(continues=False), rng(seed))
+            exchange(chunks([60] * 12, range(12), seed=seed), vocabulary(continues=False), rng(seed))
         ]
         for a, b in zip(made.firsts, made.seconds, strict=True)
     ]
@@ -110,10 +110,10 @@ def test_half_of_the_pairs_are_negative_and_lengths_do_not_tell():
 
 
 def test_a_document_that_is_alone_stays_positive_and_is_counted():
-    made = exchange(pieces([9, 9, 9, 9], [7, 7, 7, 7]), vocabulary(), rng(), share=0.99)
+    made = exchange(chunks([9, 9, 9, 9], [7, 7, 7, 7]), vocabulary(), rng(), share=0.99)
     assert made.labels_S.tolist() == [0] * 4
     assert made.alone == 4
-    made = exchange(pieces([9, 9, 9, 9], [7, 7, 7, 8]), vocabulary(), rng(), share=0.999)
+    made = exchange(chunks([9, 9, 9, 9], [7, 7, 7, 8]), vocabulary(), rng(), share=0.999)
     assert made.labels_S.sum() == 2
     assert made.labels_S[3] == 1
     assert made.alone == 2
@@ -144,13 +144,13 @@ def test_sentences_are_split_at_their_ends_and_words_nowhere():
 
 
 def test_swapped_segments_are_the_same_two():
-    given_pieces = pieces([12] * 400, [0] * 400)
-    made = swap(given_pieces, vocabulary(), rng())
-    for piece, first, second, label in zip(
-        given_pieces, made.firsts, made.seconds, made.labels_S, strict=True
+    given_chunks = chunks([12] * 400, [0] * 400)
+    made = swap(given_chunks, vocabulary(), rng())
+    for chunk, first, second, label in zip(
+        given_chunks, made.firsts, made.seconds, made.labels_S, strict=True
     ):
         parts = (second, first) if label else (first, second)
-        assert (np.concatenate(parts) == piece.ids).all()
+        assert (np.concatenate(parts) == chunk.ids).all()
         assert len(first) > 0
         assert len(second) > 0
     assert abs(made.labels_S.mean() - 0.5) < 0.08
@@ -169,16 +169,16 @@ def test_the_vocabulary_knows_what_ends_a_sentence(tmp_path):
 )
 def test_examples_are_wrapped_and_counted(spec, question):
     objective = SentencePairs(random_encoder(spec), WITH_ENDS, SentencePairSpec(question, MaskingSpec(0.2)))
-    given_pieces = pieces([9, 1, 20, 14, 3, 8], [0, 1, 1, 2, 3, 3], seed=4)
-    example = objective.prepare(given_pieces, rng(2), 0.0)
+    given_chunks = chunks([9, 1, 20, 14, 3, 8], [0, 1, 1, 2, 3, 3], seed=4)
+    example = objective.prepare(given_chunks, rng(2), 0.0)
     assert {0, 1} == set(example.labels_P.tolist())
-    again = objective.prepare(given_pieces, rng(2), 0.0)
+    again = objective.prepare(given_chunks, rng(2), 0.0)
     assert (again.batch.ids_T == example.batch.ids_T).all()
     assert example.sequences == 6
     ids_T = example.batch.ids_T.copy()
     ids_T[example.chosen_M] = example.targets_M
     assert (
-        example.tokens == len(ids_T) <= sum(len(piece.ids) + objective.extra_tokens for piece in given_pieces)
+        example.tokens == len(ids_T) <= sum(len(chunk.ids) + objective.extra_tokens for chunk in given_chunks)
     )
     assert example.counts == {"masked": len(example.chosen_M), question: len(example.pairs_P)}
     assert 1 not in example.pairs_P
@@ -192,7 +192,7 @@ def test_examples_are_wrapped_and_counted(spec, question):
         assert len(seps) == (2 if sequence in example.pairs_P else 1)
         if sequence in example.pairs_P:
             label = example.labels_P[example.pairs_P.tolist().index(sequence)]
-            as_given = own[1 : seps[0]] + own[seps[0] + 1 : -1] == given_pieces[sequence].ids.tolist()
+            as_given = own[1 : seps[0]] + own[seps[0] + 1 : -1] == given_chunks[sequence].ids.tolist()
             assert as_given == (label == 0)
         second = len(own) - seps[0] - 1
         assert kinds == [0] * (seps[0] + 1) + [int(spec is BERT)] * second
@@ -204,7 +204,7 @@ def test_examples_are_wrapped_and_counted(spec, question):
 def test_loss_and_gradients_are_those_of_the_formulas(spec, question):
     encoder = random_encoder(spec, dtype=torch.float64)
     objective = SentencePairs(encoder, WITH_ENDS, SentencePairSpec(question, MaskingSpec(0.3), weight=0.7))
-    example = objective.prepare(pieces([9, 1, 20, 14, 3, 8], [0, 1, 1, 2, 3, 3]), rng(1), 0.0)
+    example = objective.prepare(chunks([9, 1, 20, 14, 3, 8], [0, 1, 1, 2, 3, 3]), rng(1), 0.0)
     assert {0, 1} == set(example.labels_P.tolist())
     outcome = objective(example, {"masked": 31, question: 13})
     words, asked, right = 0.0, 0.0, 0
@@ -252,7 +252,7 @@ def test_loss_and_gradients_are_those_of_the_formulas(spec, question):
 
 def test_a_batch_without_pairs_learns_words_alone():
     objective = SentencePairs(random_encoder(BERT), vocabulary(), SentencePairSpec())
-    example = objective.prepare(pieces([1, 1], [0, 1]), rng(), 0.0)
+    example = objective.prepare(chunks([1, 1], [0, 1]), rng(), 0.0)
     assert example.counts["next_sentence"] == 0
     outcome = objective(example, example.counts)
     assert torch.isfinite(outcome.loss)
@@ -261,12 +261,26 @@ def test_a_batch_without_pairs_learns_words_alone():
     assert objective.encoder.heads["next_sentence"].out.weight.grad.abs().max() == 0
 
 
+def test_a_table_of_one_token_type_is_read_at_its_only_row():
+    one_row = replace(BERT, embedding=replace(BERT.embedding, segments=1))
+    objective = SentencePairs(random_encoder(one_row), WITH_ENDS, SentencePairSpec())
+    example = objective.prepare(chunks([9, 20], [0, 1]), rng(), 0.0)
+    assert not example.batch.token_type_ids_T.any()
+    assert torch.isfinite(objective(example, example.counts).loss)
+
+
+@pytest.mark.parametrize("made", [swap, exchange])
+def test_the_share_is_that_of_negative_pairs(made):
+    found = made(chunks([9] * 400, range(400)), vocabulary(), rng(), share=0.8)
+    assert found.labels_S.mean() == pytest.approx(0.8, abs=0.06)
+
+
 def test_pairs_never_exceed_the_positions():
     short = replace(BERT, embedding=replace(BERT.embedding, positions=LearnedPositions(23)))
     objective = SentencePairs(random_encoder(short), WITH_ENDS, SentencePairSpec())
     cut = 0
     for seed in range(20):
-        example = objective.prepare(pieces([20] * 8, range(8), seed=seed), rng(seed), 0.0)
+        example = objective.prepare(chunks([20] * 8, range(8), seed=seed), rng(seed), 0.0)
         assert example.batch.layout.lengths.max() <= 23
         assert example.tokens == 8 * 23 - example.cut_tokens
         cut += example.cut_tokens

@@ -1,0 +1,109 @@
+"""The page's requests: declared once, spelled alike in Python and in the page, and answered as declared."""
+
+import json
+from dataclasses import fields, make_dataclass
+from pathlib import Path
+
+import pytest
+
+from unmask.explorer.api import api as api_module
+from unmask.explorer.api.binary import unpack
+from unmask.explorer.api.page_request import Arrays, PageRequest
+from unmask.explorer.api.requests import REQUESTS
+from unmask.explorer.api.routes import ROUTES
+from unmask.explorer.export.views import VIEWS
+from unmask.http.requests import Request
+
+CASES = Path(__file__).parents[2] / "web" / "test" / "spelling.json"
+
+
+def test_paths_are_spelled_as_in_the_page():
+    if not CASES.is_file():
+        pytest.skip("the sources of the page are not in this copy")
+    for case in json.loads(CASES.read_text(encoding="utf-8")):
+        values = {name: tuple(one) if isinstance(one, list) else one for name, one in case["given"].items()}
+        ordered = {**dict.fromkeys(case.get("query", ())), **values}
+        kind = make_dataclass("Case", list(ordered), bases=(PageRequest,), frozen=True)
+        kind.path = case["path"]
+        assert str(kind(**ordered)) == case["spelled"]
+
+
+def test_every_get_is_declared_and_every_declaration_is_answered():
+    routes = [route.path for route in ROUTES if route.method == "GET"]
+    assert sorted(routes) == sorted(request.route() for request in REQUESTS)
+
+
+def test_declarations_name_what_there_is():
+    for request in REQUESTS:
+        assert set(request.saved_in) <= set(VIEWS), request
+        names = {field.name for field in fields(request)}
+        assert all(f"{{{part}}}" in {f"{{{name}}}" for name in names} for part in open_parts(request)), (
+            request
+        )
+
+
+def open_parts(request):
+    return [part[1:-1] for part in request.path.split("/") if part.startswith("{")]
+
+
+class Read(dict):
+    """A query that remembers which of its values were looked for."""
+
+    def __init__(self, given):
+        super().__init__(given)
+        self.names = set()
+
+    def get(self, name, default=None):
+        self.names.add(name)
+        return super().get(name, default)
+
+    def __getitem__(self, name):
+        self.names.add(name)
+        return super().__getitem__(name)
+
+    def __contains__(self, name):
+        self.names.add(name)
+        return super().__contains__(name)
+
+
+EXAMPLE = {
+    **{"layer": 1, "head": 2, "token": 3, "level": 0, "y": 0, "x": 0, "model": 0, "top": 4, "id": 5},
+    **{"rows": (0, 2), "columns": (1, 3), "weight": "norm", "pool": "mean", "fusion": "norm", "how": "mean"},
+    **{"part": "all", "epsilon": 0.25, "target": "word", "random": "no", "word": "bank"},
+    **{"chapter": "handshake"},
+}
+
+
+@pytest.fixture(scope="module")
+def texts(asking):
+    return {"text": asking.measured(), "a": asking.measured(), "b": asking.measured(model=1)}
+
+
+@pytest.mark.parametrize("request_class", REQUESTS, ids=lambda one: one.__name__)
+def test_a_handler_reads_the_parameters_that_are_declared(request_class, asking, texts, monkeypatch):
+    """One that is not declared could not be asked for by the page; one that is not read would do nothing."""
+    given = []
+
+    def noted(parts, query, body):
+        given.append(Read(query))
+        return Request(parts, given[-1], body)
+
+    monkeypatch.setattr(api_module, "Request", noted)
+    values = {**EXAMPLE, **texts}
+    asked = request_class(**{field.name: values[field.name] for field in fields(request_class)})
+    answer = asking.raw(str(asked))
+    (query,) = given
+    assert query.names == set(request_class.query())
+    if request_class.path == "bank":
+        # The sentences of the bank are longer than this small model reads.
+        assert answer.status == 422
+        return
+    assert answer.status == 200, answer.data
+    shape = request_class.answer
+    if getattr(shape, "__origin__", None) is Arrays:
+        (shape,) = shape.__args__
+        found = unpack(answer.data)[1]
+    else:
+        found = json.loads(answer.data)
+    if hasattr(shape, "__dataclass_fields__"):
+        assert set(found) == {field.name for field in fields(shape)}

@@ -1,0 +1,209 @@
+"""The schemas of attention, answers and requests: maps, statistics, sinks, rollout, attribution."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from unmask.explorer.api.page_request import Arrays, PageRequest
+from unmask.interpret.attention import Weight
+from unmask.interpret.attribution.rollout import Fusion
+from unmask.interpret.statistics.sinks import EPSILON, HeadSink, TokenSink
+
+Pool = Literal["max", "mean"]
+Target = Literal["word", "class", "embedding"]
+
+
+@dataclass(frozen=True)
+class HeadsMeta:
+    """Of ``heads``: what the classes of keys are called, and the labels that ``label`` counts in.
+
+    ``kinds`` has one entry a layer: softmax, or kernel for the implied weights of linear attention.
+    """
+
+    classes: tuple[str, ...]
+    labels: tuple[str, ...]
+    kinds: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class HeadsRequest(PageRequest):
+    """(L, H) of each statistic; 0 where it is not measured, or where there is no head."""
+
+    path = "texts/{text}/heads"
+    answer = Arrays[HeadsMeta]
+    grows = True
+
+    text: str
+
+
+@dataclass(frozen=True)
+class HeadRequest(PageRequest):
+    """(N,) of each statistic of one head, and its profile of distances."""
+
+    path = "texts/{text}/head/{layer}/{head}"
+    answer = Arrays[HeadsMeta]
+    saved_in = ("tokens", "flow")
+
+    text: str
+    layer: int
+    head: int
+
+
+@dataclass(frozen=True)
+class EdgesRequest(PageRequest):
+    """The top-k keys of every query of a head."""
+
+    path = "texts/{text}/edges/{layer}/{head}"
+    answer = Arrays[None]
+    saved_in = ("flow",)
+
+    text: str
+    layer: int
+    head: int
+
+
+@dataclass(frozen=True)
+class TileMeta:
+    """Of tiles and overviews. A cell stands for ``cell`` x ``cell`` tokens. What a code stands for is fixed:
+    0 is below ``floor`` or not allowed, c of 1..255 is exp(ln floor * (255 - c) / 254)."""
+
+    cell: int
+    tokens: int
+    pool: str
+    weight: str
+    kind: str
+    floor: float
+
+
+@dataclass(frozen=True)
+class TileRequest(PageRequest):
+    """Codes of one tile of a head's map, at most 256 x 256 cells of 2^level x 2^level tokens."""
+
+    path = "texts/{text}/tiles/{layer}/{head}/{level}/{y}/{x}"
+    answer = Arrays[TileMeta]
+
+    text: str
+    layer: int
+    head: int
+    level: int
+    y: int
+    x: int
+    pool: Pool = "max"
+    weight: Weight = "raw"
+
+
+@dataclass(frozen=True)
+class OverviewRequest(PageRequest):
+    """Codes of small maps of all heads, of the layers that are measured."""
+
+    path = "texts/{text}/overview"
+    answer = Arrays[TileMeta]
+    grows = True
+
+    text: str
+    weight: Weight = "raw"
+    pool: Pool = "max"
+
+
+@dataclass(frozen=True)
+class ValuesMeta:
+    """Of exact values: which ranges, and what is in them."""
+
+    rows: tuple[int, int]
+    columns: tuple[int, int]
+    weight: str
+    part: str
+    parts: tuple[str, ...]
+    kind: str
+
+
+@dataclass(frozen=True)
+class ValuesRequest(PageRequest):
+    """Exact probabilities of a rectangle of a head's map, or one part of its scores."""
+
+    path = "texts/{text}/values/{layer}/{head}"
+    answer = Arrays[ValuesMeta]
+
+    text: str
+    layer: int
+    head: int
+    rows: tuple[int, int]
+    columns: tuple[int, int]
+    weight: Weight = "raw"
+    part: str | None = None
+
+
+@dataclass(frozen=True)
+class SinkLayer:
+    """Mean mass by class of key, over a layer's heads; entries as in `Sinks.classes`."""
+
+    layer: int
+    mass: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Sinks:
+    """Attention sinks. ``baseline`` is the uniform share of a key, mean over heads;
+    ``layers_ready`` layers are in it. ``tokens`` are those above epsilon in some head, most often first."""
+
+    epsilon: float
+    baseline: float
+    layers_ready: int
+    classes: tuple[str, ...]
+    layers: tuple[SinkLayer, ...]
+    tokens: tuple[TokenSink, ...]
+    heads: tuple[HeadSink, ...]
+
+
+@dataclass(frozen=True)
+class SinksRequest(PageRequest):
+    """Attention sinks of the layers that are measured so far."""
+
+    path = "texts/{text}/sinks"
+    answer = Sinks
+    grows = True
+    saved_in = ("sinks",)
+
+    text: str
+    epsilon: float = EPSILON
+
+
+@dataclass(frozen=True)
+class RolloutMeta:
+    """Of a rollout: values (L + 1, N), level 0 the embeddings, the last the token itself (None: all)."""
+
+    token: int | None
+    fusion: str
+
+
+@dataclass(frozen=True)
+class RolloutRequest(PageRequest):
+    """Attention rollout; without a token, of all tokens weighted equally."""
+
+    path = "texts/{text}/rollout"
+    answer = Arrays[RolloutMeta]
+
+    text: str
+    token: int | None
+    fusion: Fusion
+
+
+@dataclass(frozen=True)
+class RelevanceMeta:
+    """Of an attribution: values (N,), by_layer (L, N). ``target`` names the target."""
+
+    token: int | None
+    target: str
+    words: str
+
+
+@dataclass(frozen=True)
+class AttributionRequest(PageRequest):
+    """Gradient attribution for a target; without ``id``, for the word in the text or the predicted class."""
+
+    path = "texts/{text}/relevance"
+    answer = Arrays[RelevanceMeta]
+
+    text: str
+    token: int | None
+    target: Target
+    id: int | None = None
