@@ -92,8 +92,8 @@ class Preparation:
                 encoding = truncated(encoding, int(self.max_tokens or 0))
             elif self.data.long_texts == "error" and self._too_long(encoding):
                 raise TextTooLong(
-                    f"{record.where} has {len(encoding)} tokens and the limit is {self.max_tokens}; shorten it, "
-                    "or set data.long_texts to end or window",
+                    f"{record.where} has {len(encoding)} tokens and the limit is {self.max_tokens}; shorten "
+                    "it, or set data.long_texts to end or window",
                     original_tokens=len(encoding),
                     max_tokens=int(self.max_tokens or 0),
                 )
@@ -258,8 +258,8 @@ Say = Callable[[str], None]
 def describe(name: str, counts: Counts, texts: Sequence[Example]) -> list[str]:
     """Sentences about labeled data: sizes, labels, truncation, duplicates."""
     sentences = [
-        f"{name}: {counts.texts:,} texts of {counts.tokens / max(1, counts.texts):.0f} tokens on average, the "
-        f"longest {counts.longest:,}"
+        f"{name}: {counts.texts:,} texts of {counts.tokens / max(1, counts.texts):.0f} tokens on average, "
+        f"the longest {counts.longest:,}"
     ]
     if counts.labels:
         total = sum(counts.labels.values())
@@ -272,7 +272,8 @@ def describe(name: str, counts: Counts, texts: Sequence[Example]) -> list[str]:
         sentences.append(f"{name}: {counts.unanswered:,} questions have no answer")
     if counts.truncated:
         sentences.append(
-            f"{name}: the end of {counts.truncated:,} texts is dropped, {counts.truncated_tokens:,} tokens in all"
+            f"{name}: the end of {counts.truncated:,} texts is dropped, {counts.truncated_tokens:,} tokens "
+            "in all"
         )
     if counts.windowed:
         sentences.append(f"{name}: {counts.windowed:,} texts are read in several windows")

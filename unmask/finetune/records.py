@@ -1,4 +1,4 @@
-"""Labeled records of files: tables, CoNLL and CoNLL-U sentences, SQuAD questions; each with its place for errors."""
+"""Labeled records of files: tables, CoNLL and CoNLL-U sentences, and questions in SQuAD's layout."""
 
 import csv
 import glob

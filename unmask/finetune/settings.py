@@ -11,6 +11,7 @@ from unmask.learn.optim import OptimizerSpec, ScheduleSpec
 from unmask.learn.pretrain.loop_settings import FaultSettings, Precision, at_least
 from unmask.learn.pretrain.settings import CheckpointSettings, Device, ExportDtype, LogSettings
 from unmask.learn.table import read_table
+from unmask.tasks.values import LongTexts
 
 Task = Literal["classification", "multi_label", "regression", "tagging", "answering"]
 """What is learned: one label of a text or pair, several labels, a number, a label of each word, or where in a
@@ -18,8 +19,6 @@ context the answer to a question is."""
 
 Format = Literal["tsv", "csv", "jsonl", "parquet", "datasets", "conll", "conllu", "squad"]
 """The layout of labeled data: a table with a row per text, words with labels, or questions with contexts."""
-
-LongTrainingTexts = Literal["error", "end", "window"]
 
 
 @dataclass(frozen=True)
@@ -66,10 +65,7 @@ class DataSettings:
     """Names for labels that the data spell otherwise, such as 0 = "negative"."""
     max_tokens: int | None = None
     """The longest text, special tokens included; None for what the model reads."""
-    long_texts: Format = Literal["tsv", "csv", "jsonl", "parquet", "datasets", "conll", "conllu", "squad"]
-"""The layout of labeled data: a table with a row per text, words with labels, or questions with contexts."""
-
-LongTrainingTexts = "end"
+    long_texts: LongTexts = "end"
     """What to do with a longer one: refuse it, drop its end (and report how many tokens are dropped), or, for
     answering and tagging, train on overlapping windows of it."""
     overlap_tokens: int = 64
@@ -138,7 +134,12 @@ class FinetuneSettings:
     """Determines the head's initial weights, the order of texts and dropout."""
     out: str = "."
     """Folder of the run, relative to the run file."""
+    card: str | None = None
+    """A file, relative to the run file, that is copied into the exported model as README.md."""
     export_dtype: ExportDtype | None = None
+    """Dtype of the exported model; None for that of the weights in training."""
+    export_shard_bytes: int | None = None
+    """Maximum bytes of each file of exported weights; None for a single file."""
 
     def __post_init__(self) -> None:
         for name, least in (("batch_size", 1), ("micro_batches", 1), ("seed", 0)):
@@ -148,7 +149,7 @@ class FinetuneSettings:
         if not 0 <= self.label_smoothing < 1:
             raise InvalidRequest(f"label_smoothing is {self.label_smoothing}; it must be from 0 to below 1")
         if self.evaluation.metric is not None and not self.data.dev:
-            raise InvalidRequest("evaluation.metric is given and data.dev is not; name the data to evaluate on")
+            raise InvalidRequest("evaluation.metric needs data.dev; name the data to evaluate on")
 
 
 def read_settings(path: Path) -> FinetuneSettings:

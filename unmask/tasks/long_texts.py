@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 
@@ -13,12 +13,10 @@ from unmask.model.spec.global_tokens import GlobalTokens
 from unmask.tasks.batches import TOKENS_PER_PASS
 from unmask.tasks.logits import logits
 from unmask.tasks.progress import Progress
+from unmask.tasks.values import LongTexts
 from unmask.text import Encoding
 from unmask.text.tokenizer import numbered, truncated
 from unmask.text.windows import OVERLAP_TOKENS, Window, windows
-
-LongTexts = Literal["window", "error", "end"]
-"""What to do with a text longer than the model reads: read it in windows, refuse it, or drop its end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +112,30 @@ def windowed_logits(
             encoding = truncated(encoding, max_tokens)
         texts.append(encoding)
         parts.append(windows(encoding, max_tokens, overlap_tokens, name(index)))
+    return logits_of_windows(
+        engine,
+        role,
+        texts,
+        parts,
+        global_tokens=global_tokens,
+        tokens_per_pass=tokens_per_pass,
+        progress=progress,
+        name=name,
+    )
+
+
+def logits_of_windows(
+    engine: Engine,
+    role: str,
+    encodings: Sequence[Encoding],
+    parts: Sequence[Sequence[Window]],
+    *,
+    global_tokens: GlobalTokens | None = None,
+    tokens_per_pass: int = TOKENS_PER_PASS,
+    progress: Progress | None = None,
+    name: Callable[[int], str] = numbered,
+) -> list[WindowedLogits]:
+    """`windowed_logits` for texts whose windows are made already, one sequence of ``parts`` per text."""
     owners = [index for index, some in enumerate(parts) for _ in some]
     values = logits(
         engine,
@@ -125,7 +147,7 @@ def windowed_logits(
         name=lambda place: name(owners[place]),
     )
     found, place = [], 0
-    for encoding, some in zip(texts, parts, strict=True):
+    for encoding, some in zip(encodings, parts, strict=True):
         mine = [values[number] for number in range(place, place + len(some))]
         found.append(WindowedLogits(encoding, some, mine))
         place += len(some)

@@ -125,7 +125,7 @@ def _tagged(text: WindowedLogits, scheme: Scheme, aggregation: Aggregation) -> T
         TaggedWord(scheme.labels[label], int(start), int(end), encoding.text[start:end], float(p_C[label]))
         for (start, end), label, p_C in zip(bounds_W2.tolist(), chosen.tolist(), p_WC, strict=True)
     )
-    entities = joined(words, encoding.text) if scheme.has_entities else ()
+    entities = _entities(words, encoding.text) if scheme.has_entities else ()
     return Tagging(words, entities, **vars(text.reading))
 
 
@@ -189,29 +189,34 @@ def _best_sequence(p_WC: NDArray[np.float64], scheme: Scheme) -> NDArray[np.int6
     return chosen
 
 
-def joined(words: Sequence[TaggedWord], text: str) -> tuple[Entity, ...]:
-    """The entities that labeled words form, each from the first character of its words to the last."""
-    found: list[list[TaggedWord]] = []
+def entities_of(labels: Sequence[str]) -> list[tuple[str, int, int]]:
+    """The entities of labeled words, as type, first word, and the word after the last.
+
+    A word that continues no entity of its type begins one, as in the evaluation of CoNLL-2003.
+    """
+    found: list[tuple[str, int, int]] = []
     before = ("", "")
-    for word in words:
-        prefix, kind = _split(word.label)
+    for place, label in enumerate(labels):
+        prefix, kind = _split(label)
         if prefix:
-            continues = prefix in "ILE" and before[0] and before[0] in "BI" and before[1] == kind
-            if continues:
-                found[-1].append(word)
+            if prefix in "ILE" and before[0] in ("B", "I") and before[1] == kind:
+                found[-1] = (kind, found[-1][1], place + 1)
             else:
-                found.append([word])
+                found.append((kind, place, place + 1))
         before = (prefix, kind)
-    return tuple(
-        Entity(
-            _split(some[0].label)[1],
-            some[0].start,
-            some[-1].end,
-            text[some[0].start : some[-1].end],
-            float(np.mean([word.score for word in some])),
+    return found
+
+
+def _entities(words: Sequence[TaggedWord], text: str) -> tuple[Entity, ...]:
+    """The entities that words form, each from the first character of its words to the last."""
+    found = []
+    for kind, first, end in entities_of([word.label for word in words]):
+        some = words[first:end]
+        start, stop = some[0].start, some[-1].end
+        found.append(
+            Entity(kind, start, stop, text[start:stop], float(np.mean([word.score for word in some])))
         )
-        for some in found
-    )
+    return tuple(found)
 
 
 def _split(label: str) -> tuple[str, str]:

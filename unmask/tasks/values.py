@@ -1,12 +1,16 @@
 """Ragged and sparse results, as values validated on construction."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
 from unmask.model.engine import Floats
+
+LongTexts = Literal["window", "error", "end"]
+"""What to do with a text longer than the model reads: read it in windows, refuse it, or drop its end."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,8 +26,8 @@ class LabeledSequence:
     ids: NDArray[np.int64]
     token_type_ids: NDArray[np.int64]
     target: NDArray[Any]
-    """A class, () int64; the values of a regression or the labels of a multi-label text, (C,) float32; a class
-    per token, (N,) int64 with `IGNORED`; the first and the last token of an answer, (2,) int64."""
+    """A class, () int64; the values of a regression, or the labels of a multi-label text, (C,) float32; a
+    class per token, (N,) int64 with `IGNORED`; the first and the last token of an answer, (2,) int64."""
     global_tokens: tuple[int, ...] = ()
     """Positions of global tokens, for encoders that have them."""
 

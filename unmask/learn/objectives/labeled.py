@@ -72,7 +72,8 @@ class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
         classes = heads[role].classes
         if class_weights is not None and len(class_weights) != classes:
             raise InvalidRequest(
-                f"class_weights has {len(class_weights)} numbers and the head {classes} classes; give one each"
+                f"class_weights has {len(class_weights)} numbers, and the head has {classes} classes; give "
+                "one for each"
             )
         self.encoder = encoder
         self.role = role

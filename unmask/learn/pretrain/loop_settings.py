@@ -2,12 +2,27 @@
 
 import bisect
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 from unmask.errors import InvalidRequest
 from unmask.learn.optim import OptimizerSpec, ScheduleSpec
 
 Precision = Literal["float32", "autocast", "bfloat16"]
+
+
+class StepBatch(Protocol):
+    """How a step is divided into micro-batches."""
+
+    def micro_batches(self, step: int, steps: int) -> int:
+        """Micro-batches in the global batch of this step, counted from 0."""
+
+    @property
+    def micro_size(self) -> str:
+        """The size of a micro-batch, as errors name it."""
+
+    @property
+    def smaller(self) -> str:
+        """How to make micro-batches smaller, as errors say it."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +50,16 @@ class BatchSettings:
         if not 0 <= self.ramp_share <= 1:
             raise InvalidRequest(f"ramp_share is {self.ramp_share}; it must lie between 0 and 1")
 
+    @property
+    def micro_size(self) -> str:
+        """See `StepBatch`."""
+        return f"{self.micro_tokens:,} tokens"
+
+    @property
+    def smaller(self) -> str:
+        """See `StepBatch`."""
+        return f"lower batch.micro_tokens, which is {self.micro_tokens}"
+
     def micro_batches(self, step: int, steps: int) -> int:
         """Micro-batches in the global batch of this step, counted from 0."""
         tokens = self.tokens
@@ -58,6 +83,29 @@ class BatchSettings:
             found.append((count, after - step))
             step = after
         return found
+
+
+@dataclass(frozen=True)
+class TextBatchSettings:
+    """A fixed number of texts per step, as in fine-tuning."""
+
+    texts: int
+    count: int = 1
+    """Micro-batches per step."""
+
+    @property
+    def micro_size(self) -> str:
+        """See `StepBatch`."""
+        return f"{-(-self.texts // self.count)} texts"
+
+    @property
+    def smaller(self) -> str:
+        """See `StepBatch`."""
+        return f"raise micro_batches, which is {self.count}, or lower data.max_tokens"
+
+    def micro_batches(self, step: int, steps: int) -> int:
+        """The same in every step."""
+        return self.count
 
 
 @dataclass(frozen=True)
@@ -93,7 +141,7 @@ class LoopSettings:
 
     steps: int
     """Total optimizer steps."""
-    batch: BatchSettings
+    batch: StepBatch
     optimizer: OptimizerSpec = field(default_factory=OptimizerSpec)
     """Only its ``clip`` is used; the optimizer itself is created before the loop."""
     schedule: ScheduleSpec = field(default_factory=ScheduleSpec)

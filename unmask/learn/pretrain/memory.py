@@ -6,13 +6,14 @@ from contextlib import contextmanager
 import torch
 
 from unmask.errors import OutOfMemory
+from unmask.learn.pretrain.loop_settings import StepBatch
 
 REFUSED = ("not enough memory", "can't allocate memory", "out of memory", "bad_alloc", "bad allocation")
 """Messages of torch and the libraries below it when an allocation fails."""
 
 
 @contextmanager
-def memory_named(micro_tokens: int, device: torch.device) -> Iterator[None]:
+def memory_named(batch: StepBatch, device: torch.device) -> Iterator[None]:
     """Context in which a failed allocation raises an error that names the setting to lower.
 
     Raises:
@@ -26,6 +27,5 @@ def memory_named(micro_tokens: int, device: torch.device) -> Iterator[None]:
             raise
         where = "the GPU" if device.type == "cuda" else "the machine"
         raise OutOfMemory(
-            f"{where} has no memory left for a micro-batch of {micro_tokens:,} tokens; lower "
-            f"batch.micro_tokens, which is {micro_tokens}"
+            f"{where} has no memory left for a micro-batch of {batch.micro_size}; {batch.smaller}"
         ) from None

@@ -190,7 +190,7 @@ class Run:
         settings = self.settings
         return Trainer(
             self.loop,
-            text.held_out,
+            partial(self.loop.evaluate, text.held_out) if text.held_out else None,
             settings=settings,
             evaluation=settings.evaluation,
             checkpoints=settings.checkpoints,

@@ -1,7 +1,7 @@
 """Take all steps of a loop, with evaluations, checkpoints and log; can be stopped between two steps."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ class Trainer:
 
     Args:
         loop: before its first step.
-        held_out: micro-batches to evaluate on; may be empty.
+        evaluate: computes figures of the present weights, by ``term/figure``; None evaluates nothing.
         settings: a dataclass of everything that determines the run, stored in checkpoints for
             `refuse_changes`.
         evaluation: when to evaluate.
@@ -33,12 +33,14 @@ class Trainer:
         out: the run's folder.
         write: writes the current model into a checkpoint's folder.
         callback: receives progress.
+        finished: whether to end before the last step; asked after every step, with the same answer in every
+            process.
     """
 
     def __init__(
         self,
         loop: Loop,
-        held_out: Sequence[Sequence[Any]],
+        evaluate: Callable[[], Mapping[str, float]] | None,
         *,
         settings: Any,
         evaluation: EvaluationSettings,
@@ -47,9 +49,11 @@ class Trainer:
         out: Path,
         write: Callable[[Path], None],
         callback: Callback,
+        finished: Callable[[], bool] = lambda: False,
     ) -> None:
         self.loop = loop
-        self.held_out = held_out
+        self.evaluate = evaluate
+        self.finished = finished
         self.settings = settings
         self.evaluation, self.wanted, self.log = evaluation, checkpoints, log
         self.out = out
@@ -89,13 +93,13 @@ class Trainer:
                 self._evaluate(reporter)
             last = time.monotonic()
             self.metrics.began = time.perf_counter()
-            while loop.step < steps:
+            while loop.step < steps and not self.finished():
                 self._step(reporter)
-                done = loop.step == steps
                 with self.metrics.paused():
                     every = self.evaluation.every
-                    if done or (every and loop.step % every == 0):
+                    if loop.step == steps or (every and loop.step % every == 0):
                         self._evaluate(reporter)
+                    done = loop.step == steps or self.finished()
                     # If one process is asked to stop or its clock runs out, all processes stop.
                     due = self._due(time.monotonic() - last)
                     asked = loop.ranks.sums({"stop": float(stop_request.requested), "due": float(due)})
@@ -132,13 +136,13 @@ class Trainer:
             self.metrics = MetricAccumulator()
 
     def _evaluate(self, reporter: Reporter) -> None:
-        if self.held_out:
+        if self.evaluate is not None:
             with self._memory_named():
-                figures = self.loop.evaluate(self.held_out)
+                figures = self.evaluate()
             reporter.held_out(figures)
 
     def _memory_named(self) -> AbstractContextManager[None]:
-        return memory_named(self.loop.settings.batch.micro_tokens, self.loop.ranks.device)
+        return memory_named(self.loop.settings.batch, self.loop.ranks.device)
 
     def _due(self, seconds: float) -> bool:
         """Whether to write a checkpoint after this step."""

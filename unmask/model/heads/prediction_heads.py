@@ -78,12 +78,14 @@ class ClassificationHead(nn.Module):
         elif transform is not None:
             self.transform = TransformLayer(transform, width)
             width = transform.width
+        self.dropout = nn.Dropout(0.0)
+        """Before the last layer; its rate is set by whoever trains the head."""
         self.out = nn.Linear(width, spec.classes, bias=spec.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Shape (..., D) in, (..., C) out."""
         x = self.norm(x)
-        y: Tensor = self.out(x if self.transform is None else self.transform(x))
+        y: Tensor = self.out(self.dropout(x if self.transform is None else self.transform(x)))
         return y
 
 

@@ -1,0 +1,120 @@
+"""Figures of predictions beside gold labels.
+
+Classes and numbers are scored by scikit-learn and scipy, which the extra ``finetune`` installs. Entities are
+scored as seqeval does by default (exact type and bounds), and answers by the rules of the SQuAD evaluation
+script (Rajpurkar et al. 2016), both of which are packages or programs that are no longer maintained.
+
+Axes: S texts; C classes.
+"""
+
+import importlib
+import re
+import string
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.optional import require
+
+Span = tuple[str, int, int]
+"""Type, start and end of an entity."""
+
+
+def class_figures(
+    gold_S: NDArray[np.int64], found_S: NDArray[np.int64], labels: Sequence[str]
+) -> dict[str, float]:
+    """Accuracy, macro F1, the F1 of each class, and Matthews' correlation.
+
+    With two classes ``f1`` is that of the second, as in GLUE's MRPC and QQP.
+    """
+    sklearn = _library("sklearn.metrics")
+    classes = list(range(len(labels)))
+    each = sklearn.f1_score(gold_S, found_S, labels=classes, average=None, zero_division=0.0)
+    figures = {
+        "accuracy": float((gold_S == found_S).mean()),
+        "macro_f1": float(each.mean()),
+        "matthews": float(sklearn.matthews_corrcoef(gold_S, found_S)),
+    }
+    if len(labels) == 2:
+        figures["f1"] = float(each[1])
+    return figures | {f"f1[{label}]": float(one) for label, one in zip(labels, each, strict=True)}
+
+
+def multi_label_figures(gold_SC: NDArray[np.bool_], found_SC: NDArray[np.bool_]) -> dict[str, float]:
+    """Micro and macro F1, and the share of texts with exactly the right labels."""
+    sklearn = _library("sklearn.metrics")
+    return {
+        f"{average}_f1": float(sklearn.f1_score(gold_SC, found_SC, average=average, zero_division=0.0))
+        for average in ("micro", "macro")
+    } | {"exact": float((gold_SC == found_SC).all(-1).mean())}
+
+
+def number_figures(gold_S: NDArray[np.floating], found_S: NDArray[np.floating]) -> dict[str, float]:
+    """Pearson's and Spearman's correlation, which are 0 where one side is constant, and the mean error."""
+    scipy = _library("scipy.stats")
+    constant = np.ptp(gold_S) == 0 or np.ptp(found_S) == 0
+    return {
+        "pearson": 0.0 if constant else float(scipy.pearsonr(gold_S, found_S).statistic),
+        "spearman": 0.0 if constant else float(scipy.spearmanr(gold_S, found_S).statistic),
+        "mean_squared_error": float(np.square(gold_S - found_S).mean()),
+    }
+
+
+def entity_figures(gold: Sequence[Sequence[Span]], found: Sequence[Sequence[Span]]) -> dict[str, float]:
+    """Micro precision, recall and F1 of entities, and the F1 of each type.
+
+    An entity is right if a gold one has the same type, start and end.
+    """
+    right: Counter[str] = Counter()
+    wanted: Counter[str] = Counter()
+    given: Counter[str] = Counter()
+    for theirs, ours in zip(gold, found, strict=True):
+        right.update(kind for kind, *_ in set(theirs) & set(ours))
+        wanted.update(kind for kind, *_ in theirs)
+        given.update(kind for kind, *_ in ours)
+    precision, recall, f1 = _prf(right.total(), given.total(), wanted.total())
+    figures = {"precision": precision, "recall": recall, "f1": f1}
+    for kind in sorted(wanted.keys() | given.keys()):
+        figures[f"f1[{kind}]"] = _prf(right[kind], given[kind], wanted[kind])[2]
+    return figures
+
+
+def _prf(right: int, given: int, wanted: int) -> tuple[float, float, float]:
+    precision, recall = right / max(given, 1), right / max(wanted, 1)
+    return precision, recall, 2 * right / max(given + wanted, 1)
+
+
+def answer_figures(gold: Mapping[str, Sequence[str]], found: Mapping[str, str]) -> dict[str, float]:
+    """Exact match and F1 of answers by question, each the best over the gold answers, in percent.
+
+    A question without gold answers is right if the answer is empty.
+    """
+    exact, overlap = [], []
+    for question, answers in gold.items():
+        mine = found[question]
+        some = answers or [""]
+        exact.append(max(normalized(mine) == normalized(one) for one in some))
+        overlap.append(max(_overlap(mine, one) for one in some))
+    return {"exact_match": 100 * float(np.mean(exact)), "f1": 100 * float(np.mean(overlap))}
+
+
+def normalized(answer: str) -> str:
+    """An answer in lower case, without punctuation, articles and repeated white space."""
+    lower = "".join(one for one in answer.lower() if one not in set(string.punctuation))
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", lower).split())
+
+
+def _overlap(mine: str, gold: str) -> float:
+    ours, theirs = normalized(mine).split(), normalized(gold).split()
+    if not ours or not theirs:
+        return float(ours == theirs)
+    shared = (Counter(ours) & Counter(theirs)).total()
+    return 2 * shared / (len(ours) + len(theirs))
+
+
+def _library(name: str) -> Any:
+    require("finetune")
+    return importlib.import_module(name)

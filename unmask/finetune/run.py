@@ -1,0 +1,258 @@
+"""From settings to a fine-tuned checkpoint folder: start or resume a run."""
+
+import shutil
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import bfloat16
+
+from unmask.errors import InvalidRequest
+from unmask.finetune.best import BestModel
+from unmask.finetune.evaluate import evaluate
+from unmask.finetune.examples import ROLE_OF, Counts, Example, Preparation, describe, labels_of, leakage
+from unmask.finetune.records import read_labeled
+from unmask.finetune.settings import FinetuneSettings, read_settings, settings_of_table
+from unmask.finetune.start import first_checkpoint, task_checkpoint, task_encoder
+from unmask.learn.data.labeled import LabeledBatches
+from unmask.learn.objectives.labeled import LabeledObjective
+from unmask.learn.optim import build_optimizer
+from unmask.learn.pretrain.checkpoint import Snapshot
+from unmask.learn.pretrain.export import check_encoders, check_place, export, write_model
+from unmask.learn.pretrain.loop import Loop, _evaluating
+from unmask.learn.pretrain.loop_settings import LoopSettings, TextBatchSettings
+from unmask.learn.pretrain.ranks import Ranks
+from unmask.learn.pretrain.report import Callback, NullCallback
+from unmask.learn.pretrain.run import exclusive_lock
+from unmask.learn.pretrain.settings import EvaluationSettings
+from unmask.learn.pretrain.sharded import newest_for_all
+from unmask.learn.pretrain.start import choose_device
+from unmask.learn.pretrain.state import refuse_changes
+from unmask.learn.pretrain.trainer import Trainer
+from unmask.model.torch_engine import TorchEngine
+from unmask.model.trained_linear import train_with_onednn
+from unmask.model.weights import Source, read_checkpoint
+from unmask.model.weights.build import build
+
+
+@dataclass(frozen=True)
+class FinetuneResult:
+    """A finished run."""
+
+    name: str
+    folder: Path
+    """The fine-tuned model as a checkpoint folder."""
+    steps: int
+    """Steps taken; fewer than planned if the run stopped early."""
+    best_step: int
+    """The step whose weights are exported."""
+    dev: Mapping[str, float]
+    """Figures of the exported weights on the dev data."""
+
+
+def finetune(
+    settings: FinetuneSettings | Path | str | Mapping[str, Any],
+    *,
+    base: Path | str | None = None,
+    ranks: Ranks | None = None,
+    callback: Callback | None = None,
+) -> FinetuneResult:
+    """Start or resume a fine-tuning run.
+
+    Args:
+        settings: the path of a TOML file, see docs/finetune.md; the same keys as a dictionary; or
+            `FinetuneSettings`.
+        base: the folder that relative paths in the settings start at; None for the folder of the file, or the
+            current one if there is no file.
+        ranks: the processes that share the run, see `unmask.learn.pretrain.joined`; None is this one alone.
+        callback: receives progress, in the first process.
+
+    Raises:
+        InvalidRequest: the settings are invalid, or differ from those of the run being resumed.
+        InvalidText: a line of the data is damaged, or its label is not of the task.
+        OutputError: another process is running this run, or the disk is full or read-only.
+        NonFiniteResult: the loss or a gradient is not finite.
+        Stopped: SIGINT or SIGTERM was received; a checkpoint of the last complete step is written.
+    """
+    if isinstance(settings, Path | str):
+        base = Path(settings).parent if base is None else base
+        settings = read_settings(Path(settings))
+    elif isinstance(settings, Mapping):
+        settings = settings_of_table(settings)
+    base = Path() if base is None else Path(base)
+    ranks = ranks or Ranks()
+    ranks = replace(ranks, device=choose_device(settings.device, ranks.local))
+    if settings.micro_batches % ranks.world:
+        raise InvalidRequest(
+            f"micro_batches is {settings.micro_batches}; it must be a multiple of the {ranks.world} processes"
+        )
+    out = base / settings.out
+    with exclusive_lock(out) if ranks.first else nullcontext():
+        run = FinetuneRun(
+            settings, base, out, ranks, callback if callback and ranks.first else NullCallback()
+        )
+        return run.train()
+
+
+class FinetuneRun:
+    """A run with its parts, at its newest intact checkpoint.
+
+    Args:
+        settings: settings of the run.
+        base: the folder that paths in the settings are relative to.
+        out: the run's folder.
+        ranks: the processes of the run.
+        callback: receives progress.
+    """
+
+    def __init__(
+        self, settings: FinetuneSettings, base: Path, out: Path, ranks: Ranks, callback: Callback
+    ) -> None:
+        self.settings, self.out, self.base = settings, out, base
+        self.ranks, self.callback = ranks, callback
+        found = self._found()
+        records = list(read_labeled(settings.data.train, settings.data, base))
+        labels = labels_of(records, settings)
+        begun = first_checkpoint(settings, base)
+        self.checkpoint = task_checkpoint(settings, begun, labels)
+        encoder = task_encoder(settings, self.checkpoint, begun, callback.say, weights=found is None)
+        limits = [one for one in (settings.data.max_tokens, self.checkpoint.max_tokens) if one is not None]
+        self.preparation = Preparation(
+            settings, labels, self.checkpoint.tokenizer, encoder.spec, min(limits, default=None)
+        )
+        train, dev = self._examples("train", records), []
+        if settings.data.dev:
+            dev = self._examples("dev", list(read_labeled(settings.data.dev, settings.data, base)))
+        if (shared := leakage(train, dev)) is not None:
+            callback.say(shared)
+        self.dev = dev
+        self.loop = self._loop(encoder, train)
+        self.best = BestModel(
+            settings.evaluation.metric, settings.evaluation.patience, out / "best", self._keep_best
+        )
+        self.trainer = self._trainer()
+        steps = self.loop.settings.steps
+        callback.say(
+            f"{settings.name}: {settings.epochs:g} epochs of {self.batches.steps_per_epoch:,} steps, {steps:,} in "
+            f"all, of {settings.batch_size} texts, in {settings.precision} on {ranks.device.type}"
+        )
+        if found is not None:
+            self.trainer.restore(found)
+            self.best.restore(out / "log.jsonl", found.step)
+        if ranks.device.type == "cpu":
+            train_with_onednn(self.loop.objective)
+
+    def train(self) -> FinetuneResult:
+        """Take all remaining steps, then export the best weights, or the last."""
+        settings, loop = self.settings, self.loop
+        figures = self.trainer.train()
+        step = loop.step
+        if self.best.best is not None and self.best.step != step:
+            step = self.best.step
+            kept = build(read_checkpoint(Source(self.best.folder, settings.name)))
+            self.objective.encoder.load_state_dict(kept.state_dict())
+            figures = self._evaluate()
+        export(loop, settings, self.checkpoint, self.out / "model", base=self.base, held_out=figures)
+        return FinetuneResult(settings.name, self.out / "model", loop.step, step, dict(figures))
+
+    def _found(self) -> Snapshot | None:
+        """The newest intact checkpoint of the run; impossible requests are refused before it is read."""
+        settings = self.settings
+        check_place(self.out / "model", settings.name)
+        found = newest_for_all(self.out / "checkpoints", self.ranks, self.callback.say)
+        if found is not None:
+            refuse_changes(settings, found.state["settings"], self.out)
+        return found
+
+    def _examples(self, name: str, records: list[Any]) -> list[Example]:
+        counts = Counts()
+        examples = self.preparation.examples(records, counts)
+        for sentence in describe(name, counts, examples):
+            self.callback.say(sentence)
+        return examples
+
+    def _loop(self, encoder: Any, train: list[Example]) -> Loop:
+        settings = self.settings
+        self.batches = LabeledBatches(
+            self.preparation.items(train),
+            batch_size=settings.batch_size,
+            micro_batches=settings.micro_batches,
+            seed=settings.seed,
+        )
+        head = self.preparation
+        self.objective = LabeledObjective(
+            encoder,
+            ROLE_OF[head.task],  # type: ignore[arg-type]
+            _problem(settings),  # type: ignore[arg-type]
+            class_weights=settings.class_weights,
+            label_smoothing=settings.label_smoothing,
+        )
+        check_encoders(self.objective, self.checkpoint)
+        if settings.precision == "bfloat16":
+            self.objective.to(bfloat16)
+        self.objective.to(self.ranks.device).train()
+        return Loop(
+            LoopSettings(
+                max(1, round(settings.epochs * self.batches.steps_per_epoch)),
+                TextBatchSettings(settings.batch_size, settings.micro_batches),
+                settings.optimizer,
+                settings.schedule,
+                settings.precision,
+                settings.seed,
+                faults=settings.faults,
+            ),
+            self.objective,
+            self.batches,
+            optimizer=build_optimizer(self.objective, settings.optimizer),
+            averages=None,
+            ranks=self.ranks,
+            ahead=self.ranks.device.type != "cpu",
+        )
+
+    def _trainer(self) -> Trainer:
+        settings = self.settings
+        return Trainer(
+            self.loop,
+            self._evaluate_and_keep if self.dev else None,
+            settings=settings,
+            evaluation=EvaluationSettings(
+                every=settings.evaluation.every or self.batches.steps_per_epoch, at_start=False
+            ),
+            checkpoints=settings.checkpoints,
+            log=settings.log,
+            out=self.out,
+            write=partial(write_model, self.loop, self.checkpoint),
+            callback=self.callback,
+            finished=lambda: self.best.stop,
+        )
+
+    def _evaluate(self) -> dict[str, float]:
+        """Figures on the dev data, of all processes the same."""
+        with _evaluating(self.objective):
+            figures = evaluate(TorchEngine(self.objective.encoder), self.preparation, self.dev)
+        return {f"dev/{name}": value for name, value in figures.items()}
+
+    def _evaluate_and_keep(self) -> dict[str, float]:
+        figures = self._evaluate()
+        plain = {name.removeprefix("dev/"): value for name, value in figures.items()}
+        self.best.evaluated(plain, self.loop.step)
+        return figures
+
+    def _keep_best(self, folder: Path) -> None:
+        if not self.ranks.first:
+            return
+        work = folder.with_name(f".{folder.name}.new")
+        shutil.rmtree(work, ignore_errors=True)
+        write_model(self.loop, self.checkpoint, work)
+        shutil.rmtree(folder, ignore_errors=True)
+        work.rename(folder)
+
+
+def _problem(settings: FinetuneSettings) -> str:
+    return {
+        "regression": "regression",
+        "multi_label": "multi_label_classification",
+    }.get(settings.task, "single_label_classification")

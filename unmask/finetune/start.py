@@ -1,0 +1,136 @@
+"""The encoder of a fine-tuning run: a checkpoint's weights with a head for the task."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from unmask.errors import InvalidRequest
+from unmask.finetune.examples import ROLE_OF
+from unmask.finetune.settings import FinetuneSettings
+from unmask.learn.pretrain.start import source
+from unmask.model.encoder import Encoder
+from unmask.model.families.labels import default_labels
+from unmask.model.spec import Classifier
+from unmask.model.weights import Checkpoint, read_checkpoint
+from unmask.model.weights.build import build
+from unmask.model.weights.classes import with_heads
+from unmask.model.weights.new_checkpoint import new_checkpoint, new_encoder
+
+Say = Callable[[str], None]
+
+PROBLEMS = {
+    "classification": "single_label_classification",
+    "multi_label": "multi_label_classification",
+    "regression": "regression",
+}
+
+
+def first_checkpoint(settings: FinetuneSettings, base: Path) -> Checkpoint:
+    """The checkpoint that a run starts from.
+
+    Raises:
+        CheckpointNotFound: there is none of that name.
+        CheckpointError: it cannot be used.
+    """
+    return read_checkpoint(source(settings.model.start_from, base))
+
+
+def task_checkpoint(settings: FinetuneSettings, begun: Checkpoint, labels: Sequence[str]) -> Checkpoint:
+    """The checkpoint that is saved in the end: the config of the first one with the task's head and labels.
+
+    Raises:
+        InvalidRequest: the family has no such head.
+        CheckpointError: the config asks for something that is not supported.
+    """
+    config: dict[str, Any] = {
+        key: value for key, value in begun.config.items() if key not in begun.unread_config
+    }
+    config |= dict(settings.model.config)
+    for key in ("id2label", "label2id", "num_labels", "problem_type"):
+        config.pop(key, None)
+    config |= _label_keys(settings, labels)
+    config = with_heads(config, frozenset({ROLE_OF[settings.task]}))
+    checkpoint = new_checkpoint(config, begun.tokenizer.files, name=settings.name)
+    limits = [one.max_tokens for one in (checkpoint, begun) if one.max_tokens is not None]
+    return replace(checkpoint, max_tokens=min(limits, default=None))
+
+
+def _label_keys(settings: FinetuneSettings, labels: Sequence[str]) -> Mapping[str, Any]:
+    if settings.task == "answering":
+        return {}
+    names = tuple(labels) or default_labels(1)
+    keys: dict[str, Any] = {
+        "id2label": {str(number): name for number, name in enumerate(names)},
+        "label2id": {name: number for number, name in enumerate(names)},
+    }
+    if settings.task in PROBLEMS:
+        keys["problem_type"] = PROBLEMS[settings.task]
+    return keys
+
+
+def task_encoder(
+    settings: FinetuneSettings, checkpoint: Checkpoint, begun: Checkpoint, say: Say, *, weights: bool = True
+) -> Encoder:
+    """The encoder with the first checkpoint's weights and a head, new unless that checkpoint has the same one.
+
+    Args:
+        settings: settings of the run.
+        checkpoint: see `task_checkpoint`.
+        begun: the checkpoint to start from.
+        say: called with a sentence about what is new and what is left out.
+        weights: False skips reading weights, for a run that is resumed.
+
+    Raises:
+        InvalidRequest: a tensor of the encoder has another shape.
+        CheckpointError: the weights cannot be read.
+    """
+    torch.manual_seed(settings.seed)
+    encoder = new_encoder(checkpoint, kernel=settings.model.kernel)
+    role = ROLE_OF[settings.task]
+    if weights:
+        _load(encoder, build(begun), role, begun, say)
+    head = encoder.heads[role]
+    layer = encoder.spec.layers[0].dropout
+    rate = layer if settings.model.head_dropout is None else settings.model.head_dropout
+    head.dropout.p = rate
+    if settings.frozen:
+        for part in (encoder.embedding, encoder.layers):
+            part.requires_grad_(False)
+    return encoder
+
+
+def _load(encoder: Encoder, other: Encoder, role: str, begun: Checkpoint, say: Say) -> None:
+    ours, theirs = encoder.state_dict(), other.state_dict()
+    prefix, name = f"heads.{role}.", begun.source.folder
+    if not _same_head(encoder, other, role):
+        theirs = {tensor: value for tensor, value in theirs.items() if not tensor.startswith(prefix)}
+    for tensor in ours.keys() & theirs.keys():
+        if ours[tensor].shape != theirs[tensor].shape:
+            raise InvalidRequest(
+                f"model.config gives {tensor} the shape {list(ours[tensor].shape)}, and in {name} it has "
+                f"{list(theirs[tensor].shape)}; keep the sizes of the checkpoint"
+            )
+    new = sorted({tensor.rpartition(".")[0] for tensor in ours if tensor not in theirs})
+    left = sorted({tensor.split(".")[1] for tensor in theirs if tensor not in ours and "heads." in tensor})
+    if new:
+        say(f"{name} has no {', '.join(new)}; the run starts with new weights there")
+    if left:
+        say(f"the heads of {name} that the task does not use are left out: {', '.join(left)}")
+    encoder.load_state_dict({tensor: theirs.get(tensor, ours[tensor]) for tensor in ours})
+
+
+def _same_head(encoder: Encoder, other: Encoder, role: str) -> bool:
+    """Whether both have this head for the same labels, so that its weights mean the same."""
+    found = [
+        next((head for head in one.spec.heads if isinstance(head, Classifier) and head.role == role), None)
+        for one in (encoder, other)
+    ]
+    ours, theirs = found
+    return (
+        ours is not None
+        and theirs is not None
+        and (ours.classes, ours.labels) == (theirs.classes, theirs.labels)
+    )
