@@ -42,7 +42,7 @@ def read_lines(name):
 
 @pytest.fixture(scope="module")
 def lines():
-    """10,000 lines of six data sets: sentences, names, articles, reviews, Python code, questions."""
+    """3,000 lines of six data sets: sentences, names, articles, reviews, Python code, questions."""
     squad = json.loads("".join(read_lines("squad_v1.1/dev-v1.1.json.xz")))
     found = [
         [text for row in csv.reader(read_lines("glue/STS-B/dev.tsv.xz"), delimiter="\t", quoting=3)
@@ -60,9 +60,9 @@ def lines():
     drawn = []
     for texts in found:
         usable = [text for text in texts if text.strip() and len(text) < 500]
-        drawn += draw.sample(usable, min(2200, len(usable)))
-    assert len(drawn) >= 10_000
-    return drawn[:10_000]
+        drawn += draw.sample(usable, min(660, len(usable)))
+    assert len(drawn) >= 3_000
+    return drawn[:3_000]
 
 
 @pytest.fixture(scope="module")
