@@ -4,7 +4,7 @@
     python scripts/pictures.py map words --out DIR  some, somewhere else
 
 Needs the extras ``dev`` and ``explorer``, and a Chromium. The page may reach its own server and nothing else.
-The picture of the wall measures for two minutes and more, and nothing else should run then.
+The picture of length scaling measures for two minutes and more, and nothing else should run then.
 """
 
 import argparse
@@ -38,7 +38,7 @@ DEFAULT, MINI = "sentence-transformers/all-MiniLM-L6-v2", "unmask-mini"
 
 def document() -> str:
     """A text of some thousand tokens: pages of our own."""
-    pages = ("geometry", "wall", "evaluate", "bench")
+    pages = ("geometry", "scaling", "evaluate", "bench")
     return "\n\n".join((ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in pages)
 
 
@@ -51,10 +51,10 @@ def nothing(page: Page) -> None:
     """Leave the page as it is."""
 
 
-def measure_wall(page: Page) -> None:
+def measure_scaling(page: Page) -> None:
     """Measure for some minutes, and wait for the end."""
     page.locator('[data-testid="wall-settings"] select').select_option(index=1)
-    page.get_by_label("Seconds in all").fill("150")
+    page.get_by_label("Time limit in seconds").fill("150")
     page.get_by_test_id("wall-start").click()
     page.wait_for_selector('[data-testid="wall"][data-phase="done"]', timeout=PATIENCE_MS)
 
@@ -122,7 +122,7 @@ PICTURES = {
     "compare": Picture("compare", {"text": BANKS, "beside": MINI, "layer": 0, "head": 2}, 900),
     "geometry": Picture("geometry", {"text": STORY, "model": MINI}, 900),
     "senses": Picture("geometry", {"text": BANKS, "geometry.part": "senses"}, 860),
-    "wall": Picture("wall", {}, 1100, measure_wall),
+    "scaling": Picture("wall", {}, 1100, measure_scaling),
     "tour": Picture("tour", {"text": BANKS, "tour.chapter": "sinks"}, 860),
     "tour-dark": Picture("tour", {"text": BANKS, "tour.chapter": "positions", "theme": "dark"}, 860),
     "save": Picture("map", BANK_NORM, 860, save_open),

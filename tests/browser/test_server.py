@@ -202,7 +202,7 @@ def test_serves_the_page_and_its_assets(page):
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.2", "example.org", ""])
 def test_listens_on_this_machine_only(model, host):
-    with pytest.raises(InvalidRequest, match="this machine only"):
+    with pytest.raises(InvalidRequest, match="listens only on this machine"):
         serve(model, host=host)
 
 

@@ -168,7 +168,8 @@ def both(request, tmp_path_factory):
 
 def test_published_tokenizers_read_lines_as_transformers_does(both, lines):
     ours, reference = both
-    for encoding, wanted in zip(ours.encode_batch(lines), rows_of(reference, lines), strict=True):
+    some = lines[::4]  # of every data set
+    for encoding, wanted in zip(ours.encode_batch(some), rows_of(reference, some), strict=True):
         assert_same(encoding, wanted, marks=byte_level(ours))
         assert list(encoding.pieces) == reference.convert_ids_to_tokens(wanted["input_ids"])
 
