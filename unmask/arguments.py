@@ -27,6 +27,12 @@ def check_callable(name: str, value: object) -> None:
         raise InvalidRequest(f"{name} is {quoted(value)}; give a function, or leave it out")
 
 
+def check_fraction(name: str, value: object) -> None:
+    """Raise `InvalidRequest` unless the value is a number from 0 to 1."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise InvalidRequest(f"{name} is {quoted(value)}; it must be a number from 0 to 1")
+
+
 def whole_number(name: str, value: Any, least: int | None = None, most: int | None = None) -> int:
     """A number of any integer type, as an int.
 

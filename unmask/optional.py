@@ -29,6 +29,11 @@ EXTRAS: dict[str, Extra] = {
     ),
     "elmo": Extra({"h5py": "h5py"}, "reading the weights that ELMo's authors published"),
     "explorer": Extra({"starlette": "starlette", "uvicorn": "uvicorn"}, "the explorer's local page"),
+    "finetune": Extra(
+        {"sklearn": "scikit-learn", "scipy": "scipy"},
+        "scoring predictions on labeled data",
+        "leave data.dev out",
+    ),
     "notebook": Extra(
         {"anywidget": "anywidget"},
         "the explorer inside a notebook",

@@ -9,12 +9,15 @@ from cyclopts import App, CycloptsError
 
 import unmask
 from unmask.cli.ablate import ablate
+from unmask.cli.answer import answer
 from unmask.cli.bench import bench
+from unmask.cli.classify import classify
 from unmask.cli.convert import convert
 from unmask.cli.embed import embed
 from unmask.cli.evaluate import evaluate
 from unmask.cli.explore import explore
 from unmask.cli.fill import fill
+from unmask.cli.finetune import finetune
 from unmask.cli.geometry import geometry
 from unmask.cli.input import STANDARD_INPUT
 from unmask.cli.inspect import inspect
@@ -27,6 +30,7 @@ from unmask.cli.scaling import scaling
 from unmask.cli.senses import senses
 from unmask.cli.sentence import misuse, one_line
 from unmask.cli.similarity import similarity
+from unmask.cli.tag import tag
 from unmask.deprecation import RenamedWarning, renamed_command_line
 from unmask.errors import BeyondTraining, UnmaskError
 
@@ -39,6 +43,10 @@ COMMANDS = (
     fill,
     embed,
     similarity,
+    classify,
+    tag,
+    answer,
+    finetune,
     pretrain,
     inspect,
     convert,

@@ -136,8 +136,9 @@ class FinetuneRun:
         self.trainer = self._trainer()
         steps = self.loop.settings.steps
         callback.say(
-            f"{settings.name}: {settings.epochs:g} epochs of {self.batches.steps_per_epoch:,} steps, {steps:,} in "
-            f"all, of {settings.batch_size} texts, in {settings.precision} on {ranks.device.type}"
+            f"{settings.name}: {settings.epochs:g} epochs of {self.batches.steps_per_epoch:,} steps, "
+            f"{steps:,} in all, of {settings.batch_size} texts, in {settings.precision} on "
+            f"{ranks.device.type}"
         )
         if found is not None:
             self.trainer.restore(found)

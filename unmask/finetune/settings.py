@@ -2,7 +2,7 @@
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +19,15 @@ context the answer to a question is."""
 
 Format = Literal["tsv", "csv", "jsonl", "parquet", "datasets", "conll", "conllu", "squad"]
 """The layout of labeled data: a table with a row per text, words with labels, or questions with contexts."""
+
+
+OPTIMIZER: Mapping[str, Any] = {
+    "learning_rate": 2e-5,
+    "betas": (0.9, 0.999),
+    "eps": 1e-8,
+    "weight_decay": 0.0,
+}
+"""Values that a run file's ``[optimizer]`` need not repeat: those of BERT's fine-tuning in transformers."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +125,7 @@ class FinetuneSettings:
     micro_batches: int = 1
     """Micro-batches per step, to bound memory; they do not change the result beyond rounding."""
     optimizer: OptimizerSpec = field(
-        default_factory=lambda: OptimizerSpec(learning_rate=2e-5, betas=(0.9, 0.999), eps=1e-8)
+        default_factory=lambda: read_table(OptimizerSpec, OPTIMIZER, "optimizer")
     )
     schedule: ScheduleSpec = field(default_factory=lambda: ScheduleSpec("linear", warmup_share=0.1))
     class_weights: tuple[float, ...] | None = None
@@ -176,11 +185,7 @@ def settings_of_table(table: Mapping[str, Any]) -> FinetuneSettings:
     Raises:
         InvalidRequest: the settings are invalid.
     """
-    given = read_table(FinetuneSettings, table, "")
-    keys = table.get("optimizer")
-    if isinstance(keys, Mapping):
-        defaults = {"learning_rate": 2e-5, "betas": (0.9, 0.999), "eps": 1e-8}
-        given = replace(
-            given, optimizer=replace(given.optimizer, **{k: v for k, v in defaults.items() if k not in keys})
-        )
-    return given
+    optimizer = table.get("optimizer", {})
+    if isinstance(optimizer, Mapping):
+        table = {**table, "optimizer": {**OPTIMIZER, **optimizer}}
+    return read_table(FinetuneSettings, table, "")

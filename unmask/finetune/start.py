@@ -13,6 +13,7 @@ from unmask.finetune.settings import FinetuneSettings
 from unmask.learn.pretrain.start import source
 from unmask.model.encoder import Encoder
 from unmask.model.families.labels import default_labels
+from unmask.model.heads.prediction_heads import ClassificationHead
 from unmask.model.spec import Classifier
 from unmask.model.weights import Checkpoint, read_checkpoint
 from unmask.model.weights.build import build
@@ -74,7 +75,7 @@ def _label_keys(settings: FinetuneSettings, labels: Sequence[str]) -> Mapping[st
 def task_encoder(
     settings: FinetuneSettings, checkpoint: Checkpoint, begun: Checkpoint, say: Say, *, weights: bool = True
 ) -> Encoder:
-    """The encoder with the first checkpoint's weights and a head, new unless that checkpoint has the same one.
+    """The encoder with the first checkpoint's weights and a head, new unless that checkpoint has the same.
 
     Args:
         settings: settings of the run.
@@ -95,6 +96,7 @@ def task_encoder(
     head = encoder.heads[role]
     layer = encoder.spec.layers[0].dropout
     rate = layer if settings.model.head_dropout is None else settings.model.head_dropout
+    assert isinstance(head, ClassificationHead)
     head.dropout.p = rate
     if settings.frozen:
         for part in (encoder.embedding, encoder.layers):

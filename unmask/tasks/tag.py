@@ -58,6 +58,8 @@ class Tagging(Reading):
     words: tuple[TaggedWord, ...]
     entities: tuple[Entity, ...]
     """For labels of a tagging scheme (B-, I-, ...); empty for others, such as parts of speech."""
+    has_entities: bool
+    """Whether the labels are of a tagging scheme."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ def _tagged(text: WindowedLogits, scheme: Scheme, aggregation: Aggregation) -> T
         for (start, end), label, p_C in zip(bounds_W2.tolist(), chosen.tolist(), p_WC, strict=True)
     )
     entities = _entities(words, encoding.text) if scheme.has_entities else ()
-    return Tagging(words, entities, **vars(text.reading))
+    return Tagging(words, entities, scheme.has_entities, **vars(text.reading))
 
 
 def words_of(encoding: Encoding) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -52,6 +52,8 @@ class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
         label_smoothing: the share of a target's probability that is spread over all classes.
     """
 
+    class_weights: Tensor | None
+
     def __init__(
         self,
         encoder: Encoder,
@@ -79,7 +81,6 @@ class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
         self.role = role
         self.problem = problem
         self.label_smoothing = label_smoothing
-        self.class_weights: Tensor | None
         weights = None if class_weights is None else torch.tensor(class_weights, dtype=torch.float32)
         self.register_buffer("class_weights", weights, persistent=False)
 

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from unmask.files import read_bytes, settle, unwritable
 from unmask.learn.objectives.interface import Objective
 from unmask.learn.pretrain.distributed import is_sharded, unsharded
 from unmask.learn.pretrain.loop import Loop
-from unmask.learn.pretrain.settings import ExportDtype, RunSettings
+from unmask.learn.pretrain.settings import ExportDtype
 from unmask.model.weights import Checkpoint
 from unmask.model.weights.build import DTYPES
 from unmask.model.weights.save import save
@@ -38,9 +38,29 @@ def write_model(loop: Loop, checkpoint: Checkpoint, folder: Path, *, shard_bytes
             _write(loop, checkpoint, folder, shard_bytes)
 
 
+class ExportSettings(Protocol):
+    """What the settings of a run say of its export; see `RunSettings`."""
+
+    @property
+    def name(self) -> str:
+        """Name of the model."""
+
+    @property
+    def card(self) -> str | None:
+        """The file of its card."""
+
+    @property
+    def export_dtype(self) -> ExportDtype | None:
+        """Its dtype."""
+
+    @property
+    def export_shard_bytes(self) -> int | None:
+        """Maximum bytes of a file of weights."""
+
+
 def export(
     loop: Loop,
-    settings: RunSettings,
+    settings: ExportSettings,
     checkpoint: Checkpoint,
     folder: Path,
     *,
@@ -68,7 +88,7 @@ def export(
 
 def _put(
     loop: Loop,
-    settings: RunSettings,
+    settings: ExportSettings,
     checkpoint: Checkpoint,
     folder: Path,
     *,

@@ -1,0 +1,90 @@
+"""``unmask classify``: the label of a text or pair, or of each line of a file."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from unmask.cli.options import RUN, BlankOption, FieldOption, JsonOption, ModelOption, RunOptions
+from unmask.cli.output import plain, print_json, safe
+from unmask.cli.predict import LongTextsOption, OverlapOption, predict_lines
+from unmask.errors import InvalidText
+from unmask.text.windows import OVERLAP_TOKENS
+
+if TYPE_CHECKING:
+    from unmask.loaded import Model
+    from unmask.tasks.classify import Classification
+
+
+def classify(
+    text: Annotated[str | None, Parameter(help="a text; default: standard input, one text per line")] = None,
+    *,
+    file: Annotated[str | None, Parameter(help="read this file instead, one text per line")] = None,
+    model: ModelOption,
+    run: RunOptions = RUN,
+    pairs: Annotated[
+        bool, Parameter(negative="", help="each text is a pair: two texts separated by a tab")
+    ] = False,
+    threshold: Annotated[
+        float, Parameter(help="probability from which a label of a multi-label model applies")
+    ] = 0.5,
+    truncation: LongTextsOption = "window",
+    overlap_tokens: OverlapOption = OVERLAP_TOKENS,
+    blank: BlankOption = "error",
+    field: FieldOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Predict the label of a text, or of every line, with its probability.
+
+    Prints the label, a tab and the probability (or the value of a regression); with --json one object per
+    text. Lines are streamed, so a file may have any size.
+    """
+
+    def predict(
+        loaded: "Model", texts: Sequence[str], name: Callable[[int], str]
+    ) -> "Sequence[Classification]":
+        seconds = None
+        if pairs:
+            texts, seconds = _split(texts, name)
+        return loaded.classify(
+            texts,
+            seconds,
+            threshold=threshold,
+            truncation=truncation,
+            overlap_tokens=overlap_tokens,
+            name=name,
+        )
+
+    def show(loaded: "Model", line: str, found: "Classification", place: Mapping[str, object]) -> None:
+        if json:
+            named = {"model": loaded.name, "revision": loaded.revision, **place}
+            print_json({**named, "text": line, **plain(found)})
+        else:
+            shown = ", ".join(found.labels) if len(found.labels) != 1 else found.label
+            print(f"{safe(shown)}\t{found.score:.4f}")
+
+    predict_lines(
+        text,
+        file,
+        field=field,
+        blank=blank,
+        verb="classifying",
+        load=lambda: run.load(model),
+        predict=predict,
+        show=show,
+    )
+
+
+def _split(texts: Sequence[str], name: Callable[[int], str]) -> tuple[list[str], list[str]]:
+    """The first and the second text of each pair.
+
+    Raises:
+        InvalidText: a line does not have exactly one tab.
+    """
+    split = [text.split("\t") for text in texts]
+    for index, parts in enumerate(split):
+        if len(parts) != 2:
+            raise InvalidText(
+                f"{name(index)} has {len(parts) - 1} tabs; write two texts with one tab between them"
+            )
+    return [first for first, _ in split], [second for _, second in split]
