@@ -11,8 +11,8 @@ from unmask.tasks.answer import MAX_ANSWER_TOKENS, Answers, answer
 from unmask.tasks.classify import THRESHOLD, Classification, classifier_of, classify
 from unmask.tasks.long_texts import WindowedLogits, windowed_logits
 from unmask.tasks.progress import Progress
-from unmask.tasks.tag import Aggregation, Tagging, tag
-from unmask.tasks.values import LongTexts
+from unmask.tasks.tag import Tagging, tag
+from unmask.tasks.values import Aggregation, LongTexts
 from unmask.text import Encoding
 from unmask.text.tokenizer import numbered
 from unmask.text.windows import OVERLAP_TOKENS

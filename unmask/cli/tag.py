@@ -8,11 +8,12 @@ from cyclopts import Parameter
 from unmask.cli.options import RUN, BlankOption, FieldOption, JsonOption, ModelOption, RunOptions
 from unmask.cli.output import plain, print_json, safe
 from unmask.cli.predict import LongTextsOption, OverlapOption, predict_lines
+from unmask.tasks.values import Aggregation
 from unmask.text.windows import OVERLAP_TOKENS
 
 if TYPE_CHECKING:
     from unmask.loaded import Model
-    from unmask.tasks.tag import Aggregation, Tagging
+    from unmask.tasks.tag import Tagging
 
 
 def tag(

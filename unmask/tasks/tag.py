@@ -5,7 +5,6 @@ Axes: W words.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +13,9 @@ from unmask.model.engine import Floats
 from unmask.model.spec import Classifier
 from unmask.tasks.classify import label_names, probabilities
 from unmask.tasks.long_texts import Reading, WindowedLogits
+from unmask.tasks.values import Aggregation
 from unmask.text import Encoding
 from unmask.text.borders import word_borders
-
-Aggregation = Literal["first", "mean"]
-"""How the tokens of a word give its label: the first token alone, as most taggers are trained, or the mean of
-the probabilities of all of them."""
 
 
 @dataclass(frozen=True)

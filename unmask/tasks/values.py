@@ -13,6 +13,11 @@ LongTexts = Literal["window", "error", "end"]
 """What to do with a text longer than the model reads: read it in windows, refuse it, or drop its end."""
 
 
+Aggregation = Literal["first", "mean"]
+"""How the tokens of a word give its label: the first token alone, as most taggers are trained, or the mean of
+the probabilities of all of them."""
+
+
 @dataclass(frozen=True, eq=False)
 class RaggedVectors:
     """Token vectors of several texts, end to end: ``values[offsets[s]:offsets[s + 1]]``."""

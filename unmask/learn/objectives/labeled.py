@@ -119,6 +119,7 @@ class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         rows_P = torch.from_numpy(example.rows_P).to(logits.device)
         targets = torch.from_numpy(example.targets_P).to(logits.device)
+        right: Tensor | None
         if self.role == "span":
             loss, right = self._span(logits, targets, example)
         else:

@@ -1,0 +1,236 @@
+"""Fine-tuning runs: what they learn, resume and leave behind."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import unmask
+from tests.support.tiny import tiny_bert, write_tokenizer
+from unmask.errors import InvalidRequest, InvalidText, UnmaskError
+from unmask.finetune.run import finetune
+from unmask.finetune.settings import settings_of_table
+from unmask.learn.pretrain.stopping import Stopped
+from unmask.learn.pretrain.trainer import Trainer
+
+WORDS = ["the", "river", "bank", "was", "muddy", "a", "text", "another"]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A tiny checkpoint, and data in which the first word decides the label."""
+    folder = tmp_path_factory.mktemp("finetune")
+    write_tokenizer(folder / "tiny")
+    tiny_bert(initializer_range=0.1).save_pretrained(folder / "tiny")
+    draw = random.Random(0)
+
+    def rows(count):
+        for _ in range(count):
+            words = draw.choices(WORDS, k=draw.randint(2, 8))
+            yield words, "wet" if words[0] in ("river", "muddy") else "dry"
+
+    for name, count in (("train", 60), ("dev", 30)):
+        made = list(rows(count))
+        lines = [f"{' '.join(words)}\t{label}\t{len(words)}" for words, label in made]
+        (folder / f"{name}.tsv").write_text("text\tlabel\tlength\n" + "\n".join(lines) + "\n")
+        tagged = ["\n".join(f"{w}\t{'B-W' if w == 'river' else 'O'}" for w in words) for words, _ in made]
+        (folder / f"{name}.conll").write_text("\n\n".join(tagged) + "\n")
+        asked = [
+            {
+                "context": " ".join(words),
+                "qas": [{
+                    "id": f"{name}{number}", "question": "the bank",
+                    "answers": [{"text": words[-1], "answer_start": len(" ".join(words)) - len(words[-1])}],
+                }],
+            }
+            for number, (words, _) in enumerate(made)
+        ]  # fmt: skip
+        (folder / f"{name}.json").write_text(json.dumps({"data": [{"paragraphs": asked}]}))
+    return folder
+
+
+def table(out, **changes):
+    return {
+        "name": "tiny-task",
+        "task": "classification",
+        "epochs": 2,
+        "batch_size": 8,
+        "out": str(out),
+        "model": {"start_from": "tiny"},
+        "data": {"train": ["train.tsv"], "dev": ["dev.tsv"]},
+        "optimizer": {"learning_rate": 5e-3},
+        "evaluation": {"metric": "accuracy"},
+        "log": {"every": 1},
+    } | changes
+
+
+class Heard:
+    def __init__(self):
+        self.said = []
+
+    def say(self, sentence):
+        self.said.append(sentence)
+
+    def tokenizing(self, source, documents, tokens):
+        pass
+
+    def step(self, figures):
+        pass
+
+
+def test_a_run_learns_and_leaves_a_model_that_everyone_loads(place, tmp_path):
+    heard = Heard()
+    result = finetune(table(tmp_path / "run", epochs=6), base=place, callback=heard)
+    assert result.dev["dev/accuracy"] > 0.9
+    ours = unmask.load(result.folder)
+    assert ours.spec.heads[0].labels == ("dry", "wet")
+    texts = ["river bank", "the text was muddy"]
+    found = ours.classify(texts)
+    assert found[0].label == "wet"
+    run = transformers.pipeline("text-classification", str(result.folder), device="cpu")
+    for one, other in zip(found, run(texts), strict=True):
+        assert (one.label, one.score) == (other["label"], pytest.approx(other["score"], abs=1e-5))
+    assert any("has no heads.sequence.out" in one for one in heard.said)
+    assert any("labels dry" in one for one in heard.said)
+
+
+@pytest.mark.parametrize("metric", ["accuracy", None])
+def test_a_stopped_run_resumes_bit_by_bit(place, tmp_path, monkeypatch, metric):
+    given = {"evaluation": {"every": 5} | ({"metric": metric} if metric else {})}
+    whole = finetune(table(tmp_path / "whole", **given), base=place)
+    steps = []
+    step = Trainer._step
+
+    def stop_once(self, reporter):
+        step(self, reporter)
+        steps.append(self.loop.step)
+        if self.loop.step == 7 and steps.count(7) == 1:
+            import os
+            import signal
+
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(Trainer, "_step", stop_once)
+    with pytest.raises(Stopped):
+        finetune(table(tmp_path / "broken", **given), base=place)
+    again = finetune(table(tmp_path / "broken", **given), base=place)
+    assert steps == [*range(1, 8), *range(8, whole.steps + 1)]
+    assert (again.steps, again.best_step, again.dev) == (whole.steps, whole.best_step, whole.dev)
+    for name in ("model.safetensors", "config.json", "tokenizer.json"):
+        if (whole.folder / name).exists():
+            assert (whole.folder / name).read_bytes() == (again.folder / name).read_bytes(), name
+
+
+def test_the_best_step_is_exported_and_patience_ends_a_run(place, tmp_path, monkeypatch):
+    values = iter([0.5, 0.9, 0.7, 0.6, 0.95])
+    monkeypatch.setattr("unmask.finetune.run.evaluate", lambda *_: {"accuracy": next(values)})
+    given = {"evaluation": {"every": 3, "metric": "accuracy", "patience": 2}, "epochs": 9}
+    result = finetune(table(tmp_path / "run", **given), base=place)
+    assert (result.steps, result.best_step) == (12, 6)
+    assert result.dev == {"dev/accuracy": 0.95}, "the exported weights are evaluated once more"
+    at_6 = unmask.load(tmp_path / "run" / "best")
+    exported = unmask.load(result.folder)
+    np.testing.assert_array_equal(at_6.logits(["the bank"]).values, exported.logits(["the bank"]).values)
+
+
+def test_words_and_answers(place, tmp_path):
+    data = {"train": ["train.conll"], "dev": ["dev.conll"]}
+    given = {"task": "tagging", "data": data, "evaluation": {"metric": "f1"}, "epochs": 5}
+    result = finetune(table(tmp_path / "tags", **given), base=place)
+    assert result.dev["dev/f1"] > 0.9
+    (entity,) = unmask.load(result.folder).tag("the muddy river !").entities
+    assert (entity.label, entity.start, entity.end, entity.text) == ("W", 10, 15, "river")
+    data = {"train": ["train.json"], "dev": ["dev.json"]}
+    given = {"task": "answering", "data": data, "evaluation": {"metric": "f1"}, "epochs": 8}
+    result = finetune(table(tmp_path / "answers", **given), base=place)
+    assert result.dev["dev/exact_match"] > 60
+    found = unmask.load(result.folder).answer("the bank", "the river was muddy")
+    assert found.answers[0].text in "the river was muddy"
+
+
+def test_regression_and_a_frozen_encoder(place, tmp_path):
+    data = {"train": ["train.tsv"], "dev": ["dev.tsv"], "label": "length"}
+    given = {"task": "regression", "data": data, "evaluation": {"metric": "pearson"}, "frozen": True}
+    result = finetune(table(tmp_path / "run", **given), base=place)
+    assert -1 <= result.dev["dev/pearson"] <= 1
+    ours, start = unmask.load(result.folder), unmask.load(place / "tiny")
+    trained, before = ours.trainable_encoder().state_dict(), start.trainable_encoder().state_dict()
+    for name, tensor in before.items():
+        if name.startswith(("embedding.", "layers.")):
+            torch.testing.assert_close(trained[name], tensor, rtol=0, atol=0)
+
+
+def test_the_step_is_that_of_transformers(place, tmp_path):
+    """Loss and gradients of a batch of several texts, beside the class of transformers with padding."""
+    from unmask.finetune.records import Labeled
+    from unmask.finetune.start import first_checkpoint, task_checkpoint, task_encoder
+    from unmask.learn.data.labeled import LabeledSequence
+    from unmask.learn.objectives.labeled import LabeledObjective
+    from unmask.model.weights.save import save
+
+    settings = settings_of_table(table(tmp_path / "x"))
+    begun = first_checkpoint(settings, place)
+    checkpoint = task_checkpoint(settings, begun, ("dry", "wet"))
+    encoder = task_encoder(settings, checkpoint, begun, lambda _: None).eval()
+    save(encoder, checkpoint, tmp_path / "start")
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "start").double()
+    ours = LabeledObjective(encoder.double(), "sequence")
+    texts, labels = ["the bank", "a muddy river was a text", "muddy"], [0, 1, 1]
+    items = []
+    for text, label in zip(texts, labels, strict=True):
+        encoding = checkpoint.tokenizer.encode(Labeled("x", text, None, label).text)
+        items.append(LabeledSequence(encoding.ids, encoding.token_type_ids, np.array(label)))
+    example = ours.prepare(items, np.random.default_rng(0), 0.0)
+    loss = ours(example, example.counts).loss
+    loss.backward()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "start")
+    batch = tokenizer(texts, padding=True, return_tensors="pt")
+    expected = theirs.eval()(**batch, labels=torch.tensor(labels)).loss
+    expected.backward()
+    assert float(loss) == pytest.approx(float(expected), abs=1e-10)
+    mine = encoder.heads["sequence"].out.weight.grad
+    torch.testing.assert_close(mine, theirs.classifier.weight.grad, rtol=0, atol=1e-10)
+    words = encoder.embedding.words.weight.grad
+    torch.testing.assert_close(words, theirs.bert.embeddings.word_embeddings.weight.grad, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"data": {"train": ["no.tsv"]}, "evaluation": {}}, "no.tsv, and there is no such file"),
+        (
+            {"data": {"train": ["train.tsv"], "label": "kind"}, "evaluation": {}},
+            "no column 'kind'; set data.label",
+        ),
+        ({"evaluation": {"metric": "f2"}}, "evaluation.metric is 'f2'; of this task it can be accuracy"),
+        (
+            {"data": {"train": ["train.tsv"], "dev": ["dev.tsv"], "labels": ["dry", "damp"]}},
+            "has the label 'wet', which is none of 'dry', 'damp'",
+        ),
+        ({"data": {"train": ["train.tsv"]}}, "evaluation.metric needs data.dev"),
+        ({"task": "regression"}, "has 'dry' as its number|has 'wet' as its number"),
+        ({"epochs": 0}, "epochs is 0"),
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"micro_batches": 9}, "micro_batches is 9"),
+        ({"class_weights": [1.0]}, "class_weights has 1 numbers"),
+        ({"lables": 1}, "no key 'lables'"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(place, tmp_path, changes, sentence):
+    with pytest.raises((InvalidRequest, InvalidText), match=sentence):
+        finetune(table(tmp_path / "run", **changes), base=place)
+
+
+def test_a_single_label_is_refused(place, tmp_path):
+    (place / "one.tsv").write_text("text\tlabel\nthe bank\tdry\n")
+    with pytest.raises(InvalidRequest, match="one label, dry, so there is nothing to learn"):
+        finetune(table(tmp_path / "run", data={"train": ["one.tsv"]}, evaluation={}), base=place)
+
+
+def test_changed_settings_are_refused_on_resume(place, tmp_path):
+    finetune(table(tmp_path / "run", epochs=1), base=place)
+    with pytest.raises(UnmaskError, match="batch_size was 8 and is 4"):
+        finetune(table(tmp_path / "run", epochs=1, batch_size=4), base=place)

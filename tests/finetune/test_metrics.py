@@ -1,0 +1,71 @@
+"""Figures beside the libraries and the rules that define them."""
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn import metrics
+
+from unmask.finetune.metrics import (
+    answer_figures,
+    class_figures,
+    entity_figures,
+    multi_label_figures,
+    normalized,
+    number_figures,
+)
+
+
+def test_classes():
+    draw = np.random.default_rng(0)
+    gold, found = draw.integers(0, 2, (2, 50))
+    figures = class_figures(gold, found, ["no", "yes"])
+    assert figures["accuracy"] == metrics.accuracy_score(gold, found)
+    assert figures["f1"] == figures["f1[yes]"] == metrics.f1_score(gold, found)
+    assert figures["f1[no]"] == metrics.f1_score(gold, found, pos_label=0)
+    assert figures["matthews"] == pytest.approx(metrics.matthews_corrcoef(gold, found))
+    three = class_figures(draw.integers(0, 3, 50), draw.integers(0, 3, 50), ["a", "b", "c"])
+    assert "f1" not in three
+    assert three["macro_f1"] == pytest.approx(np.mean([three[f"f1[{one}]"] for one in "abc"]))
+
+
+def test_numbers():
+    gold, found = np.random.default_rng(0).normal(size=(2, 40))
+    figures = number_figures(gold, found)
+    assert figures["pearson"] == pytest.approx(stats.pearsonr(gold, found).statistic)
+    assert figures["spearman"] == pytest.approx(stats.spearmanr(gold, found).statistic)
+    assert figures["mean_squared_error"] == pytest.approx(metrics.mean_squared_error(gold, found))
+    assert number_figures(gold, np.zeros(40))["pearson"] == 0
+
+
+def test_several_labels():
+    gold, found = np.random.default_rng(0).random((2, 30, 4)) < 0.4
+    figures = multi_label_figures(gold, found)
+    assert figures["micro_f1"] == pytest.approx(metrics.f1_score(gold, found, average="micro"))
+    assert figures["exact"] == metrics.accuracy_score(gold, found)
+
+
+def test_entities():
+    gold = [[("PER", 0, 2), ("LOC", 4, 5)], [("PER", 1, 2)], []]
+    found = [[("PER", 0, 2), ("PER", 4, 5)], [], [("LOC", 0, 1)]]
+    figures = entity_figures(gold, found)
+    assert figures["precision"] == 1 / 3
+    assert figures["recall"] == 1 / 3
+    assert figures["f1"] == pytest.approx(1 / 3)
+    assert figures["f1[PER]"] == pytest.approx(0.5)
+    assert figures["f1[LOC]"] == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [("The  Bank!", "bank"), ("An apple, a day", "apple day"), ("the", ""), ("theory", "theory")],
+)
+def test_answers_are_compared_without_articles_and_punctuation(answer, expected):
+    assert normalized(answer) == expected
+
+
+def test_answers():
+    gold = {"one": ["the river bank", "bank"], "two": ["Denver Broncos"], "three": [], "four": []}
+    found = {"one": "Bank.", "two": "the Broncos team", "three": "", "four": "something"}
+    figures = answer_figures(gold, found)
+    assert figures["exact_match"] == 50
+    assert figures["f1"] == pytest.approx(100 * (1 + 0.5 + 1 + 0) / 4)

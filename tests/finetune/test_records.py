@@ -1,0 +1,89 @@
+"""Labeled files of every format, and lines that are wrong."""
+
+import json
+
+import pytest
+
+from unmask.errors import InvalidRequest, InvalidText
+from unmask.finetune.records import Gold, read_labeled
+from unmask.finetune.settings import DataSettings
+
+CONLLU = (
+    "# text = a b\n1\ta\t_\tDET\tD\t_\t2\tdet\t_\t_\n2-3\tbc\t_\t_\t_\t_\t_\t_\t_\t_\n"
+    "2\tb\t_\tNOUN\tN\t_\t0\troot\t_\t_\n2.1\tx\t_\t_\t_\t_\t_\t_\t_\t_\n\n"
+)
+
+
+def read(tmp_path, name, content, **settings):
+    path = tmp_path / name
+    path.write_text(content)
+    return [
+        (one.text, one.pair, one.label)
+        for one in read_labeled([name], DataSettings(train=[name], **settings), tmp_path)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "settings", "expected"),
+    [
+        ("a.tsv", 'text\tlabel\nhe said "x\t1\n', {}, [('he said "x', None, "1")]),
+        ("a.tsv", "c\t0\t*\tx y\n", {"columns": ["a", "label", "b", "text"]}, [("x y", None, "0")]),
+        ("a.csv", 'text,label\n"x, y",no\n', {}, [("x, y", None, "no")]),
+        ("a.jsonl", '{"p": "x", "h": "y", "label": 2}\n', {"text": "p", "pair": "h"}, [("x", "y", 2)]),
+        ("a.jsonl", '{"text": ["x", "y"], "label": ["O", "B-A"]}\n', {}, [(("x", "y"), None, ["O", "B-A"])]),
+        ("a.conll", "x\tO\ny\tB-A\n\n\nz\tO\n", {}, [(("x", "y"), None, ["O", "B-A"]), (("z",), None, ["O"])]),
+        ("a.conll", "-DOCSTART- X O\n\nx N O\ny V B-A\n", {}, [(("x", "y"), None, ["O", "B-A"])]),
+        ("a.conll", "x N O\n", {"label": "1"}, [(("x",), None, ["N"])]),
+        ("a.conllu", CONLLU, {}, [(("a", "b"), None, ["DET", "NOUN"])]),
+        ("a.conllu", CONLLU, {"label": "xpos"}, [(("a", "b"), None, ["D", "N"])]),
+    ],
+)  # fmt: skip
+def test_every_format(tmp_path, name, content, settings, expected):
+    assert read(tmp_path, name, content, **settings) == expected
+
+
+def squad(answer_start, text="bank", **more):
+    asked = {
+        "id": "q",
+        "question": "where",
+        "answers": [{"text": text, "answer_start": answer_start}],
+        **more,
+    }
+    return json.dumps({"data": [{"paragraphs": [{"context": "the bank", "qas": [asked]}]}]})
+
+
+def test_squad(tmp_path):
+    assert read(tmp_path, "a.json", squad(4)) == [("where", "the bank", Gold("q", (("bank", 4),)))]
+    (one,) = read(tmp_path, "a.json", squad(4, is_impossible=True))
+    assert one[2].answers == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("a.tsv", "text\tlabel\nx\n", r"line 2 of .*a.tsv has 1 values separated by tabs.*2 columns"),
+        ("a.conll", "x O\ny\n", r"line 2 of .* has 1 columns and the lines before it 2"),
+        ("a.conll", "x\n", r"line 1 of .* has 1 columns and a word and a label are needed"),
+        ("a.conllu", "1\tx\n", r"line 1 of .* has 2 columns.*CoNLL-U has 10"),
+        ("a.json", squad(3), r"question q of .* has the answer 'bank' at 3, where its context says ' ban'"),
+        ("a.json", '{"data": [{}]}', "is not laid out as SQuAD"),
+        ("a.json", "[", "is not JSON"),
+        ("a.jsonl", '{"text": 1, "label": 2}\n', "has no text under 'text'"),
+    ],
+)
+def test_a_broken_line_is_named(tmp_path, name, content, sentence):
+    with pytest.raises(InvalidText, match=sentence):
+        read(tmp_path, name, content)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "sentence"),
+    [
+        ("a.txt", {}, "ends in none of .tsv"),
+        ("a.conll", {"label": "kind"}, "it must be a column number"),
+        ("a.conllu", {"label": "pos"}, "it can be id, form"),
+    ],
+)
+def test_settings_that_do_not_fit(tmp_path, name, settings, sentence):
+    with pytest.raises(InvalidRequest, match=sentence):
+        read(tmp_path, name, "x O\n", **settings)

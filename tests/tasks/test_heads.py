@@ -1,0 +1,347 @@
+"""Classes, labels of words and answers of tiny checkpoints, beside `transformers` and beside plain code."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import unmask
+from tests.support.tiny import tiny_bert, write_tokenizer
+from unmask.errors import InvalidRequest, TextTooLong
+from unmask.model.spec import Classifier
+from unmask.tasks.answer import answer
+from unmask.tasks.long_texts import WindowedLogits
+from unmask.tasks.tag import Scheme, entities_of
+from unmask.text.windows import windows
+
+TEXTS = ["The river bank was muddy.", "a text", "the river, the bank, the river!"]
+LONG = "the river bank was muddy . " * 9
+TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
+
+
+def saved(folder, kind, **changes):
+    model = tiny_bert(kind, **changes)
+    write_tokenizer(folder)
+    model.save_pretrained(folder)
+    return model, unmask.load(folder)
+
+
+@pytest.fixture(scope="module")
+def sequence(tmp_path_factory):
+    names = {0: "bad", 1: "fair", 2: "good"}
+    return saved(
+        tmp_path_factory.mktemp("sequence"),
+        "BertForSequenceClassification",
+        id2label=names,
+        label2id={name: number for number, name in names.items()},
+    )
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory):
+    return saved(
+        tmp_path_factory.mktemp("tokens"), "BertForTokenClassification", id2label=dict(enumerate(TAGS))
+    )
+
+
+@pytest.fixture(scope="module")
+def span(tmp_path_factory):
+    return saved(tmp_path_factory.mktemp("span"), "BertForQuestionAnswering")
+
+
+def their_logits(model, encoding):
+    inputs = {
+        "input_ids": torch.from_numpy(encoding.ids)[None],
+        "token_type_ids": torch.from_numpy(encoding.token_type_ids)[None],
+    }
+    with torch.no_grad():
+        return model(**inputs)
+
+
+@pytest.mark.parametrize("pairs", [None, ["a river", "muddy", "another bank"]])
+def test_classes_are_those_of_transformers(sequence, pairs):
+    theirs, ours = sequence
+    found = ours.classify(TEXTS, pairs)
+    for one, encoding in zip(found, ours.tokenize(TEXTS, pairs), strict=True):
+        p = their_logits(theirs, encoding).logits[0].softmax(-1).numpy()
+        assert list(one.scores) == ["bad", "fair", "good"]
+        np.testing.assert_allclose(list(one.scores.values()), p, atol=1e-6)
+        assert (one.label, one.labels) == (["bad", "fair", "good"][p.argmax()],) * 1 + ((one.label,),)
+        assert one.score == max(one.scores.values())
+        assert (one.tokens_read, one.windows, one.truncated_tokens) == (len(encoding), 1, 0)
+    assert ours.classify(TEXTS[0], pairs and pairs[0]).label == found[0].label
+    assert ours.classify([]) == []
+
+
+def test_a_long_text_is_the_mean_of_its_windows(sequence):
+    _, ours = sequence
+    one = ours.classify(LONG, overlap_tokens=5)
+    encoding = ours.tokenizer.encode(LONG)
+    assert (one.tokens_read, one.truncated_tokens) == (len(encoding), 0)
+    parts = windows(encoding, 23, 5)
+    assert one.windows == len(parts) == 4
+    p_WC = [
+        torch.from_numpy(ours.engine.logits(_packed(part.encoding), "sequence")).softmax(-1)[0].numpy()
+        for part in parts
+    ]
+    shares = [part.owned.sum() / len(encoding) for part in parts]
+    np.testing.assert_allclose(list(one.scores.values()), np.array(shares) @ p_WC, atol=1e-6)
+    with pytest.raises(TextTooLong, match="the text has 56 tokens and the model reads at most 23"):
+        ours.classify(LONG, truncation="error")
+    cut = ours.classify(LONG, truncation="end")
+    assert (cut.tokens_read, cut.windows, cut.truncated_tokens) == (23, 1, 33)
+
+
+def _packed(encoding):
+    from unmask.text import PackedBatch
+
+    return PackedBatch.of_ids([encoding.ids], [encoding.token_type_ids])
+
+
+def test_regression_and_several_labels(tmp_path):
+    theirs, ours = saved(
+        tmp_path / "number", "BertForSequenceClassification", num_labels=1, problem_type="regression"
+    )
+    (encoding,) = ours.tokenize(TEXTS[:1])
+    one = ours.classify(TEXTS[0])
+    assert one.score == pytest.approx(float(their_logits(theirs, encoding).logits), abs=1e-5)
+    assert one.labels == ()
+    names = {0: "red", 1: "green", 2: "blue"}
+    theirs, ours = saved(
+        tmp_path / "several",
+        "BertForSequenceClassification",
+        id2label=names,
+        problem_type="multi_label_classification",
+    )
+    p = their_logits(theirs, encoding).logits[0].sigmoid().numpy()
+    for threshold in (0.0, 0.3, 0.5, 0.9):
+        one = ours.classify(TEXTS[0], threshold=threshold)
+        np.testing.assert_allclose(list(one.scores.values()), p, atol=1e-6)
+        assert one.labels == tuple(name for name, q in zip(names.values(), p, strict=True) if q >= threshold)
+
+
+def test_words_are_labeled_by_their_first_token(tokens):
+    theirs, ours = tokens
+    text = "The muddy river, wasbank!"
+    found = ours.tag(text)
+    assert [word.text for word in found.words] == ["The", "muddy", "river", ",", "wasbank", "!"]
+    assert all(text[word.start : word.end] == word.text for word in found.words)
+    encoding = ours.tokenizer.encode(text)
+    p_NC = their_logits(theirs, encoding).logits[0].softmax(-1).numpy()
+    starts = {word.start: word for word in found.words}
+    for token, (start, end) in enumerate(encoding.offsets.tolist()):
+        if start in starts and end > start:
+            word = starts[start]
+            assert word.score == pytest.approx(p_NC[token, TAGS.index(word.label)], abs=1e-6)
+    same = ours.tag([["The", "muddy", "river", ",", "wasbank", "!"]])[0]
+    assert [word.label for word in same.words] == [word.label for word in found.words]
+
+
+def test_the_mean_of_a_word_s_tokens(tokens):
+    theirs, ours = tokens
+    encoding = ours.tokenizer.encode("wasbank")
+    p_NC = their_logits(theirs, encoding).logits[0].softmax(-1).numpy()
+    inside = p_NC[1:-1]
+    assert len(inside) > 1
+    (word,) = ours.tag("wasbank", aggregation="mean").words
+    legal = [0, 1, 3]  # an entity of one word begins
+    assert word.score == pytest.approx(inside.mean(0)[legal].max(), abs=1e-6)
+
+
+def best_by_hand(p_WC, labels):
+    """The most probable sequence in which I-X follows B-X or I-X, by trying all."""
+
+    def legal(sequence):
+        before = "O"
+        for label in sequence:
+            if label.startswith("I-") and before[2:] != label[2:]:
+                return False
+            before = label
+        return True
+
+    def value(sequence):
+        return sum(np.log(p_WC[word, labels.index(label)]) for word, label in enumerate(sequence))
+
+    return max(filter(legal, itertools.product(labels, repeat=len(p_WC))), key=value)
+
+
+def test_labels_are_the_best_legal_sequence(tokens):
+    _, ours = tokens
+    for text in ("the river bank was muddy", "a text , a bank !", "muddy"):
+        encoding = ours.tokenizer.encode(text)
+        logits = ours.logits(text).values
+        p_NC = torch.from_numpy(logits).softmax(-1).numpy()
+        p_WC = p_NC[1:-1]
+        assert len(p_WC) == len(text.split())
+        found = ours.tag(text)
+        assert tuple(word.label for word in found.words) == best_by_hand(p_WC, TAGS)
+        assert len(encoding) == found.tokens_read
+
+
+def test_a_long_text_is_tagged_as_its_windows_see_it(tokens):
+    _, ours = tokens
+    found = ours.tag(LONG, overlap_tokens=8)
+    words = LONG.split()
+    assert [word.text for word in found.words] == words
+    encoding = ours.tokenizer.encode(LONG)
+    for window in windows(encoding, 23, 8):
+        logits = torch.from_numpy(ours.engine.logits(_packed(window.encoding), "tokens")).softmax(-1)
+        for place in np.flatnonzero(window.owned & ~window.encoding.special):
+            word = found.words[window.tokens[place] - 1]
+            assert word.score == pytest.approx(float(logits[place, TAGS.index(word.label)]), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (["B-PER", "I-PER", "O", "B-PER"], [("PER", 0, 2), ("PER", 3, 4)]),
+        (["B-PER", "B-PER"], [("PER", 0, 1), ("PER", 1, 2)]),
+        (["B-PER", "I-LOC", "I-LOC"], [("PER", 0, 1), ("LOC", 1, 3)]),
+        (["I-PER", "I-PER", "O"], [("PER", 0, 2)]),
+        (["B-X", "I-X", "L-X", "U-X", "U-X"], [("X", 0, 3), ("X", 3, 4), ("X", 4, 5)]),
+        (["B-X", "E-X", "I-X"], [("X", 0, 2), ("X", 2, 3)]),
+        (["O", "O"], []),
+    ],
+)
+def test_entities_of_labels(labels, expected):
+    assert entities_of(labels) == expected
+
+
+def test_bilou_entities_are_closed():
+    scheme = Scheme(("O", "B-X", "I-X", "L-X", "U-X"))
+    first, follows, last = scheme.allowed()
+    assert first.tolist() == [True, True, False, False, True]
+    assert last.tolist() == [True, False, False, True, True]
+    assert follows[1].tolist() == [False, False, True, True, False]
+    assert follows[3].tolist() == [True, True, False, False, True]
+    assert scheme.has_entities
+    assert not Scheme(("NOUN", "VERB")).has_entities
+
+
+def test_iob1_begins_with_inside():
+    first, follows, _ = Scheme(("O", "I-X", "I-Y")).allowed()
+    assert first.all()
+    assert follows.all()
+
+
+def plain_answer(logits_N2, context_N, longest):
+    """The best span and its probability among all, by trying each."""
+    spans = {
+        (i, j): logits_N2[i, 0] + logits_N2[j, 1]
+        for i in range(len(logits_N2))
+        for j in range(i, min(i + longest, len(logits_N2)))
+        if context_N[i] and context_N[j]
+    }
+    total = np.logaddexp.reduce(list(spans.values()))
+    best = max(spans, key=spans.get)
+    return best, float(np.exp(spans[best] - total)), total
+
+
+def test_the_best_span_of_a_context(span):
+    theirs, ours = span
+    question, context = "the bank?", "The river bank was muddy. Another text!"
+    (encoding,) = ours.tokenize([question], [context])
+    out = their_logits(theirs, encoding)
+    logits = torch.stack((out.start_logits[0], out.end_logits[0]), -1).double().numpy()
+    (i, j), p, total = plain_answer(logits, encoding.sequence_ids == 1, 4)
+    found = ours.answer(question, context, max_answer_tokens=4)
+    (one,) = found.answers
+    assert (one.start, one.end) == (encoding.offsets[i, 0], encoding.offsets[j, 1])
+    assert one.text == context[one.start : one.end]
+    assert one.score == pytest.approx(p, rel=1e-4)
+    assert found.null_score is None
+    null = logits[0].sum()
+    asked = ours.answer(question, context, max_answer_tokens=4, no_answer=True, null_threshold=1.0)
+    assert asked.null_score == pytest.approx(np.exp(null - np.logaddexp(total, null)), rel=1e-4)
+    none = ours.answer(question, context, no_answer=True, null_threshold=0.0)
+    assert none.answers == ()
+
+
+def test_answers_of_several_contexts_share_one_sum(span):
+    _, ours = span
+    contexts = ["The river bank was muddy.", "a text", LONG]
+    found = ours.answer("the bank?", contexts, top_k=1000, overlap_tokens=4)
+    assert found.windows > 3
+    assert sum(one.score for one in found.answers) <= 1 + 1e-9
+    assert [one.score for one in found.answers] == sorted((one.score for one in found.answers), reverse=True)
+    for one in found.answers:
+        assert contexts[one.context][one.start : one.end] == one.text
+    for a, b in itertools.combinations(found.answers, 2):
+        assert a.context != b.context or a.end <= b.start or b.end <= a.start
+
+
+def test_a_span_in_two_windows_counts_once():
+    """The same logits wherever a token is seen: windows then change nothing."""
+
+    tokenizer = _tiny_tokenizer()
+    encoding = tokenizer.encode("a text", LONG)
+    values = np.random.default_rng(0).normal(size=(len(encoding), 2))
+    whole = WindowedLogits(encoding, windows(encoding, None), [values])
+    parts = windows(encoding, 30, 12)
+    split = WindowedLogits(encoding, parts, [values[part.tokens] for part in parts])
+    one, two = answer([whole], top_k=3, max_answer_tokens=6), answer([split], top_k=3, max_answer_tokens=6)
+    assert len(parts) > 2
+    assert [(a.start, a.end) for a in one.answers] == [(a.start, a.end) for a in two.answers]
+    np.testing.assert_allclose([a.score for a in one.answers], [a.score for a in two.answers], rtol=1e-9)
+
+
+def _tiny_tokenizer():
+    from tests.support.tiny import VOCABULARY
+    from unmask.text import Tokenizer
+
+    return Tokenizer.from_files({"vocab.txt": "\n".join(VOCABULARY).encode()}, "bert")
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda model: model.classify("a text"), "cannot classify texts.*no sequence head .heads: tokens"),
+        (lambda model: model.answer("a", "text"), "cannot answer questions.*no span head"),
+        (lambda model: model.tag("a text", aggregation="last"), "aggregation is 'last'"),
+        (lambda model: model.tag("a text", overlap_tokens=-1), "overlap_tokens is -1"),
+    ],
+)
+def test_what_a_checkpoint_cannot_do(tokens, call, sentence):
+    with pytest.raises(InvalidRequest, match=sentence):
+        call(tokens[1])
+
+
+def test_offsets_index_the_caller_s_string(tokens):
+    _, ours = tokens
+    for text in (
+        "Ｔｈｅ bánk\u0301 was é\u0301",
+        "\u200bthe\u00a0river\u3000bank",
+        "the 👩‍👩‍👧 bank",
+        "a\tb\r\nthe",
+    ):
+        for word in ours.tag(text).words:
+            assert text[word.start : word.end] == word.text
+            assert word.text == word.text.strip()
+
+
+def test_companions_change_nothing(tokens, sequence):
+    for _, ours in (tokens, sequence):
+        call = (
+            ours.tag
+            if isinstance(ours.spec.heads[0], Classifier) and ours.spec.heads[0].role == "tokens"
+            else None
+        )
+        call = call or ours.classify
+        together = call([*TEXTS, LONG])
+        for text, one in zip([*TEXTS, LONG], together, strict=True):
+            alone = call(text)
+            if call == ours.tag:
+                assert [w.label for w in alone.words] == [w.label for w in one.words]
+            else:
+                np.testing.assert_allclose(list(alone.scores.values()), list(one.scores.values()), atol=1e-5)
+
+
+def test_transformers_pipeline_gives_the_same_classes(sequence, tmp_path):
+    _, ours = sequence
+    ours.save(tmp_path / "saved")
+    run = transformers.pipeline("text-classification", str(tmp_path / "saved"), device="cpu")
+    for one, other in zip(ours.classify(TEXTS), run(TEXTS), strict=True):
+        assert one.label == other["label"]
+        assert one.score == pytest.approx(other["score"], abs=1e-5)
