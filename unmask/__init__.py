@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from unmask import errors, interpret
     from unmask.explorer.export.notebook import explore
+    from unmask.finetuning.run import finetune
     from unmask.interpret import AttentionView
     from unmask.learn import train
     from unmask.loaded import ElmoModel, Model, load, save
@@ -45,6 +46,7 @@ _HOMES = {
     "SequenceLayout": "unmask.text",
     "Tokenizer": "unmask.text",
     "explore": "unmask.explorer.export.notebook",
+    "finetune": "unmask.finetuning.run",
     "load": "unmask.loaded",
     "save": "unmask.loaded",
     "train": "unmask.learn",
@@ -80,6 +82,7 @@ __all__ = [
     "evaluate",
     "explore",
     "families",
+    "finetune",
     "interpret",
     "load",
     "save",

@@ -92,6 +92,19 @@ def test_commands_and_their_options():
             "text", "other", "file", "model", *RUN, "metric", "truncation", "blank", "fields", "pooling",
             "json",
         ],
+        "classify": [
+            "text", "file", "model", *RUN, "pairs", "threshold", "truncation", "overlap_tokens", "blank",
+            "field", "json",
+        ],
+        "tag": [
+            "text", "file", "model", *RUN, "aggregation", "words", "truncation", "overlap_tokens", "blank",
+            "field", "json",
+        ],
+        "answer": [
+            "contexts", "question", "file", "model", *RUN, "top", "max_answer_tokens", "no_answer",
+            "null_threshold", "truncation", "overlap_tokens", "json",
+        ],
+        "finetune": ["run", "json"],
         "pretrain": ["run", "json"],
         "inspect": ["checkpoint", "revision", "compat", "tensors", "verify", "json"],
         "convert": ["source", "out", "revision", "dtype", "shard_megabytes", "json"],

@@ -19,10 +19,10 @@ def finetune(
 
     Paths in the file are relative to it. torchrun starts several processes: torchrun -m unmask finetune FILE.
     """
-    from unmask.finetune.settings import read_settings
+    from unmask.finetuning.settings import read_settings
 
     settings = read_settings(run)
-    from unmask.finetune.run import finetune as train
+    from unmask.finetuning.run import finetune as train
     from unmask.learn.pretrain import joined
 
     teller = ProgressPrinter()

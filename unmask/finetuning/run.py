@@ -11,12 +11,12 @@ from typing import Any
 from torch import bfloat16
 
 from unmask.errors import InvalidRequest
-from unmask.finetune.best import BestModel
-from unmask.finetune.evaluate import evaluate
-from unmask.finetune.examples import ROLE_OF, Counts, Example, Preparation, describe, labels_of, leakage
-from unmask.finetune.records import read_labeled
-from unmask.finetune.settings import FinetuneSettings, read_settings, settings_of_table
-from unmask.finetune.start import first_checkpoint, task_checkpoint, task_encoder
+from unmask.finetuning.best import BestModel
+from unmask.finetuning.evaluate import evaluate
+from unmask.finetuning.examples import ROLE_OF, Counts, Example, Preparation, describe, labels_of, leakage
+from unmask.finetuning.records import read_labeled
+from unmask.finetuning.settings import FinetuneSettings, read_settings, settings_of_table
+from unmask.finetuning.start import first_checkpoint, task_checkpoint, task_encoder
 from unmask.learn.data.labeled import LabeledBatches
 from unmask.learn.objectives.labeled import LabeledObjective
 from unmask.learn.optim import build_optimizer

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 from sklearn import metrics
 
-from unmask.finetune.metrics import (
+from unmask.finetuning.metrics import (
     answer_figures,
     class_figures,
     entity_figures,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.errors import InvalidRequest, InvalidText
-from unmask.finetune.settings import DataSettings, Format
+from unmask.finetuning.settings import DataSettings, Format
 from unmask.learn.data.records import Record, csv_rows, dataset_rows, json_rows, lines, parquet_rows
 from unmask.optional import require
 

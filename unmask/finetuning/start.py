@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from unmask.errors import InvalidRequest
-from unmask.finetune.examples import ROLE_OF
-from unmask.finetune.settings import FinetuneSettings
+from unmask.finetuning.examples import ROLE_OF
+from unmask.finetuning.settings import FinetuneSettings
 from unmask.learn.pretrain.start import source
 from unmask.model.encoder import Encoder
 from unmask.model.families.labels import default_labels

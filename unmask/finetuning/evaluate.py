@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from unmask.finetune.examples import ROLE_OF, Example, Preparation
-from unmask.finetune.metrics import (
+from unmask.finetuning.examples import ROLE_OF, Example, Preparation
+from unmask.finetuning.metrics import (
     answer_figures,
     class_figures,
     entity_figures,
@@ -30,7 +30,7 @@ def evaluate(
     tokens_per_pass: int = TOKENS_PER_PASS,
     progress: Progress | None = None,
 ) -> dict[str, float]:
-    """Figures of the task on examples with gold labels; see `unmask.finetune.metrics`."""
+    """Figures of the task on examples with gold labels; see `unmask.finetuning.metrics`."""
     role = ROLE_OF[preparation.task]
     read = logits_of_windows(
         engine,

@@ -11,8 +11,8 @@ import transformers
 import unmask
 from tests.support.tiny import tiny_bert, write_tokenizer
 from unmask.errors import InvalidRequest, InvalidText, UnmaskError
-from unmask.finetune.run import finetune
-from unmask.finetune.settings import settings_of_table
+from unmask.finetuning.run import finetune
+from unmask.finetuning.settings import settings_of_table
 from unmask.learn.pretrain.stopping import Stopped
 from unmask.learn.pretrain.trainer import Trainer
 
@@ -126,7 +126,7 @@ def test_a_stopped_run_resumes_bit_by_bit(place, tmp_path, monkeypatch, metric):
 
 def test_the_best_step_is_exported_and_patience_ends_a_run(place, tmp_path, monkeypatch):
     values = iter([0.5, 0.9, 0.7, 0.6, 0.95])
-    monkeypatch.setattr("unmask.finetune.run.evaluate", lambda *_: {"accuracy": next(values)})
+    monkeypatch.setattr("unmask.finetuning.run.evaluate", lambda *_: {"accuracy": next(values)})
     given = {"evaluation": {"every": 3, "metric": "accuracy", "patience": 2}, "epochs": 9}
     result = finetune(table(tmp_path / "run", **given), base=place)
     assert (result.steps, result.best_step) == (12, 6)
@@ -165,8 +165,8 @@ def test_regression_and_a_frozen_encoder(place, tmp_path):
 
 def test_the_step_is_that_of_transformers(place, tmp_path):
     """Loss and gradients of a batch of several texts, beside the class of transformers with padding."""
-    from unmask.finetune.records import Labeled
-    from unmask.finetune.start import first_checkpoint, task_checkpoint, task_encoder
+    from unmask.finetuning.records import Labeled
+    from unmask.finetuning.start import first_checkpoint, task_checkpoint, task_encoder
     from unmask.learn.data.labeled import LabeledSequence
     from unmask.learn.objectives.labeled import LabeledObjective
     from unmask.model.weights.save import save

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from unmask.errors import InvalidRequest, InvalidText
-from unmask.finetune.records import Gold, read_labeled
-from unmask.finetune.settings import DataSettings
+from unmask.finetuning.records import Gold, read_labeled
+from unmask.finetuning.settings import DataSettings
 
 CONLLU = (
     "# text = a b\n1\ta\t_\tDET\tD\t_\t2\tdet\t_\t_\n2-3\tbc\t_\t_\t_\t_\t_\t_\t_\t_\n"
@@ -31,7 +31,7 @@ def read(tmp_path, name, content, **settings):
         ("a.csv", 'text,label\n"x, y",no\n', {}, [("x, y", None, "no")]),
         ("a.jsonl", '{"p": "x", "h": "y", "label": 2}\n', {"text": "p", "pair": "h"}, [("x", "y", 2)]),
         ("a.jsonl", '{"text": ["x", "y"], "label": ["O", "B-A"]}\n', {}, [(("x", "y"), None, ["O", "B-A"])]),
-        ("a.conll", "x\tO\ny\tB-A\n\n\nz\tO\n", {}, [(("x", "y"), None, ["O", "B-A"]), (("z",), None, ["O"])]),
+        ("a.conll", "x\tO\ny\tB\n\n\nz\tO\n", {}, [(("x", "y"), None, ["O", "B"]), (("z",), None, ["O"])]),
         ("a.conll", "-DOCSTART- X O\n\nx N O\ny V B-A\n", {}, [(("x", "y"), None, ["O", "B-A"])]),
         ("a.conll", "x N O\n", {"label": "1"}, [(("x",), None, ["N"])]),
         ("a.conllu", CONLLU, {}, [(("a", "b"), None, ["DET", "NOUN"])]),

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest, InvalidText, TextTooLong
-from unmask.finetune.records import Gold, Labeled
-from unmask.finetune.settings import DataSettings, FinetuneSettings, Task
+from unmask.finetuning.records import Gold, Labeled
+from unmask.finetuning.settings import DataSettings, FinetuneSettings, Task
 from unmask.learn.data.labeled import IGNORED, LabeledSequence
 from unmask.model.spec import EncoderSpec
 from unmask.model.spec.global_tokens import BY_ROLE, has_global_tokens, places
