@@ -15,7 +15,6 @@ from unmask.tasks.tag import Tagging, tag
 from unmask.tasks.values import Aggregation, LongTexts
 from unmask.text import Encoding
 from unmask.text.tokenizer import numbered
-from unmask.text.windows import OVERLAP_TOKENS
 
 Words = Sequence[str]
 
@@ -35,7 +34,7 @@ class TaskModel(LoadedEncoder):
         *,
         threshold: float = THRESHOLD,
         truncation: LongTexts = "window",
-        overlap_tokens: int = OVERLAP_TOKENS,
+        overlap_tokens: int | None = None,
         progress: Progress | None = None,
         name: Callable[[int], str] = numbered,
     ) -> Classification: ...
@@ -48,7 +47,7 @@ class TaskModel(LoadedEncoder):
         *,
         threshold: float = THRESHOLD,
         truncation: LongTexts = "window",
-        overlap_tokens: int = OVERLAP_TOKENS,
+        overlap_tokens: int | None = None,
         progress: Progress | None = None,
         name: Callable[[int], str] = numbered,
     ) -> list[Classification]: ...
@@ -60,7 +59,7 @@ class TaskModel(LoadedEncoder):
         *,
         threshold: float = THRESHOLD,
         truncation: LongTexts = "window",
-        overlap_tokens: int = OVERLAP_TOKENS,
+        overlap_tokens: int | None = None,
         progress: Progress | None = None,
         name: Callable[[int], str] = numbered,
     ) -> Classification | list[Classification]:
@@ -96,7 +95,7 @@ class TaskModel(LoadedEncoder):
         *,
         aggregation: Aggregation = "first",
         truncation: LongTexts = "window",
-        overlap_tokens: int = OVERLAP_TOKENS,
+        overlap_tokens: int | None = None,
         progress: Progress | None = None,
         name: Callable[[int], str] = numbered,
     ) -> Tagging: ...
@@ -108,7 +107,7 @@ class TaskModel(LoadedEncoder):
         *,
         aggregation: Aggregation = "first",
         truncation: LongTexts = "window",
-        overlap_tokens: int = OVERLAP_TOKENS,
+        overlap_tokens: int | None = None,
         progress: Progress | None = None,
         name: Callable[[int], str] = numbered,
     ) -> list[Tagging]: ...
@@ -119,7 +118,7 @@ class TaskModel(LoadedEncoder):
         *,
         aggregation: Aggregation = "first",
         truncation: LongTexts = "window",
-        overlap_tokens: int = OVERLAP_TOKENS,
+        overlap_tokens: int | None = None,
         progress: Progress | None = None,
         name: Callable[[int], str] = numbered,
     ) -> Tagging | list[Tagging]:
@@ -158,7 +157,7 @@ class TaskModel(LoadedEncoder):
         no_answer: bool = False,
         null_threshold: float = 0.5,
         truncation: LongTexts = "window",
-        overlap_tokens: int = OVERLAP_TOKENS,
+        overlap_tokens: int | None = None,
         progress: Progress | None = None,
     ) -> Answers:
         """The spans of one or several contexts that answer a question, most probable first.
@@ -231,12 +230,13 @@ class TaskModel(LoadedEncoder):
         role: str,
         encodings: Sequence[Encoding],
         truncation: LongTexts,
-        overlap_tokens: int,
+        overlap_tokens: int | None,
         *,
         progress: Progress | None,
         name: Callable[[int], str],
     ) -> list[WindowedLogits]:
-        whole("overlap_tokens", overlap_tokens, 0)
+        if overlap_tokens is not None:
+            whole("overlap_tokens", overlap_tokens, 0)
         check_callable("progress", progress)
         return windowed_logits(
             self.engine,

@@ -190,7 +190,7 @@ def test_the_step_is_that_of_transformers(place, tmp_path):
     batch = tokenizer(texts, padding=True, return_tensors="pt")
     expected = theirs.eval()(**batch, labels=torch.tensor(labels)).loss
     expected.backward()
-    assert float(loss) == pytest.approx(float(expected), abs=1e-10)
+    assert loss.item() == pytest.approx(expected.item(), abs=1e-10)
     mine = encoder.heads["sequence"].out.weight.grad
     torch.testing.assert_close(mine, theirs.classifier.weight.grad, rtol=0, atol=1e-10)
     words = encoder.embedding.words.weight.grad

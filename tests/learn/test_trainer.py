@@ -111,7 +111,7 @@ def trainer(out, write=lambda folder: None):
     )
     made = Trainer(
         loop,
-        [Shuffled.micro_batch(99)],
+        lambda: loop.evaluate([Shuffled.micro_batch(99)]),
         settings=settings,
         evaluation=EvaluationSettings(every=3),
         checkpoints=CheckpointSettings(every=2, minutes=0),

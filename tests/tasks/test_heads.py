@@ -53,8 +53,8 @@ def span(tmp_path_factory):
 
 def their_logits(model, encoding):
     inputs = {
-        "input_ids": torch.from_numpy(encoding.ids)[None],
-        "token_type_ids": torch.from_numpy(encoding.token_type_ids)[None],
+        "input_ids": torch.tensor(encoding.ids)[None],
+        "token_type_ids": torch.tensor(encoding.token_type_ids)[None],
     }
     with torch.no_grad():
         return model(**inputs)

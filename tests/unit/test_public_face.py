@@ -32,6 +32,7 @@ def test_public_names():
         "evaluate",
         "explore",
         "families",
+        "finetune",
         "interpret",
         "load",
         "save",

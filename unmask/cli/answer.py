@@ -10,7 +10,6 @@ from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions
 from unmask.cli.output import plain, print_json, safe
 from unmask.cli.predict import LongTextsOption, OverlapOption
 from unmask.errors import InvalidRequest, InvalidText
-from unmask.text.windows import OVERLAP_TOKENS
 
 
 def answer(
@@ -32,7 +31,7 @@ def answer(
         float, Parameter(help="with --no-answer: print none if no answer is more probable than this")
     ] = 0.5,
     truncation: LongTextsOption = "window",
-    overlap_tokens: OverlapOption = OVERLAP_TOKENS,
+    overlap_tokens: OverlapOption = None,
     json: JsonOption = False,
 ) -> None:
     """Find the answer to a question in one text or several, of any length.

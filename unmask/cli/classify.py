@@ -9,7 +9,6 @@ from unmask.cli.options import RUN, BlankOption, FieldOption, JsonOption, ModelO
 from unmask.cli.output import plain, print_json, safe
 from unmask.cli.predict import LongTextsOption, OverlapOption, predict_lines
 from unmask.errors import InvalidText
-from unmask.text.windows import OVERLAP_TOKENS
 
 if TYPE_CHECKING:
     from unmask.loaded import Model
@@ -29,7 +28,7 @@ def classify(
         float, Parameter(help="probability from which a label of a multi-label model applies")
     ] = 0.5,
     truncation: LongTextsOption = "window",
-    overlap_tokens: OverlapOption = OVERLAP_TOKENS,
+    overlap_tokens: OverlapOption = None,
     blank: BlankOption = "error",
     field: FieldOption = None,
     json: JsonOption = False,

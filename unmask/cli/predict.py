@@ -25,7 +25,7 @@ LongTextsOption = Annotated[
     ),
 ]
 OverlapOption = Annotated[
-    int, Parameter(name="--overlap-tokens", help="tokens that neighboring windows share")
+    int | None, Parameter(name="--overlap-tokens", help="tokens that neighboring windows share; default: 64")
 ]
 
 Predict = Callable[["Model", Sequence[str], Callable[[int], str]], Sequence[Any]]

@@ -9,7 +9,6 @@ from unmask.cli.options import RUN, BlankOption, FieldOption, JsonOption, ModelO
 from unmask.cli.output import plain, print_json, safe
 from unmask.cli.predict import LongTextsOption, OverlapOption, predict_lines
 from unmask.tasks.values import Aggregation
-from unmask.text.windows import OVERLAP_TOKENS
 
 if TYPE_CHECKING:
     from unmask.loaded import Model
@@ -29,7 +28,7 @@ def tag(
         bool, Parameter(negative="", help="print every word with its label, also where there are entities")
     ] = False,
     truncation: LongTextsOption = "window",
-    overlap_tokens: OverlapOption = OVERLAP_TOKENS,
+    overlap_tokens: OverlapOption = None,
     blank: BlankOption = "error",
     field: FieldOption = None,
     json: JsonOption = False,

@@ -1,4 +1,7 @@
-"""From labeled records to tokenized texts with targets."""
+"""From labeled records to tokenized texts with targets.
+
+Axes: W words.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Sequence

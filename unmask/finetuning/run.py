@@ -37,6 +37,12 @@ from unmask.model.trained_linear import train_with_onednn
 from unmask.model.weights import Source, read_checkpoint
 from unmask.model.weights.build import build
 
+FREE = frozenset(
+    {"checkpoints", "log", "device", "out", "card", "export_dtype", "export_shard_bytes", "faults"}
+)
+"""Settings that may be changed when a run resumes. Evaluations decide which weights are exported, so they may
+not."""
+
 
 @dataclass(frozen=True)
 class FinetuneResult:
@@ -165,7 +171,7 @@ class FinetuneRun:
         check_place(self.out / "model", settings.name)
         found = newest_for_all(self.out / "checkpoints", self.ranks, self.callback.say)
         if found is not None:
-            refuse_changes(settings, found.state["settings"], self.out)
+            refuse_changes(settings, found.state["settings"], self.out, FREE)
         return found
 
     def _examples(self, name: str, records: list[Any]) -> list[Example]:

@@ -77,8 +77,8 @@ class DataSettings:
     long_texts: LongTexts = "end"
     """What to do with a longer one: refuse it, drop its end (and report how many tokens are dropped), or, for
     answering and tagging, train on overlapping windows of it."""
-    overlap_tokens: int = 64
-    """Tokens that neighboring windows share."""
+    overlap_tokens: int | None = None
+    """Tokens that neighboring windows share; None for 64, or a quarter of a smaller window."""
 
     def __post_init__(self) -> None:
         for name in ("train", "dev"):

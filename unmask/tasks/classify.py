@@ -1,4 +1,7 @@
-"""Classes of texts and pairs, by name, with probabilities."""
+"""Classes of texts and pairs, by name, with probabilities.
+
+Axes: W windows of a text.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -16,7 +16,7 @@ from unmask.tasks.progress import Progress
 from unmask.tasks.values import LongTexts
 from unmask.text import Encoding
 from unmask.text.tokenizer import numbered, truncated
-from unmask.text.windows import OVERLAP_TOKENS, Window, windows
+from unmask.text.windows import Window, windows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,7 @@ def windowed_logits(
     *,
     max_tokens: int | None,
     truncation: LongTexts = "window",
-    overlap_tokens: int = OVERLAP_TOKENS,
+    overlap_tokens: int | None = None,
     global_tokens: GlobalTokens | None = None,
     tokens_per_pass: int = TOKENS_PER_PASS,
     progress: Progress | None = None,

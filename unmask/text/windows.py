@@ -9,7 +9,8 @@ from unmask.errors import InvalidRequest
 from unmask.text.encoding import Encoding
 
 OVERLAP_TOKENS = 64
-"""Tokens that neighboring windows share by default: more than any usual word, entity or short answer has."""
+"""Tokens that neighboring windows share by default: more than a word, an entity or a short answer has.
+Where a window has room for fewer than four times as many, it is a quarter of that room."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +32,7 @@ class Window:
 def windows(
     encoding: Encoding,
     max_tokens: int | None,
-    overlap_tokens: int = OVERLAP_TOKENS,
+    overlap_tokens: int | None = None,
     name: str = "the text",
 ) -> list[Window]:
     """The windows of one text (or pair); a single one that holds everything, if the model can read it whole.
@@ -43,13 +44,14 @@ def windows(
         encoding: the whole text, not truncated.
         max_tokens: the tokens that the model reads, special tokens included; None for any number.
         overlap_tokens: the tokens of the text that neighboring windows share. It is what is shared, not the
-            step from one window to the next, for which some libraries use the name stride.
+            step from one window to the next, for which some libraries use the name stride. None is
+            `OVERLAP_TOKENS`.
         name: how error messages name the text.
 
     Raises:
         InvalidRequest: the overlap is negative, or leaves no room in a window.
     """
-    if overlap_tokens < 0:
+    if overlap_tokens is not None and overlap_tokens < 0:
         raise InvalidRequest(f"overlap_tokens is {overlap_tokens}; it must be at least 0")
     total = len(encoding)
     if max_tokens is None or total <= max_tokens:
@@ -57,6 +59,8 @@ def windows(
     moving = np.flatnonzero(encoding.sequence_ids == (0 if encoding.pair is None else 1))
     fixed = np.setdiff1d(np.arange(total), moving)
     room = max_tokens - len(fixed)
+    if overlap_tokens is None:
+        overlap_tokens = min(OVERLAP_TOKENS, max(room, 0) // 4)
     if room <= overlap_tokens:
         kept = "" if encoding.pair is None else f" beside the {len(fixed)} of the first text"
         raise InvalidRequest(

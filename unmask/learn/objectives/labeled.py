@@ -22,6 +22,9 @@ from unmask.text.batch import PackedBatch
 
 LabeledRole = Literal["sequence", "tokens", "span"]
 
+TERMS: Mapping[LabeledRole, str] = {"sequence": "classification", "tokens": "tagging", "span": "answering"}
+"""The term of each role's loss, by which figures are named."""
+
 
 @dataclass(frozen=True, eq=False)
 class LabeledExample(Example):
@@ -42,7 +45,7 @@ class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
     the global batch: over texts, or over labeled tokens. The same as the heads of `transformers`, except that
     padding, of which there is none, takes no part in the softmax over the tokens of an answer.
 
-    The term is the head's role, with the figures ``loss`` and, where there are classes, ``accuracy``.
+    The term is one of `TERMS`, with the figures ``loss`` and, where there are classes, ``accuracy``.
 
     Args:
         encoder: with the head.
@@ -104,7 +107,7 @@ class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
             targets = np.stack([item.target for item in items])
             rows = np.arange(len(items))
         return LabeledExample(
-            {self.role: len(rows)},
+            {TERMS[self.role]: len(rows)},
             batch.layout.token_count,
             len(items),
             batch,
@@ -124,10 +127,11 @@ class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
             loss, right = self._span(logits, targets, example)
         else:
             loss, right = self._classes(logits[rows_P], targets)
-        sums = {f"{self.role}/loss": loss.detach()}
+        term = TERMS[self.role]
+        sums = {f"{term}/loss": loss.detach()}
         if right is not None:
-            sums[f"{self.role}/accuracy"] = right
-        return LossOutput(loss / max(1, totals[self.role]), sums)
+            sums[f"{term}/accuracy"] = right
+        return LossOutput(loss / max(1, totals[term]), sums)
 
     def _classes(self, logits_PC: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
         if self.role == "sequence" and self.problem == "regression":

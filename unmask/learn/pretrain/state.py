@@ -153,7 +153,8 @@ def refuse_changes(settings: Any, stored: Mapping[str, Any], out: Path, free: fr
         InvalidRequest: a key has changed; the message names all of them.
     """
     try:
-        before = _decisive(read_table(type(settings), {"steps": settings.steps, **stored}, ""), free)
+        steps = {"steps": settings.steps} if hasattr(settings, "steps") else {}
+        before = _decisive(read_table(type(settings), {**steps, **stored}, ""), free)
     except InvalidRequest as error:
         raise InvalidRequest(
             f"the run in {out} was started by another version of this program ({error}); "
