@@ -81,7 +81,14 @@ def choices(kind):
     return ()
 
 
-def default_of(field):
+def default_of(field, own):
+    if field.name in own:
+        value = own[field.name]
+        return (
+            f'"{value}"'
+            if isinstance(value, str)
+            else str(list(value) if isinstance(value, tuple) else value)
+        )
     if field.default is dataclasses.MISSING:
         return "" if field.default_factory is not dataclasses.MISSING else "needed"
     if field.default is None:
@@ -92,14 +99,14 @@ def default_of(field):
     return f'"{value}"' if isinstance(value, str) else str(list(value) if isinstance(value, tuple) else value)
 
 
-def keys():
-    """The list, as the page holds it."""
+def keys(tables=TABLES, defaults=None):
+    """The list, as the page holds it; ``defaults`` are those of a table, by its class."""
     lines = []
-    for title, kind in TABLES.items():
+    for title, kind in tables.items():
         lines += [f"**{title}**", ""]
         said, hints = said_of(kind), get_type_hints(kind)
         for field in dataclasses.fields(kind):
-            default = default_of(field)
+            default = default_of(field, (defaults or {}).get(kind, {}))
             some = ", ".join(f"`{one}`" for one in choices(hints[field.name]))
             parts = [part for part in (f"one of {some}" if some else "", said.get(field.name, "")) if part]
             shown = f" ({default})" if default else ""

@@ -29,6 +29,9 @@ OPTIMIZER: Mapping[str, Any] = {
 }
 """Values that a run file's ``[optimizer]`` need not repeat: those of BERT's fine-tuning in transformers."""
 
+SCHEDULE: Mapping[str, Any] = {"kind": "linear", "warmup_share": 0.1}
+"""The same for ``[schedule]``; a number of warm-up steps replaces the share."""
+
 
 @dataclass(frozen=True)
 class ModelSettings:
@@ -127,7 +130,7 @@ class FinetuneSettings:
     optimizer: OptimizerSpec = field(
         default_factory=lambda: read_table(OptimizerSpec, OPTIMIZER, "optimizer")
     )
-    schedule: ScheduleSpec = field(default_factory=lambda: ScheduleSpec("linear", warmup_share=0.1))
+    schedule: ScheduleSpec = field(default_factory=lambda: read_table(ScheduleSpec, SCHEDULE, "schedule"))
     class_weights: tuple[float, ...] | None = None
     """A factor for the loss of each label, in the order of the labels."""
     label_smoothing: float = 0.0
@@ -185,7 +188,12 @@ def settings_of_table(table: Mapping[str, Any]) -> FinetuneSettings:
     Raises:
         InvalidRequest: the settings are invalid.
     """
-    optimizer = table.get("optimizer", {})
+    optimizer, schedule = table.get("optimizer", {}), table.get("schedule", {})
     if isinstance(optimizer, Mapping):
         table = {**table, "optimizer": {**OPTIMIZER, **optimizer}}
+    if isinstance(schedule, Mapping):
+        given = {**SCHEDULE, **schedule}
+        if "warmup_steps" in schedule:
+            given.pop("warmup_share")
+        table = {**table, "schedule": given}
     return read_table(FinetuneSettings, table, "")

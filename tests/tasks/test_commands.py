@@ -1,0 +1,116 @@
+"""`unmask classify`, `tag`, `answer` and `finetune` on the command line."""
+
+import json
+
+import pytest
+
+import unmask
+from tests.support.command import run_here
+from tests.support.tiny import tiny_bert, write_tokenizer
+
+TAGS = ["O", "B-PER", "I-PER"]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    for name, kind, labels in (
+        ("sequence", "BertForSequenceClassification", ["bad", "good"]),
+        ("tokens", "BertForTokenClassification", TAGS),
+        ("span", "BertForQuestionAnswering", None),
+    ):
+        write_tokenizer(folder / name)
+        options = {"id2label": dict(enumerate(labels))} if labels else {}
+        tiny_bert(kind, **options).save_pretrained(folder / name)
+    return folder
+
+
+def lines(ran):
+    assert ran.code == 0, ran.err
+    return [json.loads(line) for line in ran.out.splitlines()]
+
+
+def test_classify(models):
+    model = str(models / "sequence")
+    texts = ["the river bank", "a text " * 20]
+    expected = unmask.load(model).classify(texts)
+    stdin = ("\n".join(texts) + "\n").encode()
+    found = lines(run_here("classify", "--model", model, "--json", stdin=stdin))
+    for one, other, text in zip(found, expected, texts, strict=True):
+        assert (one["label"], one["scores"], one["text"]) == (other.label, other.scores, text)
+        assert (one["tokens_read"], one["windows"]) == (other.tokens_read, other.windows)
+    assert [one["line"] for one in found] == [1, 2]
+    assert found[1]["windows"] > 1
+    plain = run_here("classify", "--model", model, texts[0])
+    assert plain.out == f"{expected[0].label}\t{expected[0].score:.4f}\n"
+
+
+def test_classify_pairs(models):
+    model = str(models / "sequence")
+    (one,) = lines(run_here("classify", "--model", model, "--pairs", "--json", stdin=b"the bank\ta river\n"))
+    assert one["scores"] == unmask.load(model).classify("the bank", "a river").scores
+    ran = run_here("classify", "--model", model, "--pairs", stdin=b"the bank\n")
+    assert (ran.code, ran.out) == (1, "")
+    assert "line 1 of <stdin> has 0 tabs; write two texts with one tab" in ran.err
+
+
+def test_tag(models):
+    model, text = str(models / "tokens"), "the river, the bank"
+    (one,) = lines(run_here("tag", "--model", model, "--json", "--words", text))
+    expected = unmask.load(model).tag(text)
+    assert [word["label"] for word in one["words"]] == [word.label for word in expected.words]
+    assert [entity["text"] for entity in one["entities"]] == [entity.text for entity in expected.entities]
+    assert set(one) >= {"entities", "tokens_read", "windows", "text", "model"}
+    assert all(set(entity) == {"label", "start", "end", "text", "score"} for entity in one["entities"])
+    plain = run_here("tag", "--model", model, "--words", text)
+    rows = [line.split("\t") for line in plain.out.splitlines() if line]
+    assert [text[int(row[0]) : int(row[1])] for row in rows] == [row[4] for row in rows]
+    assert len(rows) == 5
+
+
+def test_answer(models, tmp_path):
+    model, context = str(models / "span"), "The river bank was muddy."
+    (tmp_path / "other.txt").write_text("a text\nanother text")
+    given = ["--question", "the bank?", "--model", model, "--json", "--top", "3"]
+    (one,) = lines(run_here("answer", context, *given, "--file", str(tmp_path / "other.txt")))
+    texts = [context, "a text\nanother text"]
+    assert 1 <= len(one["answers"]) <= 3
+    for answer in one["answers"]:
+        assert set(answer) == {"text", "start", "end", "score", "context"}
+        assert texts[answer["context"]][answer["start"] : answer["end"]] == answer["text"]
+    assert one["null_score"] is None
+    (same,) = lines(run_here("answer", *given, stdin=context.encode()))
+    assert {answer["context"] for answer in same["answers"]} == {0}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["classify", "x", "--model", "span"], "cannot classify texts, because its checkpoint"),
+        (["tag", "x", "--model", "sequence"], "cannot label words, because its checkpoint has"),
+        (["answer", "x", "--question", "y", "--model", "tokens"], "cannot answer questions"),
+        (["answer", "x", "--question", " ", "--model", "span"], "has no words"),
+        (["classify", "x", "--model", "sequence", "--threshold", "2"], "threshold is 2.0; it must be a"),
+        (["tag", "x", "--model", "tokens", "--overlap-tokens", "-1"], "overlap_tokens is -1"),
+        (["classify", "the " * 40, "--model", "sequence", "--overlap-tokens", "21"], "lower overlap_tokens"),
+        (["finetune", "no.toml"], "cannot read no.toml: No such file"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_one_sentence(models, monkeypatch, arguments, sentence):
+    monkeypatch.chdir(models)
+    ran = run_here(*arguments)
+    assert (ran.code, ran.out) == (1, "")
+    assert sentence in ran.err
+    assert len(ran.err.splitlines()) == 1
+
+
+def test_finetune(models, tmp_path):
+    (tmp_path / "train.tsv").write_text("text\tlabel\n" + "the bank\tdry\na river\twet\n" * 4)
+    (tmp_path / "run.toml").write_text(
+        f'name = "a"\ntask = "classification"\nepochs = 1\nbatch_size = 4\n'
+        f'model.start_from = "{models / "sequence"}"\ndata.train = ["train.tsv"]\ndata.dev = ["train.tsv"]\n'
+    )
+    (one,) = lines(run_here("finetune", str(tmp_path / "run.toml"), "--json"))
+    assert one["steps"] == 2
+    assert 0 <= one["dev"]["dev/accuracy"] <= 1
+    assert unmask.load(one["folder"]).classify("a river").label in ("dry", "wet")
