@@ -22,7 +22,7 @@ from unmask.learn.objectives.labeled import LabeledObjective
 from unmask.learn.optim import build_optimizer
 from unmask.learn.pretrain.checkpoint import Snapshot
 from unmask.learn.pretrain.export import check_encoders, check_place, export, write_model
-from unmask.learn.pretrain.loop import Loop, _evaluating
+from unmask.learn.pretrain.loop import Loop, evaluating
 from unmask.learn.pretrain.loop_settings import LoopSettings, TextBatchSettings
 from unmask.learn.pretrain.ranks import Ranks
 from unmask.learn.pretrain.report import Callback, NullCallback
@@ -238,7 +238,7 @@ class FinetuneRun:
 
     def _evaluate(self) -> dict[str, float]:
         """Figures on the dev data, of all processes the same."""
-        with _evaluating(self.objective):
+        with evaluating(self.objective):
             figures = evaluate(TorchEngine(self.objective.encoder), self.preparation, self.dev)
         return {f"dev/{name}": value for name, value in figures.items()}
 

@@ -269,7 +269,7 @@ class Loop:
         averaged = self.settings.averaged_evaluation and self.averages is not None
         cuda = [self.ranks.device] if self.ranks.device.type == "cuda" else []
         with (
-            _evaluating(self.objective),
+            evaluating(self.objective),
             torch.random.fork_rng(devices=cuda),
             self.averages.swap() if averaged and self.averages else nullcontext(),
         ):
@@ -296,7 +296,7 @@ def _not_finite(values: Mapping[str, float]) -> str:
 
 
 @contextmanager
-def _evaluating(module: nn.Module) -> Iterator[None]:
+def evaluating(module: nn.Module) -> Iterator[None]:
     """Evaluation mode; afterwards each part's mode is restored, because a teacher is never in training
     mode."""
     modes = [(part, part.training) for part in module.modules()]
