@@ -56,6 +56,9 @@ def test_a_token_is_owned_by_the_window_with_the_most_context(tokenizer):
     # Tokens 4 to 7 of the text are in both; the border is in the middle of them.
     assert first.tokens[first.owned].tolist() == [0, 1, 2, 3, 4, 5, 6, 13]
     assert second.tokens[second.owned].tolist() == [7, 8, 9, 10, 11, 12]
+    # With five tokens in both, the one in the middle has the same context in both: the first owns it.
+    first, _ = windows(tokenizer.encode(text_of(11)), 10, 4)
+    assert first.tokens[first.owned].tolist() == [0, 1, 2, 3, 4, 5, 6, 12]
 
 
 def test_a_question_that_leaves_no_room_is_refused(tokenizer):
