@@ -13,7 +13,7 @@ from unmask.errors import InvalidRequest, TextTooLong
 from unmask.model.spec import Classifier
 from unmask.tasks.answer import answer
 from unmask.tasks.long_texts import WindowedLogits
-from unmask.tasks.tag import Scheme, entities_of
+from unmask.tasks.tag import Scheme, best_sequence, entities_of
 from unmask.text.windows import windows
 
 TEXTS = ["The river bank was muddy.", "a text", "the river, the bank, the river!"]
@@ -180,6 +180,22 @@ def test_labels_are_the_best_legal_sequence(tokens):
         found = ours.tag(text)
         assert tuple(word.label for word in found.words) == best_by_hand(p_WC, TAGS)
         assert len(encoding) == found.tokens_read
+
+
+@pytest.mark.parametrize("labels", [TAGS, ["O", "B-X", "I-X", "L-X", "U-X"], ["O", "I-X", "I-Y"]])
+def test_the_best_sequence_of_random_probabilities(labels):
+    scheme = Scheme(tuple(labels))
+    first, follows, last = scheme.allowed()
+    draw = np.random.default_rng(0)
+    for _ in range(20):
+        p_WC = draw.dirichlet(np.full(len(labels), 0.5), size=5)
+        legal = [
+            one
+            for one in itertools.product(range(len(labels)), repeat=5)
+            if first[one[0]] and last[one[-1]] and all(follows[a, b] for a, b in itertools.pairwise(one))
+        ]
+        best = max(legal, key=lambda one: np.log(p_WC[range(5), list(one)]).sum())
+        assert tuple(best_sequence(p_WC, scheme).tolist()) == best
 
 
 def test_a_long_text_is_tagged_as_its_windows_see_it(tokens):

@@ -60,14 +60,11 @@ def problem_of(head: Classifier) -> ProblemType:
     return "regression" if head.classes == 1 else "single_label_classification"
 
 
-def probabilities(
-    logits_WC: NDArray[np.floating], problem: ProblemType, temperature: float = 1.0
-) -> NDArray[np.float64]:
-    """Probabilities of logits divided by ``temperature``, (..., C); the values of a regression unchanged."""
+def probabilities(logits_WC: NDArray[np.floating], problem: ProblemType) -> NDArray[np.float64]:
+    """Probabilities of logits, (..., C); the values of a regression unchanged."""
     logits = np.asarray(logits_WC, dtype=np.float64)
     if problem == "regression":
         return logits
-    logits = logits / temperature
     if problem == "multi_label_classification":
         return np.exp(-np.logaddexp(0.0, -logits))
     return np.exp(logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True))
@@ -78,17 +75,16 @@ def classify(
     texts: Sequence[WindowedLogits],
     *,
     threshold: float = THRESHOLD,
-    temperature: float = 1.0,
 ) -> list[Classification]:
     """The prediction for each text.
 
     The probabilities of a text that was read in windows are the mean over windows, weighted by the tokens
-    that each owns. For ``threshold`` and ``temperature`` see `Classification` and `probabilities`.
+    that each owns. ``threshold``: the probability from which a label of a multi-label classifier applies.
     """
     names, problem = label_names(head), problem_of(head)
     found = []
     for text in texts:
-        p_WC = probabilities(np.stack(text.logits), problem, temperature)
+        p_WC = probabilities(np.stack(text.logits), problem)
         p_C = text.shares() @ p_WC
         best = int(p_C.argmax())
         labels: tuple[str, ...] = (names[best],)

@@ -118,7 +118,7 @@ def _tagged(text: WindowedLogits, scheme: Scheme, aggregation: Aggregation) -> T
     bounds_W2, words_N = words_of(encoding)
     p_NC = probabilities(text.per_token(), "single_label_classification")
     p_WC = _by_word(p_NC, words_N, len(bounds_W2), aggregation)
-    chosen = _best_sequence(p_WC, scheme) if scheme.has_entities else p_WC.argmax(-1)
+    chosen = best_sequence(p_WC, scheme) if scheme.has_entities else p_WC.argmax(-1)
     words = tuple(
         TaggedWord(scheme.labels[label], int(start), int(end), encoding.text[start:end], float(p_C[label]))
         for (start, end), label, p_C in zip(bounds_W2.tolist(), chosen.tolist(), p_WC, strict=True)
@@ -166,7 +166,7 @@ def _by_word(
     return sums / np.bincount(words_N[tokens], minlength=count)[:, None]
 
 
-def _best_sequence(p_WC: NDArray[np.float64], scheme: Scheme) -> NDArray[np.int64]:
+def best_sequence(p_WC: NDArray[np.float64], scheme: Scheme) -> NDArray[np.int64]:
     """The labels of the most probable legal sequence (Viterbi 1967)."""
     first, follows, last = scheme.allowed()
     with np.errstate(divide="ignore"):
