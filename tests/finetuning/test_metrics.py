@@ -46,11 +46,11 @@ def test_several_labels():
 
 def test_entities():
     gold = [[("PER", 0, 2), ("LOC", 4, 5)], [("PER", 1, 2)], []]
-    found = [[("PER", 0, 2), ("PER", 4, 5)], [], [("LOC", 0, 1)]]
+    found = [[("PER", 0, 2), ("PER", 4, 5)], [], [("LOC", 0, 1), ("LOC", 2, 3)]]
     figures = entity_figures(gold, found)
-    assert figures["precision"] == 1 / 3
+    assert figures["precision"] == 1 / 4
     assert figures["recall"] == 1 / 3
-    assert figures["f1"] == pytest.approx(1 / 3)
+    assert figures["f1"] == pytest.approx(2 / 7)
     assert figures["f1[PER]"] == pytest.approx(0.5)
     assert figures["f1[LOC]"] == 0
 

@@ -305,6 +305,30 @@ def test_a_span_in_two_windows_counts_once():
     np.testing.assert_allclose([a.score for a in one.answers], [a.score for a in two.answers], rtol=1e-9)
 
 
+def test_a_span_in_two_windows_has_its_higher_score():
+    tokenizer = _tiny_tokenizer()
+    encoding = tokenizer.encode("a text", LONG)
+    parts = windows(encoding, 30, 12)
+    shared = int(np.intersect1d(parts[0].tokens, parts[1].tokens)[-2])  # the last is [SEP]
+    values = [np.full((30, 2), -9.0), *(np.full((30, 2), -9.0) for _ in parts[1:])]
+    for part, logits, score in zip(parts[:2], values[:2], (3.0, 1.0), strict=True):
+        logits[part.tokens == shared] = score
+    found = answer([WindowedLogits(encoding, parts, values)], max_answer_tokens=1)
+    others = ((encoding.sequence_ids == 1).sum() - 1) * np.exp(-18)
+    assert found.answers[0].score == pytest.approx(np.exp(6) / (np.exp(6) + others), rel=1e-9)
+
+
+def test_answers_may_touch():
+    tokenizer = _tiny_tokenizer()
+    encoding = tokenizer.encode("a text", "river, bank")
+    values = np.random.default_rng(0).normal(size=(len(encoding), 2))
+    found = answer(
+        [WindowedLogits(encoding, windows(encoding, None), [values])], top_k=9, max_answer_tokens=1
+    )
+    assert sorted(one.text for one in found.answers) == [",", "bank", "river"]
+    assert sum(one.score for one in found.answers) == pytest.approx(1)
+
+
 def _tiny_tokenizer():
     from tests.support.tiny import VOCABULARY
     from unmask.text import Tokenizer
