@@ -13,8 +13,10 @@ from tests.support.tiny import tiny_bert, write_tokenizer
 from unmask.errors import InvalidRequest, InvalidText, UnmaskError
 from unmask.finetuning.run import finetune
 from unmask.finetuning.settings import settings_of_table
+from unmask.finetuning.start import first_checkpoint, task_checkpoint, task_encoder
 from unmask.learn.pretrain.stopping import Stopped
 from unmask.learn.pretrain.trainer import Trainer
+from unmask.model.weights.build import build
 
 WORDS = ["the", "river", "bank", "was", "muddy", "a", "text", "another"]
 
@@ -166,7 +168,6 @@ def test_regression_and_a_frozen_encoder(place, tmp_path):
 def test_the_step_is_that_of_transformers(place, tmp_path):
     """Loss and gradients of a batch of several texts, beside the class of transformers with padding."""
     from unmask.finetuning.records import Labeled
-    from unmask.finetuning.start import first_checkpoint, task_checkpoint, task_encoder
     from unmask.learn.data.labeled import LabeledSequence
     from unmask.learn.objectives.labeled import LabeledObjective
     from unmask.model.weights.save import save
@@ -195,6 +196,20 @@ def test_the_step_is_that_of_transformers(place, tmp_path):
     torch.testing.assert_close(mine, theirs.classifier.weight.grad, rtol=0, atol=1e-10)
     words = encoder.embedding.words.weight.grad
     torch.testing.assert_close(words, theirs.bert.embeddings.word_embeddings.weight.grad, rtol=0, atol=1e-10)
+
+
+def test_a_head_is_trained_further_only_for_the_same_labels(place, tmp_path):
+    """Also a path for intermediate training: an encoder of another task keeps all but its head."""
+    first = finetune(table(tmp_path / "first", epochs=1), base=place)
+    settings = settings_of_table(table(tmp_path / "x", model={"start_from": str(first.folder)}))
+    begun = first_checkpoint(settings, place)
+    before = build(begun)
+    for labels, same in ((("dry", "wet"), True), (("wet", "dry"), False), (("a", "b", "c"), False)):
+        encoder = task_encoder(settings, task_checkpoint(settings, begun, labels), begun, lambda _: None)
+        head = encoder.heads["sequence"].out.weight
+        assert head.shape[0] == len(labels)
+        assert torch.equal(head, before.heads["sequence"].out.weight) == same
+        assert torch.equal(encoder.embedding.words.weight, before.embedding.words.weight)
 
 
 @pytest.mark.parametrize(
