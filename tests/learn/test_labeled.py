@@ -117,12 +117,13 @@ def test_the_loss_of_an_answer_is_that_of_its_text_alone():
     encoder = random_encoder(
         replace(SPECS[name], heads=(Classifier("span", 2, "tokens"),)), dtype=torch.float64
     )
+    encoder.heads["span"].out.weight.data *= 1e5  # far beyond what an exponential can hold
     objective = LabeledObjective(encoder, "span")
     some = [LabeledSequence(np.arange(1, 8), np.zeros(7, dtype=np.int64), np.array([2, 5]))] * 2
     example = objective.prepare(some, np.random.default_rng(0), 0.0)
     logits = encoder.logits("span", encoder.encode(example.batch), example.batch.layout)[:7]
     expected = torch.nn.functional.cross_entropy(logits.T, torch.tensor([2, 5]))
     found = objective(example, example.counts)
-    assert found.loss.item() == pytest.approx(expected.item(), abs=1e-10)
+    assert found.loss.item() == pytest.approx(expected.item(), rel=1e-12)
     right = int(logits[:, 0].argmax() == 2 and logits[:, 1].argmax() == 5)
     assert found.sums["answering/accuracy"].item() == 2 * right
