@@ -1,6 +1,7 @@
 """`unmask classify`, `tag`, `answer` and `finetune` on the command line."""
 
 import json
+import re
 
 import pytest
 
@@ -43,6 +44,21 @@ def test_classify(models):
     assert found[1]["windows"] > 1
     plain = run_here("classify", "--model", model, texts[0])
     assert plain.out == f"{expected[0].label}\t{expected[0].score:.4f}\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "threshold", "pattern"),
+    [
+        ({"num_labels": 1, "problem_type": "regression"}, "0.5", r"-?\d+\.\d{4}\n"),
+        ({"problem_type": "multi_label_classification"}, "0", r"LABEL_0, LABEL_1\t0\.\d{4}\n"),
+        ({"problem_type": "multi_label_classification"}, "1", r"none\t0\.\d{4}\n"),
+    ],
+)
+def test_classify_numbers_and_several_labels(tmp_path, options, threshold, pattern):
+    write_tokenizer(tmp_path / "model")
+    tiny_bert("BertForSequenceClassification", **options).save_pretrained(tmp_path / "model")
+    ran = run_here("classify", "--model", tmp_path / "model", "--threshold", threshold, "the bank")
+    assert re.fullmatch(pattern, ran.out), ran
 
 
 def test_classify_pairs(models):
