@@ -35,8 +35,9 @@ def classify(
 ) -> None:
     """Predict the label of a text, or of every line, with its probability.
 
-    Prints the label, a tab and the probability (or the value of a regression); with --json one object per
-    text. Lines are streamed, so a file may have any size.
+    Prints the label, a tab and the probability, or the value of a regression alone; of several labels those
+    that apply, and the largest probability. With --json, one object per text. Lines are streamed, so a file
+    may have any size.
     """
 
     def predict(
@@ -59,8 +60,7 @@ def classify(
             named = {"model": loaded.name, "revision": loaded.revision, **place}
             print_json({**named, "text": line, **plain(found)})
         else:
-            shown = ", ".join(found.labels) if len(found.labels) != 1 else found.label
-            print(f"{safe(shown)}\t{found.score:.4f}")
+            print(_row(found))
 
     predict_lines(
         text,
@@ -72,6 +72,13 @@ def classify(
         predict=predict,
         show=show,
     )
+
+
+def _row(found: "Classification") -> str:
+    """A value alone; or the labels that apply, and the largest probability."""
+    if len(found.scores) == 1:
+        return f"{found.score:.4f}"
+    return f"{safe(', '.join(found.labels) or 'none')}\t{found.score:.4f}"
 
 
 def _split(texts: Sequence[str], name: Callable[[int], str]) -> tuple[list[str], list[str]]:
