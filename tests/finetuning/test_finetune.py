@@ -198,6 +198,24 @@ def test_the_step_is_that_of_transformers(place, tmp_path):
     torch.testing.assert_close(words, theirs.bert.embeddings.word_embeddings.weight.grad, rtol=0, atol=1e-10)
 
 
+def test_several_labels(place, tmp_path):
+    """Each of two words in a text gives it a label of its own."""
+    draw = random.Random(1)
+    with (tmp_path / "data.jsonl").open("w") as file:
+        for _ in range(60):
+            words = draw.sample(WORDS, 3)
+            labels = [word for word in ("river", "bank") if word in words]
+            file.write(json.dumps({"text": " ".join(words), "label": labels}) + "\n")
+    data = {"train": [str(tmp_path / "data.jsonl")], "dev": [str(tmp_path / "data.jsonl")]}
+    given = {"task": "multi_label", "data": data, "evaluation": {"metric": "micro_f1"}, "epochs": 30}
+    result = finetune(table(tmp_path / "run", **given), base=place)
+    assert result.dev["dev/micro_f1"] > 0.9
+    ours = unmask.load(result.folder)
+    assert ours.spec.heads[0].problem_type == "multi_label_classification"
+    assert ours.classify("the river bank").labels == ("bank", "river")
+    assert ours.classify("a muddy text").labels == ()
+
+
 def test_a_head_is_trained_further_only_for_the_same_labels(place, tmp_path):
     """Also a path for intermediate training: an encoder of another task keeps all but its head."""
     first = finetune(table(tmp_path / "first", epochs=1), base=place)
@@ -237,6 +255,23 @@ def test_a_head_is_trained_further_only_for_the_same_labels(place, tmp_path):
 def test_what_cannot_be_is_one_sentence(place, tmp_path, changes, sentence):
     with pytest.raises((InvalidRequest, InvalidText), match=sentence):
         finetune(table(tmp_path / "run", **changes), base=place)
+
+
+@pytest.mark.parametrize(
+    ("task", "label", "sentence"),
+    [
+        ("classification", ["a"], r"has \['a'\] as its label; classification needs one label"),
+        ("regression", None, "has None as its label; regression needs a number"),
+        ("multi_label", 3, "has 3 as its labels; multi_label needs a list"),
+        ("tagging", "OO", "has 'OO' as its labels; tagging needs a list"),
+        ("answering", "a", "line 1 of .* is not a question with answers"),
+    ],
+)
+def test_a_label_of_another_kind_is_named(place, tmp_path, task, label, sentence):
+    (tmp_path / "data.jsonl").write_text(json.dumps({"text": "the bank", "label": label}) + "\n")
+    given = {"task": task, "data": {"train": [str(tmp_path / "data.jsonl")]}, "evaluation": {}}
+    with pytest.raises(InvalidText, match=sentence):
+        finetune(table(tmp_path / "run", **given), base=place)
 
 
 def test_a_single_label_is_refused(place, tmp_path):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.errors import InvalidRequest, InvalidText, TextTooLong
+from unmask.errors import InvalidRequest, InvalidText, TextTooLong, quoted
 from unmask.finetuning.records import Gold, Labeled
 from unmask.finetuning.settings import DataSettings, FinetuneSettings, Task
 from unmask.learn.data.labeled import IGNORED, LabeledSequence
@@ -120,18 +120,13 @@ class Preparation:
     def _gold(self, record: Labeled, counts: Counts) -> Any:
         label = record.label
         if self.task == "answering":
-            if not isinstance(label, Gold):
-                raise InvalidText(f"{record.where} is not a question with answers; use SQuAD's layout")
             counts.unanswered += not label.answers
             return label
         if self.task == "regression":
             return np.array([_number(label, record.where)], dtype=np.float32)
         if self.task == "classification":
             return np.array(self._class(label, record.where, counts), dtype=np.int64)
-        some = list(label) if isinstance(label, list | tuple) else None
-        if some is None:
-            raise InvalidText(f"{record.where} has {label!r} as its labels; give a list")
-        classes = [self._class(one, record.where, counts) for one in some]
+        classes = [self._class(one, record.where, counts) for one in label]
         if self.task == "multi_label":
             target = np.zeros(len(self.labels), dtype=np.float32)
             target[classes] = 1
@@ -210,6 +205,25 @@ def answer_tokens(encoding: Encoding, start: int, end: int) -> tuple[int, int] |
         return None
     first, last = int(tokens[0]), int(tokens[-1])
     return (first, last) if offsets[first, 0] <= start and offsets[last, 1] >= end else None
+
+
+def check_kinds(records: Sequence[Labeled], task: Task) -> None:
+    """Refuse labels that are not of the task's kind, such as a list where one label is wanted.
+
+    Raises:
+        InvalidText: the first such record.
+    """
+    for record in records:
+        label = record.label
+        if task == "answering":
+            if not isinstance(label, Gold):
+                raise InvalidText(f"{record.where} is not a question with answers; use SQuAD's layout")
+        elif task in ("multi_label", "tagging"):
+            if not isinstance(label, list | tuple):
+                raise InvalidText(f"{record.where} has {quoted(label)} as its labels; {task} needs a list")
+        elif not isinstance(label, str | int | float):
+            kind = "a number" if task == "regression" else "one label"
+            raise InvalidText(f"{record.where} has {quoted(label)} as its label; {task} needs {kind}")
 
 
 def label_name(label: object, data: DataSettings) -> str:

@@ -13,8 +13,17 @@ from torch import bfloat16
 from unmask.errors import InvalidRequest
 from unmask.finetuning.best import BestModel
 from unmask.finetuning.evaluate import evaluate
-from unmask.finetuning.examples import ROLE_OF, Counts, Example, Preparation, describe, labels_of, leakage
-from unmask.finetuning.records import read_labeled
+from unmask.finetuning.examples import (
+    ROLE_OF,
+    Counts,
+    Example,
+    Preparation,
+    check_kinds,
+    describe,
+    labels_of,
+    leakage,
+)
+from unmask.finetuning.records import Labeled, read_labeled
 from unmask.finetuning.settings import FinetuneSettings, read_settings, settings_of_table
 from unmask.finetuning.start import first_checkpoint, task_checkpoint, task_encoder
 from unmask.learn.data.labeled import LabeledBatches
@@ -120,7 +129,7 @@ class FinetuneRun:
         self.settings, self.out, self.base = settings, out, base
         self.ranks, self.callback = ranks, callback
         found = self._found()
-        records = list(read_labeled(settings.data.train, settings.data, base))
+        records = self._records(settings.data.train)
         labels = labels_of(records, settings)
         begun = first_checkpoint(settings, base)
         self.checkpoint = task_checkpoint(settings, begun, labels)
@@ -131,7 +140,7 @@ class FinetuneRun:
         )
         train, dev = self._examples("train", records), []
         if settings.data.dev:
-            dev = self._examples("dev", list(read_labeled(settings.data.dev, settings.data, base)))
+            dev = self._examples("dev", self._records(settings.data.dev))
         if (shared := leakage(train, dev)) is not None:
             callback.say(shared)
         self.dev = dev
@@ -174,7 +183,12 @@ class FinetuneRun:
             refuse_changes(settings, found.state["settings"], self.out, FREE)
         return found
 
-    def _examples(self, name: str, records: list[Any]) -> list[Example]:
+    def _records(self, names: tuple[str, ...]) -> list[Labeled]:
+        records = list(read_labeled(names, self.settings.data, self.base))
+        check_kinds(records, self.settings.task)
+        return records
+
+    def _examples(self, name: str, records: list[Labeled]) -> list[Example]:
         counts = Counts()
         examples = self.preparation.examples(records, counts)
         for sentence in describe(name, counts, examples):
