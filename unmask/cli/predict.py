@@ -17,6 +17,8 @@ from unmask.text import Blank, Line
 if TYPE_CHECKING:
     from unmask.loaded import Model
 
+TextOption = Annotated[str | None, Parameter(help="a text; default: standard input, one text per line")]
+FileOption = Annotated[str | None, Parameter(help="read this file instead, one text per line")]
 LongTextsOption = Annotated[
     LongTexts,
     Parameter(

@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from unmask.cli.options import RUN, BlankOption, FieldOption, JsonOption, ModelOption, RunOptions
 from unmask.cli.output import plain, print_json, safe
-from unmask.cli.predict import LongTextsOption, OverlapOption, predict_lines
+from unmask.cli.predict import FileOption, LongTextsOption, OverlapOption, TextOption, predict_lines
 from unmask.tasks.values import Aggregation
 
 if TYPE_CHECKING:
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def tag(
-    text: Annotated[str | None, Parameter(help="a text; default: standard input, one text per line")] = None,
+    text: TextOption = None,
     *,
-    file: Annotated[str | None, Parameter(help="read this file instead, one text per line")] = None,
+    file: FileOption = None,
     model: ModelOption,
     run: RunOptions = RUN,
     aggregation: Annotated[

@@ -4,7 +4,7 @@ Axes: W words.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from unmask.errors import InvalidRequest, InvalidText, TextTooLong, quoted
 from unmask.finetuning.records import Gold, Labeled
 from unmask.finetuning.settings import DataSettings, FinetuneSettings, Task
-from unmask.learn.data.labeled import IGNORED, LabeledSequence
+from unmask.learn.data.labeled import IGNORED, LabeledRole, LabeledSequence
 from unmask.model.spec import EncoderSpec
 from unmask.model.spec.global_tokens import BY_ROLE, has_global_tokens, places
 from unmask.text import Encoding, Tokenizer
 from unmask.text.tokenizer import truncated
 from unmask.text.windows import Window, windows
 
-ROLE_OF: dict[Task, str] = {
+ROLE_OF: dict[Task, LabeledRole] = {
     "classification": "sequence",
     "multi_label": "sequence",
     "regression": "sequence",
@@ -267,9 +267,6 @@ def _number(value: object, where: str) -> float:
     if not np.isfinite(found):
         raise InvalidText(f"{where} has {value!r} as its number; give a finite number")
     return found
-
-
-Say = Callable[[str], None]
 
 
 def describe(name: str, counts: Counts, texts: Sequence[Example]) -> list[str]:

@@ -25,7 +25,7 @@ from unmask.finetuning.examples import (
 )
 from unmask.finetuning.records import Labeled, read_labeled
 from unmask.finetuning.settings import FinetuneSettings, read_settings, settings_of_table
-from unmask.finetuning.start import first_checkpoint, task_checkpoint, task_encoder
+from unmask.finetuning.start import PROBLEMS, first_checkpoint, task_checkpoint, task_encoder
 from unmask.learn.data.labeled import LabeledBatches
 from unmask.learn.objectives.labeled import LabeledObjective
 from unmask.learn.optim import build_optimizer
@@ -203,11 +203,10 @@ class FinetuneRun:
             micro_batches=settings.micro_batches,
             seed=settings.seed,
         )
-        head = self.preparation
         self.objective = LabeledObjective(
             encoder,
-            ROLE_OF[head.task],  # type: ignore[arg-type]
-            _problem(settings),  # type: ignore[arg-type]
+            ROLE_OF[settings.task],
+            PROBLEMS.get(settings.task, "single_label_classification"),
             class_weights=settings.class_weights,
             label_smoothing=settings.label_smoothing,
         )
@@ -251,7 +250,7 @@ class FinetuneRun:
         )
 
     def _evaluate(self) -> dict[str, float]:
-        """Figures on the dev data, of all processes the same."""
+        """Figures on the dev data; every process computes the same ones."""
         with evaluating(self.objective):
             figures = evaluate(TorchEngine(self.objective.encoder), self.preparation, self.dev)
         return {f"dev/{name}": value for name, value in figures.items()}
@@ -270,10 +269,3 @@ class FinetuneRun:
         write_model(self.loop, self.checkpoint, work)
         shutil.rmtree(folder, ignore_errors=True)
         work.rename(folder)
-
-
-def _problem(settings: FinetuneSettings) -> str:
-    return {
-        "regression": "regression",
-        "multi_label": "multi_label_classification",
-    }.get(settings.task, "single_label_classification")

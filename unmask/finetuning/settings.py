@@ -1,6 +1,5 @@
 """The run file of a fine-tuning run."""
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +9,7 @@ from unmask.errors import InvalidRequest
 from unmask.learn.optim import OptimizerSpec, ScheduleSpec
 from unmask.learn.pretrain.loop_settings import FaultSettings, Precision, at_least
 from unmask.learn.pretrain.settings import CheckpointSettings, Device, ExportDtype, LogSettings
-from unmask.learn.table import read_table
+from unmask.learn.table import read_table, read_toml
 from unmask.tasks.values import LongTexts
 
 Task = Literal["classification", "multi_label", "regression", "tagging", "answering"]
@@ -78,8 +77,8 @@ class DataSettings:
     max_tokens: int | None = None
     """The longest text, special tokens included; None for what the model reads."""
     long_texts: LongTexts = "end"
-    """What to do with a longer one: refuse it, drop its end (and report how many tokens are dropped), or, for
-    answering and tagging, train on overlapping windows of it."""
+    """What to do with a longer one: refuse it, drop its end (and report how many tokens are dropped), or
+    train on overlapping windows of it. Contexts of questions are read in windows with ``"end"`` too."""
     overlap_tokens: int | None = None
     """Tokens that neighboring windows share; None for 64, or a quarter of a smaller window."""
 
@@ -170,16 +169,7 @@ def read_settings(path: Path) -> FinetuneSettings:
     Raises:
         InvalidRequest: it cannot be read, is not TOML, or has invalid settings.
     """
-    try:
-        table = tomllib.loads(path.read_bytes().decode("utf-8"))
-    except OSError as error:
-        raise InvalidRequest(f"cannot read {path}: {error.strerror or error}") from None
-    except (ValueError, RecursionError) as error:
-        raise InvalidRequest(f"{path} is not TOML: {error}") from None
-    try:
-        return settings_of_table(table)
-    except InvalidRequest as error:
-        raise InvalidRequest(f"{path.name}: {error}") from None
+    return read_toml(path, settings_of_table)
 
 
 def settings_of_table(table: Mapping[str, Any]) -> FinetuneSettings:

@@ -9,12 +9,12 @@ import torch
 
 from unmask.errors import InvalidRequest
 from unmask.finetuning.examples import ROLE_OF
-from unmask.finetuning.settings import FinetuneSettings
+from unmask.finetuning.settings import FinetuneSettings, Task
 from unmask.learn.pretrain.start import source
 from unmask.model.encoder import Encoder
 from unmask.model.families.labels import default_labels
 from unmask.model.heads.prediction_heads import ClassificationHead
-from unmask.model.spec import Classifier
+from unmask.model.spec import Classifier, ProblemType
 from unmask.model.weights import Checkpoint, read_checkpoint
 from unmask.model.weights.build import build
 from unmask.model.weights.classes import with_heads
@@ -22,11 +22,12 @@ from unmask.model.weights.new_checkpoint import new_checkpoint, new_encoder
 
 Say = Callable[[str], None]
 
-PROBLEMS = {
+PROBLEMS: Mapping[Task, ProblemType] = {
     "classification": "single_label_classification",
     "multi_label": "multi_label_classification",
     "regression": "regression",
 }
+"""The problem type of each task of a classifier of texts."""
 
 
 def first_checkpoint(settings: FinetuneSettings, base: Path) -> Checkpoint:

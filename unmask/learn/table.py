@@ -2,14 +2,34 @@
 
 import dataclasses
 import difflib
+import tomllib
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from unmask.deprecation import renamed_keys
 from unmask.errors import InvalidRequest, UnmaskError
 
 Value = TypeVar("Value")
+
+
+def read_toml(path: Path, read: Callable[[Mapping[str, Any]], Value]) -> Value:
+    """Read the settings in a TOML file with ``read``, whose errors then name the file.
+
+    Raises:
+        InvalidRequest: it cannot be read, is not TOML, or has invalid settings.
+    """
+    try:
+        table = tomllib.loads(path.read_bytes().decode("utf-8"))
+    except OSError as error:
+        raise InvalidRequest(f"cannot read {path}: {error.strerror or error}") from None
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequest(f"{path} is not TOML: {error}") from None
+    try:
+        return read(table)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{path.name}: {error}") from None
 
 
 def read_table(kind: type[Value], table: object, where: str) -> Value:

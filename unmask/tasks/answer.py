@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.model.engine import Floats
-from unmask.tasks.long_texts import Reading, WindowedLogits
+from unmask.tasks.long_texts import Coverage, WindowedLogits
 from unmask.text.windows import Window
 
 MAX_ANSWER_TOKENS = 30
@@ -30,7 +30,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Answers(Reading):
+class Answers(Coverage):
     """The answers to one question, most probable first."""
 
     answers: tuple[Answer, ...]
@@ -82,9 +82,9 @@ def answer(
     return Answers(
         tuple(found),
         null_score,
-        tokens_read=sum(context.reading.tokens_read for context in contexts),
-        windows=sum(context.reading.windows for context in contexts),
-        truncated_tokens=sum(context.reading.truncated_tokens for context in contexts),
+        tokens_read=sum(context.coverage.tokens_read for context in contexts),
+        windows=sum(context.coverage.windows for context in contexts),
+        truncated_tokens=sum(context.coverage.truncated_tokens for context in contexts),
     )
 
 

@@ -10,15 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
-from unmask.model.spec import Classifier, EncoderSpec, ProblemType
-from unmask.tasks.long_texts import Reading, WindowedLogits
+from unmask.model.families.labels import default_labels
+from unmask.model.spec import Classifier, EncoderSpec, ProblemType, role_of
+from unmask.tasks.long_texts import Coverage, WindowedLogits
 
 THRESHOLD = 0.5
 """The probability from which a label of a multi-label classifier applies, by default."""
 
 
 @dataclass(frozen=True)
-class Classification(Reading):
+class Classification(Coverage):
     """The prediction for one text (or pair)."""
 
     label: str
@@ -41,7 +42,7 @@ def classifier_of(spec: EncoderSpec, role: str, task: str, name: str) -> Classif
     for head in spec.heads:
         if isinstance(head, Classifier) and head.role == role:
             return head
-    there = ", ".join(head.role if isinstance(head, Classifier) else "masked" for head in spec.heads)
+    there = ", ".join(map(role_of, spec.heads))
     raise InvalidRequest(
         f"{name} cannot {task}, because its checkpoint has no {role} head (heads: {there or 'none'}); use a "
         "checkpoint with one, or train one with `unmask finetune`"
@@ -50,7 +51,7 @@ def classifier_of(spec: EncoderSpec, role: str, task: str, name: str) -> Classif
 
 def label_names(head: Classifier) -> tuple[str, ...]:
     """The names of a classifier's labels; LABEL_0, LABEL_1, ... if its checkpoint has none."""
-    return head.labels or tuple(f"LABEL_{number}" for number in range(head.classes))
+    return head.labels or default_labels(head.classes)
 
 
 def problem_of(head: Classifier) -> ProblemType:
@@ -93,5 +94,5 @@ def classify(
         elif problem == "regression":
             labels = ()
         scores = dict(zip(names, p_C.tolist(), strict=True))
-        found.append(Classification(names[best], scores[names[best]], scores, labels, **vars(text.reading)))
+        found.append(Classification(names[best], scores[names[best]], scores, labels, **vars(text.coverage)))
     return found

@@ -20,7 +20,7 @@ from unmask.text.windows import Window, windows
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class Coverage:
     """How much of a text a prediction is based on."""
 
     tokens_read: int
@@ -42,10 +42,10 @@ class WindowedLogits:
     """For each window, (C,) for a sequence head, (N, C) for a token head."""
 
     @property
-    def reading(self) -> Reading:
+    def coverage(self) -> Coverage:
         """How much was read."""
         encoding = self.encoding
-        return Reading(
+        return Coverage(
             tokens_read=len(encoding), windows=len(self.windows), truncated_tokens=encoding.truncated_tokens
         )
 

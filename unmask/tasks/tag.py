@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from unmask.model.engine import Floats
 from unmask.model.spec import Classifier
 from unmask.tasks.classify import label_names, probabilities
-from unmask.tasks.long_texts import Reading, WindowedLogits
+from unmask.tasks.long_texts import Coverage, WindowedLogits
 from unmask.tasks.values import Aggregation
 from unmask.text import Encoding
 from unmask.text.borders import word_borders
@@ -48,7 +48,7 @@ class Entity:
 
 
 @dataclass(frozen=True)
-class Tagging(Reading):
+class Tagging(Coverage):
     """The prediction for one text."""
 
     words: tuple[TaggedWord, ...]
@@ -73,7 +73,7 @@ class Scheme:
     def has_entities(self) -> bool:
         """Whether the labels follow a scheme."""
         parts = [_split(label) for label in self.labels]
-        return any(prefix in "BILEUS" and prefix for prefix, _ in parts) and all(
+        return any(prefix for prefix, _ in parts) and all(
             prefix or label == "O" for (prefix, _), label in zip(parts, self.labels, strict=True)
         )
 
@@ -86,11 +86,11 @@ class Scheme:
         first = np.array([not prefix or prefix in begins for prefix, _ in parts])
         follows = np.empty((len(parts), len(parts)), dtype=np.bool_)
         for row, (before, kind) in enumerate(parts):
-            is_open = bool(before) and before in ("BI" if closes else "BILE")
+            is_open = before in ("B", "I")
             for column, (prefix, other) in enumerate(parts):
                 inside = bool(prefix) and prefix in "ILE"
                 if inside and not (prefix == "I" and "I" in begins):
-                    follows[row, column] = is_open and kind == other and before not in "LEUS"
+                    follows[row, column] = is_open and kind == other
                 else:
                     follows[row, column] = not (closes and is_open)
         last = np.array([not (closes and prefix and prefix in "BI") for prefix, _ in parts])
@@ -124,7 +124,7 @@ def _tagged(text: WindowedLogits, scheme: Scheme, aggregation: Aggregation) -> T
         for (start, end), label, p_C in zip(bounds_W2.tolist(), chosen.tolist(), p_WC, strict=True)
     )
     entities = _entities(words, encoding.text) if scheme.has_entities else ()
-    return Tagging(words, entities, scheme.has_entities, **vars(text.reading))
+    return Tagging(words, entities, scheme.has_entities, **vars(text.coverage))
 
 
 def words_of(encoding: Encoding) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
+
+LabeledRole = Literal["sequence", "tokens", "span"]
+"""The roles of heads that learn from labels: of texts, of tokens, and of answers as spans."""
 
 IGNORED = -100
 """The label of a token that is not trained on, as in PyTorch's cross-entropy."""

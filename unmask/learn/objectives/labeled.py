@@ -5,7 +5,6 @@ Axes: P targets: texts, or labeled tokens; C classes.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
@@ -14,13 +13,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from unmask.errors import InvalidRequest
-from unmask.learn.data.labeled import IGNORED, LabeledSequence
+from unmask.learn.data.labeled import IGNORED, LabeledRole, LabeledSequence
 from unmask.learn.objectives.interface import Example, LossOutput, Objective
 from unmask.model.encoder import Encoder
 from unmask.model.spec import Classifier, ProblemType
 from unmask.text.batch import PackedBatch
-
-LabeledRole = Literal["sequence", "tokens", "span"]
 
 TERMS: Mapping[LabeledRole, str] = {"sequence": "classification", "tokens": "tagging", "span": "answering"}
 """The term of each role's loss, by which figures are named."""

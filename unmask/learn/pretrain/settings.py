@@ -1,6 +1,5 @@
 """The run file: one TOML file describes a complete pretraining run."""
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +17,7 @@ from unmask.learn.pretrain.loop_settings import (
     Precision,
     at_least,
 )
-from unmask.learn.table import read_table
+from unmask.learn.table import read_table, read_toml
 from unmask.model.spec.initialization import Initialization
 
 Device = Literal["auto", "cpu", "cuda"]
@@ -258,17 +257,7 @@ def read_run(path: Path) -> RunSettings:
     Raises:
         InvalidRequest: it cannot be read, is not TOML, or has invalid settings.
     """
-    try:
-        content = path.read_bytes().decode("utf-8")
-        table = tomllib.loads(content)
-    except OSError as error:
-        raise InvalidRequest(f"cannot read {path}: {error.strerror or error}") from None
-    except (ValueError, RecursionError) as error:
-        raise InvalidRequest(f"{path} is not TOML: {error}") from None
-    try:
-        return run_of_table(table)
-    except InvalidRequest as error:
-        raise InvalidRequest(f"{path.name}: {error}") from None
+    return read_toml(path, run_of_table)
 
 
 def run_of_table(table: Mapping[str, Any]) -> RunSettings:
