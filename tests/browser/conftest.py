@@ -20,6 +20,8 @@ ARGUMENTS = [
     "--disable-sync",
 ]
 TOKEN = "a-token-for-tests"
+PATIENCE = 60_000
+"""Milliseconds after which what a test waits for counts as missing; a busy machine has taken over 15 seconds."""
 
 SETTLED = """() => !document.querySelector('[data-testid=progress], [aria-busy=true]')
     && document.querySelector('[data-testid=page]').dataset.busy === 'false'
@@ -156,7 +158,7 @@ def opened(browser, expected_errors=(), **options):
     context.route("**/*", guard)
     context.add_init_script(TIMERS)
     page = context.new_page()
-    page.set_default_timeout(15_000)
+    page.set_default_timeout(PATIENCE)
     page.on(
         "console",
         lambda message: watch.errors.append(message.text) if message.type in ("error", "warning") else None,

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import numpy as np
 import pytest
-from conftest import TIMERS, opened, running, settle
+from conftest import PATIENCE, TIMERS, opened, running, settle
 from fake_model import FakeModel
 from matplotlib.image import imread
 
@@ -31,7 +31,7 @@ def opened_file(browser, path):
     context = browser.new_context(viewport={"width": 1440, "height": 900}, color_scheme="light", offline=True)
     context.add_init_script(TIMERS)
     page = context.new_page()
-    page.set_default_timeout(15_000)
+    page.set_default_timeout(PATIENCE)
     page.on("request", lambda request: asked.append(request.url))
     page.on("console", lambda said: errors.append(said.text) if said.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: errors.append(str(error)))
@@ -182,6 +182,7 @@ def test_csv_has_the_stamp_and_every_digit(page, live, tmp_path):
 
 def test_csv_of_a_chart_is_its_table(page, live, tmp_path):
     show(page, live.url + PLACE, "sinks")
+    page.get_by_test_id("sink-tokens").wait_for()
     text = saved(page, "csv", tmp_path).read_bytes().decode()
     assert len(re.findall("^# table: ", text, re.MULTILINE)) >= 2
 

@@ -4,7 +4,7 @@ import base64
 import json
 
 import pytest
-from conftest import opened
+from conftest import opened, settle
 from fake_model import FakeModel
 
 pytest.importorskip("anywidget", reason="the notebook extra is not installed")
@@ -51,6 +51,7 @@ def test_the_frame_shows_a_map_and_its_values(browser):
         page.evaluate(STAND_IN, {"script": script, "page": widget.page, "height": widget.height})
         frame = page.frame_locator("iframe")
         frame.locator('[data-testid="map"]:not([data-shown=""])').wait_for()
+        settle(page.frames[-1])
         assert page.locator("iframe").bounding_box()["height"] == 700
         grid = frame.get_by_test_id("map")
         box = grid.bounding_box()
