@@ -14,6 +14,7 @@ from unmask.model.elmo.find import find_elmo
 from unmask.model.families import Compat
 from unmask.model.kernels import KERNELS
 from unmask.model.weights import find, read_checkpoint
+from unmask.model.weights.adapter import adapted, find_adapter
 from unmask.model.weights.build import DTYPES, device_named
 
 __all__ = ["ElmoModel", "Model", "load", "save"]
@@ -30,6 +31,7 @@ def load(
     revision: str | None = None,
     verify: bool | None = None,
     family: None = None,
+    adapter: str | Path | None = None,
 ) -> Model: ...
 
 
@@ -55,6 +57,7 @@ def load(
     revision: str | None = None,
     verify: bool | None = None,
     family: Literal["elmo"] | None = None,
+    adapter: str | Path | None = None,
 ) -> Model | ElmoModel:
     """Load an encoder for inference.
 
@@ -74,6 +77,9 @@ def load(
             so for folders of up to 64 MB, which takes about 0.15 s. Sizes are always compared.
         family: ``"elmo"`` loads an ELMo, which is not a Transformer, as an `ElmoModel`, from a folder that
             `save_elmo` wrote or one with the authors' ``options.json`` and ``.hdf5``.
+        adapter: a folder with an adapter, as `unmask.finetune` or `peft` writes it, or the name of one that
+            comes with unmask (``"sentiment"``, ``"entailment"``, ``"names"`` and ``"answers"``, of the model
+            "default"). Its low-rank updates are added to the weights, and its head replaces the model's.
 
     Raises:
         CheckpointError: the checkpoint cannot be found, read or trusted.
@@ -95,8 +101,8 @@ def load(
         check_choice("family", family, ("elmo",))
         if elmo is None:
             raise CheckpointNotFound(f"{found.folder} holds no ELMo; leave family out to load an encoder")
-        if kernel is not None or compat != "published" or number_format == "int8":
-            raise InvalidRequest("an ELMo has no attention kernel, compat or int8; leave them out")
+        if kernel is not None or compat != "published" or number_format == "int8" or adapter is not None:
+            raise InvalidRequest("an ELMo has no attention kernel, compat, adapter or int8; leave them out")
         network = elmo.read(verify).to(device_named(place), DTYPES[number_format])
         return ElmoModel(network, found.name)
     if elmo is not None:
@@ -105,6 +111,8 @@ def load(
             "load it in Python with unmask.load(folder, family='elmo')"
         )
     checkpoint = read_checkpoint(found, compat, verify=verify)
+    if adapter is not None:
+        checkpoint = adapted(checkpoint, find_adapter(adapter))
     return Model(checkpoint, dtype=number_format, device=place, kernel=kernel, compat=compat)
 
 

@@ -15,6 +15,7 @@ from unmask.model.inference import optimize_for_inference, unsupported_reason
 from unmask.model.spec import EncoderSpec
 from unmask.model.torch_engine import TorchEngine
 from unmask.model.weights import Checkpoint, Source, read_checkpoint
+from unmask.model.weights.adapter import adapted, read_adapter
 from unmask.model.weights.build import build
 from unmask.model.weights.shapes import parameter_count
 from unmask.text import Tokenizer
@@ -92,15 +93,19 @@ class LoadedEncoder:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle and copy the model by its source, with its weights if they may have been trained."""
         weights = self.encoder.state_dict() if self._trainable else None
-        return loaded_again, (type(self), self.checkpoint.source, self._files, self._options), weights
+        adapter = self.checkpoint.adapter
+        folder = None if adapter is None else adapter.folder
+        made = (type(self), self.checkpoint.source, folder, self._files, self._options)
+        return loaded_again, made, weights
 
     def __setstate__(self, weights: dict[str, Tensor]) -> None:
         self.trainable_encoder().load_state_dict(weights)
 
     @property
     def name(self) -> str:
-        """The published name if known, else the folder's name."""
-        return self.checkpoint.source.name
+        """The published name if known, else the folder's name; and that of its adapter."""
+        name, adapter = self.checkpoint.source.name, self.checkpoint.adapter
+        return name if adapter is None else f"{name} with the adapter {adapter.name}"
 
     @property
     def revision(self) -> str | None:
@@ -165,7 +170,7 @@ class LoadedEncoder:
 
 
 def loaded_again(
-    kind: type[LoadedEncoder], source: Source, files: Stamps, options: dict[str, Any]
+    kind: type[LoadedEncoder], source: Source, adapter: Path | None, files: Stamps, options: dict[str, Any]
 ) -> LoadedEncoder:
     """Load a pickled or copied model again from its source.
 
@@ -173,6 +178,8 @@ def loaded_again(
         CheckpointError: its files are missing or have changed since they were loaded.
     """
     checkpoint = read_checkpoint(source, options["compat"])
+    if adapter is not None:
+        checkpoint = adapted(checkpoint, read_adapter(adapter))
     if stamps(checkpoint) != files:
         raise _changed(source.name)
     return kind(checkpoint, **options)

@@ -57,6 +57,12 @@ PoolingOption = Annotated[
 OutputOption = Annotated[
     Path | None, Parameter(name=["--output", "-o"], help="write the result as JSON to this file")
 ]
+AdapterOption = Annotated[
+    str | None,
+    Parameter(
+        name="--adapter", help="an adapter of the model: a folder, or sentiment, entailment, names, answers"
+    ),
+]
 JsonOption = Annotated[bool, Parameter(name="--json", negative="", help="print the result as JSON")]
 
 
@@ -75,6 +81,7 @@ class RunOptions:
     kernel: Annotated[
         str | None, Parameter(name="--kernel", help="an attention kernel (see: unmask kernels)")
     ] = None
+    adapter: AdapterOption = None
     threads: ThreadsOption = None
 
     def load(self, model: str) -> "Model":
@@ -96,6 +103,7 @@ class RunOptions:
             compat=self.compat,
             device=self.device,
             kernel=self.kernel,
+            adapter=self.adapter,
         )
 
 

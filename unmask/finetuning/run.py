@@ -8,7 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch import bfloat16
+from safetensors.torch import load_file, save_file
+from torch import Tensor, bfloat16
 
 from unmask.errors import InvalidRequest
 from unmask.finetuning.best import BestModel
@@ -25,12 +26,12 @@ from unmask.finetuning.examples import (
 )
 from unmask.finetuning.records import Labeled, read_labeled
 from unmask.finetuning.settings import FinetuneSettings, read_settings, settings_of_table
-from unmask.finetuning.start import PROBLEMS, first_checkpoint, task_checkpoint, task_encoder
+from unmask.finetuning.start import PROBLEMS, first_checkpoint, low_rank, task_checkpoint, task_encoder
 from unmask.learn.data.labeled import LabeledBatches
 from unmask.learn.objectives.labeled import LabeledObjective
 from unmask.learn.optim import build_optimizer
 from unmask.learn.pretrain.checkpoint import Snapshot
-from unmask.learn.pretrain.export import check_encoders, check_place, export, write_model
+from unmask.learn.pretrain.export import check_encoders, check_place, export, read_card, write_model
 from unmask.learn.pretrain.loop import Loop, evaluating
 from unmask.learn.pretrain.loop_settings import LoopSettings, TextBatchSettings
 from unmask.learn.pretrain.ranks import Ranks
@@ -44,13 +45,18 @@ from unmask.learn.pretrain.trainer import Trainer
 from unmask.model.torch_engine import TorchEngine
 from unmask.model.trained_linear import train_with_onednn
 from unmask.model.weights import Source, read_checkpoint
-from unmask.model.weights.build import build
+from unmask.model.weights.adapter_export import write_adapter
+from unmask.model.weights.build import DTYPES, build
 
 FREE = frozenset(
     {"checkpoints", "log", "device", "out", "card", "export_dtype", "export_shard_bytes", "faults"}
 )
 """Settings that may be changed when a run resumes. Evaluations decide which weights are exported, so they may
 not."""
+
+
+TRAINED = "trained.safetensors"
+"""The best weights of an adapter, by our names."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +137,7 @@ class FinetuneRun:
         found = self._found()
         records = self._records(settings.data.train)
         labels = labels_of(records, settings)
-        begun = first_checkpoint(settings, base)
+        begun = self.begun = first_checkpoint(settings, base)
         self.checkpoint = task_checkpoint(settings, begun, labels)
         encoder = task_encoder(settings, self.checkpoint, begun, callback.say, weights=found is None)
         limits = [one for one in (settings.data.max_tokens, self.checkpoint.max_tokens) if one is not None]
@@ -168,10 +174,11 @@ class FinetuneRun:
         step = loop.step
         if self.best.best is not None and self.best.step != step:
             step = self.best.step
-            kept = build(read_checkpoint(Source(self.best.folder, settings.name)))
-            self.objective.encoder.load_state_dict(kept.state_dict())
+            self._restore_best()
             figures = self._evaluate()
         export(loop, settings, self.checkpoint, self.out / "model", base=self.base, held_out=figures)
+        if settings.adapter is not None and self.ranks.first:
+            self._write_adapter()
         return FinetuneResult(settings.name, self.out / "model", loop.step, step, dict(figures))
 
     def _found(self) -> Snapshot | None:
@@ -266,6 +273,38 @@ class FinetuneRun:
             return
         work = folder.with_name(f".{folder.name}.new")
         shutil.rmtree(work, ignore_errors=True)
-        write_model(self.loop, self.checkpoint, work)
+        if self.settings.adapter is None:
+            write_model(self.loop, self.checkpoint, work)
+        else:
+            work.mkdir(parents=True)
+            save_file(self._trained(), work / TRAINED)
         shutil.rmtree(folder, ignore_errors=True)
         work.rename(folder)
+
+    def _restore_best(self) -> None:
+        encoder, folder = self.objective.encoder, self.best.folder
+        if self.settings.adapter is None:
+            kept = build(read_checkpoint(Source(folder, self.settings.name)))
+            encoder.load_state_dict(kept.state_dict())
+        else:
+            encoder.load_state_dict(load_file(folder / TRAINED), strict=False)
+
+    def _trained(self) -> dict[str, Tensor]:
+        """The weights that an adapter consists of."""
+        parts = self.objective.encoder.named_parameters()
+        return {name: one.detach().contiguous() for name, one in parts if one.requires_grad}
+
+    def _write_adapter(self) -> None:
+        settings, folder = self.settings, self.out / "adapter"
+        shutil.rmtree(folder, ignore_errors=True)
+        write_adapter(
+            self.objective.encoder,
+            self.checkpoint,
+            ROLE_OF[settings.task],
+            folder,
+            name=settings.name,
+            base=self.begun,
+            how=low_rank(settings),
+            card=None if settings.card is None else read_card(settings.card, self.base),
+            dtype=DTYPES[settings.export_dtype or "float32"],
+        )

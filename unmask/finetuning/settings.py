@@ -52,6 +52,29 @@ class ModelSettings:
 
 
 @dataclass(frozen=True)
+class AdapterSettings:
+    """An adapter: the encoder stays as it is, and a small file holds what is learned (Hu et al. 2022)."""
+
+    kind: Literal["lora", "head"] = "lora"
+    """``"lora"`` trains low-rank updates of linear layers and the head; ``"head"`` the head alone."""
+    r: int = 8
+    """The rank of the updates."""
+    lora_alpha: float = 16.0
+    """The updates are multiplied by lora_alpha / r."""
+    lora_dropout: float = 0.0
+    """Dropout before each update."""
+    target_modules: Literal["all-linear", "attention", "feedforward"] = "all-linear"
+    """The linear layers of each block that are updated; never the head's."""
+
+    def __post_init__(self) -> None:
+        at_least("r", self.r, 1)
+        if not self.lora_alpha > 0:
+            raise InvalidRequest(f"lora_alpha is {self.lora_alpha}; it must be above 0")
+        if not 0 <= self.lora_dropout < 1:
+            raise InvalidRequest(f"lora_dropout is {self.lora_dropout}; it must be from 0 to below 1")
+
+
+@dataclass(frozen=True)
 class DataSettings:
     """Labeled files and the meaning of their columns."""
 
@@ -135,6 +158,8 @@ class FinetuneSettings:
     label_smoothing: float = 0.0
     frozen: bool = False
     """Train the head alone; the encoder stays as it is."""
+    adapter: AdapterSettings | None = None
+    """Train an adapter of the checkpoint instead of all weights."""
     faults: FaultSettings = field(default_factory=FaultSettings)
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
     checkpoints: CheckpointSettings = field(default_factory=CheckpointSettings)
@@ -159,6 +184,10 @@ class FinetuneSettings:
             raise InvalidRequest(f"epochs is {self.epochs}; it must be above 0")
         if not 0 <= self.label_smoothing < 1:
             raise InvalidRequest(f"label_smoothing is {self.label_smoothing}; it must be from 0 to below 1")
+        if self.frozen and self.adapter is not None:
+            raise InvalidRequest(
+                'frozen and [adapter] exclude each other; for the head alone take kind = "head"'
+            )
         if self.evaluation.metric is not None and not self.data.dev:
             raise InvalidRequest("evaluation.metric needs data.dev; name the data to evaluate on")
 

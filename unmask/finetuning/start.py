@@ -16,6 +16,7 @@ from unmask.model.families.labels import default_labels
 from unmask.model.heads.prediction_heads import ClassificationHead
 from unmask.model.spec import Classifier, ProblemType
 from unmask.model.weights import Checkpoint, read_checkpoint
+from unmask.model.weights.adapter_export import LowRank, add_low_rank
 from unmask.model.weights.build import build
 from unmask.model.weights.classes import with_heads
 from unmask.model.weights.new_checkpoint import new_checkpoint, new_encoder
@@ -99,10 +100,20 @@ def task_encoder(
     rate = layer if settings.model.head_dropout is None else settings.model.head_dropout
     assert isinstance(head, ClassificationHead)
     head.dropout.p = rate
-    if settings.frozen:
-        for part in (encoder.embedding, encoder.layers):
-            part.requires_grad_(False)
+    if settings.frozen or settings.adapter is not None:
+        for name, part in encoder.named_children():
+            part.requires_grad_(name in ("heads", "pooler"))
+    if (how := low_rank(settings)) is not None:
+        add_low_rank(encoder, checkpoint.family, how)
     return encoder
+
+
+def low_rank(settings: FinetuneSettings) -> LowRank | None:
+    """The low-rank updates that a run trains; None if it trains none."""
+    adapter = settings.adapter
+    if adapter is None or adapter.kind == "head":
+        return None
+    return LowRank(adapter.r, adapter.lora_alpha, adapter.lora_dropout, adapter.target_modules)
 
 
 def _load(encoder: Encoder, other: Encoder, role: str, begun: Checkpoint, say: Say) -> None:

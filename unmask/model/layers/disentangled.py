@@ -6,6 +6,7 @@ from torch.nn import functional
 
 from unmask.model.kernels import AttentionBias, DistanceBias
 from unmask.model.kernels.distances import table_rows
+from unmask.model.layers.lora import weight_of
 from unmask.model.layers.parts import build_norm
 from unmask.model.spec import Disentangled, SoftmaxAttention
 
@@ -75,7 +76,7 @@ class DistanceProjections(nn.Module):
         if own is None:
             rows = slice(part * self.inner, (part + 1) * self.inner)
             bias = None if content.bias is None else content.bias[rows]
-            table = functional.linear(table_PD, content.weight[rows], bias)
+            table = functional.linear(table_PD, weight_of(content)[rows], bias)
         else:
             table = own(table_PD)
         return table.view(len(table), self.heads, -1)

@@ -1,19 +1,17 @@
 """Build an encoder with its weights from a checkpoint's files, accounting for every tensor."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from unmask.errors import CorruptCheckpoint, InvalidRequest, TensorMismatch
 from unmask.model.encoder import Encoder
 from unmask.model.spec import EncoderSpec
+from unmask.model.weights.adapter_weights import updated
 from unmask.model.weights.checkpoint import Checkpoint
 from unmask.model.weights.checkpoint_tensors import report_tensors
-from unmask.model.weights.tensor_report import TensorReport
+from unmask.model.weights.stored import read_tensors
 
 DTYPES: dict[str, torch.dtype] = {
     "float32": torch.float32,
@@ -60,7 +58,10 @@ def build(
     if dtype not in DTYPES:
         raise InvalidRequest(f"dtype is {dtype!r}; it can be {', '.join(DTYPES)}")
     made = report_tensors(checkpoint)
-    stored = _read_tensors(checkpoint, made)
+    wanted = {name for sources in made.sources.values() for name in sources} | set(made.copies)
+    stored = read_tensors(checkpoint.tensors, wanted)
+    if checkpoint.adapter is not None:
+        stored = updated(checkpoint, stored, made)
     encoder = on_meta(checkpoint.spec, kernel)
     state = {
         ours: torch.cat([stored[name] for name in sources]) if len(sources) > 1 else stored[sources[0]]
@@ -82,20 +83,6 @@ def build(
             )
     encoder.load_state_dict(state, assign=True)
     return encoder.eval()
-
-
-def _read_tensors(checkpoint: Checkpoint, made: TensorReport) -> Mapping[str, Tensor]:
-    wanted = {name for sources in made.sources.values() for name in sources} | set(made.copies)
-    tensors: dict[str, Tensor] = {}
-    for path in sorted({checkpoint.tensors[name].file for name in wanted}):
-        try:
-            with safe_open(path, framework="pt") as file:
-                for name in wanted:
-                    if checkpoint.tensors[name].file == path:
-                        tensors[name] = file.get_tensor(name)
-        except (SafetensorError, OSError) as error:
-            raise CorruptCheckpoint(f"{path} is damaged or incomplete: {error}") from None
-    return tensors
 
 
 def device_named(name: str | None) -> torch.device:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from unmask.checksums import Verified, check_files
 from unmask.errors import CheckpointNotFound, CorruptCheckpoint
@@ -18,6 +18,9 @@ from unmask.model.weights.tensors import StoredTensor, check_stored_file, stored
 from unmask.settings import JsonSettings
 from unmask.text.build import SENTENCE_PIECE_LAYOUTS
 from unmask.text.tokenizer import TOKENIZER_FILES, Tokenizer
+
+if TYPE_CHECKING:
+    from unmask.model.weights.adapter import Adapter
 
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", *SENTENCE_PIECE_LAYOUTS)
 """A folder without any of these has no tokenizer; `Tokenizer` decides whether one of them is enough."""
@@ -50,6 +53,8 @@ class Checkpoint:
     """The files of `sentence-transformers` that are kept unchanged."""
     verified: Verified | None = None
     """What was compared with the folder's checksums; None if it has none."""
+    adapter: "Adapter | None" = None
+    """The adapter whose head and updates the model has, see `unmask.model.weights.adapter.adapted`."""
 
     @property
     def tokenizer(self) -> Tokenizer:

@@ -14,6 +14,7 @@ from unmask.errors import InvalidRequest, OutputError
 from unmask.files import whole_folder
 from unmask.model.encoder import Encoder
 from unmask.model.families import Family
+from unmask.model.layers.lora import merged_state
 from unmask.model.spec import PooledVector
 from unmask.model.weights.checkpoint import Checkpoint
 from unmask.model.weights.embedding_head import to_json, write_head
@@ -23,7 +24,7 @@ from unmask.model.weights.tensors import INDEX, WEIGHTS
 
 def their_tensors(encoder: Encoder, family: Family) -> dict[str, Tensor]:
     """The encoder's tensors under the family's names, with concatenated ones split."""
-    state = encoder.state_dict()
+    state = merged_state(encoder)
     tensors: dict[str, Tensor] = {}
     for move in moves(family.tensor_map, state, partial(family.layer_name, encoder.spec)):
         tensor = state[move.ours]

@@ -27,6 +27,8 @@ class StoredTensor:
     shape: tuple[int, ...]
     dtype: str
     """The type name in the file: F32, BF16, I64 ..."""
+    key: str | None = None
+    """Its name in the file, if it is known by another one."""
 
 
 def stored_tensors(folder: Path) -> Mapping[str, StoredTensor]:
@@ -40,21 +42,33 @@ def stored_tensors(folder: Path) -> Mapping[str, StoredTensor]:
     files, promised = _weight_files(folder)
     tensors: dict[str, StoredTensor] = {}
     for path in files:
-        check_stored_file(path)
-        try:
-            with safe_open(path, framework="numpy") as file:
-                for name in file.keys():  # noqa: SIM118 - an open file is not a dict
-                    if name in tensors:
-                        raise CorruptCheckpoint(f"{path} and {tensors[name].file} both hold {name}")
-                    part = file.get_slice(name)
-                    tensors[name] = StoredTensor(path, tuple(part.get_shape()), part.get_dtype())
-        except (SafetensorError, OSError) as error:
-            raise CorruptCheckpoint(
-                f"{path} is damaged or incomplete ({error}); copy or download it again"
-            ) from None
+        for name, tensor in tensors_of_file(path).items():
+            if name in tensors:
+                raise CorruptCheckpoint(f"{path} and {tensors[name].file} both hold {name}")
+            tensors[name] = tensor
     for name in promised - set(tensors):
         raise CorruptCheckpoint(f"{folder / INDEX} names the tensor {name}, which no file holds")
     return tensors
+
+
+def tensors_of_file(path: Path) -> Mapping[str, StoredTensor]:
+    """Every tensor of one safetensors file, by name.
+
+    Raises:
+        CorruptCheckpoint: the file is damaged.
+    """
+    check_stored_file(path)
+    found = {}
+    try:
+        with safe_open(path, framework="numpy") as file:
+            for name in file.keys():  # noqa: SIM118 - an open file is not a dict
+                part = file.get_slice(name)
+                found[name] = StoredTensor(path, tuple(part.get_shape()), part.get_dtype())
+    except (SafetensorError, OSError) as error:
+        raise CorruptCheckpoint(
+            f"{path} is damaged or incomplete ({error}); copy or download it again"
+        ) from None
+    return found
 
 
 def check_stored_file(path: Path) -> None:

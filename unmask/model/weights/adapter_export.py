@@ -1,0 +1,190 @@
+"""Add new low-rank updates to an encoder, and write the adapter that they and a head become."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from unmask.files import whole_folder
+from unmask.model.encoder import Encoder
+from unmask.model.families import Family
+from unmask.model.layers.lora import LowRankUpdate, add_update, updates
+from unmask.model.spec import Classifier, Role
+from unmask.model.weights.adapter import ADAPTER_FILE, PEFT_FILE, PEFT_PREFIX, PEFT_WEIGHTS, TASK_TYPES, A, B
+from unmask.model.weights.adapter_weights import fingerprint
+from unmask.model.weights.checkpoint import Checkpoint
+from unmask.model.weights.embedding_head import to_json
+from unmask.model.weights.save import their_tensors
+from unmask.model.weights.tensor_report import TensorMove, moves
+
+TargetModules = Literal["all-linear", "attention", "feedforward"]
+"""Which linear layers of each block are updated."""
+
+_TARGETS: Mapping[TargetModules, tuple[str, ...]] = {
+    "attention": ("attention.qkv", "attention.out"),
+    "feedforward": ("feedforward.inner", "feedforward.outer"),
+    "all-linear": ("attention.qkv", "attention.out", "feedforward.inner", "feedforward.outer"),
+}
+
+
+@dataclass(frozen=True)
+class LowRank:
+    """How linear layers are updated, in the names of `peft`."""
+
+    r: int
+    lora_alpha: float
+    lora_dropout: float
+    target_modules: TargetModules
+
+
+def add_low_rank(encoder: Encoder, family: Family, how: LowRank) -> int:
+    """Add new updates, all 0, to linear layers of every block, and return how many matrices they update.
+
+    A matrix of ours that checkpoints of the family store as several, such as queries, keys and values, has an
+    update for each of them.
+    """
+    added = 0
+    for name, move in _targets(encoder, family, how.target_modules).items():
+        linear = encoder.get_submodule(name)
+        assert isinstance(linear, nn.Linear)
+        add_update(
+            linear,
+            LowRankUpdate(
+                linear,
+                parts=len(move.theirs),
+                rank=how.r,
+                scale=how.lora_alpha / how.r,
+                dropout=how.lora_dropout,
+            ),
+        )
+        added += len(move.theirs)
+    return added
+
+
+def _targets(encoder: Encoder, family: Family, kind: TargetModules) -> dict[str, TensorMove]:
+    """Names of linear layers, and how the family stores their weights."""
+    names = [
+        f"layers.{layer}.{name}.weight" for layer in range(len(encoder.layers)) for name in _TARGETS[kind]
+    ]
+    found = moves(family.tensor_map, names, partial(family.layer_name, encoder.spec))
+    return {move.ours.removesuffix(".weight"): move for move in found}
+
+
+def adapter_tensors(encoder: Encoder, family: Family, role: Role) -> dict[str, Tensor]:
+    """The tensors of an adapter by `peft`'s names: A and B of every update, and the head."""
+    tensors = {}
+    found = updates(encoder)
+    for name, move in _targets(encoder, family, "all-linear").items():
+        if name not in found:
+            continue
+        a_PRK, b_PNR = found[name].a_PRK.detach(), found[name].b_PNR.detach()
+        if move.reorder is not None:
+            order = move.reorder.order(encoder.spec)
+            back = sorted(range(len(order)), key=order.__getitem__)
+            b_PNR = b_PNR.reshape(len(order), -1, b_PNR.shape[-1])[back].reshape(b_PNR.shape)
+        for part, theirs in enumerate(move.theirs):
+            target = PEFT_PREFIX + family.prefix + theirs.removesuffix(".weight")
+            tensors[target + A], tensors[target + B] = a_PRK[part], b_PNR[part]
+    whole = their_tensors(encoder, family)
+    ours = {move.theirs[0]: move.ours for move in _head_moves(encoder, family, role)}
+    for name, tensor in whole.items():
+        if ours.get(name) or ours.get(name.removeprefix(family.prefix)):
+            tensors[PEFT_PREFIX + name] = tensor
+    return {name: tensor.contiguous() for name, tensor in tensors.items()}
+
+
+def _head_moves(encoder: Encoder, family: Family, role: Role) -> list[TensorMove]:
+    """The tensors of the head, and of the pooler if it reads that."""
+    head = encoder.heads[role].spec
+    assert isinstance(head, Classifier)
+    parts = (f"heads.{role}.", *(["pooler."] if head.reads == "pooler" else []))
+    names = [name for name in encoder.state_dict() if name.startswith(parts)]
+    return moves(family.tensor_map, names, partial(family.layer_name, encoder.spec))
+
+
+def write_adapter(
+    encoder: Encoder,
+    checkpoint: Checkpoint,
+    role: Role,
+    folder: Path,
+    *,
+    name: str,
+    base: Checkpoint,
+    how: LowRank | None,
+    card: bytes | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> None:
+    """Write the adapter of an encoder as a folder that `peft` reads; it appears complete or not at all.
+
+    Args:
+        encoder: the encoder with its updates and head.
+        checkpoint: the adapted model, for its family.
+        role: the role of the adapter's head.
+        folder: the destination.
+        name: of the adapter.
+        base: the checkpoint that the adapter was trained on.
+        how: the updates; None if only the head was trained.
+        card: the contents of README.md.
+        dtype: of the stored weights.
+
+    Raises:
+        OutputError: the folder exists and is not empty, or the disk is full or read-only.
+    """
+    family = checkpoint.family
+    tensors = {name: one.to(dtype) for name, one in adapter_tensors(encoder, family, role).items()}
+    config = {**checkpoint.config, **family.write(encoder.spec)}
+    own = {
+        "format": 1,
+        "name": name,
+        "role": role,
+        "base": base.source.name,
+        "fingerprint": fingerprint(base),
+        "config": {key: value for key, value in config.items() if base.config.get(key) != value},
+    }
+    with whole_folder(folder) as partial_folder:
+        save_file(tensors, partial_folder / PEFT_WEIGHTS, metadata={"format": "pt"})
+        peft = _peft_config(encoder, family, role, base.source.name, how)
+        (partial_folder / PEFT_FILE).write_bytes(to_json(peft))
+        (partial_folder / ADAPTER_FILE).write_text(json.dumps(own, indent=2, ensure_ascii=False) + "\n")
+        if card is not None:
+            (partial_folder / "README.md").write_bytes(card)
+
+
+def _peft_config(
+    encoder: Encoder, family: Family, role: Role, base: str, how: LowRank | None
+) -> dict[str, Any]:
+    saved = {move.theirs[0].rpartition(".")[0].split(".")[0] for move in _head_moves(encoder, family, role)}
+    return {
+        "base_model_name_or_path": base,
+        "bias": "none",
+        "fan_in_fan_out": False,
+        "inference_mode": True,
+        "lora_alpha": 1 if how is None else how.lora_alpha,
+        "lora_dropout": 0.0 if how is None else how.lora_dropout,
+        "modules_to_save": sorted(saved),
+        "peft_type": "LORA",
+        "r": 1 if how is None else how.r,
+        "target_modules": NO_TARGETS if how is None else _pattern(encoder, family, how.target_modules),
+        "task_type": next(name for name, one in TASK_TYPES.items() if one == role),
+    }
+
+
+NO_TARGETS = "dummy-target-modules"
+"""What `peft` takes for "no linear layer is updated"."""
+
+
+def _pattern(encoder: Encoder, family: Family, kind: TargetModules) -> str:
+    """A regular expression of the updated modules; a list of endings could also match parts of the head."""
+    names = {
+        re.sub(r"\.\d+\.", r".\\d+.", family.prefix + theirs.removesuffix(".weight"))
+        for move in _targets(encoder, family, kind).values()
+        for theirs in move.theirs
+    }
+    return "|".join(sorted(names)).replace(".", "\\.")
