@@ -112,7 +112,7 @@ def load(
         )
     checkpoint = read_checkpoint(found, compat, verify=verify)
     if adapter is not None:
-        checkpoint = adapted(checkpoint, find_adapter(adapter))
+        checkpoint = adapted(checkpoint, find_adapter(adapter), compat)
     return Model(checkpoint, dtype=number_format, device=place, kernel=kernel, compat=compat)
 
 

@@ -179,7 +179,7 @@ def loaded_again(
     """
     checkpoint = read_checkpoint(source, options["compat"])
     if adapter is not None:
-        checkpoint = adapted(checkpoint, read_adapter(adapter))
+        checkpoint = adapted(checkpoint, read_adapter(adapter), options["compat"])
     if stamps(checkpoint) != files:
         raise _changed(source.name)
     return kind(checkpoint, **options)

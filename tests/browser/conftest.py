@@ -21,7 +21,7 @@ ARGUMENTS = [
 ]
 TOKEN = "a-token-for-tests"
 PATIENCE = 60_000
-"""Milliseconds after which what a test waits for counts as missing; a busy machine has taken over 15 seconds."""
+"""Milliseconds to wait for what a test expects; a busy machine has taken over 15 seconds."""
 
 SETTLED = """() => !document.querySelector('[data-testid=progress], [aria-busy=true]')
     && document.querySelector('[data-testid=page]').dataset.busy === 'false'

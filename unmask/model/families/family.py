@@ -112,6 +112,9 @@ class Family:
     """The value of ``{l}`` in their names for the set of weights with that index."""
     classes: Mapping[frozenset[str], str] = field(default_factory=lambda: CLASSES)
     """The suffixes of class names, by the roles of the heads."""
+    linear_modules: tuple[TensorRule, ...] = ()
+    """Names of linear layers in the classes of `transformers`, where its files join several in one tensor.
+    Adapters name them."""
     refuses_choices: bool = False
     """Whether a multiple-choice head, which is refused, has the tensor names of a token classifier."""
     hf_difference: str = ""
@@ -131,6 +134,11 @@ class Family:
     def tensor_map(self) -> tuple[TensorRule, ...]:
         """The names of all tensors."""
         return (*self.encoder_rows, *(row for head in self.head_layouts for row in head.rows))
+
+    @property
+    def module_map(self) -> tuple[TensorRule, ...]:
+        """The names of all modules of its classes, which are those of tensors except for `linear_modules`."""
+        return (*self.linear_modules, *self.tensor_map)
 
     def read(self, config: JsonSettings, compat: Compat) -> EncoderSpec:
         """The spec of a config.json, without heads.

@@ -13,6 +13,7 @@ from typing import Any
 from unmask.model.families.common import ENCODER_KEYS
 from unmask.model.families.family import Family, Release
 from unmask.model.families.heads import POOLED_OR_TOKENS, masked_words
+from unmask.model.families.nomicbert import LINEAR_MODULES
 from unmask.model.families.nomicbert import spec as nomic_spec
 from unmask.model.families.rope import read_rope, rotary_of, write_rope
 from unmask.model.spec import EncoderSpec
@@ -114,4 +115,5 @@ GTE = Family(
     heads=HEADS,
     releases=PUBLISHED,
     other_prefixes=("new.",),
+    linear_modules=LINEAR_MODULES,
 )

@@ -104,6 +104,15 @@ ROWS = (
     Rename("pooler.dense", "pooler.dense"),
 )
 
+_MODULE = "layers.{l}."
+
+LINEAR_MODULES = (
+    Concat(tuple(_MODULE + f"self_attn.{name}_proj" for name in ("q", "k", "v")), "layers.{l}.attention.qkv"),
+    Rename(_MODULE + "self_attn.o_proj", "layers.{l}.attention.out"),
+    Concat((_MODULE + "mlp.gate_proj", _MODULE + "mlp.up_proj"), "layers.{l}.feedforward.inner"),
+    Rename(_MODULE + "mlp.down_proj", "layers.{l}.feedforward.outer"),
+)
+
 
 def spec(
     *,
@@ -156,4 +165,5 @@ NOMICBERT = Family(
     heads=HEADS,
     releases=PUBLISHED,
     other_prefixes=("bert.",),
+    linear_modules=LINEAR_MODULES,
 )

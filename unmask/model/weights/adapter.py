@@ -6,18 +6,21 @@ what `peft` has no place for: the labels, and which base model the weights belon
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import unmask
 from unmask.errors import CheckpointNotFound, CorruptCheckpoint, InvalidRequest, UnmaskError
 from unmask.files import read_regular
-from unmask.model.families import Family
+from unmask.model.families import Compat, Family
 from unmask.model.spec import Classifier, EncoderSpec, Role
 from unmask.model.spec.config import WITHOUT_EFFECT
+from unmask.model.spec.tensor_map import Reorder
 from unmask.model.weights.checkpoint import Checkpoint
 from unmask.model.weights.checkpoint_tensors import report_tensors
-from unmask.model.weights.tensor_report import canonical
+from unmask.model.weights.shapes import tensor_shapes
+from unmask.model.weights.tensor_report import canonical, moves
 from unmask.model.weights.tensors import StoredTensor, tensors_of_file
 from unmask.settings import JsonSettings
 
@@ -156,19 +159,22 @@ def _split(
     return {key: one for key, one in whole.items() if key not in low_rank}, updates
 
 
-def adapted(base: Checkpoint, adapter: Adapter) -> Checkpoint:
+def adapted(base: Checkpoint, adapter: Adapter, compat: Compat = "published") -> Checkpoint:
     """The base model with the adapter's head and updates, as a checkpoint to build or save.
 
-    Heads of the base are left out, since the adapter changes the states that they read.
+    Heads of the base are left out, since the adapter changes the states that they read. ``compat`` is that of
+    `read_checkpoint`.
 
     Raises:
         InvalidRequest: the adapter belongs to another model.
     """
     family = base.family
     config = {key: value for key, value in base.config.items() if key not in LABEL_KEYS}
-    settings = JsonSettings("config.json", {**config, **adapter.config})
+    # A folder of peft alone does not say it.
+    kind = {"architectures": [family.stem + family.classes[frozenset({adapter.role})]]}
+    settings = JsonSettings("config.json", {**config, **kind, **adapter.config})
     try:
-        spec = family.read(settings, "published")
+        spec = family.read(settings, compat)
         tensors = _tensors(base, adapter)
         spec, tensors = _with_head(family, spec, tensors, settings, adapter)
         made = replace(
@@ -182,7 +188,7 @@ def adapted(base: Checkpoint, adapter: Adapter) -> Checkpoint:
         report_tensors(made)
     except UnmaskError as error:
         raise _other(base, adapter, str(error)) from None
-    _check_updates(base, made, adapter)
+    _check_updates(base, spec, adapter)
     return made
 
 
@@ -230,16 +236,39 @@ def _with_head(
     return replace(found, heads=(head,)), tensors
 
 
-def _check_updates(base: Checkpoint, made: Checkpoint, adapter: Adapter) -> None:
-    """Every update must be of a matrix of the encoder with its shape."""
-    shapes = {canonical(name, base.family.prefixes): one.shape for name, one in made.tensors.items()}
+@dataclass(frozen=True)
+class Part:
+    """A matrix of theirs within one of ours."""
+
+    ours: str
+    index: int
+    """Its place among those that form ours."""
+    shape: tuple[int, ...]
+    reorder: Reorder | None
+    """The order of its rows, if it is not that of ours."""
+
+
+def parts_of(spec: EncoderSpec, family: Family) -> dict[str, Part]:
+    """Every matrix that an adapter may update, by the canonical name of its weight in `transformers`."""
+    shapes = tensor_shapes(spec)
+    names = [name for name, shape in shapes.items() if len(shape) == 2 and not name.startswith("embedding.")]
+    found = {}
+    for move in moves(family.module_map, names, partial(family.layer_name, spec)):
+        outputs, inputs = shapes[move.ours]
+        for index, theirs in enumerate(move.theirs):
+            found[theirs] = Part(move.ours, index, (outputs // len(move.theirs), inputs), move.reorder)
+    return found
+
+
+def _check_updates(base: Checkpoint, spec: EncoderSpec, adapter: Adapter) -> None:
+    """Every update must be of a matrix of the model with its shape."""
+    known = parts_of(spec, base.family)
     for target, (a, b) in adapter.updates.items():
-        found = shapes.get(canonical(target, base.family.prefixes))
-        if found != (b.shape[0], a.shape[1]):
-            has = "no such matrix" if found is None else f"one of {' x '.join(map(str, found))}"
-            raise _other(
-                base, adapter, f"it updates {target}, {b.shape[0]} x {a.shape[1]}, and there is {has}"
-            )
+        part, shape = known.get(canonical(target, base.family.prefixes)), (b.shape[0], a.shape[1])
+        if part is None or part.shape != shape:
+            has = "no such matrix" if part is None else f"one of {part.shape[0]} x {part.shape[1]}"
+            why = f"it updates {target} with a matrix of {shape[0]} x {shape[1]}, and there is {has}"
+            raise _other(base, adapter, why)
 
 
 def _other(base: Checkpoint, adapter: Adapter, why: str) -> InvalidRequest:

@@ -73,7 +73,7 @@ def _targets(encoder: Encoder, family: Family, kind: TargetModules) -> dict[str,
     names = [
         f"layers.{layer}.{name}.weight" for layer in range(len(encoder.layers)) for name in _TARGETS[kind]
     ]
-    found = moves(family.tensor_map, names, partial(family.layer_name, encoder.spec))
+    found = moves(family.module_map, names, partial(family.layer_name, encoder.spec))
     return {move.ours.removesuffix(".weight"): move for move in found}
 
 
@@ -160,7 +160,10 @@ def write_adapter(
 def _peft_config(
     encoder: Encoder, family: Family, role: Role, base: str, how: LowRank | None
 ) -> dict[str, Any]:
-    saved = {move.theirs[0].rpartition(".")[0].split(".")[0] for move in _head_moves(encoder, family, role)}
+    modules = {move.theirs[0].rpartition(".")[0] for move in _head_moves(encoder, family, role)}
+    saved = {name.split(".")[0] for name in modules}
+    # For this task `peft` saves the module qa_outputs in any case, and fails if it is part of another.
+    nested = any(name.endswith(".qa_outputs") for name in modules)
     return {
         "base_model_name_or_path": base,
         "bias": "none",
@@ -172,7 +175,7 @@ def _peft_config(
         "peft_type": "LORA",
         "r": 1 if how is None else how.r,
         "target_modules": NO_TARGETS if how is None else _pattern(encoder, family, how.target_modules),
-        "task_type": next(name for name, one in TASK_TYPES.items() if one == role),
+        "task_type": None if nested else next(name for name, one in TASK_TYPES.items() if one == role),
     }
 
 

@@ -1,23 +1,24 @@
 """Apply an adapter's low-rank updates to the stored weights of its base model."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping
 
 from torch import Tensor
 
 from unmask.errors import InvalidRequest
-from unmask.model.weights.adapter import A, B
+from unmask.model.weights.adapter import parts_of
 from unmask.model.weights.checkpoint import Checkpoint
 from unmask.model.weights.checkpoint_tensors import report_tensors
 from unmask.model.weights.stored import read_tensors
 from unmask.model.weights.tensor_report import TensorReport, canonical
 
 
-def updated(checkpoint: Checkpoint, stored: Mapping[str, Tensor], made: TensorReport) -> dict[str, Tensor]:
-    """The stored tensors with the low-rank updates of the checkpoint's adapter added to them.
+def check_base(checkpoint: Checkpoint, stored: Mapping[str, Tensor], made: TensorReport) -> None:
+    """Refuse weights that are not those that the checkpoint's adapter was trained on.
 
     Raises:
-        InvalidRequest: the base model's weights are not those that the adapter was trained on.
+        InvalidRequest: they are others.
     """
     adapter = checkpoint.adapter
     assert adapter is not None
@@ -26,20 +27,44 @@ def updated(checkpoint: Checkpoint, stored: Mapping[str, Tensor], made: TensorRe
             f"the adapter {adapter.name} was trained on {adapter.base}, and {checkpoint.source.folder} has "
             "other weights of the same shapes; load the adapter on the model that it was trained on"
         )
-    prefixes = checkpoint.family.prefixes
-    names = {canonical(name, prefixes): name for name in stored}
-    low_rank = {
-        f"{target}{end}": tensor
-        for target, pair in adapter.updates.items()
-        for end, tensor in zip((A, B), pair, strict=True)
-    }
-    factors = read_tensors(low_rank, low_rank)
-    found = dict(stored)
+
+
+Factors = tuple[Tensor, Tensor]
+"""A (R, K) and B (N, R) of a low-rank update of N x K."""
+
+
+def factors_of(checkpoint: Checkpoint) -> dict[str, list[Factors | None]]:
+    """The low-rank updates of the checkpoint's adapter, by our name of the matrix: one for each of its parts.
+
+    A part without an update is None. Rows are in our order.
+    """
+    adapter, family = checkpoint.adapter, checkpoint.family
+    assert adapter is not None
+    stored = {f"{target}{end}": one for target, ab in adapter.updates.items() for end, one in enumerate(ab)}
+    tensors = read_tensors(stored, stored)
+    known = parts_of(checkpoint.spec, family)
+    counts = Counter(part.ours for part in known.values())
+    found: dict[str, list[Factors | None]] = {}
     for target in adapter.updates:
-        name = names[canonical(target, prefixes)]
-        a_RK, b_NR = (factors[target + end].double() for end in (A, B))
-        found[name] = (found[name].double() + adapter.scale * (b_NR @ a_RK)).to(found[name].dtype)
+        part = known[canonical(target, family.prefixes)]
+        a_RK, b_NR = tensors[f"{target}0"], tensors[f"{target}1"]
+        if part.reorder is not None:
+            order = list(part.reorder.order(checkpoint.spec))
+            b_NR = b_NR.reshape(len(order), -1, b_NR.shape[-1])[order].reshape(b_NR.shape)
+        found.setdefault(part.ours, [None] * counts[part.ours])[part.index] = (a_RK, b_NR)
     return found
+
+
+def add_updates(checkpoint: Checkpoint, state: dict[str, Tensor]) -> None:
+    """Add the updates of the checkpoint's adapter to the matrices of ``state``, computed in float64."""
+    assert checkpoint.adapter is not None
+    for ours, parts in factors_of(checkpoint).items():
+        weight = state[ours].double()
+        for rows, factors in zip(weight.chunk(len(parts)), parts, strict=True):
+            if factors is not None:
+                a_RK, b_NR = factors
+                rows.add_(b_NR.double() @ a_RK.double(), alpha=checkpoint.adapter.scale)
+        state[ours] = weight.to(state[ours].dtype)
 
 
 def fingerprint(checkpoint: Checkpoint) -> str:

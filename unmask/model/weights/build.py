@@ -8,7 +8,7 @@ from torch.overrides import TorchFunctionMode
 from unmask.errors import CorruptCheckpoint, InvalidRequest, TensorMismatch
 from unmask.model.encoder import Encoder
 from unmask.model.spec import EncoderSpec
-from unmask.model.weights.adapter_weights import updated
+from unmask.model.weights.adapter_weights import add_updates, check_base
 from unmask.model.weights.checkpoint import Checkpoint
 from unmask.model.weights.checkpoint_tensors import report_tensors
 from unmask.model.weights.stored import read_tensors
@@ -57,19 +57,20 @@ def build(
     """
     if dtype not in DTYPES:
         raise InvalidRequest(f"dtype is {dtype!r}; it can be {', '.join(DTYPES)}")
-    made = report_tensors(checkpoint)
+    made, encoder = report_tensors(checkpoint), on_meta(checkpoint.spec, kernel)
     wanted = {name for sources in made.sources.values() for name in sources} | set(made.copies)
     stored = read_tensors(checkpoint.tensors, wanted)
-    if checkpoint.adapter is not None:
-        stored = updated(checkpoint, stored, made)
-    encoder = on_meta(checkpoint.spec, kernel)
     state = {
         ours: torch.cat([stored[name] for name in sources]) if len(sources) > 1 else stored[sources[0]]
         for ours, sources in made.sources.items()
     }
+    if checkpoint.adapter is not None:
+        check_base(checkpoint, stored, made)
     for ours, row in made.reorders.items():
         order, shape = row.order(checkpoint.spec), state[ours].shape
         state[ours] = state[ours].reshape(len(order), -1, *shape[1:])[list(order)].reshape(shape)
+    if checkpoint.adapter is not None:
+        add_updates(checkpoint, state)
     for ours, tensor in state.items():
         state[ours] = tensor.to(device=device_named(device), dtype=DTYPES[dtype])
         if not torch.isfinite(state[ours]).all():

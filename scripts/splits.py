@@ -1,0 +1,98 @@
+"""Write the splits of data that have no official one, as files that run files in recipes/tasks/ name.
+
+``python scripts/splits.py [DATA] [OUT]`` reads shared data (default: ../shared/data) and writes to
+runs/splits. Every split is a rule on a SHA-256 digest of what must not be on both sides, so it is the same
+everywhere:
+
+- nli: trained on SNLI's dev and test parts and half of MNLI's matched dev part, evaluated on the other half.
+  All pairs of a premise are in the same half.
+- squad: SQuAD v1.1's dev part, 40 articles to train on and 8 to evaluate on; and both parts of QAMR to train
+  on, without the sentences that those 8 articles contain too.
+- qnli: QNLI's dev part in 5 folds; all pairs of a question are in the same fold.
+- movie_reviews: the 10 folds that its authors gave.
+"""
+
+import hashlib
+import json
+import lzma
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent.parent
+
+
+def digest(key: str) -> int:
+    """A number that depends on the text alone."""
+    return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big")
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    """The records of a compressed JSONL file."""
+    with lzma.open(path, "rt", encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def write(path: Path, records: Iterable[dict[str, Any]]) -> None:
+    """Write records as JSONL, and say how many."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [json.dumps(one, ensure_ascii=False) + "\n" for one in records]
+    path.write_text("".join(lines), encoding="utf-8")
+    print(f"{path}: {len(lines):,} records")
+
+
+def nli(data: Path, out: Path) -> None:
+    """Entailment: premise, hypothesis, label."""
+    mnli = rows(data / "mnli" / "dev_matched.jsonl.xz")
+    train = [one for part in ("dev", "test") for one in rows(data / "snli" / f"{part}.jsonl.xz")]
+    write(out / "nli" / "train.jsonl", train + [one for one in mnli if digest(one["premise"]) % 2 == 0])
+    write(out / "nli" / "dev.jsonl", (one for one in mnli if digest(one["premise"]) % 2))
+
+
+def squad(data: Path, out: Path) -> None:
+    """Whole articles of SQuAD, and sentences of QAMR, in SQuAD's layout."""
+    articles = questions(data / "squad_v1.1" / "dev-v1.1.json.xz")
+    articles.sort(key=lambda one: digest(one["title"]))
+    evaluated = "".join(part["context"] for one in articles[40:] for part in one["paragraphs"])
+    sentences = [one for part in ("dev", "test") for one in questions(data / "qamr" / f"{part}.json.xz")]
+    # Their white space around punctuation differs, so the beginnings are compared.
+    apart = [one for one in sentences if one["paragraphs"][0]["context"][:60] not in evaluated]
+    for name, some in (("train-40", articles[:40]), ("dev-8", articles[40:]), ("qamr", apart)):
+        path = out / "squad" / f"{name}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"version": "1.1", "data": some}, ensure_ascii=False), encoding="utf-8")
+        print(f"{path}: {len(some)} of {len(sentences) if name == 'qamr' else len(articles)} articles")
+
+
+def questions(path: Path) -> list[dict[str, Any]]:
+    """The articles of a compressed file in SQuAD's layout."""
+    with lzma.open(path, "rt", encoding="utf-8") as file:
+        return list(json.load(file)["data"])
+
+
+def qnli(data: Path, out: Path) -> None:
+    """Five folds of pairs of a question and a sentence."""
+    with lzma.open(data / "glue" / "QNLI" / "dev.tsv.xz", "rt", encoding="utf-8") as file:
+        names, *lines = (line.rstrip("\n").split("\t") for line in file)
+    pairs = [dict(zip(names, line, strict=True)) for line in lines]
+    for fold in range(5):
+        for part, inside in (("train", False), ("dev", True)):
+            some = (one for one in pairs if (digest(one["question"]) % 5 == fold) == inside)
+            write(out / "qnli" / f"fold-{fold}" / f"{part}.jsonl", some)
+
+
+def movie_reviews(data: Path, out: Path) -> None:
+    """Ten folds of whole reviews."""
+    reviews = rows(data / "movie_reviews" / "movie_reviews.jsonl.xz")
+    for fold in range(10):
+        for part, inside in (("train", False), ("dev", True)):
+            some = (one for one in reviews if (one["fold"] == fold) == inside)
+            write(out / "movie_reviews" / f"fold-{fold}" / f"{part}.jsonl", some)
+
+
+if __name__ == "__main__":
+    data = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE.parent / "shared" / "data"
+    out = Path(sys.argv[2]) if len(sys.argv) > 2 else HERE / "runs" / "splits"
+    for split in (nli, squad, qnli, movie_reviews):
+        split(data, out)
