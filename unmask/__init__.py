@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from unmask.interpret import AttentionView
     from unmask.learn import train
     from unmask.loaded import ElmoModel, Model, load, save
+    from unmask.loaded_adapters import AdapterModel, load_adapters
     from unmask.measure import probes as evaluate
     from unmask.model import families
     from unmask.model.encoder import Encoder
@@ -32,6 +33,7 @@ from unmask.errors import UnmaskError
 __version__ = "0.1.0"
 
 _HOMES = {
+    "AdapterModel": "unmask.loaded_adapters",
     "AttentionView": "unmask.interpret",
     "CheckpointOutput": "unmask.model.spec",
     "ElmoModel": "unmask.loaded",
@@ -48,6 +50,7 @@ _HOMES = {
     "explore": "unmask.explorer.export.notebook",
     "finetune": "unmask.finetuning.run",
     "load": "unmask.loaded",
+    "load_adapters": "unmask.loaded_adapters",
     "save": "unmask.loaded",
     "train": "unmask.learn",
 }
@@ -64,6 +67,7 @@ _RENAMED = {"EmbeddingHead": "PooledVector", "see": "interpret"}
 """Old names, which warn."""
 
 __all__ = [
+    "AdapterModel",
     "AttentionView",
     "CheckpointOutput",
     "ElmoModel",
@@ -85,6 +89,7 @@ __all__ = [
     "finetune",
     "interpret",
     "load",
+    "load_adapters",
     "save",
     "train",
 ]

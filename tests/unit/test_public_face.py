@@ -14,6 +14,7 @@ from unmask import errors
 
 def test_public_names():
     assert unmask.__all__ == [
+        "AdapterModel",
         "AttentionView",
         "CheckpointOutput",
         "ElmoModel",
@@ -35,6 +36,7 @@ def test_public_names():
         "finetune",
         "interpret",
         "load",
+        "load_adapters",
         "save",
         "train",
     ]
@@ -55,7 +57,7 @@ def test_error_tree_is_the_one_that_is_drawn():
     assert drawn == made
 
 
-RUN = ["revision", "dtype", "compat", "device", "kernel", "threads"]
+RUN = ["revision", "dtype", "compat", "device", "kernel", "adapter", "threads"]
 SUBJECT = ["model", "architecture", "layers", "revision"]
 MEASURE = ["output", "json", "threads", "seed"]
 BENCH = [*MEASURE, "dtype", "device", "picture"]

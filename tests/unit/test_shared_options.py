@@ -59,6 +59,7 @@ def test_how_a_model_is_loaded_and_run(command, loads, tmp_path, monkeypatch):
         "compat": "hf",
         "device": "cuda:1",
         "kernel": "reference",
+        "adapter": "some/adapter",
         "revision": "r",
     }
     given = [part for name, value in options.items() for part in (f"--{name}", value)]

@@ -31,7 +31,7 @@ FLOORS = (
     {"loaded_encoder", "loaded_elmo"},
     {"loaded_tasks"},
     {"loaded_model"},
-    {"loaded"},
+    {"loaded", "loaded_adapters"},
     {"search", "measure", "finetuning"},
     {"serve", "explorer"},
     {"cli"},
@@ -68,6 +68,7 @@ TORCH_FREE = (
         f"model/weights/{reader}.py"
         for reader in (
             "__init__",
+            "adapter",
             "checkpoint",
             "checkpoint_tensors",
             "tensor_report",

@@ -20,7 +20,7 @@ def answer(
     file: Annotated[
         list[str] | None, Parameter(help="a file whose whole text is a context; may be repeated")
     ] = None,
-    model: ModelOption,
+    model: ModelOption = "default",
     run: RunOptions = RUN,
     top: Annotated[int, Parameter(help="number of answers")] = 1,
     max_answer_tokens: Annotated[int, Parameter(help="the longest answer, in tokens")] = 30,
@@ -40,7 +40,7 @@ def answer(
     with --json, one object.
     """
     texts = [*contexts, *(_read(name) for name in file or ())] or [_read(STANDARD_INPUT)]
-    found = run.load(model).answer(
+    found = run.load(model, "answers").answer(
         question,
         texts,
         top_k=top,

@@ -19,7 +19,7 @@ def classify(
     text: TextOption = None,
     *,
     file: FileOption = None,
-    model: ModelOption,
+    model: ModelOption = "default",
     run: RunOptions = RUN,
     pairs: Annotated[
         bool, Parameter(negative="", help="each text is a pair: two texts separated by a tab")

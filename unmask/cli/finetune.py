@@ -34,10 +34,14 @@ def finetune(
     if not ranks.first:
         return
     if json:
-        print_json({**plain(result), "folder": str(result.folder)})
+        print_json(
+            {**plain(result), "folder": str(result.folder), "adapter": result.adapter and str(result.adapter)}
+        )
         return
     console().print(
         f"{safe(str(result.folder))}: {result.steps:,} steps, weights of step {result.best_step:,}"
     )
+    if result.adapter is not None:
+        console().print(f"{safe(str(result.adapter))}: the adapter")
     for name, value in result.dev.items():
         console().print(f"{safe(name)}: {value:.4f}")

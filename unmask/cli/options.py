@@ -84,8 +84,12 @@ class RunOptions:
     adapter: AdapterOption = None
     threads: ThreadsOption = None
 
-    def load(self, model: str) -> "Model":
+    def load(self, model: str, default_adapter: str | None = None) -> "Model":
         """Load the model and set the number of torch threads.
+
+        Args:
+            model: its name.
+            default_adapter: the adapter to load with "default" if none is named.
 
         Raises:
             InvalidRequest: no model is named, or the number of threads is not positive.
@@ -96,6 +100,7 @@ class RunOptions:
         if not model.strip():
             raise InvalidRequest("--model is empty; name a checkpoint folder, a hub id, or default")
         set_threads(self.threads)
+        adapter = self.adapter or (default_adapter if model == "default" else None)
         return load(
             model,
             dtype=self.dtype,
@@ -103,7 +108,7 @@ class RunOptions:
             compat=self.compat,
             device=self.device,
             kernel=self.kernel,
-            adapter=self.adapter,
+            adapter=adapter,
         )
 
 

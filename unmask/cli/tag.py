@@ -19,7 +19,7 @@ def tag(
     text: TextOption = None,
     *,
     file: FileOption = None,
-    model: ModelOption,
+    model: ModelOption = "default",
     run: RunOptions = RUN,
     aggregation: Annotated[
         Aggregation, Parameter(help="label a word by its first token, or by the mean over its tokens")
@@ -36,7 +36,8 @@ def tag(
     """Find the entities of a text, or of every line; if the model's labels are not of entities, label words.
 
     Prints start, end, label, probability and text of each entity or word, separated by tabs, with a blank
-    line after each text; with --json one object per text. Offsets count characters of the text.
+    line after each text; with --json one object per text. Offsets count characters of the text. Without a
+    model, the default model reads with its adapter "names": persons, organizations and places.
     """
 
     def predict(loaded: "Model", texts: Sequence[str], name: Callable[[int], str]) -> "Sequence[Tagging]":
@@ -65,7 +66,7 @@ def tag(
         field=field,
         blank=blank,
         verb="tagging",
-        load=lambda: run.load(model),
+        load=lambda: run.load(model, "names"),
         predict=predict,
         show=show,
     )

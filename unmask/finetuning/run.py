@@ -72,6 +72,8 @@ class FinetuneResult:
     """The step whose weights are exported."""
     dev: Mapping[str, float]
     """Figures of the exported weights on the dev data."""
+    adapter: Path | None = None
+    """The adapter, if the run trained one; ``folder`` holds the model with that merged into it."""
 
 
 def finetune(
@@ -179,7 +181,8 @@ class FinetuneRun:
         export(loop, settings, self.checkpoint, self.out / "model", base=self.base, held_out=figures)
         if settings.adapter is not None and self.ranks.first:
             self._write_adapter()
-        return FinetuneResult(settings.name, self.out / "model", loop.step, step, dict(figures))
+        adapter = None if settings.adapter is None else self.out / "adapter"
+        return FinetuneResult(settings.name, self.out / "model", loop.step, step, dict(figures), adapter)
 
     def _found(self) -> Snapshot | None:
         """The newest intact checkpoint of the run; impossible requests are refused before it is read."""

@@ -45,7 +45,7 @@ def classifier_of(spec: EncoderSpec, role: str, task: str, name: str) -> Classif
     there = ", ".join(map(role_of, spec.heads))
     raise InvalidRequest(
         f"{name} cannot {task}, because its checkpoint has no {role} head (heads: {there or 'none'}); use a "
-        "checkpoint with one, or train one with `unmask finetune`"
+        "checkpoint or an adapter with one, or train one with `unmask finetune`"
     )
 
 

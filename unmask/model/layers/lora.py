@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 NAME = "lora"
 """The name of the update below its linear layer."""
@@ -31,19 +32,18 @@ class LowRankUpdate(nn.Module):
         self, linear: nn.Linear, *, parts: int, rank: int, scale: float, dropout: float = 0.0
     ) -> None:
         super().__init__()
-        like = {"dtype": linear.weight.dtype, "device": linear.weight.device}
+        outputs, inputs = linear.weight.shape
         self.scale = scale
         self.dropout = nn.Dropout(dropout)
-        self.a_PRK = nn.Parameter(torch.empty(parts, rank, linear.in_features, **like))
-        self.b_PNR = nn.Parameter(torch.zeros(parts, linear.out_features // parts, rank, **like))
+        self.a_PRK = nn.Parameter(linear.weight.new_empty(parts, rank, inputs))
+        self.b_PNR = nn.Parameter(linear.weight.new_zeros(parts, outputs // parts, rank))
         for part in self.a_PRK:
             nn.init.kaiming_uniform_(part, a=math.sqrt(5))
 
     def forward(self, x: Tensor) -> Tensor:
         """Shape (..., K) in, (..., P N) out."""
-        inner = nn.functional.linear(self.dropout(x), self.a_PRK.flatten(0, 1))
-        parts = inner.unflatten(-1, self.a_PRK.shape[:2]).unbind(-2)
-        outer = [nn.functional.linear(part, b_NR) for part, b_NR in zip(parts, self.b_PNR, strict=True)]
+        inner = functional.linear(self.dropout(x), self.a_PRK.flatten(0, 1)).chunk(len(self.a_PRK), dim=-1)
+        outer = [functional.linear(part, b_NR) for part, b_NR in zip(inner, self.b_PNR, strict=True)]
         return torch.cat(outer, dim=-1) * self.scale
 
     def weight(self) -> Tensor:

@@ -16,7 +16,7 @@ from unmask.files import read_regular
 from unmask.model.families import Compat, Family
 from unmask.model.spec import Classifier, EncoderSpec, Role
 from unmask.model.spec.config import WITHOUT_EFFECT
-from unmask.model.spec.tensor_map import Reorder
+from unmask.model.spec.tensor_map import Rename, Reorder
 from unmask.model.weights.checkpoint import Checkpoint
 from unmask.model.weights.checkpoint_tensors import report_tensors
 from unmask.model.weights.shapes import tensor_shapes
@@ -226,7 +226,11 @@ def _with_head(
     if head is None:
         raise InvalidRequest(f"its tensors are not those of a head of the family {family.name}")
     if head.reads != "pooler":
-        poolers = [row.theirs for row in family.encoder_rows if getattr(row, "ours", "") == "pooler.dense"]
+        poolers = [
+            row.theirs
+            for row in family.encoder_rows
+            if isinstance(row, Rename) and row.ours == "pooler.dense"
+        ]
         tensors = {
             name: one
             for name, one in tensors.items()

@@ -1,0 +1,121 @@
+"""Runs that train an adapter: the encoder stays as it is, and the small file holds all that was learned."""
+
+import os
+import signal
+
+import pytest
+import torch
+
+import unmask
+from tests.finetuning.test_finetune import Heard, place, table  # noqa: F401 - a fixture
+from unmask.errors import InvalidRequest
+from unmask.finetuning.run import FinetuneRun, finetune
+from unmask.finetuning.settings import settings_of_table
+from unmask.learn.pretrain.stopping import Stopped
+from unmask.learn.pretrain.trainer import Trainer
+from unmask.model.layers.lora import updates
+
+TEXTS = ["river bank", "the text was muddy", "a"]
+
+
+def adapter(out, **changes):
+    return (
+        table(out, epochs=8, optimizer={"learning_rate": 2e-2}, adapter={"r": 4, "lora_alpha": 8}) | changes
+    )
+
+
+@pytest.mark.parametrize("kind", ["lora", "head"])
+def test_an_adapter_learns_and_is_all_that_is_needed(place, tmp_path, kind):  # noqa: F811
+    result = finetune(adapter(tmp_path / "run", adapter={"kind": kind, "r": 4}), base=place)
+    assert result.adapter == tmp_path / "run" / "adapter"
+    small = unmask.load(place / "tiny", adapter=result.adapter)
+    whole = unmask.load(result.folder)
+    assert small.checkpoint.adapter.name == "tiny-task"
+    assert bool(small.checkpoint.adapter.updates) == (kind == "lora")
+    for one, other in zip(small.classify(TEXTS), whole.classify(TEXTS), strict=True):
+        assert one.scores == pytest.approx(other.scores, abs=1e-6)
+    if kind == "lora":
+        assert result.dev["dev/accuracy"] > 0.9
+        assert (result.adapter / "adapter_model.safetensors").stat().st_size < result.folder.joinpath(
+            "model.safetensors"
+        ).stat().st_size / 3
+
+
+@pytest.mark.parametrize("task", ["tagging", "answering"])
+def test_every_role_has_adapters(place, tmp_path, task):  # noqa: F811
+    end, keys = (".conll", {"text": "0", "label": "-1"}) if task == "tagging" else (".json", {})
+    data = {"train": [f"train{end}"], "dev": [f"dev{end}"], **keys}
+    given = adapter(tmp_path / "run", task=task, data=data, evaluation={}, epochs=2)
+    result = finetune(given, base=place)
+    small, whole = unmask.load(place / "tiny", adapter=result.adapter), unmask.load(result.folder)
+    if task == "tagging":
+        for one, other in zip(small.tag(TEXTS), whole.tag(TEXTS), strict=True):
+            assert [word.label for word in one.words] == [word.label for word in other.words]
+    else:
+        assert (
+            small.answer("the bank", TEXTS).answers[0].text == whole.answer("the bank", TEXTS).answers[0].text
+        )
+
+
+def test_only_updates_and_the_head_are_trained(place, tmp_path):  # noqa: F811
+    settings = settings_of_table(adapter(tmp_path / "run", epochs=1))
+    (tmp_path / "run").mkdir()
+    from unmask.learn.pretrain.ranks import Ranks
+
+    run = FinetuneRun(settings, place, tmp_path / "run", Ranks(), Heard())
+    encoder = run.objective.encoder
+    before = {name: one.clone() for name, one in encoder.state_dict().items()}
+    trained = {name for name, one in encoder.named_parameters() if one.requires_grad}
+    assert {name.split(".")[0] for name in trained if ".lora." not in name} == {"heads", "pooler"}
+    assert len(updates(encoder)) == 4 * len(encoder.layers)
+    run.train()
+    changed = {name for name, one in encoder.state_dict().items() if not torch.equal(one, before[name])}
+    assert changed == trained
+
+
+@pytest.mark.parametrize("metric", ["accuracy", None])
+def test_a_stopped_run_writes_the_same_adapter(place, tmp_path, monkeypatch, metric):  # noqa: F811
+    given = {"evaluation": {"every": 5} | ({"metric": metric} if metric else {}), "epochs": 2}
+    given["adapter"] = {"r": 2, "lora_dropout": 0.2}
+    whole = finetune(adapter(tmp_path / "whole", **given), base=place)
+    steps, step = [], Trainer._step
+
+    def stop_once(self, reporter):
+        step(self, reporter)
+        steps.append(self.loop.step)
+        if self.loop.step == 7 and steps.count(7) == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(Trainer, "_step", stop_once)
+    with pytest.raises(Stopped):
+        finetune(adapter(tmp_path / "broken", **given), base=place)
+    again = finetune(adapter(tmp_path / "broken", **given), base=place)
+    assert (again.steps, again.best_step, again.dev) == (whole.steps, whole.best_step, whole.dev)
+    for name in ("adapter_model.safetensors", "adapter_config.json", "unmask_adapter.json"):
+        assert (whole.adapter / name).read_bytes() == (again.adapter / name).read_bytes(), name
+
+
+def test_the_best_adapter_is_the_one_that_is_written(place, tmp_path, monkeypatch):  # noqa: F811
+    values = iter([0.5, 0.9, 0.6, 0.7, 0.9])
+    monkeypatch.setattr("unmask.finetuning.run.evaluate", lambda *_: {"accuracy": next(values)})
+    given = {"evaluation": {"every": 3, "metric": "accuracy", "patience": 2}}
+    result = finetune(adapter(tmp_path / "best", **given), base=place)
+    assert (result.steps, result.best_step) == (12, 6)
+    small, whole = unmask.load(place / "tiny", adapter=result.adapter), unmask.load(result.folder)
+    for one, other in zip(small.classify(TEXTS), whole.classify(TEXTS), strict=True):
+        assert one.scores == pytest.approx(other.scores, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"adapter": {"r": 0}}, "r is 0"),
+        ({"adapter": {"lora_alpha": 0.0}}, "lora_alpha is 0"),
+        ({"adapter": {"lora_dropout": 1.0}}, "lora_dropout is 1"),
+        ({"adapter": {"kind": "dora"}}, "kind"),
+        ({"frozen": True}, "frozen and .adapter. exclude each other"),
+    ],
+)
+def test_wrong_settings_are_named(place, tmp_path, changes, says):  # noqa: F811
+    with pytest.raises(InvalidRequest, match=says):
+        finetune(adapter(tmp_path / "run", **changes), base=place)

@@ -1,0 +1,168 @@
+"""One encoder with several adapters: in a packed batch, each sequence is read with its own.
+
+Axes: T tokens; K inputs, N outputs and R rank of an update.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from unmask.model.engine import Floats
+from unmask.model.spec import Disentangled, SoftmaxAttention
+from unmask.model.torch_engine import TorchEngine
+from unmask.model.weights.adapter_weights import Factors, factors_of
+from unmask.model.weights.build import build
+from unmask.model.weights.checkpoint import Checkpoint
+from unmask.text import PackedBatch, SequenceLayout
+
+ROUTED = (
+    "attention.qkv.weight",
+    "attention.out.weight",
+    "feedforward.inner.weight",
+    "feedforward.outer.weight",
+)
+"""Matrices of a layer that each token may have updated in its own way."""
+
+Route = list[tuple[int, slice]]
+"""Which adapter reads which tokens."""
+
+
+class RoutedUpdates(nn.Module):
+    """The low-rank updates of one linear layer by all adapters, added to its output as a route says."""
+
+    def __init__(self, route: Route, like: Tensor) -> None:
+        super().__init__()
+        self.route = route
+        self.like = like
+        self.factors: dict[int, list[Factors | None]] = {}
+
+    def add(self, adapter: int, parts: Sequence[Factors | None], scale: float) -> None:
+        """Add the update of an adapter."""
+        self.factors[adapter] = [
+            None if one is None else (one[0].to(self.like), (scale * one[1].double()).to(self.like))
+            for one in parts
+        ]
+
+    def forward(self, linear: nn.Module, args: tuple[Tensor], y_TN: Tensor) -> Tensor:
+        """A forward hook: the layer's output with the updates."""
+        (x_TK,) = args
+        for adapter, rows in self.route:
+            parts = self.factors.get(adapter, [])
+            for y_TP, factors in zip(y_TN[rows].chunk(max(1, len(parts)), dim=-1), parts, strict=False):
+                if factors is not None:
+                    a_RK, b_PR = factors
+                    y_TP.add_(x_TK[rows] @ a_RK.T @ b_PR.T)
+        return y_TN
+
+
+class RoutedEngine:
+    """Runs packed batches in which each sequence has an adapter of its own. Results have no gradients.
+
+    If an adapter updates something that tokens of one pass share, such as the projections of a distance table
+    (DeBERTa), each adapter's sequences are read in a pass of their own; results are the same.
+
+    Args:
+        base: the checkpoint without an adapter.
+        adapted: the checkpoint with each adapter.
+        dtype: of the weights.
+        device: a torch device name; None is the CPU.
+        kernel: the attention kernel; None uses the first that supports the model.
+    """
+
+    def __init__(
+        self,
+        base: Checkpoint,
+        adapted: Sequence[Checkpoint],
+        *,
+        dtype: str = "float32",
+        device: str | None = None,
+        kernel: str | None = None,
+    ) -> None:
+        self.dtype = dtype
+        self._route: Route = []
+        self._encoders = [build(one, dtype=dtype, device=device, kernel=kernel) for one in adapted]
+        factors = [factors_of(one) for one in adapted]
+        self.one_pass = _can_share(base, [name for one in factors for name in one])
+        """Whether all adapters read in one pass."""
+        if self.one_pass:
+            self._encoder = build(base, dtype=dtype, device=device, kernel=kernel)
+            self._hook(adapted, factors)
+            for encoder in self._encoders:  # only their heads and poolers are used
+                encoder.layers = nn.ModuleList()
+
+    def _hook(
+        self, adapted: Sequence[Checkpoint], factors: Sequence[Mapping[str, list[Factors | None]]]
+    ) -> None:
+        for name in sorted({name for one in factors for name in one if name.startswith("layers.")}):
+            linear = self._encoder.get_submodule(name.removesuffix(".weight"))
+            assert isinstance(linear, nn.Linear)
+            updates = RoutedUpdates(self._route, linear.weight.detach())
+            for number, (checkpoint, one) in enumerate(zip(adapted, factors, strict=True)):
+                if name in one:
+                    assert checkpoint.adapter is not None
+                    updates.add(number, one[name], checkpoint.adapter.scale)
+            linear.register_forward_hook(updates.forward)
+
+    def logits(self, groups: Sequence[tuple[int, PackedBatch]], roles: Sequence[str]) -> list[Floats]:
+        """The logits of each adapter's sequences, as of `Engine.logits`.
+
+        Args:
+            groups: numbers of adapters with the sequences that each reads.
+            roles: the role of each adapter's head.
+        """
+        if not self.one_pass:
+            return [TorchEngine(self._encoders[one]).logits(batch, roles[one]) for one, batch in groups]
+        whole = joined([batch for _, batch in groups])
+        ends = np.cumsum([0, *(batch.layout.token_count for _, batch in groups)]).tolist()
+        rows = [slice(start, end) for start, end in pairwise(ends)]
+        with (
+            torch.inference_mode(),
+            self._routed([(one, part) for (one, _), part in zip(groups, rows, strict=True)]),
+        ):
+            x_TD = self._encoder.encode(whole)
+            found = [
+                self._encoders[one].logits(roles[one], x_TD[part], batch.layout)
+                for (one, batch), part in zip(groups, rows, strict=True)
+            ]
+        exact = torch.promote_types(x_TD.dtype, torch.float32)
+        return [one.to(exact).cpu().numpy() for one in found]
+
+    @contextmanager
+    def _routed(self, route: Route) -> Iterator[None]:
+        self._route[:] = route
+        try:
+            yield
+        finally:
+            self._route.clear()
+
+
+def joined(batches: Sequence[PackedBatch]) -> PackedBatch:
+    """Batches end to end."""
+    lengths = np.concatenate([one.layout.lengths for one in batches])
+    marks = [one.layout.globals_T for one in batches if one.layout.globals_T is not None]
+    globals_T = np.concatenate(marks) if len(marks) == len(batches) else None
+    return PackedBatch(
+        np.concatenate([one.ids_T for one in batches]),
+        np.concatenate([one.token_type_ids_T for one in batches]),
+        SequenceLayout.of_lengths(lengths, globals_T),
+    )
+
+
+def _can_share(base: Checkpoint, updated: Sequence[str]) -> bool:
+    """Whether tokens of one pass can be updated in different ways."""
+    inside = all(name.endswith(ROUTED) for name in updated if name.startswith("layers."))
+    others = all(name.startswith(("layers.", "heads.", "pooler.")) for name in updated)
+    return (
+        inside
+        and others
+        and not any(
+            isinstance(layer.mixer, SoftmaxAttention)
+            and isinstance(layer.mixer.position, Disentangled)
+            and layer.mixer.position.shared_projections
+            for layer in base.spec.layers
+        )
+    )
