@@ -20,7 +20,7 @@ class ChoiceModel(TaskModel):
     """The methods of `unmask.loaded_model.Model` that read a text together with each of several others."""
 
     @overload
-    def choose(
+    def choose(  # type: ignore[overload-overlap]
         self,
         questions: str,
         choices: Sequence[str],

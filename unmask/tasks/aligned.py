@@ -46,8 +46,8 @@ class AlignedWindows:
         if len(first) == 1:
             return np.ones(1)
         owned = [(window.owned & (window.encoding.sequence_ids == 0)).sum() for window in first]
-        shares: NDArray[np.float64] = np.array(owned, dtype=np.float64)
-        return shares / shares.sum()
+        shares: NDArray[np.float64] = np.array(owned, dtype=np.float64) / sum(owned)
+        return shares
 
 
 @dataclass(frozen=True, eq=False)
