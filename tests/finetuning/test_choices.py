@@ -9,6 +9,7 @@ import torch
 import transformers
 
 import unmask
+from tests.support.specs import SPECS
 from tests.support.tiny import tiny_bert, write_tokenizer
 from unmask.errors import InvalidRequest, InvalidText, TextError, TextTooLong
 from unmask.finetuning.choices import right_choice
@@ -71,6 +72,8 @@ def test_a_run_learns_and_transformers_gives_the_same_probabilities(place, tmp_p
     with torch.no_grad():
         logits = theirs(**{name: value[None] for name, value in inputs.items()}).logits[0]
     np.testing.assert_allclose(found.scores, logits.softmax(-1).numpy(), atol=1e-5)
+    config = json.loads((result.folder / "config.json").read_text())
+    assert config.keys().isdisjoint({"id2label", "label2id", "problem_type"}), "choices have no names"
     logged = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
     assert any("multiple_choice/loss" in event for event in logged)
     again = finetune(
@@ -256,3 +259,12 @@ def test_long_questions(tiny_model):
     assert all(item.lengths == (13, 12) and int(item.target) == 1 for item in items)
     with pytest.raises(TextTooLong, match="here has 23 tokens with its longest choice and the limit is 13"):
         prepared(long_texts="error").examples([record], counts)
+
+
+def test_the_tokens_of_a_choice_are_global(tiny_model):
+    """In training too, where the encoder has global tokens."""
+    settings = settings_of_table(table("x", evaluation={}, data={"train": ["x"], "choices": ["c"]}))
+    preparation = Preparation(settings, (), tiny_model.tokenizer, SPECS["windows-globals"], None)
+    record = Labeled("here", "a river", None, 0, ("the bank", "muddy"))
+    (item,) = preparation.items(preparation.examples([record], Counts()))
+    assert [(len(ids), marks) for ids, _, marks in item.sequences()] == [(7, (4, 5, 6)), (6, (4, 5))]

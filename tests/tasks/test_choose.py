@@ -16,7 +16,7 @@ from unmask.text.windows import aligned_windows
 
 QUESTIONS = ["The river bank was muddy.", "a text"]
 CHOICES = [["the river", "a bank!", "another text, muddy"], ["muddy", "the bank was a river"]]
-LONG = "the river bank was muddy . " * 6
+LONG = "the river bank was muddy . " * 3 + "a text , another text ! " * 2 + "3 3 3 river ! ! ! , "
 NLI = ["contradiction", "neutral", "entailment"]
 LABELS = ["muddy", "a river", "another text"]
 
@@ -83,20 +83,22 @@ def test_a_long_question_is_the_mean_of_windows_that_all_choices_share(choice):
     found = ours.choose(LONG, choices, overlap_tokens=3)
     parts = aligned_windows([ours.tokenizer.encode(LONG, each) for each in choices], 23, 3)
     assert found.windows == len(parts[0]) == len(parts[1]) == 3
-    assert (found.tokens_read, found.truncated_tokens) == (36 + 3 + 1 + 36 + 3 + 5, 0)
-    p = np.zeros(2)
+    assert (found.tokens_read, found.truncated_tokens) == (38 + 3 + 1 + 38 + 3 + 5, 0)
+    p_WA, owned = [], []
     for windows in zip(*parts, strict=True):
         questions = [window.encoding.ids[window.encoding.sequence_ids == 0].tolist() for window in windows]
         assert questions[0] == questions[1]
         logits = np.array([packed_logits(ours, window.encoding, "choice")[0] for window in windows])
-        owned = (windows[0].owned & (windows[0].encoding.sequence_ids == 0)).sum()
-        p += owned / 36 * np.exp(logits) / np.exp(logits).sum()
+        owned.append((windows[0].owned & (windows[0].encoding.sequence_ids == 0)).sum())
+        p_WA.append(np.exp(logits) / np.exp(logits).sum())
+    p = np.array(owned) / 38 @ p_WA
+    assert np.abs(p - np.mean(p_WA, axis=0)).max() > 1e-3, "the weights matter here"
     np.testing.assert_allclose(found.scores, p, atol=1e-6)
     cut = ours.choose(LONG, choices, truncation="end")
     begun = " ".join(LONG.split()[:15])
-    assert (cut.windows, cut.tokens_read, cut.truncated_tokens) == (1, 19 + 23, 42)
+    assert (cut.windows, cut.tokens_read, cut.truncated_tokens) == (1, 19 + 23, 46)
     np.testing.assert_allclose(cut.scores, ours.choose(begun, choices).scores, atol=1e-6)
-    with pytest.raises(TextTooLong, match="the question has 44 tokens with its longest choice"):
+    with pytest.raises(TextTooLong, match="the question has 46 tokens with its longest choice"):
         ours.choose(LONG, choices, truncation="error")
 
 
@@ -209,7 +211,7 @@ def test_a_long_text_is_read_in_windows_shared_by_all_hypotheses(entailment):
     for windows in zip(*parts, strict=True):
         logits = np.array([packed_logits(ours, window.encoding, "sequence")[2] for window in windows])
         owned = (windows[0].owned & (windows[0].encoding.sequence_ids == 0)).sum()
-        p += owned / 36 * np.exp(logits) / np.exp(logits).sum()
+        p += owned / 38 * np.exp(logits) / np.exp(logits).sum()
     np.testing.assert_allclose(list(found.scores.values()), p, atol=1e-6)
     assert found.windows == len(parts[0]) > 1
 
