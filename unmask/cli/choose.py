@@ -23,7 +23,8 @@ def choose(
     ] = None,
     *,
     choice: Annotated[
-        list[str] | None, Parameter(help="a choice of the question; repeat it for each choice")
+        list[str] | None,
+        Parameter(negative="", help="a choice of the question; repeat it for each choice"),
     ] = None,
     file: Annotated[str | None, Parameter(help="read this file instead, one JSON object per line")] = None,
     model: ModelOption,
