@@ -74,6 +74,11 @@ def load_adapters(
     for name, one in checkpoints.items():
         (head,) = one.spec.heads
         assert isinstance(head, Classifier)
+        if head.role == "choice":
+            raise InvalidRequest(
+                f"the adapter {name} answers with one of several choices; load it alone with "
+                "unmask.load(..., adapter=...) and call choose"
+            )
         heads[name] = head
     return AdapterModel(base, engine, heads)
 

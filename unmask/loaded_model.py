@@ -15,7 +15,7 @@ from unmask.arguments import whole_number as whole
 from unmask.deprecation import renamed_arguments, renamed_method
 from unmask.errors import BeyondTraining, InvalidRequest, InvalidText, quoted
 from unmask.interpret import AttentionView, Watch
-from unmask.loaded_tasks import TaskModel
+from unmask.loaded_choices import ChoiceModel
 from unmask.model.engine import Layers
 from unmask.model.spec import (
     POOLING_MODES,
@@ -40,7 +40,7 @@ Ids = Sequence[int] | NDArray[np.int64] | Tensor
 """Token ids of one sequence."""
 
 
-class Model(TaskModel):
+class Model(ChoiceModel):
     """A loaded encoder with its tokenizer. Made by `load`.
 
     Every method that takes a list of texts also takes one string, and then returns the result for that text

@@ -30,6 +30,7 @@ LOGITS = {
     "ForSequenceClassification": {"sequence": "logits"},
     "ForTokenClassification": {"tokens": "logits"},
     "ForQuestionAnswering": {"span": ("start_logits", "end_logits")},
+    "ForMultipleChoice": {"choice": "logits"},
     "ForPreTraining": {
         "masked": "prediction_logits",
         "next_sentence": "seq_relationship_logits",
@@ -81,6 +82,9 @@ def their_outputs(model, case, ids, segments):
         inputs["global_attention_mask"] = marks
     with torch.inference_mode(), Exact():
         base = model.base_model(**inputs, output_hidden_states=True)
+        if case.model.endswith("ForMultipleChoice"):  # its texts are the choices of a question
+            length = torch.ones_like(inputs["input_ids"])
+            inputs = {name: tensor[:, None] for name, tensor in (inputs | {"attention_mask": length}).items()}
         out = model(**inputs) if model.base_model is not model else base
     states = [*base.hidden_states[:-1], base.last_hidden_state]
     suffix = next((suffix for suffix in LOGITS if case.model.endswith(suffix)), None)

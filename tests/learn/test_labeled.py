@@ -12,6 +12,7 @@ from unmask.errors import InvalidRequest
 from unmask.learn.data.labeled import LabeledBatches, LabeledSequence
 from unmask.learn.objectives.labeled import LabeledObjective
 from unmask.model.spec import Classifier
+from unmask.model.spec.global_tokens import has_global_tokens
 
 
 def items(count):
@@ -79,11 +80,12 @@ def test_packed_losses_are_those_of_one_text_at_a_time(name):
         Classifier("span", 2, "tokens"),
         Classifier("tokens", 3, "tokens"),
         Classifier("sequence", 3, "mean"),
+        Classifier("choice", 1, "first"),
     )
     encoder = random_encoder(replace(SPECS[name], heads=heads), dtype=torch.float64)
     draw = np.random.default_rng(0)
     lengths = [5, 1, 9]
-    for role in ("span", "tokens", "sequence"):
+    for role in ("span", "tokens", "sequence", "choice"):
         objective = LabeledObjective(encoder, role)
         some = []
         for length in lengths:
@@ -91,9 +93,15 @@ def test_packed_losses_are_those_of_one_text_at_a_time(name):
                 "span": np.sort(draw.integers(0, length, 2)),
                 "tokens": np.where(draw.random(length) < 0.4, -100, draw.integers(0, 3, length)),
                 "sequence": np.array(draw.integers(0, 3)),
+                "choice": np.array(1),
             }[role]
             ids = draw.integers(0, SPECS[name].embedding.vocabulary, length)
-            some.append(LabeledSequence(ids, np.zeros(length, dtype=np.int64), target))
+            parts, marks = (), ()
+            if role == "choice":  # a question with two or three choices
+                parts = (length, 4) if length > 5 else (length, 4, 7)
+                ids = draw.integers(0, SPECS[name].embedding.vocabulary, sum(parts))
+                marks = (0, length + 1) if has_global_tokens(SPECS[name]) else ()
+            some.append(LabeledSequence(ids, np.zeros_like(ids), target, marks, parts))
         together = objective.prepare(some, draw, 0.0)
         gradients = []
         for batch in ([some], [[one] for one in some]):
@@ -127,3 +135,57 @@ def test_the_loss_of_an_answer_is_that_of_its_text_alone():
     assert found.loss.item() == pytest.approx(expected.item(), rel=1e-12)
     right = int(logits[:, 0].argmax() == 2 and logits[:, 1].argmax() == 5)
     assert found.sums["answering/accuracy"].item() == 2 * right
+
+
+def question(draw, lengths, target, marks=()):
+    ids = draw.integers(1, 90, sum(lengths))
+    return LabeledSequence(ids, np.zeros_like(ids), np.array(target), marks, tuple(lengths))
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_the_loss_of_a_question_is_cross_entropy_over_its_choices(smoothing):
+    name = sorted(SPECS)[0]
+    heads = (Classifier("choice", 1, "mean"),)
+    encoder = random_encoder(replace(SPECS[name], heads=heads), dtype=torch.float64)
+    encoder.heads["choice"].out.weight.data *= 1e4  # far beyond what an exponential can hold
+    objective = LabeledObjective(encoder, "choice", label_smoothing=smoothing)
+    draw = np.random.default_rng(0)
+    some = [question(draw, *one) for one in (((3, 5), 1), ((4, 2, 6, 1), 2), ((7, 7, 7), 0))]
+    example = objective.prepare(some, draw, 0.0)
+    assert (example.counts, example.sequences, example.tokens) == ({"multiple_choice": 3}, 9, 42)
+    logits = encoder.logits("choice", encoder.encode(example.batch), example.batch.layout)[:, 0]
+    expected, right = 0.0, 0
+    for item, mine in zip(some, logits.split([2, 4, 3]), strict=True):
+        expected += torch.nn.functional.cross_entropy(
+            mine, torch.tensor(int(item.target)), label_smoothing=smoothing
+        )
+        right += int(mine.argmax() == int(item.target))
+    found = objective(example, example.counts)
+    assert found.loss.item() == pytest.approx(expected.item() / 3, rel=1e-12)
+    assert found.sums["multiple_choice/accuracy"].item() == right
+
+
+def test_the_choices_of_a_question_are_never_in_two_micro_batches():
+    draw = np.random.default_rng(0)
+    some = [question(draw, (3, 4, 2)[: 2 + number % 2], 0) for number in range(7)]
+    batches = LabeledBatches(some, batch_size=4, micro_batches=3)
+    parts = [part for _ in range(batches.steps_per_epoch) for part in batches.next(3)]
+    assert [len(part) for part in parts] == [2, 1, 1, 1, 1, 1]
+    assert {id(item) for part in parts for item in part} == set(map(id, some))
+    assert batches.tokens == sum(len(item.ids) for item in some)
+
+
+def test_the_sequences_of_an_item():
+    item = LabeledSequence(np.arange(9), np.arange(9) % 2, np.array(0), (0, 3, 5, 8), (3, 1, 5))
+    found = [(ids.tolist(), types.tolist(), marks) for ids, types, marks in item.sequences()]
+    assert found == [
+        ([0, 1, 2], [0, 1, 0], (0,)),
+        ([3], [1], (0,)),
+        ([4, 5, 6, 7, 8], [0, 1, 0, 1, 0], (1, 4)),
+    ]
+
+
+def test_choices_have_no_class_weights():
+    encoder = random_encoder(replace(SPECS[sorted(SPECS)[0]], heads=(Classifier("choice", 1, "mean"),)))
+    with pytest.raises(InvalidRequest, match="class_weights is given and choices have no classes"):
+        LabeledObjective(encoder, "choice", class_weights=[1.0])

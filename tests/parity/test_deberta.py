@@ -202,7 +202,6 @@ def test_the_picture_is_their_attention(tmp_path, model, settings):
         ({"norm_rel_ebd": "batch_norm"}, "built are none and layer_norm"),
         ({"conv_kernel_size": 3, "conv_act": "selu"}, "conv_act is 'selu'"),
         ({"pooler_hidden_size": 5}, "pooler_hidden_size is 5; only 12 is built"),
-        ({"architectures": ["DebertaV2ForMultipleChoice"]}, "MultipleChoice"),
     ],
 )
 def test_what_is_not_built_is_refused(tmp_path, change, sentence):

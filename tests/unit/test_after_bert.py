@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from tests.support.specs import random_encoder
 from unmask.errors import TensorMismatch, UnknownArchitecture
 from unmask.model.families import FAMILIES, albert, family_of, roberta
-from unmask.model.spec import Classifier, MaskedLM, Transform
+from unmask.model.spec import MaskedLM, Transform
 from unmask.model.weights import Source, read_checkpoint
 from unmask.model.weights.build import build
 from unmask.model.weights.save import their_tensors
@@ -76,17 +76,35 @@ def test_a_tied_bias_under_its_second_name_alone_is_read(name, tmp_path):
         assert torch.equal(loaded.state_dict()[ours], tensor), ours
 
 
-@pytest.mark.parametrize("name", ["roberta", "xlm_roberta", "camembert", "electra"])
-def test_a_head_over_choices_is_not_taken_for_one_of_tokens(name):
+@pytest.mark.parametrize("name", ["bert", "roberta", "xlm_roberta", "camembert", "electra", "modernbert"])
+def test_the_class_decides_between_a_head_over_choices_and_others(name):
     family = next(family for family in FAMILIES if family.name == name)
     spec = family.published[0].spec
-    shapes = {"classifier.weight": (1, spec.width)}
+    shapes = {"classifier.weight": (1, spec.width), "pooler.dense.weight": (spec.width, spec.width)}
     stem = family.write(spec)["architectures"][0].removesuffix("Model")
-    config = JsonSettings("config.json", {"architectures": [stem + "ForMultipleChoice"]})
-    with pytest.raises(UnknownArchitecture, match=f"{stem}ForMultipleChoice"):
-        family.detect_heads(spec, shapes, config)
-    tokens = JsonSettings("config.json", {"architectures": [stem + "ForTokenClassification"]})
-    assert family.detect_heads(spec, shapes, tokens).heads == (Classifier("tokens", 1, "tokens"),)
+    for suffix, role in (("ForMultipleChoice", "choice"), ("ForTokenClassification", "tokens")):
+        config = JsonSettings("config.json", {"architectures": [stem + suffix]})
+        (head,) = family.detect_heads(spec, shapes, config).heads
+        assert (head.role, head.classes) == (role, 1)
+        assert head.reads == "tokens" or role == "choice"
+
+
+@pytest.mark.parametrize("name", ["deberta", "gte", "nomicbert", "mosaicbert", "neobert"])
+def test_a_head_over_choices_is_not_taken_for_another(name):
+    family = next(family for family in FAMILIES if family.name == name)
+    spec = family.published[0].spec
+    config = JsonSettings("config.json", {"architectures": [f"{family.stem}ForMultipleChoice"]})
+    with pytest.raises(UnknownArchitecture, match=f"{family.stem}ForMultipleChoice, whose head is not built"):
+        family.detect_heads(spec, {"classifier.weight": (1, spec.width)}, config)
+
+
+@pytest.mark.parametrize(("key", "value"), [("summary_type", "mean"), ("summary_use_proj", False)])
+def test_another_summary_of_electra_is_refused(key, value):
+    family = next(family for family in FAMILIES if family.name == "electra")
+    spec = family.published[0].spec
+    config = JsonSettings("config.json", {"architectures": ["ElectraForMultipleChoice"], key: value})
+    with pytest.raises(UnknownArchitecture, match=f"{key} is"):
+        family.detect_heads(spec, {"classifier.weight": (1, spec.width)}, config)
 
 
 @pytest.mark.parametrize(

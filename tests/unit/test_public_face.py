@@ -96,8 +96,8 @@ def test_commands_and_their_options():
             "json",
         ],
         "classify": [
-            "text", "file", "model", *RUN, "pairs", "threshold", "truncation", "overlap_tokens", "blank",
-            "field", "json",
+            "text", "file", "model", *RUN, "pairs", "threshold", "candidate_labels",
+            "hypothesis_template", "multi_label", "truncation", "overlap_tokens", "blank", "field", "json",
         ],
         "tag": [
             "text", "file", "model", *RUN, "aggregation", "words", "truncation", "overlap_tokens", "blank",
@@ -106,6 +106,10 @@ def test_commands_and_their_options():
         "answer": [
             "contexts", "question", "file", "model", *RUN, "top", "max_answer_tokens", "no_answer",
             "null_threshold", "truncation", "overlap_tokens", "json",
+        ],
+        "choose": [
+            "question", "choice", "file", "model", *RUN, "question_field", "choices_field", "truncation",
+            "overlap_tokens", "blank", "json",
         ],
         "finetune": ["run", "json"],
         "pretrain": ["run", "json"],

@@ -30,6 +30,7 @@ FLOORS = (
     {"tasks", "learn", "interpret"},
     {"loaded_encoder", "loaded_elmo"},
     {"loaded_tasks"},
+    {"loaded_choices"},
     {"loaded_model"},
     {"loaded", "loaded_adapters"},
     {"search", "measure", "finetuning"},

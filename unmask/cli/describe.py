@@ -59,6 +59,7 @@ ROLES = {
     "sequence": "sequence classification",
     "tokens": "token classification",
     "span": "extractive question answering",
+    "choice": "multiple choice",
 }
 
 

@@ -11,6 +11,7 @@ import unmask
 from unmask.cli.ablate import ablate
 from unmask.cli.answer import answer
 from unmask.cli.bench import bench
+from unmask.cli.choose import choose
 from unmask.cli.classify import classify
 from unmask.cli.convert import convert
 from unmask.cli.embed import embed
@@ -46,6 +47,7 @@ COMMANDS = (
     classify,
     tag,
     answer,
+    choose,
     finetune,
     pretrain,
     inspect,

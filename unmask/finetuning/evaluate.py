@@ -14,8 +14,10 @@ from unmask.finetuning.metrics import (
 )
 from unmask.model.engine import Engine
 from unmask.model.spec import Classifier
+from unmask.tasks.aligned import aligned_logits
 from unmask.tasks.answer import answer
 from unmask.tasks.batches import TOKENS_PER_PASS
+from unmask.tasks.choose import choose
 from unmask.tasks.classify import classifier_of, classify
 from unmask.tasks.long_texts import WindowedLogits, logits_of_windows
 from unmask.tasks.progress import Progress
@@ -32,6 +34,8 @@ def evaluate(
 ) -> dict[str, float]:
     """Figures of the task on examples with gold labels; see `unmask.finetuning.metrics`."""
     role = ROLE_OF[preparation.task]
+    if preparation.task == "multiple_choice":
+        return _choices(engine, examples, tokens_per_pass, progress)
     read = logits_of_windows(
         engine,
         role,
@@ -57,6 +61,23 @@ def evaluate(
             place = {name: number for number, name in enumerate(preparation.labels)}
             classes = np.array([place[one.label] for one in classify(head, read)])
             return class_figures(np.array([int(one.gold) for one in examples]), classes, preparation.labels)
+
+
+def _choices(
+    engine: Engine, examples: Sequence[Example], tokens_per_pass: int, progress: Progress | None
+) -> dict[str, float]:
+    """The share of questions whose right choice is the most probable one."""
+    read = aligned_logits(
+        engine,
+        "choice",
+        [example.choices for example in examples if example.choices is not None],
+        tokens_per_pass=tokens_per_pass,
+        progress=progress,
+        name=lambda index: examples[index].record.where,
+    )
+    found = choose(read, [example.record.choices or () for example in examples])
+    right = [one.index == int(example.gold) for one, example in zip(found, examples, strict=True)]
+    return {"accuracy": float(np.mean(right))}
 
 
 def _tags(head: Classifier, read: Sequence[WindowedLogits], examples: Sequence[Example]) -> dict[str, float]:

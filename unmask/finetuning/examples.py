@@ -12,11 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest, InvalidText, TextTooLong, quoted
+from unmask.finetuning.choices import choice_items, right_choice, tokenized_choices
 from unmask.finetuning.records import Gold, Labeled
 from unmask.finetuning.settings import DataSettings, FinetuneSettings, Task
 from unmask.learn.data.labeled import IGNORED, LabeledRole, LabeledSequence
 from unmask.model.spec import EncoderSpec
 from unmask.model.spec.global_tokens import BY_ROLE, has_global_tokens, places
+from unmask.tasks.aligned import AlignedWindows
 from unmask.text import Encoding, Tokenizer
 from unmask.text.tokenizer import truncated
 from unmask.text.windows import Window, windows
@@ -27,6 +29,7 @@ ROLE_OF: dict[Task, LabeledRole] = {
     "regression": "sequence",
     "tagging": "tokens",
     "answering": "span",
+    "multiple_choice": "choice",
 }
 """The role of the head that learns each task."""
 
@@ -39,7 +42,9 @@ class Example:
     encoding: Encoding
     windows: Sequence[Window]
     gold: Any
-    """A class; numbers, (C,); the classes of words, (W,); or the `Gold` of a question."""
+    """A class; numbers, (C,); the classes of words, (W,); the `Gold` of a question; or the right choice."""
+    choices: AlignedWindows | None = None
+    """A question with each of its choices; ``encoding`` and ``windows`` are those of the first choice."""
 
 
 @dataclass
@@ -58,6 +63,13 @@ class Counts:
     """How often each label occurs, of texts or of words."""
     unanswered: int = 0
     """Questions without an answer in their context."""
+
+    def add(self, tokens: int, longest: int, windows: int) -> None:
+        """Count a text; ``longest`` are the tokens of its longest sequence."""
+        self.texts += 1
+        self.tokens += tokens
+        self.longest = max(self.longest, longest)
+        self.windowed += windows > 1
 
 
 class Preparation:
@@ -88,6 +100,9 @@ class Preparation:
         """
         found = []
         for record in records:
+            if self.task == "multiple_choice":
+                found.append(self._question(record, counts))
+                continue
             encoding = self._encoding(record)
             if self.data.long_texts == "end" and self._too_long(encoding) and self.task != "answering":
                 counts.truncated += 1
@@ -101,12 +116,20 @@ class Preparation:
                     max_tokens=int(self.max_tokens or 0),
                 )
             parts = windows(encoding, self.max_tokens, self.data.overlap_tokens, record.where)
-            counts.texts += 1
-            counts.tokens += len(encoding)
-            counts.longest = max(counts.longest, len(encoding))
-            counts.windowed += len(parts) > 1
+            counts.add(len(encoding), len(encoding), len(parts))
             found.append(Example(record, encoding, parts, self._gold(record, counts)))
         return found
+
+    def _question(self, record: Labeled, counts: Counts) -> Example:
+        gold = right_choice(record, self.data)
+        counts.labels[str(gold)] += 1
+        parts = tokenized_choices(record, self.tokenizer, self.data, self.max_tokens)
+        coverage, encodings = parts.coverage, parts.encodings
+        counts.truncated += coverage.truncated_tokens > 0
+        counts.truncated_tokens += coverage.truncated_tokens
+        counts.add(coverage.tokens_read, max(map(len, encodings)), coverage.windows)
+        target = np.array(gold, dtype=np.int64)
+        return Example(record, encodings[0], parts.windows[0], target, parts)
 
     def _too_long(self, encoding: Encoding) -> bool:
         return self.max_tokens is not None and len(encoding) > self.max_tokens
@@ -157,6 +180,8 @@ class Preparation:
             return [item for window in example.windows if (item := self._tagged(example, window)) is not None]
         if self.task == "answering":
             return [self._answered(example, window) for window in example.windows]
+        if example.choices is not None:
+            return choice_items(example.choices, example.gold, self.spec)
         return [self._item(window.encoding, example.gold) for window in example.windows]
 
     def _item(self, encoding: Encoding, target: NDArray[Any]) -> LabeledSequence:
@@ -218,6 +243,9 @@ def check_kinds(records: Sequence[Labeled], task: Task) -> None:
         if task == "answering":
             if not isinstance(label, Gold):
                 raise InvalidText(f"{record.where} is not a question with answers; use SQuAD's layout")
+        elif task == "multiple_choice":
+            if record.choices is None:
+                raise InvalidText(f"{record.where} has no choices; give a table with columns for them")
         elif task in ("multi_label", "tagging"):
             if not isinstance(label, list | tuple):
                 raise InvalidText(f"{record.where} has {quoted(label)} as its labels; {task} needs a list")
@@ -239,7 +267,7 @@ def labels_of(records: Sequence[Labeled], settings: FinetuneSettings) -> tuple[s
         InvalidRequest: there is only one, so nothing can be learned.
     """
     data = settings.data
-    if settings.task in ("regression", "answering"):
+    if settings.task in ("regression", "answering", "multiple_choice"):
         return ()
     if data.labels:
         return data.labels
@@ -267,39 +295,3 @@ def _number(value: object, where: str) -> float:
     if not np.isfinite(found):
         raise InvalidText(f"{where} has {value!r} as its number; give a finite number")
     return found
-
-
-def describe(name: str, counts: Counts, texts: Sequence[Example]) -> list[str]:
-    """Sentences about labeled data: sizes, labels, truncation, duplicates."""
-    sentences = [
-        f"{name}: {counts.texts:,} texts of {counts.tokens / max(1, counts.texts):.0f} tokens on average, "
-        f"the longest {counts.longest:,}"
-    ]
-    if counts.labels:
-        total = sum(counts.labels.values())
-        shares = ", ".join(
-            f"{label} {count:,} ({count / total:.1%})" for label, count in counts.labels.most_common(12)
-        )
-        more = f" and {len(counts.labels) - 12} more" if len(counts.labels) > 12 else ""
-        sentences.append(f"{name}: labels {shares}{more}")
-    if counts.unanswered:
-        sentences.append(f"{name}: {counts.unanswered:,} questions have no answer")
-    if counts.truncated:
-        sentences.append(
-            f"{name}: the end of {counts.truncated:,} texts is dropped, {counts.truncated_tokens:,} tokens "
-            "in all"
-        )
-    if counts.windowed:
-        sentences.append(f"{name}: {counts.windowed:,} texts are read in several windows")
-    seen = Counter((example.record.text, example.record.pair) for example in texts)
-    twice = sum(count - 1 for count in seen.values())
-    if twice:
-        sentences.append(f"{name}: {twice:,} texts repeat another")
-    return sentences
-
-
-def leakage(train: Sequence[Example], dev: Sequence[Example]) -> str | None:
-    """A sentence about dev texts that are also trained on; None if there are none."""
-    seen = {(example.record.text, example.record.pair) for example in train}
-    shared = sum((example.record.text, example.record.pair) in seen for example in dev)
-    return f"dev: {shared:,} of {len(dev):,} texts are also training texts" if shared else None

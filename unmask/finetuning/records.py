@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unmask.errors import InvalidRequest, InvalidText
+from unmask.errors import InvalidRequest, InvalidText, quoted
 from unmask.finetuning.settings import DataSettings, Format
 from unmask.learn.data.records import Record, csv_rows, dataset_rows, json_rows, lines, parquet_rows
 from unmask.optional import require
@@ -41,6 +41,8 @@ class Labeled:
     pair: str | None
     label: Any
     """As in the file; for a question, its `Gold`."""
+    choices: tuple[str, ...] | None = None
+    """Of a multiple choice, as in the file; each begins with ``pair`` when it is read, if there is one."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,22 @@ def _table(rows: Iterator[Record], data: DataSettings) -> Iterator[Labeled]:
         words = isinstance(text, list) and all(isinstance(word, str) for word in text)
         if not (isinstance(text, str) or words) or not isinstance(pair, str | None):
             raise InvalidText(f"{where} has no text under {data.text!r}; give a string")
-        yield Labeled(where, tuple(text) if words else text, pair, row[data.label])
+        choices = _choices(where, row, data.choices) if data.choices else None
+        yield Labeled(where, tuple(text) if words else text, pair, row[data.label], choices)
+
+
+def _choices(where: str, row: Mapping[str, Any], columns: Sequence[str]) -> tuple[str, ...]:
+    """The choices of a question: the list in one column, or the texts of several columns."""
+    for column in columns:
+        if column not in row:
+            raise InvalidRequest(
+                f"{where} has no column {column!r}; set data.choices to some of: {', '.join(row)}"
+            )
+    some = row[columns[0]] if len(columns) == 1 else [row[column] for column in columns]
+    if not isinstance(some, list) or len(some) < 2 or not all(isinstance(one, str) for one in some):
+        under = ", ".join(map(repr, columns))
+        raise InvalidText(f"{where} has {quoted(some)} under {under}; give at least two choices as strings")
+    return tuple(some)
 
 
 def _conll(path: Path, data: DataSettings) -> Iterator[Labeled]:

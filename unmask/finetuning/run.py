@@ -13,6 +13,7 @@ from torch import Tensor, bfloat16
 
 from unmask.errors import InvalidRequest
 from unmask.finetuning.best import BestModel
+from unmask.finetuning.described import describe, leakage
 from unmask.finetuning.evaluate import evaluate
 from unmask.finetuning.examples import (
     ROLE_OF,
@@ -20,9 +21,7 @@ from unmask.finetuning.examples import (
     Example,
     Preparation,
     check_kinds,
-    describe,
     labels_of,
-    leakage,
 )
 from unmask.finetuning.records import Labeled, read_labeled
 from unmask.finetuning.settings import FinetuneSettings, read_settings, settings_of_table

@@ -12,9 +12,9 @@ from unmask.learn.pretrain.settings import CheckpointSettings, Device, ExportDty
 from unmask.learn.table import read_table, read_toml
 from unmask.tasks.values import LongTexts
 
-Task = Literal["classification", "multi_label", "regression", "tagging", "answering"]
-"""What is learned: one label of a text or pair, several labels, a number, a label of each word, or where in a
-context the answer to a question is."""
+Task = Literal["classification", "multi_label", "regression", "tagging", "answering", "multiple_choice"]
+"""What is learned: one label of a text or pair, several labels, a number, a label of each word, where in a
+context the answer to a question is, or which of several choices fits a question."""
 
 Format = Literal["tsv", "csv", "jsonl", "parquet", "datasets", "conll", "conllu", "squad"]
 """The layout of labeled data: a table with a row per text, words with labels, or questions with contexts."""
@@ -87,11 +87,14 @@ class DataSettings:
     columns: tuple[str, ...] = ()
     """Names of the columns of a table without a header row."""
     text: str = "text"
-    """The column of the text, or of the words of a text."""
+    """The column of the text, of the words of a text, or of the question of a multiple choice."""
     pair: str | None = None
-    """The column of the second text of a pair."""
+    """The column of the second text of a pair. Of a multiple choice, the beginning of every choice."""
+    choices: tuple[str, ...] = ()
+    """Of a multiple choice, needed: the column of the list of choices, or one column for each choice."""
     label: str = "label"
-    """The column of the label, the number, the list of labels, or the list of a text's word labels. In CoNLL
+    """The column of the label, the number, the list of labels, the list of a text's word labels, or the
+    right choice: its number, counted from 0, or its text. In CoNLL
     files a column number, counted from 0 or, with a minus sign, from the end; in CoNLL-U its name."""
     labels: tuple[str, ...] = ()
     """The labels in the order of the head. Empty: those of the training data, sorted."""
@@ -106,7 +109,7 @@ class DataSettings:
     """Tokens that neighboring windows share; None for 64, or a quarter of a smaller window."""
 
     def __post_init__(self) -> None:
-        for name in ("train", "dev"):
+        for name in ("train", "dev", "choices"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         if not self.train:
             raise InvalidRequest("train is empty; name at least one file")
@@ -180,6 +183,13 @@ class FinetuneSettings:
     def __post_init__(self) -> None:
         for name, least in (("batch_size", 1), ("micro_batches", 1), ("seed", 0)):
             at_least(name, getattr(self, name), least)
+        if (self.task == "multiple_choice") != bool(self.data.choices):
+            raise InvalidRequest(
+                "data.choices is empty, and multiple_choice needs the column of the list of choices, or one "
+                "column for each choice"
+                if self.task == "multiple_choice"
+                else f"data.choices is for multiple_choice, and the task is {self.task}; leave it out"
+            )
         if not 0 < self.epochs < 1e6:
             raise InvalidRequest(f"epochs is {self.epochs}; it must be above 0")
         if not 0 <= self.label_smoothing < 1:

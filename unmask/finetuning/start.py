@@ -62,7 +62,7 @@ def task_checkpoint(settings: FinetuneSettings, begun: Checkpoint, labels: Seque
 
 
 def _label_keys(settings: FinetuneSettings, labels: Sequence[str]) -> Mapping[str, Any]:
-    if settings.task == "answering":
+    if settings.task in ("answering", "multiple_choice"):
         return {}
     names = tuple(labels) or default_labels(1)
     keys: dict[str, Any] = {

@@ -102,6 +102,7 @@ class Tokenizer:
         max_tokens: int | None = None,
         truncation: Truncation = "error",
         name: Callable[[int], str] = numbered,
+        pair_name: Callable[[int], str] | None = None,
     ) -> list[Encoding]:
         """Tokenize each text and add special tokens.
 
@@ -114,6 +115,7 @@ class Tokenizer:
             truncation: ``"error"`` refuses a longer text; ``"end"`` truncates it (the longer text of a pair
                 first), and `Encoding.original_tokens` gives the number before truncation.
             name: how error messages name the text at an index.
+            pair_name: how they name the second text; None: the pair of the first.
 
         Raises:
             InvalidText: a text is not a string, or contains a lone surrogate.
@@ -121,13 +123,14 @@ class Tokenizer:
             TextTooLong: more than ``max_tokens`` tokens, with ``truncation="error"``.
         """
         _check_truncation(truncation)
+        pair_name = pair_name or (lambda index: f"the pair of {name(index)}")
         if pairs is not None and len(pairs) != len(texts):
             raise InvalidRequest(
                 f"{len(texts)} texts and {len(pairs)} pairs were given; give a pair for each text"
             )
         _check_texts(texts, name)
         if pairs is not None:
-            _check_texts(pairs, lambda index: f"the pair of {name(index)}")
+            _check_texts(pairs, pair_name)
         # Only the beginning of a very long text is tokenized, and pairs, truncated on both sides, always are.
         limit = sys.maxsize if pairs is not None else characters_tokenized_whole(max_tokens)
         raw = self.engine.encode_batch_fast(
@@ -142,7 +145,7 @@ class Tokenizer:
                 continue
             encoding = self._encoding(one, text, None if pairs is None else pairs[index], ids)
             if not self._has_words(encoding):
-                _check_words(encoding, name(index))
+                _check_words(encoding, name(index), pair_name(index))
             if max_tokens is not None and len(encoding) > max_tokens:
                 encoding = _fitted(encoding, max_tokens, truncation, name(index))
             encodings.append(encoding)
@@ -357,10 +360,10 @@ def _check_truncation(truncation: str) -> None:
         raise InvalidRequest(f"truncation is {truncation!r}; it can be 'error' or 'end'")
 
 
-def _check_words(encoding: Encoding, name: str) -> None:
+def _check_words(encoding: Encoding, name: str, pair_name: str = "") -> None:
     # Some vocabularies have tokens for spaces, which are not words.
     covers = encoding.offsets[:, 0] < encoding.offsets[:, 1]
-    for source, called, of in ((encoding.text, name, 0), (encoding.pair, f"the pair of {name}", 1)):
+    for source, called, of in ((encoding.text, name, 0), (encoding.pair, pair_name, 1)):
         if source is not None and not ((covers & (encoding.sequence_ids == of)).any() and source.strip()):
             raise EmptyText(f"{called} has no words; give a text with at least one")
 

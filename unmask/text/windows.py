@@ -1,5 +1,6 @@
 """Windows over a text that is longer than the model reads, such that every token is read and owned once."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,13 +62,60 @@ def windows(
     room = max_tokens - len(fixed)
     if overlap_tokens is None:
         overlap_tokens = min(OVERLAP_TOKENS, max(room, 0) // 4)
+    beside = "" if encoding.pair is None else f" beside the {len(fixed)} of the first text"
+    _check_room(room, overlap_tokens, max_tokens, name=name, beside=beside, remedy="shorten the first text")
+    return _windows(encoding, moving, room, overlap_tokens)
+
+
+def aligned_windows(
+    encodings: Sequence[Encoding],
+    max_tokens: int | None,
+    overlap_tokens: int | None = None,
+    name: str = "the text",
+    second: str = "choice",
+) -> list[list[Window]]:
+    """The windows of pairs that have the first text in common, such as a question with each of its choices.
+
+    Window number w of every pair holds the same tokens of the first text, and all of the pair's second text.
+    So there are windows as soon as one pair is too long, and the longest second text decides how much of the
+    first a window holds. ``second`` is how errors name a second text; other arguments are those of `windows`.
+    """
+    if overlap_tokens is not None and overlap_tokens < 0:
+        raise InvalidRequest(f"overlap_tokens is {overlap_tokens}; it must be at least 0")
+    if max_tokens is None or all(len(encoding) <= max_tokens for encoding in encodings):
+        return [windows(encoding, None) for encoding in encodings]
+    room = shared_room(encodings, max_tokens)
+    if overlap_tokens is None:
+        overlap_tokens = min(OVERLAP_TOKENS, max(room, 0) // 4)
+    beside = f" beside the {max_tokens - room} of its longest {second}"
+    remedy = f"shorten the longest {second}"
+    _check_room(room, overlap_tokens, max_tokens, name=name, beside=beside, remedy=remedy)
+    return [
+        _windows(encoding, np.flatnonzero(encoding.sequence_ids == 0), room, overlap_tokens)
+        for encoding in encodings
+    ]
+
+
+def shared_room(encodings: Sequence[Encoding], max_tokens: int) -> int:
+    """The tokens of their common first text that fit beside the longest second text of pairs."""
+    return max_tokens - max(int((encoding.sequence_ids != 0).sum()) for encoding in encodings)
+
+
+def _check_room(
+    room: int, overlap_tokens: int, max_tokens: int, *, name: str, beside: str, remedy: str
+) -> None:
+    """Raise `InvalidRequest` unless a window has room for more tokens than neighboring windows share."""
     if room <= overlap_tokens:
-        kept = "" if encoding.pair is None else f" beside the {len(fixed)} of the first text"
         raise InvalidRequest(
             f"overlap_tokens is {overlap_tokens}, and a window over {name} has room for {max(room, 0)} tokens"
-            f"{kept} (the model reads {max_tokens}); "
-            + ("lower overlap_tokens" if room > 1 else "shorten the first text")
+            f"{beside} (the model reads {max_tokens}); " + ("lower overlap_tokens" if room > 1 else remedy)
         )
+
+
+def _windows(encoding: Encoding, moving: NDArray[np.int64], room: int, overlap_tokens: int) -> list[Window]:
+    """Windows over the tokens ``moving``, each with ``room`` of them and with all other tokens."""
+    total = len(encoding)
+    fixed = np.setdiff1d(np.arange(total), moving)
     starts = [*range(0, len(moving) - room, room - overlap_tokens), len(moving) - room]
     owners = _owners(np.array(starts), room, len(moving))
     found = []

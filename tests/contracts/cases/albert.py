@@ -33,4 +33,5 @@ CASES = [
     Case("AlbertForSequenceClassification", SMALL | {"num_labels": 4}),
     Case("AlbertForTokenClassification", SMALL | {"num_labels": 7, "num_hidden_groups": 2}, "2 groups"),
     Case("AlbertForQuestionAnswering", TINY),
+    Case("AlbertForMultipleChoice", SMALL | UNEVEN),
 ]

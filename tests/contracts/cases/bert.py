@@ -16,4 +16,5 @@ CASES = [
     Case("BertForSequenceClassification", SMALL | {"num_labels": 4}),
     Case("BertForTokenClassification", SMALL | {"num_labels": 7}),
     Case("BertForQuestionAnswering", TINY),
+    Case("BertForMultipleChoice", SMALL | {"num_labels": 4}),
 ]

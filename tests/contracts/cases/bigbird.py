@@ -53,4 +53,5 @@ CASES = [
     *both("BigBirdForSequenceClassification", SMALL | {"num_labels": 4}),
     *both("BigBirdForTokenClassification", SMALL | {"num_labels": 7}),
     *both("BigBirdForQuestionAnswering", SMALL),
+    *both("BigBirdForMultipleChoice", SMALL),
 ]

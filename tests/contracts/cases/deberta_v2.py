@@ -47,4 +47,5 @@ CASES = [
     ),
     Case("DebertaV2ForTokenClassification", ONE_HEAD | V3 | {"num_labels": 7}),
     Case("DebertaV2ForQuestionAnswering", SIZES | V3),
+    Case("DebertaV2ForMultipleChoice", SIZES | V3 | {"pooler_hidden_act": "tanh"}, "tanh"),
 ]

@@ -15,4 +15,5 @@ CASES = [
     Case("DistilBertForSequenceClassification", TINY | {"num_labels": 1, "activation": "silu"}, "a score"),
     Case("DistilBertForTokenClassification", SMALL | {"num_labels": 7}),
     Case("DistilBertForQuestionAnswering", TINY),
+    Case("DistilBertForMultipleChoice", SMALL | {"activation": "silu"}, "silu"),
 ]

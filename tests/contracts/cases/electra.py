@@ -18,4 +18,5 @@ CASES = [
     Case("ElectraForSequenceClassification", TINY | {"embedding_size": 8, "hidden_act": "relu"}, "relu"),
     Case("ElectraForTokenClassification", SMALL | {"embedding_size": 6, "num_labels": 7}),
     Case("ElectraForQuestionAnswering", TINY | {"embedding_size": 9, "layer_norm_eps": 1e-5}),
+    Case("ElectraForMultipleChoice", SMALL | {"embedding_size": 6, "hidden_act": "relu"}, "relu"),
 ]

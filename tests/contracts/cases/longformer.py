@@ -39,4 +39,5 @@ CASES = [
     ),
     Case("LongformerForTokenClassification", SMALL | {"num_labels": 7}, lengths=LENGTHS),
     Case("LongformerForQuestionAnswering", SMALL, lengths=LENGTHS, global_tokens=(0, 1, 2, 3, 4)),
+    Case("LongformerForMultipleChoice", SMALL, lengths=LENGTHS, global_tokens=(2, 3, 4, 5, 6)),
 ]

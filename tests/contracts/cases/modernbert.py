@@ -44,4 +44,6 @@ CASES = [
     ),
     Case("ModernBertForTokenClassification", SMALL | BIASED | {"num_labels": 7}),
     Case("ModernBertForQuestionAnswering", SMALL),
+    Case("ModernBertForMultipleChoice", SMALL | BIASED),
+    Case("ModernBertForMultipleChoice", TINY | {"classifier_pooling": "mean"}, "mean"),
 ]

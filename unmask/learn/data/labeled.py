@@ -1,7 +1,8 @@
 """Labeled texts, in shuffled epochs of batches with a fixed number of texts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -9,8 +10,8 @@ from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
 
-LabeledRole = Literal["sequence", "tokens", "span"]
-"""The roles of heads that learn from labels: of texts, of tokens, and of answers as spans."""
+LabeledRole = Literal["sequence", "tokens", "span", "choice"]
+"""The roles of heads that learn from labels: of texts, of tokens, of answers as spans, and of choices."""
 
 IGNORED = -100
 """The label of a token that is not trained on, as in PyTorch's cross-entropy."""
@@ -23,6 +24,9 @@ ORDER_STREAM = 4
 class LabeledSequence:
     """A tokenized text (or pair) with what a head should say of it.
 
+    A question and all of its choices are one item, so that they are always in the same micro-batch: the
+    question with each choice, end to end.
+
     Axes: N tokens; C classes.
     """
 
@@ -30,9 +34,19 @@ class LabeledSequence:
     token_type_ids: NDArray[np.int64]
     target: NDArray[Any]
     """A class, () int64; the values of a regression, or the labels of a multi-label text, (C,) float32; a
-    class per token, (N,) int64 with `IGNORED`; the first and the last token of an answer, (2,) int64."""
+    class per token, (N,) int64 with `IGNORED`; the first and the last token of an answer, (2,) int64; the
+    right choice, () int64."""
     global_tokens: tuple[int, ...] = ()
     """Positions of global tokens, for encoders that have them."""
+    lengths: tuple[int, ...] = ()
+    """The tokens of a question with each choice; empty if this is one sequence."""
+
+    def sequences(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], tuple[int, ...]]]:
+        """The ids, token types and global tokens of each sequence."""
+        bounds = [0, *np.cumsum(self.lengths or (len(self.ids),)).tolist()]
+        for start, end in pairwise(bounds):
+            marks = tuple(place - start for place in self.global_tokens if start <= place < end)
+            yield self.ids[start:end], self.token_type_ids[start:end], marks
 
 
 class LabeledBatches:

@@ -1,6 +1,6 @@
-"""Objectives on labeled texts: classes, numbers, labels of tokens, and answers as spans.
+"""Objectives on labeled texts: classes, numbers, labels of tokens, answers as spans, and choices.
 
-Axes: P targets: texts, or labeled tokens; C classes.
+Axes: P targets: texts, labeled tokens, or questions; R rows of logits: tokens, or choices; C classes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,12 @@ from unmask.model.encoder import Encoder
 from unmask.model.spec import Classifier, ProblemType
 from unmask.text.batch import PackedBatch
 
-TERMS: Mapping[LabeledRole, str] = {"sequence": "classification", "tokens": "tagging", "span": "answering"}
+TERMS: Mapping[LabeledRole, str] = {
+    "sequence": "classification",
+    "tokens": "tagging",
+    "span": "answering",
+    "choice": "multiple_choice",
+}
 """The term of each role's loss, by which figures are named."""
 
 
@@ -28,19 +33,21 @@ class LabeledExample(Example):
     """A packed batch of texts with their targets."""
 
     rows_P: NDArray[np.int64]
-    """The row of the head's logits that predicts each target; of a span, the token of each bound."""
+    """The row of the head's logits that predicts each target; of a span, the token of each bound; of a
+    question, its first choice."""
     targets_P: NDArray[np.generic]
     """See `LabeledSequence.target`, concatenated: (P,), or (P, C) for numbers and several labels. Of a span,
-    the bounds as rows of the packed batch, (P, 2)."""
+    the bounds as rows of the packed batch, (P, 2); of a question, the row of the right choice, (P,)."""
 
 
 class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
     """The loss of one of an encoder's classifiers on labeled texts.
 
-    Cross-entropy for single labels, words and spans (the mean of start and end); binary cross-entropy, a mean
-    over labels, for several labels; squared error for a regression. The loss is the mean over the targets of
-    the global batch: over texts, or over labeled tokens. The same as the heads of `transformers`, except that
-    padding, of which there is none, takes no part in the softmax over the tokens of an answer.
+    Cross-entropy for single labels, words, spans (the mean of start and end) and the choices of a question;
+    binary cross-entropy, a mean over labels, for several labels; squared error for a regression. The loss is
+    the mean over the targets of the global batch: over texts, labeled tokens, or questions. The same as the
+    heads of `transformers`, except that padding, of which there is none, takes no part in the softmax over
+    the tokens of an answer.
 
     The term is one of `TERMS`, with the figures ``loss`` and, where there are classes, ``accuracy``.
 
@@ -71,6 +78,8 @@ class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
             )
         if not 0 <= label_smoothing < 1:
             raise InvalidRequest(f"label_smoothing is {label_smoothing}; it must be from 0 to below 1")
+        if role == "choice" and class_weights is not None:
+            raise InvalidRequest("class_weights is given and choices have no classes; leave it out")
         classes = heads[role].classes
         if class_weights is not None and len(class_weights) != classes:
             raise InvalidRequest(
@@ -88,10 +97,8 @@ class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
         self, items: Sequence[LabeledSequence], draw: np.random.Generator, progress: float
     ) -> LabeledExample:
         """Pack the texts; nothing is random here."""
-        marks = [item.global_tokens for item in items] if any(item.global_tokens for item in items) else None
-        batch = PackedBatch.of_ids(
-            [item.ids for item in items], [item.token_type_ids for item in items], marks
-        )
+        ids, types, marks = zip(*(one for item in items for one in item.sequences()), strict=True)
+        batch = PackedBatch.of_ids(ids, types, marks if any(marks) else None)
         starts = batch.layout.offsets[:-1]
         if self.role == "tokens":
             targets = np.concatenate([item.target for item in items])
@@ -100,13 +107,16 @@ class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
         elif self.role == "span":
             targets = np.stack([item.target + start for item, start in zip(items, starts, strict=True)])
             rows = np.arange(len(items))
+        elif self.role == "choice":
+            rows = np.cumsum([0, *(len(item.lengths) for item in items[:-1])])
+            targets = rows + np.stack([item.target for item in items])
         else:
             targets = np.stack([item.target for item in items])
             rows = np.arange(len(items))
         return LabeledExample(
             {TERMS[self.role]: len(rows)},
             batch.layout.token_count,
-            len(items),
+            len(ids),
             batch,
             rows_P=rows,
             targets_P=targets,
@@ -122,6 +132,8 @@ class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
         right: Tensor | None
         if self.role == "span":
             loss, right = self._span(logits, targets, example)
+        elif self.role == "choice":
+            loss, right = self._choices(logits, targets, rows_P)
         else:
             loss, right = self._classes(logits[rows_P], targets)
         term = TERMS[self.role]
@@ -151,18 +163,34 @@ class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
     def _span(self, logits_T2: Tensor, bounds_P2: Tensor, example: LabeledExample) -> tuple[Tensor, Tensor]:
         """Cross-entropy of both bounds over the tokens of each text; right where both are."""
         of_T = torch.from_numpy(example.batch.layout.sequence_of_T).to(logits_T2.device)
-        count = example.sequences
-        index = of_T[:, None].expand_as(logits_T2)
-        largest = logits_T2.new_full((count, 2), -torch.inf).scatter_reduce(
-            0, index, logits_T2.detach(), "amax"
-        )
-        exponentials = (logits_T2 - largest[of_T]).exp()
-        sums = logits_T2.new_zeros((count, 2)).index_add(0, of_T, exponentials)
+        totals, largest = _log_sums(logits_T2, of_T, example.sequences)
         chosen = logits_T2.gather(0, bounds_P2)
-        losses = sums.log() + largest - chosen
         right = (chosen.detach() >= largest).all(-1).sum()
-        return losses.mean(-1).sum(), right
+        return (totals - chosen).mean(-1).sum(), right
+
+    def _choices(self, logits_R1: Tensor, targets_P: Tensor, firsts_P: Tensor) -> tuple[Tensor, Tensor]:
+        """Cross-entropy of the right choice over the choices of each question."""
+        questions = len(firsts_P)
+        of_R = torch.zeros(len(logits_R1), dtype=torch.int64, device=logits_R1.device)
+        of_R[firsts_P[1:]] = 1
+        of_R = of_R.cumsum(0)
+        totals, largest = _log_sums(logits_R1, of_R, questions)
+        chosen = logits_R1[targets_P]
+        right = (chosen.detach() >= largest).sum()
+        sums = logits_R1.new_zeros((questions, 1)).index_add(0, of_R, logits_R1)
+        means = sums / of_R.bincount(minlength=questions)[:, None]
+        losses = totals - (1 - self.label_smoothing) * chosen - self.label_smoothing * means
+        return losses.sum(), right
 
     def encoders(self) -> Mapping[str, Encoder]:
         """The one encoder."""
         return {"": self.encoder}
+
+
+def _log_sums(logits_RC: Tensor, group_of_R: Tensor, groups: int) -> tuple[Tensor, Tensor]:
+    """The logarithm of the sum of exponentials over the rows of each group, and the largest logit of each."""
+    index = group_of_R[:, None].expand_as(logits_RC)
+    shape = (groups, logits_RC.shape[1])
+    largest = logits_RC.new_full(shape, -torch.inf).scatter_reduce(0, index, logits_RC.detach(), "amax")
+    exponentials = (logits_RC - largest[group_of_R]).exp()
+    return logits_RC.new_zeros(shape).index_add(0, group_of_R, exponentials).log() + largest, largest

@@ -12,7 +12,7 @@ from unmask.model.families.bert import KEYS as BERT_KEYS
 from unmask.model.families.bert import spec as bert_spec
 from unmask.model.families.common import LARGE
 from unmask.model.families.family import Family, Release
-from unmask.model.families.heads import POOLED_OR_TOKENS, SPAN, masked_words, pooled
+from unmask.model.families.heads import CHOICE, POOLED_OR_TOKENS, SPAN, masked_words, pooled
 from unmask.model.spec import EncoderSpec, Projection
 from unmask.model.spec.check import require_size
 from unmask.model.spec.config_keys import Field, Key, changed, only
@@ -102,6 +102,7 @@ HEADS = (
     pooled("sentence_order", "sop_classifier.classifier"),
     POOLED_OR_TOKENS,
     SPAN,
+    CHOICE,
 )
 
 _BASE = {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}

@@ -14,7 +14,7 @@ from unmask.model.families.common import (
     post_norm_encoder,
 )
 from unmask.model.families.family import Family, Release
-from unmask.model.families.heads import POOLED_OR_TOKENS, SPAN, masked_words, pooled
+from unmask.model.families.heads import CHOICE, POOLED_OR_TOKENS, SPAN, masked_words, pooled
 from unmask.model.spec import (
     Activation,
     EncoderSpec,
@@ -62,7 +62,7 @@ MASKED = masked_words(
     "cls.predictions.decoder",
 )
 NEXT_SENTENCE = pooled("next_sentence", "cls.seq_relationship")
-HEADS = (MASKED, NEXT_SENTENCE, POOLED_OR_TOKENS, SPAN)
+HEADS = (MASKED, NEXT_SENTENCE, POOLED_OR_TOKENS, SPAN, CHOICE)
 
 _MINI = {"hidden_size": 384, "intermediate_size": 1536}
 _WANG = "Wang et al. 2020"

@@ -22,7 +22,7 @@ from unmask.model.families.bert import MASKED, NEXT_SENTENCE
 from unmask.model.families.bert import spec as bert_spec
 from unmask.model.families.common import ENCODER_ROWS, LARGE, activation_of
 from unmask.model.families.family import Family, Found, Release
-from unmask.model.families.heads import TOKENS, HeadLayout, dense_sequence
+from unmask.model.families.heads import CHOICE, TOKENS, HeadLayout, dense_sequence
 from unmask.model.spec import BlockSparse, Classifier, EncoderSpec, FullAttention, ResidualTransform
 from unmask.model.spec.check import require_size
 from unmask.model.spec.compat import Compat
@@ -101,6 +101,7 @@ HEADS = (
             Rename("qa_classifier.qa_outputs", "heads.span.out"),
         ),
     ),
+    CHOICE,
 )
 
 PUBLISHED = (
@@ -120,6 +121,5 @@ BIGBIRD = Family(
     heads=HEADS,
     releases=PUBLISHED,
     roles=("masked", "next_sentence"),
-    refuses_choices=True,
     hf_difference="in texts of more than 704 tokens the three random blocks are all block 0",
 )

@@ -308,5 +308,4 @@ DEBERTA = Family(
     license="MIT",
     parts=parts,
     outside_prefix=("heads.", "pooler."),
-    refuses_choices=True,
 )

@@ -18,15 +18,16 @@ from unmask.model.families.common import LARGE
 from unmask.model.families.deberta import (
     ACTIVATIONS,
     DISENTANGLED,
-    HEADS,
     SHARED_KEYS,
     SHARED_ROWS,
     distances,
     parts,
     write_distances,
 )
+from unmask.model.families.deberta import HEADS as FIRST_HEADS
 from unmask.model.families.deberta import spec as first_spec
 from unmask.model.families.family import Family, Release
+from unmask.model.families.heads import CHOICE
 from unmask.model.spec import Convolution, Disentangled, EncoderSpec, LayerNorm
 from unmask.model.spec.compat import Compat
 from unmask.model.spec.config_keys import Arguments, Key, KeyGroup, changed, name_of, softmax_of
@@ -118,6 +119,8 @@ def spec(*, convolution: Convolution | None, **first: Any) -> EncoderSpec:
     return replace(first_spec(key_bias=True, **first), convolution=convolution)
 
 
+HEADS = (*FIRST_HEADS, CHOICE)
+
 _V2 = "He et al. 2021"
 _CONVOLUTION = {"conv_act": "gelu", "conv_kernel_size": 3}
 _BASE = {"num_hidden_layers": 12, "hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}
@@ -148,6 +151,5 @@ DEBERTA_V2 = Family(
     license="MIT",
     parts=parts,
     outside_prefix=("heads.", "pooler."),
-    refuses_choices=True,
     hf_difference="distances beyond those of training are merged without clamping",
 )

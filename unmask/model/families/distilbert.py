@@ -10,7 +10,8 @@ from functools import partial
 from unmask.model.families.bert import spec as bert_spec
 from unmask.model.families.common import ACTIVATIONS, NO_DECODER
 from unmask.model.families.family import Family, Release
-from unmask.model.families.heads import SPAN, TOKENS, dense_sequence, masked_words
+from unmask.model.families.heads import SPAN, TOKENS, choice, dense_sequence, masked_words
+from unmask.model.spec import Classifier, Transform
 from unmask.model.spec.config_keys import Key
 from unmask.model.spec.tensor_map import Concat, Ignore, Rename
 
@@ -65,6 +66,12 @@ HEADS = (
         ),
     ),
     SPAN,
+    choice(
+        "pre_classifier",
+        make=lambda found, classes: Classifier(
+            "choice", classes, "first", Transform(found.encoder.width, "relu")
+        ),
+    ),
 )
 
 PUBLISHED = (Release("distilbert/distilbert-base-uncased"),)

@@ -5,13 +5,15 @@ Both are BERT's layers without a pooler, over an embedding that is projected if 
 encoder's. A checkpoint contains one of the two; its tensors determine which.
 """
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from unmask.model.families.bert import KEYS as BERT_KEYS
 from unmask.model.families.bert import spec as bert_spec
 from unmask.model.families.common import ENCODER_ROWS, LARGE, activation_of
 from unmask.model.families.family import Family, Release
-from unmask.model.families.heads import SPAN, TOKENS, classifier, dense_sequence, masked_words
+from unmask.model.families.heads import SPAN, TOKENS, Found, choice, classifier, dense_sequence, masked_words
 from unmask.model.spec import Classifier, EncoderSpec, Projection, Transform
 from unmask.model.spec.config_keys import Key, changed
 from unmask.model.spec.tensor_map import Rename
@@ -33,6 +35,21 @@ def spec(*, width: int, embedding_width: int, **bert: Any) -> EncoderSpec:
     return bert_spec(width=width, embedding_width=embedding_width, projection=projection, pooler=None, **bert)
 
 
+SUMMARY: Mapping[str, Any] = {
+    "summary_type": "first",
+    "summary_use_proj": True,
+    "summary_activation": "gelu",
+    "summary_proj_to_labels": False,
+}
+"""The keys of a multiple-choice head, which reads a summary of the states, and their supported values."""
+
+
+def _choice(found: Found, classes: int) -> Classifier:
+    for key, value in SUMMARY.items():
+        found.config.require_one_of(key, value)
+    return Classifier("choice", classes, "first", Transform(found.encoder.width, "gelu"))
+
+
 HEADS = (
     masked_words(
         "generator_predictions.dense",
@@ -52,6 +69,7 @@ HEADS = (
     dense_sequence("gelu", dense="classifier.dense", name="classifier.out_proj"),
     TOKENS,
     SPAN,
+    replace(choice("sequence_summary.summary", make=_choice), write=lambda head: SUMMARY),
 )
 """The discriminator's head uses the encoder's activation; MLM and text heads always use GELU."""
 
@@ -81,5 +99,4 @@ ELECTRA = Family(
     heads=HEADS,
     releases=PUBLISHED,
     roles=("replaced",),
-    refuses_choices=True,
 )

@@ -13,7 +13,6 @@ from unmask.model.families.heads import (
     Shapes,
     find_heads,
     pretrained,
-    refuse_choices,
     write_heads,
 )
 from unmask.model.families.labels import with_labels, write_labels
@@ -67,6 +66,7 @@ CLASSES: Mapping[frozenset[str], str] = {
     frozenset({"sequence"}): "ForSequenceClassification",
     frozenset({"tokens"}): "ForTokenClassification",
     frozenset({"span"}): "ForQuestionAnswering",
+    frozenset({"choice"}): "ForMultipleChoice",
 }
 """The suffix of the `transformers` class that has these heads."""
 
@@ -115,8 +115,6 @@ class Family:
     linear_modules: tuple[TensorRule, ...] = ()
     """Names of linear layers in the classes of `transformers`, where its files join several in one tensor.
     Adapters name them."""
-    refuses_choices: bool = False
-    """Whether a multiple-choice head, which is refused, has the tensor names of a token classifier."""
     hf_difference: str = ""
     """What ``compat="hf"`` changes; empty if nothing."""
 
@@ -176,8 +174,6 @@ class Family:
         ]
         pooler = (encoder.pooler or Pooler()) if any(f"{name}.weight" in shapes for name in poolers) else None
         found = Found(replace(encoder, pooler=pooler), shapes, config)
-        if self.refuses_choices:
-            refuse_choices(found)
         heads = find_heads(self.head_layouts, found)
         return replace(self.parts(found), heads=tuple(with_labels(head, config) for head in heads))
 

@@ -55,19 +55,9 @@ class HeadLayout:
     rows: tuple[TensorRule, ...]
     write: Callable[[Any], Mapping[str, Any]] = lambda head: {}
     """The keys of config.json that describe the head."""
-
-
-def refuse_choices(found: Found) -> None:
-    """Refuse a multiple-choice head, whose tensors have the names of a token classifier.
-
-    Raises:
-        UnknownArchitecture: the class it was saved from has such a head.
-    """
-    name = found.class_with("MultipleChoice")
-    if name is not None:
-        raise UnknownArchitecture(
-            f"{found.config.name} says it was saved from {name}, whose head is not built"
-        )
+    of_class: str | None = None
+    """Part of the name of the class that a checkpoint with this head was saved from. The tensor then belongs
+    to this head alone, and in checkpoints of other classes to the other heads."""
 
 
 def tying(head: MaskedLM) -> Mapping[str, Any]:
@@ -136,6 +126,24 @@ def dense_sequence(activation: Activation | None, *, dense: str, name: str) -> H
     return classifier("sequence", name, make, dense)
 
 
+CHOICE_CLASS = "MultipleChoice"
+
+
+def choice(dense: str = "", *, make: Callable[[Found, int], Head | None] | None = None) -> HeadLayout:
+    """A multiple-choice head: a number for a question with one choice. By default it reads the pooler.
+
+    Its last matrix has the name of a token classifier's, so only the class it was saved from determines it.
+    """
+    layout = classifier(
+        "choice",
+        "classifier",
+        make or (lambda found, classes: Classifier("choice", classes, "pooler")),
+        dense,
+    )
+    return replace(layout, of_class=CHOICE_CLASS)
+
+
+CHOICE = choice()
 TOKENS = classifier("tokens", "classifier", lambda found, classes: Classifier("tokens", classes, "tokens"))
 SPAN = classifier("span", "qa_outputs", lambda found, classes: Classifier("span", classes, "tokens"))
 
@@ -158,11 +166,27 @@ DENSE_OR_TOKENS = (
 
 
 def find_heads(layouts: Sequence[HeadLayout], found: Found) -> tuple[Head, ...]:
-    """The heads whose tensor is present, each made from the first axis of that tensor."""
+    """The heads whose tensor is present, each made from the first axis of that tensor.
+
+    Raises:
+        UnknownArchitecture: it was saved from a class with a multiple-choice head, and the family has none;
+            its tensors would be taken for another head's.
+    """
+    name = found.class_with(CHOICE_CLASS)
+    if name is not None and not any(layout.of_class == CHOICE_CLASS for layout in layouts):
+        raise UnknownArchitecture(
+            f"{found.config.name} says it was saved from {name}, whose head is not built"
+        )
+    present = [layout for layout in layouts if layout.tensor in found.shapes]
+    claimed = {
+        layout.tensor
+        for layout in present
+        if layout.of_class is not None and found.saved_from(layout.of_class)
+    }
     made = (
         layout.make(found, found.shapes[layout.tensor][0])
-        for layout in layouts
-        if layout.tensor in found.shapes
+        for layout in present
+        if (layout.of_class is not None) == (layout.tensor in claimed)
     )
     return tuple(head for head in made if head is not None)
 

@@ -109,6 +109,5 @@ LONGFORMER = Family(
     heads=HEADS,
     releases=PUBLISHED,
     released=RELEASED | {"max_position_embeddings": 4098},
-    refuses_choices=True,
     hf_difference="windows are not dilated, regardless of attention_dilation",
 )

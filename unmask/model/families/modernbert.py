@@ -11,7 +11,7 @@ from typing import Any, Literal
 from unmask.errors import UnknownArchitecture, quoted
 from unmask.model.families.common import ACTIVATIONS, LARGE, biases, head_width_of
 from unmask.model.families.family import Family, Found, Release
-from unmask.model.families.heads import HeadLayout
+from unmask.model.families.heads import CHOICE_CLASS, HeadLayout
 from unmask.model.families.rope import read_rope, write_rope
 from unmask.model.spec import (
     Activation,
@@ -23,6 +23,7 @@ from unmask.model.spec import (
     Layer,
     LayerNorm,
     MaskedLM,
+    Reads,
     Role,
     Rotary,
     SlidingWindow,
@@ -257,13 +258,20 @@ def _classifier(found: Found, classes: int) -> Classifier:
     for role, name in (("tokens", "TokenClassification"), ("span", "QuestionAnswering")):
         if found.saved_from(name):
             return Classifier("tokens" if role == "tokens" else "span", classes, "tokens", _transform(found))
-    mean = found.config.get("classifier_pooling", "cls") == "mean"
-    return Classifier("sequence", classes, "mean" if mean else "first", _transform(found))
+    return Classifier("sequence", classes, _pooling(found), _transform(found))
+
+
+def _pooling(found: Found) -> Reads:
+    return "mean" if found.config.get("classifier_pooling", "cls") == "mean" else "first"
+
+
+def _choice(found: Found, classes: int) -> Classifier:
+    return Classifier("choice", classes, _pooling(found), _transform(found))
 
 
 def _write_classifier(head: Classifier) -> Mapping[str, Any]:
     pooling = {"classifier_pooling": "cls" if head.reads == "first" else "mean"}
-    return {**_write_transform(head), **(pooling if head.role == "sequence" else {})}
+    return {**_write_transform(head), **(pooling if head.role in ("sequence", "choice") else {})}
 
 
 def _classifier_rows(role: Role) -> tuple[TensorRule, ...]:
@@ -294,6 +302,14 @@ HEADS = (
         _classifier,
         (*_classifier_rows("sequence"), *_classifier_rows("tokens"), *_classifier_rows("span")),
         _write_classifier,
+    ),
+    HeadLayout(
+        "classifier.weight",
+        ("choice",),
+        _choice,
+        _classifier_rows("choice"),
+        _write_classifier,
+        of_class=CHOICE_CLASS,
     ),
 )
 
@@ -332,5 +348,4 @@ MODERNBERT = Family(
     parts=parts,
     releases=PUBLISHED,
     released={"pad_token_id": 50283},
-    refuses_choices=True,
 )

@@ -13,7 +13,7 @@ from unmask.model.families.bert import KEYS as BERT_KEYS
 from unmask.model.families.bert import spec as bert_spec
 from unmask.model.families.common import ENCODER_ROWS, LARGE
 from unmask.model.families.family import Family, Release
-from unmask.model.families.heads import DENSE_OR_TOKENS, SPAN, masked_words
+from unmask.model.families.heads import CHOICE, DENSE_OR_TOKENS, SPAN, masked_words
 from unmask.model.spec import EncoderSpec, LearnedPositions
 from unmask.model.spec.config_keys import changed
 
@@ -38,6 +38,7 @@ HEADS = (
     masked_words("lm_head.dense", "lm_head.layer_norm", "lm_head.bias", "lm_head.decoder", activation="gelu"),
     *DENSE_OR_TOKENS,
     SPAN,
+    CHOICE,
 )
 
 RELEASED = {
@@ -64,7 +65,6 @@ def _family(name: str, model_type: str, stem: str, paper: str, *releases: Releas
         releases=releases,
         released=RELEASED,
         license="MIT",
-        refuses_choices=True,
     )
 
 

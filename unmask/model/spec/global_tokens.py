@@ -1,13 +1,16 @@
 """Which tokens of a text are global, in encoders whose attention pattern has global tokens; the task decides.
 
 This follows the authors of Longformer and the classes of `transformers`: the first token for sequence
-classification, the question's tokens for question answering, none for masked words and for token
-classification (Beltagy, Peters & Cohan 2020). For embeddings, which the authors do not cover, it is the first
-token, the state of the whole text. `sentence-transformers` marks none; ``"none"`` gives its embeddings.
+classification, the question's tokens for question answering, the choice's for multiple choice, none for
+masked words and for token classification (Beltagy, Peters & Cohan 2020). For embeddings, which the authors do
+not cover, it is the first token, the state of the whole text. `sentence-transformers` marks none; ``"none"``
+gives its embeddings.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Literal
+
+import numpy as np
 
 from unmask.arguments import check_choice
 from unmask.errors import InvalidRequest
@@ -17,18 +20,24 @@ from unmask.model.spec.heads import role_of
 from unmask.text.batch import PackedBatch
 from unmask.text.encoding import Encoding
 
-GlobalTokens = Literal["none", "first", "question"] | Callable[[Encoding], Sequence[int]]
-"""No token; the first token; in a pair, all tokens before the separator that ends the first text; or a
-function that gives the positions of a text's global tokens."""
+GlobalTokens = Literal["none", "first", "question", "second"] | Callable[[Encoding], Sequence[int]]
+"""No token; the first token; in a pair, all tokens before the separator that ends the first text, or
+all from the first of the second text to the end; or a function that gives the positions of a text's global
+tokens."""
 
-BY_ROLE: dict[str, GlobalTokens] = {"span": "question", "masked": "none", "tokens": "none"}
+BY_ROLE: dict[str, GlobalTokens] = {
+    "span": "question",
+    "choice": "second",
+    "masked": "none",
+    "tokens": "none",
+}
 """The global tokens that the heads of published checkpoints were trained with; the first token for others."""
 
 
 def check_global_tokens(choice: object) -> None:
     """Raise `InvalidRequest` unless it is a `GlobalTokens`."""
     if not callable(choice):
-        check_choice("global_tokens", choice, ("none", "first", "question"))
+        check_choice("global_tokens", choice, ("none", "first", "question", "second"))
 
 
 def has_global_tokens(spec: EncoderSpec) -> bool:
@@ -40,10 +49,11 @@ def has_global_tokens(spec: EncoderSpec) -> bool:
 def trained_global_tokens(spec: EncoderSpec, *, paired: bool) -> GlobalTokens:
     """The global tokens that the encoder's first head was trained with; ``"first"`` if it has no head.
 
-    A single text (not ``paired``) has no question, so a question-answering head has no global token there.
+    A single text (not ``paired``) has no question, so a question-answering head has no global token there,
+    nor has a multiple-choice head.
     """
     choice = BY_ROLE.get(role_of(spec.heads[0]), "first") if spec.heads else "first"
-    return "none" if choice == "question" and not paired else choice
+    return "none" if choice in ("question", "second") and not paired else choice
 
 
 def places(encoding: Encoding, choice: GlobalTokens) -> Sequence[int]:
@@ -63,6 +73,10 @@ def places(encoding: Encoding, choice: GlobalTokens) -> Sequence[int]:
             asked = [token for token in range(len(encoding)) if encoding.sequence_ids[token] != 1]
             words = [token for token in asked if not encoding.special[token]]
             return range(max(words, default=0) + 1)
+        case "second":
+            if encoding.pair is None:
+                raise InvalidRequest("the choice's tokens are to be global, and only one text was given")
+            return range(int(np.argmax(encoding.sequence_ids == 1)), len(encoding))
         case _:
             check_global_tokens(choice)
             return choice(encoding)

@@ -7,10 +7,11 @@ from unmask.errors import InvalidRequest, UnknownArchitecture
 from unmask.model.spec.check import require_size
 from unmask.model.spec.parts import Activation, Norm
 
-Role = Literal["next_sentence", "sentence_order", "replaced", "sequence", "tokens", "span"]
+Role = Literal["next_sentence", "sentence_order", "replaced", "sequence", "tokens", "span", "choice"]
 """What a classifier predicts: whether the second sentence follows the first (Devlin et al. 2019), whether
 two sentences are in order (Lan et al. 2020), which tokens were replaced (Clark et al. 2020), the class of
-the text, the class of each token, or where an answer starts and ends."""
+the text, the class of each token, where an answer starts and ends, or how well one of several choices fits a
+question."""
 
 Reads = Literal["pooler", "first", "mean", "tokens", "tokens_and_first"]
 """The state a classifier reads: the pooler's, the first token's, the mean over tokens, every token's, or the

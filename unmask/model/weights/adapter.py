@@ -93,7 +93,7 @@ def read_adapter(folder: Path) -> Adapter:
     name = own.get("name", folder.resolve().name)
     task = peft.get_optional("task_type", str)
     role = own.get_optional("role", str) or TASK_TYPES.get(str(task))
-    if role not in TASK_TYPES.values():
+    if role not in (*TASK_TYPES.values(), "choice"):
         raise InvalidRequest(
             f"the adapter {name} has the task_type {task!r}; it can be {', '.join(TASK_TYPES)}"
         )

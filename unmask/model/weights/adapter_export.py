@@ -164,6 +164,7 @@ def _peft_config(
     saved = {name.split(".")[0] for name in modules}
     # For this task `peft` saves the module qa_outputs in any case, and fails if it is part of another.
     nested = any(name.endswith(".qa_outputs") for name in modules)
+    task_types = {} if nested else {one: name for name, one in TASK_TYPES.items()}
     return {
         "base_model_name_or_path": base,
         "bias": "none",
@@ -175,7 +176,7 @@ def _peft_config(
         "peft_type": "LORA",
         "r": 1 if how is None else how.r,
         "target_modules": NO_TARGETS if how is None else _pattern(encoder, family, how.target_modules),
-        "task_type": None if nested else next(name for name, one in TASK_TYPES.items() if one == role),
+        "task_type": task_types.get(role),
     }
 
 

@@ -11,7 +11,7 @@ from unmask.model.spec import EncoderSpec, role_of
 from unmask.model.spec.tensor_map import Concat, Rename, Reorder
 from unmask.settings import JsonSettings
 
-CLASSES_OF = {"next_sentence": 2, "sentence_order": 2, "replaced": 1, "span": 2}
+CLASSES_OF = {"next_sentence": 2, "sentence_order": 2, "replaced": 1, "span": 2, "choice": 1}
 """The number of classes of a head, if its role determines it."""
 
 

@@ -1,0 +1,103 @@
+"""``unmask choose``: the choice that fits a question, or each line of a file with a question and choices."""
+
+import json as json_format
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from unmask.cli.input import STANDARD_INPUT
+from unmask.cli.options import RUN, BlankOption, JsonOption, ModelOption, RunOptions
+from unmask.cli.output import plain, print_json, safe
+from unmask.cli.predict import LongTextsOption, OverlapOption, predict_lines
+from unmask.errors import InvalidRequest, InvalidText, quoted
+
+if TYPE_CHECKING:
+    from unmask.loaded import Model
+    from unmask.tasks.choose import Choice
+
+
+def choose(
+    question: Annotated[
+        str | None, Parameter(help="a question; default: standard input, one JSON object per line")
+    ] = None,
+    *,
+    choice: Annotated[
+        list[str] | None,
+        Parameter(negative="", help="a choice of the question; repeat it for each choice"),
+    ] = None,
+    file: Annotated[str | None, Parameter(help="read this file instead, one JSON object per line")] = None,
+    model: ModelOption,
+    run: RunOptions = RUN,
+    question_field: Annotated[str, Parameter(help="the key of a line's question")] = "question",
+    choices_field: Annotated[str, Parameter(help="the key of a line's list of choices")] = "choices",
+    truncation: LongTextsOption = "window",
+    overlap_tokens: OverlapOption = None,
+    blank: BlankOption = "error",
+    json: JsonOption = False,
+) -> None:
+    """Choose between the choices of a question, or of every line, with the probability of the best one.
+
+    A line is a JSON object, such as {"question": "Where are we?", "choices": ["Here.", "There."]}. Prints the
+    number of the choice, counted from 0, its probability and its text, separated by tabs. With --json, one
+    object per question, with the probability of every choice.
+    """
+    keys = question_field, choices_field
+    given = question is not None and question != STANDARD_INPUT
+    if given != bool(choice):
+        raise InvalidRequest("give a question together with its choices (--choice), or lines of JSON")
+
+    def predict(loaded: "Model", lines: Sequence[str], name: Callable[[int], str]) -> "Sequence[Choice]":
+        read = [_question(line, keys, name(index)) for index, line in enumerate(lines)]
+        return loaded.choose(
+            [asked for asked, _ in read],
+            [choices for _, choices in read],
+            truncation=truncation,
+            overlap_tokens=overlap_tokens,
+            name=name,
+        )
+
+    def show(loaded: "Model", line: str, found: "Choice", place: Mapping[str, object]) -> None:
+        if not json:
+            print(f"{found.index}\t{found.score:.4f}\t{safe(found.label)}")
+            return
+        asked, choices = _question(line, keys, "the line")
+        named = {"model": loaded.name, "revision": loaded.revision, **place}
+        print_json({**named, "question": asked, "choices": choices, **plain(found)})
+
+    predict_lines(
+        json_format.dumps({question_field: question, choices_field: choice}) if given else question,
+        file,
+        field=None,
+        blank=blank,
+        verb="choosing",
+        load=lambda: run.load(model),
+        predict=predict,
+        show=show,
+    )
+
+
+def _question(line: str, keys: tuple[str, str], name: str) -> tuple[str, list[Any]]:
+    """The question and the choices of a line.
+
+    Raises:
+        InvalidText: it is not a JSON object, or lacks a key, or a value is of another type.
+    """
+    try:
+        found = json_format.loads(line)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise InvalidText(f"{name} is not a JSON object; give one with the keys {' and '.join(keys)}")
+    missing = [key for key in keys if key not in found]
+    if missing:
+        option = "question" if missing[0] == keys[0] else "choices"
+        raise InvalidText(
+            f"{name} has no key {quoted(missing[0])}; name another of its keys with --{option}-field "
+            f"(keys: {', '.join(map(quoted, found))})"
+        )
+    asked, choices = (found[key] for key in keys)
+    if not isinstance(asked, str) or not isinstance(choices, list):
+        wrong, kind = (keys[1], "a list of strings") if isinstance(asked, str) else (keys[0], "a string")
+        raise InvalidText(f"{name} has {quoted(found[wrong])} under {quoted(wrong)}; give {kind}")
+    return asked, choices

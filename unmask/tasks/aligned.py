@@ -1,0 +1,136 @@
+"""Logits of one text with each of several second texts: a question and its choices, a text and hypotheses.
+
+Axes: W windows of the first text; A alternatives, the second texts.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.arguments import check_choice
+from unmask.errors import InvalidRequest, TextTooLong
+from unmask.model.engine import Engine, Floats
+from unmask.tasks.batches import TOKENS_PER_PASS
+from unmask.tasks.long_texts import Coverage, logits_of_windows
+from unmask.tasks.progress import Progress
+from unmask.tasks.values import LongTexts
+from unmask.text import Encoding
+from unmask.text.tokenizer import numbered
+from unmask.text.windows import Window, aligned_windows, shared_room
+
+
+@dataclass(frozen=True, eq=False)
+class AlignedWindows:
+    """Pairs that have the first text in common, in windows; see `unmask.text.windows.aligned_windows`."""
+
+    encodings: Sequence[Encoding]
+    """One for each alternative, as they are read."""
+    windows: Sequence[Sequence[Window]]
+    """For each alternative its windows, of which all have the same number."""
+
+    @property
+    def coverage(self) -> Coverage:
+        """How much was read: the tokens of all alternatives, and the windows of the first text."""
+        return Coverage(
+            tokens_read=sum(len(encoding) for encoding in self.encodings),
+            windows=len(self.windows[0]),
+            truncated_tokens=sum(encoding.truncated_tokens for encoding in self.encodings),
+        )
+
+    def shares(self) -> NDArray[np.float64]:
+        """For each window, the share of the first text's tokens that it owns, (W,)."""
+        first = self.windows[0]
+        if len(first) == 1:
+            return np.ones(1)
+        owned = [(window.owned & (window.encoding.sequence_ids == 0)).sum() for window in first]
+        shares: NDArray[np.float64] = np.array(owned, dtype=np.float64) / sum(owned)
+        return shares
+
+
+@dataclass(frozen=True, eq=False)
+class AlignedLogits:
+    """A sequence head's logits for one text with each of its alternatives."""
+
+    parts: AlignedWindows
+    logits_WAC: Floats
+
+
+def align(
+    encodings: Sequence[Encoding],
+    *,
+    max_tokens: int | None,
+    truncation: LongTexts = "window",
+    overlap_tokens: int | None = None,
+    name: str = "the text",
+    second: str = "choice",
+) -> AlignedWindows:
+    """Windows over the text that pairs have in common; every window holds a second text whole.
+
+    ``name`` and ``second`` are how errors name the first text and a second one.
+
+    With ``truncation="end"`` only the beginning of the first text is read: as much of it with every
+    alternative as fits beside the longest one.
+
+    Raises:
+        InvalidRequest: a choice does not exist, or a second text leaves no room for the first.
+        TextTooLong: a pair is too long, with ``truncation="error"``.
+    """
+    check_choice("truncation", truncation, get_args(LongTexts))
+    longest = max(len(encoding) for encoding in encodings)
+    if max_tokens is None or longest <= max_tokens or truncation == "window":
+        return AlignedWindows(encodings, aligned_windows(encodings, max_tokens, overlap_tokens, name, second))
+    if truncation == "error":
+        raise TextTooLong(
+            f"{name} has {longest} tokens with its longest {second} and the model reads at most "
+            f"{max_tokens}; read it in windows (truncation='window'), or truncate it (truncation='end')",
+            original_tokens=longest,
+            max_tokens=max_tokens,
+        )
+    room = shared_room(encodings, max_tokens)
+    if room < 1:
+        raise InvalidRequest(
+            f"the longest {second} leaves no room for {name} in the {max_tokens} tokens that the model "
+            f"reads; shorten that {second}"
+        )
+    cut = []
+    for encoding in encodings:
+        kept = np.ones(len(encoding), dtype=np.bool_)
+        kept[np.flatnonzero(encoding.sequence_ids == 0)[room:]] = False
+        cut.append(encoding.select(kept))
+    return AlignedWindows(cut, aligned_windows(cut, None))
+
+
+def aligned_logits(
+    engine: Engine,
+    role: str,
+    groups: Sequence[AlignedWindows],
+    *,
+    tokens_per_pass: int = TOKENS_PER_PASS,
+    progress: Progress | None = None,
+    name: Callable[[int], str] = numbered,
+) -> list[AlignedLogits]:
+    """Logits of a sequence head for each text with its alternatives, all windows of all packed together.
+
+    Raises:
+        InvalidRequest: the encoder has no such head.
+        NonFiniteResult: a logit is infinity or NaN.
+    """
+    owners = [index for index, group in enumerate(groups) for _ in group.encodings]
+    read = iter(
+        logits_of_windows(
+            engine,
+            role,
+            [encoding for group in groups for encoding in group.encodings],
+            [some for group in groups for some in group.windows],
+            tokens_per_pass=tokens_per_pass,
+            progress=progress,
+            name=lambda place: name(owners[place]),
+        )
+    )
+    return [
+        AlignedLogits(group, np.stack([np.stack(next(read).logits) for _ in group.encodings], axis=1))
+        for group in groups
+    ]

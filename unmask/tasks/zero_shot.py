@@ -1,0 +1,101 @@
+"""Classes that are named when a text is classified, by a head that judges whether a text entails another.
+
+Each class becomes a hypothesis, such as "This example is sport.", and the text the premise (Yin, Hay & Roth
+2019), with the arithmetic of the zero-shot pipeline of `transformers`.
+
+Axes: W windows of a text; A candidate labels.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from unmask.errors import InvalidRequest, quoted
+from unmask.model.spec import Classifier
+from unmask.tasks.aligned import AlignedLogits
+from unmask.tasks.classify import THRESHOLD, Classification, label_names, probabilities
+
+TEMPLATE = "This example is {}."
+"""The hypothesis by default; the candidate label replaces ``{}``."""
+
+
+def hypotheses(candidate_labels: Sequence[str], template: str) -> list[str]:
+    """The hypothesis of each candidate label.
+
+    Raises:
+        InvalidRequest: there is no label, a label is no text or given twice, or the template does not have
+            one place for it.
+    """
+    if not isinstance(template, str) or template.count("{}") != 1:
+        raise InvalidRequest(
+            f"hypothesis_template is {quoted(template)}; it must have one {{}}, which the label replaces"
+        )
+    if not candidate_labels:
+        raise InvalidRequest("candidate_labels is empty; give at least one label")
+    for number, label in enumerate(candidate_labels):
+        if not isinstance(label, str) or not label.strip():
+            raise InvalidRequest(f"candidate_labels has {quoted(label)}; give each label as a text")
+        if label in candidate_labels[:number]:
+            raise InvalidRequest(f"candidate_labels has {quoted(label)} twice; give each label once")
+    return [template.replace("{}", label) for label in candidate_labels]
+
+
+def entailment_of(head: Classifier, name: str) -> tuple[int, int]:
+    """The classes for entailment and for contradiction.
+
+    Entailment is the first label that begins with "entail", as in `transformers`. Contradiction is the one
+    that begins with "contradict"; without one, the first class, or the last if entailment is the first.
+
+    Raises:
+        InvalidRequest: no label begins so, or there is no other label.
+    """
+    labels = [label.lower() for label in label_names(head)]
+    entailment = next((place for place, label in enumerate(labels) if label.startswith("entail")), None)
+    if entailment is None or len(labels) < 2:
+        raise InvalidRequest(
+            f"{name} cannot judge whether a text entails another, because none of its labels begins with "
+            f'"entail" beside another label (labels: {", ".join(label_names(head))}); use a checkpoint '
+            "trained on natural language inference"
+        )
+    named = next((place for place, label in enumerate(labels) if label.startswith("contradict")), None)
+    position = len(labels) - 1 if entailment == 0 else 0
+    return entailment, position if named is None else named
+
+
+def zero_shot(
+    texts: Sequence[AlignedLogits],
+    candidate_labels: Sequence[str],
+    classes: tuple[int, int],
+    *,
+    multi_label: bool = False,
+    threshold: float = THRESHOLD,
+) -> list[Classification]:
+    """The prediction for each text.
+
+    Args:
+        texts: logits of each text with the hypothesis of each label.
+        candidate_labels: the labels, in that order.
+        classes: see `entailment_of`.
+        multi_label: whether labels are independent: the probability of each is the softmax of entailment
+            over contradiction. Otherwise it is the softmax of entailment over all labels. A single label is
+            always treated as independent, as in `transformers`.
+        threshold: the probability from which a label applies, with ``multi_label``.
+
+    Probabilities of a text that was read in windows are the mean over windows, weighted by the text's tokens
+    that each owns.
+    """
+    entailment, contradiction = classes
+    independent = multi_label or len(candidate_labels) == 1
+    found = []
+    for text in texts:
+        if independent:
+            both = text.logits_WAC[..., [contradiction, entailment]]
+            p_WA = probabilities(both, "single_label_classification")[..., 1]
+        else:
+            p_WA = probabilities(text.logits_WAC[..., entailment], "single_label_classification")
+        p_A = text.parts.shares() @ p_WA
+        scores = dict(zip(candidate_labels, p_A.tolist(), strict=True))
+        best = candidate_labels[int(np.argmax(p_A))]
+        labels = tuple(label for label, p in scores.items() if p >= threshold) if independent else (best,)
+        found.append(Classification(best, scores[best], scores, labels, **vars(text.parts.coverage)))
+    return found
