@@ -30,6 +30,7 @@ ROLES = {
     "ForSequenceClassification": "sequence",
     "ForTokenClassification": "tokens",
     "ForQuestionAnswering": "span",
+    "ForMultipleChoice": "choice",
 }
 CASES = {case.model: case for case in reversed(cases()) if case.model.endswith(tuple(ROLES))}
 KINDS = ("all-linear", "attention", "feedforward")

@@ -104,7 +104,7 @@ def read_adapter(folder: Path) -> Adapter:
     return Adapter(
         name=name,
         folder=folder,
-        role=role,  # type: ignore[arg-type]
+        role=role,
         config=own.get("config", {}),
         scale=_scale(name, peft),
         tensors=tensors,
