@@ -13,7 +13,8 @@ from unmask.errors import InvalidRequest, TextTooLong
 from unmask.model.spec import Classifier
 from unmask.tasks.answer import answer
 from unmask.tasks.long_texts import WindowedLogits
-from unmask.tasks.tag import Scheme, best_sequence, entities_of
+from unmask.tasks.schemes import Scheme, entities_of
+from unmask.tasks.tag import best_sequence
 from unmask.text.windows import windows
 
 TEXTS = ["The river bank was muddy.", "a text", "the river, the bank, the river!"]

@@ -10,7 +10,7 @@ from unmask.learn.optim import OptimizerSpec, ScheduleSpec
 from unmask.learn.pretrain.loop_settings import FaultSettings, Precision, at_least
 from unmask.learn.pretrain.settings import CheckpointSettings, Device, ExportDtype, LogSettings
 from unmask.learn.table import read_table, read_toml
-from unmask.tasks.values import LongTexts
+from unmask.tasks.values import LongTexts, SchemeName
 
 Task = Literal["classification", "multi_label", "regression", "tagging", "answering"]
 """What is learned: one label of a text or pair, several labels, a number, a label of each word, or where in a
@@ -74,6 +74,11 @@ class DataSettings:
     """The labels in the order of the head. Empty: those of the training data, sorted."""
     rename_labels: Mapping[str, str] = field(default_factory=dict)
     """Names for labels that the data spell otherwise, such as 0 = "negative"."""
+    strip_prefix: str = ""
+    """What stands before every word of a CoNLL file and is left out, such as the "en:" of WikiANN."""
+    scheme: SchemeName | None = None
+    """Tagging: rewrite the entities of the data in this scheme, such as IOB2 for data in IOB1. None keeps the
+    labels."""
     max_tokens: int | None = None
     """The longest text, special tokens included; None for what the model reads."""
     long_texts: LongTexts = "end"
@@ -159,6 +164,8 @@ class FinetuneSettings:
             raise InvalidRequest(f"epochs is {self.epochs}; it must be above 0")
         if not 0 <= self.label_smoothing < 1:
             raise InvalidRequest(f"label_smoothing is {self.label_smoothing}; it must be from 0 to below 1")
+        if self.data.scheme is not None and self.task != "tagging":
+            raise InvalidRequest(f"data.scheme is for tagging and the task is {self.task}; leave it out")
         if self.evaluation.metric is not None and not self.data.dev:
             raise InvalidRequest("evaluation.metric needs data.dev; name the data to evaluate on")
 
