@@ -73,7 +73,7 @@ def test_given_words_that_have_no_token_are_counted(tmp_path):
     inside = labels[2] == "I-X"
     assert labels[1] == ("I-X" if inside else "O")
     for scheme in SCHEMES:
-        written = found.labels(len(words), scheme)
+        written = found.in_scheme(scheme).labels(len(words))
         assert len(written) == len(words)
         assert len(entities_of(written)) == len(found.entities)
 
@@ -84,12 +84,16 @@ def test_a_word_without_a_token_is_inside_the_entity_around_it(tmp_path):
     words = tuple(TaggedWord(label, 0, 1, "a", 1.0, word) for label, word in (("B-X", 1), ("I-X", 3)))
     found = Tagging(words, (), True, "IOB2", tokens_read=2, windows=1)
     assert found.labels(5) == ["O", "B-X", "I-X", "I-X", "O"]
-    assert found.labels(5, "BILOU") == ["O", "B-X", "I-X", "L-X", "O"]
+    assert found.in_scheme("BILOU").labels(5) == ["O", "B-X", "I-X", "L-X", "O"]
 
 
 def test_labels_of_no_scheme_have_no_other_scheme(tmp_path):
     model = tagger(tmp_path, ["NOUN", "VERB"])
     found = model.tag("the river bank")
     assert found.labels() == [one.label for one in found.words]
-    with pytest.raises(InvalidRequest, match="scheme is 'IOB2' and the labels are not of entities"):
-        found.labels(scheme="IOB2")
+    with pytest.raises(
+        InvalidRequest, match="scheme is 'IOB2' and the labels of the model are not of entities"
+    ):
+        found.in_scheme("IOB2")
+    with pytest.raises(InvalidRequest, match="scheme is 'IOB3'; it"):
+        found.in_scheme("IOB3")

@@ -4,11 +4,13 @@ Axes: W words.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.arguments import check_choice
 from unmask.errors import InvalidRequest
 from unmask.model.engine import Floats
 from unmask.model.spec import Classifier
@@ -63,31 +65,38 @@ class Tagging(Coverage):
     scheme: SchemeName
     """The scheme that the labels follow, if they are of one."""
 
-    def labels(self, words: int | None = None, scheme: SchemeName | None = None) -> list[str]:
+    def labels(self, words: int | None = None) -> list[str]:
         """The label of each word.
 
         Args:
             words: how many words were given. A word without a token is inside the entity around it, or O.
-            scheme: write entities in this scheme instead of that of the labels.
-
-        Raises:
-            InvalidRequest: a scheme is given, and the labels are of none.
         """
         count = max((one.word + 1 for one in self.words), default=0) if words is None else words
+        if self.has_entities:
+            spans = [
+                (kind, self.words[first].word, self.words[end - 1].word + 1)
+                for kind, first, end in entities_of([one.label for one in self.words])
+            ]
+            return written_in(self.scheme, spans, count)
+        found = ["O"] * count
+        for one in self.words:
+            found[one.word] = one.label
+        return found
+
+    def in_scheme(self, scheme: SchemeName) -> "Tagging":
+        """The same entities with labels of words in another scheme.
+
+        Raises:
+            InvalidRequest: the labels are not of entities, or there is no such scheme.
+        """
+        check_choice("scheme", scheme, get_args(SchemeName))
         if not self.has_entities:
-            if scheme is not None:
-                raise InvalidRequest(
-                    f"scheme is {scheme!r} and the labels are not of entities; leave the scheme out"
-                )
-            found = ["O"] * count
-            for one in self.words:
-                found[one.word] = one.label
-            return found
-        spans = [
-            (kind, self.words[first].word, self.words[end - 1].word + 1)
-            for kind, first, end in entities_of([one.label for one in self.words])
-        ]
-        return written_in(scheme or self.scheme, spans, count)
+            raise InvalidRequest(
+                f"scheme is {scheme!r} and the labels of the model are not of entities; leave the scheme out"
+            )
+        labels = replace(self, scheme=scheme).labels()
+        words = tuple(replace(one, label=labels[one.word]) for one in self.words)
+        return replace(self, words=words, scheme=scheme)
 
 
 def tag(
