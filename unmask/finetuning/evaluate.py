@@ -33,15 +33,7 @@ def evaluate(
 ) -> dict[str, float]:
     """Figures of the task on examples with gold labels; see `unmask.finetuning.metrics`."""
     role = ROLE_OF[preparation.task]
-    read = logits_of_windows(
-        engine,
-        role,
-        [example.encoding for example in examples],
-        [example.windows for example in examples],
-        tokens_per_pass=tokens_per_pass,
-        progress=progress,
-        name=lambda index: examples[index].record.where,
-    )
+    read = read_examples(engine, role, examples, tokens_per_pass=tokens_per_pass, progress=progress)
     if preparation.task == "answering":
         return _answers(read, examples)
     head = classifier_of(engine.spec, role, preparation.task, "the model")
@@ -58,6 +50,26 @@ def evaluate(
             place = {name: number for number, name in enumerate(preparation.labels)}
             classes = np.array([place[one.label] for one in classify(head, read)])
             return class_figures(np.array([int(one.gold) for one in examples]), classes, preparation.labels)
+
+
+def read_examples(
+    engine: Engine,
+    role: str,
+    examples: Sequence[Example],
+    *,
+    tokens_per_pass: int = TOKENS_PER_PASS,
+    progress: Progress | None = None,
+) -> list[WindowedLogits]:
+    """A head's logits for examples."""
+    return logits_of_windows(
+        engine,
+        role,
+        [example.encoding for example in examples],
+        [example.windows for example in examples],
+        tokens_per_pass=tokens_per_pass,
+        progress=progress,
+        name=lambda index: examples[index].record.where,
+    )
 
 
 def _tags(head: Classifier, read: Sequence[WindowedLogits], examples: Sequence[Example]) -> dict[str, float]:

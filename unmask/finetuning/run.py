@@ -12,6 +12,7 @@ from torch import bfloat16
 
 from unmask.errors import InvalidRequest
 from unmask.finetuning.best import BestModel
+from unmask.finetuning.calibration import calibrate
 from unmask.finetuning.evaluate import evaluate
 from unmask.finetuning.examples import (
     ROLE_OF,
@@ -171,6 +172,10 @@ class FinetuneRun:
             kept = build(read_checkpoint(Source(self.best.folder, settings.name)))
             self.objective.encoder.load_state_dict(kept.state_dict())
             figures = self._evaluate()
+        if settings.evaluation.calibrate:
+            with evaluating(self.objective):
+                calibrated = calibrate(self.objective.encoder, self.dev, self.callback.say)
+            figures = {**figures, **{f"dev/{name}": value for name, value in calibrated.items()}}
         export(loop, settings, self.checkpoint, self.out / "model", base=self.base, held_out=figures)
         return FinetuneResult(settings.name, self.out / "model", loop.step, step, dict(figures))
 

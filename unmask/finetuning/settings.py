@@ -108,6 +108,9 @@ class EvaluationSettings:
     """The figure that chooses the best checkpoint, which is then what is exported; None exports the last."""
     patience: int = 0
     """Evaluations without a better ``metric`` after which the run stops early; 0 never stops early."""
+    calibrate: bool = False
+    """Classification: divide logits by a temperature that is fitted to the dev data in the end, so that
+    probabilities are as high as predictions are often right."""
 
     def __post_init__(self) -> None:
         at_least("every", self.every, 0)
@@ -166,6 +169,11 @@ class FinetuneSettings:
             raise InvalidRequest(f"label_smoothing is {self.label_smoothing}; it must be from 0 to below 1")
         if self.data.scheme is not None and self.task != "tagging":
             raise InvalidRequest(f"data.scheme is for tagging and the task is {self.task}; leave it out")
+        if self.evaluation.calibrate and (self.task != "classification" or not self.data.dev):
+            raise InvalidRequest(
+                "evaluation.calibrate needs data.dev and the task classification, and the task is "
+                f"{self.task} with {'' if self.data.dev else 'no '}dev data; leave it out"
+            )
         if self.evaluation.metric is not None and not self.data.dev:
             raise InvalidRequest("evaluation.metric needs data.dev; name the data to evaluate on")
 
