@@ -213,7 +213,12 @@ class TaskModel(LoadedEncoder):
             InvalidRequest: the checkpoint has no head for spans, or the question leaves no room for a window.
             NonFiniteResult: a logit is infinity or NaN.
         """
-        classifier_of(self.spec, "span", "answer questions", self.name)
+        head = classifier_of(self.spec, "span", "answer questions", self.name)
+        if head.classes != 2:
+            raise InvalidRequest(
+                f"{self.name} cannot answer questions, because its span head gives {head.classes} numbers for "
+                "each token instead of 2, for start and end; use another checkpoint"
+            )
         whole("top_k", top_k, 1)
         whole("max_answer_tokens", max_answer_tokens, 1)
         check_fraction("null_threshold", null_threshold)

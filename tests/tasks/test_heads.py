@@ -352,6 +352,12 @@ def test_what_a_checkpoint_cannot_do(tokens, call, sentence):
         call(tokens[1])
 
 
+def test_a_span_head_of_another_width_is_refused(tmp_path):
+    _, ours = saved(tmp_path / "model", "BertForQuestionAnswering", num_labels=5)
+    with pytest.raises(InvalidRequest, match="its span head gives 5 numbers for each token instead of 2"):
+        ours.answer("the bank?", "a river")
+
+
 def test_offsets_index_the_caller_s_string(tokens):
     _, ours = tokens
     for text in (

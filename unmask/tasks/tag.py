@@ -142,16 +142,19 @@ def _numbers(encoding: Encoding, count: int) -> NDArray[np.int64]:
 def words_of(encoding: Encoding) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The words of a text that have at least one token, and the word of each token.
 
+    Words that one token covers, such as two Han characters, are one word, since they have one label.
+
     Returns:
-        Bounds in the caller's string, (W, 2), and for each token its word, (N,); -1 for special tokens and
-        for tokens that stand for no character.
+        Bounds in the caller's string, (W, 2), and for each token its word, (N,); -1 for special tokens, for
+        tokens that stand for no character, and for white space between words.
     """
     offsets = encoding.offsets
     covers = (offsets[:, 0] < offsets[:, 1]) & (encoding.sequence_ids == 0)
     if encoding.words is not None:
         of_N = np.where(covers, encoding.words, -1)
     else:
-        borders = np.flatnonzero(word_borders(encoding.text))
+        covers &= [bool(encoding.text[start:end].strip()) for start, end in offsets.tolist()]
+        borders = np.flatnonzero(_borders(encoding.text, offsets[covers]))
         of_N = np.where(covers, np.searchsorted(borders, offsets[:, 0], side="right") - 1, -1)
     kept, dense_N = np.unique(of_N[covers], return_inverse=True)
     words_N = np.full(len(of_N), -1, dtype=np.int64)
@@ -164,6 +167,14 @@ def words_of(encoding: Encoding) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     else:
         starts, ends = borders[kept], borders[kept + 1]
     return np.stack((starts, ends), axis=1), words_N
+
+
+def _borders(text: str, offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """`word_borders` except those inside a token, whose ranges are ``offsets``."""
+    depth = np.zeros(len(text) + 2, dtype=np.int64)
+    np.add.at(depth, offsets[:, 0] + 1, 1)
+    np.add.at(depth, offsets[:, 1], -1)
+    return word_borders(text) & (depth.cumsum()[: len(text) + 1] == 0)
 
 
 def _by_word(
