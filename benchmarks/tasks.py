@@ -102,7 +102,7 @@ def classified(options: argparse.Namespace, folder: Path, progress: Any) -> dict
         "truncated_by_theirs": len(texts) - len(whole),
         "tokens_dropped_by_theirs": sum(max(0, count - limit) for count in tokens),
         "equal_labels": share([found[place].label == other[place]["label"] for place in whole]),
-        "largest_difference": max(abs(found[place].score - other[place]["score"]) for place in whole),
+        "largest_difference": max(abs(found[place].score - float(other[place]["score"])) for place in whole),
         **measured(lambda: pair.ours.classify(texts), lambda: pipeline(texts), options.rounds, progress),
     }
 
@@ -121,7 +121,9 @@ def tagged(options: argparse.Namespace, folder: Path, progress: Any) -> dict[str
         if count <= limit:
             by_start = {one["start"]: one for one in theirs}
             same += [by_start[word.start]["entity"] == word.label for word in ours.words]
-            worst = max(worst, *(abs(by_start[word.start]["score"] - word.score) for word in ours.words))
+            scores = [float(by_start[word.start]["score"]) for word in ours.words]
+            apart = [abs(score - word.score) for score, word in zip(scores, ours.words, strict=True)]
+            worst = max(worst, *apart)
     return {
         "texts": len(texts),
         "tokens": sum(tokens),

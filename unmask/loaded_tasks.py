@@ -216,8 +216,8 @@ class TaskModel(LoadedEncoder):
         head = classifier_of(self.spec, "span", "answer questions", self.name)
         if head.classes != 2:
             raise InvalidRequest(
-                f"{self.name} cannot answer questions, because its span head gives {head.classes} numbers for "
-                "each token instead of 2, for start and end; use another checkpoint"
+                f"{self.name} cannot answer questions, because its span head gives {head.classes} numbers "
+                "for each token instead of 2, for start and end; use another checkpoint"
             )
         whole("top_k", top_k, 1)
         whole("max_answer_tokens", max_answer_tokens, 1)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from unmask.finetuning.evaluate import read_examples
 from unmask.finetuning.examples import Example
 from unmask.model.encoder import Encoder
-from unmask.model.spec import role_of
+from unmask.model.spec import Classifier
 from unmask.model.torch_engine import TorchEngine
 from unmask.optional import require
 from unmask.tasks.classify import probabilities
@@ -42,7 +42,9 @@ def calibrate(encoder: Encoder, dev: Sequence[Example], say: Callable[[str], Non
     encoder.spec = replace(
         encoder.spec,
         heads=tuple(
-            replace(head, temperature=temperature) if role_of(head) == "sequence" else head
+            replace(head, temperature=temperature)
+            if isinstance(head, Classifier) and head.role == "sequence"
+            else head
             for head in encoder.spec.heads
         ),
     )

@@ -174,7 +174,8 @@ def _borders(text: str, offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
     depth = np.zeros(len(text) + 2, dtype=np.int64)
     np.add.at(depth, offsets[:, 0] + 1, 1)
     np.add.at(depth, offsets[:, 1], -1)
-    return word_borders(text) & (depth.cumsum()[: len(text) + 1] == 0)
+    outside: NDArray[np.bool_] = depth.cumsum()[: len(text) + 1] == 0
+    return word_borders(text) & outside
 
 
 def _by_word(

@@ -11,6 +11,9 @@ from unmask.settings import JsonSettings
 OWN = "unmask"
 """The key of config.json for what other libraries do not know."""
 
+HOTTEST = 1e6
+"""A temperature above it is damage: all probabilities would be equal."""
+
 LABELED = ("sequence", "tokens")
 """Roles of heads whose classes belong to a task."""
 
@@ -58,8 +61,12 @@ def _temperature(config: JsonSettings) -> float:
     if found is None:
         return 1.0
     value = found.get("temperature")
-    known = set(found) == {"temperature"} and isinstance(value, int | float) and not isinstance(value, bool)
-    if not known or not 0 < value < float("inf"):
+    if (
+        not isinstance(value, int | float)
+        or isinstance(value, bool)
+        or not 0 < value < HOTTEST
+        or set(found) != {"temperature"}
+    ):
         raise CorruptCheckpoint(
             f'{config.name} says {OWN} is {quoted(found)}; it must be {{"temperature": a number above 0}}'
         )
