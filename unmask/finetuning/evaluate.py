@@ -21,7 +21,8 @@ from unmask.tasks.choose import choose
 from unmask.tasks.classify import classifier_of, classify
 from unmask.tasks.long_texts import WindowedLogits, logits_of_windows
 from unmask.tasks.progress import Progress
-from unmask.tasks.tag import Scheme, Tagging, entities_of, tag
+from unmask.tasks.schemes import Scheme, entities_of
+from unmask.tasks.tag import tag
 
 
 def evaluate(
@@ -36,15 +37,7 @@ def evaluate(
     role = ROLE_OF[preparation.task]
     if preparation.task == "multiple_choice":
         return _choices(engine, examples, tokens_per_pass, progress)
-    read = logits_of_windows(
-        engine,
-        role,
-        [example.encoding for example in examples],
-        [example.windows for example in examples],
-        tokens_per_pass=tokens_per_pass,
-        progress=progress,
-        name=lambda index: examples[index].record.where,
-    )
+    read = read_examples(engine, role, examples, tokens_per_pass=tokens_per_pass, progress=progress)
     if preparation.task == "answering":
         return _answers(read, examples)
     head = classifier_of(engine.spec, role, preparation.task, "the model")
@@ -61,6 +54,26 @@ def evaluate(
             place = {name: number for number, name in enumerate(preparation.labels)}
             classes = np.array([place[one.label] for one in classify(head, read)])
             return class_figures(np.array([int(one.gold) for one in examples]), classes, preparation.labels)
+
+
+def read_examples(
+    engine: Engine,
+    role: str,
+    examples: Sequence[Example],
+    *,
+    tokens_per_pass: int = TOKENS_PER_PASS,
+    progress: Progress | None = None,
+) -> list[WindowedLogits]:
+    """A head's logits for examples."""
+    return logits_of_windows(
+        engine,
+        role,
+        [example.encoding for example in examples],
+        [example.windows for example in examples],
+        tokens_per_pass=tokens_per_pass,
+        progress=progress,
+        name=lambda index: examples[index].record.where,
+    )
 
 
 def _choices(
@@ -88,23 +101,13 @@ def _tags(head: Classifier, read: Sequence[WindowedLogits], examples: Sequence[E
     gold_spans, found_spans = [], []
     for example, one in zip(examples, predicted, strict=True):
         gold = [scheme.labels[number] for number in example.gold]
-        found = _labels_of_words(example, one)
+        found = one.labels(len(gold))
         right += sum(ours == theirs for ours, theirs in zip(found, gold, strict=True))
         words += len(gold)
         gold_spans.append(entities_of(gold))
         found_spans.append(entities_of(found))
     figures = {"accuracy": right / max(1, words)}
     return figures | (entity_figures(gold_spans, found_spans) if scheme.has_entities else {})
-
-
-def _labels_of_words(example: Example, tagging: Tagging) -> list[str]:
-    """The label of every word that the caller gave; O for a word without a token."""
-    assert example.encoding.words is not None
-    present = np.unique(example.encoding.words[example.encoding.words >= 0])
-    found = ["O"] * len(example.gold)
-    for word, one in zip(present.tolist(), tagging.words, strict=True):
-        found[word] = one.label
-    return found
 
 
 def _answers(read: Sequence[WindowedLogits], examples: Sequence[Example]) -> dict[str, float]:

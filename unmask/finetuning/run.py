@@ -13,6 +13,7 @@ from torch import Tensor, bfloat16
 
 from unmask.errors import InvalidRequest
 from unmask.finetuning.best import BestModel
+from unmask.finetuning.calibration import calibrate
 from unmask.finetuning.described import describe, leakage
 from unmask.finetuning.evaluate import evaluate
 from unmask.finetuning.examples import (
@@ -177,6 +178,10 @@ class FinetuneRun:
             step = self.best.step
             self._restore_best()
             figures = self._evaluate()
+        if settings.evaluation.calibrate:
+            with evaluating(self.objective):
+                calibrated = calibrate(self.objective.encoder, self.dev, self.callback.say)
+            figures = {**figures, **{f"dev/{name}": value for name, value in calibrated.items()}}
         export(loop, settings, self.checkpoint, self.out / "model", base=self.base, held_out=figures)
         if settings.adapter is not None and self.ranks.first:
             self._write_adapter()
