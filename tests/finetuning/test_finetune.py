@@ -216,20 +216,6 @@ def test_several_labels(place, tmp_path):
     assert ours.classify("a muddy text").labels == ()
 
 
-def test_a_head_is_trained_further_only_for_the_same_labels(place, tmp_path):
-    """Also a path for intermediate training: an encoder of another task keeps all but its head."""
-    first = finetune(table(tmp_path / "first", epochs=1), base=place)
-    settings = settings_of_table(table(tmp_path / "x", model={"start_from": str(first.folder)}))
-    begun = first_checkpoint(settings, place)
-    before = build(begun)
-    for labels, same in ((("dry", "wet"), True), (("wet", "dry"), False), (("a", "b", "c"), False)):
-        encoder = task_encoder(settings, task_checkpoint(settings, begun, labels), begun, lambda _: None)
-        head = encoder.heads["sequence"].out.weight
-        assert head.shape[0] == len(labels)
-        assert torch.equal(head, before.heads["sequence"].out.weight) == same
-        assert torch.equal(encoder.embedding.words.weight, before.embedding.words.weight)
-
-
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
