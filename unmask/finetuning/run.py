@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ from unmask.finetuning.examples import (
     leakage,
 )
 from unmask.finetuning.records import Labeled, read_labeled
+from unmask.finetuning.result import FREE, FinetuneResult, write_result
+from unmask.finetuning.seeds import SeedsResult, train_seeds
 from unmask.finetuning.settings import FinetuneSettings, read_settings, settings_of_table
 from unmask.finetuning.start import PROBLEMS, first_checkpoint, task_checkpoint, task_encoder
 from unmask.learn.data.labeled import LabeledBatches
@@ -34,7 +36,7 @@ from unmask.learn.pretrain.export import check_encoders, check_place, export, wr
 from unmask.learn.pretrain.loop import Loop, evaluating
 from unmask.learn.pretrain.loop_settings import LoopSettings, TextBatchSettings
 from unmask.learn.pretrain.ranks import Ranks
-from unmask.learn.pretrain.report import Callback, NullCallback
+from unmask.learn.pretrain.report import Callback, NullCallback, counted
 from unmask.learn.pretrain.run import exclusive_lock
 from unmask.learn.pretrain.settings import EvaluationSettings
 from unmask.learn.pretrain.sharded import newest_for_all
@@ -46,36 +48,14 @@ from unmask.model.trained_linear import train_with_onednn
 from unmask.model.weights import Source, read_checkpoint
 from unmask.model.weights.build import build
 
-FREE = frozenset(
-    {"checkpoints", "log", "device", "out", "card", "export_dtype", "export_shard_bytes", "faults"}
-)
-"""Settings that may be changed when a run resumes. Evaluations decide which weights are exported, so they may
-not."""
-
-
-@dataclass(frozen=True)
-class FinetuneResult:
-    """A finished run."""
-
-    name: str
-    folder: Path
-    """The fine-tuned model as a checkpoint folder."""
-    steps: int
-    """Steps taken; fewer than planned if the run stopped early."""
-    best_step: int
-    """The step whose weights are exported."""
-    dev: Mapping[str, float]
-    """Figures of the exported weights on the dev data."""
-
-
 def finetune(
     settings: FinetuneSettings | Path | str | Mapping[str, Any],
     *,
     base: Path | str | None = None,
     ranks: Ranks | None = None,
     callback: Callback | None = None,
-) -> FinetuneResult:
-    """Start or resume a fine-tuning run.
+) -> FinetuneResult | SeedsResult:
+    """Start or resume a fine-tuning run, or one run for each of several ``seeds``.
 
     Args:
         settings: the path of a TOML file, see docs/finetune.md; the same keys as a dictionary; or
@@ -104,12 +84,17 @@ def finetune(
         raise InvalidRequest(
             f"micro_batches is {settings.micro_batches}; it must be a multiple of the {ranks.world} processes"
         )
+    told = callback if callback and ranks.first else NullCallback()
+
+    def train(one: FinetuneSettings, out: Path) -> FinetuneResult:
+        with exclusive_lock(out) if ranks.first else nullcontext():
+            result = FinetuneRun(one, base, out, ranks, told).train()
+            if ranks.first:
+                write_result(result, one, out)
+            return result
+
     out = base / settings.out
-    with exclusive_lock(out) if ranks.first else nullcontext():
-        run = FinetuneRun(
-            settings, base, out, ranks, callback if callback and ranks.first else NullCallback()
-        )
-        return run.train()
+    return train_seeds(settings, out, ranks, told, train) if settings.seeds else train(settings, out)
 
 
 class FinetuneRun:
@@ -151,9 +136,9 @@ class FinetuneRun:
         self.trainer = self._trainer()
         steps = self.loop.settings.steps
         callback.say(
-            f"{settings.name}: {settings.epochs:g} epochs of {self.batches.steps_per_epoch:,} steps, "
-            f"{steps:,} in all, of {settings.batch_size} texts, in {settings.precision} on "
-            f"{ranks.device.type}"
+            f"{settings.name}: {settings.epochs:g} {'epoch' if settings.epochs == 1 else 'epochs'} of "
+            f"{counted(self.batches.steps_per_epoch, 'step')}, {steps:,} in all, of "
+            f"{counted(settings.batch_size, 'text')}, in {settings.precision} on {ranks.device.type}"
         )
         if found is not None:
             self.trainer.restore(found)

@@ -143,6 +143,9 @@ class FinetuneSettings:
     device: Device = "auto"
     seed: int = 0
     """Determines the head's initial weights, the order of texts and dropout."""
+    seeds: tuple[int, ...] = ()
+    """Instead of ``seed``: several seeds, with which the run is repeated in the folders ``seed-N`` of ``out``.
+    The result has every figure of every seed, means and standard deviations."""
     out: str = "."
     """Folder of the run, relative to the run file."""
     card: str | None = None
@@ -155,12 +158,26 @@ class FinetuneSettings:
     def __post_init__(self) -> None:
         for name, least in (("batch_size", 1), ("micro_batches", 1), ("seed", 0)):
             at_least(name, getattr(self, name), least)
+        self._check_seeds()
         if not 0 < self.epochs < 1e6:
             raise InvalidRequest(f"epochs is {self.epochs}; it must be above 0")
         if not 0 <= self.label_smoothing < 1:
             raise InvalidRequest(f"label_smoothing is {self.label_smoothing}; it must be from 0 to below 1")
         if self.evaluation.metric is not None and not self.data.dev:
             raise InvalidRequest("evaluation.metric needs data.dev; name the data to evaluate on")
+
+    def _check_seeds(self) -> None:
+        object.__setattr__(self, "seeds", tuple(self.seeds))
+        if not self.seeds:
+            return
+        for one in self.seeds:
+            at_least("seeds", one, 0)
+        if len(set(self.seeds)) < max(2, len(self.seeds)):
+            raise InvalidRequest(
+                f"seeds is {list(self.seeds)}; give at least two different numbers, or one as seed"
+            )
+        if self.seed:
+            raise InvalidRequest(f"seed is {self.seed} and seeds is {list(self.seeds)}; give one of the two")
 
 
 def read_settings(path: Path) -> FinetuneSettings:
