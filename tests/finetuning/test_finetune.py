@@ -16,7 +16,6 @@ from unmask.finetuning.settings import settings_of_table
 from unmask.finetuning.start import first_checkpoint, task_checkpoint, task_encoder
 from unmask.learn.pretrain.stopping import Stopped
 from unmask.learn.pretrain.trainer import Trainer
-from unmask.model.weights.build import build
 
 WORDS = ["the", "river", "bank", "was", "muddy", "a", "text", "another"]
 
@@ -99,9 +98,20 @@ def test_a_run_learns_and_leaves_a_model_that_everyone_loads(place, tmp_path):
     assert any("labels dry" in one for one in heard.said)
 
 
-@pytest.mark.parametrize("metric", ["accuracy", None])
-def test_a_stopped_run_resumes_bit_by_bit(place, tmp_path, monkeypatch, metric):
-    given = {"evaluation": {"every": 5} | ({"metric": metric} if metric else {})}
+METHODS = {
+    "optimizer": {"learning_rate": 5e-3, "layer_decay": 0.8, "weight_decay": 1e-3, "decoupled": True},
+    "r_drop": 0.5,
+    "sift": {"weight": 2.0},
+}
+
+
+@pytest.mark.parametrize(
+    ("metric", "methods"),
+    [("accuracy", {}), (None, {}), ("accuracy", METHODS)],
+    ids=["best", "last", "methods"],
+)
+def test_a_stopped_run_resumes_bit_by_bit(place, tmp_path, monkeypatch, metric, methods):
+    given = {"evaluation": {"every": 5} | ({"metric": metric} if metric else {}), **methods}
     whole = finetune(table(tmp_path / "whole", **given), base=place)
     steps = []
     step = Trainer._step

@@ -8,6 +8,7 @@ from torch import distributed
 from tests.finetuning.test_finetune import place
 from tests.learn.test_distributed import assert_well, only_one_speaks, parent, run_two
 from tests.support.command import run_here
+from unmask.learn.pretrain.events import read_events
 
 __all__ = ["parent", "place"]
 
@@ -45,13 +46,10 @@ def test_two_processes_train_as_one_with_several_seeds(parent, place, tmp_path):
     results = [json.loads((path.parent / "out" / "result.json").read_text()) for path in (two, one)]
     assert results[0]["mean"] == pytest.approx(results[1]["mean"], abs=1e-6)
     losses = [
-        [
-            event["classification/loss"]
-            for event in map(json.loads, (path.parent / "out/seed-2/log.jsonl").open())
-            if event["event"] == "step"
-        ]
+        [event["classification/loss"] for event in read_events(path.parent / "out/seed-2/log.jsonl")
+         if event["event"] == "step"]
         for path in (two, one)
-    ]
+    ]  # fmt: skip
     assert len(losses[0]) == 2
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
     again = run_two(parent, "finetune", two)

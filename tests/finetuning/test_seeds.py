@@ -79,7 +79,9 @@ def test_finished_seeds_are_not_repeated(finished, place, monkeypatch):
     started = []
     made = FinetuneRun.__init__
     monkeypatch.setattr(
-        FinetuneRun, "__init__", lambda self, one, *rest: (started.append(one.seed), made(self, one, *rest))[1]
+        FinetuneRun,
+        "__init__",
+        lambda self, one, *rest: (started.append(one.seed), made(self, one, *rest))[1],
     )
     heard = Heard()
     given = table(finished.folder, epochs=1, seeds=[*SEEDS, 4], log={"every": 2})

@@ -82,7 +82,7 @@ def test_pooler_and_final_norm_have_the_full_rate():
 
 @pytest.mark.parametrize("decoupled", [False, True])
 def test_the_unit_of_weight_decay(decoupled):
-    """AdamW of torch scales decay by the rate of the step; DecoupledAdamW of Composer by rate / first rate."""
+    """AdamW of torch scales decay by the step's rate; DecoupledAdamW of Composer by rate / first rate."""
     peak, decay, steps = 0.02, 0.3, 5
     spec = OptimizerSpec("adamw", peak, (0.9, 0.98), 1e-6, decay, decoupled=decoupled, layer_decay=0.5)
     encoder = random_encoder(replace(POST_NORM, heads=HEAD), dtype=torch.float64)

@@ -44,8 +44,8 @@ def finetune(
         _print_seeds(result)
         return
     console().print(
-        f"{safe(str(result.folder))}: {result.steps:,} {'step' if result.steps == 1 else 'steps'}, weights of "
-        f"step {result.best_step:,}"
+        f"{safe(str(result.folder))}: {result.steps:,} {'step' if result.steps == 1 else 'steps'}, "
+        f"weights of step {result.best_step:,}"
     )
     for name, value in result.dev.items():
         console().print(f"{safe(name)}: {value:.4f}")

@@ -48,6 +48,7 @@ from unmask.model.trained_linear import train_with_onednn
 from unmask.model.weights import Source, read_checkpoint
 from unmask.model.weights.build import build
 
+
 def finetune(
     settings: FinetuneSettings | Path | str | Mapping[str, Any],
     *,
@@ -194,6 +195,8 @@ class FinetuneRun:
             PROBLEMS.get(settings.task, "single_label_classification"),
             class_weights=settings.class_weights,
             label_smoothing=settings.label_smoothing,
+            r_drop=settings.r_drop,
+            sift=settings.sift,
         )
         check_encoders(self.objective, self.checkpoint)
         if settings.precision == "bfloat16":

@@ -73,9 +73,7 @@ def train_seeds(
     return result
 
 
-def summarized(
-    settings: FinetuneSettings, out: Path, runs: Mapping[int, FinetuneResult]
-) -> SeedsResult:
+def summarized(settings: FinetuneSettings, out: Path, runs: Mapping[int, FinetuneResult]) -> SeedsResult:
     """Mean and standard deviation of every figure that all runs have, and the best seed."""
     first, *others = runs.values()
     names = [name for name in first.dev if all(name in other.dev for other in others)]

@@ -1,11 +1,13 @@
 """The run file of a fine-tuning run."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from unmask.errors import InvalidRequest
+from unmask.learn.objectives.consistency_spec import SiftSpec
 from unmask.learn.optim import OptimizerSpec, ScheduleSpec
 from unmask.learn.pretrain.loop_settings import FaultSettings, Precision, at_least
 from unmask.learn.pretrain.settings import CheckpointSettings, Device, ExportDtype, LogSettings
@@ -133,6 +135,10 @@ class FinetuneSettings:
     class_weights: tuple[float, ...] | None = None
     """A factor for the loss of each label, in the order of the labels."""
     label_smoothing: float = 0.0
+    r_drop: float = 0.0
+    """The factor of R-Drop's divergence between two passes with different dropout; 0 for one pass."""
+    sift: SiftSpec | None = None
+    """Virtual adversarial training on normalized embeddings; None for none."""
     frozen: bool = False
     """Train the head alone; the encoder stays as it is."""
     faults: FaultSettings = field(default_factory=FaultSettings)
@@ -144,8 +150,8 @@ class FinetuneSettings:
     seed: int = 0
     """Determines the head's initial weights, the order of texts and dropout."""
     seeds: tuple[int, ...] = ()
-    """Instead of ``seed``: several seeds, with which the run is repeated in the folders ``seed-N`` of ``out``.
-    The result has every figure of every seed, means and standard deviations."""
+    """Instead of ``seed``: several seeds; the run is repeated with each, in folders ``seed-N`` of ``out``. The
+    result has every figure of every seed, means and standard deviations."""
     out: str = "."
     """Folder of the run, relative to the run file."""
     card: str | None = None
@@ -161,6 +167,8 @@ class FinetuneSettings:
         self._check_seeds()
         if not 0 < self.epochs < 1e6:
             raise InvalidRequest(f"epochs is {self.epochs}; it must be above 0")
+        if not 0 <= self.r_drop < math.inf:
+            raise InvalidRequest(f"r_drop is {self.r_drop:g}; it must be at least 0 and finite")
         if not 0 <= self.label_smoothing < 1:
             raise InvalidRequest(f"label_smoothing is {self.label_smoothing}; it must be from 0 to below 1")
         if self.evaluation.metric is not None and not self.data.dev:

@@ -5,6 +5,7 @@ Axes: P targets: texts, or labeled tokens; C classes.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -14,10 +15,28 @@ from torch.nn import functional
 
 from unmask.errors import InvalidRequest
 from unmask.learn.data.labeled import IGNORED, LabeledRole, LabeledSequence
+from unmask.learn.objectives.consistency import (
+    Divergence,
+    Sift,
+    class_divergence,
+    has_dropout,
+    label_divergence,
+    number_divergence,
+    r_drop_divergence,
+    span_divergence,
+)
+from unmask.learn.objectives.consistency_spec import SiftSpec
 from unmask.learn.objectives.interface import Example, LossOutput, Objective
 from unmask.model.encoder import Encoder
 from unmask.model.spec import Classifier, ProblemType
 from unmask.text.batch import PackedBatch
+
+DIVERGENCES: Mapping[ProblemType, Divergence] = {
+    "single_label_classification": class_divergence,
+    "multi_label_classification": label_divergence,
+    "regression": number_divergence,
+}
+"""What R-Drop and SiFT measure for each problem."""
 
 TERMS: Mapping[LabeledRole, str] = {"sequence": "classification", "tokens": "tagging", "span": "answering"}
 """The term of each role's loss, by which figures are named."""
@@ -50,6 +69,9 @@ class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
         problem: what a head of the role ``sequence`` predicts.
         class_weights: a factor for the loss of each class; the mean is then a weighted mean, as in PyTorch.
         label_smoothing: the share of a target's probability that is spread over all classes.
+        r_drop: the factor of R-Drop's divergence between two passes, of which the loss is the mean; 0 for one
+            pass. Its figure is ``r_drop``.
+        sift: virtual adversarial training, with the figure ``sift``; None for none.
     """
 
     class_weights: Tensor | None
@@ -62,6 +84,8 @@ class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
         *,
         class_weights: Sequence[float] | None = None,
         label_smoothing: float = 0.0,
+        r_drop: float = 0.0,
+        sift: SiftSpec | None = None,
     ) -> None:
         super().__init__()
         heads = {head.role: head for head in encoder.spec.heads if isinstance(head, Classifier)}
@@ -77,6 +101,15 @@ class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
                 f"class_weights has {len(class_weights)} numbers, and the head has {classes} classes; give "
                 "one for each"
             )
+        if r_drop and not has_dropout(encoder):
+            raise InvalidRequest(
+                f"r_drop is {r_drop:g} and all dropouts of the model are 0, so two passes are the same; set "
+                "one in model.config, such as hidden_dropout_prob, or model.head_dropout, or leave r_drop out"
+            )
+        self.r_drop = r_drop
+        self.sift = None if sift is None else Sift(encoder, sift)
+        # SiFT has a perturbed pass whose gradient stops at the perturbation, and one with all gradients.
+        self.passes = 1 + (r_drop > 0) + (sift is not None) * 5 / 3
         self.encoder = encoder
         self.role = role
         self.problem = problem
@@ -114,21 +147,44 @@ class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
 
     def forward(self, example: LabeledExample, totals: Mapping[str, int]) -> LossOutput:
         """The sum of losses, divided by the number of targets in the global batch."""
+        logits = self._logits(example)
+        loss, right = self._loss(logits, example)
+        found: dict[str, Tensor] = {}
+        total, divergence = loss, partial(self._divergence, example)
+        if self.training and self.r_drop:
+            again = self._logits(example)
+            total = loss = (loss + self._loss(again, example)[0]) / 2
+            found["r_drop"] = r_drop_divergence(logits, again, divergence)
+            total = total + self.r_drop * found["r_drop"]
+        if self.training and self.sift is not None:
+            found["sift"] = self.sift.divergence(logits, partial(self._logits, example), divergence)
+            total = total + self.sift.spec.weight * found["sift"]
+        found = {"loss": loss} | ({} if right is None else {"accuracy": right}) | found
+        term = TERMS[self.role]
+        return LossOutput(
+            total / max(1, totals[term]), {f"{term}/{name}": one.detach() for name, one in found.items()}
+        )
+
+    def _logits(self, example: LabeledExample) -> Tensor:
         x_TD = self.encoder.encode(example.batch)
         logits = self.encoder.logits(self.role, x_TD, example.batch.layout)
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        rows_P = torch.from_numpy(example.rows_P).to(logits.device)
+        return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+    def _loss(self, logits: Tensor, example: LabeledExample) -> tuple[Tensor, Tensor | None]:
         targets = torch.from_numpy(example.targets_P).to(logits.device)
-        right: Tensor | None
         if self.role == "span":
-            loss, right = self._span(logits, targets, example)
-        else:
-            loss, right = self._classes(logits[rows_P], targets)
-        term = TERMS[self.role]
-        sums = {f"{term}/loss": loss.detach()}
-        if right is not None:
-            sums[f"{term}/accuracy"] = right
-        return LossOutput(loss / max(1, totals[term]), sums)
+            return self._span(logits, targets, example)
+        return self._classes(logits[_rows(example, logits)], targets)
+
+    def _divergence(self, example: LabeledExample, one: Tensor, other: Tensor) -> Tensor:
+        """How far the second prediction is from the first; see `Divergence`."""
+        if self.role == "span":
+            of_T = torch.from_numpy(example.batch.layout.sequence_of_T).to(one.device)
+            return span_divergence(one, other, of_T, example.sequences)
+        rows_P = _rows(example, one)
+        problem = self.problem if self.role == "sequence" else "single_label_classification"
+        measure = DIVERGENCES[problem]
+        return measure(one[rows_P], other[rows_P])
 
     def _classes(self, logits_PC: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
         if self.role == "sequence" and self.problem == "regression":
@@ -166,3 +222,8 @@ class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
     def encoders(self) -> Mapping[str, Encoder]:
         """The one encoder."""
         return {"": self.encoder}
+
+
+def _rows(example: LabeledExample, logits: Tensor) -> Tensor:
+    """The rows of the logits that have targets."""
+    return torch.from_numpy(example.rows_P).to(logits.device)
