@@ -1,6 +1,8 @@
 """Methods of fine-tuning through the run file: what they log, refuse and change."""
 
+import numpy as np
 import pytest
+from sklearn.utils.class_weight import compute_class_weight
 
 from tests.finetuning.test_finetune import METHODS, place, table
 from unmask.errors import InvalidRequest
@@ -50,6 +52,26 @@ def test_without_them_nothing_is_logged(place, tmp_path):
     }
 
 
+def test_balanced_class_weights(place, tmp_path):
+    """The numbers of scikit-learn, in the order of the labels."""
+    rows = [line.split("\t")[1] for line in (place / "train.tsv").read_text().splitlines()[1:]]
+    expected = compute_class_weight("balanced", classes=np.array(["dry", "wet"]), y=np.array(rows))
+    assert expected[0] != pytest.approx(expected[1])
+    runs = [
+        finetune(table(tmp_path / name, epochs=1, class_weights=weights), base=place)
+        for name, weights in (("balanced", "balanced"), ("given", expected.tolist()))
+    ]
+    one, other = ((run.folder / "model.safetensors").read_bytes() for run in runs)
+    assert one == other
+    assert steps(tmp_path / "balanced")[0]["classification/loss"] == pytest.approx(
+        steps(tmp_path / "given")[0]["classification/loss"]
+    )
+    assert "class weights balanced" in (runs[0].folder / "README.md").read_text()
+    data = {"train": ["train.tsv"], "dev": ["dev.tsv"], "labels": ["dry", "wet", "ice"]}
+    with pytest.raises(InvalidRequest, match="balanced and no training text has the label ice"):
+        finetune(table(tmp_path / "none", class_weights="balanced", data=data), base=place)
+
+
 def test_r_drop_needs_a_model_with_dropout(place, tmp_path):
     given = table(tmp_path / "run", epochs=1, r_drop=1.0, model=NO_DROPOUT)
     with pytest.raises(InvalidRequest, match="r_drop is 1 and all dropouts of the model are 0"):
@@ -64,6 +86,11 @@ def test_r_drop_needs_a_model_with_dropout(place, tmp_path):
     [
         ({"r_drop": -1.0}, "r_drop is -1; it must be at least 0 and finite"),
         ({"r_drop": float("nan")}, "r_drop is nan; it must be at least 0"),
+        (
+            {"task": "multi_label", "class_weights": "balanced"},
+            "class_weights is balanced and task is multi_l",
+        ),
+        ({"class_weights": "even"}, "class_weights is 'even'; it can be balanced"),
         ({"sift": {}}, "sift needs weight, and it is not given"),
         ({"sift": {"weight": -1.0}}, "sift: weight is -1; it must be above 0"),
         ({"frozen": True, "optimizer": {"layer_decay": 0.5}}, "no layer of an encoder is trained"),

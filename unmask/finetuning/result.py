@@ -15,7 +15,18 @@ RESULT = "result.json"
 """The file in a run's folder."""
 
 FREE = frozenset(
-    {"checkpoints", "log", "device", "out", "card", "export_dtype", "export_shard_bytes", "faults"}
+    {
+        "checkpoints",
+        "log",
+        "device",
+        "out",
+        "card",
+        "license",
+        "language",
+        "export_dtype",
+        "export_shard_bytes",
+        "faults",
+    }
 )
 """Settings that may be changed when a run resumes. Evaluations decide which weights are exported, so they may
 not."""

@@ -1,7 +1,7 @@
 """From settings to a fine-tuned checkpoint folder: start or resume a run."""
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -12,27 +12,30 @@ from torch import bfloat16
 
 from unmask.errors import InvalidRequest
 from unmask.finetuning.best import BestModel
-from unmask.finetuning.evaluate import evaluate
+from unmask.finetuning.card import CardFacts, model_card
+from unmask.finetuning.evaluate import evaluate, predicted
 from unmask.finetuning.examples import (
     ROLE_OF,
     Counts,
     Example,
     Preparation,
     check_kinds,
+    class_weights,
     describe,
     labels_of,
     leakage,
 )
+from unmask.finetuning.intervals import Interval, intervals
 from unmask.finetuning.records import Labeled, read_labeled
 from unmask.finetuning.result import FREE, FinetuneResult, write_result
 from unmask.finetuning.seeds import SeedsResult, train_seeds
 from unmask.finetuning.settings import FinetuneSettings, read_settings, settings_of_table
-from unmask.finetuning.start import PROBLEMS, first_checkpoint, task_checkpoint, task_encoder
+from unmask.finetuning.start import PROBLEMS, base_model, first_checkpoint, task_checkpoint, task_encoder
 from unmask.learn.data.labeled import LabeledBatches
 from unmask.learn.objectives.labeled import LabeledObjective
 from unmask.learn.optim import build_optimizer
 from unmask.learn.pretrain.checkpoint import Snapshot
-from unmask.learn.pretrain.export import check_encoders, check_place, export, write_model
+from unmask.learn.pretrain.export import check_encoders, check_place, export, read_card, write_model
 from unmask.learn.pretrain.loop import Loop, evaluating
 from unmask.learn.pretrain.loop_settings import LoopSettings, TextBatchSettings
 from unmask.learn.pretrain.ranks import Ranks
@@ -47,6 +50,7 @@ from unmask.model.torch_engine import TorchEngine
 from unmask.model.trained_linear import train_with_onednn
 from unmask.model.weights import Source, read_checkpoint
 from unmask.model.weights.build import build
+from unmask.optional import require
 
 
 def finetune(
@@ -114,7 +118,11 @@ class FinetuneRun:
     ) -> None:
         self.settings, self.out, self.base = settings, out, base
         self.ranks, self.callback = ranks, callback
+        self.described: list[str] = []
+        """What was said about the data."""
         found = self._found()
+        if settings.data.dev:
+            require("finetune")
         records = self._records(settings.data.train)
         labels = labels_of(records, settings)
         begun = first_checkpoint(settings, base)
@@ -128,7 +136,7 @@ class FinetuneRun:
         if settings.data.dev:
             dev = self._examples("dev", self._records(settings.data.dev))
         if (shared := leakage(train, dev)) is not None:
-            callback.say(shared)
+            self._describe([shared])
         self.dev = dev
         self.loop = self._loop(encoder, train)
         self.best = BestModel(
@@ -157,13 +165,48 @@ class FinetuneRun:
             kept = build(read_checkpoint(Source(self.best.folder, settings.name)))
             self.objective.encoder.load_state_dict(kept.state_dict())
             figures = self._evaluate()
-        export(loop, settings, self.checkpoint, self.out / "model", base=self.base, held_out=figures)
-        return FinetuneResult(settings.name, self.out / "model", loop.step, step, dict(figures))
+        folder = self.out / "model"
+        export(
+            loop,
+            settings,
+            self.checkpoint,
+            folder,
+            base=self.base,
+            held_out=figures,
+            written_card=self._card(step, figures),
+        )
+        return FinetuneResult(settings.name, folder, loop.step, step, dict(figures))
+
+    def _card(self, step: int, figures: Mapping[str, float]) -> str | None:
+        """The card that the run writes about itself, in the first process, unless a file is named."""
+        if self.settings.card is not None or not self.ranks.first:
+            return None
+        plain = {name.removeprefix("dev/"): value for name, value in figures.items()}
+        found: Mapping[str, Interval] = {}
+        if self.dev:
+            with evaluating(self.objective):
+                scores = predicted(TorchEngine(self.objective.encoder), self.preparation, self.dev)
+            found = intervals(scores, len(self.dev), self.settings.task)
+        labels = self.preparation.labels
+        return model_card(
+            CardFacts(
+                self.settings,
+                base_model(self.settings, self.base),
+                labels,
+                self.described,
+                self.loop.step,
+                step,
+                plain,
+                found,
+            )
+        )
 
     def _found(self) -> Snapshot | None:
         """The newest intact checkpoint of the run; impossible requests are refused before it is read."""
         settings = self.settings
         check_place(self.out / "model", settings.name)
+        if settings.card is not None:
+            read_card(settings.card, self.base)
         found = newest_for_all(self.out / "checkpoints", self.ranks, self.callback.say)
         if found is not None:
             refuse_changes(settings, found.state["settings"], self.out, FREE)
@@ -177,9 +220,15 @@ class FinetuneRun:
     def _examples(self, name: str, records: list[Labeled]) -> list[Example]:
         counts = Counts()
         examples = self.preparation.examples(records, counts)
-        for sentence in describe(name, counts, examples):
-            self.callback.say(sentence)
+        if name == "train":
+            self.counts = counts
+        self._describe(describe(name, counts, examples))
         return examples
+
+    def _describe(self, sentences: Sequence[str]) -> None:
+        self.described += sentences
+        for sentence in sentences:
+            self.callback.say(sentence)
 
     def _loop(self, encoder: Any, train: list[Example]) -> Loop:
         settings = self.settings
@@ -193,7 +242,7 @@ class FinetuneRun:
             encoder,
             ROLE_OF[settings.task],
             PROBLEMS.get(settings.task, "single_label_classification"),
-            class_weights=settings.class_weights,
+            class_weights=class_weights(settings, self.preparation.labels, self.counts),
             label_smoothing=settings.label_smoothing,
             r_drop=settings.r_drop,
             sift=settings.sift,

@@ -132,8 +132,9 @@ class FinetuneSettings:
         default_factory=lambda: read_table(OptimizerSpec, OPTIMIZER, "optimizer")
     )
     schedule: ScheduleSpec = field(default_factory=lambda: read_table(ScheduleSpec, SCHEDULE, "schedule"))
-    class_weights: tuple[float, ...] | None = None
-    """A factor for the loss of each label, in the order of the labels."""
+    class_weights: Literal["balanced"] | tuple[float, ...] | None = None
+    """A factor for the loss of each label, in the order of the labels. ``"balanced"``, for classification and
+    tagging: the number of all labels divided by that of this one and by the number of different labels."""
     label_smoothing: float = 0.0
     r_drop: float = 0.0
     """The factor of R-Drop's divergence between two passes with different dropout; 0 for one pass."""
@@ -150,12 +151,17 @@ class FinetuneSettings:
     seed: int = 0
     """Determines the head's initial weights, the order of texts and dropout."""
     seeds: tuple[int, ...] = ()
-    """Instead of ``seed``: several seeds; the run is repeated with each, in folders ``seed-N`` of ``out``. The
+    """Instead of ``seed``: several seeds; each has a run of its own in the folder ``seed-N`` of ``out``. The
     result has every figure of every seed, means and standard deviations."""
     out: str = "."
     """Folder of the run, relative to the run file."""
     card: str | None = None
-    """A file, relative to the run file, that is copied into the exported model as README.md."""
+    """A file, relative to the run file, that is copied into the exported model as README.md. None: a card is
+    written there, with the protocol, the data and the scores of the run."""
+    license: str | None = None
+    """The license of the model for the card that is written, such as "apache-2.0"."""
+    language: str | None = None
+    """The language of the texts for the card that is written, such as "en"."""
     export_dtype: ExportDtype | None = None
     """Dtype of the exported model; None for that of the weights in training."""
     export_shard_bytes: int | None = None
@@ -167,6 +173,11 @@ class FinetuneSettings:
         self._check_seeds()
         if not 0 < self.epochs < 1e6:
             raise InvalidRequest(f"epochs is {self.epochs}; it must be above 0")
+        if self.class_weights == "balanced" and self.task not in ("classification", "tagging"):
+            raise InvalidRequest(
+                f"class_weights is balanced and task is {self.task}; give numbers, or use a task with one "
+                "label for each text or word"
+            )
         if not 0 <= self.r_drop < math.inf:
             raise InvalidRequest(f"r_drop is {self.r_drop:g}; it must be at least 0 and finite")
         if not 0 <= self.label_smoothing < 1:

@@ -40,6 +40,15 @@ def first_checkpoint(settings: FinetuneSettings, base: Path) -> Checkpoint:
     return read_checkpoint(source(settings.model.start_from, base))
 
 
+def base_model(settings: FinetuneSettings, base: Path) -> str:
+    """The name of the checkpoint that a run starts from; of a folder its own name, or that of its run."""
+    name = settings.model.start_from
+    folder = (base / name).resolve()
+    if not folder.is_dir():
+        return name
+    return folder.parent.name if folder.name == "model" else folder.name
+
+
 def task_checkpoint(settings: FinetuneSettings, begun: Checkpoint, labels: Sequence[str]) -> Checkpoint:
     """The checkpoint that is saved in the end: the config of the first one with the task's head and labels.
 

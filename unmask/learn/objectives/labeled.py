@@ -67,7 +67,8 @@ class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
         encoder: with the head.
         role: of the head.
         problem: what a head of the role ``sequence`` predicts.
-        class_weights: a factor for the loss of each class; the mean is then a weighted mean, as in PyTorch.
+        class_weights: a factor for the loss of each class; of several labels, for that of a label that
+            applies. The mean stays one over all targets, so factors above 1 raise the loss.
         label_smoothing: the share of a target's probability that is spread over all classes.
         r_drop: the factor of R-Drop's divergence between two passes, of which the loss is the mean; 0 for one
             pass. Its figure is ``r_drop``.
