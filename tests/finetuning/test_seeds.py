@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import statistics
 
 import numpy as np
 import pytest
@@ -72,7 +71,8 @@ def test_the_best_seed_is_named_by_the_metric(tmp_path, metric, values, best):
     }
     found = summarized(settings, tmp_path, runs)
     assert found.best_seed == best
-    assert found.mean == {name: pytest.approx(statistics.mean(values))}, "only figures that all runs have"
+    assert found.mean == {name: pytest.approx(np.mean(values))}, "only figures that all runs have"
+    assert found.standard_deviation == {name: pytest.approx(np.std(values, ddof=1))}
 
 
 def test_finished_seeds_are_not_repeated(finished, place, monkeypatch):
