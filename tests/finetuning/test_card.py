@@ -120,6 +120,7 @@ def test_intervals_are_wilsons_and_a_bootstraps():
     half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
     assert (made["accuracy"].low, made["accuracy"].high) == pytest.approx((middle - half, middle + half))
     as_tags = intervals(scores, 200, "tagging")["accuracy"]  # words of a text are not independent
+    assert as_tags != made["accuracy"]
     normal = 1.96 * math.sqrt(p * (1 - p) / n)
     assert (as_tags.low, as_tags.high) == pytest.approx((p - normal, p + normal), abs=0.012)
     assert made == intervals(scores, 200, "classification"), "drawn with a seed"
