@@ -8,6 +8,8 @@ everywhere:
   All pairs of a premise are in the same half.
 - squad: SQuAD v1.1's dev part, 40 articles to train on and 8 to evaluate on; and both parts of QAMR to train
   on, without the sentences that those 8 articles contain too.
+- names: WikiANN's English part, without the "en:" before every word, and WNUT-17, with the names of WikiANN for
+  its types: person is PER, corporation and group are ORG, location is LOC, and what is left is O.
 - qnli: QNLI's dev part in 5 folds; all pairs of a question are in the same fold.
 - movie_reviews: the 10 folds that its authors gave.
 """
@@ -71,6 +73,33 @@ def questions(path: Path) -> list[dict[str, Any]]:
         return list(json.load(file)["data"])
 
 
+TYPES = {"person": "PER", "corporation": "ORG", "group": "ORG", "location": "LOC"}
+
+
+def names(data: Path, out: Path) -> None:
+    """Persons, organizations and locations, in the official parts of both sets."""
+    wnut = {"train": "wnut17train.conll", "dev": "emerging.dev.conll", "test": "emerging.test.annotated"}
+    for part, file in wnut.items():
+        with lzma.open(data / "wikiann_en" / f"{part}.conll.xz", "rt", encoding="utf-8") as wikiann:
+            lines = [line.removeprefix("en:").rstrip("\n") for line in wikiann]
+        with lzma.open(data / "wnut17" / f"{file}.xz", "rt", encoding="utf-8") as tweets:
+            mapped = [mapped_line(line.strip()) for line in tweets]
+        for name, some in (("wikiann", lines), ("wnut17", mapped)):
+            path = out / "names" / f"{name}-{part}.conll"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("\n".join(some) + "\n", encoding="utf-8")
+            print(f"{path}: {sum(bool(line) for line in some):,} words")
+
+
+def mapped_line(line: str) -> str:
+    """A word of WNUT-17 with the label that WikiANN would give it."""
+    if not line:
+        return ""
+    word, label = line.split("\t")
+    start, _, kind = label.partition("-")
+    return f"{word}\t{start}-{TYPES[kind]}" if kind in TYPES else f"{word}\tO"
+
+
 def qnli(data: Path, out: Path) -> None:
     """Five folds of pairs of a question and a sentence."""
     with lzma.open(data / "glue" / "QNLI" / "dev.tsv.xz", "rt", encoding="utf-8") as file:
@@ -94,5 +123,5 @@ def movie_reviews(data: Path, out: Path) -> None:
 if __name__ == "__main__":
     data = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE.parent / "shared" / "data"
     out = Path(sys.argv[2]) if len(sys.argv) > 2 else HERE / "runs" / "splits"
-    for split in (nli, squad, qnli, movie_reviews):
+    for split in (nli, squad, names, qnli, movie_reviews):
         split(data, out)

@@ -18,6 +18,7 @@ PAGE = REPOSITORY / "docs" / "finetune.md"
 BEGIN, END = "<!-- keys: written by tests/finetuning/test_docs.py -->", "<!-- end of keys -->"
 TABLES = {
     "the outermost keys": settings.FinetuneSettings,
+    "[adapter]": settings.AdapterSettings,
     "[model]": settings.ModelSettings,
     "[data]": settings.DataSettings,
     "[optimizer]": OptimizerSpec,

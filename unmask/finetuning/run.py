@@ -342,6 +342,7 @@ class FinetuneRun:
 
     def _write_adapter(self, folder: Path, written_card: str | None) -> None:
         settings = self.settings
+        assert settings.adapter is not None
         shutil.rmtree(folder, ignore_errors=True)
         write_adapter(
             self.objective.encoder,
@@ -352,5 +353,5 @@ class FinetuneRun:
             base=self.begun,
             how=low_rank(settings),
             card=card_of(settings, self.base, written_card),
-            dtype=DTYPES[settings.export_dtype or "float32"],
+            dtype=DTYPES[settings.adapter.dtype],
         )

@@ -67,6 +67,8 @@ class AdapterSettings:
     """Dropout before each update."""
     target_modules: Literal["all-linear", "attention", "feedforward"] = "all-linear"
     """The linear layers of each block that are updated; never the head's."""
+    dtype: Literal["float32", "float16", "bfloat16"] = "float32"
+    """Dtype of the stored adapter. A 16-bit one halves the file, and rounds what was trained."""
 
     def __post_init__(self) -> None:
         at_least("r", self.r, 1)
