@@ -8,8 +8,8 @@ everywhere:
   All pairs of a premise are in the same half.
 - squad: SQuAD v1.1's dev part, 40 articles to train on and 8 to evaluate on; and both parts of QAMR to train
   on, without the sentences that those 8 articles contain too.
-- names: WikiANN's English part, without the "en:" before every word, and WNUT-17, with the names of WikiANN for
-  its types: person is PER, corporation and group are ORG, location is LOC, and what is left is O.
+- names: WikiANN's English part, without the "en:" before every word, and WNUT-17 with WikiANN's names for its
+  types: person is PER, corporation and group are ORG, location is LOC, and what is left is O.
 - qnli: QNLI's dev part in 5 folds; all pairs of a question are in the same fold.
 - movie_reviews: the 10 folds that its authors gave.
 """

@@ -62,8 +62,9 @@ def test_several_adapters_read_one_batch(place):
     alone = {name: unmask.load(place / "base", adapter=place / name) for name in names}
     assert model.engine.one_pass
     texts = TEXTS * 3
-    chosen = [names[(3 * number) % 4] for number in range(len(texts))]
-    pairs = [TEXTS[0] if name == "spans" else None for name in chosen]
+    chosen = [names[(number + number // 4) % 4] for number in range(len(texts))]
+    pairs = [text if name == "spans" else None for text, name in zip(texts, chosen, strict=True)]
+    texts = ["the bank" if name == "spans" else text for text, name in zip(texts, chosen, strict=True)]
     passes = []
     encoder = model.engine._encoder
     encoder.register_forward_hook(lambda *_: passes.append(1))

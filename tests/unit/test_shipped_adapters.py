@@ -1,4 +1,4 @@
-"""The adapters that come with the package: small, described, and right on plain examples; docs/adapters.md."""
+"""The adapters that come with the package: small, described, right on plain examples; docs/adapters.md."""
 
 import json
 import re
