@@ -9,6 +9,7 @@ import tomllib
 from tests.learn.test_pretrain_docs import keys
 from tests.support.places import REPOSITORY, default_folder
 from unmask.finetuning import settings
+from unmask.learn.objectives.consistency_spec import SiftSpec
 from unmask.learn.optim import OptimizerSpec, ScheduleSpec
 from unmask.learn.pretrain.loop_settings import FaultSettings
 from unmask.learn.pretrain.settings import CheckpointSettings, LogSettings
@@ -21,6 +22,7 @@ TABLES = {
     "[data]": settings.DataSettings,
     "[optimizer]": OptimizerSpec,
     "[schedule]": ScheduleSpec,
+    "[sift]": SiftSpec,
     "[evaluation]": settings.EvaluationSettings,
     "[faults]": FaultSettings,
     "[checkpoints]": CheckpointSettings,

@@ -16,7 +16,6 @@ from unmask.finetuning.settings import settings_of_table
 from unmask.finetuning.start import first_checkpoint, task_checkpoint, task_encoder
 from unmask.learn.pretrain.stopping import Stopped
 from unmask.learn.pretrain.trainer import Trainer
-from unmask.model.weights.build import build
 
 WORDS = ["the", "river", "bank", "was", "muddy", "a", "text", "another"]
 
@@ -99,9 +98,20 @@ def test_a_run_learns_and_leaves_a_model_that_everyone_loads(place, tmp_path):
     assert any("labels dry" in one for one in heard.said)
 
 
-@pytest.mark.parametrize("metric", ["accuracy", None])
-def test_a_stopped_run_resumes_bit_by_bit(place, tmp_path, monkeypatch, metric):
-    given = {"evaluation": {"every": 5} | ({"metric": metric} if metric else {})}
+METHODS = {
+    "optimizer": {"learning_rate": 5e-3, "layer_decay": 0.8, "weight_decay": 1e-3, "decoupled": True},
+    "r_drop": 0.5,
+    "sift": {"weight": 2.0},
+}
+
+
+@pytest.mark.parametrize(
+    ("metric", "methods"),
+    [("accuracy", {}), (None, {}), ("accuracy", METHODS)],
+    ids=["best", "last", "methods"],
+)
+def test_a_stopped_run_resumes_bit_by_bit(place, tmp_path, monkeypatch, metric, methods):
+    given = {"evaluation": {"every": 5} | ({"metric": metric} if metric else {}), **methods}
     whole = finetune(table(tmp_path / "whole", **given), base=place)
     steps = []
     step = Trainer._step
@@ -214,20 +224,6 @@ def test_several_labels(place, tmp_path):
     assert ours.spec.heads[0].problem_type == "multi_label_classification"
     assert ours.classify("the river bank").labels == ("bank", "river")
     assert ours.classify("a muddy text").labels == ()
-
-
-def test_a_head_is_trained_further_only_for_the_same_labels(place, tmp_path):
-    """Also a path for intermediate training: an encoder of another task keeps all but its head."""
-    first = finetune(table(tmp_path / "first", epochs=1), base=place)
-    settings = settings_of_table(table(tmp_path / "x", model={"start_from": str(first.folder)}))
-    begun = first_checkpoint(settings, place)
-    before = build(begun)
-    for labels, same in ((("dry", "wet"), True), (("wet", "dry"), False), (("a", "b", "c"), False)):
-        encoder = task_encoder(settings, task_checkpoint(settings, begun, labels), begun, lambda _: None)
-        head = encoder.heads["sequence"].out.weight
-        assert head.shape[0] == len(labels)
-        assert torch.equal(head, before.heads["sequence"].out.weight) == same
-        assert torch.equal(encoder.embedding.words.weight, before.embedding.words.weight)
 
 
 @pytest.mark.parametrize(

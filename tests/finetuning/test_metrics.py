@@ -23,9 +23,21 @@ def test_classes():
     assert figures["f1"] == figures["f1[yes]"] == metrics.f1_score(gold, found)
     assert figures["f1[no]"] == metrics.f1_score(gold, found, pos_label=0)
     assert figures["matthews"] == pytest.approx(metrics.matthews_corrcoef(gold, found))
-    three = class_figures(draw.integers(0, 3, 50), draw.integers(0, 3, 50), ["a", "b", "c"])
+    gold, found = draw.integers(0, 3, (2, 50))
+    three = class_figures(gold, found, ["a", "b", "c"])
+    assert three["matthews"] == pytest.approx(metrics.matthews_corrcoef(gold, found))
+    assert three["macro_f1"] == pytest.approx(metrics.f1_score(gold, found, average="macro"))
     assert "f1" not in three
     assert three["macro_f1"] == pytest.approx(np.mean([three[f"f1[{one}]"] for one in "abc"]))
+
+
+def test_classes_that_do_not_occur():
+    """As scikit-learn has them with zero_division=0, and without a warning."""
+    zeros = np.zeros(4, dtype=np.int64)
+    figures = class_figures(zeros, zeros, ["a", "b", "c"])
+    assert (figures["accuracy"], figures["matthews"], figures["macro_f1"]) == (1, 0, pytest.approx(1 / 3))
+    other = class_figures(zeros, np.array([0, 0, 1, 1]), ["a", "b", "c"])
+    assert (other["matthews"], other["f1[c]"], other["f1[b]"]) == (0, 0, 0)
 
 
 def test_numbers():
@@ -41,6 +53,7 @@ def test_several_labels():
     gold, found = np.random.default_rng(0).random((2, 30, 4)) < 0.4
     figures = multi_label_figures(gold, found)
     assert figures["micro_f1"] == pytest.approx(metrics.f1_score(gold, found, average="micro"))
+    assert figures["macro_f1"] == pytest.approx(metrics.f1_score(gold, found, average="macro"))
     assert figures["exact"] == metrics.accuracy_score(gold, found)
 
 

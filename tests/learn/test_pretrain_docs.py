@@ -73,11 +73,12 @@ def said_of(kind):
 
 
 def choices(kind):
-    """The values of a literal, also of one that may be left out."""
+    """The values of a literal, also of one that may be left out; none where other types are possible."""
     if get_origin(kind) is Literal:
         return get_args(kind)
     if get_origin(kind) is Union or type(kind).__name__ == "UnionType":
-        return tuple(one for part in get_args(kind) for one in choices(part))
+        parts = [part for part in get_args(kind) if part is not type(None)]
+        return tuple(one for part in parts for one in choices(part)) if all(map(choices, parts)) else ()
     return ()
 
 

@@ -1,13 +1,16 @@
 """``unmask finetune``: train a head on labeled data, and the encoder with it."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from unmask.cli.options import JsonOption
-from unmask.cli.output import console, plain, print_json, safe
-from unmask.cli.pretrain import ProgressPrinter
+from unmask.cli.output import console, print_json, safe
+from unmask.cli.pretrain import ProgressPrinter, old_names, settings_or_path
+
+if TYPE_CHECKING:
+    from unmask.finetuning.seeds import SeedsResult
 
 
 def finetune(
@@ -21,27 +24,41 @@ def finetune(
     """
     from unmask.finetuning.settings import read_settings
 
-    settings = read_settings(run)
+    teller = ProgressPrinter()
+    settings = settings_or_path(run, read_settings, teller)
     from unmask.finetuning.run import finetune as train
+    from unmask.finetuning.seeds import SeedsResult
     from unmask.learn.pretrain import joined
 
-    teller = ProgressPrinter()
     try:
-        with joined() as ranks:
+        with joined() as ranks, old_names(teller.say if ranks.first else None):
             result = train(settings, base=run.parent, ranks=ranks, callback=teller)
     finally:
         teller.close()
     if not ranks.first:
         return
     if json:
-        print_json(
-            {**plain(result), "folder": str(result.folder), "adapter": result.adapter and str(result.adapter)}
-        )
+        print_json(result)
+        return
+    if isinstance(result, SeedsResult):
+        _print_seeds(result)
         return
     console().print(
-        f"{safe(str(result.folder))}: {result.steps:,} steps, weights of step {result.best_step:,}"
+        f"{safe(str(result.folder))}: {result.steps:,} {'step' if result.steps == 1 else 'steps'}, "
+        f"weights of step {result.best_step:,}"
     )
     if result.adapter is not None:
         console().print(f"{safe(str(result.adapter))}: the adapter")
     for name, value in result.dev.items():
         console().print(f"{safe(name)}: {value:.4f}")
+
+
+def _print_seeds(result: "SeedsResult") -> None:
+    """Every figure of every seed, its mean and standard deviation, and the best seed."""
+    for seed, run in result.runs.items():
+        console().print(f"seed {seed}: {safe(str(run.folder))}, weights of step {run.best_step:,}")
+    for name, mean in result.mean.items():
+        each = ", ".join(f"{run.dev[name]:.4f}" for run in result.runs.values())
+        console().print(f"{safe(name)}: {mean:.4f} ± {result.standard_deviation[name]:.4f} ({each})")
+    if result.best_seed is not None:
+        console().print(f"the best seed is {result.best_seed}")

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
+from pathlib import PurePath
 from typing import Any, TextIO
 
 from rich.console import Console
@@ -50,6 +51,8 @@ def plain(value: object) -> Any:
         return named | {f.name: plain(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, PurePath):
+        return str(value)
     if isinstance(value, frozenset):
         return sorted(map(str, value))
     if isinstance(value, list | tuple):

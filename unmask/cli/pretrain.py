@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from cyclopts import Parameter
 
@@ -16,6 +16,9 @@ from unmask.cli.output import console, plain, print_json, safe
 from unmask.deprecation import RenamedWarning
 
 SECONDS_BETWEEN_LINES = 10.0
+
+Settings = TypeVar("Settings")
+"""The settings in a run file."""
 
 
 class ProgressPrinter:
@@ -80,14 +83,11 @@ def pretrain(
     from unmask.learn.pretrain import read_run
 
     teller = ProgressPrinter()
-    # A mistake in the file is reported before torch is imported. Processes of torchrun join first, so that
-    # only one of them reports it.
-    with _old_names(teller.say):
-        settings = run if "WORLD_SIZE" in os.environ else read_run(run)
+    settings = settings_or_path(run, read_run, teller)
     from unmask.learn.pretrain import joined, train
 
     try:
-        with joined() as ranks, _old_names(teller.say if ranks.first else None):
+        with joined() as ranks, old_names(teller.say if ranks.first else None):
             result = train(settings, base=run.parent, ranks=ranks, callback=teller)
     finally:
         teller.close()
@@ -104,8 +104,17 @@ def pretrain(
         console().print(f"held out {name}: {value:.4f}")
 
 
+def settings_or_path(run: Path, read: Callable[[Path], Settings], teller: ProgressPrinter) -> Settings | Path:
+    """The settings in a run file, so that a mistake in it is reported before torch is imported.
+
+    Processes of torchrun join first, so that only one of them reports it; they get the path.
+    """
+    with old_names(teller.say):
+        return run if "WORLD_SIZE" in os.environ else read(run)
+
+
 @contextmanager
-def _old_names(say: Callable[[str], None] | None) -> Iterator[None]:
+def old_names(say: Callable[[str], None] | None) -> Iterator[None]:
     """Within the block, each deprecated name in a run file is printed once as a note, not as a warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", RenamedWarning)

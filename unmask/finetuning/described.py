@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from unmask.finetuning.examples import Counts, Example
+from unmask.learn.pretrain.report import counted
 
 
 def describe(name: str, counts: Counts, texts: Sequence[Example]) -> list[str]:
     """Sentences about labeled data: sizes, labels, truncation, duplicates."""
     sentences = [
-        f"{name}: {counts.texts:,} texts of {counts.tokens / max(1, counts.texts):.0f} tokens on average, "
-        f"the longest {counts.longest:,}"
+        f"{name}: {counted(counts.texts, 'text')} of {counts.tokens / max(1, counts.texts):.0f} tokens on "
+        f"average, the longest {counts.longest:,}"
     ]
     if counts.labels:
         total = sum(counts.labels.values())
@@ -21,18 +22,21 @@ def describe(name: str, counts: Counts, texts: Sequence[Example]) -> list[str]:
         more = f" and {len(counts.labels) - 12} more" if len(counts.labels) > 12 else ""
         sentences.append(f"{name}: labels {shares}{more}")
     if counts.unanswered:
-        sentences.append(f"{name}: {counts.unanswered:,} questions have no answer")
+        has = "has" if counts.unanswered == 1 else "have"
+        sentences.append(f"{name}: {counted(counts.unanswered, 'question')} {has} no answer")
     if counts.truncated:
         sentences.append(
-            f"{name}: the end of {counts.truncated:,} texts is dropped, {counts.truncated_tokens:,} tokens "
-            "in all"
+            f"{name}: the end of {counted(counts.truncated, 'text')} is dropped, "
+            f"{counted(counts.truncated_tokens, 'token')} in all"
         )
     if counts.windowed:
-        sentences.append(f"{name}: {counts.windowed:,} texts are read in several windows")
+        are = "is" if counts.windowed == 1 else "are"
+        sentences.append(f"{name}: {counted(counts.windowed, 'text')} {are} read in several windows")
     seen = Counter(map(_text_of, texts))
     twice = sum(count - 1 for count in seen.values())
     if twice:
-        sentences.append(f"{name}: {twice:,} texts repeat another")
+        repeat = "repeats" if twice == 1 else "repeat"
+        sentences.append(f"{name}: {counted(twice, 'text')} {repeat} another")
     return sentences
 
 
@@ -40,7 +44,9 @@ def leakage(train: Sequence[Example], dev: Sequence[Example]) -> str | None:
     """A sentence about dev texts that are also trained on; None if there are none."""
     seen = set(map(_text_of, train))
     shared = sum(_text_of(example) in seen for example in dev)
-    return f"dev: {shared:,} of {len(dev):,} texts are also training texts" if shared else None
+    if not shared:
+        return None
+    return f"dev: {shared:,} of {counted(len(dev), 'text')} {'is' if shared == 1 else 'are'} also trained on"
 
 
 def _text_of(example: Example) -> Any:

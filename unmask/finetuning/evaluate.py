@@ -1,8 +1,9 @@
 """Figures of an encoder on labeled examples, predicted as any text is: packed, and in windows where long."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unmask.finetuning.examples import ROLE_OF, Example, Preparation
 from unmask.finetuning.metrics import (
@@ -23,6 +24,9 @@ from unmask.tasks.long_texts import WindowedLogits, logits_of_windows
 from unmask.tasks.progress import Progress
 from unmask.tasks.tag import Scheme, Tagging, entities_of, tag
 
+Scores = Callable[[NDArray[np.int64]], dict[str, float]]
+"""Figures of a selection of examples, by their numbers; one may be selected several times."""
+
 
 def evaluate(
     engine: Engine,
@@ -33,6 +37,19 @@ def evaluate(
     progress: Progress | None = None,
 ) -> dict[str, float]:
     """Figures of the task on examples with gold labels; see `unmask.finetuning.metrics`."""
+    scores = predicted(engine, preparation, examples, tokens_per_pass=tokens_per_pass, progress=progress)
+    return scores(np.arange(len(examples)))
+
+
+def predicted(
+    engine: Engine,
+    preparation: Preparation,
+    examples: Sequence[Example],
+    *,
+    tokens_per_pass: int = TOKENS_PER_PASS,
+    progress: Progress | None = None,
+) -> Scores:
+    """Predict all examples once, and return what computes the figures of any of them."""
     role = ROLE_OF[preparation.task]
     if preparation.task == "multiple_choice":
         return _choices(engine, examples, tokens_per_pass, progress)
@@ -53,19 +70,24 @@ def evaluate(
             return _tags(head, read, examples)
         case "regression":
             numbers = np.array([one.score for one in classify(head, read)])
-            return number_figures(np.array([float(one.gold[0]) for one in examples]), numbers)
+            wanted = np.array([float(one.gold[0]) for one in examples])
+            return lambda some: number_figures(wanted[some], numbers[some])
         case "multi_label":
-            found = [[name in one.labels for name in preparation.labels] for one in classify(head, read)]
-            return multi_label_figures(np.array([one.gold > 0.5 for one in examples]), np.array(found))
+            found = np.array(
+                [[name in one.labels for name in preparation.labels] for one in classify(head, read)]
+            )
+            gold = np.array([one.gold > 0.5 for one in examples])
+            return lambda some: multi_label_figures(gold[some], found[some])
         case _:
             place = {name: number for number, name in enumerate(preparation.labels)}
             classes = np.array([place[one.label] for one in classify(head, read)])
-            return class_figures(np.array([int(one.gold) for one in examples]), classes, preparation.labels)
+            right = np.array([int(one.gold) for one in examples])
+            return lambda some: class_figures(right[some], classes[some], preparation.labels)
 
 
 def _choices(
     engine: Engine, examples: Sequence[Example], tokens_per_pass: int, progress: Progress | None
-) -> dict[str, float]:
+) -> Scores:
     """The share of questions whose right choice is the most probable one."""
     read = aligned_logits(
         engine,
@@ -76,25 +98,27 @@ def _choices(
         name=lambda index: examples[index].record.where,
     )
     found = choose(read, [example.record.choices or () for example in examples])
-    right = [one.index == int(example.gold) for one, example in zip(found, examples, strict=True)]
-    return {"accuracy": float(np.mean(right))}
+    right = np.array([one.index == int(example.gold) for one, example in zip(found, examples, strict=True)])
+    return lambda some: {"accuracy": float(right[some].mean())}
 
 
-def _tags(head: Classifier, read: Sequence[WindowedLogits], examples: Sequence[Example]) -> dict[str, float]:
+def _tags(head: Classifier, read: Sequence[WindowedLogits], examples: Sequence[Example]) -> Scores:
     """Accuracy over words, and figures of entities where the labels are a tagging scheme."""
     scheme = Scheme(head.labels or ())
-    predicted = tag(head, read)
-    right = words = 0
-    gold_spans, found_spans = [], []
-    for example, one in zip(examples, predicted, strict=True):
-        gold = [scheme.labels[number] for number in example.gold]
-        found = _labels_of_words(example, one)
-        right += sum(ours == theirs for ours, theirs in zip(found, gold, strict=True))
-        words += len(gold)
-        gold_spans.append(entities_of(gold))
-        found_spans.append(entities_of(found))
-    figures = {"accuracy": right / max(1, words)}
-    return figures | (entity_figures(gold_spans, found_spans) if scheme.has_entities else {})
+    gold = [[scheme.labels[number] for number in example.gold] for example in examples]
+    found = [_labels_of_words(example, one) for example, one in zip(examples, tag(head, read), strict=True)]
+    right = np.array([sum(map(str.__eq__, *pair)) for pair in zip(found, gold, strict=True)])
+    words = np.array([len(labels) for labels in gold])
+    gold_spans, found_spans = [entities_of(labels) for labels in gold], [entities_of(one) for one in found]
+
+    def scores(some: NDArray[np.int64]) -> dict[str, float]:
+        figures = {"accuracy": int(right[some].sum()) / max(1, int(words[some].sum()))}
+        if not scheme.has_entities:
+            return figures
+        pairs = [(gold_spans[number], found_spans[number]) for number in some]
+        return figures | entity_figures([one for one, _ in pairs], [other for _, other in pairs])
+
+    return scores
 
 
 def _labels_of_words(example: Example, tagging: Tagging) -> list[str]:
@@ -107,10 +131,17 @@ def _labels_of_words(example: Example, tagging: Tagging) -> list[str]:
     return found
 
 
-def _answers(read: Sequence[WindowedLogits], examples: Sequence[Example]) -> dict[str, float]:
+def _answers(read: Sequence[WindowedLogits], examples: Sequence[Example]) -> Scores:
     with_null = any(not example.gold.answers for example in examples)
-    found = {}
-    for example, one in zip(examples, read, strict=True):
-        best = answer([one], no_answer=with_null).answers
-        found[example.gold.id] = best[0].text if best else ""
-    return answer_figures({one.gold.id: [text for text, _ in one.gold.answers] for one in examples}, found)
+    best = [answer([one], no_answer=with_null).answers for one in read]
+    found = [some[0].text if some else "" for some in best]
+    gold = [[text for text, _ in example.gold.answers] for example in examples]
+
+    def scores(some: NDArray[np.int64]) -> dict[str, float]:
+        # Keys are places, because a question may be selected several times.
+        return answer_figures(
+            {str(place): gold[number] for place, number in enumerate(some)},
+            {str(place): found[number] for place, number in enumerate(some)},
+        )
+
+    return scores

@@ -283,6 +283,24 @@ def labels_of(records: Sequence[Labeled], settings: FinetuneSettings) -> tuple[s
     return tuple(sorted(found, key=_tag_order))
 
 
+def class_weights(settings: FinetuneSettings, labels: Sequence[str], counts: Counts) -> list[float] | None:
+    """The factor of each label's loss; ``balanced`` gives all labels the same sum of factors.
+
+    Raises:
+        InvalidRequest: a label that is to be balanced does not occur.
+    """
+    if settings.class_weights != "balanced":
+        return None if settings.class_weights is None else list(settings.class_weights)
+    absent = [label for label in labels if not counts.labels[label]]
+    if absent:
+        raise InvalidRequest(
+            f"class_weights is balanced and no training text has the label {absent[0]}; give numbers, or "
+            "take it out of data.labels"
+        )
+    total = sum(counts.labels.values())
+    return [total / (len(labels) * counts.labels[label]) for label in labels]
+
+
 def _tag_order(label: str) -> tuple[bool, str]:
     return (label != "O", label)
 

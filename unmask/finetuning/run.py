@@ -1,9 +1,9 @@
 """From settings to a fine-tuned checkpoint folder: start or resume a run."""
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,19 +13,31 @@ from torch import Tensor, bfloat16
 
 from unmask.errors import InvalidRequest
 from unmask.finetuning.best import BestModel
+from unmask.finetuning.card import CardFacts, model_card
 from unmask.finetuning.described import describe, leakage
-from unmask.finetuning.evaluate import evaluate
+from unmask.finetuning.evaluate import evaluate, predicted
 from unmask.finetuning.examples import (
     ROLE_OF,
     Counts,
     Example,
     Preparation,
     check_kinds,
+    class_weights,
     labels_of,
 )
+from unmask.finetuning.intervals import Interval, intervals
 from unmask.finetuning.records import Labeled, read_labeled
+from unmask.finetuning.result import FREE, FinetuneResult, write_result
+from unmask.finetuning.seeds import SeedsResult, train_seeds
 from unmask.finetuning.settings import FinetuneSettings, read_settings, settings_of_table
-from unmask.finetuning.start import PROBLEMS, first_checkpoint, low_rank, task_checkpoint, task_encoder
+from unmask.finetuning.start import (
+    PROBLEMS,
+    base_model,
+    first_checkpoint,
+    low_rank,
+    task_checkpoint,
+    task_encoder,
+)
 from unmask.learn.data.labeled import LabeledBatches
 from unmask.learn.objectives.labeled import LabeledObjective
 from unmask.learn.optim import build_optimizer
@@ -34,7 +46,7 @@ from unmask.learn.pretrain.export import check_encoders, check_place, export, re
 from unmask.learn.pretrain.loop import Loop, evaluating
 from unmask.learn.pretrain.loop_settings import LoopSettings, TextBatchSettings
 from unmask.learn.pretrain.ranks import Ranks
-from unmask.learn.pretrain.report import Callback, NullCallback
+from unmask.learn.pretrain.report import Callback, NullCallback, counted
 from unmask.learn.pretrain.run import exclusive_lock
 from unmask.learn.pretrain.settings import EvaluationSettings
 from unmask.learn.pretrain.sharded import newest_for_all
@@ -46,33 +58,10 @@ from unmask.model.trained_linear import train_with_onednn
 from unmask.model.weights import Source, read_checkpoint
 from unmask.model.weights.adapter_export import write_adapter
 from unmask.model.weights.build import DTYPES, build
-
-FREE = frozenset(
-    {"checkpoints", "log", "device", "out", "card", "export_dtype", "export_shard_bytes", "faults"}
-)
-"""Settings that may be changed when a run resumes. Evaluations decide which weights are exported, so they may
-not."""
-
+from unmask.optional import require
 
 TRAINED = "trained.safetensors"
 """The best weights of an adapter, by our names."""
-
-
-@dataclass(frozen=True)
-class FinetuneResult:
-    """A finished run."""
-
-    name: str
-    folder: Path
-    """The fine-tuned model as a checkpoint folder."""
-    steps: int
-    """Steps taken; fewer than planned if the run stopped early."""
-    best_step: int
-    """The step whose weights are exported."""
-    dev: Mapping[str, float]
-    """Figures of the exported weights on the dev data."""
-    adapter: Path | None = None
-    """The adapter, if the run trained one; ``folder`` holds the model with that merged into it."""
 
 
 def finetune(
@@ -81,8 +70,8 @@ def finetune(
     base: Path | str | None = None,
     ranks: Ranks | None = None,
     callback: Callback | None = None,
-) -> FinetuneResult:
-    """Start or resume a fine-tuning run.
+) -> FinetuneResult | SeedsResult:
+    """Start or resume a fine-tuning run, or one run for each of several ``seeds``.
 
     Args:
         settings: the path of a TOML file, see docs/finetune.md; the same keys as a dictionary; or
@@ -111,12 +100,17 @@ def finetune(
         raise InvalidRequest(
             f"micro_batches is {settings.micro_batches}; it must be a multiple of the {ranks.world} processes"
         )
+    told = callback if callback and ranks.first else NullCallback()
+
+    def train(one: FinetuneSettings, out: Path) -> FinetuneResult:
+        with exclusive_lock(out) if ranks.first else nullcontext():
+            result = FinetuneRun(one, base, out, ranks, told).train()
+            if ranks.first:
+                write_result(result, one, out)
+            return result
+
     out = base / settings.out
-    with exclusive_lock(out) if ranks.first else nullcontext():
-        run = FinetuneRun(
-            settings, base, out, ranks, callback if callback and ranks.first else NullCallback()
-        )
-        return run.train()
+    return train_seeds(settings, out, ranks, told, train) if settings.seeds else train(settings, out)
 
 
 class FinetuneRun:
@@ -135,7 +129,11 @@ class FinetuneRun:
     ) -> None:
         self.settings, self.out, self.base = settings, out, base
         self.ranks, self.callback = ranks, callback
+        self.described: list[str] = []
+        """What was said about the data."""
         found = self._found()
+        if settings.data.dev:
+            require("finetune")
         records = self._records(settings.data.train)
         labels = labels_of(records, settings)
         begun = self.begun = first_checkpoint(settings, base)
@@ -149,7 +147,7 @@ class FinetuneRun:
         if settings.data.dev:
             dev = self._examples("dev", self._records(settings.data.dev))
         if (shared := leakage(train, dev)) is not None:
-            callback.say(shared)
+            self._describe([shared])
         self.dev = dev
         self.loop = self._loop(encoder, train)
         self.best = BestModel(
@@ -158,9 +156,9 @@ class FinetuneRun:
         self.trainer = self._trainer()
         steps = self.loop.settings.steps
         callback.say(
-            f"{settings.name}: {settings.epochs:g} epochs of {self.batches.steps_per_epoch:,} steps, "
-            f"{steps:,} in all, of {settings.batch_size} texts, in {settings.precision} on "
-            f"{ranks.device.type}"
+            f"{settings.name}: {settings.epochs:g} {'epoch' if settings.epochs == 1 else 'epochs'} of "
+            f"{counted(self.batches.steps_per_epoch, 'step')}, {steps:,} in all, of "
+            f"{counted(settings.batch_size, 'text')}, in {settings.precision} on {ranks.device.type}"
         )
         if found is not None:
             self.trainer.restore(found)
@@ -177,16 +175,51 @@ class FinetuneRun:
             step = self.best.step
             self._restore_best()
             figures = self._evaluate()
-        export(loop, settings, self.checkpoint, self.out / "model", base=self.base, held_out=figures)
+        folder = self.out / "model"
+        export(
+            loop,
+            settings,
+            self.checkpoint,
+            folder,
+            base=self.base,
+            held_out=figures,
+            written_card=self._card(step, figures),
+        )
         if settings.adapter is not None and self.ranks.first:
             self._write_adapter()
         adapter = None if settings.adapter is None else self.out / "adapter"
-        return FinetuneResult(settings.name, self.out / "model", loop.step, step, dict(figures), adapter)
+        return FinetuneResult(settings.name, folder, loop.step, step, dict(figures), adapter)
+
+    def _card(self, step: int, figures: Mapping[str, float]) -> str | None:
+        """The card that the run writes about itself, in the first process, unless a file is named."""
+        if self.settings.card is not None or not self.ranks.first:
+            return None
+        plain = {name.removeprefix("dev/"): value for name, value in figures.items()}
+        found: Mapping[str, Interval] = {}
+        if self.dev:
+            with evaluating(self.objective):
+                scores = predicted(TorchEngine(self.objective.encoder), self.preparation, self.dev)
+            found = intervals(scores, len(self.dev), self.settings.task)
+        labels = self.preparation.labels
+        return model_card(
+            CardFacts(
+                self.settings,
+                base_model(self.settings, self.base),
+                labels,
+                self.described,
+                self.loop.step,
+                step,
+                plain,
+                found,
+            )
+        )
 
     def _found(self) -> Snapshot | None:
         """The newest intact checkpoint of the run; impossible requests are refused before it is read."""
         settings = self.settings
         check_place(self.out / "model", settings.name)
+        if settings.card is not None:
+            read_card(settings.card, self.base)
         found = newest_for_all(self.out / "checkpoints", self.ranks, self.callback.say)
         if found is not None:
             refuse_changes(settings, found.state["settings"], self.out, FREE)
@@ -200,9 +233,15 @@ class FinetuneRun:
     def _examples(self, name: str, records: list[Labeled]) -> list[Example]:
         counts = Counts()
         examples = self.preparation.examples(records, counts)
-        for sentence in describe(name, counts, examples):
-            self.callback.say(sentence)
+        if name == "train":
+            self.counts = counts
+        self._describe(describe(name, counts, examples))
         return examples
+
+    def _describe(self, sentences: Sequence[str]) -> None:
+        self.described += sentences
+        for sentence in sentences:
+            self.callback.say(sentence)
 
     def _loop(self, encoder: Any, train: list[Example]) -> Loop:
         settings = self.settings
@@ -216,8 +255,10 @@ class FinetuneRun:
             encoder,
             ROLE_OF[settings.task],
             PROBLEMS.get(settings.task, "single_label_classification"),
-            class_weights=settings.class_weights,
+            class_weights=class_weights(settings, self.preparation.labels, self.counts),
             label_smoothing=settings.label_smoothing,
+            r_drop=settings.r_drop,
+            sift=settings.sift,
         )
         check_encoders(self.objective, self.checkpoint)
         if settings.precision == "bfloat16":

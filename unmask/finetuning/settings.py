@@ -1,11 +1,13 @@
 """The run file of a fine-tuning run."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from unmask.errors import InvalidRequest
+from unmask.learn.objectives.consistency_spec import SiftSpec
 from unmask.learn.optim import OptimizerSpec, ScheduleSpec
 from unmask.learn.pretrain.loop_settings import FaultSettings, Precision, at_least
 from unmask.learn.pretrain.settings import CheckpointSettings, Device, ExportDtype, LogSettings
@@ -156,9 +158,14 @@ class FinetuneSettings:
         default_factory=lambda: read_table(OptimizerSpec, OPTIMIZER, "optimizer")
     )
     schedule: ScheduleSpec = field(default_factory=lambda: read_table(ScheduleSpec, SCHEDULE, "schedule"))
-    class_weights: tuple[float, ...] | None = None
-    """A factor for the loss of each label, in the order of the labels."""
+    class_weights: Literal["balanced"] | tuple[float, ...] | None = None
+    """A factor for the loss of each label, in the order of the labels. ``"balanced"``, for classification and
+    tagging: the number of all labels divided by that of this one and by the number of different labels."""
     label_smoothing: float = 0.0
+    r_drop: float = 0.0
+    """The factor of R-Drop's divergence between two passes with different dropout; 0 for one pass."""
+    sift: SiftSpec | None = None
+    """Virtual adversarial training on normalized embeddings; None for none."""
     frozen: bool = False
     """Train the head alone; the encoder stays as it is."""
     adapter: AdapterSettings | None = None
@@ -171,10 +178,18 @@ class FinetuneSettings:
     device: Device = "auto"
     seed: int = 0
     """Determines the head's initial weights, the order of texts and dropout."""
+    seeds: tuple[int, ...] = ()
+    """Instead of ``seed``: several seeds; each has a run of its own in the folder ``seed-N`` of ``out``. The
+    result has every figure of every seed, means and standard deviations."""
     out: str = "."
     """Folder of the run, relative to the run file."""
     card: str | None = None
-    """A file, relative to the run file, that is copied into the exported model as README.md."""
+    """A file, relative to the run file, that is copied into the exported model as README.md. None: a card is
+    written there, with the protocol, the data and the scores of the run."""
+    license: str | None = None
+    """The license of the model for the card that is written, such as "apache-2.0"."""
+    language: str | None = None
+    """The language of the texts for the card that is written, such as "en"."""
     export_dtype: ExportDtype | None = None
     """Dtype of the exported model; None for that of the weights in training."""
     export_shard_bytes: int | None = None
@@ -190,8 +205,16 @@ class FinetuneSettings:
                 if self.task == "multiple_choice"
                 else f"data.choices is for multiple_choice, and the task is {self.task}; leave it out"
             )
+        self._check_seeds()
         if not 0 < self.epochs < 1e6:
             raise InvalidRequest(f"epochs is {self.epochs}; it must be above 0")
+        if self.class_weights == "balanced" and self.task not in ("classification", "tagging"):
+            raise InvalidRequest(
+                f"class_weights is balanced and task is {self.task}; give numbers, or use a task with one "
+                "label for each text or word"
+            )
+        if not 0 <= self.r_drop < math.inf:
+            raise InvalidRequest(f"r_drop is {self.r_drop:g}; it must be at least 0 and finite")
         if not 0 <= self.label_smoothing < 1:
             raise InvalidRequest(f"label_smoothing is {self.label_smoothing}; it must be from 0 to below 1")
         if self.frozen and self.adapter is not None:
@@ -200,6 +223,19 @@ class FinetuneSettings:
             )
         if self.evaluation.metric is not None and not self.data.dev:
             raise InvalidRequest("evaluation.metric needs data.dev; name the data to evaluate on")
+
+    def _check_seeds(self) -> None:
+        object.__setattr__(self, "seeds", tuple(self.seeds))
+        if not self.seeds:
+            return
+        for one in self.seeds:
+            at_least("seeds", one, 0)
+        if len(set(self.seeds)) < max(2, len(self.seeds)):
+            raise InvalidRequest(
+                f"seeds is {list(self.seeds)}; give at least two different numbers, or one as seed"
+            )
+        if self.seed:
+            raise InvalidRequest(f"seed is {self.seed} and seeds is {list(self.seeds)}; give one of the two")
 
 
 def read_settings(path: Path) -> FinetuneSettings:

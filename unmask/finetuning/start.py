@@ -1,7 +1,7 @@
 """The encoder of a fine-tuning run: a checkpoint's weights with a head for the task."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,15 @@ def first_checkpoint(settings: FinetuneSettings, base: Path) -> Checkpoint:
         CheckpointError: it cannot be used.
     """
     return read_checkpoint(source(settings.model.start_from, base))
+
+
+def base_model(settings: FinetuneSettings, base: Path) -> str:
+    """The name of the checkpoint that a run starts from; of a folder its own name, or that of its run."""
+    name = settings.model.start_from
+    folder = (base / name).resolve()
+    if not folder.is_dir():
+        return name
+    return folder.parent.name if folder.name == "model" else folder.name
 
 
 def task_checkpoint(settings: FinetuneSettings, begun: Checkpoint, labels: Sequence[str]) -> Checkpoint:
@@ -119,15 +128,26 @@ def low_rank(settings: FinetuneSettings) -> LowRank | None:
 def _load(encoder: Encoder, other: Encoder, role: str, begun: Checkpoint, say: Say) -> None:
     ours, theirs = encoder.state_dict(), other.state_dict()
     prefix, name = f"heads.{role}.", begun.source.folder
-    if not _same_head(encoder, other, role):
+    mine, before = (_head(one, role) for one in (encoder, other))
+    if before is not None and before == mine:
+        say(f"the head of {name} for {before} is trained further, because the task is the same")
+    elif before is not None:
         theirs = {tensor: value for tensor, value in theirs.items() if not tensor.startswith(prefix)}
+        say(f"the head of {name} for {before} is left out, and the run starts with a new one for {mine}")
     for tensor in ours.keys() & theirs.keys():
         if ours[tensor].shape != theirs[tensor].shape:
             raise InvalidRequest(
                 f"model.config gives {tensor} the shape {list(ours[tensor].shape)}, and in {name} it has "
                 f"{list(theirs[tensor].shape)}; keep the sizes of the checkpoint"
             )
-    new = sorted({tensor.rpartition(".")[0] for tensor in ours if tensor not in theirs})
+    replaced = prefix if before is not None else ()
+    new = sorted(
+        {
+            tensor.rpartition(".")[0]
+            for tensor in ours
+            if tensor not in theirs and not tensor.startswith(replaced)
+        }
+    )
     left = sorted({tensor.split(".")[1] for tensor in theirs if tensor not in ours and "heads." in tensor})
     if new:
         say(f"{name} has no {', '.join(new)}; the run starts with new weights there")
@@ -136,15 +156,29 @@ def _load(encoder: Encoder, other: Encoder, role: str, begun: Checkpoint, say: S
     encoder.load_state_dict({tensor: theirs.get(tensor, ours[tensor]) for tensor in ours})
 
 
-def _same_head(encoder: Encoder, other: Encoder, role: str) -> bool:
-    """Whether both have this head for the same labels, so that its weights mean the same."""
-    found = [
-        next((head for head in one.spec.heads if isinstance(head, Classifier) and head.role == role), None)
-        for one in (encoder, other)
-    ]
-    ours, theirs = found
-    return (
-        ours is not None
-        and theirs is not None
-        and (ours.classes, ours.labels) == (theirs.classes, theirs.labels)
-    )
+@dataclass(frozen=True)
+class _Predicts:
+    """What a head predicts; the weights of two heads mean the same if it is equal."""
+
+    role: str
+    problem: ProblemType
+    classes: int
+    labels: tuple[str, ...] | None
+
+    def __str__(self) -> str:
+        if self.role == "span":
+            return "answers"
+        if self.problem == "regression":
+            return "numbers"
+        names = ", ".join((self.labels or ())[:6]) or f"{self.classes} classes without names"
+        more = f" and {self.classes - 6} more" if self.labels and self.classes > 6 else ""
+        return f"{'several of ' if self.problem == 'multi_label_classification' else ''}{names}{more}"
+
+
+def _head(encoder: Encoder, role: str) -> _Predicts | None:
+    """What the head of a role predicts; None if the encoder has no such head."""
+    for head in encoder.spec.heads:
+        if isinstance(head, Classifier) and head.role == role:
+            default: ProblemType = "regression" if head.classes == 1 else "single_label_classification"
+            return _Predicts(role, head.problem_type or default, head.classes, head.labels)
+    return None

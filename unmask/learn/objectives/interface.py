@@ -55,6 +55,10 @@ class Objective(nn.Module, ABC, Generic[Item, Prepared]):
     extra_tokens: int = 2
     """Special tokens that `prepare` adds to an item; packing reserves room for them."""
 
+    passes: float = 1.0
+    """Passes through the encoders for each micro-batch, in units of a pass forward and back; counted as
+    arithmetic."""
+
     @abstractmethod
     def prepare(self, items: Sequence[Item], draw: np.random.Generator, progress: float, /) -> Prepared:
         """Turn the items of a micro-batch into an example, on the host.

@@ -5,6 +5,7 @@ Axes: P targets: texts, labeled tokens, or questions; R rows of logits: tokens, 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -14,10 +15,29 @@ from torch.nn import functional
 
 from unmask.errors import InvalidRequest
 from unmask.learn.data.labeled import IGNORED, LabeledRole, LabeledSequence
+from unmask.learn.objectives.consistency import (
+    Divergence,
+    Sift,
+    choice_divergence,
+    class_divergence,
+    has_dropout,
+    label_divergence,
+    number_divergence,
+    r_drop_divergence,
+    span_divergence,
+)
+from unmask.learn.objectives.consistency_spec import SiftSpec
 from unmask.learn.objectives.interface import Example, LossOutput, Objective
 from unmask.model.encoder import Encoder
 from unmask.model.spec import Classifier, ProblemType
 from unmask.text.batch import PackedBatch
+
+DIVERGENCES: Mapping[ProblemType, Divergence] = {
+    "single_label_classification": class_divergence,
+    "multi_label_classification": label_divergence,
+    "regression": number_divergence,
+}
+"""What R-Drop and SiFT measure for each problem."""
 
 TERMS: Mapping[LabeledRole, str] = {
     "sequence": "classification",
@@ -55,8 +75,12 @@ class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
         encoder: with the head.
         role: of the head.
         problem: what a head of the role ``sequence`` predicts.
-        class_weights: a factor for the loss of each class; the mean is then a weighted mean, as in PyTorch.
+        class_weights: a factor for the loss of each class; of several labels, for that of a label that
+            applies. The mean stays one over all targets, so factors above 1 raise the loss.
         label_smoothing: the share of a target's probability that is spread over all classes.
+        r_drop: the factor of R-Drop's divergence between two passes, of which the loss is the mean; 0 for one
+            pass. Its figure is ``r_drop``.
+        sift: virtual adversarial training, with the figure ``sift``; None for none.
     """
 
     class_weights: Tensor | None
@@ -69,6 +93,8 @@ class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
         *,
         class_weights: Sequence[float] | None = None,
         label_smoothing: float = 0.0,
+        r_drop: float = 0.0,
+        sift: SiftSpec | None = None,
     ) -> None:
         super().__init__()
         heads = {head.role: head for head in encoder.spec.heads if isinstance(head, Classifier)}
@@ -86,6 +112,15 @@ class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
                 f"class_weights has {len(class_weights)} numbers, and the head has {classes} classes; give "
                 "one for each"
             )
+        if r_drop and not has_dropout(encoder):
+            raise InvalidRequest(
+                f"r_drop is {r_drop:g} and all dropouts of the model are 0, so two passes are the same; set "
+                "one in model.config, such as hidden_dropout_prob, or model.head_dropout, or leave r_drop out"
+            )
+        self.r_drop = r_drop
+        self.sift = None if sift is None else Sift(encoder, sift)
+        # SiFT has a perturbed pass whose gradient stops at the perturbation, and one with all gradients.
+        self.passes = 1 + (r_drop > 0) + (sift is not None) * 5 / 3
         self.encoder = encoder
         self.role = role
         self.problem = problem
@@ -124,23 +159,49 @@ class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
 
     def forward(self, example: LabeledExample, totals: Mapping[str, int]) -> LossOutput:
         """The sum of losses, divided by the number of targets in the global batch."""
+        logits = self._logits(example)
+        loss, right = self._loss(logits, example)
+        found: dict[str, Tensor] = {}
+        total, divergence = loss, partial(self._divergence, example)
+        if self.training and self.r_drop:
+            again = self._logits(example)
+            total = loss = (loss + self._loss(again, example)[0]) / 2
+            found["r_drop"] = r_drop_divergence(logits, again, divergence)
+            total = total + self.r_drop * found["r_drop"]
+        if self.training and self.sift is not None:
+            found["sift"] = self.sift.divergence(logits, partial(self._logits, example), divergence)
+            total = total + self.sift.spec.weight * found["sift"]
+        found = {"loss": loss} | ({} if right is None else {"accuracy": right}) | found
+        term = TERMS[self.role]
+        return LossOutput(
+            total / max(1, totals[term]), {f"{term}/{name}": one.detach() for name, one in found.items()}
+        )
+
+    def _logits(self, example: LabeledExample) -> Tensor:
         x_TD = self.encoder.encode(example.batch)
         logits = self.encoder.logits(self.role, x_TD, example.batch.layout)
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        rows_P = torch.from_numpy(example.rows_P).to(logits.device)
+        return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+    def _loss(self, logits: Tensor, example: LabeledExample) -> tuple[Tensor, Tensor | None]:
         targets = torch.from_numpy(example.targets_P).to(logits.device)
-        right: Tensor | None
         if self.role == "span":
-            loss, right = self._span(logits, targets, example)
-        elif self.role == "choice":
-            loss, right = self._choices(logits, targets, rows_P)
-        else:
-            loss, right = self._classes(logits[rows_P], targets)
-        term = TERMS[self.role]
-        sums = {f"{term}/loss": loss.detach()}
-        if right is not None:
-            sums[f"{term}/accuracy"] = right
-        return LossOutput(loss / max(1, totals[term]), sums)
+            return self._span(logits, targets, example)
+        rows_P = _rows(example, logits)
+        if self.role == "choice":
+            return self._choices(logits, targets, rows_P)
+        return self._classes(logits[rows_P], targets)
+
+    def _divergence(self, example: LabeledExample, one: Tensor, other: Tensor) -> Tensor:
+        """How far the second prediction is from the first; see `Divergence`."""
+        if self.role == "span":
+            of_T = torch.from_numpy(example.batch.layout.sequence_of_T).to(one.device)
+            return span_divergence(one, other, of_T, example.sequences)
+        rows_P = _rows(example, one)
+        if self.role == "choice":
+            return choice_divergence(one, other, _questions(one, rows_P), len(rows_P))
+        problem = self.problem if self.role == "sequence" else "single_label_classification"
+        measure = DIVERGENCES[problem]
+        return measure(one[rows_P], other[rows_P])
 
     def _classes(self, logits_PC: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
         if self.role == "sequence" and self.problem == "regression":
@@ -171,9 +232,7 @@ class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
     def _choices(self, logits_R1: Tensor, targets_P: Tensor, firsts_P: Tensor) -> tuple[Tensor, Tensor]:
         """Cross-entropy of the right choice over the choices of each question."""
         questions = len(firsts_P)
-        of_R = torch.zeros(len(logits_R1), dtype=torch.int64, device=logits_R1.device)
-        of_R[firsts_P[1:]] = 1
-        of_R = of_R.cumsum(0)
+        of_R = _questions(logits_R1, firsts_P)
         totals, largest = _log_sums(logits_R1, of_R, questions)
         chosen = logits_R1[targets_P]
         right = (chosen.detach() >= largest).sum()
@@ -194,3 +253,15 @@ def _log_sums(logits_RC: Tensor, group_of_R: Tensor, groups: int) -> tuple[Tenso
     largest = logits_RC.new_full(shape, -torch.inf).scatter_reduce(0, index, logits_RC.detach(), "amax")
     exponentials = (logits_RC - largest[group_of_R]).exp()
     return logits_RC.new_zeros(shape).index_add(0, group_of_R, exponentials).log() + largest, largest
+
+
+def _questions(logits_R1: Tensor, firsts_P: Tensor) -> Tensor:
+    """The number of the question that each row of logits belongs to."""
+    of_R = torch.zeros(len(logits_R1), dtype=torch.int64, device=logits_R1.device)
+    of_R[firsts_P[1:]] = 1
+    return of_R.cumsum(0)
+
+
+def _rows(example: LabeledExample, logits: Tensor) -> Tensor:
+    """The rows of the logits that have targets."""
+    return torch.from_numpy(example.rows_P).to(logits.device)

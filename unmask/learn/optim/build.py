@@ -19,7 +19,7 @@ def build_optimizer(module: nn.Module, spec: OptimizerSpec) -> "Optimizer":
     """The optimizer that ``spec`` describes, for every parameter of ``module`` that requires a gradient.
 
     Raises:
-        InvalidRequest: there is no such parameter.
+        InvalidRequest: there is no such parameter, or none for ``layer_decay``.
     """
     return Optimizer(place_parameters(module), spec)
 
@@ -201,7 +201,29 @@ def _laid_out(gradient: Tensor | None, value: Tensor) -> Tensor:
 
 
 def _groups(placed: list[Placed], spec: OptimizerSpec) -> Iterable[dict[str, Any]]:
-    """The groups of a spec that have members: ``muon``, ``decayed``, ``plain``, in this order."""
+    """The groups of a spec that have members, with layer-wise decay separately for each level, from the top.
+
+    Raises:
+        InvalidRequest: there is layer-wise decay and no parameter of an encoder's layers.
+    """
+    if spec.layer_decay is None:
+        yield from _kinds(placed, spec)
+        return
+    levels = sorted({one.below for one in placed})
+    if levels[-1] == 0:
+        raise InvalidRequest(
+            f"layer_decay is {spec.layer_decay:g} and no layer of an encoder is trained; leave layer_decay "
+            "out, or train the encoder too"
+        )
+    for level in levels:
+        factor = spec.rate_factor(level)
+        for group in _kinds([one for one in placed if one.below == level], spec):
+            rate = group["lr"] * factor
+            yield {**group, "name": f"{group['name']}, level {level}", "lr": rate, "base_lr": rate}
+
+
+def _kinds(placed: list[Placed], spec: OptimizerSpec) -> Iterable[dict[str, Any]]:
+    """The groups with members at the full rate: ``muon``, ``decayed``, ``plain``, in this order."""
     with_muon = spec.kind == "muon"
     kind = spec.rest if spec.kind == "muon" else spec.kind
     moments = {"betas": spec.betas, "eps": spec.eps}

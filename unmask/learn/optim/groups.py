@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from torch import nn
 
 from unmask.errors import InvalidRequest
+from unmask.learn.optim.layer_decay import levels_below_top
 from unmask.model.heads import PoolerLayer
 from unmask.model.heads.prediction_heads import ResidualTransformLayer, TransformLayer
 from unmask.model.layers import Block
@@ -36,6 +37,8 @@ class Placed:
     """True for weights with two or more axes, including embeddings; norms and biases have one."""
     parts: int
     """0 if not updated by Muon; else the number of matrices stacked along its first axis."""
+    below: int = 0
+    """0 for parameters above an encoder's layers, such as a head's; see `levels_below_top`."""
 
 
 def place_parameters(module: nn.Module) -> list[Placed]:
@@ -47,10 +50,11 @@ def place_parameters(module: nn.Module) -> list[Placed]:
         InvalidRequest: no parameter requires a gradient.
     """
     found: dict[nn.Parameter, Placed] = {}
+    levels = levels_below_top(module)
     for name, parameter, decays, parts in _walk(module, "", hidden=False, stacked={}):
         if not parameter.requires_grad:
             continue
-        first = found.get(parameter, Placed(name, parameter, decays, parts))
+        first = found.get(parameter, Placed(name, parameter, decays, parts, levels.get(parameter, 0)))
         found[parameter] = replace(first, decays=first.decays and decays, parts=min(first.parts, parts))
     if not found:
         raise InvalidRequest(

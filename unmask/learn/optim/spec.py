@@ -7,6 +7,7 @@ from typing import Literal, get_args
 from unmask.errors import InvalidRequest
 
 Kind = Literal["adamw", "stable_adamw", "muon"]
+LayerDecayKind = Literal["electra", "plain"]
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,14 @@ class OptimizerSpec:
     ModernBERT's 1e-5."""
     clip: float | None = 1.0
     """Maximum norm of all gradients, applied by the training loop; 0 for no clipping."""
+    layer_decay: float | None = None
+    """Layer-wise decay of learning rates: the factor from one layer to the one below it, such as 0.8; None
+    for the same rate everywhere. Weights that several layers share have the rate of the highest of them."""
+    layer_decay_kind: LayerDecayKind = "electra"
+    """The k-th layer from the top has ``learning_rate`` times ``layer_decay`` to the power of k (``plain``,
+    as in the code of BEiT and MAE) or of k + 1 (``electra``, as in ELECTRA's code, where the top layer has
+    the square). Embeddings count as one layer below the lowest, and the head, a pooler and a final norm have
+    the full rate."""
     rest: Literal["adamw", "stable_adamw"] = "adamw"
     """With ``muon``: the optimizer of embeddings, norms, biases and output layers, with the fields above."""
     muon_learning_rate: float | None = None
@@ -50,6 +59,10 @@ class OptimizerSpec:
             object.__setattr__(self, "clip", None)
         if self.kind not in get_args(Kind):
             raise InvalidRequest(f"kind must be one of {', '.join(get_args(Kind))}, not {self.kind!r}")
+        if self.layer_decay_kind not in get_args(LayerDecayKind):
+            raise InvalidRequest(f"layer_decay_kind must be electra or plain, not {self.layer_decay_kind!r}")
+        if self.layer_decay is not None and not 0 < self.layer_decay <= 1:
+            raise InvalidRequest(f"layer_decay must be above 0 and at most 1, not {self.layer_decay:g}")
         if self.rest not in ("adamw", "stable_adamw"):
             raise InvalidRequest(f"rest must be adamw or stable_adamw, not {self.rest!r}")
         if len(self.betas) != 2:
@@ -66,6 +79,12 @@ class OptimizerSpec:
             self._check(name, value, 0.0, 1.0)
         if self.muon_iterations < 1:
             raise InvalidRequest(f"muon_iterations must be at least 1, not {self.muon_iterations}")
+
+    def rate_factor(self, below: int) -> float:
+        """The factor of the learning rate of parameters at a level; see `Placed.below`."""
+        if self.layer_decay is None or below == 0:
+            return 1.0
+        return self.layer_decay ** (below + (self.layer_decay_kind == "electra"))
 
     @staticmethod
     def _check(name: str, value: float | None, low: float, high: float, *, open_below: bool = False) -> None:

@@ -66,6 +66,7 @@ def export(
     *,
     base: Path,
     held_out: Mapping[str, float],
+    written_card: str | None = None,
 ) -> None:
     """Export the model of a finished run atomically, unless it has been exported already.
 
@@ -76,6 +77,7 @@ def export(
         folder: destination of the model; an earlier export of the same run is replaced.
         base: the folder that the card's path is relative to.
         held_out: final figures on held-out text, for the record.
+        written_card: the text of the card if the settings name none; None for no card.
 
     Raises:
         InvalidRequest: the card cannot be read.
@@ -83,7 +85,8 @@ def export(
     """
     with shipped_weights(loop, settings.export_dtype):
         if loop.ranks.first:
-            _put(loop, settings, checkpoint, folder, base=base, held_out=held_out)
+            card = _card(settings, base, written_card)
+            _put(loop, settings, checkpoint, folder, card=card, held_out=held_out)
 
 
 def _put(
@@ -92,7 +95,7 @@ def _put(
     checkpoint: Checkpoint,
     folder: Path,
     *,
-    base: Path,
+    card: bytes | None,
     held_out: Mapping[str, float],
 ) -> None:
     """`export`, while the objective holds the exported weights."""
@@ -113,8 +116,8 @@ def _put(
         made, old = work / folder.name, work / "old"
         made.mkdir(parents=True)
         _write(loop, checkpoint, made, settings.export_shard_bytes)
-        if settings.card is not None:
-            (made / "README.md").write_bytes(read_card(settings.card, base))
+        if card is not None:
+            (made / "README.md").write_bytes(card)
         (made / RECORD).write_text(json.dumps(record, indent=1) + "\n")
         settle(made)
         if folder.exists():
@@ -128,6 +131,12 @@ def _put(
         raise unwritable(folder, error) from None
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+def _card(settings: ExportSettings, base: Path, written: str | None) -> bytes | None:
+    if settings.card is not None:
+        return read_card(settings.card, base)
+    return None if written is None else written.encode()
 
 
 def check_encoders(objective: Objective[Any, Any], checkpoint: Checkpoint) -> None:

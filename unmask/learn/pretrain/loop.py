@@ -227,7 +227,9 @@ class Loop:
             )
             for items, number in zip(micro_batches, numbers, strict=True)
         ]
-        flops = sum(self.work.of(example.batch.layout.lengths, example.predicted) for example in examples)
+        flops = self.objective.passes * sum(
+            self.work.of(example.batch.layout.lengths, example.predicted) for example in examples
+        )
         position = self.batches.state() if self._worker is not None else None
         return Ready(count, numbers, examples, flops, position, self.batches.fill_ratio)
 

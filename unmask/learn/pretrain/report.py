@@ -166,15 +166,16 @@ def plan(settings: RunSettings, sets: Sequence[ShardSet], loop: Loop, parameters
 def _contents(one: ShardSet) -> str:
     """The amount of text in a source, and the lengths of its chunks."""
     said = (
-        f"{_counted(one.document_count, 'document')} in {_counted(one.count, 'chunk')} of "
+        f"{counted(one.document_count, 'document')} in {counted(one.count, 'chunk')} of "
         f"{np.median(one.lengths):,.0f} tokens (median) to {one.lengths.max():,}, {one.token_count:,} in all"
     )
     if one.null_texts:
-        said += f"; {_counted(one.null_texts, 'record')} without text skipped"
+        said += f"; {counted(one.null_texts, 'record')} without text skipped"
     return said
 
 
-def _counted(number: int, what: str) -> str:
+def counted(number: int, what: str) -> str:
+    """A number with its noun, in the plural unless the number is 1."""
     return f"{number:,} {what}" + ("" if number == 1 else "s")
 
 
