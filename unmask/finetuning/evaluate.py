@@ -13,6 +13,7 @@ from unmask.finetuning.metrics import (
     multi_label_figures,
     number_figures,
 )
+from unmask.finetuning.settings import Task
 from unmask.model.engine import Engine
 from unmask.model.spec import Classifier
 from unmask.tasks.aligned import aligned_logits
@@ -53,14 +54,8 @@ def predicted(
     role = ROLE_OF[preparation.task]
     if preparation.task == "multiple_choice":
         return _choices(engine, examples, tokens_per_pass, progress)
-    read = logits_of_windows(
-        engine,
-        role,
-        [example.encoding for example in examples],
-        [example.windows for example in examples],
-        tokens_per_pass=tokens_per_pass,
-        progress=progress,
-        name=lambda index: examples[index].record.where,
+    read = windows_read(
+        engine, preparation.task, examples, tokens_per_pass=tokens_per_pass, progress=progress
     )
     if preparation.task == "answering":
         return _answers(read, examples)
@@ -85,6 +80,26 @@ def predicted(
             return lambda some: class_figures(right[some], classes[some], preparation.labels)
 
 
+def windows_read(
+    engine: Engine,
+    task: Task,
+    examples: Sequence[Example],
+    *,
+    tokens_per_pass: int = TOKENS_PER_PASS,
+    progress: Progress | None = None,
+) -> list[WindowedLogits]:
+    """The logits of the task's head for every window of every example."""
+    return logits_of_windows(
+        engine,
+        ROLE_OF[task],
+        [example.encoding for example in examples],
+        [example.windows for example in examples],
+        tokens_per_pass=tokens_per_pass,
+        progress=progress,
+        name=lambda index: examples[index].record.where,
+    )
+
+
 def _choices(
     engine: Engine, examples: Sequence[Example], tokens_per_pass: int, progress: Progress | None
 ) -> Scores:
@@ -106,7 +121,7 @@ def _tags(head: Classifier, read: Sequence[WindowedLogits], examples: Sequence[E
     """Accuracy over words, and figures of entities where the labels are a tagging scheme."""
     scheme = Scheme(head.labels or ())
     gold = [[scheme.labels[number] for number in example.gold] for example in examples]
-    found = [_labels_of_words(example, one) for example, one in zip(examples, tag(head, read), strict=True)]
+    found = [labels_of_words(example, one) for example, one in zip(examples, tag(head, read), strict=True)]
     right = np.array([sum(map(str.__eq__, *pair)) for pair in zip(found, gold, strict=True)])
     words = np.array([len(labels) for labels in gold])
     gold_spans, found_spans = [entities_of(labels) for labels in gold], [entities_of(one) for one in found]
@@ -121,7 +136,7 @@ def _tags(head: Classifier, read: Sequence[WindowedLogits], examples: Sequence[E
     return scores
 
 
-def _labels_of_words(example: Example, tagging: Tagging) -> list[str]:
+def labels_of_words(example: Example, tagging: Tagging) -> list[str]:
     """The label of every word that the caller gave; O for a word without a token."""
     assert example.encoding.words is not None
     present = np.unique(example.encoding.words[example.encoding.words >= 0])

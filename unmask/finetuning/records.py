@@ -4,7 +4,7 @@ import csv
 import glob
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +79,12 @@ def read_labeled(names: Sequence[str], data: DataSettings, base: Path) -> Iterat
             if form in ("parquet", "datasets"):
                 require("train")
             yield from _table(ROWS[form](path, data.columns), data)
+
+
+def in_both_orders(records: Sequence[Labeled]) -> list[Labeled]:
+    """All pairs, and then all of them with the second text first."""
+    turned = [replace(one, text=one.pair, pair=one.text) for one in records if isinstance(one.pair, str)]
+    return [*records, *turned]
 
 
 def labeled_files(names: Sequence[str], base: Path) -> list[Path]:
