@@ -7,7 +7,7 @@ from unmask.arguments import check_callable, check_choice, check_fraction, liste
 from unmask.arguments import whole_number as whole
 from unmask.errors import InvalidRequest
 from unmask.loaded_encoder import LoadedEncoder
-from unmask.tasks.answer import MAX_ANSWER_TOKENS, Answers, answer
+from unmask.tasks.answer import MAX_ANSWER_TOKENS, Answers, answer, numbered_question, paired
 from unmask.tasks.classify import THRESHOLD, Classification, classifier_of, classify
 from unmask.tasks.long_texts import WindowedLogits, windowed_logits
 from unmask.tasks.progress import Progress
@@ -147,7 +147,8 @@ class TaskModel(LoadedEncoder):
         found = tag(head, read, aggregation=aggregation)
         return found[0] if isinstance(texts, str) else found
 
-    def answer(
+    @overload
+    def answer(  # type: ignore[overload-overlap]
         self,
         question: str,
         contexts: str | Sequence[str],
@@ -159,12 +160,45 @@ class TaskModel(LoadedEncoder):
         truncation: LongTexts = "window",
         overlap_tokens: int | None = None,
         progress: Progress | None = None,
-    ) -> Answers:
+        name: Callable[[int], str] = numbered_question,
+    ) -> Answers: ...
+
+    @overload
+    def answer(
+        self,
+        question: Sequence[str],
+        contexts: Sequence[str | Sequence[str]],
+        *,
+        top_k: int = 1,
+        max_answer_tokens: int = MAX_ANSWER_TOKENS,
+        no_answer: bool = False,
+        null_threshold: float = 0.5,
+        truncation: LongTexts = "window",
+        overlap_tokens: int | None = None,
+        progress: Progress | None = None,
+        name: Callable[[int], str] = numbered_question,
+    ) -> list[Answers]: ...
+
+    def answer(
+        self,
+        question: str | Sequence[str],
+        contexts: str | Sequence[str] | Sequence[str | Sequence[str]],
+        *,
+        top_k: int = 1,
+        max_answer_tokens: int = MAX_ANSWER_TOKENS,
+        no_answer: bool = False,
+        null_threshold: float = 0.5,
+        truncation: LongTexts = "window",
+        overlap_tokens: int | None = None,
+        progress: Progress | None = None,
+        name: Callable[[int], str] = numbered_question,
+    ) -> Answers | list[Answers]:
         """The spans of one or several contexts that answer a question, most probable first.
 
         Args:
-            question: the question.
-            contexts: one text or several; a span's ``context`` is the index of its text.
+            question: one question, or several that are read together.
+            contexts: one text or several; a span's ``context`` is the index of its text. Of several
+                questions, a list with the text (or texts) of each.
             top_k: the most answers to return.
             max_answer_tokens: the longest answer, in tokens.
             no_answer: whether the contexts may lack the answer, for models trained on such questions.
@@ -172,37 +206,43 @@ class TaskModel(LoadedEncoder):
             truncation: see `classify`.
             overlap_tokens: tokens of a context shared by neighboring windows.
             progress: called with (windows done, windows in all).
+            name: how error messages name the question at an index, if there are several.
 
         Raises:
             TextError: a text is empty, too long, or not Unicode text.
             InvalidRequest: the checkpoint has no head for spans, or the question leaves no room for a window.
             NonFiniteResult: a logit is infinity or NaN.
         """
-        classifier_of(self.spec, "span", "answer questions", self.name)
+        head = classifier_of(self.spec, "span", "answer questions", self.name)
+        if head.classes != 2:
+            raise InvalidRequest(
+                f"{self.name} cannot answer questions, because its span head gives {head.classes} numbers "
+                "for each token instead of 2, for start and end; use another checkpoint"
+            )
         whole("top_k", top_k, 1)
         whole("max_answer_tokens", max_answer_tokens, 1)
         check_fraction("null_threshold", null_threshold)
-        if not isinstance(question, str):
-            raise InvalidRequest(f"question is of type {type(question).__name__}; give one question as a str")
-        some = [contexts] if isinstance(contexts, str) else listed("contexts", contexts)
-        if not some:
-            raise InvalidRequest("contexts is empty; give at least one text")
-        encodings = self.tokenizer.encode_batch([question] * len(some), some, name=lambda _: "the question")
-        read = self._read(
-            "span",
-            encodings,
-            truncation,
-            overlap_tokens,
-            progress=progress,
-            name=lambda index: f"context {index + 1}",
+        asked, texts, name_of = paired(question, contexts, name)
+        owners = [index for index, some in enumerate(texts) for _ in some]
+        encodings = self.tokenizer.encode_batch(
+            [asked[owner] for owner in owners],
+            [text for some in texts for text in some],
+            name=lambda place: name(owners[place]) if not isinstance(question, str) else "the question",
         )
-        return answer(
-            read,
-            top_k=top_k,
-            max_answer_tokens=max_answer_tokens,
-            no_answer=no_answer,
-            null_threshold=null_threshold,
-        )
+        read = self._read("span", encodings, truncation, overlap_tokens, progress=progress, name=name_of)
+        found, place = [], 0
+        for some in texts:
+            found.append(
+                answer(
+                    read[place : place + len(some)],
+                    top_k=top_k,
+                    max_answer_tokens=max_answer_tokens,
+                    no_answer=no_answer,
+                    null_threshold=null_threshold,
+                )
+            )
+            place += len(some)
+        return found[0] if isinstance(question, str) else found
 
     def _whole(self, texts: Any, pairs: Any, name: Callable[[int], str]) -> list[Encoding]:
         """Each text (or pair) as tokens, of any length."""

@@ -6,7 +6,7 @@ import pytest
 
 from unmask.errors import InvalidRequest, InvalidText
 from unmask.finetuning.records import Gold, read_labeled
-from unmask.finetuning.settings import DataSettings
+from unmask.finetuning.settings import DataSettings, settings_of_table
 
 CONLLU = (
     "# text = a b\n1\ta\t_\tDET\tD\t_\t2\tdet\t_\t_\n2-3\tbc\t_\t_\t_\t_\t_\t_\t_\t_\n"
@@ -34,6 +34,13 @@ def read(tmp_path, name, content, **settings):
         ("a.conll", "x\tO\ny\tB\n\n\nz\tO\n", {}, [(("x", "y"), None, ["O", "B"]), (("z",), None, ["O"])]),
         ("a.conll", "-DOCSTART- X O\n\nx N O\ny V B-A\n", {}, [(("x", "y"), None, ["O", "B-A"])]),
         ("a.conll", "x N O\n", {"label": "1"}, [(("x",), None, ["N"])]),
+        ("a.conll", "en:x O\nen:y B-A\n", {"strip_prefix": "en:"}, [(("x", "y"), None, ["O", "B-A"])]),
+        ("a.conll", "x I-A\ny B-A\nz I-A\n", {"scheme": "BILOU"}, [
+            (("x", "y", "z"), None, ["U-A", "B-A", "L-A"])
+        ]),
+        ("a.jsonl", '{"text": ["x", "y"], "label": [1, 2]}\n', {
+            "scheme": "IOB2", "rename_labels": {"1": "I-A", "2": "O"},
+        }, [(("x", "y"), None, ["B-A", "O"])]),
         ("a.conllu", CONLLU, {}, [(("a", "b"), None, ["DET", "NOUN"])]),
         ("a.conllu", CONLLU, {"label": "xpos"}, [(("a", "b"), None, ["D", "N"])]),
     ],
@@ -87,3 +94,33 @@ def test_a_broken_line_is_named(tmp_path, name, content, sentence):
 def test_settings_that_do_not_fit(tmp_path, name, settings, sentence):
     with pytest.raises(InvalidRequest, match=sentence):
         read(tmp_path, name, "x O\n", **settings)
+
+
+@pytest.mark.parametrize(
+    ("content", "settings", "sentence"),
+    [
+        (
+            "en:x O\nde:y O\n",
+            {"strip_prefix": "en:"},
+            r"line 1 of .* has the word 'de:y', which is not 'en:'",
+        ),
+        ("en: O\n", {"strip_prefix": "en:"}, "has the word 'en:', which is not 'en:' followed by a word"),
+        ("x NOUN\n", {"scheme": "IOB2"}, "has the label 'NOUN', which is of no tagging scheme"),
+    ],
+)
+def test_words_and_labels_that_do_not_fit_the_settings(tmp_path, content, settings, sentence):
+    with pytest.raises(InvalidText, match=sentence):
+        read(tmp_path, "a.conll", content, **settings)
+
+
+def test_a_scheme_is_for_tagging():
+    table = {"name": "x", "task": "regression", "model": {"start_from": "x"}, "data": {"train": ["x"]}}
+    table["data"]["scheme"] = "IOB2"
+    with pytest.raises(InvalidRequest, match=r"data.scheme is for tagging and the task is regression"):
+        settings_of_table(table)
+
+
+def test_questions_without_answers_cannot_be_trained_on(tmp_path):
+    content = squad(4).replace('"answers"', '"other"')
+    with pytest.raises(InvalidText, match=r"question q of .* has no answers, which training needs"):
+        read(tmp_path, "a.json", content)

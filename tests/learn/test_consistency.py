@@ -14,9 +14,9 @@ from unmask.errors import InvalidRequest
 from unmask.learn.data.labeled import IGNORED, LabeledSequence
 from unmask.learn.objectives.consistency import (
     class_divergence,
+    grouped_divergence,
     label_divergence,
     number_divergence,
-    span_divergence,
 )
 from unmask.learn.objectives.consistency_spec import SiftSpec
 from unmask.learn.objectives.labeled import TERMS, LabeledObjective
@@ -107,7 +107,7 @@ def test_divergences_of_extreme_logits_are_finite():
         class_divergence,
         label_divergence,
         number_divergence,
-        lambda a, b: span_divergence(a[:, :2], b[:, :2], of_T, 1),
+        lambda a, b: grouped_divergence(a[:, :2], b[:, :2], of_T, 1),
     ):
         value = measure(large, -large)
         (gradient,) = torch.autograd.grad(value, large)

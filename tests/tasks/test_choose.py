@@ -310,7 +310,10 @@ def test_zero_shot_on_the_command_line(entailment):
     for wrong, sentence in (
         (["--multi-label"], "--multi-label is given without --candidate-labels"),
         (["--hypothesis-template", "{}"], "--hypothesis-template is given without --candidate-labels"),
-        (["--pairs", "--candidate-labels", "a"], "--pairs and --candidate-labels are both given"),
+        (
+            ["--pairs", "--candidate-labels", "a"],
+            "--pairs or --pair-field and --candidate-labels are both given",
+        ),
     ):
         ran = run_here("classify", "--model", model, *wrong, "a text")
         assert (ran.code, ran.out) == (1, "")

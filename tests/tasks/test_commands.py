@@ -9,22 +9,6 @@ import unmask
 from tests.support.command import run_here
 from tests.support.tiny import tiny_bert, write_tokenizer
 
-TAGS = ["O", "B-PER", "I-PER"]
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("models")
-    for name, kind, labels in (
-        ("sequence", "BertForSequenceClassification", ["bad", "good"]),
-        ("tokens", "BertForTokenClassification", TAGS),
-        ("span", "BertForQuestionAnswering", None),
-    ):
-        write_tokenizer(folder / name)
-        options = {"id2label": dict(enumerate(labels))} if labels else {}
-        tiny_bert(kind, **options).save_pretrained(folder / name)
-    return folder
-
 
 def lines(ran):
     assert ran.code == 0, ran.err

@@ -13,7 +13,8 @@ from unmask.errors import InvalidRequest, TextTooLong
 from unmask.model.spec import Classifier
 from unmask.tasks.answer import answer
 from unmask.tasks.long_texts import WindowedLogits
-from unmask.tasks.tag import Scheme, best_sequence, entities_of
+from unmask.tasks.schemes import Scheme, entities_of
+from unmask.tasks.tag import best_sequence
 from unmask.text.windows import windows
 
 TEXTS = ["The river bank was muddy.", "a text", "the river, the bank, the river!"]
@@ -349,6 +350,12 @@ def _tiny_tokenizer():
 def test_what_a_checkpoint_cannot_do(tokens, call, sentence):
     with pytest.raises(InvalidRequest, match=sentence):
         call(tokens[1])
+
+
+def test_a_span_head_of_another_width_is_refused(tmp_path):
+    _, ours = saved(tmp_path / "model", "BertForQuestionAnswering", num_labels=5)
+    with pytest.raises(InvalidRequest, match="its span head gives 5 numbers for each token instead of 2"):
+        ours.answer("the bank?", "a river")
 
 
 def test_offsets_index_the_caller_s_string(tokens):

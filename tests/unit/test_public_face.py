@@ -62,6 +62,8 @@ SUBJECT = ["model", "architecture", "layers", "revision"]
 MEASURE = ["output", "json", "threads", "seed"]
 BENCH = [*MEASURE, "dtype", "device", "picture"]
 RESULT = ["output", "json"]
+INPUT = ["file", "format", "field", "blank"]
+FILE = ["output", "overwrite", "restart"]
 
 
 def options_of(command):
@@ -96,20 +98,20 @@ def test_commands_and_their_options():
             "json",
         ],
         "classify": [
-            "text", "file", "model", *RUN, "pairs", "threshold", "candidate_labels",
-            "hypothesis_template", "multi_label", "truncation", "overlap_tokens", "blank", "field", "json",
+            "text", *INPUT, "pair_field", "pairs", "model", *RUN, "threshold", "candidate_labels",
+            "hypothesis_template", "multi_label", "truncation", "overlap_tokens", *FILE, "json",
         ],
         "tag": [
-            "text", "file", "model", *RUN, "aggregation", "words", "truncation", "overlap_tokens", "blank",
-            "field", "json",
+            "text", *INPUT, "model", *RUN, "aggregation", "words", "conll", "scheme", "truncation",
+            "overlap_tokens", *FILE, "json",
         ],
         "answer": [
-            "contexts", "question", "file", "model", *RUN, "top", "max_answer_tokens", "no_answer",
-            "null_threshold", "truncation", "overlap_tokens", "json",
+            "contexts", "question", "file", "questions", "format", "model", *RUN, "top", "max_answer_tokens",
+            "no_answer", "null_threshold", "truncation", "overlap_tokens", "squad", "nbest", *FILE, "json",
         ],
         "choose": [
             "question", "choice", "file", "model", *RUN, "question_field", "choices_field", "truncation",
-            "overlap_tokens", "blank", "json",
+            "overlap_tokens", "blank", *FILE, "json",
         ],
         "finetune": ["run", "json"],
         "pretrain": ["run", "json"],

@@ -1,25 +1,50 @@
-"""``unmask answer``: the spans of texts that answer a question."""
+"""``unmask answer``: the spans of texts that answer a question, or the questions of a file."""
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from unmask.cli.answer_rows import Shown, check_places, finished
 from unmask.cli.input import STANDARD_INPUT, standard_input
+from unmask.cli.items import Columns, Item, format_of, item_reader
 from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions
 from unmask.cli.output import plain, print_json, safe
-from unmask.cli.predict import LongTextsOption, OverlapOption
+from unmask.cli.predict import (
+    FILE,
+    FileOptions,
+    FormatOption,
+    Given,
+    Job,
+    LongTextsOption,
+    OverlapOption,
+    predict_items,
+)
 from unmask.errors import InvalidRequest, InvalidText
+from unmask.tasks import Progress
+
+if TYPE_CHECKING:
+    from unmask.loaded import Model
+    from unmask.tasks.answer import Answers
+
+ADAPTER = "answers"
+"""The adapter of the default model that answers questions."""
 
 
 def answer(
     *contexts: Annotated[
         str, Parameter(help="texts to search for the answer; default: standard input as one text")
     ],
-    question: Annotated[str, Parameter(help="the question")],
+    question: Annotated[str | None, Parameter(help="the question")] = None,
     file: Annotated[
         list[str] | None, Parameter(help="a file whose whole text is a context; may be repeated")
     ] = None,
+    questions: Annotated[
+        str | None,
+        Parameter(help="a file of questions with their contexts: SQuAD's layout, JSON lines, CSV or TSV"),
+    ] = None,
+    format: FormatOption = None,
     model: ModelOption = "default",
     run: RunOptions = RUN,
     top: Annotated[int, Parameter(help="number of answers")] = 1,
@@ -32,24 +57,70 @@ def answer(
     ] = 0.5,
     truncation: LongTextsOption = "window",
     overlap_tokens: OverlapOption = None,
+    squad: Annotated[
+        bool,
+        Parameter(negative="", help="write --output as SQuAD's evaluation reads it: one object, id to text"),
+    ] = False,
+    nbest: Annotated[
+        Path | None, Parameter(help="with --squad: also write the --top best answers to this file")
+    ] = None,
+    out: FileOptions = FILE,
     json: JsonOption = False,
 ) -> None:
-    """Find the answer to a question in one text or several, of any length.
+    """Find the answer to a question in one text or several, of any length, or to every question of a file.
 
     Prints the answers, most probable first: probability, context, start, end and text, separated by tabs;
-    with --json, one object.
+    with --json, one object. Of a file of questions (columns question, context and, if present, id) each line
+    begins with the question's id. To resume a stopped run with --output, give the same command again.
+    Without a model, the default one reads with its adapter "answers".
     """
-    texts = [*contexts, *(_read(name) for name in file or ())] or [_read(STANDARD_INPUT)]
-    found = run.load(model, "answers").answer(
-        question,
-        texts,
-        top_k=top,
-        max_answer_tokens=max_answer_tokens,
-        no_answer=no_answer,
-        null_threshold=null_threshold,
-        truncation=truncation,
-        overlap_tokens=overlap_tokens,
+    options: dict[str, Any] = {
+        "top_k": top,
+        "max_answer_tokens": max_answer_tokens,
+        "no_answer": no_answer,
+        "null_threshold": null_threshold,
+        "truncation": truncation,
+        "overlap_tokens": overlap_tokens,
+    }
+    if questions is None:
+        if question is None:
+            raise InvalidRequest("there is no question; give --question TEXT, or --questions FILE")
+        if squad or nbest or out.output or format:
+            raise InvalidRequest("--output, --squad, --nbest and --format are for --questions FILE")
+        texts = [*contexts, *(_read(name) for name in file or ())] or [_read(STANDARD_INPUT)]
+        _show(question, run.load(model, ADAPTER).answer(question, texts, **options), json)
+        return
+    if question is not None or contexts or file:
+        raise InvalidRequest("--questions names a file with questions and contexts; give no others beside it")
+    check_places(out.output, squad, nbest)
+    name = questions
+    form = format_of("" if name == STANDARD_INPUT else name, format, ("squad", "jsonl", "csv", "tsv"))
+    columns = Columns(None) if form == "squad" else Columns("question", "context", id="id")
+    shown = Shown(json=json or out.json, squad=squad, null_threshold=null_threshold)
+
+    def predict(
+        loaded: "Model", items: Sequence[Item], name: Callable[[int], str], progress: Progress
+    ) -> "Sequence[Answers]":
+        # The n-best file has the answers below the threshold too; `Shown` applies it.
+        given = {**options, "null_threshold": 1.0} if squad else options
+        return loaded.answer(
+            [str(item.value) for item in items],
+            [str(item.second) for item in items],
+            progress=progress,
+            name=name,
+            **given,
+        )
+
+    settings = (*options.items(), shown)
+    finish = finished(nbest) if squad else None
+    predict_items(
+        Job("answering", run, model, predict, shown.row, settings, finish, ADAPTER),
+        Given(name, form, item_reader(form, columns, "error")),
+        out,
     )
+
+
+def _show(question: str, found: "Answers", json: bool) -> None:
     if json:
         print_json({"question": question, **plain(found)})
         return

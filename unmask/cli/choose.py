@@ -1,16 +1,28 @@
 """``unmask choose``: the choice that fits a question, or each line of a file with a question and choices."""
 
 import json as json_format
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from unmask.cli.input import STANDARD_INPUT
+from unmask.cli.items import Columns, Item, item_reader
 from unmask.cli.options import RUN, BlankOption, JsonOption, ModelOption, RunOptions
-from unmask.cli.output import plain, print_json, safe
-from unmask.cli.predict import LongTextsOption, OverlapOption, predict_lines
+from unmask.cli.output import plain, safe
+from unmask.cli.predict import (
+    FILE,
+    FileOptions,
+    Given,
+    Job,
+    LongTextsOption,
+    OverlapOption,
+    named,
+    predict_items,
+    predict_text,
+)
 from unmask.errors import InvalidRequest, InvalidText, quoted
+from unmask.tasks import Progress
 
 if TYPE_CHECKING:
     from unmask.loaded import Model
@@ -34,47 +46,49 @@ def choose(
     truncation: LongTextsOption = "window",
     overlap_tokens: OverlapOption = None,
     blank: BlankOption = "error",
+    out: FileOptions = FILE,
     json: JsonOption = False,
 ) -> None:
     """Choose between the choices of a question, or of every line, with the probability of the best one.
 
     A line is a JSON object, such as {"question": "Where are we?", "choices": ["Here.", "There."]}. Prints the
     number of the choice, counted from 0, its probability and its text, separated by tabs. With --json, one
-    object per question, with the probability of every choice.
+    object per question, with the probability of every choice. To resume a stopped run with --output, give the
+    same command again.
     """
+    json = json or out.json
     keys = question_field, choices_field
     given = question is not None and question != STANDARD_INPUT
     if given != bool(choice):
         raise InvalidRequest("give a question together with its choices (--choice), or lines of JSON")
 
-    def predict(loaded: "Model", lines: Sequence[str], name: Callable[[int], str]) -> "Sequence[Choice]":
-        read = [_question(line, keys, name(index)) for index, line in enumerate(lines)]
+    def predict(
+        loaded: "Model", items: Sequence[Item], name: Callable[[int], str], progress: Progress
+    ) -> "Sequence[Choice]":
+        read = [_question(item.text, keys, name(index)) for index, item in enumerate(items)]
         return loaded.choose(
             [asked for asked, _ in read],
             [choices for _, choices in read],
             truncation=truncation,
             overlap_tokens=overlap_tokens,
+            progress=progress,
             name=name,
         )
 
-    def show(loaded: "Model", line: str, found: "Choice", place: Mapping[str, object]) -> None:
+    def row(loaded: "Model", item: Item, found: "Choice") -> str:
         if not json:
-            print(f"{found.index}\t{found.score:.4f}\t{safe(found.label)}")
-            return
-        asked, choices = _question(line, keys, "the line")
-        named = {"model": loaded.name, "revision": loaded.revision, **place}
-        print_json({**named, "question": asked, "choices": choices, **plain(found)})
+            return f"{found.index}\t{found.score:.4f}\t{safe(found.label)}\n"
+        asked, choices = _question(item.text, keys, "the line")
+        return named(loaded, item, question=asked, choices=choices, **plain(found))
 
-    predict_lines(
-        json_format.dumps({question_field: question, choices_field: choice}) if given else question,
-        file,
-        field=None,
-        blank=blank,
-        verb="choosing",
-        load=lambda: run.load(model),
-        predict=predict,
-        show=show,
-    )
+    settings = (keys, truncation, overlap_tokens, json)
+    job = Job("choosing", run, model, predict, row, settings)
+    if given:
+        line = json_format.dumps({question_field: question, choices_field: choice})
+        predict_text(job, Item(line, "", 0, "the text", None, line))
+    else:
+        lines = item_reader("lines", Columns(None), blank)
+        predict_items(job, Given(file or STANDARD_INPUT, "lines", lines), out)
 
 
 def _question(line: str, keys: tuple[str, str], name: str) -> tuple[str, list[Any]]:

@@ -1,14 +1,29 @@
-"""``unmask classify``: the label of a text or pair, or of each line of a file."""
+"""``unmask classify``: the label of a text or pair, or of each input of a file."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from unmask.cli.options import RUN, BlankOption, FieldOption, JsonOption, ModelOption, RunOptions
-from unmask.cli.output import plain, print_json, safe
-from unmask.cli.predict import FileOption, LongTextsOption, OverlapOption, TextOption, predict_lines
+from unmask.cli.input import STANDARD_INPUT
+from unmask.cli.items import Item, pair_of
+from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions
+from unmask.cli.output import plain, safe
+from unmask.cli.predict import (
+    FILE,
+    INPUT,
+    FileOptions,
+    InputOptions,
+    Job,
+    LongTextsOption,
+    OverlapOption,
+    TextOption,
+    named,
+    predict_items,
+    predict_text,
+)
 from unmask.errors import InvalidRequest, InvalidText
+from unmask.tasks import Progress
 
 if TYPE_CHECKING:
     from unmask.loaded import Model
@@ -18,12 +33,15 @@ if TYPE_CHECKING:
 def classify(
     text: TextOption = None,
     *,
-    file: FileOption = None,
-    model: ModelOption = "default",
-    run: RunOptions = RUN,
+    given: InputOptions = INPUT,
+    pair_field: Annotated[
+        str | None, Parameter(help="column (or key) of the second text of each pair, in a table")
+    ] = None,
     pairs: Annotated[
         bool, Parameter(negative="", help="each text is a pair: two texts separated by a tab")
     ] = False,
+    model: ModelOption = "default",
+    run: RunOptions = RUN,
     threshold: Annotated[
         float,
         Parameter(help="probability from which a label of a multi-label model, or of --multi-label, applies"),
@@ -41,21 +59,26 @@ def classify(
     ] = False,
     truncation: LongTextsOption = "window",
     overlap_tokens: OverlapOption = None,
-    blank: BlankOption = "error",
-    field: FieldOption = None,
+    file: FileOptions = FILE,
     json: JsonOption = False,
 ) -> None:
-    """Predict the label of a text, or of every line, with its probability.
+    """Predict the label of a text, or of every input of a file, with its probability.
 
-    Prints the label, a tab and the probability, or the value of a regression alone; of several labels those
-    that apply, and the largest probability. With --json, one object per text. Lines are streamed, so a file
-    may have any size. With --candidate-labels, the labels are those given (zero-shot classification).
+    Reads lines, or JSON lines, CSV and TSV, of which --field names the column of the text. Prints the label,
+    a tab and the probability, or the value of a regression alone; of several labels those that apply, and the
+    largest probability. With --json, one object per text. Input of any size is streamed. To resume a stopped
+    run with --output, give the same command again. With --candidate-labels, the labels are those given
+    (zero-shot classification).
     """
-    labels = _candidates(candidate_labels, hypothesis_template, multi_label=multi_label, pairs=pairs)
+    json = json or file.json
+    labels = _candidates(
+        candidate_labels, hypothesis_template, multi_label=multi_label, pairs=pairs or pair_field is not None
+    )
 
     def predict(
-        loaded: "Model", texts: Sequence[str], name: Callable[[int], str]
+        loaded: "Model", items: Sequence[Item], name: Callable[[int], str], progress: Progress
     ) -> "Sequence[Classification]":
+        texts = [_text(item) for item in items]
         if labels is not None:
             from unmask.tasks.zero_shot import TEMPLATE
 
@@ -67,37 +90,46 @@ def classify(
                 threshold=threshold,
                 truncation=truncation,
                 overlap_tokens=overlap_tokens,
+                progress=progress,
                 name=name,
             )
-        seconds = None
-        if pairs:
-            texts, seconds = _split(texts, name)
+        seconds = [item.second for item in items if item.second is not None]
         return loaded.classify(
             texts,
-            seconds,
+            seconds or None,
             threshold=threshold,
             truncation=truncation,
             overlap_tokens=overlap_tokens,
+            progress=progress,
             name=name,
         )
 
-    def show(loaded: "Model", line: str, found: "Classification", place: Mapping[str, object]) -> None:
-        if json:
-            named = {"model": loaded.name, "revision": loaded.revision, **place}
-            print_json({**named, "text": line, **plain(found)})
-        else:
-            print(_row(found, labels is None))
+    def row(loaded: "Model", item: Item, found: "Classification") -> str:
+        if not json:
+            return _row(found, labels is None)
+        pair = {} if item.second is None or pairs else {"pair": item.second}
+        shown = item.text if pairs else item.value
+        return named(loaded, item, text=shown, **pair, **plain(found))
 
-    predict_lines(
-        text,
-        file,
-        field=field,
-        blank=blank,
-        verb="classifying",
-        load=lambda: run.load(model),
-        predict=predict,
-        show=show,
-    )
+    settings = (threshold, truncation, overlap_tokens, labels, hypothesis_template, multi_label, json)
+    job = Job("classifying", run, model, predict, row, settings)
+    if text is not None and text != STANDARD_INPUT:
+        given.refuse_for_a_text()
+        first, second = pair_of(text, "the text") if pairs else (text, None)
+        predict_text(job, Item(text, "", 0, "the text", None, first, second))
+    else:
+        predict_items(job, given.given(("lines", "jsonl", "csv", "tsv"), pair_field, pairs), file)
+
+
+def _text(item: Item) -> str:
+    """The text of an input.
+
+    Raises:
+        InvalidText: it is a list of words.
+    """
+    if not isinstance(item.value, str):
+        raise InvalidText(f"{item} has a list of words, which only `unmask tag` reads; give a string")
+    return item.value
 
 
 def _candidates(
@@ -114,27 +146,12 @@ def _candidates(
             raise InvalidRequest(f"{option} is given without --candidate-labels; name the labels too")
         return None
     if pairs:
-        raise InvalidRequest("--pairs and --candidate-labels are both given; leave one out")
+        raise InvalidRequest("--pairs or --pair-field and --candidate-labels are both given; leave one out")
     return [label.strip() for label in given.split(",")]
 
 
 def _row(found: "Classification", of_head: bool) -> str:
     """The value of a regression alone; or the labels that apply, and the largest probability."""
     if of_head and len(found.scores) == 1:
-        return f"{found.score:.4f}"
-    return f"{safe(', '.join(found.labels) or 'none')}\t{found.score:.4f}"
-
-
-def _split(texts: Sequence[str], name: Callable[[int], str]) -> tuple[list[str], list[str]]:
-    """The first and the second text of each pair.
-
-    Raises:
-        InvalidText: a line does not have exactly one tab.
-    """
-    split = [text.split("\t") for text in texts]
-    for index, parts in enumerate(split):
-        if len(parts) != 2:
-            raise InvalidText(
-                f"{name(index)} has {len(parts) - 1} tabs; write two texts with one tab between them"
-            )
-    return [first for first, _ in split], [second for _, second in split]
+        return f"{found.score:.4f}\n"
+    return f"{safe(', '.join(found.labels) or 'none')}\t{found.score:.4f}\n"

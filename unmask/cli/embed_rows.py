@@ -204,7 +204,8 @@ def extension_of(output: Path | None) -> str:
 
 def fingerprint(checkpoint: Checkpoint, settings: object) -> str:
     """Digest of the weights and settings of a run, as 64 hexadecimal digits."""
-    read = (checkpoint.spec, checkpoint.max_tokens, settings)
+    adapter = checkpoint.adapter
+    read = (checkpoint.spec, checkpoint.max_tokens, adapter and adapter.scale, settings)
     digest = hashlib.sha256(repr(read).encode())
     for path in sorted({tensor.file for tensor in checkpoint.tensors.values()}):
         with path.open("rb") as file:

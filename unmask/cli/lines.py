@@ -6,7 +6,7 @@ import shutil
 import stat
 import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from unmask.cli.input import STANDARD_INPUT, standard_input
 from unmask.errors import BeyondTraining, EmptyText, InvalidRequest, InvalidText, OutputError
 from unmask.text import Blank, Encoding, Line, Truncation, read_lines
+from unmask.text.records import DAMAGED, decompressed
 
 if TYPE_CHECKING:
     from unmask.loaded import Model
@@ -45,11 +46,11 @@ class _Source:
     def open(self) -> Iterator[BinaryIO]:
         if self.stream is None:
             with open(self.name, "rb") as stream:
-                yield stream
+                yield decompressed(stream, self.name)
             return
         if self.stream.seekable():
             self.stream.seek(self.start)
-        yield self.stream
+        yield decompressed(self.stream, self.name)
 
 
 class Inputs:
@@ -62,6 +63,7 @@ class Inputs:
         reread: whether they are read more than once; if so, inputs that are not regular files are copied to
             temporary ones.
         beside: folder for the temporary files; None uses the system's.
+        read: reads a stream of that name; None reads lines.
 
     Raises:
         InvalidRequest: standard input is named twice.
@@ -76,10 +78,11 @@ class Inputs:
         *,
         reread: bool,
         beside: Path | None = None,
+        read: Callable[[BinaryIO, str], Iterable[Line]] | None = None,
     ) -> None:
         if names.count(STANDARD_INPUT) > 1:
             raise InvalidRequest("standard input, -, is named twice; name it once")
-        self._field, self._blank = field, blank
+        self._read = read or partial(read_lines, field=field, blank=blank)
         self._stack = ExitStack()
         self.rereadable = True
         """Whether all lines can be read again."""
@@ -123,7 +126,7 @@ class Inputs:
         """
         for source in self._sources:
             with _readable(source.shown), source.open() as stream:
-                yield from read_lines(stream, source.shown, field=self._field, blank=self._blank)
+                yield from self._read(stream, source.shown)
 
     def __enter__(self) -> "Inputs":
         return self
@@ -138,8 +141,8 @@ class Inputs:
 def _readable(name: str) -> Iterator[None]:
     try:
         yield
-    except OSError as error:
-        raise InvalidText(f"cannot read {name}: {error.strerror}") from None
+    except DAMAGED as error:
+        raise InvalidText(f"cannot read {name}: {getattr(error, 'strerror', None) or error}") from None
 
 
 def _is_regular(stream: BinaryIO) -> bool:

@@ -39,7 +39,12 @@ def safe(text: str) -> str:
 
 def print_json(value: object, stream: TextIO | None = None) -> None:
     """Print the value as one line of JSON; parts of a spec include their kind."""
-    print(json.dumps(plain(value), ensure_ascii=False, allow_nan=False), file=stream)
+    print(json_line(value), end="", file=stream)
+
+
+def json_line(value: object) -> str:
+    """The value as one line of JSON, with its line end."""
+    return json.dumps(plain(value), ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def plain(value: object) -> Any:

@@ -17,6 +17,7 @@ PIPELINES: Mapping[Task, str] = {
     "regression": "text-classification",
     "tagging": "token-classification",
     "answering": "question-answering",
+    "multiple_choice": "multiple-choice",
 }
 """The task of each task in a pipeline of `transformers`."""
 
@@ -26,6 +27,7 @@ PREDICT: Mapping[Task, str] = {
     "regression": 'model.classify("A text.").score',
     "tagging": 'model.tag("A text.")',
     "answering": 'model.answer("A question?", "A context.")',
+    "multiple_choice": 'model.choose("A question?", ["One answer.", "Another."])',
 }
 
 
@@ -46,9 +48,12 @@ class CardFacts:
     intervals: Mapping[str, Interval]
 
 
-def model_card(facts: CardFacts) -> str:
-    """The text of README.md."""
+def model_card(facts: CardFacts, *, adapter: bool = False) -> str:
+    """The text of README.md of a model, or of an adapter."""
     settings = facts.settings
+    load = 'model = unmask.load("path/to/this/folder")'
+    if adapter:
+        load = f'model = unmask.load("{facts.base_model}", adapter="path/to/this/folder")'
     parts = [
         "---",
         *_yaml(_metadata(facts)),
@@ -56,14 +61,14 @@ def model_card(facts: CardFacts) -> str:
         "",
         f"# {settings.name}",
         "",
-        f"A model for {settings.task.replace('_', ' ')}, fine-tuned from {facts.base_model} with unmask "
-        f"{unmask.__version__}.",
+        f"{'An adapter' if adapter else 'A model'} for {settings.task.replace('_', ' ')}, fine-tuned from "
+        f"{facts.base_model} with unmask {unmask.__version__}.",
     ]
     if facts.labels:
         parts += ["", f"Labels: {', '.join(facts.labels)}."]
     parts += ["", *_scores(facts), "## Data", "", *(f"- {one}" for one in _data(facts)), ""]
     parts += ["## Training", "", *(f"- {one}" for one in _protocol(facts)), ""]
-    parts += ["## Use", "", "```python", "import unmask", "", 'model = unmask.load("path/to/this/folder")']
+    parts += ["## Use", "", "```python", "import unmask", "", load]
     parts += [PREDICT[settings.task], "```", ""]
     return "\n".join(parts)
 

@@ -23,7 +23,8 @@ from unmask.tasks.choose import choose
 from unmask.tasks.classify import classifier_of, classify
 from unmask.tasks.long_texts import WindowedLogits, logits_of_windows
 from unmask.tasks.progress import Progress
-from unmask.tasks.tag import Scheme, Tagging, entities_of, tag
+from unmask.tasks.schemes import Scheme, entities_of
+from unmask.tasks.tag import tag
 
 Scores = Callable[[NDArray[np.int64]], dict[str, float]]
 """Figures of a selection of examples, by their numbers; one may be selected several times."""
@@ -54,9 +55,7 @@ def predicted(
     role = ROLE_OF[preparation.task]
     if preparation.task == "multiple_choice":
         return _choices(engine, examples, tokens_per_pass, progress)
-    read = windows_read(
-        engine, preparation.task, examples, tokens_per_pass=tokens_per_pass, progress=progress
-    )
+    read = read_examples(engine, role, examples, tokens_per_pass=tokens_per_pass, progress=progress)
     if preparation.task == "answering":
         return _answers(read, examples)
     head = classifier_of(engine.spec, role, preparation.task, "the model")
@@ -80,18 +79,18 @@ def predicted(
             return lambda some: class_figures(right[some], classes[some], preparation.labels)
 
 
-def windows_read(
+def read_examples(
     engine: Engine,
-    task: Task,
+    role: str,
     examples: Sequence[Example],
     *,
     tokens_per_pass: int = TOKENS_PER_PASS,
     progress: Progress | None = None,
 ) -> list[WindowedLogits]:
-    """The logits of the task's head for every window of every example."""
+    """A head's logits for examples."""
     return logits_of_windows(
         engine,
-        ROLE_OF[task],
+        role,
         [example.encoding for example in examples],
         [example.windows for example in examples],
         tokens_per_pass=tokens_per_pass,
@@ -114,14 +113,14 @@ def _choices(
     )
     found = choose(read, [example.record.choices or () for example in examples])
     right = np.array([one.index == int(example.gold) for one, example in zip(found, examples, strict=True)])
-    return lambda some: {"accuracy": float(right[some].mean())}
+    return lambda some: {"accuracy": float(np.mean(right[some]))}
 
 
 def _tags(head: Classifier, read: Sequence[WindowedLogits], examples: Sequence[Example]) -> Scores:
     """Accuracy over words, and figures of entities where the labels are a tagging scheme."""
     scheme = Scheme(head.labels or ())
     gold = [[scheme.labels[number] for number in example.gold] for example in examples]
-    found = [labels_of_words(example, one) for example, one in zip(examples, tag(head, read), strict=True)]
+    found = [one.labels(len(labels)) for one, labels in zip(tag(head, read), gold, strict=True)]
     right = np.array([sum(map(str.__eq__, *pair)) for pair in zip(found, gold, strict=True)])
     words = np.array([len(labels) for labels in gold])
     gold_spans, found_spans = [entities_of(labels) for labels in gold], [entities_of(one) for one in found]
@@ -134,16 +133,6 @@ def _tags(head: Classifier, read: Sequence[WindowedLogits], examples: Sequence[E
         return figures | entity_figures([one for one, _ in pairs], [other for _, other in pairs])
 
     return scores
-
-
-def labels_of_words(example: Example, tagging: Tagging) -> list[str]:
-    """The label of every word that the caller gave; O for a word without a token."""
-    assert example.encoding.words is not None
-    present = np.unique(example.encoding.words[example.encoding.words >= 0])
-    found = ["O"] * len(example.gold)
-    for word, one in zip(present.tolist(), tagging.words, strict=True):
-        found[word] = one.label
-    return found
 
 
 def _answers(read: Sequence[WindowedLogits], examples: Sequence[Example]) -> Scores:

@@ -1,8 +1,6 @@
 """Labeled records of files: tables, CoNLL and CoNLL-U sentences, and questions in SQuAD's layout."""
 
-import csv
 import glob
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,10 +8,20 @@ from typing import Any
 
 from unmask.errors import InvalidRequest, InvalidText, quoted
 from unmask.finetuning.settings import DataSettings, Format
-from unmask.learn.data.records import Record, csv_rows, dataset_rows, json_rows, lines, parquet_rows
 from unmask.optional import require
+from unmask.tasks.schemes import entities_of, split_label, written_in
+from unmask.text.layouts import columns_of, questions, sentences
+from unmask.text.records import (
+    COMPRESSED,
+    Record,
+    csv_rows,
+    dataset_rows,
+    json_rows,
+    lines,
+    parquet_rows,
+    tsv_rows,
+)
 
-COMPRESSED = (".xz", ".gz")
 FORMAT_OF: Mapping[str, Format] = {
     ".tsv": "tsv",
     ".csv": "csv",
@@ -123,39 +131,9 @@ def labeled_format(path: Path, given: Format | None) -> Format:
     return found
 
 
-def _tsv(path: Path, columns: Sequence[str]) -> Iterator[Record]:
-    """Tab-separated values without quoting, as the files of GLUE are."""
-    names: Sequence[str] = columns
-    for number, line in lines(path):
-        values = line.split("\t")
-        if not names:
-            names = values
-            continue
-        if len(values) != len(names):
-            raise InvalidText(
-                f"line {number} of {path} has {len(values)} values separated by tabs, and there are "
-                f"{len(names)} columns ({', '.join(names)}); mend the line, or set data.columns"
-            )
-        yield f"line {number} of {path}", dict(zip(names, values, strict=True))
-
-
-def _csv(path: Path, columns: Sequence[str]) -> Iterator[Record]:
-    if not columns:
-        yield from csv_rows(path)
-        return
-    rows = csv.reader((f"{text}\n" for _, text in lines(path)), strict=True)
-    for number, row in enumerate(rows, start=1):
-        if len(row) != len(columns):
-            raise InvalidText(
-                f"row {number} of {path} has {len(row)} values and data.columns names {len(columns)}; "
-                "mend the row or data.columns"
-            )
-        yield f"row {number} of {path}", dict(zip(columns, row, strict=True))
-
-
 ROWS: Mapping[str, Callable[[Path, Sequence[str]], Iterator[Record]]] = {
-    "tsv": _tsv,
-    "csv": _csv,
+    "tsv": tsv_rows,
+    "csv": csv_rows,
     "jsonl": lambda path, _: json_rows(path),
     "parquet": lambda path, _: parquet_rows(path),
     "datasets": lambda path, _: dataset_rows(path),
@@ -174,8 +152,11 @@ def _table(rows: Iterator[Record], data: DataSettings) -> Iterator[Labeled]:
         words = isinstance(text, list) and all(isinstance(word, str) for word in text)
         if not (isinstance(text, str) or words) or not isinstance(pair, str | None):
             raise InvalidText(f"{where} has no text under {data.text!r}; give a string")
+        label = row[data.label]
+        if isinstance(label, list):
+            label = _in_scheme(label, data, where)
         choices = _choices(where, row, data.choices) if data.choices else None
-        yield Labeled(where, tuple(text) if words else text, pair, row[data.label], choices)
+        yield Labeled(where, tuple(text) if words else text, pair, label, choices)
 
 
 def _choices(where: str, row: Mapping[str, Any], columns: Sequence[str]) -> tuple[str, ...]:
@@ -193,16 +174,46 @@ def _choices(where: str, row: Mapping[str, Any], columns: Sequence[str]) -> tupl
 
 
 def _conll(path: Path, data: DataSettings) -> Iterator[Labeled]:
-    """Sentences of lines with a word and its labels, separated by blank lines; columns by white space."""
+    """Sentences of lines with a word and its labels; documents' beginnings are left out."""
     word, label = (_column(value, name) for value, name in ((data.text, "text"), (data.label, "label")))
+    for sentence in sentences(path):
+        rows = [columns_of(line) for line in sentence.lines]
+        words = tuple(_without(data.strip_prefix, row[word], sentence.where) for row in rows)
+        labels = _in_scheme([row[label] for row in rows], data, sentence.where)
+        yield Labeled(sentence.where, words, None, labels)
 
-    def fields(line: str) -> list[str]:
-        return line.split("\t") if "\t" in line else line.split()
 
-    for where, some in _sentences(path, fields):
-        if some[0][0] == "-DOCSTART-":
-            continue
-        yield Labeled(where, tuple(one[word] for one in some), None, [one[label] for one in some])
+def _without(prefix: str, word: str, where: str) -> str:
+    """The word without a prefix that every word of the file has.
+
+    Raises:
+        InvalidText: it does not have it, or nothing else.
+    """
+    found = word.removeprefix(prefix)
+    if prefix and (found == word or not found):
+        raise InvalidText(
+            f"{where} has the word {word!r}, which is not {prefix!r} followed by a word; mend it, or change "
+            "data.strip_prefix"
+        )
+    return found
+
+
+def _in_scheme(labels: Sequence[Any], data: DataSettings, where: str) -> Sequence[Any]:
+    """The labels of a text's words in the scheme that the settings name, if they do.
+
+    Raises:
+        InvalidText: a label is of no scheme.
+    """
+    if data.scheme is None:
+        return labels
+    names = [data.rename_labels.get(str(label), str(label)) for label in labels]
+    for name in names:
+        if name != "O" and not split_label(name)[0]:
+            raise InvalidText(
+                f"{where} has the label {name!r}, which is of no tagging scheme; mend it, or leave "
+                "data.scheme out"
+            )
+    return written_in(data.scheme, entities_of(names), len(names))
 
 
 def _column(value: str, name: str) -> int:
@@ -212,29 +223,6 @@ def _column(value: str, name: str) -> int:
     if not value.lstrip("-").isdecimal():
         raise InvalidRequest(f"data.{name} is {value!r}; in a CoNLL file it must be a column number")
     return int(value)
-
-
-def _sentences(path: Path, fields: Callable[[str], list[str]]) -> Iterator[tuple[str, list[list[str]]]]:
-    """Blocks of lines as lists of fields; every line of a file has the same number."""
-    block: list[list[str]] = []
-    first, width = 0, 0
-    for number, line in lines(path):
-        if line.strip():
-            values = fields(line)
-            width = width or len(values)
-            if len(values) != width or width < 2:
-                raise InvalidText(
-                    f"line {number} of {path} has {len(values)} columns and "
-                    + ("a word and a label are needed" if width < 2 else f"the lines before it {width}")
-                    + "; mend the line, or set data.format"
-                )
-            first = first or number
-            block.append(values)
-        elif block:
-            yield f"line {first} of {path}", block
-            block, first = [], 0
-    if block:
-        yield f"line {first} of {path}", block
 
 
 def _conllu(path: Path, data: DataSettings) -> Iterator[Labeled]:
@@ -271,28 +259,8 @@ def _conllu(path: Path, data: DataSettings) -> Iterator[Labeled]:
 
 
 def _squad(path: Path) -> Iterator[Labeled]:
-    """Questions with their contexts, as in SQuAD 1.1 and 2.0."""
-    try:
-        content = json.loads("\n".join(text for _, text in lines(path)))
-        articles = content["data"]
-        for article in articles:
-            for paragraph in article["paragraphs"]:
-                context = paragraph["context"]
-                for asked in paragraph["qas"]:
-                    found = [(one["text"], one["answer_start"]) for one in asked["answers"]]
-                    where = f"question {asked['id']} of {path}"
-                    for text, start in found:
-                        if context[start : start + len(text)] != text:
-                            raise InvalidText(
-                                f"{where} has the answer {text!r} at {start}, where its context says "
-                                f"{context[start : start + len(text)]!r}; mend answer_start"
-                            )
-                    impossible = bool(asked.get("is_impossible"))
-                    gold = Gold(str(asked["id"]), () if impossible else tuple(found))
-                    yield Labeled(where, asked["question"], context, gold)
-    except (ValueError, RecursionError) as error:
-        raise InvalidText(f"{path} is not JSON: {error}") from None
-    except (KeyError, TypeError, AttributeError) as error:
-        raise InvalidText(
-            f"{path} is not laid out as SQuAD: {error!r} is missing or of another type"
-        ) from None
+    """Questions with their contexts and answers, as in SQuAD 1.1 and 2.0."""
+    for one in questions(path):
+        if one.answers is None:
+            raise InvalidText(f"{one.where} has no answers, which training needs; add the key answers")
+        yield Labeled(one.where, one.question, one.context, Gold(one.id, one.answers))

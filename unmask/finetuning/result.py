@@ -77,14 +77,9 @@ def read_result(settings: FinetuneSettings, out: Path) -> FinetuneResult | None:
     """
     try:
         table = json.loads((out / RESULT).read_bytes())
-        adapter = table.get("adapter")
+        adapter = None if table["adapter"] is None else out / table["adapter"]
         found = FinetuneResult(
-            table["name"],
-            out / table["model"],
-            table["steps"],
-            table["best_step"],
-            table["dev"],
-            None if adapter is None else out / adapter,
+            table["name"], out / table["model"], table["steps"], table["best_step"], table["dev"], adapter
         )
         stored = table["settings"]
     except (OSError, ValueError, KeyError, TypeError):

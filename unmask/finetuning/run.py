@@ -13,6 +13,7 @@ from torch import Tensor, bfloat16
 
 from unmask.errors import InvalidRequest
 from unmask.finetuning.best import BestModel
+from unmask.finetuning.calibration import calibrate
 from unmask.finetuning.card import CardFacts, model_card
 from unmask.finetuning.described import describe, leakage
 from unmask.finetuning.evaluate import evaluate, predicted
@@ -42,7 +43,7 @@ from unmask.learn.data.labeled import LabeledBatches
 from unmask.learn.objectives.labeled import LabeledObjective
 from unmask.learn.optim import build_optimizer
 from unmask.learn.pretrain.checkpoint import Snapshot
-from unmask.learn.pretrain.export import check_encoders, check_place, export, read_card, write_model
+from unmask.learn.pretrain.export import card_of, check_encoders, check_place, export, write_model
 from unmask.learn.pretrain.loop import Loop, evaluating
 from unmask.learn.pretrain.loop_settings import LoopSettings, TextBatchSettings
 from unmask.learn.pretrain.ranks import Ranks
@@ -177,7 +178,11 @@ class FinetuneRun:
             step = self.best.step
             self._restore_best()
             figures = self._evaluate()
-        folder = self.out / "model"
+        if settings.evaluation.calibrate:
+            with evaluating(self.objective):
+                calibrated = calibrate(self.objective.encoder, self.dev, self.callback.say)
+            figures = {**figures, **{f"dev/{name}": value for name, value in calibrated.items()}}
+        folder, facts = self.out / "model", self._facts(step, figures)
         export(
             loop,
             settings,
@@ -185,15 +190,15 @@ class FinetuneRun:
             folder,
             base=self.base,
             held_out=figures,
-            written_card=self._card(step, figures),
+            written_card=None if facts is None else model_card(facts),
         )
-        if settings.adapter is not None and self.ranks.first:
-            self._write_adapter()
         adapter = None if settings.adapter is None else self.out / "adapter"
+        if adapter is not None and self.ranks.first:
+            self._write_adapter(adapter, None if facts is None else model_card(facts, adapter=True))
         return FinetuneResult(settings.name, folder, loop.step, step, dict(figures), adapter)
 
-    def _card(self, step: int, figures: Mapping[str, float]) -> str | None:
-        """The card that the run writes about itself, in the first process, unless a file is named."""
+    def _facts(self, step: int, figures: Mapping[str, float]) -> CardFacts | None:
+        """What the card that the run writes says, in the first process, unless a file is named."""
         if self.settings.card is not None or not self.ranks.first:
             return None
         plain = {name.removeprefix("dev/"): value for name, value in figures.items()}
@@ -203,17 +208,15 @@ class FinetuneRun:
                 scores = predicted(TorchEngine(self.objective.encoder), self.preparation, self.dev)
             found = intervals(scores, len(self.dev), self.settings.task)
         labels = self.preparation.labels
-        return model_card(
-            CardFacts(
-                self.settings,
-                base_model(self.settings, self.base),
-                labels,
-                self.described,
-                self.loop.step,
-                step,
-                plain,
-                found,
-            )
+        return CardFacts(
+            self.settings,
+            base_model(self.settings, self.base),
+            labels,
+            self.described,
+            self.loop.step,
+            step,
+            plain,
+            found,
         )
 
     def _found(self) -> Snapshot | None:
@@ -221,7 +224,7 @@ class FinetuneRun:
         settings = self.settings
         check_place(self.out / "model", settings.name)
         if settings.card is not None:
-            read_card(settings.card, self.base)
+            card_of(settings, self.base, None)
         found = newest_for_all(self.out / "checkpoints", self.ranks, self.callback.say)
         if found is not None:
             refuse_changes(settings, found.state["settings"], self.out, FREE)
@@ -339,8 +342,8 @@ class FinetuneRun:
         parts = self.objective.encoder.named_parameters()
         return {name: one.detach().contiguous() for name, one in parts if one.requires_grad}
 
-    def _write_adapter(self) -> None:
-        settings, folder = self.settings, self.out / "adapter"
+    def _write_adapter(self, folder: Path, written_card: str | None) -> None:
+        settings = self.settings
         shutil.rmtree(folder, ignore_errors=True)
         write_adapter(
             self.objective.encoder,
@@ -350,6 +353,6 @@ class FinetuneRun:
             name=settings.name,
             base=self.begun,
             how=low_rank(settings),
-            card=None if settings.card is None else read_card(settings.card, self.base),
+            card=card_of(settings, self.base, written_card),
             dtype=DTYPES[settings.export_dtype or "float32"],
         )

@@ -12,7 +12,7 @@ from unmask.learn.optim import OptimizerSpec, ScheduleSpec
 from unmask.learn.pretrain.loop_settings import FaultSettings, Precision, at_least
 from unmask.learn.pretrain.settings import CheckpointSettings, Device, ExportDtype, LogSettings
 from unmask.learn.table import read_table, read_toml
-from unmask.tasks.values import LongTexts
+from unmask.tasks.values import LongTexts, SchemeName
 
 Task = Literal["classification", "multi_label", "regression", "tagging", "answering", "multiple_choice"]
 """What is learned: one label of a text or pair, several labels, a number, a label of each word, where in a
@@ -104,6 +104,11 @@ class DataSettings:
     """The labels in the order of the head. Empty: those of the training data, sorted."""
     rename_labels: Mapping[str, str] = field(default_factory=dict)
     """Names for labels that the data spell otherwise, such as 0 = "negative"."""
+    strip_prefix: str = ""
+    """What stands before every word of a CoNLL file and is left out, such as the "en:" of WikiANN."""
+    scheme: SchemeName | None = None
+    """Tagging: rewrite the entities of the data in this scheme, such as IOB2 for data in IOB1. None keeps the
+    labels."""
     max_tokens: int | None = None
     """The longest text, special tokens included; None for what the model reads."""
     long_texts: LongTexts = "end"
@@ -135,6 +140,9 @@ class EvaluationSettings:
     """The figure that chooses the best checkpoint, which is then what is exported; None exports the last."""
     patience: int = 0
     """Evaluations without a better ``metric`` after which the run stops early; 0 never stops early."""
+    calibrate: bool = False
+    """Classification: divide logits by a temperature that is fitted to the dev data in the end, so that
+    probabilities are as high as predictions are often right."""
 
     def __post_init__(self) -> None:
         at_least("every", self.every, 0)
@@ -224,6 +232,13 @@ class FinetuneSettings:
         if self.frozen and self.adapter is not None:
             raise InvalidRequest(
                 'frozen and [adapter] exclude each other; for the head alone take kind = "head"'
+            )
+        if self.data.scheme is not None and self.task != "tagging":
+            raise InvalidRequest(f"data.scheme is for tagging and the task is {self.task}; leave it out")
+        if self.evaluation.calibrate and (self.task != "classification" or not self.data.dev):
+            raise InvalidRequest(
+                "evaluation.calibrate needs data.dev and the task classification, and the task is "
+                f"{self.task} with {'' if self.data.dev else 'no '}dev data; leave it out"
             )
         if self.evaluation.metric is not None and not self.data.dev:
             raise InvalidRequest("evaluation.metric needs data.dev; name the data to evaluate on")

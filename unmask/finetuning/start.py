@@ -12,7 +12,7 @@ from unmask.finetuning.examples import ROLE_OF
 from unmask.finetuning.settings import FinetuneSettings, Task
 from unmask.learn.pretrain.start import source
 from unmask.model.encoder import Encoder
-from unmask.model.families.labels import default_labels
+from unmask.model.families.labels import OWN, default_labels
 from unmask.model.heads.prediction_heads import ClassificationHead
 from unmask.model.spec import Classifier, ProblemType
 from unmask.model.weights import Checkpoint, read_checkpoint
@@ -61,7 +61,7 @@ def task_checkpoint(settings: FinetuneSettings, begun: Checkpoint, labels: Seque
         key: value for key, value in begun.config.items() if key not in begun.unread_config
     }
     config |= dict(settings.model.config)
-    for key in ("id2label", "label2id", "num_labels", "problem_type"):
+    for key in ("id2label", "label2id", "num_labels", "problem_type", OWN):
         config.pop(key, None)
     config |= _label_keys(settings, labels)
     config = with_heads(config, frozenset({ROLE_OF[settings.task]}))

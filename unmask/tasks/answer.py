@@ -1,11 +1,14 @@
 """Answers to questions as spans of contexts, with offsets into the caller's string."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.arguments import listed
+from unmask.errors import InvalidRequest
 from unmask.model.engine import Floats
 from unmask.tasks.long_texts import Coverage, WindowedLogits
 from unmask.text.windows import Window
@@ -37,6 +40,42 @@ class Answers(Coverage):
     """Empty if no answer is more probable than the null threshold allows."""
     null_score: float | None
     """The probability that the contexts do not contain the answer; None if the model was not asked."""
+
+
+def numbered_question(index: int) -> str:
+    """How error messages name the question at an index by default."""
+    return f"question {index + 1}"
+
+
+def paired(
+    question: Any, contexts: Any, name: Callable[[int], str]
+) -> tuple[list[str], list[list[str]], Callable[[int], str]]:
+    """Questions, the contexts of each, and how errors name each context of all.
+
+    Raises:
+        InvalidRequest: there is not at least one context for every question.
+    """
+    if isinstance(question, str):
+        asked, given = [question], [contexts]
+    else:
+        if not isinstance(question, Sequence):
+            raise InvalidRequest(
+                f"question is of type {type(question).__name__}; give a str, or a list of them"
+            )
+        asked, given = listed("question", question), listed("contexts", contexts)
+        if len(asked) != len(given):
+            raise InvalidRequest(
+                f"there are {len(asked)} questions and contexts for {len(given)}; give each question its own"
+            )
+    texts = [[one] if isinstance(one, str) else listed("contexts", one) for one in given]
+    if not all(texts):
+        raise InvalidRequest("contexts is empty; give at least one text")
+    names = [
+        f"context {number + 1}" + ("" if isinstance(question, str) else f" of {name(index)}")
+        for index, some in enumerate(texts)
+        for number in range(len(some))
+    ]
+    return asked, texts, names.__getitem__
 
 
 def answer(

@@ -80,12 +80,16 @@ def classify(
     """The prediction for each text.
 
     The probabilities of a text that was read in windows are the mean over windows, weighted by the tokens
-    that each owns. ``threshold``: the probability from which a label of a multi-label classifier applies.
+    that each owns. Logits of one label out of several are divided by the head's temperature before.
+    ``threshold``: the probability from which a label of a multi-label classifier applies.
     """
     names, problem = label_names(head), problem_of(head)
     found = []
     for text in texts:
-        p_WC = probabilities(np.stack(text.logits), problem)
+        logits_WC = np.stack(text.logits)
+        if problem == "single_label_classification":
+            logits_WC = logits_WC / head.temperature
+        p_WC = probabilities(logits_WC, problem)
         p_C = text.shares() @ p_WC
         best = int(p_C.argmax())
         labels: tuple[str, ...] = (names[best],)

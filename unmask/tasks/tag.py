@@ -4,16 +4,20 @@ Axes: W words.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.arguments import check_choice
+from unmask.errors import InvalidRequest
 from unmask.model.engine import Floats
 from unmask.model.spec import Classifier
 from unmask.tasks.classify import label_names, probabilities
 from unmask.tasks.long_texts import Coverage, WindowedLogits
-from unmask.tasks.values import Aggregation
+from unmask.tasks.schemes import Scheme, entities_of, written_in
+from unmask.tasks.values import Aggregation, SchemeName
 from unmask.text import Encoding
 from unmask.text.borders import word_borders
 
@@ -30,6 +34,8 @@ class TaggedWord:
     text: str
     score: float
     """The probability of the label."""
+    word: int
+    """Its index among the words that were given, or among those of the text that have a token."""
 
 
 @dataclass(frozen=True)
@@ -56,45 +62,41 @@ class Tagging(Coverage):
     """For labels of a tagging scheme (B-, I-, ...); empty for others, such as parts of speech."""
     has_entities: bool
     """Whether the labels are of a tagging scheme."""
+    scheme: SchemeName
+    """The scheme that the labels follow, if they are of one."""
 
+    def labels(self, words: int | None = None) -> list[str]:
+        """The label of each word.
 
-@dataclass(frozen=True)
-class Scheme:
-    """A head's labels as a tagging scheme: BIO (IOB2), IOB1, or BILOU (also called BIOES).
+        Args:
+            words: how many words were given. A word without a token is inside the entity around it, or O.
+        """
+        count = max((one.word + 1 for one in self.words), default=0) if words is None else words
+        if self.has_entities:
+            spans = [
+                (kind, self.words[first].word, self.words[end - 1].word + 1)
+                for kind, first, end in entities_of([one.label for one in self.words])
+            ]
+            return written_in(self.scheme, spans, count)
+        found = ["O"] * count
+        for one in self.words:
+            found[one.word] = one.label
+        return found
 
-    A label is a prefix, a hyphen and a type; ``O`` is outside. ``B`` begins an entity, ``I`` continues it,
-    ``L`` or ``E`` ends it, and ``U`` or ``S`` is an entity of one word. Without any ``B``, an entity begins
-    where its type does (IOB1).
-    """
+    def in_scheme(self, scheme: SchemeName) -> "Tagging":
+        """The same entities with labels of words in another scheme.
 
-    labels: tuple[str, ...]
-
-    @property
-    def has_entities(self) -> bool:
-        """Whether the labels follow a scheme."""
-        parts = [_split(label) for label in self.labels]
-        return any(prefix for prefix, _ in parts) and all(
-            prefix or label == "O" for (prefix, _), label in zip(parts, self.labels, strict=True)
-        )
-
-    def allowed(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
-        """Which labels may begin a text, (C,), follow each other, (C, C), and end a text, (C,)."""
-        parts = [_split(label) for label in self.labels]
-        prefixes = {prefix for prefix, _ in parts}
-        begins = "BUS" if prefixes & set("BUS") else "BUSI"
-        closes = bool(prefixes & set("LE"))  # BILOU: an entity of several words must be closed
-        first = np.array([not prefix or prefix in begins for prefix, _ in parts])
-        follows = np.empty((len(parts), len(parts)), dtype=np.bool_)
-        for row, (before, kind) in enumerate(parts):
-            is_open = before in ("B", "I")
-            for column, (prefix, other) in enumerate(parts):
-                inside = bool(prefix) and prefix in "ILE"
-                if inside and not (prefix == "I" and "I" in begins):
-                    follows[row, column] = is_open and kind == other
-                else:
-                    follows[row, column] = not (closes and is_open)
-        last = np.array([not (closes and prefix and prefix in "BI") for prefix, _ in parts])
-        return first, follows, last
+        Raises:
+            InvalidRequest: the labels are not of entities, or there is no such scheme.
+        """
+        check_choice("scheme", scheme, get_args(SchemeName))
+        if not self.has_entities:
+            raise InvalidRequest(
+                f"scheme is {scheme!r} and the labels of the model are not of entities; leave the scheme out"
+            )
+        labels = replace(self, scheme=scheme).labels()
+        words = tuple(replace(one, label=labels[one.word]) for one in self.words)
+        return replace(self, words=words, scheme=scheme)
 
 
 def tag(
@@ -120,26 +122,39 @@ def _tagged(text: WindowedLogits, scheme: Scheme, aggregation: Aggregation) -> T
     p_WC = _by_word(p_NC, words_N, len(bounds_W2), aggregation)
     chosen = best_sequence(p_WC, scheme) if scheme.has_entities else p_WC.argmax(-1)
     words = tuple(
-        TaggedWord(scheme.labels[label], int(start), int(end), encoding.text[start:end], float(p_C[label]))
-        for (start, end), label, p_C in zip(bounds_W2.tolist(), chosen.tolist(), p_WC, strict=True)
+        TaggedWord(scheme.labels[label], start, end, encoding.text[start:end], float(p_C[label]), int(word))
+        for (start, end), label, p_C, word in zip(
+            bounds_W2.tolist(), chosen.tolist(), p_WC, _numbers(encoding, len(bounds_W2)), strict=True
+        )
     )
     entities = _entities(words, encoding.text) if scheme.has_entities else ()
-    return Tagging(words, entities, scheme.has_entities, **vars(text.coverage))
+    return Tagging(words, entities, scheme.has_entities, scheme.name, **vars(text.coverage))
+
+
+def _numbers(encoding: Encoding, count: int) -> NDArray[np.int64]:
+    """The index of each word that has a token among the words that the caller gave, if any."""
+    if encoding.words is None:
+        return np.arange(count)
+    offsets = encoding.offsets
+    return np.unique(encoding.words[(offsets[:, 0] < offsets[:, 1]) & (encoding.words >= 0)])
 
 
 def words_of(encoding: Encoding) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The words of a text that have at least one token, and the word of each token.
 
+    Words that one token covers, such as two Han characters, are one word, since they have one label.
+
     Returns:
-        Bounds in the caller's string, (W, 2), and for each token its word, (N,); -1 for special tokens and
-        for tokens that stand for no character.
+        Bounds in the caller's string, (W, 2), and for each token its word, (N,); -1 for special tokens, for
+        tokens that stand for no character, and for white space between words.
     """
     offsets = encoding.offsets
     covers = (offsets[:, 0] < offsets[:, 1]) & (encoding.sequence_ids == 0)
     if encoding.words is not None:
         of_N = np.where(covers, encoding.words, -1)
     else:
-        borders = np.flatnonzero(word_borders(encoding.text))
+        covers &= [bool(encoding.text[start:end].strip()) for start, end in offsets.tolist()]
+        borders = np.flatnonzero(_borders(encoding.text, offsets[covers]))
         of_N = np.where(covers, np.searchsorted(borders, offsets[:, 0], side="right") - 1, -1)
     kept, dense_N = np.unique(of_N[covers], return_inverse=True)
     words_N = np.full(len(of_N), -1, dtype=np.int64)
@@ -152,6 +167,15 @@ def words_of(encoding: Encoding) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     else:
         starts, ends = borders[kept], borders[kept + 1]
     return np.stack((starts, ends), axis=1), words_N
+
+
+def _borders(text: str, offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """`word_borders` except those inside a token, whose ranges are ``offsets``."""
+    depth = np.zeros(len(text) + 2, dtype=np.int64)
+    np.add.at(depth, offsets[:, 0] + 1, 1)
+    np.add.at(depth, offsets[:, 1], -1)
+    outside: NDArray[np.bool_] = depth.cumsum()[: len(text) + 1] == 0
+    return word_borders(text) & outside
 
 
 def _by_word(
@@ -187,24 +211,6 @@ def best_sequence(p_WC: NDArray[np.float64], scheme: Scheme) -> NDArray[np.int64
     return chosen
 
 
-def entities_of(labels: Sequence[str]) -> list[tuple[str, int, int]]:
-    """The entities of labeled words, as type, first word, and the word after the last.
-
-    A word that continues no entity of its type begins one, as in the evaluation of CoNLL-2003.
-    """
-    found: list[tuple[str, int, int]] = []
-    before = ("", "")
-    for place, label in enumerate(labels):
-        prefix, kind = _split(label)
-        if prefix:
-            if prefix in "ILE" and before[0] in ("B", "I") and before[1] == kind:
-                found[-1] = (kind, found[-1][1], place + 1)
-            else:
-                found.append((kind, place, place + 1))
-        before = (prefix, kind)
-    return found
-
-
 def _entities(words: Sequence[TaggedWord], text: str) -> tuple[Entity, ...]:
     """The entities that words form, each from the first character of its words to the last."""
     found = []
@@ -215,9 +221,3 @@ def _entities(words: Sequence[TaggedWord], text: str) -> tuple[Entity, ...]:
             Entity(kind, start, stop, text[start:stop], float(np.mean([word.score for word in some])))
         )
     return tuple(found)
-
-
-def _split(label: str) -> tuple[str, str]:
-    """Prefix and type of a label; no prefix for O and for a label of no scheme."""
-    prefix, hyphen, kind = label.partition("-")
-    return (prefix, kind) if hyphen and kind and prefix in ("B", "I", "L", "E", "U", "S") else ("", label)

@@ -18,6 +18,12 @@ Aggregation = Literal["first", "mean"]
 the probabilities of all of them."""
 
 
+SchemeName = Literal["IOB2", "BIO", "IOB1", "BILOU", "BIOES"]
+"""How labels of words write entities. IOB2, also called BIO: ``B`` begins each entity and ``I`` continues it.
+IOB1: ``B`` begins an entity only directly after another of its type. BILOU: ``L`` ends an entity and ``U`` is
+one of a single word; BIOES calls these ``E`` and ``S``."""
+
+
 @dataclass(frozen=True, eq=False)
 class RaggedVectors:
     """Token vectors of several texts, end to end: ``values[offsets[s]:offsets[s + 1]]``."""

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from unmask.errors import InvalidRequest, InvalidText
-from unmask.learn.data.records import (
+from unmask.optional import require
+from unmask.text.records import (
     Record,
     blocks,
     csv_rows,
@@ -16,7 +17,6 @@ from unmask.learn.data.records import (
     lines,
     parquet_rows,
 )
-from unmask.optional import require
 
 Format = Literal["text", "paragraphs", "lines", "jsonl", "csv", "parquet", "datasets"]
 """What one document is. ``text``: a file; ``paragraphs``: a block of lines between blank lines; ``lines``: a

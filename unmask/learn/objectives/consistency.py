@@ -37,9 +37,14 @@ def number_divergence(one_PC: Tensor, other_PC: Tensor) -> Tensor:
     return (one_PC - other_PC).square().mean(-1).sum()
 
 
-def span_divergence(one_T2: Tensor, other_T2: Tensor, sequence_of_T: Tensor, count: int) -> Tensor:
-    """``KL(one || other)`` of where an answer starts and ends in each text, as a mean of both."""
-    return _divergence(*(_span_logs(logits, sequence_of_T, count) for logits in (one_T2, other_T2))) / 2
+def grouped_divergence(one_RC: Tensor, other_RC: Tensor, group_of_R: Tensor, groups: int) -> Tensor:
+    """``KL(one || other)`` of which row of each group is right, as a mean over columns.
+
+    Groups are texts whose rows are tokens, with columns for where an answer starts and ends; or questions
+    whose rows are choices.
+    """
+    logs = [one - log_sums(one, group_of_R, groups)[0][group_of_R] for one in (one_RC, other_RC)]
+    return _divergence(*logs) / one_RC.shape[1]
 
 
 def choice_divergence(one_R1: Tensor, other_R1: Tensor, question_of_R: Tensor, count: int) -> Tensor:
@@ -52,14 +57,13 @@ def _divergence(one: Tensor, other: Tensor) -> Tensor:
     return (one.exp() * (one - other)).sum()
 
 
-def _span_logs(logits_T2: Tensor, sequence_of_T: Tensor, count: int) -> Tensor:
-    """Logarithms of probabilities over the rows of each text or question."""
-    shape = (count, logits_T2.shape[1])
-    index = sequence_of_T[:, None].expand_as(logits_T2)
-    largest = logits_T2.new_full(shape, -torch.inf).scatter_reduce(0, index, logits_T2.detach(), "amax")
-    centered_T2 = logits_T2 - largest[sequence_of_T]
-    sums = logits_T2.new_zeros(shape).index_add(0, sequence_of_T, centered_T2.exp())
-    return centered_T2 - sums.log()[sequence_of_T]
+def log_sums(logits_RC: Tensor, group_of_R: Tensor, groups: int) -> tuple[Tensor, Tensor]:
+    """The logarithm of the sum of exponentials over the rows of each group, and the largest logit of each."""
+    index = group_of_R[:, None].expand_as(logits_RC)
+    shape = (groups, logits_RC.shape[1])
+    largest = logits_RC.new_full(shape, -torch.inf).scatter_reduce(0, index, logits_RC.detach(), "amax")
+    exponentials = (logits_RC - largest[group_of_R]).exp()
+    return logits_RC.new_zeros(shape).index_add(0, group_of_R, exponentials).log() + largest, largest
 
 
 def r_drop_divergence(one: Tensor, other: Tensor, divergence: Divergence) -> Tensor:

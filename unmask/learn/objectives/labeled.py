@@ -20,11 +20,12 @@ from unmask.learn.objectives.consistency import (
     Sift,
     choice_divergence,
     class_divergence,
+    grouped_divergence,
     has_dropout,
     label_divergence,
+    log_sums,
     number_divergence,
     r_drop_divergence,
-    span_divergence,
 )
 from unmask.learn.objectives.consistency_spec import SiftSpec
 from unmask.learn.objectives.interface import Example, LossOutput, Objective
@@ -186,16 +187,17 @@ class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
         targets = torch.from_numpy(example.targets_P).to(logits.device)
         if self.role == "span":
             return self._span(logits, targets, example)
-        rows_P = _rows(example, logits)
         if self.role == "choice":
-            return self._choices(logits, targets, rows_P)
-        return self._classes(logits[rows_P], targets)
+            return self._choices(logits, targets, _question_of(example, logits))
+        return self._classes(logits[_rows(example, logits)], targets)
 
     def _divergence(self, example: LabeledExample, one: Tensor, other: Tensor) -> Tensor:
         """How far the second prediction is from the first; see `Divergence`."""
         if self.role == "span":
             of_T = torch.from_numpy(example.batch.layout.sequence_of_T).to(one.device)
-            return span_divergence(one, other, of_T, example.sequences)
+            return grouped_divergence(one, other, of_T, example.sequences)
+        if self.role == "choice":
+            return grouped_divergence(one, other, _question_of(example, one), len(example.rows_P))
         rows_P = _rows(example, one)
         if self.role == "choice":
             return choice_divergence(one, other, _questions(one, rows_P), len(rows_P))
@@ -224,16 +226,15 @@ class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
     def _span(self, logits_T2: Tensor, bounds_P2: Tensor, example: LabeledExample) -> tuple[Tensor, Tensor]:
         """Cross-entropy of both bounds over the tokens of each text; right where both are."""
         of_T = torch.from_numpy(example.batch.layout.sequence_of_T).to(logits_T2.device)
-        totals, largest = _log_sums(logits_T2, of_T, example.sequences)
+        totals, largest = log_sums(logits_T2, of_T, example.sequences)
         chosen = logits_T2.gather(0, bounds_P2)
         right = (chosen.detach() >= largest).all(-1).sum()
         return (totals - chosen).mean(-1).sum(), right
 
-    def _choices(self, logits_R1: Tensor, targets_P: Tensor, firsts_P: Tensor) -> tuple[Tensor, Tensor]:
+    def _choices(self, logits_R1: Tensor, targets_P: Tensor, of_R: Tensor) -> tuple[Tensor, Tensor]:
         """Cross-entropy of the right choice over the choices of each question."""
-        questions = len(firsts_P)
-        of_R = _questions(logits_R1, firsts_P)
-        totals, largest = _log_sums(logits_R1, of_R, questions)
+        questions = len(targets_P)
+        totals, largest = log_sums(logits_R1, of_R, questions)
         chosen = logits_R1[targets_P]
         right = (chosen.detach() >= largest).sum()
         sums = logits_R1.new_zeros((questions, 1)).index_add(0, of_R, logits_R1)
@@ -246,22 +247,13 @@ class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
         return {"": self.encoder}
 
 
-def _log_sums(logits_RC: Tensor, group_of_R: Tensor, groups: int) -> tuple[Tensor, Tensor]:
-    """The logarithm of the sum of exponentials over the rows of each group, and the largest logit of each."""
-    index = group_of_R[:, None].expand_as(logits_RC)
-    shape = (groups, logits_RC.shape[1])
-    largest = logits_RC.new_full(shape, -torch.inf).scatter_reduce(0, index, logits_RC.detach(), "amax")
-    exponentials = (logits_RC - largest[group_of_R]).exp()
-    return logits_RC.new_zeros(shape).index_add(0, group_of_R, exponentials).log() + largest, largest
-
-
-def _questions(logits_R1: Tensor, firsts_P: Tensor) -> Tensor:
-    """The number of the question that each row of logits belongs to."""
-    of_R = torch.zeros(len(logits_R1), dtype=torch.int64, device=logits_R1.device)
-    of_R[firsts_P[1:]] = 1
-    return of_R.cumsum(0)
-
-
 def _rows(example: LabeledExample, logits: Tensor) -> Tensor:
     """The rows of the logits that have targets."""
     return torch.from_numpy(example.rows_P).to(logits.device)
+
+
+def _question_of(example: LabeledExample, logits: Tensor) -> Tensor:
+    """The question of each choice; rows of the example are the first choices."""
+    of_R = torch.zeros(len(logits), dtype=torch.int64, device=logits.device)
+    of_R[_rows(example, logits)[1:]] = 1
+    return of_R.cumsum(0)

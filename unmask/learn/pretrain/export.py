@@ -85,7 +85,7 @@ def export(
     """
     with shipped_weights(loop, settings.export_dtype):
         if loop.ranks.first:
-            card = _card(settings, base, written_card)
+            card = card_of(settings, base, written_card)
             _put(loop, settings, checkpoint, folder, card=card, held_out=held_out)
 
 
@@ -133,7 +133,8 @@ def _put(
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _card(settings: ExportSettings, base: Path, written: str | None) -> bytes | None:
+def card_of(settings: ExportSettings, base: Path, written: str | None) -> bytes | None:
+    """The card to export: the file that the settings name, else the written text."""
     if settings.card is not None:
         return read_card(settings.card, base)
     return None if written is None else written.encode()

@@ -85,9 +85,13 @@ class Classifier:
     """Names of the classes, in order; None if they have no names."""
     problem_type: ProblemType | None = None
     """The task of the logits; None if not specified."""
+    temperature: float = 1.0
+    """Logits are divided by it before they become probabilities of classes; see calibration."""
 
     def __post_init__(self) -> None:
         require_size("classes", self.classes)
+        if not 0 < self.temperature < float("inf"):
+            raise InvalidRequest(f"a classifier's temperature is {self.temperature}; it must be above 0")
         if self.labels is not None and len(self.labels) != self.classes:
             raise InvalidRequest(f"a classifier has {len(self.labels)} labels and {self.classes} classes")
 

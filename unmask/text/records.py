@@ -6,9 +6,12 @@ import importlib
 import json
 import lzma
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from unmask.errors import InvalidRequest, InvalidText
 
@@ -16,15 +19,42 @@ Record = tuple[str, Mapping[str, Any]]
 """The name of a record in errors, and its values by field."""
 
 
-def _open(path: Path) -> BinaryIO | lzma.LZMAFile | gzip.GzipFile:
-    if path.suffix == ".xz":
-        return lzma.LZMAFile(path)
-    if path.suffix == ".gz":
-        return gzip.GzipFile(path)
-    return path.open("rb")
+COMPRESSED = (".xz", ".gz")
+"""Endings of compressed files."""
+DAMAGED = (OSError, EOFError, lzma.LZMAError, zlib.error)
+"""What reading a damaged or unreadable file raises."""
 
 
-def lines(path: Path) -> Iterator[tuple[int, str]]:
+@dataclass(frozen=True)
+class Stream:
+    """An open stream, and how errors call it."""
+
+    name: str
+    content: BinaryIO
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def decompressed(stream: BinaryIO, name: str) -> BinaryIO:
+    """The content of a stream that is compressed if its name ends in .xz or .gz."""
+    if name.endswith(".xz"):
+        return cast(BinaryIO, lzma.LZMAFile(stream))
+    return cast(BinaryIO, gzip.GzipFile(fileobj=stream)) if name.endswith(".gz") else stream
+
+
+def _open(source: Path | Stream) -> AbstractContextManager[BinaryIO]:
+    if isinstance(source, Stream):
+        return nullcontext(source.content)
+    match source.suffix:
+        case ".xz":
+            return cast(BinaryIO, lzma.LZMAFile(source))
+        case ".gz":
+            return cast(BinaryIO, gzip.GzipFile(source))
+    return source.open("rb")
+
+
+def lines(path: Path | Stream) -> Iterator[tuple[int, str]]:
     """The number, from 1, and the text of each line without its line ending."""
     number = 0
     try:
@@ -38,7 +68,7 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
                         f"{error.start + 1}; convert the file to UTF-8 first"
                     ) from None
                 yield number, text.removesuffix("\n").removesuffix("\r")
-    except (OSError, EOFError, lzma.LZMAError) as error:
+    except DAMAGED as error:
         reason = getattr(error, "strerror", None) or error
         raise InvalidText(f"cannot read {path} after line {number}: {reason}") from None
 
@@ -56,7 +86,7 @@ def blocks(numbered: Iterable[tuple[int, str]]) -> Iterator[str]:
         yield "\n".join(block)
 
 
-def json_rows(path: Path) -> Iterator[Record]:
+def json_rows(path: Path | Stream) -> Iterator[Record]:
     """One JSON object per line; blank lines are skipped."""
     for number, line in lines(path):
         if not line.strip():
@@ -78,25 +108,41 @@ def _arrow() -> Any:
     return importlib.import_module("pyarrow")
 
 
-def csv_rows(path: Path) -> Iterator[Record]:
-    """Rows of comma-separated values after a header row."""
+def csv_rows(path: Path | Stream, columns: Sequence[str] = ()) -> Iterator[Record]:
+    """Rows of comma-separated values; ``columns`` names the values of a file without a header row."""
     csv.field_size_limit(sys.maxsize)
-    number = 1
+    number, first = 0, "data.columns" if columns else "the first row"
+    names = list(columns)
     try:
-        rows = csv.reader((f"{text}\n" for _, text in lines(path)), strict=True)
-        names = next(rows, [])
-        for row in rows:
-            number += 1
-            if not row:
-                continue
-            if len(row) != len(names):
+        for number, row in enumerate(csv.reader((f"{text}\n" for _, text in lines(path)), strict=True), 1):
+            if not names:
+                names = row
+            elif row and len(row) != len(names):
                 raise InvalidText(
-                    f"row {number} of {path} has {len(row)} values and the first row names {len(names)}; "
+                    f"row {number} of {path} has {len(row)} values and {first} names {len(names)}; "
                     "put values that hold a comma or a line break in quotes"
                 )
-            yield f"row {number} of {path}", dict(zip(names, row, strict=True))
+            elif row:
+                yield f"row {number} of {path}", dict(zip(names, row, strict=True))
     except csv.Error as error:
         raise InvalidText(f"cannot read {path} after row {number}: {error}") from None
+
+
+def tsv_rows(path: Path | Stream, columns: Sequence[str] = ()) -> Iterator[Record]:
+    """Tab-separated values without quoting, as the files of GLUE are."""
+    names: Sequence[str] = columns
+    for number, line in lines(path):
+        values = line.split("\t")
+        if not names:
+            names = values
+            continue
+        if len(values) != len(names):
+            raise InvalidText(
+                f"line {number} of {path} has {len(values)} values separated by tabs, and there are "
+                f"{len(names)} columns ({', '.join(names)}); mend the line, or name the "
+                "columns (data.columns) if the file has no row of names"
+            )
+        yield f"line {number} of {path}", dict(zip(names, values, strict=True))
 
 
 def parquet_rows(path: Path) -> Iterator[Record]:

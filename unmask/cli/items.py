@@ -1,0 +1,195 @@
+"""What the commands that predict read: texts, pairs, words and questions, from files of several formats."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any, BinaryIO, Literal
+
+from unmask.errors import EmptyText, InvalidRequest, InvalidText
+from unmask.text import Blank, Line, read_lines
+from unmask.text.layouts import Sentence, columns_of, questions, sentences
+from unmask.text.records import COMPRESSED, Record, Stream, csv_rows, json_rows, tsv_rows
+
+InputFormat = Literal["lines", "jsonl", "csv", "tsv", "conll", "squad"]
+FORMAT_OF: Mapping[str, InputFormat] = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".conll": "conll",
+    ".bio": "conll",
+    ".iob": "conll",
+    ".json": "squad",
+}
+"""Formats by the ending of a file's name, before .xz or .gz; of any other file each line is a text."""
+ROWS: Mapping[InputFormat, Callable[[Stream], Iterator[Record]]] = {
+    "jsonl": json_rows,
+    "csv": csv_rows,
+    "tsv": tsv_rows,
+}
+
+
+@dataclass(frozen=True)
+class Item(Line):
+    """One input; ``text`` is everything about it that the output depends on, for the digest of the input."""
+
+    where: str = ""
+    """How errors name it."""
+    place: Mapping[str, object] | None = None
+    """Where it was read, for JSON; None for a text that was given on the command line."""
+    value: str | tuple[str, ...] = ""
+    """A text, the words of one, or a question."""
+    second: str | None = None
+    """The second text of a pair, or the context of a question."""
+    id: str = ""
+    """The id of a question."""
+    sentence: Sentence | None = None
+    """The lines of a CoNLL file that its words are from."""
+
+    def __str__(self) -> str:
+        return self.where
+
+
+Read = Callable[[BinaryIO, str], Iterator[Line]]
+"""Reads the items of a stream, which the second argument names."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Where in a record the texts are."""
+
+    text: str | None
+    """None for the default: ``text``, the whole line, or the first column of CoNLL."""
+    pair: str | None = None
+    tabs: bool = False
+    """Lines are two texts with a tab between them."""
+    id: str | None = None
+
+
+def format_of(name: str, given: InputFormat | None, allowed: tuple[InputFormat, ...]) -> InputFormat:
+    """The format of a file: the given one, or that of its ending.
+
+    Raises:
+        InvalidRequest: the command does not read it.
+    """
+    endings = [ending for ending in PurePath(name).suffixes if ending not in COMPRESSED]
+    found = given or FORMAT_OF.get(endings[-1] if endings else "", "lines")
+    if found not in allowed:
+        said = f"--format is {found}" if given else f"{name} is taken for a file of format {found}"
+        raise InvalidRequest(f"{said}, and this command reads {', '.join(allowed)}; set --format to one")
+    return found
+
+
+def item_reader(form: InputFormat, columns: Columns, blank: Blank) -> Read:
+    """Reads items of a format.
+
+    Raises:
+        InvalidRequest: the columns do not fit the format.
+    """
+    if columns.pair is not None and form not in ROWS:
+        raise InvalidRequest(f"--pair-field is for columns of a table and the format is {form}; leave it out")
+    if columns.tabs and form != "lines":
+        raise InvalidRequest(
+            f"--pairs is for lines with a tab and the format is {form}; name the second column with "
+            "--pair-field, or set --format to lines"
+        )
+    if form == "lines":
+        return lambda stream, name: _lines(stream, name, columns, blank)
+    if form == "conll":
+        return lambda stream, name: _sentences(stream, name, columns)
+    if form == "squad":
+        return _questions
+    return lambda stream, name: _records(ROWS[form](Stream(name, stream)), name, columns, blank)
+
+
+def _lines(stream: BinaryIO, name: str, columns: Columns, blank: Blank) -> Iterator[Item]:
+    for line in read_lines(stream, name, field=columns.text, blank=blank):
+        place = {"source": name, "line": line.number}
+        value, second = pair_of(line.text, str(line)) if columns.tabs else (line.text, None)
+        yield Item(line.text, name, line.number, str(line), place, value, second)
+
+
+def pair_of(text: str, where: str) -> tuple[str, str]:
+    """The two texts of a line.
+
+    Raises:
+        InvalidText: it does not have exactly one tab.
+    """
+    parts = text.split("\t")
+    if len(parts) != 2:
+        raise InvalidText(f"{where} has {len(parts) - 1} tabs; write two texts with one tab between them")
+    return parts[0], parts[1]
+
+
+def _records(rows: Iterator[Record], name: str, columns: Columns, blank: Blank) -> Iterator[Item]:
+    ids = _Ids()
+    for where, row in rows:
+        unit, number = where.split()[:2]  # "line 3 of ..." or "row 3 of ..."
+        value = _text(row, "field", columns.text or "text", where)
+        second = None if columns.pair is None else _text(row, "pair-field", columns.pair, where)
+        if isinstance(second, tuple):
+            raise InvalidText(f"{where} has a list under {columns.pair!r}; give a string")
+        if not "".join(value).strip():
+            if blank == "skip":
+                continue
+            raise EmptyText(f"{where} holds no text; remove it, or leave such rows out (--blank skip)")
+        identity = str(row.get(columns.id, number)) if columns.id else ""
+        if columns.id:
+            ids.add(identity, where)
+        whole = json.dumps([value, second, identity])
+        place = {"source": name, unit: int(number)}
+        yield Item(whole, name, int(number), where, place, value, second, identity)
+
+
+def _text(row: Mapping[str, Any], option: str, column: str, where: str) -> str | tuple[str, ...]:
+    if column not in row:
+        raise InvalidRequest(f"{where} has no {column!r}; set --{option} to one of: {', '.join(row)}")
+    value = row[column]
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and all(isinstance(word, str) for word in value):
+        return tuple(value)
+    raise InvalidText(f"{where} has no text under {column!r}; give a string, or a list of words")
+
+
+def _sentences(stream: BinaryIO, name: str, columns: Columns) -> Iterator[Item]:
+    column = columns.text or "0"
+    if not column.isdecimal():
+        raise InvalidRequest(f"--field is {column!r}; in a CoNLL file it is the number of a column, from 0")
+    for one in sentences(Stream(name, stream), least=1):
+        rows = [columns_of(line) for line in one.lines]
+        if len(rows[0]) <= int(column):
+            raise InvalidRequest(
+                f"--field is {column} and {one.where} has {len(rows[0])} columns; name one from 0"
+            )
+        words = tuple(row[int(column)] for row in rows)
+        whole = "\n".join((*one.before, *one.lines))
+        place = {"source": name, "line": one.number}
+        yield Item(whole, name, one.number, one.where, place, words, sentence=one)
+
+
+class _Ids:
+    """The ids of questions so far, by which their answers are told apart."""
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+
+    def add(self, identity: str, where: str) -> None:
+        """Refuse an id that was there before.
+
+        Raises:
+            InvalidText: it was.
+        """
+        if identity in self._seen:
+            raise InvalidText(f"{where} has the id {identity!r} of an earlier question; give each its own")
+        self._seen.add(identity)
+
+
+def _questions(stream: BinaryIO, name: str) -> Iterator[Item]:
+    ids = _Ids()
+    for number, one in enumerate(questions(Stream(name, stream)), start=1):
+        ids.add(one.id, one.where)
+        whole = json.dumps([one.id, one.question, one.context])
+        place = {"source": name, "id": one.id}
+        yield Item(whole, name, number, one.where, place, one.question, one.context, one.id)

@@ -1,0 +1,122 @@
+"""Layouts of files that are not tables: CoNLL sentences and SQuAD questions."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from unmask.errors import InvalidText
+from unmask.text.records import Stream, lines
+
+DOCUMENT = "-DOCSTART-"
+"""The word of the line that begins a document in the files of CoNLL-2003."""
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A block of lines with a word each."""
+
+    where: str
+    """Its first line and its file, for errors."""
+    number: int
+    """The number of its first line."""
+    lines: tuple[str, ...]
+    """Its lines as they are in the file; `columns_of` splits them."""
+    before: tuple[str, ...] = ()
+    """Lines before it that begin a document."""
+
+
+def columns_of(line: str) -> list[str]:
+    """The columns of a line of CoNLL: separated by tabs if it has any, else by white space."""
+    return line.split("\t") if "\t" in line else line.split()
+
+
+def sentences(path: Path | Stream, least: int = 2) -> Iterator[Sentence]:
+    """Sentences of a CoNLL file, separated by blank lines.
+
+    Args:
+        path: the file.
+        least: the fewest columns; 2 for a word and a label.
+
+    Raises:
+        InvalidText: a line has another number of columns than those before it, or too few.
+    """
+    block: list[str] = []
+    before: list[str] = []
+    first, width = 0, 0
+    for number, line in _and_a_blank_line(path):
+        if line.strip():
+            found = len(columns_of(line))
+            width = width or found
+            if found != width or width < least:
+                raise InvalidText(
+                    f"line {number} of {path} has {found} columns and "
+                    + ("a word and a label are needed" if width < least else f"the lines before it {width}")
+                    + "; mend the line, or set another format"
+                )
+            first = first or number
+            block.append(line)
+        elif block:
+            if columns_of(block[0])[0] == DOCUMENT:
+                before += block
+            else:
+                yield Sentence(f"line {first} of {path}", first, tuple(block), tuple(before))
+                before = []
+            block, first = [], 0
+
+
+def _and_a_blank_line(path: Path | Stream) -> Iterator[tuple[int, str]]:
+    yield from lines(path)
+    yield 0, ""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question about a context."""
+
+    where: str
+    """Its id and its file, for errors."""
+    id: str
+    question: str
+    context: str
+    answers: tuple[tuple[str, int], ...] | None
+    """Texts and offsets in the context; empty if the context does not contain the answer, and None if the
+    file does not say."""
+
+
+def questions(path: Path | Stream) -> Iterator[Question]:
+    """Questions of a file in the layout of SQuAD 1.1 and 2.0. It is one JSON value, so it is read whole.
+
+    Raises:
+        InvalidText: the file is not JSON or not laid out so, or an answer is not at its offset.
+    """
+    try:
+        content = json.loads("\n".join(text for _, text in lines(path)))
+        for article in content["data"]:
+            for paragraph in article["paragraphs"]:
+                for asked in paragraph["qas"]:
+                    yield _question(asked, paragraph["context"], path)
+    except (ValueError, RecursionError) as error:
+        raise InvalidText(f"{path} is not JSON: {error}") from None
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InvalidText(
+            f"{path} is not laid out as SQuAD: {error!r} is missing or of another type"
+        ) from None
+
+
+def _question(asked: Any, context: Any, path: Path | Stream) -> Question:
+    where = f"question {asked['id']} of {path}"
+    if not isinstance(asked["question"], str) or not isinstance(context, str):
+        raise TypeError("a text that is no string")
+    if "answers" not in asked:
+        return Question(where, str(asked["id"]), asked["question"], context, None)
+    found = tuple((one["text"], one["answer_start"]) for one in asked["answers"])
+    for text, start in found:
+        if context[start : start + len(text)] != text:
+            raise InvalidText(
+                f"{where} has the answer {text!r} at {start}, where its context says "
+                f"{context[start : start + len(text)]!r}; mend answer_start"
+            )
+    impossible = bool(asked.get("is_impossible"))
+    return Question(where, str(asked["id"]), asked["question"], context, () if impossible else found)
