@@ -13,7 +13,6 @@ from unmask.finetuning.metrics import (
     multi_label_figures,
     number_figures,
 )
-from unmask.finetuning.settings import Task
 from unmask.model.engine import Engine
 from unmask.model.spec import Classifier
 from unmask.tasks.aligned import aligned_logits

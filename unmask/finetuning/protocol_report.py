@@ -2,7 +2,7 @@
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from unmask.finetuning.best import LOWER_IS_BETTER
@@ -52,6 +52,8 @@ class TaskReport:
     chosen_by: str | None
     """The column that chose; None without a grid."""
     trials: tuple[Trial, ...]
+    scores: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    """By seed, every number of the scores on other data than those of the runs."""
 
 
 @dataclass(frozen=True)

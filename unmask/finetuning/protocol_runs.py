@@ -12,7 +12,7 @@ from typing import Any
 
 from unmask.errors import InvalidRequest
 from unmask.finetuning.protocols import Protocol, ProtocolTask, merged, nested
-from unmask.finetuning.records import COMPRESSED, read_labeled
+from unmask.finetuning.records import read_labeled
 from unmask.finetuning.result import FREE, FinetuneResult, write_json
 from unmask.finetuning.run import finetune
 from unmask.finetuning.scores import labeled_figures
@@ -21,6 +21,7 @@ from unmask.learn.pretrain.report import Callback
 from unmask.learn.pretrain.settings import Device
 from unmask.learn.pretrain.state import refuse_changes
 from unmask.learn.table import read_table
+from unmask.text.records import COMPRESSED
 
 SCORES = "scores.json"
 """What is left of a finished run in its folder, beside the model."""
@@ -183,7 +184,10 @@ def data_settings(table: Mapping[str, Any], path: Path) -> DataSettings:
     Raises:
         InvalidRequest: a key is not one of them.
     """
-    return read_table(DataSettings, {**table, "train": [str(path)], "dev": [str(path)]}, "data")
+    if not path.exists():
+        raise InvalidRequest(f"{path} does not exist; name a file with labeled data")
+    given = {key: value for key, value in table.items() if value is not None}
+    return read_table(DataSettings, {**given, "train": [str(path)], "dev": [str(path)]}, "data")
 
 
 def seeds_given(seeds: Sequence[int]) -> tuple[int, ...]:

@@ -139,7 +139,7 @@ def read_protocol(name: str | Path, kind: Kind = "glue") -> Protocol:
         InvalidRequest: there is no such protocol, or its file is invalid.
     """
     if str(name).endswith(".toml"):
-        return _read(Path(name), None, f"{kind}/{Path(name).stem}", kind)
+        return _read(Path(name), "", f"{kind}/{Path(name).stem}", kind)
     full = str(name) if "/" in str(name) else f"{kind}/{name}"
     names = protocol_names(kind)
     if full not in names:
@@ -153,7 +153,7 @@ def read_protocol(name: str | Path, kind: Kind = "glue") -> Protocol:
         )
     path = _folder() / f"{full}.toml"
     if path.is_file():
-        return _read(path, None, full, kind)
+        return _read(path, "", full, kind)
     stem, _, variant = full.rpartition("-")
     return _read(_folder() / f"{stem}.toml", variant, full, kind)
 
@@ -188,15 +188,15 @@ def _table(path: Path) -> dict[str, Any]:
     return read_toml(path, dict)
 
 
-def _read(path: Path, variant: str | None, name: str, kind: Kind) -> Protocol:
+def _read(path: Path, variant: str, name: str, kind: Kind) -> Protocol:
     def read(table: Mapping[str, Any]) -> Protocol:
         given = dict(table)
         variants = given.pop("variants", {})
-        if variants and variant is None:
+        if variants and not variant:
             raise InvalidRequest(
                 f"it has the variants {', '.join(variants)}, which are chosen by name; leave one, under [run]"
             )
-        if variant is not None:
+        if variant:
             given = merged(given, variants[variant])
         data = given.pop("data", None)
         official = _table(path.parent / data) if isinstance(data, str) else {}

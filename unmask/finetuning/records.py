@@ -91,7 +91,11 @@ def read_labeled(names: Sequence[str], data: DataSettings, base: Path) -> Iterat
 
 def in_both_orders(records: Sequence[Labeled]) -> list[Labeled]:
     """All pairs, and then all of them with the second text first."""
-    turned = [replace(one, text=one.pair, pair=one.text) for one in records if isinstance(one.pair, str)]
+    turned = [
+        replace(one, text=one.pair, pair=one.text)
+        for one in records
+        if isinstance(one.pair, str) and isinstance(one.text, str)
+    ]
     return [*records, *turned]
 
 

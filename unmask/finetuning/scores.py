@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest, InvalidText
-from unmask.finetuning.evaluate import evaluate, labels_of_words, windows_read
+from unmask.finetuning.calibration import calibration_figures
+from unmask.finetuning.evaluate import evaluate, read_examples
 from unmask.finetuning.examples import ROLE_OF, Counts, Example, Preparation, check_kinds, label_name
 from unmask.finetuning.metrics import class_figures, entity_figures
 from unmask.finetuning.records import Labeled, read_labeled
@@ -22,10 +22,8 @@ from unmask.model.spec import Classifier
 from unmask.tasks.classify import classifier_of, classify, label_names, problem_of
 from unmask.tasks.long_texts import WindowedLogits
 from unmask.tasks.progress import Progress
-from unmask.tasks.tag import Scheme, entities_of, tag
-
-BINS = 15
-"""Bins of the expected calibration error, as in Guo et al. 2017."""
+from unmask.tasks.schemes import Scheme, entities_of
+from unmask.tasks.tag import tag
 
 DOES: Mapping[Task, str] = {
     "classification": "classify texts",
@@ -49,18 +47,6 @@ class ClassScores:
 
 
 @dataclass(frozen=True)
-class Calibration:
-    """How far the probabilities of the predicted classes are from how often they are right."""
-
-    expected_error: float
-    """Over 15 bins of equal width, the mean distance of accuracy and probability, weighted by texts."""
-    brier: float
-    """The mean squared distance of all probabilities from 0 and 1, summed over classes."""
-    loss: float
-    """The mean of -log p of the gold class, in nats."""
-
-
-@dataclass(frozen=True)
 class ClassificationScores:
     """Scores of a classifier of texts."""
 
@@ -73,7 +59,8 @@ class ClassificationScores:
     classes: Mapping[str, ClassScores]
     confusion: tuple[tuple[int, ...], ...]
     """Texts by gold class (rows) and predicted class (columns), in the order of `classes`."""
-    calibration: Calibration
+    calibration: Mapping[str, float]
+    """See `unmask.finetuning.calibration.calibration_figures`."""
     truncated_texts: int
 
 
@@ -93,7 +80,7 @@ class EntityScores:
     types: Mapping[str, ClassScores]
 
 
-def read_examples(
+def prepared_examples(
     model: Model, task: Task, data: DataSettings, base: Path
 ) -> tuple[Preparation, Classifier, list[Example], Counts]:
     """Labeled files of ``data.dev`` as tokenized examples, with the labels of the model's head.
@@ -120,7 +107,7 @@ def read_examples(
 def labeled_figures(folder: Path, task: Task, data: DataSettings, base: Path) -> dict[str, float]:
     """The figures of a fine-tuned model on ``data.dev``; see `unmask.finetuning.metrics`."""
     model = load(folder)
-    preparation, _, examples, _ = read_examples(model, task, data, base)
+    preparation, _, examples, _ = prepared_examples(model, task, data, base)
     return evaluate(model.engine, preparation, examples)
 
 
@@ -145,9 +132,9 @@ def classification_scores(
             f"the head of {model.name} is for {problem_of(head).replace('_', ' ')}, and this evaluation is "
             "of one label for each text; use a model of that kind"
         )
-    _, _, examples, counts = read_examples(model, "classification", data, base or Path())
+    _, _, examples, counts = prepared_examples(model, "classification", data, base or Path())
     labels = label_names(head)
-    found = classify(head, windows_read(model.engine, "classification", examples, progress=progress))
+    found = classify(head, read_examples(model.engine, "sequence", examples, progress=progress))
     p_SC = np.array([[one.scores[label] for label in labels] for one in found])
     gold_S = np.array([int(one.gold) for one in examples])
     found_S = p_SC.argmax(-1)
@@ -166,7 +153,7 @@ def classification_scores(
             for c, label in enumerate(labels)
         },
         tuple(tuple(map(int, row)) for row in table_CC),
-        calibration(p_SC, gold_S),
+        calibration_figures(p_SC, gold_S),
         counts.truncated,
     )
 
@@ -193,10 +180,10 @@ def entity_scores(
             f"the labels of {model.name} ({', '.join(scheme.labels[:6])}) are of no tagging scheme such as "
             "B-PER, I-PER, O; use a model for entities"
         )
-    _, _, examples, _ = read_examples(model, "tagging", data, base or Path())
-    tagged = tag(head, windows_read(model.engine, "tagging", examples, progress=progress))
+    _, _, examples, _ = prepared_examples(model, "tagging", data, base or Path())
+    tagged = tag(head, read_examples(model.engine, "tokens", examples, progress=progress))
     gold = [[scheme.labels[number] for number in example.gold] for example in examples]
-    found = [labels_of_words(example, one) for example, one in zip(examples, tagged, strict=True)]
+    found = [one.labels(len(labels)) for one, labels in zip(tagged, gold, strict=True)]
     return scored_entities(gold, found, model=model.name, source=", ".join(data.dev))
 
 
@@ -227,20 +214,6 @@ def scored_entities(
     )
 
 
-def calibration(p_SC: NDArray[np.float64], gold_S: NDArray[np.int64]) -> Calibration:
-    """Expected calibration error, Brier score and loss of probabilities."""
-    top_S, right_S = p_SC.max(-1), p_SC.argmax(-1) == gold_S
-    bin_S = np.clip(np.ceil(top_S * BINS).astype(np.int64) - 1, 0, BINS - 1)
-    gaps = np.bincount(bin_S, weights=top_S - right_S, minlength=BINS)
-    wanted_SC = np.eye(p_SC.shape[1])[gold_S]
-    loss = -np.log(np.maximum(p_SC[np.arange(len(gold_S)), gold_S], np.finfo(np.float64).tiny))
-    return Calibration(
-        float(np.abs(gaps).sum() / len(gold_S)),
-        float(np.square(p_SC - wanted_SC).sum(-1).mean()),
-        float(loss.mean()),
-    )
-
-
 def read_answers(
     model: Model, data: DataSettings, base: Path, progress: Progress | None
 ) -> tuple[list[Example], list[WindowedLogits]]:
@@ -250,8 +223,8 @@ def read_answers(
         InvalidRequest: the model has no head for spans.
         InvalidText: the file is damaged.
     """
-    _, _, examples, _ = read_examples(model, "answering", replace(data, format="squad"), base)
-    return examples, windows_read(model.engine, "answering", examples, progress=progress)
+    _, _, examples, _ = prepared_examples(model, "answering", replace(data, format="squad"), base)
+    return examples, read_examples(model.engine, "span", examples, progress=progress)
 
 
 def _scores(right: int, given: int, wanted: int) -> ClassScores:

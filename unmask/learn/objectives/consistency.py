@@ -47,11 +47,6 @@ def grouped_divergence(one_RC: Tensor, other_RC: Tensor, group_of_R: Tensor, gro
     return _divergence(*logs) / one_RC.shape[1]
 
 
-def choice_divergence(one_R1: Tensor, other_R1: Tensor, question_of_R: Tensor, count: int) -> Tensor:
-    """``KL(one || other)`` of the choices of each question."""
-    return _divergence(*(_span_logs(logits, question_of_R, count) for logits in (one_R1, other_R1)))
-
-
 def _divergence(one: Tensor, other: Tensor) -> Tensor:
     """``KL(one || other)`` of logarithms of probabilities."""
     return (one.exp() * (one - other)).sum()

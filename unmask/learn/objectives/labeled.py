@@ -18,7 +18,6 @@ from unmask.learn.data.labeled import IGNORED, LabeledRole, LabeledSequence
 from unmask.learn.objectives.consistency import (
     Divergence,
     Sift,
-    choice_divergence,
     class_divergence,
     grouped_divergence,
     has_dropout,
@@ -199,8 +198,6 @@ class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
         if self.role == "choice":
             return grouped_divergence(one, other, _question_of(example, one), len(example.rows_P))
         rows_P = _rows(example, one)
-        if self.role == "choice":
-            return choice_divergence(one, other, _questions(one, rows_P), len(rows_P))
         problem = self.problem if self.role == "sequence" else "single_label_classification"
         measure = DIVERGENCES[problem]
         return measure(one[rows_P], other[rows_P])
