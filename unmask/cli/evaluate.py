@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from unmask.cli import evaluate_tasks
+from unmask.cli.evaluate_tasks import COMMANDS
 from unmask.cli.options import OUTPUT, RUN, ModelOption, OutputOptions, RunOptions
 from unmask.cli.output import console, progress, safe, table
 
@@ -23,7 +23,7 @@ evaluate = App(
     help="Evaluate an encoder: minimal pairs, masked words, parts of speech; protocols and tasks.",
     sort_key=1001,
 )
-for _command in evaluate_tasks.COMMANDS:
+for _command in COMMANDS:
     evaluate.command(_command)
 
 DataOption = Annotated[Path, Parameter(name="--data", help="the data folder, or one of its files")]

@@ -197,7 +197,7 @@ def _read(path: Path, variant: str, name: str, kind: Kind) -> Protocol:
                 f"it has the variants {', '.join(variants)}, which are chosen by name; leave one, under [run]"
             )
         if variant:
-            given = merged(given, variants[variant])
+            given = merged(given, dict(variants)[variant])
         data = given.pop("data", None)
         official = _table(path.parent / data) if isinstance(data, str) else {}
         tasks = given.get("tasks", {})
