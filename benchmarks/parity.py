@@ -1,13 +1,12 @@
 """Fine-tuning on tasks of GLUE here and with transformers' Trainer, under BERT's protocol, seed by seed.
 
-Both start from the same checkpoint and, for each seed, from the same weights of the new head; they have the same
-batch size, number of epochs, learning rate, linear schedule, warm-up, weight decay, clipping and longest text. The
-order of texts and dropout are drawn by each library itself, so scores agree in distribution, not one by one.
+Both start from the same checkpoint and, for each seed, from the same weights of the new head; they have the
+same batch size, number of epochs, learning rate, linear schedule, warm-up, weight decay, clipping and longest
+text. The order of texts and dropout are drawn by each library itself, so scores agree in distribution only.
 
 Each finished run is appended as a line to a file, so that the comparison can be continued later:
 
-    python benchmarks/parity.py --model default --data ../shared/data/glue --seeds 1,2,3 --results parity.jsonl
-    python benchmarks/parity.py ... --max-minutes 20     # as many further runs as fit, then the table
+    python benchmarks/parity.py --data ../shared/data/glue --seeds 1,2,3 --results parity.jsonl --max-minutes 20
 """
 
 import argparse
@@ -216,7 +215,7 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def compared(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """A row for each metric of each task: both means, deviations, intervals, and whether ours is within theirs."""
+    """A row for each metric of each task: means, deviations, intervals; is ours within theirs?"""
     rows = []
     for task in TASKS:
         one = read_protocol("run_glue").tasks[task]

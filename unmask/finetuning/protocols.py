@@ -164,8 +164,10 @@ def merged(*tables: Mapping[str, Any]) -> dict[str, Any]:
     for table in tables:
         for key, value in table.items():
             inner = found.get(key)
-            both = isinstance(inner, Mapping) and isinstance(value, Mapping)
-            found[key] = merged(inner, value) if both else value
+            if isinstance(inner, Mapping) and isinstance(value, Mapping):
+                found[key] = merged(inner, value)
+            else:
+                found[key] = value
     return found
 
 
