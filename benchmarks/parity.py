@@ -6,7 +6,7 @@ text. The order of texts and dropout are drawn by each library itself, so scores
 
 Each finished run is appended as a line to a file, so that the comparison can be continued later:
 
-    python benchmarks/parity.py --data ../shared/data/glue --seeds 1,2,3 --results parity.jsonl --max-minutes 20
+    python benchmarks/parity.py --data glue/ --seeds 1,2,3 --results parity.jsonl --max-minutes 20
 """
 
 import argparse

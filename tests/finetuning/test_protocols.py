@@ -344,6 +344,10 @@ def test_an_intermediate_model_comes_first(place, tmp_path):
     report = run_tiny(place, tmp_path / "run", tasks=["rte"], keep_models=False, seeds=[5], callback=heard)
     assert list(report.tasks) == ["mnli", "rte"]
     assert list(report.tasks["mnli"].columns) == ["MNLI matched accuracy", "MNLI mismatched accuracy"]
+    (figures,) = report.tasks["mnli"].trials[0].figures.values()
+    for name, key in (("matched", "accuracy"), ("mismatched", "mismatched/accuracy")):
+        assert report.tasks["mnli"].columns[f"MNLI {name} accuracy"].mean == figures[key]
+    assert figures["macro_f1"] != figures["mismatched/macro_f1"], "two parts of the data"
     assert report.tasks["rte"].started_from == "mnli/seed-5/model"
     assert any("the head of" in one and "is left out" in one for one in heard.said)
     assert not (tmp_path / "run" / "rte" / "seed-5" / "model").exists()
@@ -391,6 +395,15 @@ def test_evaluations_follow_the_number_of_texts(place):
             protocol, "mrpc", files, model="m", seed=1, values={"batch_size": size}, out="x"
         )
         assert settings.evaluation.every == every, size
+    (place / "often.toml").write_text(
+        text.replace(
+            "[tasks.mrpc]\n", "[tasks.mrpc]\nrun = { batch_size = 2, data = { both_orders = true } }\n"
+        )
+    )
+    protocol = read_protocol(place / "often.toml")
+    settings = run_settings(protocol, "mrpc", files, model="m", seed=1, values={"batch_size": 6}, out="x")
+    assert settings.batch_size == 6, "the grid counts, not the task's own value"
+    assert settings.evaluation.every == 4, "48 texts, two evaluations per epoch"
 
 
 def test_pairs_in_both_orders(place, tmp_path):
