@@ -62,6 +62,7 @@ SUBJECT = ["model", "architecture", "layers", "revision"]
 MEASURE = ["output", "json", "threads", "seed"]
 BENCH = [*MEASURE, "dtype", "device", "picture"]
 RESULT = ["output", "json"]
+TRAINING = ["protocol", "train", "dev", "seeds", "runs"]
 INPUT = ["file", "format", "field", "blank"]
 FILE = ["output", "overwrite", "restart"]
 
@@ -163,6 +164,21 @@ def test_groups_and_their_options():
             "model", "data", *RUN, "measure", "score", "tokens", "limit", "seed", *RESULT,
         ],
         "evaluate tagging": ["model", "data", *RUN, "layer", "limit", *RESULT],
+        "evaluate glue": [
+            "model", "protocol", "data", "output", "tasks", "seeds", "intermediate", "device", "threads",
+            "keep_models", "json",
+        ],
+        "evaluate squad": [
+            "model", "data", *RUN, "threshold", "max_answer_tokens", "max_tokens", "overlap_tokens",
+            *TRAINING, *RESULT,
+        ],
+        "evaluate ner": [
+            "model", "data", *RUN, "rename_labels", "max_tokens", "overlap_tokens", *TRAINING, *RESULT,
+        ],
+        "evaluate classify": [
+            "model", "data", *RUN, "text", "pair", "label", "columns", "rename_labels", "max_tokens",
+            "overlap_tokens", *RESULT,
+        ],
         "ablate": [
             "variants", "seeds", "output", "data", "text", "held_out", "tokens", "batch_tokens", "width",
             "layers", "heads", "vocabulary", "pairs", "listed", "json",

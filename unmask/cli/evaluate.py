@@ -1,10 +1,11 @@
-"""``unmask evaluate``: minimal pairs, masked words of held-out text, parts of speech."""
+"""``unmask evaluate``: minimal pairs, masked words of held-out text, parts of speech, and tasks."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
+from unmask.cli.evaluate_tasks import COMMANDS
 from unmask.cli.options import OUTPUT, RUN, ModelOption, OutputOptions, RunOptions
 from unmask.cli.output import console, progress, safe, table
 
@@ -19,9 +20,11 @@ if TYPE_CHECKING:
 
 evaluate = App(
     name="evaluate",
-    help="Evaluate an encoder: minimal pairs, masked words, parts of speech.",
+    help="Evaluate an encoder: minimal pairs, masked words, parts of speech; protocols and tasks.",
     sort_key=1001,
 )
+for _command in COMMANDS:
+    evaluate.command(_command)
 
 DataOption = Annotated[Path, Parameter(name="--data", help="the data folder, or one of its files")]
 ScoreOption = Annotated[

@@ -112,7 +112,7 @@ def answer_figures(gold: Mapping[str, Sequence[str]], found: Mapping[str, str]) 
         mine = found[question]
         some = answers or [""]
         exact.append(max(normalized(mine) == normalized(one) for one in some))
-        overlap.append(max(_overlap(mine, one) for one in some))
+        overlap.append(max(word_overlap(mine, one) for one in some))
     return {"exact_match": 100 * float(np.mean(exact)), "f1": 100 * float(np.mean(overlap))}
 
 
@@ -122,7 +122,8 @@ def normalized(answer: str) -> str:
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", lower).split())
 
 
-def _overlap(mine: str, gold: str) -> float:
+def word_overlap(mine: str, gold: str) -> float:
+    """F1 of the words of an answer beside those of another."""
     ours, theirs = normalized(mine).split(), normalized(gold).split()
     if not ours or not theirs:
         return float(ours == theirs)

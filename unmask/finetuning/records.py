@@ -2,7 +2,7 @@
 
 import glob
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +87,16 @@ def read_labeled(names: Sequence[str], data: DataSettings, base: Path) -> Iterat
             if form in ("parquet", "datasets"):
                 require("train")
             yield from _table(ROWS[form](path, data.columns), data)
+
+
+def in_both_orders(records: Sequence[Labeled]) -> list[Labeled]:
+    """All pairs, and then all of them with the second text first."""
+    turned = [
+        replace(one, text=one.pair, pair=one.text)
+        for one in records
+        if isinstance(one.pair, str) and isinstance(one.text, str)
+    ]
+    return [*records, *turned]
 
 
 def labeled_files(names: Sequence[str], base: Path) -> list[Path]:

@@ -27,7 +27,7 @@ from unmask.finetuning.examples import (
     labels_of,
 )
 from unmask.finetuning.intervals import Interval, intervals
-from unmask.finetuning.records import Labeled, read_labeled
+from unmask.finetuning.records import Labeled, in_both_orders, read_labeled
 from unmask.finetuning.result import FREE, FinetuneResult, write_result
 from unmask.finetuning.seeds import SeedsResult, train_seeds
 from unmask.finetuning.settings import FinetuneSettings, read_settings, settings_of_table
@@ -136,6 +136,8 @@ class FinetuneRun:
         if settings.data.dev:
             require("finetune")
         records = self._records(settings.data.train)
+        if settings.data.both_orders:
+            records = in_both_orders(records)
         labels = labels_of(records, settings)
         begun = self.begun = first_checkpoint(settings, base)
         self.checkpoint = task_checkpoint(settings, begun, labels)

@@ -94,6 +94,8 @@ class DataSettings:
     """The column of the text, of the words of a text, or of the question of a multiple choice."""
     pair: str | None = None
     """The column of the second text of a pair. Of a multiple choice, the beginning of every choice."""
+    both_orders: bool = False
+    """Train on every pair in both orders, for tasks in which the order means nothing, such as paraphrases."""
     choices: tuple[str, ...] = ()
     """Of a multiple choice, needed: the column of the list of choices, or one column for each choice."""
     label: str = "label"
@@ -122,6 +124,8 @@ class DataSettings:
             object.__setattr__(self, name, tuple(getattr(self, name)))
         if not self.train:
             raise InvalidRequest("train is empty; name at least one file")
+        if self.both_orders and (self.pair is None or self.choices):
+            raise InvalidRequest("both_orders is true and the data have no pairs; set pair, or leave it out")
         if len(set(self.labels)) != len(self.labels):
             raise InvalidRequest(f"labels names a label twice: {', '.join(self.labels)}")
         at_least("max_tokens", self.max_tokens, 3)
