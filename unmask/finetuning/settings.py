@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from unmask.errors import InvalidRequest
+from unmask.finetuning.grid import checked_grid
 from unmask.learn.objectives.consistency_spec import SiftSpec
 from unmask.learn.optim import OptimizerSpec, ScheduleSpec
 from unmask.learn.pretrain.loop_settings import FaultSettings, Precision, at_least
@@ -189,6 +190,10 @@ class FinetuneSettings:
     seeds: tuple[int, ...] = ()
     """Instead of ``seed``: several seeds; each has a run of its own in the folder ``seed-N`` of ``out``. The
     result has every figure of every seed, means and standard deviations."""
+    sweep: Mapping[str, Any] = field(default_factory=dict)
+    """Lists of values under keys of this file, such as ``"optimizer.learning_rate" = [2e-5, 5e-5]``: every
+    combination has a run, in the folder ``trial-N`` of ``out``, and ``evaluation.metric`` says which is
+    best."""
     out: str = "."
     """Folder of the run, relative to the run file."""
     card: str | None = None
@@ -238,6 +243,8 @@ class FinetuneSettings:
             )
         if self.evaluation.metric is not None and not self.data.dev:
             raise InvalidRequest("evaluation.metric needs data.dev; name the data to evaluate on")
+        if self.sweep:
+            object.__setattr__(self, "sweep", checked_grid(self))
 
     def _check_seeds(self) -> None:
         object.__setattr__(self, "seeds", tuple(self.seeds))
