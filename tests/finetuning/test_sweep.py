@@ -1,4 +1,4 @@
-"""A sweep over a grid: what each trial computes, what survives a kill, and what is refused before it begins."""
+"""A sweep over a grid: what its trials compute, what survives a kill, and what is refused at first."""
 
 import itertools
 import json
@@ -101,7 +101,7 @@ def test_without_the_record_finished_trials_are_kept(finished, place, tmp_path, 
     """The order of trials is that of the grid alone, so the record can be made again."""
     record = finished.folder / "sweep.db"
     record.write_bytes(b"damaged" * 1000)
-    with pytest.raises(OutputError, match="record of the sweep: .*; remove that file"):
+    with pytest.raises(OutputError, match=r"record of the sweep: .*; remove that file"):
         finetune(swept(finished.folder), base=place)
     record.unlink()
     monkeypatch.setattr(FinetuneRun, "__init__", None)
@@ -240,6 +240,7 @@ def test_the_command(place, tmp_path, monkeypatch):
         ({"optimizer.lerning_rate": [1e-4]}, "sweep cannot set optimizer.lerning_rate .* did you mean learn"),
         ({"epochs": [1, "two"]}, "sweep cannot set epochs to 'two': epochs is 'two'; it must be a number"),
         ({"epochs": [1, -1]}, "sweep cannot set epochs to -1: epochs is -1.0; it must be above 0"),
+        ({"data.train": ["x.tsv"]}, "sweep cannot set data.train to 'x.tsv': data.train .* must be a list"),
         ({"epochs": 2}, "sweep has 2 for epochs; give a list of values"),
         ({"epochs": []}, r"sweep has \[\] for epochs; give a list"),
         ({"epochs": [1, 1.0]}, r"sweep has a value of epochs twice"),
@@ -271,17 +272,15 @@ def test_a_grid_that_cannot_be(tmp_path, sweep, sentence):
 
 
 def test_a_sweep_needs_a_metric(tmp_path):
-    with pytest.raises(InvalidRequest, match="sweep needs evaluation.metric"):
+    with pytest.raises(InvalidRequest, match=r"sweep needs evaluation\.metric"):
         settings_of_table(swept(tmp_path, evaluation={}))
 
 
-@pytest.mark.parametrize(
-    "sweep", [{"model.start_from": ["tiny", "no/such-folder/at-all"]}, {"data.train": ["x.tsv"]}]
-)
-def test_files_are_looked_for_before_the_first_trial(place, tmp_path, monkeypatch, sweep):
+def test_checkpoints_are_looked_for_before_the_first_trial(place, tmp_path, monkeypatch):
     monkeypatch.setattr(FinetuneRun, "__init__", None)
-    with pytest.raises(InvalidRequest, match="sweep"):
-        finetune(swept(tmp_path / "run", sweep=sweep), base=place)
+    given = swept(tmp_path / "run", sweep={"model.start_from": ["tiny", "no-such/folder/at-all"]})
+    with pytest.raises(InvalidRequest, match=r"sweep cannot set model\.start_from to 'no-such"):
+        finetune(given, base=place)
 
 
 def test_a_value_replaces_the_other_way_of_saying_it(tmp_path):

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from unmask.errors import InvalidRequest, OutputError, UnmaskError
 from unmask.finetuning.best import LOWER_IS_BETTER
 from unmask.finetuning.grid import Value, with_values
-from unmask.finetuning.records import labeled_files
 from unmask.finetuning.result import RESULT, FinetuneResult, read_result, write_json
 from unmask.finetuning.seeds import SeedsResult
 from unmask.finetuning.settings import FinetuneSettings
@@ -163,8 +162,8 @@ def train_sweep(
         train: starts or resumes one run, or the runs of all seeds, in a folder.
 
     Raises:
-        InvalidRequest: a checkpoint or a file that a trial names does not exist, or the folder has a sweep
-            with other settings.
+        InvalidRequest: a checkpoint that a trial names does not exist, or the folder has a sweep with other
+            settings.
         OutputError: the record of the sweep cannot be read or written.
     """
     require("sweep")
@@ -172,7 +171,7 @@ def train_sweep(
     count = math.prod(map(len, settings.sweep.values()))
     found = []
     with exclusive_lock(out) if ranks.first else nullcontext():
-        _check_files(settings, base)
+        _check_checkpoints(settings, base)
         trials = Trials(settings, out / RECORD if ranks.first else None)
         for number in range(count):
             trial, values = trials.trial(number)
@@ -207,18 +206,14 @@ def figures_of(run: FinetuneResult | SeedsResult) -> Mapping[str, float]:
     return run.mean if isinstance(run, SeedsResult) else run.dev
 
 
-def _check_files(settings: FinetuneSettings, base: Path) -> None:
-    """Refuse before the first trial what a later one could not read."""
-    for key in settings.sweep:
-        for value in settings.sweep[key]:
-            one = with_values(settings, {key: value})
-            try:
-                if key == "model.start_from":
-                    first_checkpoint(one, base)
-                elif key.startswith("data."):
-                    labeled_files(one.data.train, base)
-            except UnmaskError as error:
-                raise InvalidRequest(f"sweep cannot set {key} to {value!r}: {error}") from None
+def _check_checkpoints(settings: FinetuneSettings, base: Path) -> None:
+    """Refuse before the first trial a checkpoint that a later one could not read."""
+    key = "model.start_from"
+    for name in settings.sweep.get(key, ()):
+        try:
+            first_checkpoint(with_values(settings, {key: name}), base)
+        except UnmaskError as error:
+            raise InvalidRequest(f"sweep cannot set {key} to {name!r}: {error}") from None
 
 
 def _compared(settings: FinetuneSettings, out: Path, trials: Sequence[TrialResult]) -> SweepResult:
