@@ -176,7 +176,7 @@ def train_sweep(
         for number in range(count):
             trial, values = trials.trial(number)
             one = replace(with_values(settings, values), out=str(Path(settings.out) / f"trial-{number}"))
-            done = _finished(one, base / one.out, ranks)
+            done: FinetuneResult | SeedsResult | None = _finished(one, base / one.out, ranks)
             what = ", ".join(f"{key} = {value}" for key, value in values.items())
             callback.say(
                 f"trial {number}, {number + 1} of {count}: {what}" + (": already finished" if done else "")
