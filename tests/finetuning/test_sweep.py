@@ -187,6 +187,8 @@ def test_a_stopped_trial_is_not_a_failed_one(place, tmp_path, monkeypatch):
     with pytest.raises(Stopped):
         finetune(given, base=place)
     assert [one.number for one in finetune(given, base=place).trials] == [0, 1]
+    study = optuna.load_study(study_name="sweep", storage=f"sqlite:///{tmp_path / 'run' / 'sweep.db'}")
+    assert [one.state.name for one in study.trials] == ["COMPLETE"] * 2
 
 
 def test_the_mean_of_seeds_decides(place, tmp_path):
@@ -292,5 +294,8 @@ def test_a_value_replaces_the_other_way_of_saying_it(tmp_path):
 
 def test_processes_that_do_not_write_have_the_same_trials(tmp_path):
     settings = settings_of_table(swept(tmp_path))
-    first, other = Trials(settings, tmp_path / "sweep.db"), Trials(settings, None)
+    record = tmp_path / "100%20 ?#" / "sweep.db"
+    record.parent.mkdir()
+    first, other = Trials(settings, record), Trials(settings, None)
+    assert record.stat().st_size, "also where the path would mean something else in an address"
     assert [first.trial(number)[1] for number in range(4)] == [other.trial(number)[1] for number in range(4)]

@@ -85,7 +85,7 @@ class Trials:
         lower = settings.evaluation.metric in LOWER_IS_BETTER
         with _readable(record):
             self._study: Study = create_study(
-                storage=None if record is None else f"sqlite:///{record.absolute()}",
+                storage=None if record is None else _address(record),
                 sampler=Grid(grid, seed=0),
                 study_name=STUDY,
                 direction="minimize" if lower else "maximize",
@@ -122,6 +122,13 @@ class Trials:
         """Record a trial's figure; a second record of the same trial changes nothing."""
         with _readable(self._record):
             self._study.tell(trial, value, skip_if_finished=True)
+
+
+def _address(record: Path) -> str:
+    """The address of a database; a path may have characters that mean something in one."""
+    from sqlalchemy import URL
+
+    return URL.create("sqlite", database=str(record.absolute())).render_as_string()
 
 
 @contextmanager
