@@ -47,6 +47,9 @@ EXTRAS: dict[str, Extra] = {
         "a SentencePiece model (ALBERT, BigBird, DeBERTa v2 and v3, XLM-R, CamemBERT)",
         "put the checkpoint's tokenizer.json beside it",
     ),
+    "sweep": Extra(
+        {"optuna": "optuna"}, "a sweep over values of a run file", "leave sweep out of the run file"
+    ),
     "tensorboard": Extra(
         {"tensorboard": "tensorboard"},
         "writing figures of a run for TensorBoard",

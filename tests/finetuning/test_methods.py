@@ -1,5 +1,7 @@
 """Methods of fine-tuning through the run file: what they log, refuse and change."""
 
+from typing import get_args
+
 import numpy as np
 import pytest
 from sklearn.utils.class_weight import compute_class_weight
@@ -7,6 +9,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from tests.finetuning.test_finetune import METHODS, place, table
 from unmask.errors import InvalidRequest
 from unmask.finetuning.run import finetune
+from unmask.finetuning.settings import Task, settings_of_table
 from unmask.learn.pretrain.events import read_events
 
 __all__ = ["place"]
@@ -100,3 +103,21 @@ def test_r_drop_needs_a_model_with_dropout(place, tmp_path):
 def test_what_cannot_be_is_one_sentence(place, tmp_path, changes, sentence):
     with pytest.raises(InvalidRequest, match=sentence):
         finetune(table(tmp_path / "run", **changes), base=place)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "ignored"),
+    [
+        ("label_smoothing", 0.1, ("answering", "regression", "multi_label")),
+        ("class_weights", [1.0, 2.0], ("answering", "regression", "multiple_choice")),
+    ],
+)
+def test_what_a_loss_would_ignore_is_refused(name, value, ignored):
+    for task in get_args(Task):
+        data = {"train": ["a"]} | ({"choices": ["a"]} if task == "multiple_choice" else {})
+        given = {"name": "a", "task": task, "model": {"start_from": "x"}, "data": data, name: value}
+        if task not in ignored:
+            settings_of_table(given)
+            continue
+        with pytest.raises(InvalidRequest, match=rf"{name} is .* and the task is {task}, .*; leave it out"):
+            settings_of_table(given)

@@ -55,3 +55,21 @@ def test_two_processes_train_as_one_with_several_seeds(parent, place, tmp_path):
     again = run_two(parent, "finetune", two)
     assert_well(again)
     assert again[0].err.count("already finished") == 2
+
+
+def test_two_processes_sweep_as_one(parent, place, tmp_path):
+    """Only one of them has the record of the trials, and both train the same trial."""
+    lines = ("micro_batches = 2", 'sweep."optimizer.learning_rate" = [1e-4, 5e-3]', "sweep.r_drop = [0.5]")
+    two, one = (run_file(tmp_path / name, place, *lines) for name in ("two", "one"))
+    ran = run_two(parent, "finetune", two)
+    assert_well(ran)
+    assert ran[0].out.count("the best trial is") == 1
+    assert run_here("finetune", one).code == 0
+    first, other = (json.loads((path.parent / "out" / "result.json").read_text()) for path in (two, one))
+    assert first["best_trial"] == other["best_trial"]
+    for mine, alone in zip(first["trials"], other["trials"], strict=True):
+        assert mine["values"] == alone["values"]
+        assert mine["dev"] == pytest.approx(alone["dev"], abs=1e-6)
+    again = run_two(parent, "finetune", two)
+    assert_well(again)
+    assert again[0].err.count("already finished") == 2

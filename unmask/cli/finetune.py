@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from unmask.cli.options import JsonOption
-from unmask.cli.output import console, print_json, safe
+from unmask.cli.output import console, print_json, safe, table
 from unmask.cli.pretrain import ProgressPrinter, old_names, settings_or_path
 
 if TYPE_CHECKING:
     from unmask.finetuning.seeds import SeedsResult
+    from unmask.finetuning.sweep import SweepResult
 
 
 def finetune(
@@ -28,6 +29,7 @@ def finetune(
     settings = settings_or_path(run, read_settings, teller)
     from unmask.finetuning.run import finetune as train
     from unmask.finetuning.seeds import SeedsResult
+    from unmask.finetuning.sweep import SweepResult
     from unmask.learn.pretrain import joined
 
     try:
@@ -42,6 +44,9 @@ def finetune(
         return
     if isinstance(result, SeedsResult):
         _print_seeds(result)
+        return
+    if isinstance(result, SweepResult):
+        _print_sweep(result)
         return
     console().print(
         f"{safe(str(result.folder))}: {result.steps:,} {'step' if result.steps == 1 else 'steps'}, "
@@ -62,3 +67,22 @@ def _print_seeds(result: "SeedsResult") -> None:
         console().print(f"{safe(name)}: {mean:.4f} ± {result.standard_deviation[name]:.4f} ({each})")
     if result.best_seed is not None:
         console().print(f"the best seed is {result.best_seed}")
+
+
+def _print_sweep(result: "SweepResult") -> None:
+    """A row for each trial: its values, and the figure that is compared; then the best trial."""
+    from unmask.finetuning.seeds import SeedsResult
+    from unmask.finetuning.sweep import CHOSEN
+
+    keys = list(result.trials[0].values)
+    metric = f"dev/{result.metric}"
+    rows = table(
+        None, "trial", *map(safe, keys), safe(metric), right=("trial", *map(safe, keys), safe(metric))
+    )
+    for one in result.trials:
+        figure = f"{one.metric:.4f}"
+        if isinstance(one.run, SeedsResult):
+            figure += f" ± {one.run.standard_deviation[metric]:.4f}"
+        rows.add_row(str(one.number), *(safe(str(one.values[key])) for key in keys), figure)
+    console().print(rows)
+    console().print(f"the best trial is {result.best_trial}, {CHOSEN}")

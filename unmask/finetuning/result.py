@@ -8,28 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from unmask.files import whole_file
+from unmask.finetuning.grid import FREE
 from unmask.finetuning.settings import FinetuneSettings
 from unmask.learn.pretrain.state import refuse_changes
 
 RESULT = "result.json"
 """The file in a run's folder."""
-
-FREE = frozenset(
-    {
-        "checkpoints",
-        "log",
-        "device",
-        "out",
-        "card",
-        "license",
-        "language",
-        "export_dtype",
-        "export_shard_bytes",
-        "faults",
-    }
-)
-"""Settings that may be changed when a run resumes. Evaluations decide which weights are exported, so they may
-not."""
 
 
 @dataclass(frozen=True)

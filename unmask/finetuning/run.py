@@ -26,9 +26,10 @@ from unmask.finetuning.examples import (
     class_weights,
     labels_of,
 )
+from unmask.finetuning.grid import FREE
 from unmask.finetuning.intervals import Interval, intervals
 from unmask.finetuning.records import Labeled, in_both_orders, read_labeled
-from unmask.finetuning.result import FREE, FinetuneResult, write_result
+from unmask.finetuning.result import FinetuneResult, write_result
 from unmask.finetuning.seeds import SeedsResult, train_seeds
 from unmask.finetuning.settings import FinetuneSettings, read_settings, settings_of_table
 from unmask.finetuning.start import (
@@ -39,6 +40,7 @@ from unmask.finetuning.start import (
     task_checkpoint,
     task_encoder,
 )
+from unmask.finetuning.sweep import SweepResult, train_sweep
 from unmask.learn.data.labeled import LabeledBatches
 from unmask.learn.objectives.labeled import LabeledObjective
 from unmask.learn.optim import build_optimizer
@@ -71,8 +73,8 @@ def finetune(
     base: Path | str | None = None,
     ranks: Ranks | None = None,
     callback: Callback | None = None,
-) -> FinetuneResult | SeedsResult:
-    """Start or resume a fine-tuning run, or one run for each of several ``seeds``.
+) -> FinetuneResult | SeedsResult | SweepResult:
+    """Start or resume a fine-tuning run, or one for each of several ``seeds`` or of the grid of a ``sweep``.
 
     Args:
         settings: the path of a TOML file, see docs/finetune.md; the same keys as a dictionary; or
@@ -110,8 +112,12 @@ def finetune(
                 write_result(result, one, out)
             return result
 
-    out = base / settings.out
-    return train_seeds(settings, out, ranks, told, train) if settings.seeds else train(settings, out)
+    def train_all(one: FinetuneSettings, out: Path) -> FinetuneResult | SeedsResult:
+        return train_seeds(one, out, ranks, told, train) if one.seeds else train(one, out)
+
+    if settings.sweep:
+        return train_sweep(settings, base, ranks, told, train_all)
+    return train_all(settings, base / settings.out)
 
 
 class FinetuneRun:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from unmask.errors import InvalidRequest
+from unmask.finetuning.grid import checked_grid
 from unmask.learn.objectives.consistency_spec import SiftSpec
 from unmask.learn.optim import OptimizerSpec, ScheduleSpec
 from unmask.learn.pretrain.loop_settings import FaultSettings, Precision, at_least
@@ -21,6 +22,11 @@ context the answer to a question is, or which of several choices fits a question
 Format = Literal["tsv", "csv", "jsonl", "parquet", "datasets", "conll", "conllu", "squad"]
 """The layout of labeled data: a table with a row per text, words with labels, or questions with contexts."""
 
+READ_BY: Mapping[str, tuple[Task, ...]] = {
+    "label_smoothing": ("classification", "tagging", "multiple_choice"),
+    "class_weights": ("classification", "tagging", "multi_label"),
+}
+"""The tasks whose loss has a meaning for a setting."""
 
 OPTIMIZER: Mapping[str, Any] = {
     "learning_rate": 2e-5,
@@ -173,9 +179,12 @@ class FinetuneSettings:
     )
     schedule: ScheduleSpec = field(default_factory=lambda: read_table(ScheduleSpec, SCHEDULE, "schedule"))
     class_weights: Literal["balanced"] | tuple[float, ...] | None = None
-    """A factor for the loss of each label, in the order of the labels. ``"balanced"``, for classification and
-    tagging: the number of all labels divided by that of this one and by the number of different labels."""
+    """A factor for the loss of each label, in the order of the labels, for classification, tagging and
+    multi_label (there of labels that apply). ``"balanced"``, for classification and tagging: the number of
+    all labels divided by that of this one and by the number of different labels."""
     label_smoothing: float = 0.0
+    """The share of a target's probability that is spread over all labels or choices; for classification,
+    tagging and multiple_choice."""
     r_drop: float = 0.0
     """The factor of R-Drop's divergence between two passes with different dropout; 0 for one pass."""
     sift: SiftSpec | None = None
@@ -195,6 +204,10 @@ class FinetuneSettings:
     seeds: tuple[int, ...] = ()
     """Instead of ``seed``: several seeds; each has a run of its own in the folder ``seed-N`` of ``out``. The
     result has every figure of every seed, means and standard deviations."""
+    sweep: Mapping[str, Any] = field(default_factory=dict)
+    """Lists of values under keys of this file, such as ``"optimizer.learning_rate" = [2e-5, 5e-5]``: every
+    combination has a run, in the folder ``trial-N`` of ``out``, and ``evaluation.metric`` says which is
+    best."""
     out: str = "."
     """Folder of the run, relative to the run file."""
     card: str | None = None
@@ -222,15 +235,7 @@ class FinetuneSettings:
         self._check_seeds()
         if not 0 < self.epochs < 1e6:
             raise InvalidRequest(f"epochs is {self.epochs}; it must be above 0")
-        if self.class_weights == "balanced" and self.task not in ("classification", "tagging"):
-            raise InvalidRequest(
-                f"class_weights is balanced and task is {self.task}; give numbers, or use a task with one "
-                "label for each text or word"
-            )
-        if not 0 <= self.r_drop < math.inf:
-            raise InvalidRequest(f"r_drop is {self.r_drop:g}; it must be at least 0 and finite")
-        if not 0 <= self.label_smoothing < 1:
-            raise InvalidRequest(f"label_smoothing is {self.label_smoothing}; it must be from 0 to below 1")
+        self._check_loss()
         if self.frozen and self.adapter is not None:
             raise InvalidRequest(
                 'frozen and [adapter] exclude each other; for the head alone take kind = "head"'
@@ -244,6 +249,25 @@ class FinetuneSettings:
             )
         if self.evaluation.metric is not None and not self.data.dev:
             raise InvalidRequest("evaluation.metric needs data.dev; name the data to evaluate on")
+        if self.sweep:
+            object.__setattr__(self, "sweep", checked_grid(self))
+
+    def _check_loss(self) -> None:
+        if self.class_weights == "balanced" and self.task not in ("classification", "tagging"):
+            raise InvalidRequest(
+                f"class_weights is balanced and task is {self.task}; give numbers, or use a task with one "
+                "label for each text or word"
+            )
+        if not 0 <= self.r_drop < math.inf:
+            raise InvalidRequest(f"r_drop is {self.r_drop:g}; it must be at least 0 and finite")
+        if not 0 <= self.label_smoothing < 1:
+            raise InvalidRequest(f"label_smoothing is {self.label_smoothing}; it must be from 0 to below 1")
+        for name, tasks in READ_BY.items():
+            if getattr(self, name) and self.task not in tasks:
+                raise InvalidRequest(
+                    f"{name} is {getattr(self, name)} and the task is {self.task}, whose loss has no use for "
+                    f"it; leave it out, or use one of {', '.join(tasks)}"
+                )
 
     def _check_seeds(self) -> None:
         object.__setattr__(self, "seeds", tuple(self.seeds))
