@@ -121,13 +121,24 @@ def test_an_adapter_of_another_model_is_refused(place, tmp_path):
         ("use_dora", True, "has use_dora = True, which is not supported; merge it with peft"),
         ("rank_pattern", {"query": 4}, "has rank_pattern"),
         ("bias", "all", "has bias = 'all'"),
+        ("r", 0, "has r = 0; it must be at least 1"),
     ],
 )
 def test_kinds_of_peft_that_would_change_the_result_are_refused(place, tmp_path, key, value, says):
     write_random_adapter(place / "base", tmp_path / "mood", "sequence", ("x", "y"))
     change_json(tmp_path / "mood" / "adapter_config.json", **{key: value})
-    with pytest.raises(InvalidRequest, match=says):
+    with pytest.raises((InvalidRequest, CorruptCheckpoint), match=says):
         unmask.load(place / "base", adapter=tmp_path / "mood")
+
+
+def test_a_family_without_such_a_head_is_named(place, tmp_path):
+    torch.manual_seed(0)
+    config = transformers.NomicBertConfig(vocab_size=73, hidden_size=12, num_attention_heads=3,
+                                          num_hidden_layers=1, intermediate_size=20)  # fmt: skip
+    transformers.NomicBertModel(config).save_pretrained(tmp_path / "nomic")
+    write_tokenizer(tmp_path / "nomic")
+    with pytest.raises(InvalidRequest, match="spans was made for base and does not fit nomic"):
+        unmask.load(tmp_path / "nomic", adapter=place / "spans")
 
 
 def test_damaged_adapters_are_named(place, tmp_path):

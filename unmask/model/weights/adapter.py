@@ -61,7 +61,7 @@ class Adapter:
     base: str | None
     """The name of its base model."""
     fingerprint: str | None
-    """Of the base's weights, see `unmask.model.weights.fingerprint`; None if unknown."""
+    """Of the base's weights, see `unmask.model.weights.adapter_weights`; None if unknown."""
 
 
 def find_adapter(name: str | Path) -> Adapter:
@@ -137,6 +137,8 @@ def _scale(name: str, peft: JsonSettings) -> float:
                 "peft and load the merged checkpoint"
             )
     rank, alpha = peft.get("r", 8), peft.get("lora_alpha", 8.0)
+    if rank < 1:
+        raise CorruptCheckpoint(f"the adapter {name} has r = {rank}; it must be at least 1")
     return alpha / (rank**0.5 if peft.get("use_rslora", False) else rank)
 
 
@@ -171,7 +173,7 @@ def adapted(base: Checkpoint, adapter: Adapter, compat: Compat = "published") ->
     family = base.family
     config = {key: value for key, value in base.config.items() if key not in LABEL_KEYS}
     # A folder of peft alone does not say it.
-    kind = {"architectures": [family.stem + family.classes[frozenset({adapter.role})]]}
+    kind = {"architectures": [family.stem + family.classes.get(frozenset({adapter.role}), "Model")]}
     settings = JsonSettings("config.json", {**config, **kind, **adapter.config})
     try:
         spec = family.read(settings, compat)
