@@ -20,8 +20,12 @@ from unmask.model.weights.build import on_meta
 from unmask.model.weights.new_checkpoint import new_checkpoint
 
 RECIPES = Path(__file__).parents[2] / "recipes"
+FINETUNED = ("tasks", "adapters")
+"""Folders of the run files of fine-tuning."""
 ALL = sorted(
-    path.relative_to(RECIPES).as_posix() for path in RECIPES.glob("*/*.toml") if path.parent.name != "tasks"
+    path.relative_to(RECIPES).as_posix()
+    for path in RECIPES.glob("*/*.toml")
+    if path.parent.name not in FINETUNED
 )
 SMALL = [name for name in ALL if "/small" in name]
 NAMES = ("bert", "roberta", "albert", "electra", "deberta-v3", "mosaicbert", "modernbert")
