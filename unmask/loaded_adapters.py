@@ -54,6 +54,8 @@ def load_adapters(
         CheckpointError: the model or an adapter cannot be found or read.
         InvalidRequest: an adapter belongs to another model, or two have the same name.
     """
+    if not isinstance(source, str | Path) or not str(source):
+        raise InvalidRequest(f"source is {quoted(source)}; name a model as for unmask.load")
     check_choice("dtype", dtype, tuple(DTYPES))
     check_choice("compat", compat, get_args(Compat))
     base = read_checkpoint(find(source), compat)

@@ -173,6 +173,14 @@ def test_wrong_arguments_are_named(place, texts, names, pairs, says):
         model.predict(texts, names, pairs)
 
 
+@pytest.mark.parametrize("wrong", [3, "", None])
+def test_names_that_are_none(place, wrong):
+    with pytest.raises(InvalidRequest, match="source is"):
+        unmask.load_adapters(wrong, [place / "mood"])
+    with pytest.raises(InvalidRequest, match="adapter is"):
+        unmask.load_adapters(place / "base", [wrong])
+
+
 def test_two_adapters_of_one_name_need_a_dictionary(place):
     twice = [place / "mood", place / "mood"]
     with pytest.raises(InvalidRequest, match="two adapters have one name"):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import unmask
-from unmask.errors import CheckpointNotFound, CorruptCheckpoint, InvalidRequest, UnmaskError
+from unmask.errors import CheckpointNotFound, CorruptCheckpoint, InvalidRequest, UnmaskError, quoted
 from unmask.files import read_regular
 from unmask.model.families import Compat, Family
 from unmask.model.spec import Classifier, EncoderSpec, Role
@@ -72,6 +72,10 @@ def find_adapter(name: str | Path) -> Adapter:
         CorruptCheckpoint: its files are damaged.
         InvalidRequest: it is of a kind that is not supported.
     """
+    if not isinstance(name, str | Path) or not str(name):
+        raise InvalidRequest(
+            f"adapter is {quoted(name)}; name a folder, or one of {', '.join(map(repr, SHIPPED_ADAPTERS))}"
+        )
     path = Path(name).expanduser()
     if str(name) in SHIPPED_ADAPTERS:
         return read_adapter(SHIPPED_ADAPTERS[str(name)])
