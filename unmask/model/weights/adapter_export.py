@@ -93,9 +93,9 @@ def adapter_tensors(encoder: Encoder, family: Family, role: Role) -> dict[str, T
             target = PEFT_PREFIX + family.prefix + theirs.removesuffix(".weight")
             tensors[target + A], tensors[target + B] = a_PRK[part], b_PNR[part]
     whole = their_tensors(encoder, family)
-    ours = {move.theirs[0]: move.ours for move in _head_moves(encoder, family, role)}
+    head = {move.theirs[0] for move in _head_moves(encoder, family, role)}
     for name, tensor in whole.items():
-        if ours.get(name) or ours.get(name.removeprefix(family.prefix)):
+        if head & {name, name.removeprefix(family.prefix)}:
             tensors[PEFT_PREFIX + name] = tensor
     return {name: tensor.contiguous() for name, tensor in tensors.items()}
 

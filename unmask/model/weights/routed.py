@@ -31,11 +31,10 @@ Route = list[tuple[int, slice]]
 """Which adapter reads which tokens."""
 
 
-class RoutedUpdates(nn.Module):
-    """The low-rank updates of one linear layer by all adapters, added to its output as a route says."""
+class RoutedUpdates:
+    """A forward hook of one linear layer: adds the low-rank updates of all adapters, as a route says."""
 
     def __init__(self, route: Route, like: Tensor) -> None:
-        super().__init__()
         self.route = route
         self.like = like
         self.factors: dict[int, list[Factors | None]] = {}
@@ -47,8 +46,8 @@ class RoutedUpdates(nn.Module):
             for one in parts
         ]
 
-    def forward(self, linear: nn.Module, args: tuple[Tensor], y_TN: Tensor) -> Tensor:
-        """A forward hook: the layer's output with the updates."""
+    def __call__(self, linear: nn.Module, args: tuple[Tensor], y_TN: Tensor) -> Tensor:
+        """The layer's output with the updates."""
         (x_TK,) = args
         for adapter, rows in self.route:
             parts = self.factors.get(adapter, [])
@@ -105,7 +104,7 @@ class RoutedEngine:
                 if name in one:
                     assert checkpoint.adapter is not None
                     updates.add(number, one[name], checkpoint.adapter.scale)
-            linear.register_forward_hook(updates.forward)
+            linear.register_forward_hook(updates)
 
     def logits(self, groups: Sequence[tuple[int, PackedBatch]], roles: Sequence[str]) -> list[Floats]:
         """The logits of each adapter's sequences, as of `Engine.logits`.
