@@ -1,5 +1,7 @@
 """Fixtures that several test files share."""
 
+import gc
+import os
 import shutil
 import signal
 
@@ -22,6 +24,31 @@ def pytest_configure(config):
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish():
+    """Spare garbage collections the libraries that were imported, which are millions of objects.
+
+    A run of fine-tuning collects at its end, and a forked process copies what a collection touches.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def imported_by_a_file():
+    """The same for what the tests of a file imported."""
+    yield
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _without_waiting_for_the_disk():
+    """Written files need not survive a power cut, and waiting for the disk took a tenth of the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
 
 
 @pytest.fixture(scope="session")

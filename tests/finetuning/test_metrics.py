@@ -7,6 +7,7 @@ from sklearn import metrics
 
 from unmask.finetuning.metrics import (
     answer_figures,
+    answer_scores,
     class_figures,
     entity_figures,
     multi_label_figures,
@@ -77,8 +78,9 @@ def test_answers_are_compared_without_articles_and_punctuation(answer, expected)
 
 
 def test_answers():
-    gold = {"one": ["the river bank", "bank"], "two": ["Denver Broncos"], "three": [], "four": []}
-    found = {"one": "Bank.", "two": "the Broncos team", "three": "", "four": "something"}
-    figures = answer_figures(gold, found)
+    gold = [["the river bank", "bank"], ["Denver Broncos"], [], []]
+    found = ["Bank.", "the Broncos team", "", "something"]
+    scores = [answer_scores(*pair) for pair in zip(gold, found, strict=True)]
+    figures = answer_figures(*np.array(scores).T)
     assert figures["exact_match"] == 50
     assert figures["f1"] == pytest.approx(100 * (1 + 0.5 + 1 + 0) / 4)

@@ -7,10 +7,12 @@ import pytest
 from tests.learn.runs import EVERYTHING, write_run, write_texts
 
 
-@pytest.fixture
-def quick_peak(monkeypatch):
-    """The machine's peak is not measured."""
-    monkeypatch.setattr("unmask.learn.pretrain.flops.peak_flops", lambda *_: 1e12)
+@pytest.fixture(scope="session", autouse=True)
+def _quick_peak():
+    """The machine's peak is not measured, which takes every run 0.3 s."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("unmask.learn.pretrain.flops.peak_flops", lambda *_: 1e12)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -26,6 +28,6 @@ def run_texts(tmp_path_factory):
 
 
 @pytest.fixture
-def place(run_texts, tmp_path, quick_peak):
+def place(run_texts, tmp_path):
     """A folder with texts and two finished runs, where others may be made."""
     return shutil.copytree(run_texts, tmp_path / "place")

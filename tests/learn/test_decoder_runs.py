@@ -15,8 +15,6 @@ from unmask.model.weights.build import on_meta
 from unmask.model.weights.new_checkpoint import new_checkpoint, with_tokenizer
 from unmask.text import Tokenizer
 
-pytestmark = pytest.mark.usefixtures("quick_peak")
-
 SIZES = {
     "hidden_size": 24,
     "num_hidden_layers": 2,

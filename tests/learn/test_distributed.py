@@ -39,11 +39,6 @@ STEADY = {
 are not spread evenly."""
 
 
-@pytest.fixture(autouse=True)
-def _quick_peak(monkeypatch):
-    monkeypatch.setattr("unmask.learn.pretrain.flops.peak_flops", lambda *_: 1e12)
-
-
 @pytest.fixture(scope="module")
 def parent():
     distributed = (f"torch.distributed.{one}" for one in ("fsdp", "checkpoint", "tensor"))

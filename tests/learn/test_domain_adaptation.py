@@ -12,8 +12,6 @@ from tests.learn.runs import SENTENCE, Heard, changed, to_toml
 from tests.support.places import REPOSITORY
 from unmask.learn.pretrain import pretrain
 
-pytestmark = pytest.mark.usefixtures("quick_peak")
-
 PAGE = (REPOSITORY / "docs" / "domain-adaptation.md").read_text()
 
 
@@ -29,9 +27,7 @@ def adapted(tmp_path_factory):
     path = place / "adapt.toml"
     path.write_text(to_toml(changed(tomllib.loads(example), **small)))
     heard = Heard()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("unmask.learn.pretrain.flops.peak_flops", lambda *_: 1e12)
-        return pretrain(path, callback=heard), heard, place
+    return pretrain(path, callback=heard), heard, place
 
 
 def test_it_begins_with_the_weights_and_a_fresh_head(adapted):

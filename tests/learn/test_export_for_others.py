@@ -10,8 +10,6 @@ import transformers
 from tests.learn.runs import Instead, write_run, write_texts
 from unmask.learn.pretrain import pretrain
 
-pytestmark = pytest.mark.usefixtures("quick_peak")
-
 SIZES = {
     "hidden_size": 24,
     "num_hidden_layers": 2,

@@ -22,8 +22,6 @@ from unmask.model.weights.new_checkpoint import new_checkpoint, new_encoder
 from unmask.model.weights.save import save
 from unmask.text import PackedBatch
 
-pytestmark = pytest.mark.usefixtures("quick_peak")
-
 SIZES = {
     **dict.fromkeys(("hidden_size", "dim", "n_embd", "pooler_hidden_size"), 12),
     **dict.fromkeys(("num_hidden_layers", "n_layers", "n_layer"), 2),

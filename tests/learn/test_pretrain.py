@@ -171,7 +171,7 @@ def test_a_tally_that_counted_nothing_for_a_term_leaves_it_out():
     assert metrics.means() == {"masked/loss": 1.5}
 
 
-def test_tokenizing_is_told_and_a_finished_cache_is_not_made_again(tmp_path, quick_peak):
+def test_tokenizing_is_told_and_a_finished_cache_is_not_made_again(tmp_path):
     write_texts(tmp_path)
     heard = Heard()
     pretrain(write_run(tmp_path, steps=1, evaluation={"every": 0}), callback=heard)
@@ -190,7 +190,7 @@ def test_records_without_text_are_counted_before_the_run(place):
     assert any("source some: 3 documents" in one and "; 3 records without" in one for one in heard.sentences)
 
 
-def test_a_changed_text_is_refused_by_the_name_of_its_file(tmp_path, quick_peak):
+def test_a_changed_text_is_refused_by_the_name_of_its_file(tmp_path):
     write_texts(tmp_path)
     pretrain(write_run(tmp_path, steps=1, evaluation={"every": 0}))
     (tmp_path / "second.txt").write_text("The river bank was muddy.\n\n" * 90)

@@ -10,8 +10,6 @@ import re
 import tomllib
 from typing import Literal, Union, get_args, get_origin, get_type_hints
 
-import pytest
-
 import unmask
 from tests.learn.runs import SENTENCE, Heard, changed, to_toml
 from tests.support.places import REPOSITORY
@@ -160,7 +158,6 @@ def thetas(folder):
     return [layer.mixer.position.theta for layer in spec.layers[:2]], spec.trained_tokens
 
 
-@pytest.mark.usefixtures("quick_peak")
 def test_the_second_phase_of_the_page_turns_whole_layers_more_slowly(tmp_path):
     """The small run and the phase after it, run as they stand but for sizes."""
     first, _, second = re.findall(r"```toml\n(.*?)```", PAGE.read_text(), re.DOTALL)

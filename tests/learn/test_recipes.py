@@ -219,14 +219,7 @@ def place(tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def _quick_peak(monkeypatch):
-    """The machine's peak is not measured."""
-    monkeypatch.setattr("unmask.learn.pretrain.flops.peak_flops", lambda *_: 1e12)
-
-
 @pytest.mark.parametrize("name", [name for name in SMALL if not name.startswith("modernbert")])
-@pytest.mark.usefixtures("_quick_peak")
 def test_a_small_recipe_trains(name, place):
     result = pretrain(shrunk(name, place))
     folder = name.split("/")[0]
@@ -239,7 +232,6 @@ def test_a_small_recipe_trains(name, place):
     assert (result.folder / "generator").is_dir() == (folder in ("electra", "deberta-v3"))
 
 
-@pytest.mark.usefixtures("_quick_peak")
 def test_the_phases_of_modernbert_follow_one_another(place):
     thetas, limits, words = [], [], []
     for phase in (1, 2, 3):

@@ -46,7 +46,6 @@ def test_chunks_longer_than_the_config_allows_are_refused(tmp_path):
         pretrain(write_run(tmp_path, model=model))
 
 
-@pytest.mark.usefixtures("quick_peak")
 def test_a_smaller_vocabulary_than_was_asked_for_is_told(tmp_path):
     write_texts(tmp_path)
     heard = Heard()

@@ -126,7 +126,6 @@ def trainer(out, write=lambda folder: None):
     return made
 
 
-@pytest.mark.usefixtures("quick_peak")
 def test_labeled_items_are_trained_on_and_resumed_bit_by_bit(tmp_path, monkeypatch):
     for name in ("whole", "broken"):
         (tmp_path / name).mkdir()
@@ -191,7 +190,6 @@ def test_random_numbers_depend_on_the_micro_batch_and_not_on_evaluations(tmp_pat
     assert len(set(draws)) == 6
 
 
-@pytest.mark.usefixtures("quick_peak")
 @pytest.mark.parametrize(("minutes", "kept"), [(1, [3, 6]), (0, [6])])
 def test_a_checkpoint_is_due_after_some_minutes_since_the_last(minutes, kept, tmp_path, monkeypatch):
     clock = SimpleNamespace(monotonic=count(0, 25).__next__, perf_counter=time.perf_counter)
@@ -202,7 +200,6 @@ def test_a_checkpoint_is_due_after_some_minutes_since_the_last(minutes, kept, tm
     assert [step for step, _ in steps_of(tmp_path / "checkpoints")] == kept
 
 
-@pytest.mark.usefixtures("quick_peak")
 def test_the_log_is_on_disk_before_a_checkpoint_after_which_it_would_be_resumed(tmp_path, monkeypatch):
     seen = []
     for place in ("trainer.save_snapshot", "events.EventLog.sync"):
@@ -321,7 +318,6 @@ def test_a_run_that_computes_layers_again_is_the_same_run(where, place, monkeypa
     train(path)
     assert len(seen) == 1
     monkeypatch.undo()
-    monkeypatch.setattr("unmask.learn.pretrain.flops.peak_flops", lambda *_: 1e12)
     result = train(write_run(place, **recomputing(where)))
     same_run(place / "run", place / "plain")
     assert "gradient_checkpointing" not in (result.folder / "config.json").read_text()

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from unmask.finetuning.examples import ROLE_OF, Example, Preparation
 from unmask.finetuning.metrics import (
     answer_figures,
+    answer_scores,
     class_figures,
     entity_figures,
     multi_label_figures,
@@ -139,12 +140,5 @@ def _answers(read: Sequence[WindowedLogits], examples: Sequence[Example]) -> Sco
     best = [answer([one], no_answer=with_null).answers for one in read]
     found = [some[0].text if some else "" for some in best]
     gold = [[text for text, _ in example.gold.answers] for example in examples]
-
-    def scores(some: NDArray[np.int64]) -> dict[str, float]:
-        # Keys are places, because a question may be selected several times.
-        return answer_figures(
-            {str(place): gold[number] for place, number in enumerate(some)},
-            {str(place): found[number] for place, number in enumerate(some)},
-        )
-
-    return scores
+    exact_S, overlap_S = np.array([answer_scores(*pair) for pair in zip(gold, found, strict=True)]).T
+    return lambda some: answer_figures(exact_S[some], overlap_S[some])
