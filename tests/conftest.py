@@ -13,7 +13,7 @@ from tests.support.places import default_folder
 from tests.support.tiny import write_checkpoint
 
 # Another process may take the machine for a second, so how long one example takes says nothing.
-settings.register_profile("unmask", deadline=None)
+settings.register_profile("unmask", deadline=None, max_examples=50)
 settings.load_profile("unmask")
 
 

@@ -39,7 +39,7 @@ STEADY = {
 are not spread evenly."""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def parent():
     distributed = (f"torch.distributed.{one}" for one in ("fsdp", "checkpoint", "tensor"))
     parent = Parent(", ".join(["tests.learn.together", "torch._dynamo", *distributed]))
