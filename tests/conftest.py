@@ -45,7 +45,7 @@ def imported_by_a_file():
 
 @pytest.fixture(scope="session", autouse=True)
 def _without_waiting_for_the_disk():
-    """Written files need not survive a power cut, and waiting for the disk took a tenth of the time."""
+    """No test cuts the power, and a run of fine-tuning waits for the disk over twenty times."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: None)
         yield
