@@ -37,7 +37,8 @@ def test_kept_elements_and_gradients_have_one_factor(dtype, shape):
     x = torch.randn(shape, dtype=dtype).requires_grad_()
     y = dropout(x, 0.25)
     y.sum().backward()
-    assert y.dtype == dtype and y.shape == x.shape
+    assert y.dtype == dtype
+    assert y.shape == x.shape
     dropped = y == 0
     factor = torch.where(dropped, 0.0, 1 / 0.75).to(dtype)
     torch.testing.assert_close(x.grad, factor)
@@ -67,7 +68,9 @@ def test_everything_dropped_is_zero_with_a_gradient_of_zero():
     x = torch.randn(10, requires_grad=True)
     y = dropout(x, 1.0)
     y.sum().backward()
-    assert y.eq(0).all() and x.grad is not None and x.grad.eq(0).all()
+    assert x.grad is not None
+    assert y.eq(0).all()
+    assert x.grad.eq(0).all()
 
 
 def test_the_module_drops_only_in_training():

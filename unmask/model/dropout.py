@@ -34,7 +34,7 @@ def kept(
 
 
 def apply_kept(x: Tensor, kept: Tensor, rate: float) -> Tensor:
-    """Zero where not kept, else ``x`` divided by the kept share; one number for all elements gives the factors."""
+    """Zero where not kept, else ``x``, which may be one number, divided by the kept share."""
     share = kept_share(rate)
     return torch.where(kept, x * (1 / share if share else 0.0), 0.0)
 
