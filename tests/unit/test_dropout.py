@@ -45,6 +45,11 @@ def test_kept_elements_and_gradients_have_one_factor(dtype, shape):
     torch.testing.assert_close(y.detach(), x.detach() * factor)
 
 
+def test_the_factor_is_that_of_the_kept_share_and_not_of_the_rate():
+    y = dropout(torch.ones(1000, dtype=torch.float64), 0.1)
+    assert set(y.unique().tolist()) == {0.0, 65536 / 58982}
+
+
 def test_the_same_seed_draws_the_same_for_every_number_format():
     masks = [
         apply_kept(torch.ones(999, dtype=dtype), kept(torch.Size([999]), 0.4, CPU, generator), 0.4) != 0
