@@ -118,17 +118,20 @@ class Rows(torch.utils.data.Dataset[dict[str, Any]]):
         return self.rows[index]
 
 
-def theirs(
-    settings: FinetuneSettings, folder: Path, work: Path, steps: int | None
-) -> tuple[dict[str, float], float]:
-    """Figures on dev, and seconds per step, with the Trainer."""
-    train, dev = (
-        Rows(list(read_labeled(names, settings.data, Path())), settings, folder)
-        for names in (settings.data.train, settings.data.dev)
-    )
+def trainer(
+    settings: FinetuneSettings,
+    train: torch.utils.data.Dataset[dict[str, Any]],
+    folder: Path,
+    work: Path,
+    *,
+    steps: int | None,
+    callback: transformers.TrainerCallback,
+    order: str = "random",
+) -> transformers.Trainer:
+    """The Trainer with the same settings; ``order`` is its sampling strategy."""
     model = transformers.AutoModelForSequenceClassification.from_pretrained(folder)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    optimizer, schedule, clock = settings.optimizer, settings.schedule, Clock()
+    optimizer, schedule = settings.optimizer, settings.schedule
     total = steps or round(settings.epochs * -(-len(train) // settings.batch_size))
     warmup = (
         schedule.warmup_steps
@@ -150,16 +153,33 @@ def theirs(
         lr_scheduler_type="linear",
         warmup_steps=warmup,
         save_strategy="no",
+        logging_steps=1,
         report_to=[],
         disable_tqdm=True,
         use_cpu=settings.device == "cpu",
+        bf16=settings.precision == "autocast",
+        train_sampling_strategy=order,
     )
     collate = transformers.DataCollatorWithPadding(tokenizer)
-    trainer = transformers.Trainer(
-        model, arguments, train_dataset=train, data_collator=collate, callbacks=[TrainerClock(clock)]
+    run = transformers.Trainer(
+        model, arguments, train_dataset=train, data_collator=collate, callbacks=[callback]
     )
-    trainer.train()
-    found = np.asarray(trainer.predict(dev).predictions)
+    run.remove_callback(transformers.PrinterCallback)
+    return run
+
+
+def theirs(
+    settings: FinetuneSettings, folder: Path, work: Path, steps: int | None
+) -> tuple[dict[str, float], float]:
+    """Figures on dev, and seconds per step, with the Trainer."""
+    train, dev = (
+        Rows(list(read_labeled(names, settings.data, Path())), settings, folder)
+        for names in (settings.data.train, settings.data.dev)
+    )
+    clock = Clock()
+    run = trainer(settings, train, folder, work, steps=steps, callback=TrainerClock(clock))
+    run.train()
+    found = np.asarray(run.predict(dev).predictions)
     gold = np.array([row["labels"] for row in dev.rows])
     if settings.task == "regression":
         return number_figures(gold, found[:, 0]), clock.per_step()
@@ -181,7 +201,7 @@ def run_pair(options: argparse.Namespace, task: str, seed: int, side: str) -> di
     settings = run_settings(
         protocol, task, files, model=model, seed=seed, values={}, out="run", device=options.device
     )
-    settings = replace(settings, log=replace(settings.log, every=1))
+    settings = replace(settings, precision=options.precision, log=replace(settings.log, every=1))
     with tempfile.TemporaryDirectory() as made:
         work = Path(made)
         start(settings, list(read_labeled(settings.data.train, settings.data, Path())), work / "start")
@@ -189,7 +209,7 @@ def run_pair(options: argparse.Namespace, task: str, seed: int, side: str) -> di
         figures, seconds = run(settings, work / "start", work / side, options.steps)
     return {
         "task": task, "seed": seed, "side": side, "model": options.model, "steps": options.steps,
-        "figures": figures, "seconds_per_step": seconds,
+        "precision": options.precision, "figures": figures, "seconds_per_step": seconds,
     }  # fmt: skip
 
 
@@ -201,7 +221,7 @@ def done_runs(path: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
             one = json.loads(line)
         except ValueError:
             continue
-        if (one["model"], one["steps"]) == (options.model, options.steps):
+        if all(one[name] == getattr(options, name) for name in ("model", "steps", "precision")):
             found.append(one)
     return found
 
@@ -267,6 +287,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--max-minutes", type=float, default=float("inf"), help="start no run after this time"
     )
     parser.add_argument("--steps", type=int, help="only so many steps, to try the program out")
+    parser.add_argument("--precision", choices=("float32", "autocast"), default="float32")
     parser.add_argument("--device", choices=("cpu", "cuda", "auto"), default="cpu")
     parser.add_argument("--threads", type=int)
     options = parser.parse_args(arguments)

@@ -90,7 +90,7 @@ class LabeledBatches:
         if count != self.micro_batches:
             raise InvalidRequest(f"{count} micro-batches were asked for; a step has {self.micro_batches}")
         epoch, place = divmod(self._step, self.steps_per_epoch)
-        order = self._order_of(epoch)
+        order = self.order_of(epoch)
         chosen = order[place * self.batch_size : (place + 1) * self.batch_size]
         if len(chosen) < count:
             chosen = np.concatenate((chosen, np.resize(order, count - len(chosen))))
@@ -99,7 +99,8 @@ class LabeledBatches:
         parts = np.array_split(chosen, count)
         return [[self.items[index] for index in part] for part in parts[rank::world]]
 
-    def _order_of(self, epoch: int) -> NDArray[np.int64]:
+    def order_of(self, epoch: int) -> NDArray[np.int64]:
+        """The texts of an epoch, by their places, in the order in which they are read."""
         if self._order[0] != epoch:
             draw = np.random.Generator(np.random.PCG64DXSM([self.seed, ORDER_STREAM, epoch]))
             self._order = (epoch, draw.permutation(len(self.items)))

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from unmask.model.dropout import Dropout
 from unmask.model.layers.parts import ACTIVATIONS, build_norm
 from unmask.model.spec import Classifier, EncoderSpec, Head, MaskedLM, ResidualTransform, Transform
 
@@ -78,7 +79,7 @@ class ClassificationHead(nn.Module):
         elif transform is not None:
             self.transform = TransformLayer(transform, width)
             width = transform.width
-        self.dropout = nn.Dropout(0.0)
+        self.dropout = Dropout(0.0)
         """Before the last layer; its rate is set by whoever trains the head."""
         self.out = nn.Linear(width, spec.classes, bias=spec.bias)
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unmask.errors import KernelError
+from unmask.model.dropout import apply_kept, kept
 from unmask.model.kernels.interface import AttentionOutput, Capability
 from unmask.model.kernels.tile import AttentionBias, Tile, allowed
 from unmask.model.spec import Alibi, AttentionPattern, FullAttention, NoPosition, SlidingWindow
@@ -177,7 +178,7 @@ class _Binned(torch.autograd.Function):
         p_GRR = torch.softmax(s_GRR, -1)
         kept_GRR = None
         if dropout:
-            kept_GRR = torch.empty_like(p_GRR, dtype=torch.bool).bernoulli_(1 - dropout)
+            kept_GRR = kept(p_GRR.shape, dropout, p_GRR.device)
         o_GRK = torch.bmm(_dropped(p_GRR, kept_GRR, dropout), v_GRK)
         ctx.save_for_backward(q_GRK, k_GRK, v_GRK, p_GRR, kept_GRR)
         ctx.work = work
@@ -204,4 +205,4 @@ def _dropped(p_GRR: Tensor, kept_GRR: Tensor | None, dropout: float) -> Tensor:
     """Apply dropout, with the kept probabilities divided by the kept share."""
     if kept_GRR is None:
         return p_GRR
-    return p_GRR * kept_GRR * (1 / (1 - dropout) if dropout < 1 else 0.0)
+    return apply_kept(p_GRR, kept_GRR, dropout)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from unmask.model.dropout import dropout as dropped
 from unmask.model.kernels.interface import AttentionOutput, Capability
 from unmask.model.kernels.tile import AttentionBias, MaskContext, Tile, probabilities
 from unmask.model.spec import (
@@ -94,6 +95,6 @@ def _blocks(
             end = min(first + block, length)
             tile = Tile(first, end, 0, length)
             p_HRN, lse_HR = probabilities(tile, q_NHK[first:end], k_NHK, pattern, bias, context=context)
-            p_HRN = torch.nn.functional.dropout(p_HRN, dropout)
+            p_HRN = dropped(p_HRN, dropout)
             o_RHK = torch.einsum("hrn,nhk->rhk", p_HRN, v_NHK)
             yield slice(tokens.start + first, tokens.start + end), o_RHK, lse_HR.T

@@ -2,6 +2,7 @@
 
 from torch import Tensor, nn
 
+from unmask.model.dropout import Dropout
 from unmask.model.hooks import Hook
 from unmask.model.layers.attention import AttentionPlan, SoftmaxMixer
 from unmask.model.layers.linear_attention import LinearMixer, LinearPlan
@@ -39,7 +40,7 @@ class Block(nn.Module):
         self.attention_norm = build_norm(spec.norm if spec.attention_norm else None, width)
         self.feedforward = build_feedforward(spec.feedforward, width)
         self.feedforward_norm = build_norm(spec.norm, width)
-        self.dropout = nn.Dropout(spec.dropout)
+        self.dropout = Dropout(spec.dropout)
 
     def forward(self, x_TD: Tensor, plan: Plan, layer: int, hook: Hook | None) -> Tensor:
         """Shape (T, D) in and out."""

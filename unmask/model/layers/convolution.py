@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from unmask.model.dropout import Dropout
 from unmask.model.layers.parts import ACTIVATIONS, build_norm
 from unmask.model.spec import Convolution
 from unmask.text.batch import SequenceLayout
@@ -16,7 +17,7 @@ class ConvolutionLayer(nn.Module):
         self.radius = spec.kernel // 2
         self.inner = nn.Conv1d(width, width, spec.kernel, groups=spec.groups)
         self.activation = ACTIVATIONS[spec.activation]
-        self.dropout = nn.Dropout(spec.dropout)
+        self.dropout = Dropout(spec.dropout)
         self.norm = build_norm(spec.norm, width)
 
     def forward(self, embedded_TD: Tensor, x_TD: Tensor, layout: SequenceLayout) -> Tensor:

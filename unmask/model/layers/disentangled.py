@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from unmask.model.dropout import Dropout
 from unmask.model.kernels import AttentionBias, DistanceBias
 from unmask.model.kernels.distances import table_rows
 from unmask.model.layers.lora import weight_of
@@ -46,7 +47,7 @@ class DistanceProjections(nn.Module):
             self.key = nn.Linear(width, self.inner, bias=position.position_key_bias)
         if own and position.position_to_content:
             self.query = nn.Linear(width, self.inner)
-        self.dropout = nn.Dropout(position.table_dropout)
+        self.dropout = Dropout(position.table_dropout)
 
     def forward(self, table_PD: Tensor, content: nn.Linear, read: slice | None = None) -> AttentionBias:
         """The attention bias of this layer.

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from unmask.model.dropout import Dropout
 from unmask.model.layers.parts import build_norm
 from unmask.model.spec import Embedding
 from unmask.text.batch import SequenceLayout
@@ -25,7 +26,7 @@ class EmbeddingLayer(nn.Module):
         self.projection = nn.Linear(spec.width, width, bias=projection.bias) if projection else None
         self.project_first = projection is not None and projection.before_norm
         self.norm = build_norm(spec.norm, width if self.project_first else spec.width)
-        self.dropout = nn.Dropout(spec.dropout)
+        self.dropout = Dropout(spec.dropout)
 
     def forward(self, ids_T: Tensor, segments_T: Tensor, layout: SequenceLayout) -> Tensor:
         """Shape (T,) ids and token types in, (T, D) out."""

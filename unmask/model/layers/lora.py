@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from unmask.model.dropout import Dropout
+
 NAME = "lora"
 """The name of the update below its linear layer."""
 
@@ -34,7 +36,7 @@ class LowRankUpdate(nn.Module):
         super().__init__()
         outputs, inputs = linear.weight.shape
         self.scale = scale
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.a_PRK = nn.Parameter(linear.weight.new_empty(parts, rank, inputs))
         self.b_PNR = nn.Parameter(linear.weight.new_zeros(parts, outputs // parts, rank))
         for part in self.a_PRK:

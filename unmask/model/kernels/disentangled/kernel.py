@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from unmask.errors import KernelError
+from unmask.model.dropout import apply_kept, kept
 from unmask.model.kernels.disentangled.backward import StripGradients
 from unmask.model.kernels.disentangled.strips import PACKED_FROM, ROWS, Band, Matrix, Strips
 from unmask.model.kernels.interface import AttentionOutput, Capability
@@ -127,10 +128,8 @@ class Setting:
         """The dropout factors of probabilities, 0 if dropped; None without dropout."""
         if not self.dropout:
             return None
-        # Always drawn in float32, so that forward and backward draw the same.
-        drawn_GRN = torch.empty(p_GRN.shape, dtype=torch.float32, device=p_GRN.device)
-        drawn_GRN.bernoulli_(1 - self.dropout, generator=generator)
-        return drawn_GRN.div_(1 - self.dropout).to(p_GRN.dtype)
+        kept_GRN = kept(p_GRN.shape, self.dropout, p_GRN.device, generator)
+        return apply_kept(p_GRN.new_ones(()), kept_GRN, self.dropout)
 
 
 def gathered(x_BNHK: Tensor, sequences: slice, heads: slice, dtype: torch.dtype) -> Tensor:
@@ -200,8 +199,8 @@ class Attention(torch.autograd.Function):
                 gradients.finish(dtables, heads)
                 for out, x_GNK in zip(outs, (gradients.dq, gradients.dk, gradients.dv), strict=True):
                     put(out, sequences, heads, x_GNK)
-            for kept, out in zip(found, outs, strict=True):
-                kept.append(out)
+            for parts, out in zip(found, outs, strict=True):
+                parts.append(out)
         given = [setting.plan.join(parts) for parts in found]
         changed = (
             None if grad is None else grad.to(table.dtype)

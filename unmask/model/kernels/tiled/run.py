@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from unmask.model.dropout import apply_kept, kept
 from unmask.model.kernels.products import SharedKeys, once, onednn_takes
 from unmask.model.kernels.tiled.groups import Group, TiledPlan
 
@@ -44,9 +45,8 @@ class Work:
 
     def kept(self, p_HBRC: Tensor, generator: torch.Generator) -> Tensor:
         """The dropout factors of probabilities: 0, or 1 divided by the kept share."""
-        share = 1 - self.dropout
-        kept = torch.empty_like(p_HBRC).bernoulli_(share, generator=generator)
-        return kept.div_(share) if share else kept
+        kept_HBRC = kept(p_HBRC.shape, self.dropout, p_HBRC.device, generator)
+        return apply_kept(p_HBRC.new_ones(()), kept_HBRC, self.dropout)
 
 
 def forward(
