@@ -45,7 +45,6 @@ def test_500_sentences_equal_sentence_transformers(model):
 
 
 @needs_data
-@pytest.mark.slow
 def test_published_spearman_on_stsb(model):
     columns = ["genre", "file", "year", "id", "score", "sentence1", "sentence2"]
     gold = rows("sts-test-gold.tsv.xz", columns)
