@@ -1,6 +1,5 @@
 """From settings to a fine-tuned checkpoint folder: start or resume a run."""
 
-import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -12,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, bfloat16
 
 from unmask.errors import InvalidRequest
+from unmask.files import replaced_folder
 from unmask.finetuning.best import BestModel
 from unmask.finetuning.calibration import calibrate
 from unmask.finetuning.card import CardFacts, model_card
@@ -325,15 +325,11 @@ class FinetuneRun:
     def _keep_best(self, folder: Path) -> None:
         if not self.ranks.first:
             return
-        work = folder.with_name(f".{folder.name}.new")
-        shutil.rmtree(work, ignore_errors=True)
-        if self.settings.adapter is None:
-            write_model(self.loop, self.checkpoint, work)
-        else:
-            work.mkdir(parents=True)
-            save_file(self._trained(), work / TRAINED)
-        shutil.rmtree(folder, ignore_errors=True)
-        work.rename(folder)
+        with replaced_folder(folder) as made:
+            if self.settings.adapter is None:
+                write_model(self.loop, self.checkpoint, made)
+            else:
+                save_file(self._trained(), made / TRAINED)
 
     def _restore_best(self) -> None:
         encoder, folder = self.objective.encoder, self.best.folder
@@ -351,15 +347,15 @@ class FinetuneRun:
     def _write_adapter(self, folder: Path, written_card: str | None) -> None:
         settings = self.settings
         assert settings.adapter is not None
-        shutil.rmtree(folder, ignore_errors=True)
-        write_adapter(
-            self.objective.encoder,
-            self.checkpoint,
-            ROLE_OF[settings.task],
-            folder,
-            name=settings.name,
-            base=self.begun,
-            how=low_rank(settings),
-            card=card_of(settings, self.base, written_card),
-            dtype=DTYPES[settings.adapter.dtype],
-        )
+        with replaced_folder(folder) as made:
+            write_adapter(
+                self.objective.encoder,
+                self.checkpoint,
+                ROLE_OF[settings.task],
+                made,
+                name=settings.name,
+                base=self.begun,
+                how=low_rank(settings),
+                card=card_of(settings, self.base, written_card),
+                dtype=DTYPES[settings.adapter.dtype],
+            )

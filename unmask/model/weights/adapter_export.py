@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from unmask.errors import OutputError
 from unmask.files import whole_folder
 from unmask.model.encoder import Encoder
 from unmask.model.families import Family
@@ -135,10 +136,11 @@ def write_adapter(
         dtype: of the stored weights.
 
     Raises:
-        OutputError: the folder exists and is not empty, or the disk is full or read-only.
+        OutputError: the folder exists and is not empty, the disk is full or read-only, or ``dtype`` cannot
+            hold a number.
     """
     family = checkpoint.family
-    tensors = {name: one.to(dtype) for name, one in adapter_tensors(encoder, family, role).items()}
+    tensors = _converted(adapter_tensors(encoder, family, role), name, dtype)
     config = {**checkpoint.config, **family.write(encoder.spec)}
     own = {
         "format": 1,
@@ -155,6 +157,25 @@ def write_adapter(
         (partial_folder / ADAPTER_FILE).write_text(json.dumps(own, indent=2, ensure_ascii=False) + "\n")
         if card is not None:
             (partial_folder / "README.md").write_bytes(card)
+
+
+def _converted(tensors: Mapping[str, Tensor], adapter: str, dtype: torch.dtype) -> dict[str, Tensor]:
+    """The tensors in the dtype that is stored.
+
+    Raises:
+        OutputError: a number is not finite in it.
+    """
+    found = {name: tensor.to(dtype) for name, tensor in tensors.items()}
+    for name, tensor in found.items():
+        if not torch.isfinite(tensor).all():
+            largest, limit = float(tensors[name].abs().max()), torch.finfo(dtype).max
+            written = str(dtype).removeprefix("torch.")
+            raise OutputError(
+                f"cannot write the adapter {adapter} in {written}, because {name.removeprefix(PEFT_PREFIX)} "
+                f"holds {largest:,.6g} and {written} goes up to {limit:,.6g}; set adapter.dtype to bfloat16 "
+                "or float32"
+            )
+    return found
 
 
 def _peft_config(
