@@ -12,11 +12,11 @@ from torch import Tensor, bfloat16
 
 from unmask.errors import InvalidRequest
 from unmask.files import replaced_folder
-from unmask.finetuning.best import BestModel
+from unmask.finetuning.best import BestModel, check_metric
 from unmask.finetuning.calibration import calibrate
 from unmask.finetuning.card import CardFacts, model_card
 from unmask.finetuning.described import describe, leakage
-from unmask.finetuning.evaluate import evaluate, predicted
+from unmask.finetuning.evaluate import evaluate, figure_names, predicted
 from unmask.finetuning.examples import (
     ROLE_OF,
     Counts,
@@ -145,6 +145,7 @@ class FinetuneRun:
         if settings.data.both_orders:
             records = in_both_orders(records)
         labels = labels_of(records, settings)
+        check_metric(settings.evaluation.metric, figure_names(settings.task, labels))
         begun = self.begun = first_checkpoint(settings, base)
         self.checkpoint = task_checkpoint(settings, begun, labels)
         encoder = task_encoder(settings, self.checkpoint, begun, callback.say, weights=found is None)
