@@ -272,7 +272,7 @@ def test_a_metric_is_checked_before_training(place, tmp_path, monkeypatch, task,
     run = FinetuneRun(settings_of_table(given), place, tmp_path / "run", Ranks(), Heard())
     names = [name.removeprefix("dev/") for name in run._evaluate()]
     monkeypatch.setattr(FinetuneRun, "train", lambda run: pytest.fail("training began"))
-    with pytest.raises(InvalidRequest, match="evaluation.metric is 'bleu'") as refused:
+    with pytest.raises(InvalidRequest, match="metric is 'bleu'") as refused:
         finetune(given | {"evaluation": {"metric": "bleu"}}, base=place)
     assert str(refused.value).partition(" can be ")[2] == ", ".join(names)
 
