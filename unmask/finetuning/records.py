@@ -1,6 +1,7 @@
 """Labeled records of files: tables, CoNLL and CoNLL-U sentences, and questions in SQuAD's layout."""
 
 import glob
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -62,19 +63,23 @@ class Gold:
     """Texts and offsets in the context; empty if the context does not contain the answer."""
 
 
-def read_labeled(names: Sequence[str], data: DataSettings, base: Path) -> Iterator[Labeled]:
+def read_labeled(
+    names: Sequence[str], data: DataSettings, base: Path, skipped: Counter[Path] | None = None
+) -> Iterator[Labeled]:
     """All records of files, in order.
 
     Args:
         names: paths or globs, relative to ``base``.
         data: their format and columns.
         base: a folder.
+        skipped: counts the lines of each file that are left out, see `DataSettings.skip_short_lines`.
 
     Raises:
         InvalidRequest: a file does not exist, has no known format, or lacks a column.
         InvalidText: a file is damaged, or a line does not have its format.
         MissingExtra: the format needs packages that are not installed.
     """
+    skipped = Counter() if skipped is None else skipped
     for path in labeled_files(names, base):
         form = labeled_format(path, data.format)
         if form == "conll":
@@ -86,7 +91,10 @@ def read_labeled(names: Sequence[str], data: DataSettings, base: Path) -> Iterat
         else:
             if form in ("parquet", "datasets"):
                 require("train")
-            yield from _table(ROWS[form](path, data.columns), data)
+            rows = ROWS[form](path, data.columns)
+            if form == "tsv" and data.skip_short_lines:
+                rows = tsv_rows(path, data.columns, lambda path=path: skipped.update([path]))  # type: ignore[misc]
+            yield from _table(rows, data)
 
 
 def in_both_orders(records: Sequence[Labeled]) -> list[Labeled]:

@@ -1,5 +1,6 @@
 """From settings to a fine-tuned checkpoint folder: start or resume a run."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -15,7 +16,7 @@ from unmask.files import replaced_folder
 from unmask.finetuning.best import BestModel, check_metric
 from unmask.finetuning.calibration import calibrate
 from unmask.finetuning.card import CardFacts, model_card
-from unmask.finetuning.described import describe, leakage
+from unmask.finetuning.described import describe, leakage, skipped_sentence
 from unmask.finetuning.evaluate import evaluate, figure_names, predicted
 from unmask.finetuning.examples import (
     ROLE_OF,
@@ -238,7 +239,9 @@ class FinetuneRun:
         return found
 
     def _records(self, names: tuple[str, ...]) -> list[Labeled]:
-        records = list(read_labeled(names, self.settings.data, self.base))
+        skipped: Counter[Path] = Counter()
+        records = list(read_labeled(names, self.settings.data, self.base, skipped))
+        self._describe([skipped_sentence(path.name, count) for path, count in skipped.items()])
         check_kinds(records, self.settings.task)
         return records
 

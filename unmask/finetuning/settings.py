@@ -96,6 +96,9 @@ class DataSettings:
     """None: by each file's extension, before .xz or .gz."""
     columns: tuple[str, ...] = ()
     """Names of the columns of a table without a header row."""
+    skip_short_lines: bool = False
+    """TSV: leave out lines with too few columns and say how many they are, as programs for GLUE do with the
+    official file of QQP. Otherwise such a line is an error."""
     text: str = "text"
     """The column of the text, of the words of a text, or of the question of a multiple choice."""
     pair: str | None = None
