@@ -22,6 +22,7 @@ from unmask.model.weights.adapter import ADAPTER_FILE, PEFT_FILE, PEFT_PREFIX, P
 from unmask.model.weights.adapter_weights import fingerprint
 from unmask.model.weights.checkpoint import Checkpoint
 from unmask.model.weights.embedding_head import to_json
+from unmask.model.weights.row_order import in_their_order
 from unmask.model.weights.save import their_tensors
 from unmask.model.weights.tensor_report import TensorMove, moves
 
@@ -86,10 +87,7 @@ def adapter_tensors(encoder: Encoder, family: Family, role: Role) -> dict[str, T
         if name not in found:
             continue
         a_PRK, b_PNR = found[name].a_PRK.detach(), found[name].b_PNR.detach()
-        if move.reorder is not None:
-            order = move.reorder.order(encoder.spec)
-            back = sorted(range(len(order)), key=order.__getitem__)
-            b_PNR = b_PNR.reshape(len(order), -1, b_PNR.shape[-1])[back].reshape(b_PNR.shape)
+        b_PNR = in_their_order(b_PNR.flatten(0, 1), move.reorder, encoder.spec).view_as(b_PNR)
         for part, theirs in enumerate(move.theirs):
             target = PEFT_PREFIX + family.prefix + theirs.removesuffix(".weight")
             tensors[target + A], tensors[target + B] = a_PRK[part], b_PNR[part]
