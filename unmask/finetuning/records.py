@@ -11,14 +11,13 @@ from unmask.errors import InvalidRequest, InvalidText, quoted
 from unmask.finetuning.settings import DataSettings, Format
 from unmask.optional import require
 from unmask.tasks.schemes import entities_of, split_label, written_in
-from unmask.text.layouts import columns_of, questions, sentences
+from unmask.text.layouts import CONLLU_COLUMNS, columns_of, conllu_sentences, questions, sentences
 from unmask.text.records import (
     COMPRESSED,
     Record,
     csv_rows,
     dataset_rows,
     json_rows,
-    lines,
     parquet_rows,
     tsv_rows,
 )
@@ -35,8 +34,6 @@ FORMAT_OF: Mapping[str, Format] = {
     ".conllu": "conllu",
     ".json": "squad",
 }
-
-CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 
 
 @dataclass(frozen=True)
@@ -244,30 +241,8 @@ def _conllu(path: Path, data: DataSettings) -> Iterator[Labeled]:
         raise InvalidRequest(
             f"data.label is {label!r}; in a CoNLL-U file it can be {', '.join(CONLLU_COLUMNS)}"
         )
-    column = CONLLU_COLUMNS.index(label)
-    words: list[str] = []
-    labels: list[str] = []
-    first = 0
-    for number, line in lines(path):
-        if line.startswith("#"):
-            continue
-        if not line.strip():
-            if words:
-                yield Labeled(f"line {first} of {path}", tuple(words), None, labels)
-            words, labels, first = [], [], 0
-            continue
-        values = line.split("\t")
-        if len(values) != len(CONLLU_COLUMNS):
-            raise InvalidText(
-                f"line {number} of {path} has {len(values)} columns separated by tabs; CoNLL-U has "
-                f"{len(CONLLU_COLUMNS)}"
-            )
-        first = first or number
-        if values[0].isdecimal():
-            words.append(values[1])
-            labels.append(values[column])
-    if words:
-        yield Labeled(f"line {first} of {path}", tuple(words), None, labels)
+    for one in conllu_sentences(path):
+        yield Labeled(one.where, one.column("form"), None, list(one.column(label)))
 
 
 def _squad(path: Path) -> Iterator[Labeled]:

@@ -153,12 +153,14 @@ def tsv_rows(
         yield f"line {number} of {path}", dict(zip(names, values, strict=True))
 
 
-def parquet_rows(path: Path) -> Iterator[Record]:
-    """Rows of a Parquet file."""
+def parquet_rows(path: Path | Stream) -> Iterator[Record]:
+    """Rows of a Parquet file, of which a part is in memory at a time."""
+    if isinstance(path, Stream) and not path.content.seekable():
+        raise InvalidText(f"cannot read {path} as Parquet, which is read from its end; name the file instead")
     arrow, parquet = _arrow(), importlib.import_module("pyarrow.parquet")
     number = 0
     try:
-        with parquet.ParquetFile(path) as file:
+        with parquet.ParquetFile(path.content if isinstance(path, Stream) else path) as file:
             for batch in file.iter_batches(batch_size=1024):
                 for row in batch.to_pylist():
                     number += 1
