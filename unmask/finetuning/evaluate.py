@@ -88,7 +88,7 @@ def figure_names(task: Task, labels: Sequence[str]) -> tuple[str, ...]:
         case "multi_label":
             return tuple(multi_label_figures(none, none))
         case "regression":
-            return tuple(number_figures(one, one))
+            return tuple(number_figures(one.astype(np.float64), one.astype(np.float64)))
         case "answering":
             return tuple(answer_figures({"": []}, {"": ""}))
         case "multiple_choice":
