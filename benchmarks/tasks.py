@@ -1,20 +1,25 @@
 """Predictions of `classify`, `tag` and `answer` beside `transformers` with the same weights.
 
-The weights are those of the default model with a random head for each task. Both read the same texts and take
-turns. `transformers` uses its pipelines, with the batches and the padding that they have; it has none for
-questions any more, so the procedure of its example scripts stands for it: overlapping windows, batches with
-padding, and the best span by the sum of its logits. Predictions are compared, and what `transformers`
-truncates is counted.
+The weights are those of the default model with a random head for each task. `transformers` uses its
+pipelines; it has none for questions any more, so the procedure of its example scripts stands for it:
+overlapping windows, batches with padding, and the best span by the sum of its logits. Which batch size is
+fastest there depends on the lengths, so each size that is given is a contender of its own.
 
-    python benchmarks/tasks.py --count 1000 --threads 2 --json
+The inputs are read in slices. All contenders read a slice in turn, in an order that moves on by one from
+slice to slice, and the calls that are timed are the ones whose predictions are compared. A ratio is that of
+all seconds; lowest and highest are those of single slices.
+
+    python benchmarks/tasks.py --count 1000 --threads 1 --batch-sizes 1 8 --json
 """
 
 import argparse
 import json
 import string
+import sys
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +29,20 @@ import transformers
 
 import unmask
 from unmask.measure.texts import of_lengths
-from unmask.measure.timing import interleaved, ratio
+from unmask.text.windows import windows
 
 LABELS = ("A", "B", "C", "D")
 """Of no tagging scheme, so that both libraries take the most probable one for each word."""
-SHORTEST, LONGEST = 4, 900
-"""Tokens of texts; the model reads 512."""
+LENGTHS = (4, 512)
+"""Tokens of texts, up to what the model reads: so no library drops any, and all predictions are compared."""
 CONTEXTS = (300, 3000)
+QUESTIONS = (6, 16)
 OVERLAP, ANSWER_TOKENS = 64, 30
+WARM_UP = 3
+"""Inputs that each contender reads before, untimed."""
+
+Call = Callable[[Sequence[int]], list[Any]]
+"""From the indices of inputs to their predictions."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +53,12 @@ class Pair:
     folder: Path
 
 
-def with_head(kind: str, folder: Path, seed: int) -> Pair:
+def with_head(kind: str, folder: Path, options: argparse.Namespace) -> Pair:
     """The default model with a random head, so large that no prediction is a close call."""
     default = unmask.load("default").checkpoint.source.folder
-    torch.manual_seed(seed)
-    options = {} if kind == "QuestionAnswering" else {"id2label": dict(enumerate(LABELS))}
-    model = getattr(transformers, f"AutoModelFor{kind}").from_pretrained(default, **options)
+    torch.manual_seed(options.seed)
+    labels = {} if kind == "QuestionAnswering" else {"id2label": dict(enumerate(LABELS))}
+    model = getattr(transformers, f"AutoModelFor{kind}").from_pretrained(default, **labels)
     head = model.qa_outputs if kind == "QuestionAnswering" else model.classifier
     with torch.no_grad():
         head.weight.mul_(20)
@@ -55,7 +66,7 @@ def with_head(kind: str, folder: Path, seed: int) -> Pair:
     tokenizer = transformers.AutoTokenizer.from_pretrained(default)
     tokenizer.model_max_length = model.config.max_position_embeddings
     tokenizer.save_pretrained(folder)
-    return Pair(unmask.load(folder), folder)
+    return Pair(unmask.load(folder, dtype=options.dtype), folder)
 
 
 def drawn_texts(pair: Pair, count: int, bounds: tuple[int, int], seed: int) -> tuple[list[str], list[int]]:
@@ -70,14 +81,34 @@ def drawn_texts(pair: Pair, count: int, bounds: tuple[int, int], seed: int) -> t
 
 
 def measured(
-    ours: Callable[[], Any], theirs: Callable[[], Any], rounds: int, progress: Callable[[int, int], None]
-) -> dict[str, Any]:
-    """Both in turn: median seconds, and how many times as long `transformers` takes."""
-    times = interleaved({"ours": ours, "theirs": theirs}, rounds, progress=progress)
-    spread = ratio(times, "theirs", "ours")
+    task: str, contenders: Mapping[str, Call], count: int, size: int
+) -> tuple[dict[str, list[Any]], dict[str, Any]]:
+    """The predictions of each contender, and how many times as long as `ours` each takes."""
+    names = list(contenders)
+    for call in contenders.values():
+        call(range(min(WARM_UP, count)))
+    found: dict[str, list[Any]] = {name: [] for name in names}
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    for number, first in enumerate(range(0, count, size)):
+        chosen = range(first, min(first + size, count))
+        turn = number % len(names)
+        for name in names[turn:] + names[:turn]:
+            start = time.perf_counter()
+            found[name] += contenders[name](chosen)
+            seconds[name].append(time.perf_counter() - start)
+        taken = ", ".join(f"{name} {each[-1]:.1f} s" for name, each in seconds.items())
+        print(f"{task}: {chosen.stop:,} of {count:,} inputs; {taken}", file=sys.stderr, flush=True)
+    return found, {name: against(seconds["ours"], each) for name, each in seconds.items()}
+
+
+def against(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, float]:
+    """Seconds, and the ratio to ours: of all slices, and the lowest and highest of one slice."""
+    single = [b / a for a, b in zip(ours, theirs, strict=True)]
     return {
-        **{f"{name}_seconds": round(float(np.median(each)), 3) for name, each in times.items()},
-        "times_as_long": {name: round(value, 2) for name, value in asdict(spread).items()},
+        "seconds": round(sum(theirs), 2),
+        "times_as_long": round(sum(theirs) / sum(ours), 2),
+        "lowest": round(min(single), 2),
+        "highest": round(max(single), 2),
     }
 
 
@@ -86,66 +117,95 @@ def share(same: Sequence[bool]) -> float | None:
     return round(float(np.mean(same)), 4) if len(same) else None
 
 
-def classified(options: argparse.Namespace, folder: Path, progress: Any) -> dict[str, Any]:
+def pipelines(task: str, folder: Path, texts: Sequence[str], options: argparse.Namespace) -> dict[str, Call]:
+    """A pipeline of `transformers` for each batch size."""
+
+    def call(batch_size: int) -> Call:
+        pipeline = transformers.pipeline(task, str(folder), device="cpu", batch_size=batch_size)
+        return lambda chosen: list(pipeline([texts[index] for index in chosen]))
+
+    return {f"batches_of_{size}": call(size) for size in options.batch_sizes}
+
+
+def classified(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """`classify` beside the pipeline."""
-    pair = with_head("SequenceClassification", folder, options.seed)
-    texts, tokens = drawn_texts(pair, options.count, (SHORTEST, LONGEST), options.seed)
-    pipeline = transformers.pipeline(
-        "text-classification", str(folder), device="cpu", batch_size=options.batch_size, truncation=True
-    )
-    limit = pair.ours.max_tokens or 0
-    found, other = pair.ours.classify(texts), pipeline(texts)
-    whole = [place for place, count in enumerate(tokens) if count <= limit]
+    pair = with_head("SequenceClassification", folder, options)
+    texts, tokens = drawn_texts(pair, options.count, LENGTHS, options.seed)
+    contenders: dict[str, Call] = {
+        "ours": lambda chosen: pair.ours.classify([texts[index] for index in chosen]),
+        **pipelines("text-classification", folder, texts, options),
+    }
+    found, times = measured("classify", contenders, len(texts), options.slice)
+    ours = found.pop("ours")
     return {
         "texts": len(texts),
         "tokens": sum(tokens),
-        "truncated_by_theirs": len(texts) - len(whole),
-        "tokens_dropped_by_theirs": sum(max(0, count - limit) for count in tokens),
-        "equal_labels": share([found[place].label == other[place]["label"] for place in whole]),
-        "largest_difference": max(abs(found[place].score - float(other[place]["score"])) for place in whole),
-        **measured(lambda: pair.ours.classify(texts), lambda: pipeline(texts), options.rounds, progress),
+        "equal_labels": {
+            name: share([one.label == two["label"] for one, two in zip(ours, theirs, strict=True)])
+            for name, theirs in found.items()
+        },
+        "largest_difference": max(
+            abs(one.score - float(two["score"]))
+            for theirs in found.values()
+            for one, two in zip(ours, theirs, strict=True)
+        ),
+        "times": times,
     }
 
 
-def tagged(options: argparse.Namespace, folder: Path, progress: Any) -> dict[str, Any]:
+def tagged(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """`tag` beside the pipeline; words are compared by the label of their first token."""
-    pair = with_head("TokenClassification", folder, options.seed)
-    texts, tokens = drawn_texts(pair, options.count, (SHORTEST, LONGEST), options.seed)
-    pipeline = transformers.pipeline(
-        "token-classification", str(folder), device="cpu", batch_size=options.batch_size
-    )
-    limit = pair.ours.max_tokens or 0
-    found, other = pair.ours.tag(texts), pipeline(texts)
-    same, worst = [], 0.0
-    for ours, theirs, count in zip(found, other, tokens, strict=True):
-        if count <= limit:
-            by_start = {one["start"]: one for one in theirs}
-            same += [by_start[word.start]["entity"] == word.label for word in ours.words]
-            scores = [float(by_start[word.start]["score"]) for word in ours.words]
-            apart = [abs(score - word.score) for score, word in zip(scores, ours.words, strict=True)]
-            worst = max(worst, *apart)
+    pair = with_head("TokenClassification", folder, options)
+    texts, tokens = drawn_texts(pair, options.count, LENGTHS, options.seed)
+    contenders: dict[str, Call] = {
+        "ours": lambda chosen: pair.ours.tag([texts[index] for index in chosen]),
+        **pipelines("token-classification", folder, texts, options),
+    }
+    found, times = measured("tag", contenders, len(texts), options.slice)
+    ours = found.pop("ours")
+    compared = {
+        name: [pair for one, two in zip(ours, theirs, strict=True) for pair in labels_and_scores(one, two)]
+        for name, theirs in found.items()
+    }
     return {
         "texts": len(texts),
         "tokens": sum(tokens),
-        "truncated_by_theirs": sum(count > limit for count in tokens),
-        "tokens_dropped_by_theirs": sum(max(0, count - limit) for count in tokens),
-        "words_compared": len(same),
-        "equal_labels": share(same),
-        "largest_difference": worst,
-        **measured(lambda: pair.ours.tag(texts), lambda: pipeline(texts), options.rounds, progress),
+        "words": sum(len(one.words) for one in ours),
+        "equal_labels": {name: share([same for same, _ in some]) for name, some in compared.items()},
+        "largest_difference": max(apart for some in compared.values() for _, apart in some),
+        "times": times,
     }
+
+
+def labels_and_scores(ours: Any, theirs: Sequence[Mapping[str, Any]]) -> list[tuple[bool, float]]:
+    """For each word of a text, whether its labels are equal, and how far its scores are apart."""
+    by_start = {one["start"]: one for one in theirs}
+    firsts = [(word, by_start[word.start]) for word in ours.words]
+    return [(one["entity"] == word.label, abs(float(one["score"]) - word.score)) for word, one in firsts]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A window over a question and its context, as tokens."""
+
+    owner: int
+    inputs: dict[str, list[int]]
+    inside: Any
+    """Which tokens are of the context."""
+    offsets: Any
 
 
 class Scripts:
     """Questions answered as the example scripts of `transformers` do it."""
 
-    def __init__(self, folder: Path, batch_size: int) -> None:
+    def __init__(self, folder: Path) -> None:
         self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
         self.model = transformers.AutoModelForQuestionAnswering.from_pretrained(folder).eval()
-        self.batch_size = batch_size
 
-    def __call__(self, questions: Sequence[str], contexts: Sequence[str]) -> list[tuple[float, int, int]]:
-        """Score, start and end of each best answer."""
+    def __call__(
+        self, questions: Sequence[str], contexts: Sequence[str], batch_size: int
+    ) -> list[tuple[int, int]]:
+        """Start and end of each best answer."""
         read = self.tokenizer(
             list(questions),
             list(contexts),
@@ -156,23 +216,54 @@ class Scripts:
             return_offsets_mapping=True,
         )
         owners, offsets = read.pop("overflow_to_sample_mapping"), read.pop("offset_mapping")
-        best = [(-np.inf, 0, 0)] * len(questions)
-        for first in range(0, len(owners), self.batch_size):
-            rows = range(first, min(first + self.batch_size, len(owners)))
+        parts = [
+            Part(
+                owner,
+                {name: values[row] for name, values in read.items()},
+                np.array([one == 1 for one in read.sequence_ids(row)]),
+                offsets[row],
+            )
+            for row, owner in enumerate(owners)
+        ]
+        return self.of_parts(parts, len(questions), batch_size)
+
+    def of_parts(self, parts: Sequence[Part], count: int, batch_size: int) -> list[tuple[int, int]]:
+        """The best answers of ``count`` questions in some windows."""
+        best = [(-np.inf, 0, 0)] * count
+        for first in range(0, len(parts), batch_size):
+            some = parts[first : first + batch_size]
+            names = some[0].inputs
             batch = self.tokenizer.pad(
-                {name: [values[row] for row in rows] for name, values in read.items()}, return_tensors="pt"
+                {name: [part.inputs[name] for part in some] for name in names}, return_tensors="pt"
             )
             with torch.inference_mode():
                 out = self.model(**batch)
-            for place, row in enumerate(rows):
-                inside = np.array([one == 1 for one in read.sequence_ids(row)])
-                bounds = [
-                    logits[place, : len(inside)].numpy() for logits in (out.start_logits, out.end_logits)
-                ]
-                score, start, end = best_span(*bounds, inside)
-                if score > best[owners[row]][0]:
-                    best[owners[row]] = (score, offsets[row][start][0], offsets[row][end][1])
-        return best
+            for place, part in enumerate(some):
+                starts, ends = (
+                    logits[place, : len(part.inside)].numpy() for logits in (out.start_logits, out.end_logits)
+                )
+                score, start, end = best_span(starts, ends, part.inside)
+                if score > best[part.owner][0]:
+                    best[part.owner] = (score, int(part.offsets[start][0]), int(part.offsets[end][1]))
+        return [found[1:] for found in best]
+
+    def in_windows_of(self, model: unmask.Model, question: str, context: str) -> tuple[int, int]:
+        """The answer by the windows of `unmask`, whose last one is as long as the others."""
+        whole = model.tokenizer.encode_batch([question], [context])[0]
+        parts = [
+            Part(
+                0,
+                {
+                    "input_ids": window.encoding.ids.tolist(),
+                    "token_type_ids": window.encoding.token_type_ids.tolist(),
+                    "attention_mask": [1] * len(window.tokens),
+                },
+                window.encoding.sequence_ids == 1,
+                window.encoding.offsets,
+            )
+            for window in windows(whole, model.max_tokens, OVERLAP)
+        ]
+        return self.of_parts(parts, 1, 1)[0]
 
 
 def best_span(starts: Any, ends: Any, inside: Any) -> tuple[float, int, int]:
@@ -185,30 +276,49 @@ def best_span(starts: Any, ends: Any, inside: Any) -> tuple[float, int, int]:
     return float(scores[start, end]), int(start), int(end)
 
 
-def answered(options: argparse.Namespace, folder: Path, progress: Any) -> dict[str, Any]:
-    """`answer` beside the example scripts. Windows of several do not begin at the same tokens in both."""
-    pair = with_head("QuestionAnswering", folder, options.seed)
+def answered(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """`answer` beside the example scripts.
+
+    The last window of several does not begin at the same token in both, which can change the best answer.
+    Where the answers differ, the weights read the windows of `unmask` in `transformers` once more.
+    """
+    pair = with_head("QuestionAnswering", folder, options)
     contexts, tokens = drawn_texts(pair, options.count, CONTEXTS, options.seed)
-    questions, _ = drawn_texts(pair, options.count, (6, 16), options.seed + 1)
-    scripts = Scripts(folder, options.batch_size)
+    questions, _ = drawn_texts(pair, options.count, QUESTIONS, options.seed + 1)
+    scripts = Scripts(folder)
 
-    def ours() -> Any:
-        return pair.ours.answer(questions, contexts, overlap_tokens=OVERLAP, max_answer_tokens=ANSWER_TOKENS)
+    def ours(chosen: Sequence[int]) -> list[Any]:
+        return pair.ours.answer(
+            [questions[index] for index in chosen],
+            [contexts[index] for index in chosen],
+            overlap_tokens=OVERLAP,
+            max_answer_tokens=ANSWER_TOKENS,
+        )
 
-    found, other = ours(), scripts(questions, contexts)
-    same = [
-        (one.answers[0].start, one.answers[0].end) == best[1:] for one, best in zip(found, other, strict=True)
-    ]
-    single = [one.windows == 1 for one in found]
+    def theirs(batch_size: int) -> Call:
+        return lambda chosen: scripts(
+            [questions[index] for index in chosen], [contexts[index] for index in chosen], batch_size
+        )
+
+    contenders = {"ours": ours} | {f"batches_of_{size}": theirs(size) for size in options.batch_sizes}
+    found, times = measured("answer", contenders, len(contexts), options.slice)
+    results = found.pop("ours")
+    spans = [(one.answers[0].start, one.answers[0].end) for one in results]
+    other = next(iter(found.values()))
+    apart = [index for index, span in enumerate(spans) if span != other[index]]
+    again = [scripts.in_windows_of(pair.ours, questions[index], contexts[index]) for index in apart]
     return {
-        "questions": len(questions),
+        "questions": len(contexts),
         "tokens": sum(tokens),
-        "in_one_window": sum(single),
-        "equal_answers_in_one_window": share([one for one, alone in zip(same, single, strict=True) if alone]),
-        "equal_answers_in_several": share(
-            [one for one, alone in zip(same, single, strict=True) if not alone]
+        "in_one_window": sum(one.windows == 1 for one in results),
+        "equal_answers": share([a == b for a, b in zip(spans, other, strict=True)]),
+        "equal_answers_in_one_window": share(
+            [a == b for a, b, one in zip(spans, other, results, strict=True) if one.windows == 1]
         ),
-        **measured(ours, lambda: scripts(questions, contexts), options.rounds, progress),
+        "others_equal_in_windows_of_ours": share(
+            [spans[index] == span for index, span in zip(apart, again, strict=True)]
+        ),
+        "times": times,
     }
 
 
@@ -220,19 +330,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--count", type=int, default=1000, help="inputs of each task")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--batch-size", type=int, default=32, help="of transformers")
+    parser.add_argument("--slice", type=int, default=96, help="inputs that are read in turn")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--batch-sizes", type=int, nargs="+", default=[1, 8], help="of transformers")
+    parser.add_argument("--dtype", default="float32", help="of ours; transformers computes in float32")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
-    report: dict[str, Any] = {"count": options.count, "threads": options.threads}
+    report: dict[str, Any] = {"count": options.count, "threads": options.threads, "dtype": options.dtype}
     with tempfile.TemporaryDirectory() as folder:
         for name in options.tasks:
-            report[name] = TASKS[name](options, Path(folder) / name, lambda done, of: None)
+            report[name] = TASKS[name](options, Path(folder) / name)
+            print(json.dumps({name: report[name]}), file=sys.stderr, flush=True)
     print(json.dumps(report, indent=None if options.json else 2))
 
 

@@ -83,6 +83,38 @@ def whole_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(partial, ignore_errors=True)
 
 
+@contextmanager
+def replaced_folder(path: Path) -> Iterator[Path]:
+    """A new folder to fill, which replaces ``path`` if the block succeeds; otherwise ``path`` stays as it is.
+
+    Only one process at a time may replace a folder.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    # A fixed temporary name, so that the next process removes what a killed one left.
+    work = path.with_name(f".{path.name}.new")
+    made, old = work / path.name, work / "old"
+    try:
+        shutil.rmtree(work, ignore_errors=True)
+        made.mkdir(parents=True)
+        yield made
+        settle(made)
+        if path.exists():
+            os.rename(path, old)
+        try:
+            os.rename(made, path)
+        except OSError:
+            if old.exists():
+                os.rename(old, path)
+            raise
+        sync(path.parent)
+    except OSError as error:
+        raise unwritable(path, error) from None
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
 def settle(folder: Path) -> None:
     """Flush everything in a folder to disk."""
     for path in [folder, *folder.rglob("*")]:

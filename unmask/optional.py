@@ -40,7 +40,7 @@ EXTRAS: dict[str, Extra] = {
         "start it in a terminal: unmask explore",
     ),
     "parquet": Extra(
-        {"pyarrow": "pyarrow"}, "writing Parquet files", "name an output of another format, such as .npz"
+        {"pyarrow": "pyarrow"}, "reading and writing Parquet files", "name a file of another format"
     ),
     "sentencepiece": Extra(
         {"sentencepiece": "sentencepiece", "google.protobuf": "protobuf"},

@@ -36,6 +36,15 @@ def test_what_does_not_fit_together_is_refused(served):
     assert served == []
 
 
+def test_an_adapter_is_of_the_first_model_alone(served, monkeypatch):
+    loaded = []
+    monkeypatch.setattr("unmask.loaded.load", lambda name, **how: loaded.append((name, how["adapter"])))
+    explore(run=RunOptions(adapter="names", compat="hf"))
+    for _, load in served[0][0]:
+        load()
+    assert loaded == [("default", "names"), ("unmask-mini", None)]
+
+
 def test_a_model_that_is_not_there_is_said_in_the_terminal_too(capsys):
     with pytest.raises(CheckpointError):
         _load("./nowhere", RunOptions())

@@ -8,7 +8,7 @@ import torch
 
 import unmask
 from tests.finetuning.test_finetune import Heard, place, table  # noqa: F401 - a fixture
-from unmask.errors import InvalidRequest
+from unmask.errors import InvalidRequest, OutputError
 from unmask.finetuning.run import FinetuneRun, finetune
 from unmask.finetuning.settings import settings_of_table
 from unmask.learn.pretrain.stopping import Stopped
@@ -104,6 +104,45 @@ def test_the_best_adapter_is_the_one_that_is_written(place, tmp_path, monkeypatc
     small, whole = unmask.load(place / "tiny", adapter=result.adapter), unmask.load(result.folder)
     for one, other in zip(small.classify(TEXTS), whole.classify(TEXTS), strict=True):
         assert one.scores == pytest.approx(other.scores, abs=1e-6)
+
+
+def test_an_adapter_that_its_dtype_cannot_hold_is_refused_when_it_is_written(place, tmp_path, monkeypatch):  # noqa: F811
+    write = FinetuneRun._write_adapter
+
+    def write_large(run, *some):
+        with torch.no_grad():
+            run.objective.encoder.heads["sequence"].out.weight[0, 0] = 70_000
+        write(run, *some)
+
+    monkeypatch.setattr(FinetuneRun, "_write_adapter", write_large)
+    given = {"epochs": 1, "evaluation": {}}
+    narrow = adapter(tmp_path / "run", adapter={"dtype": "float16"}, **given)
+    with pytest.raises(OutputError, match=r"classifier\.weight holds 70,000.* 65,504.*adapter\.dtype"):
+        finetune(narrow, base=place)
+    assert not (tmp_path / "run" / "adapter").exists()
+    wide = finetune(adapter(tmp_path / "run", adapter={"dtype": "bfloat16"}, **given), base=place)
+    unmask.load(place / "tiny", adapter=wide.adapter).classify("river bank")
+
+
+def test_an_adapter_stays_until_the_next_is_complete(place, tmp_path, monkeypatch):  # noqa: F811
+    given = adapter(tmp_path / "run", epochs=1)
+    before = _contents(finetune(given, base=place).adapter)
+
+    def fails(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("unmask.model.weights.adapter_export.save_file", fails)
+        with pytest.raises(OutputError, match="No space left"):
+            finetune(given, base=place)
+    assert _contents(tmp_path / "run" / "adapter") == before
+    (tmp_path / "run" / "adapter" / "stray").write_text("of a user")
+    assert _contents(finetune(given, base=place).adapter) == before
+    assert [one.name for one in (tmp_path / "run").iterdir() if "adapter" in one.name] == ["adapter"]
+
+
+def _contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 @pytest.mark.parametrize(

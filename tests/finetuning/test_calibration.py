@@ -7,12 +7,18 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from scipy import optimize, special
 
 import unmask
 from tests.finetuning.test_finetune import Heard, place, table  # noqa: F401 - a fixture
 from tests.support.tiny import change_json, tiny_bert, write_tokenizer
 from unmask.errors import CorruptCheckpoint, InvalidRequest
-from unmask.finetuning.calibration import calibration_figures, class_probabilities, fitted_temperature
+from unmask.finetuning.calibration import (
+    calibration_figures,
+    class_probabilities,
+    figures_of,
+    fitted_temperature,
+)
 from unmask.finetuning.run import finetune
 from unmask.finetuning.settings import settings_of_table
 from unmask.tasks.long_texts import WindowedLogits
@@ -39,6 +45,50 @@ def test_the_scale_of_logits_is_found(tiny_model, scale):
     assert best["ece"] < 0.03
     if scale == 3:
         assert calibration_figures(class_probabilities(read), gold_S)["ece"] > 0.1
+
+
+@pytest.mark.parametrize("scale", [0.4, 2.5])
+def test_several_labels_have_the_temperature_that_scipy_finds(tiny_model, scale):
+    draw = np.random.default_rng(0)
+    logits_SC = draw.normal(size=(600, 4)) * 2
+    gold_SC = draw.random((600, 4)) < special.expit(logits_SC)
+    read = texts(logits_SC * scale, tiny_model.tokenizer.encode("a text"))
+    found = fitted_temperature(read, gold_SC, "multi_label_classification")
+
+    def cross_entropy(temperature):
+        signed = np.where(gold_SC, 1, -1) * logits_SC * scale / temperature
+        return -special.log_expit(signed).mean()
+
+    best = optimize.minimize(lambda x: cross_entropy(x[0]), [1.0], method="Nelder-Mead", tol=1e-9)
+    assert found == pytest.approx(best.x[0], rel=1e-3)
+    assert found == pytest.approx(scale, rel=0.1)
+    p_SC = class_probabilities(read, found, "multi_label_classification")
+    figures = figures_of(p_SC, gold_SC)
+    assert figures["bce"] == pytest.approx(cross_entropy(found))
+    assert figures["brier"] == pytest.approx(np.mean((p_SC - gold_SC) ** 2))
+    assert figures["ece"] < 0.03
+    assert fitted_temperature(read, logits_SC > 0, "multi_label_classification") is None
+
+
+def test_a_run_of_several_labels_is_calibrated(place, tmp_path):  # noqa: F811
+    draw, words = random.Random(1), ["the", "river", "bank", "was", "muddy", "a"]
+    for part, count, wrong in (("train", 40, 0.0), ("dev", 60, 0.3)):
+        rows = []
+        for _ in range(count):
+            some = draw.choices(words, k=5)
+            labels = [one for one in ("river", "bank") if (one in some) != (draw.random() < wrong)]
+            rows.append(json.dumps({"text": " ".join(some), "label": labels}))
+        (place / f"many-{part}.jsonl").write_text("\n".join(rows))
+    data = {"train": ["many-train.jsonl"], "dev": ["many-dev.jsonl"]}
+    given = table(tmp_path / "run", task="multi_label", epochs=12, data=data, evaluation={"calibrate": True})
+    result = finetune(given, base=place)
+    temperature = result.dev["dev/temperature"]
+    assert temperature > 1
+    assert result.dev["dev/bce"] < result.dev["dev/bce_uncalibrated"]
+    ours = unmask.load(result.folder)
+    logits = ours.logits("the river").values[0]
+    expected = special.expit(logits / temperature)
+    np.testing.assert_allclose(list(ours.classify("the river").scores.values()), expected, atol=1e-6)
 
 
 def test_nothing_is_fitted_without_a_mistake(tiny_model):
@@ -120,7 +170,10 @@ def test_a_run_is_calibrated(noisy, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"task": "regression"}, "needs data.dev and the task classification, and the task is regression"),
+        (
+            {"task": "regression"},
+            "the task classification or multi_label, and the task is regression",
+        ),
         ({"data": {"train": ["x"]}}, "the task is classification with no dev data"),
     ],
 )

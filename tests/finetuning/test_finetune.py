@@ -11,9 +11,10 @@ import transformers
 import unmask
 from tests.support.tiny import tiny_bert, write_tokenizer
 from unmask.errors import InvalidRequest, InvalidText, UnmaskError
-from unmask.finetuning.run import finetune
+from unmask.finetuning.run import FinetuneRun, finetune
 from unmask.finetuning.settings import settings_of_table
 from unmask.finetuning.start import first_checkpoint, task_checkpoint, task_encoder
+from unmask.learn.pretrain.ranks import Ranks
 from unmask.learn.pretrain.stopping import Stopped
 from unmask.learn.pretrain.trainer import Trainer
 
@@ -240,7 +241,7 @@ def test_several_labels(place, tmp_path):
             "has the label 'wet', which is none of 'dry', 'damp'",
         ),
         ({"data": {"train": ["train.tsv"]}}, "evaluation.metric needs data.dev"),
-        ({"task": "regression"}, "has 'dry' as its number|has 'wet' as its number"),
+        ({"task": "regression", "evaluation": {}}, "has 'dry' as its number|has 'wet' as its number"),
         ({"epochs": 0}, "epochs is 0"),
         ({"batch_size": 0}, "batch_size is 0"),
         ({"micro_batches": 9}, "micro_batches is 9"),
@@ -251,6 +252,29 @@ def test_several_labels(place, tmp_path):
 def test_what_cannot_be_is_one_sentence(place, tmp_path, changes, sentence):
     with pytest.raises((InvalidRequest, InvalidText), match=sentence):
         finetune(table(tmp_path / "run", **changes), base=place)
+
+
+@pytest.mark.parametrize(
+    ("task", "data"),
+    [
+        ("classification", {}),
+        ("regression", {"label": "length"}),
+        ("multi_label", {"train": ["several.jsonl"], "dev": ["several.jsonl"]}),
+        ("tagging", {"train": ["train.conll"], "dev": ["dev.conll"]}),
+        ("answering", {"train": ["train.json"], "dev": ["dev.json"]}),
+    ],
+)
+def test_a_metric_is_checked_before_training(place, tmp_path, monkeypatch, task, data):
+    rows = [{"text": "the river", "label": ["a", "b"]}, {"text": "a bank", "label": ["b"]}]
+    (place / "several.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    given = table(tmp_path / "run", task=task, evaluation={})
+    given["data"] |= data
+    run = FinetuneRun(settings_of_table(given), place, tmp_path / "run", Ranks(), Heard())
+    names = [name.removeprefix("dev/") for name in run._evaluate()]
+    monkeypatch.setattr(FinetuneRun, "train", lambda run: pytest.fail("training began"))
+    with pytest.raises(InvalidRequest, match="metric is 'bleu'") as refused:
+        finetune(given | {"evaluation": {"metric": "bleu"}}, base=place)
+    assert str(refused.value).partition(" can be ")[2] == ", ".join(names)
 
 
 @pytest.mark.parametrize(

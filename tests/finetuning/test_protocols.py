@@ -12,7 +12,7 @@ import pytest
 from tests.support.command import assert_one_sentence, run_here
 from tests.support.places import shared
 from tests.support.tiny import tiny_bert, write_tokenizer
-from unmask.errors import InvalidRequest
+from unmask.errors import InvalidRequest, InvalidText
 from unmask.finetuning.glue import evaluate_glue
 from unmask.finetuning.protocol_report import average_report, markdown, task_report
 from unmask.finetuning.protocol_runs import TaskFiles, official_files, run_settings, trials
@@ -106,6 +106,37 @@ class Heard:
 def run_tiny(place, out, **changes):
     given = {"tasks": ["mrpc", "stsb"]} | changes
     return evaluate_glue(str(place / "tiny"), place / "tiny.toml", place / "data", out, **given)
+
+
+def test_short_lines_of_qqp_are_left_out_and_reported(place, tmp_path):
+    whole = ["1\t2\t3\tthe river\ta bank\t1", "2\t3\t4\ta text\tanother\t0"]
+    short = ["3\t4\t5\tthe bank", "a text\t0"]
+    (tmp_path / "data" / "QQP").mkdir(parents=True)
+    head = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate"
+    for part, lines in (("train", [*whole, *short, *whole]), ("dev", whole)):
+        (tmp_path / "data" / "QQP" / f"{part}.tsv").write_text("\n".join([head, *lines]) + "\n")
+    (tmp_path / "data.toml").write_text((place / "data.toml").read_text())
+    some, average = TINY.partition("[average]")[0], '[average]\nhow = "itself"\ncolumns = { qqp = ["F1"] }\n'
+    (tmp_path / "tiny.toml").write_text(f"{some}{average}[tasks.qqp]\n")
+    heard = Heard()
+    report = evaluate_glue(
+        str(place / "tiny"), tmp_path / "tiny.toml", tmp_path / "data", tmp_path / "out", seeds=[1],
+        callback=heard,
+    )  # fmt: skip
+    assert report.tasks["qqp"].skipped_lines == {"QQP/train.tsv": 2}
+    assert "train.tsv: 2 lines with too few columns are left out" in heard.said
+    assert any(one.startswith("train: 4 texts of") for one in heard.said)
+    assert "QQP/train.tsv: 2 lines with too few columns are left out" in markdown(report)
+
+
+def test_short_lines_of_other_tasks_are_refused(place, tmp_path):
+    path = tmp_path / "train.tsv"
+    path.write_text("index\tsentence1\tsentence2\tlabel\n1\ta\n")
+    data = run_settings(
+        read_protocol("run_glue"), "rte", TaskFiles(path, None), model="m", seed=1, values={}, out="out"
+    ).data
+    with pytest.raises(InvalidText, match="has 2 values separated by tabs"):
+        list(read_labeled(data.train, data, place))
 
 
 # The files

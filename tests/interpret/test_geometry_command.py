@@ -57,6 +57,19 @@ def test_tables_and_refusals():
     assert_one_sentence(run_here("geometry", " ", "--model", "unmask-mini"), "no words")
 
 
+def test_an_adapter_is_of_the_first_model_alone(monkeypatch):
+    loaded = []
+
+    def load(name, **how):
+        loaded.append((name, how["adapter"], how["compat"]))
+        # Nothing is returned, because the comparison is not computed.
+
+    monkeypatch.setattr("unmask.loaded.load", load)
+    monkeypatch.setattr("unmask.cli.geometry._compare", lambda *_, **__: None)
+    run_here("geometry", prose(60), "--adapter", "names", "--compat", "hf", "--model-b", "unmask-mini")
+    assert loaded == [("default", "names", "hf"), ("unmask-mini", None, "hf")]
+
+
 def test_two_models_are_compared_word_by_word():
     ran = run_here("geometry", prose(200), "--model", "unmask-mini", "--model-b", "unmask-mini", "--json")
     assert ran.code == 0, ran.err

@@ -4,6 +4,7 @@ import itertools
 import json
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 import torch
 import transformers
@@ -267,6 +268,31 @@ def test_choose_on_the_command_line(choice, tmp_path):
     assert plain.out == f"{one.index}\t{one.score:.4f}\t{one.label}\n"
     stdin = (json.dumps({"question": QUESTIONS[1], "choices": CHOICES[1]}) + "\n").encode()
     assert run_here("choose", "--model", model, stdin=stdin).out == plain.out
+
+
+def test_questions_of_a_parquet_file(choice, tmp_path):
+    rows = [{"sent": question, "ends": some} for question, some in zip(QUESTIONS, CHOICES, strict=True)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
+    given = [
+        "choose",
+        "--model",
+        choice[1].checkpoint.source.folder,
+        "--question-field",
+        "sent",
+        "--choices-field",
+        "ends",
+        "--json",
+    ]
+    ran = [run_here(*given, "--file", tmp_path / name) for name in ("a.jsonl", "a.parquet")]
+    by_line, by_row = ([json.loads(line) for line in one.out.splitlines()] for one in ran)
+    assert [one.pop("row") for one in by_row] == [one.pop("line") for one in by_line] == [1, 2]
+    assert [one | {"source": ""} for one in by_row] == [one | {"source": ""} for one in by_line]
+    wrong = run_here(
+        "choose", "--model", choice[1].checkpoint.source.folder, "--file", tmp_path / "a.parquet"
+    )
+    assert "row 1 of" in wrong.err
+    assert "has no key 'question'" in wrong.err
 
 
 @pytest.mark.parametrize(

@@ -7,16 +7,18 @@ import random
 import signal
 import time
 
+import pyarrow.parquet
 import pytest
 
 import unmask
-from tests.support.command import Ran, run_here
+from tests.support.command import Ran, assert_one_sentence, run_here
 from tests.tasks.test_commands import lines
 from tests.unit.test_embed_command import PART, journaled_rows, slowly
 from unmask.finetuning.records import read_labeled
 from unmask.finetuning.settings import DataSettings
 from unmask.resume import ResumableFile
 from unmask.tasks.schemes import entities_of
+from unmask.text.records import Stream
 
 TEXTS = ["the river bank", "a text " * 20, "muddy", "another bank was muddy ."] * 5
 
@@ -39,10 +41,17 @@ def files(tmp_path):
         "".join(json.dumps({"s": text, "t": pair}) + "\n" for text, pair in rows),
     )
     write(tmp_path / "a.txt.xz", "".join(f"{text}\n" for text, _ in rows))
+    write_parquet(tmp_path / "a.parquet", [{"s": text, "t": pair} for text, pair in rows])
     return tmp_path
 
 
-@pytest.mark.parametrize("name", ["a.txt.xz", "a.tsv", "a.csv.gz", "a.jsonl.xz"])
+def write_parquet(path, rows):
+    """In groups of three rows."""
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path, row_group_size=3)
+    return path
+
+
+@pytest.mark.parametrize("name", ["a.txt.xz", "a.tsv", "a.csv.gz", "a.jsonl.xz", "a.parquet"])
 def test_a_text_is_classified_alike_in_every_format(models, files, name):
     given = ["classify", "--model", models / "sequence", "--json", "--file"]
     plain = lines(run_here(*given, files / "a.txt"))
@@ -51,11 +60,11 @@ def test_a_text_is_classified_alike_in_every_format(models, files, name):
     for one, other in zip(found, plain, strict=True):
         assert one["source"] == str(files / name)
         assert (one["text"], one["scores"]) == (other["text"], other["scores"])
-    unit = "row" if "csv" in name else "line"
+    unit = "row" if "csv" in name or "parquet" in name else "line"
     assert found[0][unit] == (2 if name in ("a.tsv", "a.csv.gz") else 1)
 
 
-@pytest.mark.parametrize("name", ["a.tsv", "a.csv.gz", "a.jsonl.xz"])
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv.gz", "a.jsonl.xz", "a.parquet"])
 def test_pairs_of_a_table(models, files, name):
     given = ["classify", "--model", models / "sequence", "--json", "--file"]
     plain = lines(run_here(*given, files / "pairs.tsv", "--pairs"))
@@ -114,6 +123,63 @@ def test_conll_of_texts_and_lists_of_words(models, tmp_path):
         run_here("tag", "--model", models / "tokens", "--format", "jsonl", "--json", stdin=stdin)
     )
     assert [row["text"] for row in json_rows] == ["the bank!", "a river, muddy", "bank"]
+
+
+CONLLU = (
+    "# text = The river's bank\n1\tThe\tthe\tDET\t_\t_\t0\troot\t_\t_\n"
+    "2-3\triver's\t_\t_\t_\t_\t_\t_\t_\t_\n2\triver\triver\tNOUN\t_\t_\t0\tdep\t_\t_\n"
+    "3\ta\tbe\tPART\t_\t_\t0\tdep\t_\t_\n3.1\tempty\t_\t_\t_\t_\t_\t_\t_\t_\n\n"
+    "1\tmuddy\tmud\tADJ\t_\t_\t0\troot\t_\t_\n"
+)
+
+
+def test_words_of_conllu(models, tmp_path):
+    path = write(tmp_path / "a.conllu.xz", CONLLU)
+    given = ["tag", "--model", models / "tokens", "--file", path]
+    words = [["The", "river", "a"], ["muddy"]]
+    found = unmask.load(models / "tokens").tag(words)
+    labels = [one.labels(len(some)) for one, some in zip(found, words, strict=True)]
+    rows = [list(zip(*pair, strict=True)) for pair in zip(words, labels, strict=True)]
+    expected = "".join("".join(f"{word}\t{label}\n" for word, label in some) + "\n" for some in rows)
+    assert run_here(*given, "--conll").out == expected
+    found = lines(run_here(*given, "--json", "--words"))
+    assert [(one["line"], one["text"]) for one in found] == [(2, "The river a"), (8, "muddy")]
+    assert [[word["label"] for word in one["words"]] for one in found] == labels
+    lemmas = lines(run_here(*given, "--json", "--field", "lemma"))
+    assert [one["text"] for one in lemmas] == ["the river be", "mud"]
+
+
+def test_lists_of_words_and_questions_in_parquet(models, tmp_path):
+    words = write_parquet(tmp_path / "w.parquet", [{"text": ["the", "bank"]}, {"text": ["muddy"]}])
+    found = lines(run_here("tag", "--model", models / "tokens", "--file", words, "--json"))
+    assert [(one["row"], one["text"]) for one in found] == [(1, "the bank"), (2, "muddy")]
+    rows = [{"question": "the bank?", "context": "A river bank.", "id": f"q{number}"} for number in (1, 2)]
+    asked = write_parquet(tmp_path / "q.parquet", rows)
+    found = lines(run_here("answer", "--model", models / "span", "--questions", asked, "--json"))
+    assert [(one["id"], one["question"]) for one in found] == [("q1", "the bank?"), ("q2", "the bank?")]
+
+
+class Unseekable(Stream):
+    """A pipe."""
+
+    def __init__(self, name, content):
+        content.seekable = lambda: False
+        super().__init__(name, content)
+
+
+def test_parquet_without_its_package_and_from_a_pipe(models, files, monkeypatch):
+    given = ["classify", "--model", models / "sequence", "--field", "s"]
+    whole = run_here(*given, "--file", files / "a.parquet")
+    stdin = (files / "a.parquet").read_bytes()
+    assert run_here(*given, "--format", "parquet", stdin=stdin).out == whole.out
+    with monkeypatch.context() as patch:
+        patch.setattr("unmask.text.records.Stream", Unseekable)
+        patch.setattr("unmask.cli.items.Stream", Unseekable)
+        ran = run_here(*given, "--format", "parquet", stdin=stdin)
+    assert_one_sentence(ran, "cannot read <stdin> as Parquet, which is read from its end; name the file")
+    monkeypatch.setattr("unmask.optional.find_spec", lambda module: None)
+    ran = run_here(*given, "--file", files / "a.parquet")
+    assert_one_sentence(ran, "pyarrow is needed for reading and writing Parquet files: pip install pyarrow")
 
 
 @pytest.mark.parametrize("scheme", ["IOB1", "BILOU"])
@@ -202,12 +268,13 @@ def commands(models, files):
     return {
         "classify": ["classify", "--model", models / "sequence", "--file", files / "a.txt"],
         "tag": ["tag", "--model", models / "tokens", "--file", files / "a.conll"],
+        "parquet": ["tag", "--model", models / "tokens", "--file", files / "a.parquet", "--field", "s"],
         "answer": ["answer", "--model", models / "span", "--questions", files / "a.json", "--squad"],
         "rows": ["answer", "--model", models / "span", "--questions", files / "a.json", "--json"],
     }
 
 
-@pytest.mark.parametrize("name", ["classify", "tag", "answer", "rows"])
+@pytest.mark.parametrize("name", ["classify", "tag", "parquet", "answer", "rows"])
 def test_what_is_written_is_what_is_printed_and_survives_stops(
     name, commands, tmp_path, small_parts, monkeypatch
 ):
@@ -325,6 +392,10 @@ def test_no_more_than_a_part_is_held(models, monkeypatch, small_parts):
         (["classify", "--file", "a.conll"], "x O\n", "format conll, and this command reads lines, jsonl"),
         (["classify", "--file", "a.txt", "--pair-field", "x"], "x\n", "--pair-field is for columns"),
         (["classify", "--file", "a.txt", "--pairs", "--format", "csv"], "x\n", "--pairs is for lines"),
+        (["classify", "--file", "a.parquet"], "x\n", "cannot read a.parquet after row 0"),
+        (["tag", "--file", "a.conllu"], "1\tx\n", "line 1 of a.conllu has 2 columns separated by tabs"),
+        (["tag", "--file", "a.conllu", "--field", "0"], "", "--field is '0'; in a CoNLL-U file it can be id"),
+        (["classify", "--file", "a.conllu"], "", "format conllu, and this command reads lines, jsonl"),
         (["classify", "--file", "a.txt.xz"], "x\n", "cannot read a.txt.xz: Input format not supported"),
         (["classify", "--file", "a.txt.gz"], "x\n", "cannot read a.txt.gz: Not a gzipped file"),
         (["classify", "x", "--format", "csv"], "", "are for lines; leave them out"),

@@ -26,6 +26,7 @@ from unmask.cli.main import COMMANDS, GROUPS
 from unmask.interpret.statistics.taxonomy import LABELS
 from unmask.model.families import DEFAULT_NAME, FAMILIES
 from unmask.model.kernels import KERNELS
+from unmask.model.weights.adapter import SHIPPED_ADAPTERS
 
 TEXT = "The river bank was muddy, xyz!"
 PAIR = "another text"
@@ -189,6 +190,20 @@ def test_models(default_model):
         assert row["paper"] in text
         assert row["license"] in text
     assert max(map(len, text.splitlines())) <= 100
+
+
+def test_models_list_the_adapters_that_come_with_the_package():
+    adapters = {row["name"]: row["adapters"] for row in answer("models")}
+    shipped = {one["name"]: one for one in adapters.pop(DEFAULT_NAME)}
+    assert list(shipped) == list(SHIPPED_ADAPTERS)
+    assert not any(adapters.values())
+    for name, command in (("sentiment", "classify"), ("names", "tag"), ("answers", "answer")):
+        assert shipped[name]["command"] == command
+    assert shipped["sentiment"]["labels"] == ["negative", "positive"]
+    text = shown("models")
+    for name, one in shipped.items():
+        (line,) = [line for line in text.splitlines() if line.split()[:1] == [name]]
+        assert line.split()[1:] == ["unmask", one["command"], *", ".join(one["labels"]).split()]
 
 
 def test_kernels():

@@ -10,6 +10,8 @@ from transformers import AutoModel
 import unmask
 from tests.support.command import assert_one_sentence, run_here
 from unmask.errors import CorruptCheckpoint
+from unmask.model.spec.tensor_map import Reorder
+from unmask.model.weights.row_order import in_our_order, in_their_order
 
 
 def test_shards_hold_every_tensor_once_within_the_limit(tiny_model, tmp_path):
@@ -82,3 +84,12 @@ def test_inspect_says_that_there_is_no_tokenizer(tiny_copy):
     assert (ran.code, ran.err) == (0, "")
     assert "reads token ids only" in ran.out
     assert json.loads(run_here("inspect", tiny_copy, "--json").out)["tokenizer"] is None
+
+
+def test_rows_are_reordered_and_back():
+    reorder = Reorder("theirs", "ours", lambda spec: (2, 0, 1))
+    theirs = torch.arange(12).reshape(6, 2)
+    ours = in_our_order(theirs, reorder, None)
+    assert ours[:, 0].tolist() == [8, 10, 0, 2, 4, 6]
+    assert torch.equal(in_their_order(ours, reorder, None), theirs)
+    assert in_our_order(theirs, None, None) is theirs is in_their_order(theirs, None, None)

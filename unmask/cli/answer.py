@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from unmask.cli.answer_rows import Shown, check_places, finished
 from unmask.cli.input import STANDARD_INPUT, standard_input
-from unmask.cli.items import Columns, Item, format_of, item_reader
+from unmask.cli.items import TABLES, Columns, Item, format_of, item_reader
 from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions
 from unmask.cli.output import plain, print_json, safe
 from unmask.cli.predict import (
@@ -42,7 +42,9 @@ def answer(
     ] = None,
     questions: Annotated[
         str | None,
-        Parameter(help="a file of questions with their contexts: SQuAD's layout, JSON lines, CSV or TSV"),
+        Parameter(
+            help="a file of questions with their contexts: SQuAD's layout, JSON lines, CSV, TSV or Parquet"
+        ),
     ] = None,
     format: FormatOption = None,
     model: ModelOption = "default",
@@ -94,7 +96,7 @@ def answer(
         raise InvalidRequest("--questions names a file with questions and contexts; give no others beside it")
     check_places(out.output, squad, nbest)
     name = questions
-    form = format_of("" if name == STANDARD_INPUT else name, format, ("squad", "jsonl", "csv", "tsv"))
+    form = format_of("" if name == STANDARD_INPUT else name, format, ("squad", *TABLES))
     columns = Columns(None) if form == "squad" else Columns("question", "context", id="id")
     shown = Shown(json=json or out.json, squad=squad, null_threshold=null_threshold)
 

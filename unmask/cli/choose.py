@@ -1,8 +1,9 @@
 """``unmask choose``: the choice that fits a question, or each line of a file with a question and choices."""
 
 import json as json_format
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 from cyclopts import Parameter
 
@@ -22,7 +23,9 @@ from unmask.cli.predict import (
     predict_text,
 )
 from unmask.errors import InvalidRequest, InvalidText, quoted
+from unmask.optional import require
 from unmask.tasks import Progress
+from unmask.text.records import Stream, parquet_rows
 
 if TYPE_CHECKING:
     from unmask.loaded import Model
@@ -38,11 +41,13 @@ def choose(
         list[str] | None,
         Parameter(negative="", help="a choice of the question; repeat it for each choice"),
     ] = None,
-    file: Annotated[str | None, Parameter(help="read this file instead, one JSON object per line")] = None,
+    file: Annotated[
+        str | None, Parameter(help="read this file instead, one JSON object per line, or Parquet")
+    ] = None,
     model: ModelOption,
     run: RunOptions = RUN,
-    question_field: Annotated[str, Parameter(help="the key of a line's question")] = "question",
-    choices_field: Annotated[str, Parameter(help="the key of a line's list of choices")] = "choices",
+    question_field: Annotated[str, Parameter(help="the key or column of the question")] = "question",
+    choices_field: Annotated[str, Parameter(help="the key or column of the list of choices")] = "choices",
     truncation: LongTextsOption = "window",
     overlap_tokens: OverlapOption = None,
     blank: BlankOption = "error",
@@ -51,10 +56,10 @@ def choose(
 ) -> None:
     """Choose between the choices of a question, or of every line, with the probability of the best one.
 
-    A line is a JSON object, such as {"question": "Where are we?", "choices": ["Here.", "There."]}. Prints the
-    number of the choice, counted from 0, its probability and its text, separated by tabs. With --json, one
-    object per question, with the probability of every choice. To resume a stopped run with --output, give the
-    same command again.
+    A line is a JSON object, such as {"question": "Where are we?", "choices": ["Here.", "There."]}; a file
+    that ends in .parquet has these columns. Prints the number of the choice, counted from 0, its probability
+    and its text, separated by tabs. With --json, one object per question, with the probability of every
+    choice. To resume a stopped run with --output, give the same command again.
     """
     json = json or out.json
     keys = question_field, choices_field
@@ -87,8 +92,19 @@ def choose(
         line = json_format.dumps({question_field: question, choices_field: choice})
         predict_text(job, Item(line, "", 0, "the text", None, line))
     else:
-        lines = item_reader("lines", Columns(None), blank)
-        predict_items(job, Given(file or STANDARD_INPUT, "lines", lines), out)
+        name = file or STANDARD_INPUT
+        if PurePath(name).suffix == ".parquet":
+            require("parquet")
+            predict_items(job, Given(name, "parquet", _parquet), out)
+        else:
+            predict_items(job, Given(name, "lines", item_reader("lines", Columns(None), blank)), out)
+
+
+def _parquet(stream: BinaryIO, name: str) -> Iterator[Item]:
+    """The rows of a Parquet file as the lines of JSON that they correspond to."""
+    for number, (where, row) in enumerate(parquet_rows(Stream(name, stream)), start=1):
+        line = json_format.dumps(row, default=str)
+        yield Item(line, name, number, where, {"source": name, "row": number}, line)
 
 
 def _question(line: str, keys: tuple[str, str], name: str) -> tuple[str, list[Any]]:

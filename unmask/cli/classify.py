@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from unmask.cli.input import STANDARD_INPUT
-from unmask.cli.items import Item, pair_of
+from unmask.cli.items import TABLES, Item, pair_of
 from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions
 from unmask.cli.output import plain, safe
 from unmask.cli.predict import (
@@ -64,11 +64,11 @@ def classify(
 ) -> None:
     """Predict the label of a text, or of every input of a file, with its probability.
 
-    Reads lines, or JSON lines, CSV and TSV, of which --field names the column of the text. Prints the label,
-    a tab and the probability, or the value of a regression alone; of several labels those that apply, and the
-    largest probability. With --json, one object per text. Input of any size is streamed. To resume a stopped
-    run with --output, give the same command again. With --candidate-labels, the labels are those given
-    (zero-shot classification).
+    Reads lines, or JSON lines, CSV, TSV and Parquet, of which --field names the column of the text. Prints
+    the label, a tab and the probability, or the value of a regression alone; of several labels those that
+    apply, and the largest probability. With --json, one object per text. Input of any size is streamed. To
+    resume a stopped run with --output, give the same command again. With --candidate-labels, the labels are
+    those given (zero-shot classification).
     """
     json = json or file.json
     labels = _candidates(
@@ -118,7 +118,7 @@ def classify(
         first, second = pair_of(text, "the text") if pairs else (text, None)
         predict_text(job, Item(text, "", 0, "the text", None, first, second))
     else:
-        predict_items(job, given.given(("lines", "jsonl", "csv", "tsv"), pair_field, pairs), file)
+        predict_items(job, given.given(("lines", *TABLES), pair_field, pairs), file)
 
 
 def _text(item: Item) -> str:

@@ -26,7 +26,7 @@ def explore(
             name=["--model", "-m"],
             negative="",
             help="a checkpoint folder, a hub id such as owner/model, unmask-mini, or default; repeat it "
-            "to compare models (default: default and unmask-mini)",
+            "to compare models, of which --adapter is for the first (default: default and unmask-mini)",
         ),
     ] = None,
     run: RunOptions = RUN,
@@ -60,7 +60,7 @@ def explore(
         sys.stdout.flush()
 
     serve(
-        [(name, partial(_load, name, run)) for name in names],
+        [(name, partial(_load, name, run if name == names[0] else run.of_another_model())) for name in names],
         port=port,
         text=text,
         open_browser=browser,

@@ -1,7 +1,6 @@
 """``unmask geometry``: geometry of the token vectors of every layer, and CKA between two models."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,7 +24,12 @@ def geometry(
     *,
     file: Annotated[Path | None, Parameter(help="read this file of text instead, plain or .xz")] = None,
     model: ModelOption = "default",
-    model_b: Annotated[str | None, Parameter(help="compare layers with this model's (CKA)")] = None,
+    model_b: Annotated[
+        str | None,
+        Parameter(
+            help="compare layers with this model's (CKA); --revision and --adapter are not applied to it"
+        ),
+    ] = None,
     run: RunOptions = RUN,
     points: Annotated[
         int, Parameter(help="maximum number of tokens measured (words, with --model-b)")
@@ -46,7 +50,7 @@ def geometry(
 
     loaded = run.load(model)
     if model_b is not None:
-        other = replace(run, revision=None).load(model_b)
+        other = run.of_another_model().load(model_b)
         _compare((loaded, other), words, left, points, seed=seed, json=json)
         return
     from unmask.interpret.geometry import geometry as measure

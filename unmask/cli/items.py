@@ -7,19 +7,29 @@ from pathlib import PurePath
 from typing import Any, BinaryIO, Literal
 
 from unmask.errors import EmptyText, InvalidRequest, InvalidText
+from unmask.optional import require
 from unmask.text import Blank, Line, read_lines
-from unmask.text.layouts import Sentence, columns_of, questions, sentences
-from unmask.text.records import COMPRESSED, Record, Stream, csv_rows, json_rows, tsv_rows
+from unmask.text.layouts import (
+    CONLLU_COLUMNS,
+    Sentence,
+    columns_of,
+    conllu_sentences,
+    questions,
+    sentences,
+)
+from unmask.text.records import COMPRESSED, Record, Stream, csv_rows, json_rows, parquet_rows, tsv_rows
 
-InputFormat = Literal["lines", "jsonl", "csv", "tsv", "conll", "squad"]
+InputFormat = Literal["lines", "jsonl", "csv", "tsv", "parquet", "conll", "conllu", "squad"]
 FORMAT_OF: Mapping[str, InputFormat] = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".csv": "csv",
     ".tsv": "tsv",
+    ".parquet": "parquet",
     ".conll": "conll",
     ".bio": "conll",
     ".iob": "conll",
+    ".conllu": "conllu",
     ".json": "squad",
 }
 """Formats by the ending of a file's name, before .xz or .gz; of any other file each line is a text."""
@@ -27,7 +37,10 @@ ROWS: Mapping[InputFormat, Callable[[Stream], Iterator[Record]]] = {
     "jsonl": json_rows,
     "csv": csv_rows,
     "tsv": tsv_rows,
+    "parquet": parquet_rows,
 }
+TABLES: tuple[InputFormat, ...] = ("jsonl", "csv", "tsv", "parquet")
+"""Formats with a column for each text."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +99,7 @@ def item_reader(form: InputFormat, columns: Columns, blank: Blank) -> Read:
 
     Raises:
         InvalidRequest: the columns do not fit the format.
+        MissingExtra: the format needs a package that is not installed.
     """
     if columns.pair is not None and form not in ROWS:
         raise InvalidRequest(f"--pair-field is for columns of a table and the format is {form}; leave it out")
@@ -94,10 +108,14 @@ def item_reader(form: InputFormat, columns: Columns, blank: Blank) -> Read:
             f"--pairs is for lines with a tab and the format is {form}; name the second column with "
             "--pair-field, or set --format to lines"
         )
+    if form == "parquet":
+        require("parquet")
     if form == "lines":
         return lambda stream, name: _lines(stream, name, columns, blank)
     if form == "conll":
         return lambda stream, name: _sentences(stream, name, columns)
+    if form == "conllu":
+        return lambda stream, name: _conllu(stream, name, columns)
     if form == "squad":
         return _questions
     return lambda stream, name: _records(ROWS[form](Stream(name, stream)), name, columns, blank)
@@ -167,6 +185,18 @@ def _sentences(stream: BinaryIO, name: str, columns: Columns) -> Iterator[Item]:
         whole = "\n".join((*one.before, *one.lines))
         place = {"source": name, "line": one.number}
         yield Item(whole, name, one.number, one.where, place, words, sentence=one)
+
+
+def _conllu(stream: BinaryIO, name: str, columns: Columns) -> Iterator[Item]:
+    column = columns.text or "form"
+    if column not in CONLLU_COLUMNS:
+        raise InvalidRequest(
+            f"--field is {column!r}; in a CoNLL-U file it can be {', '.join(CONLLU_COLUMNS)}"
+        )
+    for one in conllu_sentences(Stream(name, stream)):
+        words = one.column(column)
+        place = {"source": name, "line": one.number}
+        yield Item(json.dumps(words), name, one.number, one.where, place, words)
 
 
 class _Ids:

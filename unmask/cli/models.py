@@ -1,4 +1,4 @@
-"""``unmask models``: the supported families, their published checkpoints, and which are on this machine."""
+"""``unmask models``: supported families, published checkpoints, which are on this machine, and adapters."""
 
 from dataclasses import dataclass
 from itertools import groupby
@@ -12,6 +12,21 @@ HERE = {CACHED: "cached", INSTALLED: "default"}
 
 NAME_WIDTH, NUMBER_WIDTHS = 42, (6, 5, 5, 13, 9)
 """Column widths, so that the tables of all families are aligned."""
+
+
+COMMANDS = {"sequence": "classify", "tokens": "tag", "span": "answer", "choice": "choose"}
+"""The command that uses a head, by its role."""
+
+
+@dataclass(frozen=True)
+class AdapterRow:
+    """One adapter that comes with this package."""
+
+    name: str
+    """As ``--adapter`` takes it."""
+    command: str
+    """The command that it is for."""
+    labels: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -29,10 +44,12 @@ class ModelRow:
     paper: str
     here: str | None
     """How it can be loaded offline; None if it cannot."""
+    adapters: tuple[AdapterRow, ...]
+    """The adapters of this checkpoint that come with this package."""
 
 
 def models(*, json: JsonOption = False) -> None:
-    """List the published checkpoints of every supported family, and which are on this machine."""
+    """List published checkpoints of every supported family, which are on this machine, and adapters."""
     from importlib.util import find_spec
 
     from unmask.model.families import DEFAULT_NAME, DEFAULT_PACKAGE, FAMILIES
@@ -42,6 +59,7 @@ def models(*, json: JsonOption = False) -> None:
     on_disk = dict.fromkeys(cached(), CACHED)
     if find_spec(DEFAULT_PACKAGE) is not None:
         on_disk[DEFAULT_NAME] = INSTALLED
+    shipped = _shipped_adapters()
     rows = [
         ModelRow(
             name=published.name,
@@ -54,6 +72,7 @@ def models(*, json: JsonOption = False) -> None:
             license=published.license,
             paper=published.paper,
             here=on_disk.get(published.name),
+            adapters=shipped if published.name == DEFAULT_NAME else (),
         )
         for family in FAMILIES
         for published in family.published
@@ -62,9 +81,30 @@ def models(*, json: JsonOption = False) -> None:
         print_json(rows)
         return
     _show(rows)
+    _show_adapters(shipped)
     others = ", ".join(family.name for family in FAMILIES if not family.published)
     sentence = f"Families without a published checkpoint in common use: {others}"
     console(width=100).print(sentence, soft_wrap=False)
+
+
+def _shipped_adapters() -> tuple[AdapterRow, ...]:
+    from unmask.model.weights.adapter import SHIPPED_ADAPTERS, find_adapter
+
+    found = [find_adapter(name) for name in SHIPPED_ADAPTERS]
+    return tuple(
+        AdapterRow(one.name, COMMANDS[one.role], tuple(one.config.get("id2label", {}).values()))
+        for one in found
+    )
+
+
+def _show_adapters(rows: tuple[AdapterRow, ...]) -> None:
+    screen = console(width=100)
+    screen.print("[bold]adapters[/bold] of default, which come with unmask")
+    shown = table(None, "  --adapter", "command", "labels")
+    for row in rows:
+        shown.add_row(f"  {row.name}", f"unmask {row.command}", ", ".join(map(safe, row.labels)))
+    screen.print(shown)
+    screen.print()
 
 
 def _show(rows: list[ModelRow]) -> None:

@@ -1,6 +1,6 @@
 """Options that several commands share. A dataclass here groups several options."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -83,6 +83,10 @@ class RunOptions:
     ] = None
     adapter: AdapterOption = None
     threads: ThreadsOption = None
+
+    def of_another_model(self) -> "RunOptions":
+        """The same without what belongs to one model: its revision and its adapter."""
+        return replace(self, revision=None, adapter=None)
 
     def load(self, model: str, default_adapter: str | None = None) -> "Model":
         """Load the model and set the number of torch threads.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from unmask.cli.input import STANDARD_INPUT
-from unmask.cli.items import Item
+from unmask.cli.items import TABLES, Item
 from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions
 from unmask.cli.output import plain, safe
 from unmask.cli.predict import (
@@ -62,11 +62,12 @@ def tag(
 ) -> None:
     """Find the entities of a text, or of every input of a file; or its words' labels.
 
-    Reads lines, JSON lines, CSV and TSV, and CoNLL, whose words are used as they are. Prints start, end,
-    label, probability and text of each entity or word, separated by tabs, with a blank line after each text;
-    CoNLL is printed with the predicted label as its last column; with --json one object per text. Offsets
-    count characters of the text. To resume a stopped run with --output, give the same command again. Without
-    a model, the default one reads with its adapter "names": persons, organizations and places.
+    Reads lines, JSON lines, CSV, TSV and Parquet, and CoNLL and CoNLL-U, whose words are used as they are.
+    Prints start, end, label, probability and text of each entity or word, separated by tabs, with a blank
+    line after each text; CoNLL is printed with the predicted label as its last column; with --json one object
+    per text. Offsets count characters of the text. To resume a stopped run with --output, give the same
+    command again. Without a model, the default one reads with its adapter "names": persons, organizations and
+    places.
     """
     json = json or file.json
 
@@ -98,7 +99,7 @@ def tag(
         given.refuse_for_a_text()
         predict_text(job, Item(text, "", 0, "the text", None, text))
     else:
-        source = given.given(("lines", "jsonl", "csv", "tsv", "conll"))
+        source = given.given(("lines", *TABLES, "conll", "conllu"))
         if truncation == "end" and not json and (conll or source.format == "conll"):
             raise InvalidRequest(
                 "--truncation end would leave words of a CoNLL file without a label; use window, or --json"

@@ -1,12 +1,22 @@
 """The best weights of a run by one figure, and when to stop early."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from unmask.errors import InvalidRequest
 from unmask.learn.pretrain.events import read_events
 
 LOWER_IS_BETTER = ("loss", "mean_squared_error")
+
+
+def check_metric(metric: str | None, figures: Sequence[str]) -> None:
+    """Refuse a metric that is none of the figures of a task.
+
+    Raises:
+        InvalidRequest: it is none of them.
+    """
+    if metric is not None and metric not in figures:
+        raise InvalidRequest(f"evaluation.metric is {metric!r}; of this task it can be {', '.join(figures)}")
 
 
 class BestModel:
@@ -50,10 +60,7 @@ class BestModel:
         """
         if self.metric is None:
             return
-        if self.metric not in figures:
-            raise InvalidRequest(
-                f"evaluation.metric is {self.metric!r}; of this task it can be {', '.join(figures)}"
-            )
+        check_metric(self.metric, tuple(figures))
         if self._better(figures[self.metric], step):
             self.write(self.folder)
 

@@ -14,6 +14,7 @@ from unmask.finetuning.metrics import (
     multi_label_figures,
     number_figures,
 )
+from unmask.finetuning.settings import Task
 from unmask.model.engine import Engine
 from unmask.model.spec import Classifier
 from unmask.tasks.aligned import aligned_logits
@@ -77,6 +78,25 @@ def predicted(
             classes = np.array([place[one.label] for one in classify(head, read)])
             right = np.array([int(one.gold) for one in examples])
             return lambda some: class_figures(right[some], classes[some], preparation.labels)
+
+
+def figure_names(task: Task, labels: Sequence[str]) -> tuple[str, ...]:
+    """The figures that `evaluate` gives; of entities, those of the types among the labels."""
+    one, none = np.zeros(1, dtype=np.int64), np.zeros((1, len(labels)), dtype=np.bool_)
+    match task:
+        case "classification":
+            return tuple(class_figures(one, one, labels))
+        case "multi_label":
+            return tuple(multi_label_figures(none, none))
+        case "regression":
+            return tuple(number_figures(one.astype(np.float64), one.astype(np.float64)))
+        case "answering":
+            return tuple(answer_figures({"": []}, {"": ""}))
+        case "multiple_choice":
+            return ("accuracy",)
+        case "tagging":
+            spans = entities_of(labels) if Scheme(tuple(labels)).has_entities else None
+            return ("accuracy", *({} if spans is None else entity_figures([spans], [spans])))
 
 
 def read_examples(

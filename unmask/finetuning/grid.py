@@ -31,6 +31,7 @@ FREE = frozenset(
         "language",
         "export_dtype",
         "export_shard_bytes",
+        "adapter.dtype",
         "faults",
     }
 )

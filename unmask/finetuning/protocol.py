@@ -1,7 +1,7 @@
 """Run a task of a protocol with every seed and combination, each resumed where it was stopped."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from unmask.finetuning.protocol_runs import (
     TaskFiles,
     run_settings,
     scored_run,
+    skipped_lines,
     trial_name,
     trials,
 )
@@ -93,7 +94,8 @@ def train_task(
         )
     if files.dev is None:
         return TaskReport(one.title, start or how.model, tuple(seeds), {}, done[0].values, None, tuple(done))
-    return task_report(one, start or how.model, seeds, done)
+    report = task_report(one, start or how.model, seeds, done)
+    return replace(report, skipped_lines=skipped_lines(one, files))
 
 
 def run_folder(task: str, values: Mapping[str, Any], seed: int) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from unmask.finetuning.best import LOWER_IS_BETTER
+from unmask.finetuning.described import skipped_sentence
 from unmask.finetuning.protocols import Protocol, ProtocolTask
 
 DEV = "These are scores on dev data, not on test data."
@@ -54,6 +55,8 @@ class TaskReport:
     trials: tuple[Trial, ...]
     scores: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     """By seed, every number of the scores on other data than those of the runs."""
+    skipped_lines: Mapping[str, int] = field(default_factory=dict)
+    """By file, the lines that were left out because they have too few columns."""
 
 
 @dataclass(frozen=True)
@@ -177,6 +180,7 @@ def markdown(report: ProtocolReport) -> str:
                 f"- {task.title}: of {len(task.trials)} combinations the one with the best {task.chosen_by} "
                 f"counts: {chosen}"
             )
+        lines += [f"- {skipped_sentence(file, count)}" for file, count in task.skipped_lines.items()]
         if task.started_from != report.model:
             lines.append(f"- {task.title} starts from {task.started_from}")
     lines += [f"- {name} was not run: {why}" for name, why in report.skipped.items()]

@@ -5,6 +5,7 @@ import gc
 import itertools
 import json
 import shutil
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -65,6 +66,17 @@ def official_files(task: ProtocolTask, folder: Path) -> TaskFiles | str:
         found[name] = path.resolve()
     also = {part: found[name] for part, name in task.also.items()}
     return TaskFiles(found[task.train], found[task.dev], also)
+
+
+def skipped_lines(task: ProtocolTask, files: TaskFiles) -> dict[str, int]:
+    """By file of the task, the lines that its runs leave out."""
+    data = read_table(DataSettings, {"train": [str(files.train)], **task.data}, "data")
+    skipped: Counter[Path] = Counter()
+    if data.skip_short_lines:
+        names = [str(path) for path in (files.train, files.dev, *files.also.values()) if path is not None]
+        for _ in read_labeled(names, data, Path(), skipped):
+            pass
+    return {f"{path.parent.name}/{path.name}": count for path, count in skipped.items()}
 
 
 def trials(protocol: Protocol, task: str) -> list[Mapping[str, Any]]:

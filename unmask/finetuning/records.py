@@ -1,6 +1,7 @@
 """Labeled records of files: tables, CoNLL and CoNLL-U sentences, and questions in SQuAD's layout."""
 
 import glob
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,14 +11,13 @@ from unmask.errors import InvalidRequest, InvalidText, quoted
 from unmask.finetuning.settings import DataSettings, Format
 from unmask.optional import require
 from unmask.tasks.schemes import entities_of, split_label, written_in
-from unmask.text.layouts import columns_of, questions, sentences
+from unmask.text.layouts import CONLLU_COLUMNS, columns_of, conllu_sentences, questions, sentences
 from unmask.text.records import (
     COMPRESSED,
     Record,
     csv_rows,
     dataset_rows,
     json_rows,
-    lines,
     parquet_rows,
     tsv_rows,
 )
@@ -34,8 +34,6 @@ FORMAT_OF: Mapping[str, Format] = {
     ".conllu": "conllu",
     ".json": "squad",
 }
-
-CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 
 
 @dataclass(frozen=True)
@@ -62,19 +60,23 @@ class Gold:
     """Texts and offsets in the context; empty if the context does not contain the answer."""
 
 
-def read_labeled(names: Sequence[str], data: DataSettings, base: Path) -> Iterator[Labeled]:
+def read_labeled(
+    names: Sequence[str], data: DataSettings, base: Path, skipped: Counter[Path] | None = None
+) -> Iterator[Labeled]:
     """All records of files, in order.
 
     Args:
         names: paths or globs, relative to ``base``.
         data: their format and columns.
         base: a folder.
+        skipped: counts the lines of each file that are left out, see `DataSettings.skip_short_lines`.
 
     Raises:
         InvalidRequest: a file does not exist, has no known format, or lacks a column.
         InvalidText: a file is damaged, or a line does not have its format.
         MissingExtra: the format needs packages that are not installed.
     """
+    skipped = Counter() if skipped is None else skipped
     for path in labeled_files(names, base):
         form = labeled_format(path, data.format)
         if form == "conll":
@@ -86,7 +88,10 @@ def read_labeled(names: Sequence[str], data: DataSettings, base: Path) -> Iterat
         else:
             if form in ("parquet", "datasets"):
                 require("train")
-            yield from _table(ROWS[form](path, data.columns), data)
+            rows = ROWS[form](path, data.columns)
+            if form == "tsv" and data.skip_short_lines:
+                rows = tsv_rows(path, data.columns, lambda path=path: skipped.update([path]))  # type: ignore[misc]
+            yield from _table(rows, data)
 
 
 def in_both_orders(records: Sequence[Labeled]) -> list[Labeled]:
@@ -236,30 +241,8 @@ def _conllu(path: Path, data: DataSettings) -> Iterator[Labeled]:
         raise InvalidRequest(
             f"data.label is {label!r}; in a CoNLL-U file it can be {', '.join(CONLLU_COLUMNS)}"
         )
-    column = CONLLU_COLUMNS.index(label)
-    words: list[str] = []
-    labels: list[str] = []
-    first = 0
-    for number, line in lines(path):
-        if line.startswith("#"):
-            continue
-        if not line.strip():
-            if words:
-                yield Labeled(f"line {first} of {path}", tuple(words), None, labels)
-            words, labels, first = [], [], 0
-            continue
-        values = line.split("\t")
-        if len(values) != len(CONLLU_COLUMNS):
-            raise InvalidText(
-                f"line {number} of {path} has {len(values)} columns separated by tabs; CoNLL-U has "
-                f"{len(CONLLU_COLUMNS)}"
-            )
-        first = first or number
-        if values[0].isdecimal():
-            words.append(values[1])
-            labels.append(values[column])
-    if words:
-        yield Labeled(f"line {first} of {path}", tuple(words), None, labels)
+    for one in conllu_sentences(path):
+        yield Labeled(one.where, one.column("form"), None, list(one.column(label)))
 
 
 def _squad(path: Path) -> Iterator[Labeled]:

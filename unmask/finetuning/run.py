@@ -1,6 +1,6 @@
 """From settings to a fine-tuned checkpoint folder: start or resume a run."""
 
-import shutil
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -12,11 +12,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, bfloat16
 
 from unmask.errors import InvalidRequest
-from unmask.finetuning.best import BestModel
+from unmask.files import replaced_folder
+from unmask.finetuning.best import BestModel, check_metric
 from unmask.finetuning.calibration import calibrate
 from unmask.finetuning.card import CardFacts, model_card
-from unmask.finetuning.described import describe, leakage
-from unmask.finetuning.evaluate import evaluate, predicted
+from unmask.finetuning.described import describe, leakage, skipped_sentence
+from unmask.finetuning.evaluate import evaluate, figure_names, predicted
 from unmask.finetuning.examples import (
     ROLE_OF,
     Counts,
@@ -145,6 +146,7 @@ class FinetuneRun:
         if settings.data.both_orders:
             records = in_both_orders(records)
         labels = labels_of(records, settings)
+        check_metric(settings.evaluation.metric, figure_names(settings.task, labels))
         begun = self.begun = first_checkpoint(settings, base)
         self.checkpoint = task_checkpoint(settings, begun, labels)
         encoder = task_encoder(settings, self.checkpoint, begun, callback.say, weights=found is None)
@@ -237,7 +239,9 @@ class FinetuneRun:
         return found
 
     def _records(self, names: tuple[str, ...]) -> list[Labeled]:
-        records = list(read_labeled(names, self.settings.data, self.base))
+        skipped: Counter[Path] = Counter()
+        records = list(read_labeled(names, self.settings.data, self.base, skipped))
+        self._describe([skipped_sentence(path.name, count) for path, count in skipped.items()])
         check_kinds(records, self.settings.task)
         return records
 
@@ -325,15 +329,11 @@ class FinetuneRun:
     def _keep_best(self, folder: Path) -> None:
         if not self.ranks.first:
             return
-        work = folder.with_name(f".{folder.name}.new")
-        shutil.rmtree(work, ignore_errors=True)
-        if self.settings.adapter is None:
-            write_model(self.loop, self.checkpoint, work)
-        else:
-            work.mkdir(parents=True)
-            save_file(self._trained(), work / TRAINED)
-        shutil.rmtree(folder, ignore_errors=True)
-        work.rename(folder)
+        with replaced_folder(folder) as made:
+            if self.settings.adapter is None:
+                write_model(self.loop, self.checkpoint, made)
+            else:
+                save_file(self._trained(), made / TRAINED)
 
     def _restore_best(self) -> None:
         encoder, folder = self.objective.encoder, self.best.folder
@@ -351,15 +351,15 @@ class FinetuneRun:
     def _write_adapter(self, folder: Path, written_card: str | None) -> None:
         settings = self.settings
         assert settings.adapter is not None
-        shutil.rmtree(folder, ignore_errors=True)
-        write_adapter(
-            self.objective.encoder,
-            self.checkpoint,
-            ROLE_OF[settings.task],
-            folder,
-            name=settings.name,
-            base=self.begun,
-            how=low_rank(settings),
-            card=card_of(settings, self.base, written_card),
-            dtype=DTYPES[settings.adapter.dtype],
-        )
+        with replaced_folder(folder) as made:
+            write_adapter(
+                self.objective.encoder,
+                self.checkpoint,
+                ROLE_OF[settings.task],
+                made,
+                name=settings.name,
+                base=self.begun,
+                how=low_rank(settings),
+                card=card_of(settings, self.base, written_card),
+                dtype=DTYPES[settings.adapter.dtype],
+            )

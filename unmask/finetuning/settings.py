@@ -96,6 +96,9 @@ class DataSettings:
     """None: by each file's extension, before .xz or .gz."""
     columns: tuple[str, ...] = ()
     """Names of the columns of a table without a header row."""
+    skip_short_lines: bool = False
+    """TSV: leave out lines with too few columns and say how many they are, as programs for GLUE do with the
+    official file of QQP. Otherwise such a line is an error."""
     text: str = "text"
     """The column of the text, of the words of a text, or of the question of a multiple choice."""
     pair: str | None = None
@@ -149,8 +152,8 @@ class EvaluationSettings:
     patience: int = 0
     """Evaluations without a better ``metric`` after which the run stops early; 0 never stops early."""
     calibrate: bool = False
-    """Classification: divide logits by a temperature that is fitted to the dev data in the end, so that
-    probabilities are as high as predictions are often right."""
+    """Classification and multi_label: divide logits by a temperature that is fitted to the dev data in the
+    end, so that probabilities are as high as predictions are often right."""
 
     def __post_init__(self) -> None:
         at_least("every", self.every, 0)
@@ -242,10 +245,11 @@ class FinetuneSettings:
             )
         if self.data.scheme is not None and self.task != "tagging":
             raise InvalidRequest(f"data.scheme is for tagging and the task is {self.task}; leave it out")
-        if self.evaluation.calibrate and (self.task != "classification" or not self.data.dev):
+        classifies = self.task in ("classification", "multi_label")
+        if self.evaluation.calibrate and not (classifies and self.data.dev):
             raise InvalidRequest(
-                "evaluation.calibrate needs data.dev and the task classification, and the task is "
-                f"{self.task} with {'' if self.data.dev else 'no '}dev data; leave it out"
+                "evaluation.calibrate needs data.dev and the task classification or multi_label, and the "
+                f"task is {self.task} with {'' if self.data.dev else 'no '}dev data; leave it out"
             )
         if self.evaluation.metric is not None and not self.data.dev:
             raise InvalidRequest("evaluation.metric needs data.dev; name the data to evaluate on")

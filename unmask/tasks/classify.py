@@ -80,14 +80,14 @@ def classify(
     """The prediction for each text.
 
     The probabilities of a text that was read in windows are the mean over windows, weighted by the tokens
-    that each owns. Logits of one label out of several are divided by the head's temperature before.
+    that each owns. Logits of labels are divided by the head's temperature before.
     ``threshold``: the probability from which a label of a multi-label classifier applies.
     """
     names, problem = label_names(head), problem_of(head)
     found = []
     for text in texts:
         logits_WC = np.stack(text.logits)
-        if problem == "single_label_classification":
+        if problem != "regression":
             logits_WC = logits_WC / head.temperature
         p_WC = probabilities(logits_WC, problem)
         p_C = text.shares() @ p_WC

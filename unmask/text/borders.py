@@ -1,6 +1,7 @@
 """Word boundaries, from Unicode character properties alone."""
 
 import unicodedata
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,23 +23,39 @@ def word_borders(text: str) -> NDArray[np.bool_]:
     one word here.
     """
     borders = np.ones(len(text) + 1, dtype=np.bool_)
-    base = text[:1]  # the base character of the marks before this position
-    flags = 0  # consecutive regional indicators before this position; two form one flag
-    for place in range(1, len(text)):
-        before, here = text[place - 1], text[place]
-        flags = flags + 1 if _is_flag(before) else 0
-        extends = _extends(here) and not before.isspace()
-        borders[place] = not (
-            extends
-            or (before == "\u200d" and not here.isspace())
-            or (flags % 2 == 1 and _is_flag(here))
-            or (in_word(here) and in_word(base))
-            or _joins(text, place)
-            or _joins(text, place - 1)
-        )
-        if not extends:
-            base = here
+    if len(text) < 2:
+        return borders
+    kinds, of = np.unique(_codes(text), return_inverse=True)
+    characters = [chr(code) for code in kinds.tolist()]
+
+    def each(holds: Callable[[str], bool]) -> NDArray[np.bool_]:
+        return np.array([holds(character) for character in characters])[of]
+
+    places = np.arange(len(text))
+    space, flag, word = each(str.isspace), each(_is_flag), each(in_word)
+    extends = each(_extends)
+    extends[0] = False
+    extends[1:] &= ~space[:-1]
+    base = np.maximum.accumulate(np.where(extends, 0, places))  # the character that marks up to here are on
+    flags = places - np.maximum.accumulate(np.where(flag, -1, places))  # in a row up to here; two form one
+    letter, digit, point = word & each(str.isalpha), each(str.isdigit), each(".,".__contains__)
+    joins = np.zeros(len(text), dtype=np.bool_)  # marks inside a word: don't, 3.14
+    joins[1:-1] = each(JOINERS.__contains__)[1:-1] & letter[:-2] & letter[2:]
+    joins[1:-1] |= point[1:-1] & digit[:-2] & digit[2:]
+    borders[1:-1] = ~(
+        extends[1:]
+        | (each("\u200d".__eq__)[:-1] & ~space[1:])
+        | ((flags[:-1] % 2 == 1) & flag[1:])
+        | (word[1:] & word[base[:-1]])
+        | joins[1:]
+        | joins[:-1]
+    )
     return borders
+
+
+def _codes(text: str) -> NDArray[np.uint32]:
+    """The code point of each character."""
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
 
 
 def in_word(character: str) -> bool:
@@ -52,16 +69,6 @@ def in_word(character: str) -> bool:
 def is_word(text: str) -> bool:
     """Whether the text contains a letter or digit of any script."""
     return any(unicodedata.category(character)[0] in "LN" for character in text)
-
-
-def _joins(text: str, place: int) -> bool:
-    """Whether the mark at ``place`` is part of the word around it: don't, 3.14."""
-    if not 0 < place < len(text) - 1:
-        return False
-    before, mark, after = (text[at] for at in (place - 1, place, place + 1))
-    if mark in JOINERS:
-        return before.isalpha() and after.isalpha() and in_word(before) and in_word(after)
-    return mark in ".," and before.isdigit() and after.isdigit()
 
 
 def _extends(character: str) -> bool:

@@ -66,6 +66,53 @@ def sentences(path: Path | Stream, least: int = 2) -> Iterator[Sentence]:
             block, first = [], 0
 
 
+CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+
+
+@dataclass(frozen=True)
+class ConlluSentence:
+    """A sentence of Universal Dependencies."""
+
+    where: str
+    """Its first word's line and its file, for errors."""
+    number: int
+    """The number of that line."""
+    rows: tuple[tuple[str, ...], ...]
+    """For each word the values of `CONLLU_COLUMNS`."""
+
+    def column(self, name: str) -> tuple[str, ...]:
+        """The value of each word in one of `CONLLU_COLUMNS`."""
+        place = CONLLU_COLUMNS.index(name)
+        return tuple(row[place] for row in self.rows)
+
+
+def conllu_sentences(path: Path | Stream) -> Iterator[ConlluSentence]:
+    """Sentences of a CoNLL-U file. Comments, ranges of words (1-2) and empty nodes (1.1) are left out.
+
+    Raises:
+        InvalidText: a line has another number of columns than ten.
+    """
+    rows: list[tuple[str, ...]] = []
+    first = 0
+    for number, line in _and_a_blank_line(path):
+        if line.startswith("#"):
+            continue
+        if not line.strip():
+            if rows:
+                yield ConlluSentence(f"line {first} of {path}", first, tuple(rows))
+            rows, first = [], 0
+            continue
+        values = tuple(line.split("\t"))
+        if len(values) != len(CONLLU_COLUMNS):
+            raise InvalidText(
+                f"line {number} of {path} has {len(values)} columns separated by tabs; CoNLL-U has "
+                f"{len(CONLLU_COLUMNS)}"
+            )
+        first = first or number
+        if values[0].isdecimal():
+            rows.append(values)
+
+
 def _and_a_blank_line(path: Path | Stream) -> Iterator[tuple[int, str]]:
     yield from lines(path)
     yield 0, ""

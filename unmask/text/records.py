@@ -7,7 +7,7 @@ import json
 import lzma
 import sys
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,13 +128,21 @@ def csv_rows(path: Path | Stream, columns: Sequence[str] = ()) -> Iterator[Recor
         raise InvalidText(f"cannot read {path} after row {number}: {error}") from None
 
 
-def tsv_rows(path: Path | Stream, columns: Sequence[str] = ()) -> Iterator[Record]:
-    """Tab-separated values without quoting, as the files of GLUE are."""
+def tsv_rows(
+    path: Path | Stream, columns: Sequence[str] = (), skip: Callable[[], None] | None = None
+) -> Iterator[Record]:
+    """Tab-separated values without quoting, as the files of GLUE are.
+
+    ``skip`` is called for each line with too few values, which is then left out; None refuses such lines.
+    """
     names: Sequence[str] = columns
     for number, line in lines(path):
         values = line.split("\t")
         if not names:
             names = values
+            continue
+        if skip is not None and len(values) < len(names):
+            skip()
             continue
         if len(values) != len(names):
             raise InvalidText(
@@ -145,12 +153,14 @@ def tsv_rows(path: Path | Stream, columns: Sequence[str] = ()) -> Iterator[Recor
         yield f"line {number} of {path}", dict(zip(names, values, strict=True))
 
 
-def parquet_rows(path: Path) -> Iterator[Record]:
-    """Rows of a Parquet file."""
+def parquet_rows(path: Path | Stream) -> Iterator[Record]:
+    """Rows of a Parquet file, of which a part is in memory at a time."""
+    if isinstance(path, Stream) and not path.content.seekable():
+        raise InvalidText(f"cannot read {path} as Parquet, which is read from its end; name the file instead")
     arrow, parquet = _arrow(), importlib.import_module("pyarrow.parquet")
     number = 0
     try:
-        with parquet.ParquetFile(path) as file:
+        with parquet.ParquetFile(path.content if isinstance(path, Stream) else path) as file:
             for batch in file.iter_batches(batch_size=1024):
                 for row in batch.to_pylist():
                     number += 1

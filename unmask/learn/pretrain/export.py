@@ -2,8 +2,6 @@
 
 import itertools
 import json
-import os
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -14,7 +12,7 @@ from torch import Tensor
 
 import unmask
 from unmask.errors import InvalidRequest, OutputError
-from unmask.files import read_bytes, settle, unwritable
+from unmask.files import read_bytes, replaced_folder
 from unmask.learn.objectives.interface import Objective
 from unmask.learn.pretrain.distributed import is_sharded, unsharded
 from unmask.learn.pretrain.loop import Loop
@@ -110,27 +108,11 @@ def _put(
     if _record(folder) == record:
         return
     check_place(folder, settings.name)
-    work = folder.with_name(f".{folder.name}.new")
-    try:
-        shutil.rmtree(work, ignore_errors=True)  # left by a killed process
-        made, old = work / folder.name, work / "old"
-        made.mkdir(parents=True)
+    with replaced_folder(folder) as made:
         _write(loop, checkpoint, made, settings.export_shard_bytes)
         if card is not None:
             (made / "README.md").write_bytes(card)
         (made / RECORD).write_text(json.dumps(record, indent=1) + "\n")
-        settle(made)
-        if folder.exists():
-            os.rename(folder, old)
-        try:
-            os.rename(made, folder)
-        except OSError:
-            os.rename(old, folder)
-            raise
-    except OSError as error:
-        raise unwritable(folder, error) from None
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
 
 
 def card_of(settings: ExportSettings, base: Path, written: str | None) -> bytes | None:

@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from unmask.errors import OutputError
 from unmask.files import whole_folder
 from unmask.model.encoder import Encoder
 from unmask.model.families import Family
@@ -21,6 +22,7 @@ from unmask.model.weights.adapter import ADAPTER_FILE, PEFT_FILE, PEFT_PREFIX, P
 from unmask.model.weights.adapter_weights import fingerprint
 from unmask.model.weights.checkpoint import Checkpoint
 from unmask.model.weights.embedding_head import to_json
+from unmask.model.weights.row_order import in_their_order
 from unmask.model.weights.save import their_tensors
 from unmask.model.weights.tensor_report import TensorMove, moves
 
@@ -85,10 +87,7 @@ def adapter_tensors(encoder: Encoder, family: Family, role: Role) -> dict[str, T
         if name not in found:
             continue
         a_PRK, b_PNR = found[name].a_PRK.detach(), found[name].b_PNR.detach()
-        if move.reorder is not None:
-            order = move.reorder.order(encoder.spec)
-            back = sorted(range(len(order)), key=order.__getitem__)
-            b_PNR = b_PNR.reshape(len(order), -1, b_PNR.shape[-1])[back].reshape(b_PNR.shape)
+        b_PNR = in_their_order(b_PNR.flatten(0, 1), move.reorder, encoder.spec).view_as(b_PNR)
         for part, theirs in enumerate(move.theirs):
             target = PEFT_PREFIX + family.prefix + theirs.removesuffix(".weight")
             tensors[target + A], tensors[target + B] = a_PRK[part], b_PNR[part]
@@ -135,10 +134,11 @@ def write_adapter(
         dtype: of the stored weights.
 
     Raises:
-        OutputError: the folder exists and is not empty, or the disk is full or read-only.
+        OutputError: the folder exists and is not empty, the disk is full or read-only, or ``dtype`` cannot
+            hold a number.
     """
     family = checkpoint.family
-    tensors = {name: one.to(dtype) for name, one in adapter_tensors(encoder, family, role).items()}
+    tensors = _converted(adapter_tensors(encoder, family, role), name, dtype)
     config = {**checkpoint.config, **family.write(encoder.spec)}
     own = {
         "format": 1,
@@ -155,6 +155,25 @@ def write_adapter(
         (partial_folder / ADAPTER_FILE).write_text(json.dumps(own, indent=2, ensure_ascii=False) + "\n")
         if card is not None:
             (partial_folder / "README.md").write_bytes(card)
+
+
+def _converted(tensors: Mapping[str, Tensor], adapter: str, dtype: torch.dtype) -> dict[str, Tensor]:
+    """The tensors in the dtype that is stored.
+
+    Raises:
+        OutputError: a number is not finite in it.
+    """
+    found = {name: tensor.to(dtype) for name, tensor in tensors.items()}
+    for name, tensor in found.items():
+        if not torch.isfinite(tensor).all():
+            largest, limit = float(tensors[name].abs().max()), torch.finfo(dtype).max
+            written = str(dtype).removeprefix("torch.")
+            raise OutputError(
+                f"cannot write the adapter {adapter} in {written}, because {name.removeprefix(PEFT_PREFIX)} "
+                f"holds {largest:,.6g} and {written} goes up to {limit:,.6g}; set adapter.dtype to bfloat16 "
+                "or float32"
+            )
+    return found
 
 
 def _peft_config(

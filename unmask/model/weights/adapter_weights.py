@@ -10,6 +10,7 @@ from unmask.errors import InvalidRequest
 from unmask.model.weights.adapter import parts_of
 from unmask.model.weights.checkpoint import Checkpoint
 from unmask.model.weights.checkpoint_tensors import report_tensors
+from unmask.model.weights.row_order import in_our_order
 from unmask.model.weights.stored import read_tensors
 from unmask.model.weights.tensor_report import TensorReport, canonical
 
@@ -48,9 +49,7 @@ def factors_of(checkpoint: Checkpoint) -> dict[str, list[Factors | None]]:
     for target in adapter.updates:
         part = known[canonical(target, family.prefixes)]
         a_RK, b_NR = tensors[f"{target}0"], tensors[f"{target}1"]
-        if part.reorder is not None:
-            order = list(part.reorder.order(checkpoint.spec))
-            b_NR = b_NR.reshape(len(order), -1, b_NR.shape[-1])[order].reshape(b_NR.shape)
+        b_NR = in_our_order(b_NR, part.reorder, checkpoint.spec)
         found.setdefault(part.ours, [None] * counts[part.ours])[part.index] = (a_RK, b_NR)
     return found
 

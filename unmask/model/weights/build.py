@@ -11,6 +11,7 @@ from unmask.model.spec import EncoderSpec
 from unmask.model.weights.adapter_weights import add_updates, check_base
 from unmask.model.weights.checkpoint import Checkpoint
 from unmask.model.weights.checkpoint_tensors import report_tensors
+from unmask.model.weights.row_order import in_our_order
 from unmask.model.weights.stored import read_tensors
 
 DTYPES: dict[str, torch.dtype] = {
@@ -67,8 +68,7 @@ def build(
     if checkpoint.adapter is not None:
         check_base(checkpoint, stored, made)
     for ours, row in made.reorders.items():
-        order, shape = row.order(checkpoint.spec), state[ours].shape
-        state[ours] = state[ours].reshape(len(order), -1, *shape[1:])[list(order)].reshape(shape)
+        state[ours] = in_our_order(state[ours], row, checkpoint.spec)
     if checkpoint.adapter is not None:
         add_updates(checkpoint, state)
     for ours, tensor in state.items():

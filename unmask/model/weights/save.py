@@ -18,6 +18,7 @@ from unmask.model.layers.lora import merged_state
 from unmask.model.spec import PooledVector
 from unmask.model.weights.checkpoint import Checkpoint
 from unmask.model.weights.embedding_head import to_json, write_head
+from unmask.model.weights.row_order import in_their_order
 from unmask.model.weights.tensor_report import moves
 from unmask.model.weights.tensors import INDEX, WEIGHTS
 
@@ -27,12 +28,7 @@ def their_tensors(encoder: Encoder, family: Family) -> dict[str, Tensor]:
     state = merged_state(encoder)
     tensors: dict[str, Tensor] = {}
     for move in moves(family.tensor_map, state, partial(family.layer_name, encoder.spec)):
-        tensor = state[move.ours]
-        if move.reorder is not None:
-            order = move.reorder.order(encoder.spec)
-            back = sorted(range(len(order)), key=order.__getitem__)
-            tensor = tensor.reshape(len(order), -1, *tensor.shape[1:])[back].reshape(tensor.shape)
-        parts = tensor.chunk(len(move.theirs))
+        parts = in_their_order(state[move.ours], move.reorder, encoder.spec).chunk(len(move.theirs))
         # Their classes store the encoder under the model's name, next to the heads.
         prefix = (
             family.prefix if encoder.spec.heads and not move.ours.startswith(family.outside_prefix) else ""
