@@ -122,6 +122,14 @@ def test_the_figures_before_are_those_of_the_untouched_encoder(place, tmp_path):
     assert result.dev["before/accuracy"] == pytest.approx(fitted.score(vectors(dev), [one[1] for one in dev]))
 
 
+def test_the_untrained_encoder_is_never_the_best_one(place, tmp_path, monkeypatch):
+    values = iter([0.9, 0.5, 0.6])
+    monkeypatch.setattr("unmask.finetuning.run.evaluate", lambda *_: {"accuracy": next(values)})
+    result = finetune(few(tmp_path / "run", evaluation={"metric": "accuracy"}), base=place)
+    assert result.best_step == 16
+    assert result.dev == {"before/accuracy": 0.9, "dev/accuracy": 0.6}
+
+
 @pytest.mark.parametrize("metric", ["accuracy", None])
 def test_a_stopped_run_resumes_bit_by_bit(place, tmp_path, monkeypatch, metric):
     given = {"evaluation": {"every": 5} | ({"metric": metric} if metric else {})}
