@@ -31,8 +31,8 @@ EXTRAS: dict[str, Extra] = {
     "explorer": Extra({"starlette": "starlette", "uvicorn": "uvicorn"}, "the explorer's local page"),
     "finetune": Extra(
         {"sklearn": "scikit-learn", "scipy": "scipy"},
-        "scoring predictions on labeled data",
-        "leave data.dev out",
+        "scoring predictions on labeled data and fitting the head of few-shot learning",
+        "leave data.dev and [few_shot] out",
     ),
     "notebook": Extra(
         {"anywidget": "anywidget"},

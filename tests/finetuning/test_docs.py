@@ -9,6 +9,7 @@ import tomllib
 from tests.learn.test_pretrain_docs import keys
 from tests.support.places import REPOSITORY, default_folder
 from unmask.finetuning import settings
+from unmask.finetuning.few_shot_settings import FewShotSettings
 from unmask.learn.objectives.consistency_spec import SiftSpec
 from unmask.learn.optim import OptimizerSpec, ScheduleSpec
 from unmask.learn.pretrain.loop_settings import FaultSettings
@@ -19,6 +20,7 @@ BEGIN, END = "<!-- keys: written by tests/finetuning/test_docs.py -->", "<!-- en
 TABLES = {
     "the outermost keys": settings.FinetuneSettings,
     "[adapter]": settings.AdapterSettings,
+    "[few_shot]": FewShotSettings,
     "[model]": settings.ModelSettings,
     "[data]": settings.DataSettings,
     "[optimizer]": OptimizerSpec,

@@ -48,6 +48,8 @@ def test_a_recipe_trains(path, small, tmp_path, monkeypatch):
         out=str(tmp_path / "run"),
         epochs=1,
         batch_size=24,
+        seeds=(),
+        few_shot=settings.few_shot and replace(settings.few_shot, shots=2),
         evaluation=EvaluationSettings(metric=metric),
     )
     result = run.finetune(quick, base=path.parent)

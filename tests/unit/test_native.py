@@ -101,6 +101,7 @@ CLASSIFIER = st.builds(
     st.none() | TRANSFORM | st.builds(s.ResidualTransform, SIZE, ACTIVATION, NORM),
     st.booleans(),
     st.none() | NORM,
+    normalize=st.booleans(),
 )
 MASKED = st.builds(s.MaskedLM, st.none() | TRANSFORM, st.just(False), st.booleans(), st.booleans())
 

@@ -54,6 +54,10 @@ def finetune(
     )
     if result.adapter is not None:
         console().print(f"{safe(str(result.adapter))}: the adapter")
+    if result.encoder is not None:
+        console().print(
+            f"{safe(str(result.encoder))}: the encoder without its head, for sentence-transformers"
+        )
     for name, value in result.dev.items():
         console().print(f"{safe(name)}: {value:.4f}")
 

@@ -30,6 +30,12 @@ PREDICT: Mapping[Task, str] = {
     "multiple_choice": 'model.choose("A question?", ["One answer.", "Another."])',
 }
 
+OWN_FORMAT = (
+    "This model is in unmask's own format, because its head reads normalized vectors, which no class of "
+    "`transformers` does; `transformers` cannot load it. The folder `encoder` holds the encoder without the "
+    "head, and `sentence-transformers` loads that."
+)
+
 
 @dataclass(frozen=True)
 class CardFacts:
@@ -70,6 +76,8 @@ def model_card(facts: CardFacts, *, adapter: bool = False) -> str:
     parts += ["## Training", "", *(f"- {one}" for one in _protocol(facts)), ""]
     parts += ["## Use", "", "```python", "import unmask", "", load]
     parts += [PREDICT[settings.task], "```", ""]
+    if settings.few_shot is not None:
+        parts += [OWN_FORMAT, ""]
     return "\n".join(parts)
 
 
@@ -83,7 +91,7 @@ def _metadata(facts: CardFacts) -> dict[str, Any]:
     found |= {
         "base_model": facts.base_model,
         "pipeline_tag": PIPELINES[settings.task],
-        "library_name": "transformers",
+        "library_name": "transformers" if settings.few_shot is None else "unmask",
         "tags": ["unmask"],
     }
     if facts.dev:
@@ -139,7 +147,8 @@ def _protocol(facts: CardFacts) -> list[str]:
         else f"{WARMUP_SHARE if schedule.warmup_share is None else schedule.warmup_share:.0%} of the run"
     )
     lines = [
-        f"{settings.epochs:g} epochs planned, {facts.steps:,} steps taken, of {settings.batch_size} texts",
+        f"{settings.epochs:g} epochs planned, {facts.steps:,} steps taken, of {settings.batch_size} "
+        + ("texts" if settings.few_shot is None else "pairs of texts"),
         f"{optimizer.kind}, learning rate {optimizer.learning_rate:g}, {schedule.kind} schedule with a "
         f"warm-up of {warmup}, weight decay {optimizer.weight_decay:g}"
         + (" (decoupled)" if optimizer.decoupled else ""),
@@ -159,6 +168,12 @@ def _protocol(facts: CardFacts) -> list[str]:
         lines.append(f"R-Drop with factor {settings.r_drop:g}")
     if settings.sift is not None:
         lines.append(f"SiFT with weight {settings.sift.weight:g}")
+    if (few := settings.few_shot) is not None:
+        drawn = "all texts" if few.shots is None else f"{few.shots} texts"
+        lines.append(
+            f"few-shot: {drawn} of each label; the encoder learned from pairs of them (SetFit), then a "
+            f"logistic regression with C {few.head_c:g} was fitted to its normalized vectors of the texts"
+        )
     if settings.frozen:
         lines.append("the encoder was frozen; only the head was trained")
     return lines

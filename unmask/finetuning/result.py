@@ -31,6 +31,8 @@ class FinetuneResult:
     """Figures of the exported weights on the dev data."""
     adapter: Path | None = None
     """The adapter, if the run trained one; ``folder`` holds the model with that merged into it."""
+    encoder: Path | None = None
+    """Of few-shot learning, the encoder without its head as a folder that `sentence-transformers` reads."""
 
 
 def write_result(result: FinetuneResult, settings: FinetuneSettings, out: Path) -> None:
@@ -45,6 +47,7 @@ def write_result(result: FinetuneResult, settings: FinetuneSettings, out: Path) 
             "name": result.name,
             "model": result.folder.name,
             "adapter": None if result.adapter is None else result.adapter.name,
+            "encoder": None if result.encoder is None else result.encoder.relative_to(out).as_posix(),
             "steps": result.steps,
             "best_step": result.best_step,
             "dev": dict(result.dev),
@@ -62,8 +65,15 @@ def read_result(settings: FinetuneSettings, out: Path) -> FinetuneResult | None:
     try:
         table = json.loads((out / RESULT).read_bytes())
         adapter = None if table["adapter"] is None else out / table["adapter"]
+        encoder = None if table.get("encoder") is None else out / table["encoder"]
         found = FinetuneResult(
-            table["name"], out / table["model"], table["steps"], table["best_step"], table["dev"], adapter
+            table["name"],
+            out / table["model"],
+            table["steps"],
+            table["best_step"],
+            table["dev"],
+            adapter,
+            encoder,
         )
         stored = table["settings"]
     except (OSError, ValueError, KeyError, TypeError):

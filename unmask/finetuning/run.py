@@ -27,6 +27,7 @@ from unmask.finetuning.examples import (
     class_weights,
     labels_of,
 )
+from unmask.finetuning.few_shot import FewShot, few_texts, figures_before, write_body
 from unmask.finetuning.grid import FREE
 from unmask.finetuning.intervals import Interval, intervals
 from unmask.finetuning.records import Labeled, in_both_orders, read_labeled
@@ -36,6 +37,7 @@ from unmask.finetuning.settings import FinetuneSettings, read_settings, settings
 from unmask.finetuning.start import (
     PROBLEMS,
     base_model,
+    body_checkpoint,
     first_checkpoint,
     low_rank,
     task_checkpoint,
@@ -43,6 +45,7 @@ from unmask.finetuning.start import (
 )
 from unmask.finetuning.sweep import SweepResult, train_sweep
 from unmask.learn.data.labeled import LabeledBatches
+from unmask.learn.objectives.contrastive import ContrastiveObjective
 from unmask.learn.objectives.labeled import LabeledObjective
 from unmask.learn.optim import build_optimizer
 from unmask.learn.pretrain.checkpoint import Snapshot
@@ -57,6 +60,7 @@ from unmask.learn.pretrain.sharded import newest_for_all
 from unmask.learn.pretrain.start import choose_device
 from unmask.learn.pretrain.state import refuse_changes
 from unmask.learn.pretrain.trainer import Trainer
+from unmask.model.encoder import Encoder
 from unmask.model.torch_engine import TorchEngine
 from unmask.model.trained_linear import train_with_onednn
 from unmask.model.weights import Source, read_checkpoint
@@ -143,10 +147,13 @@ class FinetuneRun:
         if settings.data.dev:
             require("finetune")
         records = self._records(settings.data.train)
-        if settings.data.both_orders:
-            records = in_both_orders(records)
         labels = labels_of(records, settings)
         check_metric(settings.evaluation.metric, figure_names(settings.task, labels))
+        if settings.few_shot is not None:
+            require("finetune")
+            records = few_texts(records, labels, settings)
+        if settings.data.both_orders:
+            records = in_both_orders(records)
         begun = self.begun = first_checkpoint(settings, base)
         self.checkpoint = task_checkpoint(settings, begun, labels)
         encoder = task_encoder(settings, self.checkpoint, begun, callback.say, weights=found is None)
@@ -165,11 +172,11 @@ class FinetuneRun:
             settings.evaluation.metric, settings.evaluation.patience, out / "best", self._keep_best
         )
         self.trainer = self._trainer()
-        steps = self.loop.settings.steps
+        steps, unit = self.loop.settings.steps, "pair" if self.few_shot else "text"
         callback.say(
             f"{settings.name}: {settings.epochs:g} {'epoch' if settings.epochs == 1 else 'epochs'} of "
             f"{counted(self.batches.steps_per_epoch, 'step')}, {steps:,} in all, of "
-            f"{counted(settings.batch_size, 'text')}, in {settings.precision} on {ranks.device.type}"
+            f"{counted(settings.batch_size, unit)}, in {settings.precision} on {ranks.device.type}"
         )
         if found is not None:
             self.trainer.restore(found)
@@ -186,6 +193,8 @@ class FinetuneRun:
             step = self.best.step
             self._restore_best()
             figures = self._evaluate()
+        if self.few_shot:
+            self.callback.say(self.few_shot.fit_head())
         if settings.evaluation.calibrate:
             with evaluating(self.objective):
                 calibrated = calibrate(self.objective.encoder, self.dev, self.callback.say)
@@ -203,7 +212,12 @@ class FinetuneRun:
         adapter = None if settings.adapter is None else self.out / "adapter"
         if adapter is not None and self.ranks.first:
             self._write_adapter(adapter, None if facts is None else model_card(facts, adapter=True))
-        return FinetuneResult(settings.name, folder, loop.step, step, dict(figures), adapter)
+        body, before = None, {}
+        if self.few_shot:
+            body, before = folder / "encoder", figures_before(self.out / "log.jsonl")
+            if self.ranks.first:
+                write_body(folder, body_checkpoint(settings, self.begun), body)
+        return FinetuneResult(settings.name, folder, loop.step, step, before | dict(figures), adapter, body)
 
     def _facts(self, step: int, figures: Mapping[str, float]) -> CardFacts | None:
         """What the card that the run writes says, in the first process, unless a file is named."""
@@ -258,23 +272,21 @@ class FinetuneRun:
         for sentence in sentences:
             self.callback.say(sentence)
 
-    def _loop(self, encoder: Any, train: list[Example]) -> Loop:
+    def _loop(self, encoder: Encoder, train: list[Example]) -> Loop:
         settings = self.settings
+        items = self.preparation.items(train)
+        self.few_shot = None
+        if settings.few_shot is not None:
+            self.few_shot = FewShot(settings, encoder, self.checkpoint, train, items)
+            self._describe([self.few_shot.pairs.described()])
         self.batches = LabeledBatches(
-            self.preparation.items(train),
+            self.few_shot.pairs if self.few_shot else items,
             batch_size=settings.batch_size,
             micro_batches=settings.micro_batches,
             seed=settings.seed,
         )
-        self.objective = LabeledObjective(
-            encoder,
-            ROLE_OF[settings.task],
-            PROBLEMS.get(settings.task, "single_label_classification"),
-            class_weights=class_weights(settings, self.preparation.labels, self.counts),
-            label_smoothing=settings.label_smoothing,
-            r_drop=settings.r_drop,
-            sift=settings.sift,
-        )
+        self.objective: LabeledObjective | ContrastiveObjective
+        self.objective = self.few_shot.objective if self.few_shot else self._objective(encoder)
         check_encoders(self.objective, self.checkpoint)
         if settings.precision == "bfloat16":
             self.objective.to(bfloat16)
@@ -297,6 +309,18 @@ class FinetuneRun:
             ahead=self.ranks.device.type != "cpu",
         )
 
+    def _objective(self, encoder: Encoder) -> LabeledObjective:
+        settings = self.settings
+        return LabeledObjective(
+            encoder,
+            ROLE_OF[settings.task],
+            PROBLEMS.get(settings.task, "single_label_classification"),
+            class_weights=class_weights(settings, self.preparation.labels, self.counts),
+            label_smoothing=settings.label_smoothing,
+            r_drop=settings.r_drop,
+            sift=settings.sift,
+        )
+
     def _trainer(self) -> Trainer:
         settings = self.settings
         return Trainer(
@@ -304,7 +328,8 @@ class FinetuneRun:
             self._evaluate_and_keep if self.dev else None,
             settings=settings,
             evaluation=EvaluationSettings(
-                every=settings.evaluation.every or self.batches.steps_per_epoch, at_start=False
+                every=settings.evaluation.every or self.batches.steps_per_epoch,
+                at_start=settings.few_shot is not None,
             ),
             checkpoints=settings.checkpoints,
             log=settings.log,
@@ -316,6 +341,8 @@ class FinetuneRun:
 
     def _evaluate(self) -> dict[str, float]:
         """Figures on the dev data; every process computes the same ones."""
+        if self.few_shot:
+            self.few_shot.fit_head()
         with evaluating(self.objective):
             figures = evaluate(TorchEngine(self.objective.encoder), self.preparation, self.dev)
         return {f"dev/{name}": value for name, value in figures.items()}
@@ -323,7 +350,8 @@ class FinetuneRun:
     def _evaluate_and_keep(self) -> dict[str, float]:
         figures = self._evaluate()
         plain = {name.removeprefix("dev/"): value for name, value in figures.items()}
-        self.best.evaluated(plain, self.loop.step)
+        if self.loop.step:  # an untrained encoder is never the best one
+            self.best.evaluated(plain, self.loop.step)
         return figures
 
     def _keep_best(self, folder: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from unmask.errors import InvalidRequest
+from unmask.finetuning.few_shot_settings import FEW_SHOT, FewShotSettings, check_few_shot
 from unmask.finetuning.grid import checked_grid
 from unmask.learn.objectives.consistency_spec import SiftSpec
 from unmask.learn.optim import OptimizerSpec, ScheduleSpec
@@ -172,9 +173,9 @@ class FinetuneSettings:
     model: ModelSettings
     data: DataSettings
     epochs: float = 3.0
-    """How often each training text is read."""
+    """How often each training text (or each pair of ``[few_shot]``, there 1 by default) is read."""
     batch_size: int = 32
-    """Texts per step."""
+    """Texts per step; pairs with ``[few_shot]``, where the default is 16."""
     micro_batches: int = 1
     """Micro-batches per step, to bound memory; they do not change the result beyond rounding."""
     optimizer: OptimizerSpec = field(
@@ -196,6 +197,8 @@ class FinetuneSettings:
     """Train the head alone; the encoder stays as it is."""
     adapter: AdapterSettings | None = None
     """Train an adapter of the checkpoint instead of all weights."""
+    few_shot: FewShotSettings | None = None
+    """Learn from a few texts of each label: train the encoder on pairs of texts, then fit a head."""
     faults: FaultSettings = field(default_factory=FaultSettings)
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
     checkpoints: CheckpointSettings = field(default_factory=CheckpointSettings)
@@ -203,7 +206,8 @@ class FinetuneSettings:
     precision: Precision = "float32"
     device: Device = "auto"
     seed: int = 0
-    """Determines the head's initial weights, the order of texts and dropout."""
+    """Determines the head's initial weights, the order of texts, dropout, and the texts and pairs that
+    ``[few_shot]`` draws."""
     seeds: tuple[int, ...] = ()
     """Instead of ``seed``: several seeds; each has a run of its own in the folder ``seed-N`` of ``out``. The
     result has every figure of every seed, means and standard deviations."""
@@ -243,6 +247,8 @@ class FinetuneSettings:
             raise InvalidRequest(
                 'frozen and [adapter] exclude each other; for the head alone take kind = "head"'
             )
+        if self.few_shot is not None:
+            check_few_shot(self)
         if self.data.scheme is not None and self.task != "tagging":
             raise InvalidRequest(f"data.scheme is for tagging and the task is {self.task}; leave it out")
         classifies = self.task in ("classification", "multi_label")
@@ -297,7 +303,8 @@ def read_settings(path: Path) -> FinetuneSettings:
 
 
 def settings_of_table(table: Mapping[str, Any]) -> FinetuneSettings:
-    """Read the settings from the keys of a run file. Missing optimizer keys are those of fine-tuning.
+    """Read the settings from the keys of a run file. Missing optimizer keys are those of fine-tuning, and
+    with ``[few_shot]`` missing epochs and batches are those of SetFit.
 
     Raises:
         InvalidRequest: the settings are invalid.
@@ -310,4 +317,6 @@ def settings_of_table(table: Mapping[str, Any]) -> FinetuneSettings:
         if "warmup_steps" in schedule:
             given.pop("warmup_share")
         table = {**table, "schedule": given}
+    if "few_shot" in table:
+        table = {**FEW_SHOT, **table}
     return read_table(FinetuneSettings, table, "")

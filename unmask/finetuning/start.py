@@ -13,13 +13,15 @@ from unmask.finetuning.settings import FinetuneSettings, Task
 from unmask.learn.pretrain.start import source
 from unmask.model.encoder import Encoder
 from unmask.model.families.labels import OWN, default_labels
+from unmask.model.families.native import NATIVE
 from unmask.model.heads.prediction_heads import ClassificationHead
-from unmask.model.spec import Classifier, ProblemType
+from unmask.model.spec import Classifier, PooledVector, PoolingMode, ProblemType, Reads
 from unmask.model.weights import Checkpoint, read_checkpoint
 from unmask.model.weights.adapter_export import LowRank, add_low_rank
 from unmask.model.weights.build import build
 from unmask.model.weights.classes import with_heads
 from unmask.model.weights.new_checkpoint import new_checkpoint, new_encoder
+from unmask.model.weights.writable import check_written
 
 Say = Callable[[str], None]
 
@@ -29,6 +31,9 @@ PROBLEMS: Mapping[Task, ProblemType] = {
     "regression": "regression",
 }
 """The problem type of each task of a classifier of texts."""
+
+READS_OF_POOLING: Mapping[tuple[PoolingMode, ...], Reads] = {("mean",): "mean", ("cls",): "first"}
+"""What the head of few-shot learning reads, by the pooling of the sentence embedding."""
 
 
 def first_checkpoint(settings: FinetuneSettings, base: Path) -> Checkpoint:
@@ -57,17 +62,56 @@ def task_checkpoint(settings: FinetuneSettings, begun: Checkpoint, labels: Seque
         InvalidRequest: the family has no such head.
         CheckpointError: the config asks for something that is not supported.
     """
+    if settings.few_shot is not None:
+        return few_shot_checkpoint(body_checkpoint(settings, begun), labels)
+    return _new(settings, begun, _label_keys(settings, labels), ROLE_OF[settings.task])
+
+
+def _new(settings: FinetuneSettings, begun: Checkpoint, keys: Mapping[str, Any], *roles: str) -> Checkpoint:
+    """The checkpoint with the first one's config, some other keys, and heads of some roles at least."""
     config: dict[str, Any] = {
         key: value for key, value in begun.config.items() if key not in begun.unread_config
     }
     config |= dict(settings.model.config)
     for key in ("id2label", "label2id", "num_labels", "problem_type", OWN):
         config.pop(key, None)
-    config |= _label_keys(settings, labels)
-    config = with_heads(config, frozenset({ROLE_OF[settings.task]}))
+    config = with_heads(config | dict(keys), frozenset(roles))
     checkpoint = new_checkpoint(config, begun.tokenizer.files, name=settings.name)
     limits = [one.max_tokens for one in (checkpoint, begun) if one.max_tokens is not None]
     return replace(checkpoint, max_tokens=min(limits, default=None))
+
+
+def body_checkpoint(settings: FinetuneSettings, begun: Checkpoint) -> Checkpoint:
+    """The encoder of few-shot learning without a head, in the layout of its family: a sentence embedder.
+
+    Raises:
+        InvalidRequest: the first checkpoint pools in a way that no classifier reads.
+    """
+    pooling = begun.head.pooling if isinstance(begun.head, PooledVector) else ("mean",)
+    if pooling not in READS_OF_POOLING:
+        raise InvalidRequest(
+            f"{begun.source.name} pools by {' and '.join(pooling)}, and the head of [few_shot] reads a "
+            "vector that is pooled by mean or cls; start from another checkpoint"
+        )
+    made = _new(settings, begun, {})
+    spec = replace(made.spec, pooler=None, heads=())
+    check_written(made.family, spec, made.config)
+    return replace(made, spec=spec, head=PooledVector(pooling, normalize=True))
+
+
+def few_shot_checkpoint(body: Checkpoint, labels: Sequence[str]) -> Checkpoint:
+    """The encoder of few-shot learning with its head, which no class of `transformers` has: so the layout is
+    unmask's own."""
+    assert isinstance(body.head, PooledVector)
+    head = Classifier(
+        "sequence",
+        len(labels),
+        READS_OF_POOLING[body.head.pooling],
+        labels=tuple(labels),
+        problem_type="single_label_classification",
+        normalize=body.head.normalize,
+    )
+    return replace(body, family=NATIVE, config={}, spec=replace(body.spec, heads=(head,)))
 
 
 def _label_keys(settings: FinetuneSettings, labels: Sequence[str]) -> Mapping[str, Any]:
@@ -103,7 +147,7 @@ def task_encoder(
     encoder = new_encoder(checkpoint, kernel=settings.model.kernel)
     role = ROLE_OF[settings.task]
     if weights:
-        _load(encoder, build(begun), role, begun, say)
+        _load(encoder, build(begun), role, begun, say, fitted=settings.few_shot is not None)
     head = encoder.heads[role]
     layer = encoder.spec.layers[0].dropout
     rate = layer if settings.model.head_dropout is None else settings.model.head_dropout
@@ -112,6 +156,8 @@ def task_encoder(
     if settings.frozen or settings.adapter is not None:
         for name, part in encoder.named_children():
             part.requires_grad_(name in ("heads", "pooler"))
+    if settings.few_shot is not None:
+        head.requires_grad_(False)  # it is fitted, not trained
     if (how := low_rank(settings)) is not None:
         add_low_rank(encoder, checkpoint.family, how)
     return encoder
@@ -125,11 +171,17 @@ def low_rank(settings: FinetuneSettings) -> LowRank | None:
     return LowRank(adapter.r, adapter.lora_alpha, adapter.lora_dropout, adapter.target_modules)
 
 
-def _load(encoder: Encoder, other: Encoder, role: str, begun: Checkpoint, say: Say) -> None:
+def _load(
+    encoder: Encoder, other: Encoder, role: str, begun: Checkpoint, say: Say, *, fitted: bool = False
+) -> None:
+    """Load the other encoder's weights, but its head of that role only for the same task, and never if the
+    new head is ``fitted``."""
     ours, theirs = encoder.state_dict(), other.state_dict()
     prefix, name = f"heads.{role}.", begun.source.folder
     mine, before = (_head(one, role) for one in (encoder, other))
-    if before is not None and before == mine:
+    if fitted:
+        theirs = {tensor: value for tensor, value in theirs.items() if not tensor.startswith(prefix)}
+    elif before is not None and before == mine:
         say(f"the head of {name} for {before} is trained further, because the task is the same")
     elif before is not None:
         theirs = {tensor: value for tensor, value in theirs.items() if not tensor.startswith(prefix)}
@@ -140,7 +192,7 @@ def _load(encoder: Encoder, other: Encoder, role: str, begun: Checkpoint, say: S
                 f"model.config gives {tensor} the shape {list(ours[tensor].shape)}, and in {name} it has "
                 f"{list(theirs[tensor].shape)}; keep the sizes of the checkpoint"
             )
-    replaced = prefix if before is not None else ()
+    replaced = prefix if fitted or before is not None else ()
     new = sorted(
         {
             tensor.rpartition(".")[0]

@@ -85,7 +85,7 @@ class ClassificationHead(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Shape (..., D) in, (..., C) out."""
-        x = self.norm(x)
+        x = self.norm(functional.normalize(x, dim=-1) if self.spec.normalize else x)
         y: Tensor = self.out(self.dropout(x if self.transform is None else self.transform(x)))
         return y
 

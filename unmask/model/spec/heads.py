@@ -87,6 +87,8 @@ class Classifier:
     """The task of the logits; None if not specified."""
     temperature: float = 1.0
     """Logits are divided by it before they become probabilities of classes; see calibration."""
+    normalize: bool = False
+    """Divide the state by its Euclidean norm, before ``input_norm``."""
 
     def __post_init__(self) -> None:
         require_size("classes", self.classes)
