@@ -91,7 +91,7 @@ def figure_names(task: Task, labels: Sequence[str]) -> tuple[str, ...]:
         case "regression":
             return tuple(number_figures(one.astype(np.float64), one.astype(np.float64)))
         case "answering":
-            return tuple(answer_figures({"": []}, {"": ""}))
+            return tuple(answer_figures(one.astype(np.float64), one.astype(np.float64)))
         case "multiple_choice":
             return ("accuracy",)
         case "tagging":
