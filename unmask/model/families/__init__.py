@@ -17,6 +17,7 @@ from unmask.model.families.linear import LINEAR
 from unmask.model.families.longformer import LONGFORMER
 from unmask.model.families.modernbert import MODERNBERT
 from unmask.model.families.mosaicbert import MOSAICBERT
+from unmask.model.families.mpnet import MPNET
 from unmask.model.families.native import NATIVE
 from unmask.model.families.neobert import NEOBERT
 from unmask.model.families.nomicbert import NOMICBERT
@@ -32,6 +33,7 @@ FAMILIES: tuple[Family, ...] = (
     DISTILBERT,
     ELECTRA,
     LONGFORMER,
+    MPNET,
     BIGBIRD,
     DEBERTA,
     DEBERTA_V2,

@@ -19,6 +19,7 @@ from unmask.model.spec import (
     Disentangled,
     FullAttention,
     NoPosition,
+    RelativePositionBias,
     SlidingWindow,
     SlidingWindowGlobal,
 )
@@ -37,7 +38,7 @@ class RowsKernel:
         devices=frozenset({"cpu", "cuda"}),
         dtypes=frozenset({"float64", "float32", "bfloat16", "float16"}),
         patterns=frozenset({FullAttention, SlidingWindow, SlidingWindowGlobal, BlockSparse}),
-        positions=frozenset({NoPosition, Alibi, Disentangled}),
+        positions=frozenset({NoPosition, Alibi, Disentangled, RelativePositionBias}),
         gradients=True,
         dropout=True,
         log_sum_exp=True,
