@@ -84,12 +84,12 @@ def test_gradients_of_training_are_theirs(tmp_path):
 @pytest.mark.parametrize("mode", ["mean", "cls"])
 def test_embeddings_are_those_of_sentence_transformers(mode, tmp_path):
     from sentence_transformers import SentenceTransformer
-    from sentence_transformers.models import Normalize, Pooling, Transformer
+    from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 
     write(tmp_path / "body", "MPNetModel")
     transformers.MPNetTokenizer(str(tmp_path / "body" / "vocab.txt")).save_pretrained(tmp_path / "body")
     body = Transformer(str(tmp_path / "body"), max_seq_length=40)
-    modules = [body, Pooling(body.get_word_embedding_dimension(), pooling_mode=mode), Normalize()]
+    modules = [body, Pooling(SIZES["hidden_size"], pooling_mode=mode), Normalize()]
     reference = SentenceTransformer(modules=modules, device="cpu")
     reference.save(str(tmp_path / "all"))
     texts = ["a bb ccc", "A", "d ee fff g hh iii " * 5, "zz <mask> yxx"]
@@ -127,9 +127,9 @@ def test_masks_are_filled_as_transformers_fills_them(tmp_path):
         ids = theirs("a <mask> ccc", return_tensors="pt")["input_ids"]
         p = model(ids).logits[0, ids[0].tolist().index(len(WORDS) - 1)].softmax(-1)
     (found,) = unmask.load(tmp_path, dtype="float64").fill("a <mask> ccc")
-    found = found.predictions[0]
-    assert found.token == WORDS[int(p.argmax())]
-    assert math.isclose(found.probability, float(p.max()), abs_tol=1e-6)
+    best = found.predictions[0]
+    assert best.id == int(p.argmax())
+    assert math.isclose(best.probability, float(p.max()), abs_tol=1e-6)
 
 
 @pytest.mark.parametrize(

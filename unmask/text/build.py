@@ -116,7 +116,8 @@ def _from_vocabulary(
     """The engine without special tokens, those tokens, whether a pair has two token types, the source."""
     configs = (config, named)
     if "vocab.txt" in files:
-        as_mpnet = family == "MPNet"
+        # An MPNet may also have been trained with BERT's vocabulary.
+        as_mpnet = family == "MPNet" and MPNET["cls"].encode() in files["vocab.txt"].split()
         special = special_tokens(configs, MPNET if as_mpnet else BRACKETS, mask_takes_space=as_mpnet)
         source = "vocab.txt, read as MPNet's" if as_mpnet else "vocab.txt"
         return word_piece(files["vocab.txt"], config, special), special, not as_mpnet, source

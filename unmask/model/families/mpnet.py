@@ -9,12 +9,12 @@ from typing import Any
 
 from unmask.errors import CorruptCheckpoint
 from unmask.model.families.bert import spec as bert_spec
-from unmask.model.families.common import ENCODER_KEYS, ENCODER_ROWS, NO_DECODER
+from unmask.model.families.common import ENCODER_KEYS, NO_DECODER
 from unmask.model.families.family import Family, Release
 from unmask.model.families.heads import CHOICE, DENSE_OR_TOKENS, SPAN, masked_words
 from unmask.model.spec import EncoderSpec, LearnedPositions, RelativePositionBias, SoftmaxAttention
 from unmask.model.spec.config_keys import Key, changed, only
-from unmask.model.spec.tensor_map import Concat, Rename, TensorRule
+from unmask.model.spec.tensor_map import Concat, Ignore, Rename
 
 PADDING_ID = 1
 """In the authors' code positions begin after this id, whatever config.json says."""
@@ -28,26 +28,20 @@ KEYS = (
 )
 
 _LAYER = "encoder.layer.{l}."
-_ATTENTION = _LAYER + "attention.attn."
-_OTHERS = (
-    *(_LAYER + f"attention.{name}" for name in ("self.query", "output.dense", "output.LayerNorm")),
-    "embeddings.token_type_embeddings",
-)
-"""BERT's names that MPNet changed or left out."""
-
-
-def _is_kept(row: TensorRule) -> bool:
-    """Whether MPNet kept this row of BERT's tensor map."""
-    names = row.theirs if isinstance(row, Concat) else (row.theirs if isinstance(row, Rename) else "",)
-    return not set(names) & set(_OTHERS)
-
 
 ROWS = (
-    *filter(_is_kept, ENCODER_ROWS),
+    Rename("embeddings.word_embeddings", "embedding.words"),
+    Rename("embeddings.position_embeddings", "embedding.positions"),
+    Rename("embeddings.LayerNorm", "embedding.norm"),
+    Ignore("embeddings.position_ids", "a buffer of 0, 1, 2 ..., computed here"),
     Rename("encoder.relative_attention_bias", "distances.table"),
-    Concat(tuple(_ATTENTION + part for part in "qkv"), "layers.{l}.attention.qkv"),
-    Rename(_ATTENTION + "o", "layers.{l}.attention.out"),
+    Concat(tuple(f"{_LAYER}attention.attn.{part}" for part in "qkv"), "layers.{l}.attention.qkv"),
+    Rename(_LAYER + "attention.attn.o", "layers.{l}.attention.out"),
     Rename(_LAYER + "attention.LayerNorm", "layers.{l}.attention_norm"),
+    Rename(_LAYER + "intermediate.dense", "layers.{l}.feedforward.inner"),
+    Rename(_LAYER + "output.dense", "layers.{l}.feedforward.outer"),
+    Rename(_LAYER + "output.LayerNorm", "layers.{l}.feedforward_norm"),
+    Rename("pooler.dense", "pooler.dense"),
 )
 
 
