@@ -113,6 +113,8 @@ SETTINGS = {
     "microsoft/deberta-v2-xlarge": (*DEBERTA_V3, 24),
     "microsoft/deberta-v2-xxlarge": (*DEBERTA_V3, 24),
     "mosaicml/mosaic-bert-base": (SMALL_EPS, "gelu", 512, 30528, 0, 12),
+    "jinaai/jina-embeddings-v2-small-en": (SMALL_EPS, "gelu", 8192, 30528, 0, 8),
+    "jinaai/jina-embeddings-v2-base-en": (SMALL_EPS, "gelu", 8192, 30528, 0, 12),
     "nomic-ai/nomic-embed-text-v1.5": (SMALL_EPS, "silu", 2048, 30528, 0, 12),
     "Alibaba-NLP/gte-multilingual-base": (SMALL_EPS, "gelu", 8192, 250048, 1, 12),
     "answerdotai/ModernBERT-base": (*MODERN, 12),

@@ -77,7 +77,7 @@ def test_a_tied_bias_under_its_second_name_alone_is_read(name, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["bert", "roberta", "xlm_roberta", "camembert", "mpnet", "electra", "modernbert"]
+    "name", ["bert", "roberta", "xlm_roberta", "camembert", "mpnet", "electra", "jinabert", "modernbert"]
 )
 def test_the_class_decides_between_a_head_over_choices_and_others(name):
     family = next(family for family in FAMILIES if family.name == name)

@@ -13,6 +13,7 @@ from unmask.model.families.distilbert import DISTILBERT
 from unmask.model.families.electra import ELECTRA
 from unmask.model.families.family import Compat, Family, Published
 from unmask.model.families.gte import GTE
+from unmask.model.families.jinabert import JINABERT
 from unmask.model.families.linear import LINEAR
 from unmask.model.families.longformer import LONGFORMER
 from unmask.model.families.modernbert import MODERNBERT
@@ -38,6 +39,7 @@ FAMILIES: tuple[Family, ...] = (
     DEBERTA,
     DEBERTA_V2,
     MOSAICBERT,
+    JINABERT,
     NOMICBERT,
     GTE,
     MODERNBERT,
