@@ -2,6 +2,7 @@
 
 import math
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,9 +14,11 @@ from tests.support import plain
 from tests.support.kernels import CPU_KERNELS
 from unmask.errors import KernelError
 from unmask.model.kernels import (
+    KERNELS,
     AttentionBias,
     AttentionRequest,
     DistanceBias,
+    RelativeBias,
     Tile,
     allowed,
     choose,
@@ -28,6 +31,7 @@ from unmask.model.spec import (
     Disentangled,
     FullAttention,
     NoPosition,
+    RelativePositionBias,
     SlidingWindow,
     SlidingWindowGlobal,
 )
@@ -42,7 +46,12 @@ REACHES = {
     ],
     BlockSparse: [BlockSparse(1), BlockSparse(2, 1, seed=3), BlockSparse(3, 2), BlockSparse(5, 3, seed=0)],
 }
-POSITIONS = {NoPosition: NoPosition(), Alibi: Alibi(), Disentangled: Disentangled(7, buckets=4)}
+POSITIONS = {
+    NoPosition: NoPosition(),
+    Alibi: Alibi(),
+    Disentangled: Disentangled(7, buckets=4),
+    RelativePositionBias: RelativePositionBias(12, max_distance=20),
+}
 
 CASES = [
     pytest.param(
@@ -57,6 +66,9 @@ CASES = [
 
 def terms_of(position, heads, width):
     """The terms of a layer, whose table of distances, if it has one, is drawn from a fixed seed."""
+    if isinstance(position, RelativePositionBias):
+        table = np.random.default_rng(heads).normal(size=(position.buckets, heads))
+        return AttentionBias(relative=RelativeBias(position, torch.from_numpy(table)))
     if not isinstance(position, Disentangled):
         return AttentionBias.of(position, heads)
     tables = np.random.default_rng(heads).normal(size=(2, 2 * position.span, heads, width))
@@ -71,7 +83,7 @@ def plain_attention(q, k, v, lengths, pattern, position, marks):
     out, sums = np.zeros_like(v), np.zeros(q.shape[:2])
     heads, width = q.shape[1:]
     bias = terms_of(position, heads, width)
-    slopes, apart, start = bias.slopes_H, bias.distances, 0
+    slopes, apart, relative, start = bias.slopes_H, bias.distances, bias.relative, 0
     scale = math.sqrt(width * (1 if apart is None else position.term_count))
     for length in lengths:
         seen = plain.times_seen(pattern, length, heads, marks[start : start + length])
@@ -81,6 +93,8 @@ def plain_attention(q, k, v, lengths, pattern, position, marks):
                 for j in range(length):
                     far = abs(i - j)
                     bias = 0.0 if slopes is None else -float(slopes[h]) * far
+                    if relative is not None:
+                        bias = float(relative.table_PH[plain.bucket(i - j, position), h])
                     if apart is not None:
                         row = plain.distance_row(i - j, position)
                         bias = q[start + i, h] @ apart.keys_PHK[row, h].numpy()
@@ -138,6 +152,46 @@ def test_gradients_by_finite_differences(kernel, pattern, position):
 
 
 @pytest.mark.parametrize("kernel", CPU_KERNELS, ids=lambda kernel: kernel.capability.name)
+def test_gradients_of_relative_biases(kernel):
+    if RelativePositionBias not in kernel.capability.positions:
+        pytest.skip("the kernel has no relative position biases")
+    layout, position = SequenceLayout.of_lengths([2, 9, 2, 7]), RelativePositionBias(8, max_distance=6)
+    q, k, v = torch.randn(3, 20, 2, 4, dtype=torch.float64)
+    table = torch.randn(8, 2, dtype=torch.float64, requires_grad=True)
+
+    for pattern in (FullAttention(), SlidingWindow(3)):
+        plan = kernel.plan(layout, pattern, torch.device("cpu"))
+
+        def attend(table_PH, plan=plan, pattern=pattern):
+            bias = AttentionBias(relative=RelativeBias(position, table_PH))
+            return kernel.attend(q, k, v, plan, pattern=pattern, bias=bias).o_THK
+
+        assert torch.autograd.gradcheck(attend, [table])
+
+
+def test_relative_biases_are_refused_where_they_are_not_computed():
+    asked = request(position=RelativePositionBias())
+    for kernel in KERNELS:
+        can = kernel.capability
+        if RelativePositionBias not in can.positions and can.unavailable() is None:
+            pattern = (
+                FullAttention() if FullAttention in can.patterns else SlidingWindowGlobal(SlidingWindow(1))
+            )
+            possible = replace(asked, device=min(can.devices), dtype=min(can.dtypes), pattern=pattern)
+            assert can.refusal(possible) == "has no RelativePositionBias term in its scores"
+    q = torch.randn(4, 1, 8)
+    layout, bias = SequenceLayout.of_lengths([4]), terms_of(RelativePositionBias(), 1, 8)
+    for kernel in CPU_KERNELS:
+        if RelativePositionBias not in kernel.capability.positions:
+            plan = kernel.plan(layout, FullAttention(), torch.device("cpu"))
+            with pytest.raises(KernelError):
+                kernel.attend(q, q, q, plan, pattern=FullAttention(), bias=bias)
+    assert choose(asked).capability.name == "sdpa-masked"
+    assert choose(replace(asked, longest=2000)).capability.name == "rows"
+    assert choose(replace(asked, device="cuda")).capability.name == "rows"
+
+
+@pytest.mark.parametrize("kernel", CPU_KERNELS, ids=lambda kernel: kernel.capability.name)
 def test_dropout_keeps_the_mean_and_changes_single_results(kernel):
     torch.manual_seed(0)
     layout = SequenceLayout.of_lengths([40])
@@ -152,7 +206,9 @@ def test_dropout_keeps_the_mean_and_changes_single_results(kernel):
     torch.testing.assert_close(dropped.mean(0), kept, rtol=0, atol=0.2)
 
 
-@pytest.mark.parametrize("position", [Alibi(), Disentangled(7, buckets=4), Disentangled(3)])
+@pytest.mark.parametrize(
+    "position", [Alibi(), Disentangled(7, buckets=4), Disentangled(3), RelativePositionBias(8, 5)]
+)
 @given(
     length=st.integers(1, 30),
     radius=st.integers(0, 6),

@@ -308,6 +308,20 @@ def test_two_models_on_one_text(asking, text_id):
     assert asking.problem(f"compare/{text_id}/{different}", 400)["kind"] == "InvalidRequest"
 
 
+def test_a_bias_by_distance_is_a_part_of_the_scores():
+    keys = {"model_type": "mpnet", "architectures": ["MPNetForMaskedLM"], "pad_token_id": 0}
+    api = Api([FakeModel("mpnet", **keys)])
+    asking = Asking(api)
+    text_id = asking.measured(TEXT)
+    whole, meta = asking.arrays(f"texts/{text_id}/values/1/2?part=bias")
+    assert meta["parts"] == ["content", "bias"]
+    bias = whole["values"]
+    assert bias.std() > 0.1
+    assert all(np.ptp(np.diagonal(bias, offset)) < 1e-5 for offset in range(1 - len(bias), len(bias)))
+    assert len(asking.json(f"texts/{text_id}/fill?token=2")) > 0
+    api.close()
+
+
 def test_a_model_without_what_is_asked_says_so(asking):
     text_id = asking.measured(TEXT, model=1)
     for path in ("fill?token=2", "lens?token=2", "relevance?token=2&target=word"):

@@ -63,7 +63,7 @@ def test_packed_questions_have_the_gradients_of_each_alone(family, tokenizer, tm
         torch.testing.assert_close(ours[name], gradient, rtol=0, atol=1e-10)
     save(encoder.float(), checkpoint, tmp_path / "saved")
     again = build(read_checkpoint(Source(tmp_path / "saved", "saved")))
-    if family not in WITHOUT_CLASS:
+    if family not in (*WITHOUT_CLASS, "jinabert"):  # JinaBERT's classes are code of its own
         check_with_transformers(tmp_path / "saved", again, items[1])
 
 

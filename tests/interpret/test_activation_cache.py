@@ -103,12 +103,15 @@ def test_any_rectangle_is_that_of_the_whole_map(name, measured):
         assert (whole[p[0] == 0] == 0).all()  # nothing where nothing may be seen
 
 
-@pytest.mark.parametrize("name", ["alibi-shared", "disentangled", "disentangled-own", "windows-globals"])
+@pytest.mark.parametrize(
+    "name", ["alibi-shared", "disentangled", "disentangled-own", "windows-globals", "relative"]
+)
 def test_parts_of_scores_add_up_to_the_scores(name):
     encoder, encoding = random_encoder(SPECS[name], dtype=torch.float64), dense.random_text(LENGTH)
     view = AttentionView(encoder, encoding, global_tokens="none")
     weights = dense.weights_of(encoder)
-    names = {"alibi-shared": {"content", "bias"}, "windows-globals": {"content"}}
+    biased = {"content", "bias"}
+    names = {"alibi-shared": biased, "relative": biased, "windows-globals": {"content"}}
     for layer, spec in enumerate(encoder.spec.layers):
         q_NHK, k_NHK, _ = (part.numpy() for part in view.cache.projected(layer))
         at = f"layers.{encoder.spec.weights_of_layer[layer]}."

@@ -32,6 +32,7 @@ from unmask.learn.objectives.masking import MaskingSpec
 from unmask.learn.objectives.recorded_states import record_states
 from unmask.learn.objectives.sentence_pairs import SentencePairs
 from unmask.model.hooks import HookPoint
+from unmask.model.kernels.reference import ReferenceKernel
 from unmask.model.spec import Classifier, LayerNorm, LearnedPositions, SoftmaxAttention
 from unmask.model.weights import find, read_checkpoint
 from unmask.model.weights.build import build
@@ -187,6 +188,18 @@ def test_counts_are_tokens_or_chosen_tokens():
     example = plain.prepare(chunks(TEXTS, range(4)), np.random.default_rng(0), 0.0)
     assert example.counts == {"relations": example.tokens}
     assert 4 not in example.batch.ids_T
+
+
+@pytest.mark.parametrize("name", ["alibi-shared", "disentangled", "disentangled-own", "relative"])
+def test_recorded_attention_is_all_that_a_layer_mixed_by(name):
+    encoder, heard = random_encoder(SPECS[name], dtype=torch.float64), {}
+    batch = PackedBatch.of_ids([[5, 9, 9, 20, 6, 7, 31] * 3, [8, 4]], None)
+    encoder.encode(batch, hook=lambda place, layer, tensor: heard.setdefault((place, layer), tensor))
+    found = record_states(encoder, batch, attention_layers=(0, 1)).attention
+    for layer, parts in found.items():
+        tensors = (parts.queries_THK, parts.keys_THK, parts.values_THK)
+        mixed = ReferenceKernel().attend(*tensors, batch.layout, pattern=parts.pattern, bias=parts.bias)
+        torch.testing.assert_close(mixed.o_THK, heard[HookPoint.MIXED, layer], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", [name for name in SPECS if name not in ("linear", "performer")])

@@ -51,7 +51,7 @@ OBJECTIVES = {
 
 NAMES = [family.name for family in FAMILIES]
 QUESTIONS = {
-    "next_sentence": {"bert", "bigbird", "performer", "linear", "unmask"},
+    "next_sentence": {"bert", "bigbird", "jinabert", "performer", "linear", "unmask"},
     "sentence_order": {"albert", "unmask"},
 }
 """The families with a class that is trained on a question about two segments; the others are refused."""

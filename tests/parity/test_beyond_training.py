@@ -36,6 +36,7 @@ LEARNED = {
     "BertModel": {"max_position_embeddings": TRAINED},
     "RobertaModel": {"max_position_embeddings": TRAINED + 2, "pad_token_id": 1},
     "AlbertModel": {"max_position_embeddings": TRAINED, "embedding_size": 6},
+    "MPNetModel": {"max_position_embeddings": TRAINED + 2, "pad_token_id": 1},
 }
 
 

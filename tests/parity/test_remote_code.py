@@ -1,8 +1,8 @@
 """Families whose published checkpoints run on code of their own, which is not installed here.
 
-MosaicBERT and NeoBERT are computed again in float64 from tensors in their published layout, straight from the
-formulas and with nothing of `unmask`. The first configs and prefixes of ModernBERT, NomicBERT and
-GTE are read as what `transformers` makes of the same numbers.
+MosaicBERT, JinaBERT and NeoBERT are computed again in float64 from tensors in their published layout,
+straight from the formulas and with nothing of `unmask`. The first configs and prefixes of ModernBERT,
+NomicBERT and GTE are read as what `transformers` makes of the same numbers.
 """
 
 import json
@@ -18,11 +18,13 @@ from scipy.special import erf, log_softmax
 from tests.contracts.cases import Case
 from tests.contracts.test_transformers import random_model, texts_of, their_outputs, write_vocabulary
 from tests.support.plain import press_slopes
-from unmask.errors import UnknownArchitecture
+from unmask.errors import TensorMismatch, UnknownArchitecture
+from unmask.model.families import family_of
 from unmask.model.hooks import HookPoint
 from unmask.model.weights import Source, read_checkpoint
 from unmask.model.weights.build import build
 from unmask.model.weights.save import save
+from unmask.settings import JsonSettings
 from unmask.text import PackedBatch
 
 VOCABULARY = 61
@@ -110,6 +112,64 @@ def mosaic(weights, ids, segments, head):
         y = weights.linear(x, "cls.predictions.transform.dense", width)
         y = layer_norm(y / (1 + np.exp(-y)), weights, "cls.predictions.transform.LayerNorm", 1e-12)
         return states, y @ words.T + weights.draw("cls.predictions.decoder.bias", VOCABULARY)
+    first = np.tanh(weights.linear(x[:1], "bert.pooler.dense", width))
+    return states, weights.linear(first, "classifier", 3)[0]
+
+
+# --- JinaBERT -----------------------------------------------------------------------------------------
+
+JINA = {
+    "attention_probs_dropout_prob": 0.0,
+    "attn_implementation": "torch",
+    "auto_map": {"AutoConfig": "jinaai/jina-bert-implementation--configuration_bert.JinaBertConfig"},
+    "classifier_dropout": None,
+    "emb_pooler": "mean",
+    "feed_forward_type": "reglu",
+    "hidden_act": "silu",
+    "hidden_dropout_prob": 0.1,
+    "hidden_size": 18,
+    "intermediate_size": 7,
+    "layer_norm_eps": 1e-3,
+    "max_position_embeddings": 8192,
+    "model_type": "bert",
+    "num_attention_heads": 6,
+    "num_hidden_layers": 2,
+    "pad_token_id": 0,
+    "position_embedding_type": "alibi",
+    "type_vocab_size": 2,
+    "vocab_size": VOCABULARY,
+}
+
+
+def jina(weights, ids, segments, head):
+    width, heads, eps = JINA["hidden_size"], JINA["num_attention_heads"], JINA["layer_norm_eps"]
+    words = weights.draw("bert.embeddings.word_embeddings.weight", VOCABULARY, width)
+    kinds = weights.draw("bert.embeddings.token_type_embeddings.weight", 2, width)
+    x = layer_norm(words[ids] + kinds[segments], weights, "bert.embeddings.LayerNorm", eps)
+    states = [x]
+    distance = np.abs(np.arange(len(ids))[:, None] - np.arange(len(ids)))
+    for number in range(JINA["num_hidden_layers"]):
+        at = f"bert.encoder.layer.{number}."
+        query, key, value = (
+            weights.linear(x, f"{at}attention.self.{part}", width)
+            .reshape(len(ids), heads, width // heads)
+            .transpose(1, 0, 2)
+            for part in ("query", "key", "value")
+        )
+        scores = query @ key.transpose(0, 2, 1) / math.sqrt(width // heads)
+        scores = scores - np.array(press_slopes(heads))[:, None, None] * distance
+        mixed = (softmax(scores) @ value).transpose(1, 0, 2).reshape(len(ids), width)
+        mixed = weights.linear(mixed, at + "attention.output.dense", width)
+        x = layer_norm(x + mixed, weights, at + "attention.output.LayerNorm", eps)
+        inner = JINA["intermediate_size"]
+        both = weights.linear(x, at + "mlp.gated_layers", 2 * inner, bias=False)
+        network = weights.linear(np.maximum(both[:, :inner], 0) * both[:, inner:], at + "mlp.wo", width)
+        x = layer_norm(x + network, weights, at + "mlp.layernorm", eps)
+        states.append(x)
+    if head == "masked":
+        y = weights.linear(x, "cls.predictions.transform.dense", width)
+        y = layer_norm(y / (1 + np.exp(-y)), weights, "cls.predictions.transform.LayerNorm", eps)
+        return states, y @ words.T + weights.draw("cls.predictions.bias", VOCABULARY)
     first = np.tanh(weights.linear(x[:1], "bert.pooler.dense", width))
     return states, weights.linear(first, "classifier", 3)[0]
 
@@ -203,7 +263,9 @@ def states_of(encoder, ids, segments=None):
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-10), ("float32", 1e-5)])
 @pytest.mark.parametrize("head", ["masked", "sequence"])
 @pytest.mark.parametrize(
-    ("formulas", "config"), [(mosaic, MOSAIC), (neo, NEO)], ids=["mosaicbert", "neobert"]
+    ("formulas", "config"),
+    [(mosaic, MOSAIC), (jina, JINA), (neo, NEO)],
+    ids=["mosaicbert", "jinabert", "neobert"],
 )
 def test_published_folders_give_what_the_formulas_give(formulas, config, head, dtype, tolerance, tmp_path):
     weights = Weights()
@@ -224,7 +286,9 @@ def test_published_folders_give_what_the_formulas_give(formulas, config, head, d
 
 @pytest.mark.parametrize("head", ["masked", "sequence"])
 @pytest.mark.parametrize(
-    ("formulas", "config"), [(mosaic, MOSAIC), (neo, NEO)], ids=["mosaicbert", "neobert"]
+    ("formulas", "config"),
+    [(mosaic, MOSAIC), (jina, JINA), (neo, NEO)],
+    ids=["mosaicbert", "jinabert", "neobert"],
 )
 def test_published_folders_are_written_as_they_were_read(formulas, config, head, tmp_path):
     weights = Weights()
@@ -361,7 +425,27 @@ def test_gte_stretched_as_its_authors_do(tmp_path):
 )
 def test_what_is_not_built_is_refused(changes, what):
     from unmask.model.families.gte import GTE
-    from unmask.settings import JsonSettings
 
     with pytest.raises(UnknownArchitecture, match=what):
         GTE.read(JsonSettings("config.json", GTE_NEW | changes), "published")
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"position_embedding_type": "absolute"}, "position_embedding_type is 'absolute'"),
+        ({"feed_forward_type": "original"}, "feed_forward_type is 'original'"),
+    ],
+)
+def test_what_is_not_built_of_jinabert_is_refused(changes, what):
+    config = JINA | changes
+    with pytest.raises(UnknownArchitecture, match=what):
+        family_of(config).read(JsonSettings("config.json", config), "published")
+
+
+def test_jinabert_with_norms_of_queries_and_keys_is_refused(tmp_path):
+    weights = Weights()
+    jina(weights, TEXTS[1], SEGMENTS[1], "masked")
+    weights.draw("bert.encoder.layer.0.attention.self.layer_norm_q.weight", JINA["hidden_size"])
+    with pytest.raises(TensorMismatch, match="layer_norm_q"):
+        build(write_folder(tmp_path / "later", JINA, weights))

@@ -86,7 +86,7 @@ def softmax_maps(x, mixer, weights, at, marks):
 
 def logits_of(q, k, i, head, mixer, weights, at):
     """Scores of query i with every key, before what may be seen is asked."""
-    logits = np.array([plain.score(q[i], k[j], i, j, head, mixer) for j in range(len(k))])
+    logits = np.array([plain.score(q[i], k[j], i, j, head, mixer, weights) for j in range(len(k))])
     if isinstance(mixer.position, Disentangled):
         apart = [plain.distance_score(q[i], k[j], i - j, head, mixer, weights, at) for j in range(len(k))]
         width = mixer.head_width

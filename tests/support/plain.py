@@ -17,6 +17,7 @@ from unmask.model.spec import (
     Layer,
     LayerNorm,
     LinearAttention,
+    RelativePositionBias,
     Rotary,
     SlidingWindow,
     SlidingWindowGlobal,
@@ -103,7 +104,7 @@ def attention(x, mixer: SoftmaxAttention | LinearAttention, weights, at, marks):
         if isinstance(mixer.position, Rotary):
             q, k = rotate(q, mixer.position.theta), rotate(k, mixer.position.theta)
         for i in range(length):
-            logits = np.array([score(q[i], k[j], i, j, head, mixer) for j in range(length)])
+            logits = np.array([score(q[i], k[j], i, j, head, mixer, weights) for j in range(length)])
             if isinstance(mixer.position, Disentangled):
                 apart = [distance_score(q[i], k[j], i - j, head, mixer, weights, at) for j in range(length)]
                 logits = (logits * math.sqrt(width) + apart) / math.sqrt(width * mixer.position.term_count)
@@ -227,9 +228,21 @@ def favor_exponents(x, w):
     return np.array([[w_m @ row - row @ row / 2 for w_m in w] for row in x])
 
 
-def score(q, k, i, j, head, mixer: SoftmaxAttention) -> float:
+def score(q, k, i, j, head, mixer: SoftmaxAttention, weights) -> float:
     bias = -press_slopes(mixer.heads)[head] * abs(i - j) if isinstance(mixer.position, Alibi) else 0.0
+    if isinstance(mixer.position, RelativePositionBias):
+        bias = weights["distances.table.weight"][bucket(i - j, mixer.position), head]
     return float(q @ k / math.sqrt(len(q)) + bias)
+
+
+def bucket(behind: int, position: RelativePositionBias) -> int:
+    """T5's rule, by counting the borders of the wider buckets that a distance has reached."""
+    each = position.buckets // 2
+    exact, far = each // 2, abs(behind)
+    growth = position.max_distance / exact
+    borders = [exact * growth ** (step / (each - exact)) for step in range(1, each - exact)]
+    merged = far if far < exact else exact + sum(far >= border * (1 - 1e-12) for border in borders)
+    return merged + (each if behind < 0 else 0)
 
 
 def press_slopes(heads: int) -> list[float]:

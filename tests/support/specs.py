@@ -10,6 +10,7 @@ from unmask.model.spec import (
     Disentangled,
     Embedding,
     EncoderSpec,
+    FullAttention,
     GatedFeedForward,
     Layer,
     LayerNorm,
@@ -18,6 +19,7 @@ from unmask.model.spec import (
     PlainFeedForward,
     Pooler,
     Projection,
+    RelativePositionBias,
     RMSNorm,
     Rotary,
     SlidingWindow,
@@ -205,6 +207,25 @@ DISENTANGLED_OWN = EncoderSpec(
 """DeBERTa's first parts: projections of the table of their own, a table shorter than texts, no key bias."""
 
 SPECS |= {"disentangled": DISENTANGLED, "disentangled-own": DISENTANGLED_OWN}
+
+RELATIVE = EncoderSpec(
+    width=18,
+    embedding=Embedding(VOCABULARY, width=18, positions=LearnedPositions(66, offset=2), norm=LayerNorm(1e-5)),
+    layers=tuple(
+        Layer(
+            mixer=SoftmaxAttention(
+                heads=3, head_width=6, pattern=pattern, position=RelativePositionBias(8, max_distance=9)
+            ),
+            feedforward=PlainFeedForward(26, "gelu"),
+            norm=LayerNorm(1e-5),
+        )
+        for pattern in (FullAttention(), SlidingWindow(7))
+    ),
+    pooler=Pooler(),
+)
+"""MPNet's shape, with few buckets so that texts reach the last, and a layer with a window."""
+
+SPECS["relative"] = RELATIVE
 
 
 def global_tokens(length: int) -> list[int]:

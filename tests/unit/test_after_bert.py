@@ -76,7 +76,9 @@ def test_a_tied_bias_under_its_second_name_alone_is_read(name, tmp_path):
         assert torch.equal(loaded.state_dict()[ours], tensor), ours
 
 
-@pytest.mark.parametrize("name", ["bert", "roberta", "xlm_roberta", "camembert", "electra", "modernbert"])
+@pytest.mark.parametrize(
+    "name", ["bert", "roberta", "xlm_roberta", "camembert", "mpnet", "electra", "jinabert", "modernbert"]
+)
 def test_the_class_decides_between_a_head_over_choices_and_others(name):
     family = next(family for family in FAMILIES if family.name == name)
     spec = family.published[0].spec

@@ -64,6 +64,7 @@ def test_what_a_gpu_runs(arguments, chosen, monkeypatch):
         ((*GPU, "--pattern", "dilated"), ("varlen", "has no windows with gaps")),
         ((*GPU, "--pattern", "block-sparse"), ("flex", "has no BlockSparse attention")),
         ((*GPU, "--position", "alibi"), ("varlen", "has no Alibi term in its scores")),
+        (("--position", "relative-bias"), ("tiled", "has no RelativePositionBias term in its scores")),
         ((*GPU, "--head-width", "48"), ("flex", "takes heads of width 16, 32, 64, 128, 256, not 48")),
         ((*GPU, "--longest", "100"), ("varlen", "supported; preferred from 129 tokens")),
         (("--longest", "100"), ("varlen", "runs on cuda, not on cpu")),

@@ -28,6 +28,7 @@ from unmask.model.spec import (
     PairScore,
     PooledVector,
     PoolingMode,
+    RelativePositionBias,
     Rotary,
     SlidingWindow,
     SlidingWindowGlobal,
@@ -154,6 +155,8 @@ def _position(position: AttentionPosition) -> str:
         case Disentangled(max_distance=distance, buckets=buckets):
             merged = f" in {buckets} log buckets" if buckets else ""
             return f", disentangled relative positions up to {distance}{merged}"
+        case RelativePositionBias(buckets=buckets, max_distance=distance):
+            return f", relative position biases in {buckets} buckets, distances up to {distance}"
 
 
 def _feedforward(spec: FeedForward) -> str:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from unmask.model.kernels import AttentionRequest, Capability
 
 Patterns = Literal["full", "sliding-window", "dilated", "sliding-window-global", "block-sparse"]
-Positions = Literal["none", "rotary", "alibi", "disentangled"]
+Positions = Literal["none", "rotary", "alibi", "disentangled", "relative-bias"]
 FEATURE_NAMES = {
     "gradients": "gradients",
     "dropout": "dropout",
@@ -117,7 +117,13 @@ def _position(name: Positions) -> Any:
     # Rotary positions are applied to queries and keys before the kernel.
     alibi, distances = spec.Alibi(), spec.Disentangled(512, buckets=256)
     none = spec.NoPosition()
-    return {"none": none, "rotary": none, "alibi": alibi, "disentangled": distances}[name]
+    return {
+        "none": none,
+        "rotary": none,
+        "alibi": alibi,
+        "disentangled": distances,
+        "relative-bias": spec.RelativePositionBias(),
+    }[name]
 
 
 def _list_all(json: bool) -> None:

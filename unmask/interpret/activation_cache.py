@@ -189,13 +189,13 @@ class ActivationCache:
         mixer = self.mixer(layer)
         assert isinstance(mixer, SoftmaxMixer)
         position = mixer.spec.position
-        if not isinstance(position, Disentangled) or mixer.distances is None:
+        if mixer.distances is None:
             return mixer.bias
         if layer not in self._terms:
             assert self.encoder.distances is not None
             with torch.no_grad():
-                read = rows_read(position, len(self))
-                self._terms[layer] = mixer.distances(self.encoder.distances(), mixer.qkv, read)
+                read = rows_read(position, len(self)) if isinstance(position, Disentangled) else None
+                self._terms[layer] = mixer.distances(self.encoder.distances().detach(), mixer.qkv, read)
         return self._terms[layer]
 
     def _rotation(self, mixer: SoftmaxMixer, rows: slice) -> RotaryTable | None:

@@ -178,8 +178,8 @@ class AttentionView:
     ) -> dict[str, NDArray[np.float64]]:
         """The components that sum to the scores of a rectangle, (R, C) each.
 
-        ``content``, and ``content_position`` and ``position_content`` (DeBERTa) or ``bias`` (ALiBi). Masked
-        keys are included.
+        ``content``, and ``content_position`` and ``position_content`` (DeBERTa) or ``bias`` (ALiBi, MPNet).
+        Masked keys are included.
 
         Raises:
             InvalidRequest: no such layer or head, a slice with a step, or linear attention, which has no

@@ -68,9 +68,9 @@ def score_parts(cache: ActivationCache, layer: int, head: int, tile: Tile) -> di
     """The terms that a rectangle's scores are sums of, (R, C) each, in float64.
 
     ``content`` always; ``content_position`` (the query with the distance) and ``position_content`` (the key
-    with the distance) where positions are disentangled; ``bias`` for ALiBi. Each is divided as the score is,
-    and nothing is said of which keys may be seen. Rows of global tokens with projections of their own have
-    content alone.
+    with the distance) where positions are disentangled; ``bias`` for ALiBi and relative position biases. Each
+    is divided as the score is, and nothing is said of which keys may be seen. Rows of global tokens with
+    projections of their own have content alone.
     """
     ordinary = _read(cache, layer, head, tile, own=False)
     assert ordinary is not None
@@ -93,7 +93,7 @@ def _parts(one: _Rectangle) -> dict[str, NDArray[np.float64]]:
     distances = one.bias.distances
     if distances is None:
         found = {"content": part(AttentionBias())}
-        if one.bias.slopes_H is not None:
+        if one.bias.slopes_H is not None or one.bias.relative is not None:
             found["bias"] = part(one.bias) - found["content"]
         return {name: term.numpy() for name, term in found.items()}
     kinds = (

@@ -173,6 +173,8 @@ class LayerRows:
             if side.bias.slopes_H is not None:
                 slopes_H11 = side.bias.slopes_H[heads].to(s_HRC)[:, None, None]
                 s_HRC.sub_(tile.distance_RC(s_HRC.device).abs().to(s_HRC.dtype) * slopes_H11)
+            if side.bias.relative is not None:
+                s_HRC.add_(side.bias.relative.of_heads(heads).terms(*tile.extent, s_HRC))
         if side.kind == "kernel":
             return s_HRC.log_().clamp_(min=NEVER)
         counts = self.counts(side, tile, heads)

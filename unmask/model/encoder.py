@@ -16,12 +16,25 @@ from unmask.model.layers import (
     DistanceTable,
     EmbeddingLayer,
     Plan,
+    RelativeBiasTable,
     build_norm,
     initialize,
 )
-from unmask.model.spec import EncoderSpec, role_of
+from unmask.model.spec import Disentangled, EncoderSpec, RelativePositionBias, role_of
 from unmask.model.spec.initialization import Initialization
 from unmask.text.batch import PackedBatch, SequenceLayout
+
+
+def build_distances(spec: EncoderSpec) -> DistanceTable | RelativeBiasTable | None:
+    """The table of distances that layers share; None without positions that have one."""
+    match spec.distances:
+        case Disentangled() as position:
+            return DistanceTable(position, spec.width)
+        case RelativePositionBias():
+            assert spec.distance_table is not None
+            return RelativeBiasTable(*spec.distance_table)
+        case None:
+            return None
 
 
 class Encoder(nn.Module):
@@ -37,8 +50,7 @@ class Encoder(nn.Module):
         self.spec = spec
         self.kernel = kernel
         self.embedding = EmbeddingLayer(spec.embedding, spec.width)
-        distances = spec.distances
-        self.distances = DistanceTable(distances, spec.width) if distances else None
+        self.distances = build_distances(spec)
         self.convolution = ConvolutionLayer(spec.convolution, spec.width) if spec.convolution else None
         used = spec.weights_of_layer
         self.layers = nn.ModuleList(

@@ -23,6 +23,8 @@ class HookPoint(Enum):
     """The distance table projected to keys in a disentangled layer, (P, H, K)."""
     DISTANCE_QUERY = "distance_query"
     """The distance table projected to queries in a disentangled layer, (P, H, K)."""
+    RELATIVE_BIAS = "relative_bias"
+    """The table of relative position biases, which layers share, (P, H)."""
     GLOBAL_QUERY = "global_query"
     """Queries of every token from the separate projection of global tokens, (T, H, K)."""
     GLOBAL_KEY = "global_key"

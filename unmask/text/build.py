@@ -21,7 +21,7 @@ from unmask.text.sentence_piece import (
     Layout,
     sentence_piece,
 )
-from unmask.text.special import ANGLES, BRACKETS, add_tokens, known_roles, special_tokens
+from unmask.text.special import ANGLES, BRACKETS, MPNET, add_tokens, known_roles, special_tokens
 from unmask.text.word_piece import word_piece
 
 TOKENIZER_FILES = (
@@ -45,6 +45,7 @@ CLASS_OF = {
     "deberta": "Deberta",
     "deberta-v2": "DebertaV2",
     "longformer": "Longformer",
+    "mpnet": "MPNet",
     "roberta": "Roberta",
     "xlm-roberta": "XLMRoberta",
 }
@@ -115,8 +116,11 @@ def _from_vocabulary(
     """The engine without special tokens, those tokens, whether a pair has two token types, the source."""
     configs = (config, named)
     if "vocab.txt" in files:
-        special = special_tokens(configs, BRACKETS)
-        return word_piece(files["vocab.txt"], config, special), special, True, "vocab.txt"
+        # An MPNet may also have been trained with BERT's vocabulary.
+        as_mpnet = family == "MPNet" and MPNET["cls"].encode() in files["vocab.txt"].split()
+        special = special_tokens(configs, MPNET if as_mpnet else BRACKETS, mask_takes_space=as_mpnet)
+        source = "vocab.txt, read as MPNet's" if as_mpnet else "vocab.txt"
+        return word_piece(files["vocab.txt"], config, special), special, not as_mpnet, source
     if "vocab.json" in files and "merges.txt" in files:
         found = names_of(files["vocab.json"])
         names = found if family is None else BYTE_PAIR_NAMES.get(family)

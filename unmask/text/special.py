@@ -17,6 +17,9 @@ BRACKETS: Mapping[str, str] = {role: f"[{role.upper()}]" for role in ROLES}
 ANGLES: Mapping[str, str] = {"unk": "<unk>", "cls": "<s>", "sep": "</s>", "pad": "<pad>", "mask": "<mask>"}
 """RoBERTa's names."""
 
+MPNET: Mapping[str, str] = {**ANGLES, "unk": "[UNK]"}
+"""MPNet's names: RoBERTa's, except that the unknown piece is that of its vocabulary, which was BERT's."""
+
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
 """The flags of an added token."""
 

@@ -10,6 +10,7 @@ from unmask.model.spec import (
     Disentangled,
     EncoderSpec,
     FullAttention,
+    RelativePositionBias,
     Rotary,
     SlidingWindow,
     SlidingWindowGlobal,
@@ -103,7 +104,9 @@ def followed_by_features(spec: EncoderSpec, tokens: int) -> list[int]:
     found = []
     for number, layer in enumerate(spec.layers):
         mixer = layer.mixer
-        if not isinstance(mixer, SoftmaxAttention) or isinstance(mixer.position, Alibi | Disentangled):
+        if not isinstance(mixer, SoftmaxAttention) or isinstance(
+            mixer.position, Alibi | Disentangled | RelativePositionBias
+        ):
             continue
         reach = mixer.pattern.window if isinstance(mixer.pattern, SlidingWindowGlobal) else mixer.pattern
         near = isinstance(reach, SlidingWindow) and reach.dilation == 1 and reach.radius >= tokens - 1

@@ -12,7 +12,7 @@ from unmask.errors import InvalidRequest
 from unmask.interpret.arguments import one_of
 from unmask.interpret.tour.recorded_text import RecordedText, entropy_share
 from unmask.model.layers.linear_attention import log_features, orthogonal_rows
-from unmask.model.spec import Alibi, Disentangled, LinearAttention, SoftmaxAttention
+from unmask.model.spec import Alibi, Disentangled, LinearAttention, RelativePositionBias, SoftmaxAttention
 
 FEATURES = (8, 16, 32, 64, 128, 256, 512)
 SHOWN_FEATURES = 64
@@ -58,7 +58,9 @@ def blur(
     """
     mixer = heard.mixer(layer)
     one_of("head", head, mixer.heads, f"layer {layer} has heads")
-    if not bool(heard.allowed(layer).all()) or isinstance(mixer.position, Alibi | Disentangled):
+    if not bool(heard.allowed(layer).all()) or isinstance(
+        mixer.position, Alibi | Disentangled | RelativePositionBias
+    ):
         raise InvalidRequest(
             f"layer {layer} masks keys or adds a bias to scores, which features of q and k cannot represent"
         )

@@ -18,9 +18,9 @@ from unmask.interpret.arguments import one_of
 from unmask.interpret.norms import out_factors, value_norms
 from unmask.model.encoder import Encoder
 from unmask.model.hooks import HookPoint
-from unmask.model.kernels import AttentionBias, DistanceBias, MaskContext, Tile, allowed, scores
+from unmask.model.kernels import AttentionBias, DistanceBias, MaskContext, RelativeBias, Tile, allowed, scores
 from unmask.model.kernels import probabilities as tile_probabilities
-from unmask.model.spec import Disentangled, SoftmaxAttention
+from unmask.model.spec import Disentangled, RelativePositionBias, SoftmaxAttention
 from unmask.model.spec.global_tokens import has_global_tokens
 from unmask.text import Encoding, PackedBatch
 
@@ -47,7 +47,8 @@ class RecordedText:
     values: list[Tensor]
     """(N, H, K)."""
     distances: dict[tuple[HookPoint, int], Tensor]
-    """For disentangled layers: the projected distance table as keys and as queries, (P, H, K)."""
+    """For disentangled layers: the projected distance table as keys and as queries, (P, H, K). For relative
+    position biases: the table, (P, H)."""
 
     def __len__(self) -> int:
         return len(self.encoding)
@@ -74,6 +75,9 @@ class RecordedText:
     def bias(self, layer: int) -> AttentionBias:
         """What is added to the products of queries and keys."""
         mixer = self.mixer(layer)
+        if isinstance(mixer.position, RelativePositionBias):
+            table_PH = self.distances[HookPoint.RELATIVE_BIAS, layer]
+            return AttentionBias(relative=RelativeBias(mixer.position, table_PH))
         if not isinstance(mixer.position, Disentangled):
             return AttentionBias.of(mixer.position, mixer.heads)
         places = (HookPoint.DISTANCE_KEY, HookPoint.DISTANCE_QUERY)
@@ -158,7 +162,9 @@ def record_text(encoder: Encoder, encoding: Encoding) -> RecordedText:
         keys=[kept[HookPoint.KEY, layer] for layer in layers],
         values=[kept[HookPoint.VALUE, layer] for layer in layers],
         distances={
-            key: kept[key] for key in kept if key[0] in (HookPoint.DISTANCE_KEY, HookPoint.DISTANCE_QUERY)
+            key: kept[key]
+            for key in kept
+            if key[0] in (HookPoint.DISTANCE_KEY, HookPoint.DISTANCE_QUERY, HookPoint.RELATIVE_BIAS)
         },
     )
 

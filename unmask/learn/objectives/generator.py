@@ -11,6 +11,7 @@ from unmask.model.decoder import why_no_decoder
 from unmask.model.encoder import Encoder
 from unmask.model.spec import (
     Classifier,
+    Disentangled,
     EncoderSpec,
     FeedForward,
     Layer,
@@ -87,7 +88,7 @@ def discriminator_spec(encoder: EncoderSpec) -> EncoderSpec:
     if found is None:
         transform = Transform(encoder.width, encoder.layers[0].feedforward.activation)
         found = Classifier("replaced", 1, "tokens", transform)
-        if encoder.distances is not None:
+        if isinstance(encoder.distances, Disentangled):
             norm = encoder.final_norm or encoder.layers[0].norm
             found = replace(found, reads="tokens_and_first", input_norm=norm)
     return replace(encoder, heads=(found,), pooler=None)

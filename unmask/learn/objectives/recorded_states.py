@@ -8,8 +8,8 @@ from torch import Tensor
 from unmask.learn.objectives.distillation_losses import AttentionParts
 from unmask.model.encoder import Encoder
 from unmask.model.hooks import HookPoint
-from unmask.model.kernels import AttentionBias, DistanceBias
-from unmask.model.spec import Disentangled, SoftmaxAttention
+from unmask.model.kernels import AttentionBias, DistanceBias, RelativeBias
+from unmask.model.spec import Disentangled, RelativePositionBias, SoftmaxAttention
 from unmask.text.batch import PackedBatch
 
 
@@ -62,6 +62,8 @@ def _parts(encoder: Encoder, kept: Mapping[tuple[HookPoint, int], Tensor], layer
     if isinstance(mixer.position, Disentangled):
         tables = (kept.get((place, layer)) for place in (HookPoint.DISTANCE_KEY, HookPoint.DISTANCE_QUERY))
         bias = AttentionBias(distances=DistanceBias(mixer.position, *tables))
+    elif isinstance(mixer.position, RelativePositionBias):
+        bias = AttentionBias(relative=RelativeBias(mixer.position, kept[HookPoint.RELATIVE_BIAS, layer]))
     else:
         bias = AttentionBias.of(mixer.position, mixer.heads)
     q_THK, k_THK, v_THK = (kept[place, layer] for place in (HookPoint.QUERY, HookPoint.KEY, HookPoint.VALUE))

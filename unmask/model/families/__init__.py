@@ -13,10 +13,12 @@ from unmask.model.families.distilbert import DISTILBERT
 from unmask.model.families.electra import ELECTRA
 from unmask.model.families.family import Compat, Family, Published
 from unmask.model.families.gte import GTE
+from unmask.model.families.jinabert import JINABERT
 from unmask.model.families.linear import LINEAR
 from unmask.model.families.longformer import LONGFORMER
 from unmask.model.families.modernbert import MODERNBERT
 from unmask.model.families.mosaicbert import MOSAICBERT
+from unmask.model.families.mpnet import MPNET
 from unmask.model.families.native import NATIVE
 from unmask.model.families.neobert import NEOBERT
 from unmask.model.families.nomicbert import NOMICBERT
@@ -32,10 +34,12 @@ FAMILIES: tuple[Family, ...] = (
     DISTILBERT,
     ELECTRA,
     LONGFORMER,
+    MPNET,
     BIGBIRD,
     DEBERTA,
     DEBERTA_V2,
     MOSAICBERT,
+    JINABERT,
     NOMICBERT,
     GTE,
     MODERNBERT,

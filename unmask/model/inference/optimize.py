@@ -11,6 +11,7 @@ from unmask.model.inference.feedforward import FusedGatedNetwork, FusedNetwork
 from unmask.model.inference.linear import PackedLinear, QuantizedLinear, unsupported_reason
 from unmask.model.layers.attention import SoftmaxMixer
 from unmask.model.layers.block import Block
+from unmask.model.layers.disentangled import DistanceProjections
 from unmask.model.layers.linear_attention import LinearMixer
 from unmask.model.layers.parts import GatedNetwork, PlainNetwork
 
@@ -51,7 +52,7 @@ def _rewrite_mixer(mixer: SoftmaxMixer | LinearMixer, table_PD: Tensor | None, p
     qkv, out = mixer.qkv, mixer.out
     bias: Tensor | None = qkv.bias
     if isinstance(mixer, SoftmaxMixer):
-        if mixer.distances is not None and table_PD is not None:
+        if isinstance(mixer.distances, DistanceProjections) and table_PD is not None:
             mixer.register_module("distances", PrecomputedDistances(mixer.distances(table_PD, qkv)))
         apart = (mixer.query_bias, mixer.key_bias, mixer.value_bias)
         if any(part is not None for part in apart):

@@ -3,6 +3,7 @@
 from unmask.model.kernels.choose import KERNELS, choose
 from unmask.model.kernels.distances import DistanceBias
 from unmask.model.kernels.interface import AttentionOutput, AttentionRequest, Capability, Kernel
+from unmask.model.kernels.relative import RelativeBias
 from unmask.model.kernels.tile import (
     AttentionBias,
     MaskContext,
@@ -22,6 +23,7 @@ __all__ = [
     "DistanceBias",
     "Kernel",
     "MaskContext",
+    "RelativeBias",
     "Tile",
     "alibi_slopes",
     "allowed",

@@ -53,8 +53,9 @@ class Capability:
     """The range of longest sequences, by measurement, for which it deserves its place in the order. Outside
     the range it still works, and is used if no other kernel can run or if it is named."""
     preferred_lengths_by: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
-    """Preferred lengths for special cases: a device; with gradients, ``gradients bfloat16`` (or another
-    dtype) or ``gradients``; or a dtype. The first matching key, in this order, applies."""
+    """Preferred lengths for special cases: the class of a position term; a device; with gradients,
+    ``gradients bfloat16`` (or another dtype) or ``gradients``; or a dtype. The first matching key, in this
+    order, applies."""
     module: str | None = None
     """A module that must be importable, such as triton."""
     dilation: bool = True
@@ -69,7 +70,7 @@ class Capability:
     def is_preferred(self, request: AttentionRequest) -> bool:
         """Whether the longest sequence is within the kernel's preferred lengths."""
         trained = (f"gradients {request.dtype}", "gradients") if request.gradients else ()
-        asked = (request.device, *trained, request.dtype)
+        asked = (type(request.position).__name__, request.device, *trained, request.dtype)
         first, last = next(
             (self.preferred_lengths_by[one] for one in asked if one in self.preferred_lengths_by),
             self.preferred_lengths,

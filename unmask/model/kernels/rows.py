@@ -20,6 +20,7 @@ from unmask.model.spec import (
     Disentangled,
     FullAttention,
     NoPosition,
+    RelativePositionBias,
     SlidingWindow,
     SlidingWindowGlobal,
 )
@@ -38,7 +39,7 @@ class RowsKernel:
         devices=frozenset({"cpu", "cuda"}),
         dtypes=frozenset({"float64", "float32", "bfloat16", "float16"}),
         patterns=frozenset({FullAttention, SlidingWindow, SlidingWindowGlobal, BlockSparse}),
-        positions=frozenset({NoPosition, Alibi, Disentangled}),
+        positions=frozenset({NoPosition, Alibi, Disentangled, RelativePositionBias}),
         gradients=True,
         dropout=True,
         log_sum_exp=True,

@@ -1,8 +1,8 @@
 """Torch's scaled dot product attention with a mask for each distinct length, for training on a CPU.
 
 Like `sdpa`, one call per distinct length. A window is a mask shared by all texts of a length, and texts
-shorter than the window need none; ALiBi is an additive mask. Scores outside a window are computed and
-discarded, so for texts much longer than the window blocks are faster.
+shorter than the window need none; ALiBi and relative position biases are additive masks. Scores outside a
+window are computed and discarded, so for texts much longer than the window blocks are faster.
 """
 
 import torch
@@ -13,7 +13,14 @@ from unmask.errors import KernelError
 from unmask.model.kernels.interface import AttentionOutput, Capability
 from unmask.model.kernels.rectangles import Rectangles
 from unmask.model.kernels.tile import AttentionBias, Tile, allowed
-from unmask.model.spec import Alibi, AttentionPattern, FullAttention, NoPosition, SlidingWindow
+from unmask.model.spec import (
+    Alibi,
+    AttentionPattern,
+    FullAttention,
+    NoPosition,
+    RelativePositionBias,
+    SlidingWindow,
+)
 from unmask.text.batch import SequenceLayout
 
 
@@ -26,12 +33,13 @@ class MaskedSdpaKernel:
         devices=frozenset({"cpu"}),
         dtypes=frozenset({"float64", "float32", "bfloat16", "float16"}),
         patterns=frozenset({FullAttention, SlidingWindow}),
-        positions=frozenset({NoPosition, Alibi}),
+        positions=frozenset({NoPosition, Alibi, RelativePositionBias}),
         gradients=True,
         dropout=True,
         log_sum_exp=False,
         preferred_lengths=(1, 0),
-        preferred_lengths_by={"gradients": (1, 512)},
+        # No faster kernel has relative position biases; longer texts would take too much memory.
+        preferred_lengths_by={"RelativePositionBias": (1, 1024), "gradients": (1, 512)},
     )
 
     def plan(self, layout: SequenceLayout, pattern: AttentionPattern, device: torch.device) -> Rectangles:
@@ -70,8 +78,7 @@ def added(length: int, pattern: AttentionPattern, bias: AttentionBias, like: Ten
         isinstance(pattern, SlidingWindow) and pattern.dilation == 1 and length <= pattern.radius + 1
     )
     seen_NN = None if ends_within else allowed(tile, pattern, like.device)
-    if bias.slopes_H is None:
+    bias_HNN = bias.added(tile, like)
+    if bias_HNN is None:
         return seen_NN
-    far_NN = tile.distance_RC(like.device).abs()
-    bias_HNN = -(bias.slopes_H[:, None, None] * far_NN).to(like)
     return (bias_HNN if seen_NN is None else bias_HNN.masked_fill(~seen_NN, float("-inf")))[None]

@@ -15,6 +15,7 @@ from torch import Tensor
 from unmask.errors import KernelError
 from unmask.model.kernels.blocks import block_counts
 from unmask.model.kernels.distances import DistanceBias
+from unmask.model.kernels.relative import RelativeBias
 from unmask.model.spec import (
     Alibi,
     AttentionPattern,
@@ -22,6 +23,7 @@ from unmask.model.spec import (
     Disentangled,
     FullAttention,
     NoPosition,
+    RelativePositionBias,
     Rotary,
     SlidingWindow,
     SlidingWindowGlobal,
@@ -46,6 +48,12 @@ class Tile:
     def whole(cls, length: int) -> "Tile":
         """Every query by every key of a sequence of ``length`` tokens."""
         return cls(0, length, 0, length)
+
+    @property
+    def extent(self) -> tuple[int, int, int]:
+        """The position of the first key minus that of the last query, the number of queries, that of keys."""
+        rows, columns = self.end_row - self.first_row, self.end_column - self.first_column
+        return self.first_column - self.end_row + 1, rows, columns
 
     def distance_RC(self, device: torch.device) -> Tensor:
         """The key's position minus the query's, int64, shape (R, C)."""
@@ -83,6 +91,8 @@ class AttentionBias:
     """ALiBi's slope of each head."""
     distances: DistanceBias | None = None
     """Disentangled positions: the layer's projections of the distance table."""
+    relative: RelativeBias | None = None
+    """Relative position biases: the table that layers share."""
 
     @classmethod
     def of(cls, position: AttentionPosition, heads: int) -> "AttentionBias":
@@ -98,13 +108,30 @@ class AttentionBias:
                 return cls(slopes_H=alibi_slopes(heads))
             case Disentangled():
                 raise KernelError("Disentangled terms are the layer's projections of its table; give those")
+            case RelativePositionBias():
+                raise KernelError("relative position biases are a trained table; give it")
 
     def of_head(self, head: int) -> "AttentionBias":
         """The terms of one head, H = 1."""
         return AttentionBias(
             None if self.slopes_H is None else self.slopes_H[head : head + 1],
             None if self.distances is None else self.distances.of_head(head),
+            None if self.relative is None else self.relative.of_heads(slice(head, head + 1)),
         )
+
+    def added(self, tile: Tile, like: Tensor) -> Tensor | None:
+        """What is added to a rectangle of scaled scores, (H, R, C), of the dtype and device of ``like``.
+
+        None for nothing. Disentangled terms are not among it: they are scaled with the content.
+        """
+        found = None
+        if self.slopes_H is not None:
+            far_RC = tile.distance_RC(like.device).abs()
+            found = -(self.slopes_H.to(like.device)[:, None, None] * far_RC).to(like)
+        if self.relative is not None:
+            term_HRC = self.relative.terms(*tile.extent, like)
+            found = term_HRC if found is None else found + term_HRC
+        return found
 
 
 def scores(tile: Tile, q_RHK: Tensor, k_CHK: Tensor, bias: AttentionBias) -> Tensor:
@@ -124,10 +151,8 @@ def scores(tile: Tile, q_RHK: Tensor, k_CHK: Tensor, bias: AttentionBias) -> Ten
         parts = bias.distances.position.term_count
         s_HRC = bias.distances.add_to(s_HRC, q_RHK, k_CHK, tile.distance_RC(q_RHK.device))
     s_HRC = s_HRC / math.sqrt(q_RHK.shape[-1] * parts)
-    if bias.slopes_H is not None:
-        slopes_H11 = bias.slopes_H.to(s_HRC)[:, None, None]
-        s_HRC = s_HRC - slopes_H11 * tile.distance_RC(q_RHK.device).abs()
-    return s_HRC
+    added_HRC = bias.added(tile, s_HRC)
+    return s_HRC if added_HRC is None else s_HRC + added_HRC
 
 
 def allowed(

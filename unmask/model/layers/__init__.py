@@ -8,6 +8,7 @@ from unmask.model.layers.embedding import EmbeddingLayer
 from unmask.model.layers.initialization import initialize
 from unmask.model.layers.linear_attention import LinearMixer
 from unmask.model.layers.parts import ACTIVATIONS, build_feedforward, build_norm
+from unmask.model.layers.relative import RelativeBiasTable
 from unmask.model.layers.rotary import apply_rotary
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "EmbeddingLayer",
     "LinearMixer",
     "Plan",
+    "RelativeBiasTable",
     "SoftmaxMixer",
     "apply_rotary",
     "build_feedforward",

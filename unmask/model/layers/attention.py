@@ -11,6 +11,7 @@ from unmask.model.hooks import Hook, HookPoint
 from unmask.model.kernels import AttentionBias, AttentionRequest, DistanceBias, Kernel, choose
 from unmask.model.layers.disentangled import DistanceProjections, rows_read
 from unmask.model.layers.global_attention import GlobalAttention, GlobalRows
+from unmask.model.layers.relative import RelativeBiasTerms
 from unmask.model.layers.rotary import RotaryTable, apply_rotary
 from unmask.model.spec import (
     AttentionPattern,
@@ -18,6 +19,7 @@ from unmask.model.spec import (
     Disentangled,
     FullAttention,
     NoPosition,
+    RelativePositionBias,
     Rotary,
     SlidingWindowGlobal,
     SoftmaxAttention,
@@ -39,7 +41,7 @@ class AttentionPlan:
     global_rows: GlobalRows | None = None
     """Rows of global tokens, if they have separate projections."""
     table_PD: Tensor | None = None
-    """The distance table, for disentangled layers."""
+    """The distance table, for disentangled layers and those with relative position biases."""
     rows_read: slice | None = None
     """The rows of the table that this batch can use."""
 
@@ -88,9 +90,12 @@ class SoftmaxMixer(nn.Module):
         super().__init__()
         spec.check_is_built()
         self.spec = spec
-        self.bias, self.distances = AttentionBias(), None
+        self.bias = AttentionBias()
+        self.distances: DistanceProjections | RelativeBiasTerms | None = None
         if isinstance(spec.position, Disentangled):
             self.distances = DistanceProjections(spec, spec.position, width)
+        elif isinstance(spec.position, RelativePositionBias):
+            self.distances = RelativeBiasTerms(spec.position)
         else:
             self.bias = AttentionBias.of(spec.position, spec.heads)
         inner = spec.heads * spec.head_width
@@ -203,5 +208,7 @@ class SoftmaxMixer(nn.Module):
                 hook(place, layer, tensor)
             if bias.distances is not None:
                 record_distances(bias.distances, layer, hook)
+            if bias.relative is not None:
+                hook(HookPoint.RELATIVE_BIAS, layer, bias.relative.table_PH)
         y_TD: Tensor = self.out(o_THK.flatten(-2))
         return y_TD

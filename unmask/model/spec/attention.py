@@ -163,7 +163,35 @@ class Disentangled:
         return 1 + self.content_to_position + self.position_to_content
 
 
-AttentionPosition = NoPosition | Rotary | Alibi | Disentangled
+@dataclass(frozen=True)
+class RelativePositionBias:
+    """Raffel et al. 2020 (T5), in both directions: ``b[h, bucket(i - j)]`` is added to the scaled score.
+
+    ``b`` is one trained table for all layers, a number for each bucket and head. Half of the buckets are for
+    keys up to the query, half for keys after it. Half of a direction's buckets hold one distance each; the
+    others divide the distances up to ``max_distance`` on a logarithmic scale, and the last one also holds all
+    larger distances.
+    """
+
+    buckets: int = 32
+    max_distance: int = 128
+
+    def __post_init__(self) -> None:
+        require_size("RelativePositionBias.buckets", self.buckets, 4)
+        require_size("RelativePositionBias.max_distance", self.max_distance)
+        if self.buckets % 4:
+            raise InvalidRequest(
+                f"RelativePositionBias.buckets is {self.buckets}; it must be divisible by 4, for two "
+                "halves in each of two directions"
+            )
+        if self.max_distance <= self.buckets // 4:
+            raise InvalidRequest(
+                f"RelativePositionBias.max_distance is {self.max_distance}; it must be above a quarter of "
+                f"the buckets, which is {self.buckets // 4}"
+            )
+
+
+AttentionPosition = NoPosition | Rotary | Alibi | Disentangled | RelativePositionBias
 
 # --- mixers: how values are mixed --------------------------------------------------------------------
 

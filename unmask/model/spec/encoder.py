@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from unmask.errors import InvalidRequest
-from unmask.model.spec.attention import Disentangled, Mixer, SoftmaxAttention
+from unmask.model.spec.attention import Disentangled, Mixer, RelativePositionBias, SoftmaxAttention
 from unmask.model.spec.check import require_at_least, require_share, require_size
 from unmask.model.spec.heads import Head, MaskedLM, role_of
 from unmask.model.spec.parts import Activation, FeedForward, Norm
@@ -170,16 +170,33 @@ class EncoderSpec:
                 raise InvalidRequest(f"layers that share weights {group} differ from one another")
 
     @property
-    def distances(self) -> Disentangled | None:
-        """The disentangled positions that all layers that use them share, together with one table."""
+    def distances(self) -> Disentangled | RelativePositionBias | None:
+        """The positions with a table of distances, which all layers that use them share with the table."""
+        mixers = [layer.mixer for layer in self.layers if isinstance(layer.mixer, SoftmaxAttention)]
         found = {
-            layer.mixer.position
-            for layer in self.layers
-            if isinstance(layer.mixer, SoftmaxAttention) and isinstance(layer.mixer.position, Disentangled)
+            (mixer.position, mixer.heads if isinstance(mixer.position, RelativePositionBias) else None)
+            for mixer in mixers
+            if isinstance(mixer.position, Disentangled | RelativePositionBias)
         }
         if len(found) > 1:
-            raise InvalidRequest("layers with disentangled positions share one table and must agree on it")
-        return next(iter(found), None)
+            raise InvalidRequest(
+                "layers with disentangled positions, or with relative position biases, share one table and "
+                "must agree on it"
+            )
+        return next((position for position, _ in found), None)
+
+    @property
+    def distance_table(self) -> tuple[int, int] | None:
+        """The shape of the table of distances; None without such positions."""
+        match self.distances:
+            case Disentangled(span=span):
+                return 2 * span, self.width
+            case RelativePositionBias(buckets=buckets):
+                mixers = [layer.mixer for layer in self.layers if isinstance(layer.mixer, SoftmaxAttention)]
+                biased = [mixer for mixer in mixers if isinstance(mixer.position, RelativePositionBias)]
+                return buckets, biased[0].heads
+            case None:
+                return None
 
     @property
     def weights_of_layer(self) -> tuple[int, ...]:

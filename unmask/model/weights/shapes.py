@@ -48,8 +48,9 @@ def parameter_count(spec: EncoderSpec) -> int:
 def _encoder(spec: EncoderSpec) -> Shapes:
     width = spec.width
     yield from _under("embedding", _embedding(spec.embedding, width))
-    if spec.distances is not None:
-        yield "distances.table.weight", (2 * spec.distances.span, width)
+    if spec.distance_table is not None:
+        yield "distances.table.weight", spec.distance_table
+    if isinstance(spec.distances, Disentangled):
         yield from _under("distances.norm", _norm(spec.distances.table_norm, width))
     if spec.convolution is not None:
         groups, kernel = spec.convolution.groups, spec.convolution.kernel

@@ -29,7 +29,7 @@ from unmask.interpret.attention import AttentionView, Weight
 from unmask.interpret.layer_cache import Floats
 from unmask.interpret.watch import unwatched
 from unmask.model.kernels import Tile
-from unmask.model.spec import Alibi, Disentangled
+from unmask.model.spec import Alibi, Disentangled, RelativePositionBias
 
 WEIGHTS: tuple[Weight, ...] = get_args(Weight)
 POOLS: tuple[Pool, ...] = get_args(Pool)
@@ -157,7 +157,7 @@ def values(reading: TextSession, request: Request) -> Answer:
 def _parts(reading: TextSession, view: AttentionView, layer: int) -> tuple[str, ...]:
     """What the scores of a layer are sums of; nothing where they are one thing only."""
     position = getattr(reading.model.spec.layers[layer].mixer, "position", None)
-    if view.kind(layer) != "softmax" or not isinstance(position, Alibi | Disentangled):
+    if view.kind(layer) != "softmax" or not isinstance(position, Alibi | Disentangled | RelativePositionBias):
         return ()
     one = slice(0, 1)
     return tuple(reading.ask(lambda view: view.score_parts(layer, 0, one, one)))

@@ -68,7 +68,8 @@ class DisentangledKernel:
     ) -> AttentionOutput:
         """Strip by strip; see `Kernel.attend`."""
         apart = bias.distances
-        if not isinstance(pattern, FullAttention) or apart is None or bias.slopes_H is not None:
+        others = bias.slopes_H is not None or bias.relative is not None
+        if not isinstance(pattern, FullAttention) or apart is None or others:
             raise KernelError("the disentangled kernel was called for something its record does not list")
         seed = int(torch.randint(2**62, (), device="cpu")) if dropout else 0
         setting = Setting(plan, apart.position, dropout, seed, log_sum_exp)

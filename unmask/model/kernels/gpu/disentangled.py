@@ -81,6 +81,7 @@ class TritonDisentangledKernel:
             isinstance(pattern, FullAttention)
             and bias.distances is not None
             and bias.slopes_H is None
+            and bias.relative is None
             and str(q_THK.dtype).removeprefix("torch.") in can.dtypes
             and can.head_widths is not None
             and q_THK.shape[-1] in can.head_widths

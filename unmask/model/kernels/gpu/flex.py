@@ -103,7 +103,8 @@ class FlexKernel:
         log_sum_exp: bool = False,
     ) -> AttentionOutput:
         """The whole batch as one sequence whose parts do not attend to one another; see `Kernel.attend`."""
-        if dropout or bias.distances is not None or type(pattern) not in self.capability.patterns:
+        trained = bias.distances is not None or bias.relative is not None
+        if dropout or trained or type(pattern) not in self.capability.patterns:
             raise KernelError("the flex kernel was called for something its record does not list")
         from torch.nn.attention.flex_attention import AuxRequest
 

@@ -131,7 +131,8 @@ class TritonPackedKernel:
     ) -> None:
         known = self.capability
         width, dtype = q_THK.shape[-1], str(q_THK.dtype).removeprefix("torch.")
-        if bias.distances is not None or width not in (known.head_widths or ()) or dtype not in known.dtypes:
+        trained = bias.distances is not None or bias.relative is not None
+        if trained or width not in (known.head_widths or ()) or dtype not in known.dtypes:
             raise KernelError("the triton kernel was called for something its record does not list")
         if plan.pattern != pattern:
             raise KernelError(f"the triton kernel was called for {pattern} with a plan for {plan.pattern}")

@@ -86,7 +86,7 @@ class TiledKernel:
         log_sum_exp: bool = False,
     ) -> AttentionOutput:
         """Group by group; see `Kernel.attend`."""
-        if bias.distances is not None or plan.pattern != pattern:
+        if bias.distances is not None or bias.relative is not None or plan.pattern != pattern:
             raise KernelError(
                 "the tiled kernel was called for something its record or its plan does not list"
             )
