@@ -36,8 +36,8 @@ def test_a_recipe_trains(path, small, tmp_path, monkeypatch):
     assert settings.model.start_from == "default"
     metric = settings.evaluation.metric
 
-    def some(names, data, base):
-        found = read_labeled(names, data, base)
+    def some(names, data, base, skipped=None):
+        found = read_labeled(names, data, base, skipped)
         return [record for record, _ in zip(found, range(24), strict=False)]
 
     monkeypatch.setattr(run, "read_labeled", some)
