@@ -52,5 +52,5 @@ clean:
 	touch $@
 
 .venv/dev.stamp: .venv/run.stamp
-	$(BIN)/pip install --disable-pip-version-check --quiet -c constraints.txt -e '.[default,explorer,sentencepiece,dev]'
+	$(BIN)/pip install --disable-pip-version-check --quiet -c constraints.txt -e '.[default,explorer,sentencepiece,search,ann,dev]'
 	touch $@

@@ -19,6 +19,7 @@ class Extra(NamedTuple):
 
 
 EXTRAS: dict[str, Extra] = {
+    "ann": Extra({"usearch": "usearch"}, "approximate search", "search exactly"),
     "bench": Extra(
         {"matplotlib": "matplotlib"}, "drawing the pictures of a benchmark", "leave --picture out"
     ),
@@ -41,6 +42,16 @@ EXTRAS: dict[str, Extra] = {
     ),
     "parquet": Extra(
         {"pyarrow": "pyarrow"}, "reading and writing Parquet files", "name a file of another format"
+    ),
+    "search": Extra(
+        {
+            "Stemmer": "PyStemmer",
+            "ir_measures": "ir_measures",
+            "pypdfium2": "pypdfium2",
+            "pytrec_eval": "pytrec_eval-terrier",
+            "selectolax": "selectolax",
+        },
+        "indexing and searching documents",
     ),
     "sentencepiece": Extra(
         {"sentencepiece": "sentencepiece", "google.protobuf": "protobuf"},

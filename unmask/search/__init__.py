@@ -1,0 +1,1 @@
+"""Documents, the index made of them, and searching it."""
