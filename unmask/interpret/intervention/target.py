@@ -46,12 +46,14 @@ class Embedding:
     """The text's embedding, or one token's last state.
 
     As a number to find causes of: its length along its own direction, as it is. As something that changes:
-    its cosine with what it was.
+    its cosine with what it was. With another vector given, both are its cosine with that vector.
     """
 
     pooling: tuple[PoolingMode, ...] = ("mean",)
     token: int | None = None
     """Instead of pooling."""
+    toward: tuple[float, ...] | None = None
+    """A vector to compare with, such as that of a query, (E,)."""
 
 
 AttributionTarget = Word | Class | Embedding
@@ -90,6 +92,11 @@ class TargetScore:
             case Embedding():
                 if target.token is not None:
                     self._check_token(target.token)
+                if target.toward is not None and len(target.toward) != len(self._pooled(cache.final_ND)):
+                    raise InvalidRequest(
+                        f"toward has {len(target.toward)} numbers and the embedding "
+                        f"{len(self._pooled(cache.final_ND))}; give a vector of the same model"
+                    )
 
     @property
     def unit(self) -> str:
@@ -123,8 +130,10 @@ class TargetScore:
                 logit: Tensor = logits[target.token or 0, target.index]
                 return logit.to(torch.promote_types(logit.dtype, torch.float32))
             case Embedding():
-                before_E = self._before()
-                length: Tensor = self._embedding(x_ND) @ (before_E / before_E.norm())
+                own_E, before_E = self._embedding(x_ND), self._before()
+                if target.toward is not None:
+                    return torch.nn.functional.cosine_similarity(own_E, before_E, dim=0)
+                length: Tensor = own_E @ (before_E / before_E.norm())
                 return length
 
     def start(self) -> Tensor:
@@ -158,7 +167,11 @@ class TargetScore:
         return logits_V.to(torch.promote_types(logits_V.dtype, torch.float32))
 
     def _before(self) -> Tensor:
-        return self._pooled(self.cache.final_ND)
+        """What the embedding is compared with."""
+        pooled_E = self._pooled(self.cache.final_ND)
+        if isinstance(self.target, Embedding) and self.target.toward is not None:
+            return torch.tensor(self.target.toward).to(pooled_E)
+        return pooled_E
 
     def _embedding(self, x_ND: Tensor) -> Tensor:
         return self._pooled(self.encoder.final_norm(x_ND))

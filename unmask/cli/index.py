@@ -1,0 +1,233 @@
+"""``unmask index``: make an index of documents, add to it, check it."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from unmask.cli.options import RUN, JsonOption, RunOptions
+from unmask.cli.output import console, print_json, progress, safe, table
+from unmask.errors import CorruptIndex, InvalidRequest, UnmaskError
+
+if TYPE_CHECKING:
+    from unmask.search.index import Index
+    from unmask.search.settings import Chunking
+    from unmask.search.analysis import Stemmer
+    from unmask.search.values import Added
+else:
+    from unmask.search.options import Chunking, Stemmer
+
+LISTED = 10
+"""Names of skipped files and of documents that are printed; --json has all."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class NewIndexOptions:
+    """What a new index is made with; an existing one keeps its own."""
+
+    model: Annotated[
+        list[str] | None,
+        Parameter(
+            name=["--model", "-m"],
+            negative="",
+            help="a checkpoint folder, a hub id, or default; repeat it for several views of each passage",
+        ),
+    ] = None
+    bm25: Annotated[bool, Parameter(help="keep terms for BM25, too")] = True
+    passage_tokens: Annotated[
+        int | None, Parameter(help="the longest passage in tokens; default: 256, or what the model reads")
+    ] = None
+    overlap_tokens: Annotated[int | None, Parameter(help="tokens that neighboring passages share")] = None
+    chunking: Annotated[
+        Chunking | None,
+        Parameter(help="embed every passage alone (windows), or each document whole (late)"),
+    ] = None
+    whole_documents: Annotated[
+        bool, Parameter(negative="", help="one passage per document; what is too long is cut off and counted")
+    ] = False
+    stemmer: Annotated[
+        Stemmer | None, Parameter(help="language of the words that BM25 reduces to stems; default: english")
+    ] = None
+
+    def named(self) -> dict[str, object]:
+        """The options that were given, as arguments of `Index.create`."""
+        given = {
+            "passage_tokens": self.passage_tokens,
+            "overlap_tokens": self.overlap_tokens,
+            "chunking": self.chunking,
+            "whole_documents": self.whole_documents or None,
+            "stemmer": self.stemmer,
+            "bm25": None if self.bm25 else False,
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ReadingOptions:
+    """Which files are read, and how."""
+
+    field: Annotated[
+        str | None, Parameter(help="the column or key of the text in JSONL, CSV and Parquet; default: text")
+    ] = None
+    id_field: Annotated[str | None, Parameter(help="the column or key of a row's id; default: _id or id")] = (
+        None
+    )
+    include: Annotated[
+        list[str] | None, Parameter(negative="", help="read only files that match, such as '*.md'")
+    ] = None
+    exclude: Annotated[list[str] | None, Parameter(negative="", help="leave out files that match")] = None
+
+
+NEW = NewIndexOptions()
+READING = ReadingOptions()
+
+
+def index(
+    inputs: Annotated[
+        list[Path] | None,
+        Parameter(
+            name="inputs",
+            negative="",
+            help="folders and files: text, Markdown, HTML, PDF, JSONL, CSV, TSV, Parquet, source code",
+        ),
+    ] = None,
+    /,
+    *,
+    output: Annotated[Path, Parameter(name=["--output", "-o"], help="the folder of the index")],
+    new: NewIndexOptions = NEW,
+    reading: ReadingOptions = READING,
+    prune: Annotated[
+        bool, Parameter(negative="", help="delete documents of the index that the inputs do not have")
+    ] = False,
+    delete: Annotated[
+        list[str] | None, Parameter(negative="", help="delete the document with this id; repeat it for more")
+    ] = None,
+    compact: Annotated[
+        bool, Parameter(negative="", help="merge all segments into one and free what was deleted")
+    ] = False,
+    verify: Annotated[
+        bool, Parameter(negative="", help="compare every byte of the index with its checksums, and stop")
+    ] = False,
+    run: RunOptions = RUN,
+    json: JsonOption = False,
+) -> None:
+    """Make an index of documents that `unmask search` searches, or add to one.
+
+    Documents that the index has already are not computed again: give the same command to resume one that was
+    stopped, or to bring the index up to date. Files that cannot be read are skipped and named.
+    """
+    if verify:
+        _verify(output, json)
+        return
+    if not inputs and not delete and not compact:
+        raise InvalidRequest("no inputs are given; name the files or folders to index")
+    if prune and not inputs:
+        raise InvalidRequest("--prune needs the inputs whose documents are kept; name them")
+    made, created = _opened(output, new, run, create=bool(inputs))
+    deleted = made.delete(delete) if delete else 0
+    try:
+        added = _add(made, inputs, reading) if inputs else None
+    except UnmaskError:
+        if created and not len(made):
+            shutil.rmtree(output, ignore_errors=True)
+        raise
+    if prune and added is not None and added.missing:
+        deleted += made.delete(added.missing)
+    if compact:
+        made.compact()
+    _report(made, added, deleted, pruned=prune, json=json)
+
+
+def _opened(output: Path, new: NewIndexOptions, run: RunOptions, *, create: bool) -> tuple["Index", bool]:
+    """The index, and whether it is new."""
+    from unmask.search.index import Index
+
+    names = new.model or []
+    exists = output.exists() and (not output.is_dir() or any(output.iterdir()))
+    if not exists and not create:
+        raise InvalidRequest(f"there is no index {output}; name the folder of one, or inputs to index")
+    if exists:
+        given = new.named()
+        if given:
+            option = "--" + next(iter(given)).replace("_", "-")
+            raise InvalidRequest(
+                f"{output} exists and keeps what it was made with; leave {option} out, or name a new folder"
+            )
+        return Index.open(output, [run.load(name) for name in names]), False
+    names = names or ["default"]
+    loaded = [run.load(name) for name in names]
+    return Index.create(output, loaded, sources=names, **new.named()), True
+
+
+def _add(made: "Index", inputs: list[Path], reading: ReadingOptions) -> "Added":
+    from unmask.search.documents import read_documents
+
+    documents = read_documents(
+        inputs,
+        field=reading.field,
+        id_field=reading.id_field,
+        include=reading.include or (),
+        exclude=reading.exclude or (),
+    )
+    with progress("indexing passages", 0) as report:
+        return made.add(documents, progress=report)
+
+
+def _verify(output: Path, json: bool) -> None:
+    from unmask.search.index import Index
+
+    damage = Index.verify(output)
+    if json:
+        print_json({"index": output, "whole": not damage, "damage": damage})
+    for sentence in damage if not json else ():
+        print(sentence)
+    if damage:
+        raise CorruptIndex(
+            f"{output} has {len(damage)} damaged file{'s' * (len(damage) > 1)}; restore them from a copy, or "
+            "index the documents again into a new folder"
+        )
+    if not json:
+        print(f"{output} is whole: every block of every file matches its checksum")
+
+
+def _report(made: "Index", added: "Added | None", deleted: int, *, pruned: bool, json: bool) -> None:
+    totals = {
+        "index": made.path,
+        "generation": made.generation,
+        "documents": len(made),
+        "passages": made.passages,
+    }
+    if json:
+        print_json(totals | {"views": made.settings.views, "deleted": deleted, "added": added})
+        return
+    if added is not None:
+        print(
+            f"{added.added:,} documents added, {added.updated:,} updated, {added.unchanged:,} unchanged; "
+            f"{added.passages:,} passages, {added.tokens:,} tokens indexed"
+        )
+        _list("skipped", [f"{name}: {reason}" for name, reason in added.skipped])
+        if added.dropped_tokens:
+            _list(f"{added.dropped_tokens:,} tokens dropped from", list(added.truncated_documents))
+        if added.missing and not pruned:
+            _list("not among these inputs, and kept (--prune deletes them)", list(added.missing))
+    if deleted:
+        print(f"{deleted:,} documents deleted")
+    shown = table(None, "", "")
+    for name, value in totals.items():
+        shown.add_row(name, f"{value:,}" if isinstance(value, int) else safe(str(value)))
+    shown.add_row("views", ", ".join(made.settings.views))
+    console().print(shown)
+
+
+def _list(what: str, names: list[str]) -> None:
+    if not names:
+        return
+    print(f"{len(names):,} {what}:" if not what[0].isdigit() else f"{what} {len(names):,} documents:")
+    for name in names[:LISTED]:
+        print(f"  {name}")
+    if len(names) > LISTED:
+        print(f"  and {len(names) - LISTED:,} more; --json lists all")

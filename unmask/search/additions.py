@@ -1,0 +1,170 @@
+"""Changes of an index: documents that are added, replaced and deleted, and segments that are merged."""
+
+from collections.abc import Iterable, Iterator, Mapping, Set
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.errors import InvalidRequest, quoted
+from unmask.loaded import Model
+from unmask.search.adding import SEGMENT_BYTES, SegmentBuilder, batches
+from unmask.search.contents import Contents, digest_of
+from unmask.search.documents.values import Document, Skipped
+from unmask.search.settings import IndexSettings
+from unmask.search.store import Generation, Writer
+from unmask.search.options import View
+from unmask.search.values import Added
+from unmask.search.views.merge import merged
+from unmask.tasks import Progress
+
+Given = Document | Skipped | Mapping[str, Any] | str
+"""What can be added to an index."""
+
+
+class Addition:
+    """One addition of documents to an index.
+
+    Args:
+        writer: the index, locked.
+        settings: what it was made with.
+        models: the model of each view.
+        progress: see `Index.add`.
+    """
+
+    def __init__(
+        self,
+        writer: Writer,
+        settings: IndexSettings,
+        models: Mapping[View, Model],
+        progress: Progress | None = None,
+    ) -> None:
+        self._writer = writer
+        self._settings = settings
+        self._models = models
+        self._progress = progress
+        self._before = Contents(writer.generation)
+        self._seen: set[str] = set()
+        self._skipped: list[tuple[str, str]] = []
+        self._replaced: set[int] = set()
+        self._segments: list[str] = []
+        self._counts = dict.fromkeys(("added", "updated", "unchanged", "passages", "tokens", "dropped"), 0)
+        self._truncated: list[str] = []
+        self.generation: Generation = writer.generation
+
+    def run(self, given: Iterable[Given]) -> Added:
+        """Add all documents and commit."""
+        builder = SegmentBuilder(self._settings, self._models)
+        for group in batches(self._changed(given)):
+            for cut in builder.add(group):
+                self._counts["tokens"] += cut.tokens
+                self._counts["dropped"] += cut.dropped
+                self._counts["passages"] += len(cut.passages)
+                if cut.dropped:
+                    self._truncated.append(cut.document.id)
+            if self._progress is not None:
+                self._progress(self._counts["passages"], 0)
+            if builder.bytes >= SEGMENT_BYTES:
+                self._commit(builder)
+                builder = SegmentBuilder(self._settings, self._models)
+        if len(builder) or self._replaced:
+            self._commit(builder)
+        missing = tuple(id for id in self._before.numbers if id not in self._seen)
+        return Added(
+            self._counts["added"],
+            self._counts["updated"],
+            self._counts["unchanged"],
+            tuple(self._skipped),
+            missing,
+            self._counts["passages"],
+            self._counts["tokens"],
+            self._counts["dropped"],
+            tuple(self._truncated),
+        )
+
+    def _changed(self, given: Iterable[Given]) -> Iterator[Document]:
+        """The documents that the index does not have with this content."""
+        for number, one in enumerate(given, start=1):
+            if isinstance(one, Skipped):
+                self._skipped.append((one.name, one.reason))
+                continue
+            document = as_document(one, number)
+            if document.id in self._seen:
+                raise InvalidRequest(
+                    f"two documents have the id {document.id!r}; give every document an id of its own"
+                )
+            self._seen.add(document.id)
+            known = self._before.numbers.get(document.id)
+            if known is None:
+                self._counts["added"] += 1
+            elif self._before.digest(known) == digest_of(document):
+                self._counts["unchanged"] += 1
+                continue
+            else:
+                self._counts["updated"] += 1
+                self._replaced.add(known)
+            yield document
+
+    def _commit(self, builder: SegmentBuilder) -> None:
+        """Write what was collected as a segment, and delete what it replaces, in one step."""
+        if len(builder):
+            arrays = builder.arrays()
+            facts = {"passages": builder.passages}
+            self._segments.append(self._writer.add_segment(len(builder), arrays, facts))
+        kept = deleted_with(self._before, self._replaced)
+        none = np.empty(0, dtype=np.int64)
+        self.generation = self._writer.commit(kept | dict.fromkeys(self._segments, none))
+
+
+def as_document(given: object, number: int) -> Document:
+    """A document from what the caller gave; ``number`` is its place, from 1.
+
+    Raises:
+        InvalidRequest: it is no document.
+    """
+    match given:
+        case Document():
+            return given
+        case str():
+            return Document(str(number), given)
+        case Mapping():
+            id, text, title = given.get("id", given.get("_id")), given.get("text"), given.get("title", "")
+            if not isinstance(id, str) or not isinstance(text, str) or not isinstance(title, str):
+                raise InvalidRequest(
+                    f"document {number} is {quoted(dict(given))}; give strings under id and text (and title)"
+                )
+            metadata = given.get("metadata", {})
+            if not isinstance(metadata, Mapping):
+                raise InvalidRequest(f"the metadata of the document {id!r} are no dictionary; give one")
+            return Document(id, text, title, metadata=metadata)
+    raise InvalidRequest(
+        f"document {number} is {quoted(given)}; give a Document, a dictionary with id and text, or a string"
+    )
+
+
+def deleted_with(contents: Contents, numbers: Set[int]) -> dict[str, NDArray[np.int64]]:
+    """The segments of a generation, each with its deleted rows and with those of further documents."""
+    found = {}
+    first = 0
+    for segment in contents.segments:
+        own = [number - first for number in numbers if first <= number < first + segment.rows]
+        found[segment.name] = np.union1d(segment.deleted, np.array(own, dtype=np.int64)).astype(np.int64)
+        first += segment.rows
+    return found
+
+
+def compact(writer: Writer) -> Generation:
+    """Merge all segments into one without what was deleted, and commit."""
+    contents = Contents(writer.generation)
+    segments = contents.segments
+    if not contents.document_count:
+        return writer.commit({})
+    if len(segments) == 1 and not len(segments[0].deleted):
+        return writer.generation
+    ends = np.cumsum([segment.rows for segment in segments])[:-1]
+    documents = np.split(contents.live_D, ends)
+    passages = contents.live_parts()
+    arrays = merged([segment.arrays for segment in segments], documents, passages)
+    facts = {"passages": contents.passage_count}
+    name = writer.add_segment(contents.document_count, arrays, facts)
+    return writer.commit({name: np.empty(0, dtype=np.int64)})

@@ -1,0 +1,251 @@
+"""The documents and passages of one generation of an index.
+
+Documents and passages of all segments are numbered through, in the order of the segments.
+
+Axes: D documents, P passages.
+"""
+
+import bisect
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.errors import InvalidRequest
+from unmask.search.documents.values import Document
+from unmask.search.store import Generation, Segment
+from unmask.search.views.ragged import all_strings, encode_strings, string_at
+
+
+class Place(NamedTuple):
+    """Where a passage stands."""
+
+    document: int
+    start: int
+    end: int
+
+
+class Contents:
+    """The documents and passages of one generation."""
+
+    def __init__(self, generation: Generation) -> None:
+        self.generation = generation
+        self.segments = generation.segments
+        self._first_document = np.cumsum([0, *(segment.rows for segment in self.segments)]).tolist()
+        sizes = [len(segment.arrays["passage/document"]) for segment in self.segments]
+        self._first_passage = np.cumsum([0, *sizes]).tolist()
+        self.passage_sizes: tuple[int, ...] = tuple(sizes)
+
+    @property
+    def document_count(self) -> int:
+        """Documents that are not deleted."""
+        return int(self.live_D.sum())
+
+    @property
+    def passage_count(self) -> int:
+        """Passages of documents that are not deleted."""
+        return int(self.live_P.sum())
+
+    @cached_property
+    def live_D(self) -> NDArray[np.bool_]:
+        """Which documents are not deleted."""
+        live = np.ones(self._first_document[-1], dtype=np.bool_)
+        for first, segment in zip(self._first_document, self.segments, strict=False):
+            live[first + segment.deleted] = False
+        return live
+
+    @cached_property
+    def document_P(self) -> NDArray[np.int64]:
+        """The document of each passage."""
+        parts = [
+            segment.arrays["passage/document"].astype(np.int64) + first
+            for first, segment in zip(self._first_document, self.segments, strict=False)
+        ]
+        return np.concatenate([np.empty(0, np.int64), *parts])
+
+    @cached_property
+    def live_P(self) -> NDArray[np.bool_]:
+        """Which passages are of documents that are not deleted."""
+        return self.live_D[self.document_P]
+
+    def live_parts(self) -> list[NDArray[np.bool_]]:
+        """`live_P` of each segment."""
+        return np.split(self.live_P, self._first_passage[1:-1]) if self.segments else []
+
+    @cached_property
+    def ids(self) -> list[str]:
+        """The id of every document, deleted ones too."""
+        return [
+            id
+            for segment in self.segments
+            for id in all_strings(segment.arrays["document/id"], segment.arrays["document/id_offsets"])
+        ]
+
+    @cached_property
+    def numbers(self) -> Mapping[str, int]:
+        """The number of each document that is not deleted, by id."""
+        return {self.ids[number]: number for number in np.flatnonzero(self.live_D).tolist()}
+
+    def number(self, id: str) -> int:
+        """The number of a document.
+
+        Raises:
+            InvalidRequest: the index has no such document.
+        """
+        if id not in self.numbers:
+            raise InvalidRequest(f"the index has no document {id!r}; ids are those that hits give")
+        return self.numbers[id]
+
+    def digest(self, number: int) -> bytes:
+        """What `digest_of` gave for a document."""
+        segment, row = self._document(number)
+        return segment.arrays["document/digest"][row].tobytes()
+
+    def text(self, number: int) -> str:
+        """The text of a document."""
+        return self._string("document/text", number)
+
+    def title(self, number: int) -> str:
+        """The title of a document."""
+        return self._string("document/title", number)
+
+    def facts(self, number: int) -> Mapping[str, Any]:
+        """``kind``, ``pages``, ``metadata``, ``tokens`` and ``dropped`` of a document."""
+        found: Mapping[str, Any] = json.loads(self._string("document/facts", number))
+        return found
+
+    def document(self, number: int) -> Document:
+        """A document as it was given."""
+        facts = self.facts(number)
+        return Document(
+            self.ids[number],
+            self.text(number),
+            self.title(number),
+            tuple(facts["pages"]),
+            facts["kind"],
+            facts["metadata"],
+        )
+
+    def page(self, number: int, character: int) -> int | None:
+        """The page of a document on which a character stands, from 1; None without pages."""
+        pages = self.facts(number)["pages"]
+        return bisect.bisect_right(pages, character) if pages else None
+
+    def place(self, passage: int) -> Place:
+        """The document, the start and the end of a passage."""
+        which = bisect.bisect_right(self._first_passage, passage) - 1
+        arrays, row = self.segments[which].arrays, passage - self._first_passage[which]
+        return Place(
+            int(arrays["passage/document"][row]) + self._first_document[which],
+            int(arrays["passage/start"][row]),
+            int(arrays["passage/end"][row]),
+        )
+
+    def tie_key(self, passage: int) -> tuple[str, int]:
+        """The order of passages with equal scores: by document id, then by place."""
+        place = self.place(passage)
+        return self.ids[place.document], place.start
+
+    def matching(self, accept: Callable[[Mapping[str, Any]], bool]) -> NDArray[np.bool_]:
+        """Which passages are of live documents whose metadata are accepted, (P,)."""
+        accepted = np.zeros(len(self.live_D), dtype=np.bool_)
+        for number in np.flatnonzero(self.live_D).tolist():
+            accepted[number] = accept(self._metadata[number])
+        return accepted[self.document_P]
+
+    @cached_property
+    def metadata_keys(self) -> tuple[str, ...]:
+        """The keys that metadata of live documents have, in order."""
+        live = np.flatnonzero(self.live_D).tolist()
+        return tuple(sorted({key for number in live for key in self._metadata[number]}))
+
+    @cached_property
+    def _metadata(self) -> list[Mapping[str, Any]]:
+        return [self.facts(number)["metadata"] for number in range(len(self.live_D))]
+
+    def _document(self, number: int) -> tuple[Segment, int]:
+        which = bisect.bisect_right(self._first_document, number) - 1
+        return self.segments[which], number - self._first_document[which]
+
+    def _string(self, name: str, number: int) -> str:
+        segment, row = self._document(number)
+        return string_at(segment.arrays[name], segment.arrays[f"{name}_offsets"], row)
+
+
+def digest_of(document: Document) -> bytes:
+    """SHA-256 of everything that is stored of a document; 32 bytes."""
+    parts = [document.id, document.text, document.title, list(document.pages), document.kind]
+    stored = json.dumps([*parts, dict(document.metadata)], ensure_ascii=True, sort_keys=True)
+    return hashlib.sha256(stored.encode()).digest()
+
+
+class Chunk(NamedTuple):
+    """One passage, its characters and tokens."""
+
+    start: int
+    end: int
+    tokens: int
+
+
+class ContentsBuilder:
+    """Collects documents and the places of their passages, in order."""
+
+    def __init__(self) -> None:
+        self._documents: list[Document] = []
+        self._facts: list[str] = []
+        self._passages: list[tuple[int, int, int, int]] = []
+
+    def __len__(self) -> int:
+        return len(self._documents)
+
+    @property
+    def passages(self) -> int:
+        """The number of passages so far."""
+        return len(self._passages)
+
+    def add(self, document: Document, passages: Sequence[Chunk], tokens: int, dropped: int) -> None:
+        """Add a document; ``dropped`` of its ``tokens`` are in no passage."""
+        number = len(self._documents)
+        facts = {
+            "kind": document.kind,
+            "pages": list(document.pages),
+            "metadata": dict(document.metadata),
+            "tokens": tokens,
+            "dropped": dropped,
+        }
+        try:
+            self._facts.append(json.dumps(facts, ensure_ascii=False, allow_nan=False))
+        except (TypeError, ValueError) as error:
+            raise InvalidRequest(
+                f"the metadata of the document {document.id!r} cannot be stored as JSON: {error}"
+            ) from None
+        self._documents.append(document)
+        self._passages += [(number, one.start, one.end, one.tokens) for one in passages]
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The arrays of a segment."""
+        documents = self._documents
+        strings = {
+            "document/id": [one.id for one in documents],
+            "document/text": [one.text for one in documents],
+            "document/title": [one.title for one in documents],
+            "document/facts": self._facts,
+        }
+        arrays: dict[str, NDArray[Any]] = {}
+        for name, values in strings.items():
+            arrays[name], arrays[f"{name}_offsets"] = encode_strings(values)
+        digests = b"".join(map(digest_of, documents))
+        arrays["document/digest"] = np.frombuffer(digests, dtype=np.uint8).reshape(-1, 32)
+        places = np.array(self._passages, dtype=np.int32).reshape(-1, 4)
+        for column, name in enumerate(("document", "start", "end", "tokens")):
+            arrays[f"passage/{name}"] = np.ascontiguousarray(places[:, column])
+        return arrays
+
+
+def documents_of(contents: Contents) -> Iterator[Document]:
+    """Every document that is not deleted."""
+    return (contents.document(number) for number in np.flatnonzero(contents.live_D).tolist())

@@ -1,0 +1,93 @@
+"""The models of an index: which views each gives, and whether it is the one that the index was made with."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from unmask.errors import InvalidRequest
+from unmask.loaded import Model
+from unmask.model.spec import MultiVector, PooledVector, SparseVector
+from unmask.search.options import View
+
+HASHED = (".safetensors", ".json", ".txt", ".model", ".bin")
+"""Endings of the files of a checkpoint that decide what it computes."""
+
+
+@dataclass(frozen=True)
+class ModelIdentity:
+    """Which model made the vectors of an index."""
+
+    source: str
+    """What loads it: a name, or the absolute path of a folder."""
+    name: str
+    revision: str | None
+    sha256: str
+    """Of its weights, its configuration and its tokenizer."""
+
+    @classmethod
+    def of(cls, model: Model, source: str | Path) -> "ModelIdentity":
+        """The identity of a loaded model."""
+        path = Path(source)
+        return cls(
+            str(path.resolve()) if path.is_dir() else str(source), model.name, model.revision, _digest(model)
+        )
+
+    @classmethod
+    def of_settings(cls, settings: Mapping[str, Any]) -> "ModelIdentity":
+        """What `settings` gave."""
+        return cls(**settings)
+
+    def settings(self) -> dict[str, Any]:
+        """For the settings of an index."""
+        return asdict(self)
+
+    def require(self, other: "ModelIdentity") -> None:
+        """Refuse another model than this one.
+
+        Raises:
+            InvalidRequest: names both models.
+        """
+        if (self.sha256, self.revision) != (other.sha256, other.revision):
+            raise InvalidRequest(
+                f"the index was made with {self._described()} and the model given is {other._described()}; "
+                "give the first one, or index again"
+            )
+
+    def _described(self) -> str:
+        revision = "" if self.revision is None else f" at revision {self.revision}"
+        return f"{self.name}{revision} (SHA-256 {self.sha256[:12]})"
+
+
+def view_of(model: Model) -> View:
+    """The view that a model gives.
+
+    Raises:
+        InvalidRequest: it gives neither vectors nor weights of words.
+    """
+    match model.checkpoint.head:
+        case PooledVector():
+            return "dense"
+        case MultiVector():
+            return "multi_vector"
+        case SparseVector():
+            return "sparse"
+    raise InvalidRequest(
+        f"{model.name} gives no vectors to search with ({type(model.checkpoint.head).__name__}); take an "
+        "embedding model, such as default"
+    )
+
+
+def _digest(model: Model) -> str:
+    """SHA-256 over the names and contents of the files of the checkpoint and its adapter."""
+    total = hashlib.sha256()
+    adapter = model.checkpoint.adapter
+    folders = [model.checkpoint.source.folder, *([] if adapter is None else [adapter.folder])]
+    for folder in folders:
+        for path in sorted(folder.rglob("*")):
+            if path.suffix in HASHED and path.is_file():
+                total.update(path.relative_to(folder).as_posix().encode() + b"\0")
+                with path.open("rb") as file:
+                    total.update(hashlib.file_digest(file, "sha256").digest())
+    return total.hexdigest()

@@ -1,0 +1,23 @@
+"""The named choices of search, apart from what computes them, so that the command line starts quickly."""
+
+from typing import Literal
+
+View = Literal["bm25", "dense", "sparse", "multi_vector"]
+"""One way in which an index stores passages: terms, one vector, weights of words, or a vector per token."""
+
+VIEWS: tuple[View, ...] = ("bm25", "dense", "sparse", "multi_vector")
+
+Mode = Literal["hybrid", "bm25", "dense", "sparse", "multi_vector"]
+"""By which view passages are ranked; ``"hybrid"`` fuses the rankings of all views that the index has."""
+
+Unit = Literal["passage", "document"]
+"""What is ranked: every passage, or every document by its best passage."""
+
+Chunking = Literal["windows", "late"]
+"""How the vector of a passage is made: from the passage alone, or from the states of the whole document (late
+chunking, Günther et al. 2024)."""
+
+Stemmer = Literal[
+    "none", "english", "french", "german", "spanish", "italian", "portuguese", "dutch", "russian"
+]
+"""Which Snowball stemmer reduces words to stems; ``"none"`` keeps words as they are."""

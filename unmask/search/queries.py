@@ -1,0 +1,79 @@
+"""A query as each view reads it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.errors import EmptyText, InvalidText, quoted
+from unmask.loaded import Model
+from unmask.search.analysis import Analyzer
+from unmask.search.options import View
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class TokenQuery:
+    """The vectors of a query's tokens, and how each is called in an explanation."""
+
+    vectors_QE: Floats
+    labels: tuple[str, ...]
+    special: NDArray[np.bool_]
+    """Which stand for no characters of the query."""
+
+
+class Query:
+    """One query. Each model reads it alone, so that its vector depends on no other query.
+
+    Args:
+        text: what is asked.
+        model_of: loads the model of a view.
+        analyzer: the terms of BM25.
+
+    Raises:
+        TextError: the query is not text, or blank.
+    """
+
+    def __init__(self, text: str, model_of: Callable[[View], Model], analyzer: Analyzer) -> None:
+        if not isinstance(text, str):
+            raise InvalidText(f"the query is {quoted(text)}; give a string")
+        if not text.strip():
+            raise EmptyText("the query is blank; write what to search for")
+        self.text = text
+        self._model_of = model_of
+        self._analyzer = analyzer
+
+    @cached_property
+    def terms(self) -> list[str]:
+        """The terms that BM25 looks for."""
+        return self._analyzer.counted(self.text)
+
+    @cached_property
+    def vector_E(self) -> Floats:
+        """The unit vector of the query."""
+        return self._model_of("dense").embed_query(self.text, normalize=True)
+
+    @cached_property
+    def sparse(self) -> tuple[NDArray[np.int64], Floats]:
+        """Ids of words and their weights."""
+        (found,) = self._model_of("sparse").sparse_vectors([self.text], "query")
+        return found.ids, found.weights
+
+    @cached_property
+    def tokens(self) -> TokenQuery:
+        """The vectors of the query's tokens."""
+        model = self._model_of("multi_vector")
+        (found,) = model.multi_vectors([self.text], "query")
+        special = found.spans_N2[:, 0] < 0
+        labels = [
+            str(model.tokenizer.engine.id_to_token(int(id))) if lone else self.text[start:end]
+            for id, lone, (start, end) in zip(found.ids_N, special, found.spans_N2.tolist(), strict=True)
+        ]
+        return TokenQuery(found.vectors_NE, tuple(labels), special)
+
+    def word(self, id: int) -> str:
+        """The spelling of a word of the sparse model's vocabulary."""
+        return str(self._model_of("sparse").tokenizer.engine.id_to_token(id))

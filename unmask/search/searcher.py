@@ -1,0 +1,186 @@
+"""Search over one generation of an index.
+
+Axes: P passages.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.loaded import Model
+from unmask.search.analysis import Analyzer
+from unmask.search.contents import Contents
+from unmask.search.queries import Query
+from unmask.search.ranking import Ranking, ranked
+from unmask.search.settings import IndexSettings
+from unmask.search.options import Mode, Unit, View
+from unmask.search.views.bm25 import Bm25
+from unmask.search.views.dense import Dense
+from unmask.search.views.fusion import reciprocal_rank_fusion
+from unmask.search.views.sparse import Sparse
+from unmask.search.views.vectors import Vectors
+
+Floats = NDArray[np.float32]
+Mask = NDArray[np.bool_]
+
+FUSED_DEPTH = 200
+"""Passages of each view whose ranks are fused."""
+
+ROUNDING = 1e-5
+"""Relative error of float32 products; passages this close to the last rank are computed again in float64."""
+
+
+class Searcher:
+    """Ranks the passages of one generation.
+
+    Args:
+        contents: its documents and passages.
+        settings: what the index was made with.
+        model_of: loads the model of a view when it is first needed.
+    """
+
+    def __init__(
+        self, contents: Contents, settings: IndexSettings, model_of: Callable[[View], Model]
+    ) -> None:
+        self.contents = contents
+        self._settings = settings
+        self.model_of = model_of
+
+    def query(self, text: str) -> Query:
+        """A query for `rank`; its vectors are computed once."""
+        return Query(text, self.model_of, self._settings.analyzer or Analyzer())
+
+    def rank(
+        self,
+        query: Query,
+        mode: Mode,
+        depth: int,
+        *,
+        unit: Unit = "passage",
+        among: Mask | None = None,
+        candidates: int | None = None,
+    ) -> tuple[Ranking, Mapping[View, Ranking]]:
+        """The best ``depth`` passages (or documents), and the ranking of each view that was asked.
+
+        Args:
+            query: what is asked.
+            mode: one view, or all of them fused.
+            depth: how many to rank.
+            unit: what is ranked.
+            among: the passages to search; None for all that are not deleted.
+            candidates: for many vectors, how many of the best passages of the other views are scored; None
+                scores every passage, or in hybrid search `FUSED_DEPTH` of each other view.
+        """
+        eligible_P = self.contents.live_P if among is None else among & self.contents.live_P
+        if mode == "hybrid":
+            return self._fused(query, self._settings.views, depth, unit, eligible_P, candidates)
+        if mode == "multi_vector" and candidates is not None:
+            others = [view for view in self._settings.views if view != "multi_vector"]
+            if others:
+                first, _ = self._fused(query, others, candidates, "passage", eligible_P, None)
+                eligible_P = _mask(first.passages, len(eligible_P))
+        ranking = self._view(query, mode, depth, unit, eligible_P)
+        return ranking, {mode: ranking}
+
+    def _fused(
+        self,
+        query: Query,
+        views: Sequence[View],
+        depth: int,
+        unit: Unit,
+        eligible_P: Mask,
+        candidates: int | None,
+    ) -> tuple[Ranking, Mapping[View, Ranking]]:
+        """Reciprocal rank fusion; passages for many vectors are those that the other views found."""
+        reach = max(FUSED_DEPTH, depth, candidates or 0)
+        found: dict[View, Ranking] = {}
+        for view in views:
+            if view != "multi_vector":
+                found[view] = self._view(query, view, reach, unit, eligible_P)
+        if "multi_vector" in views:
+            seen = [ranking.passages for ranking in found.values()]
+            some = _mask(np.concatenate(seen), len(eligible_P)) if seen else eligible_P
+            found["multi_vector"] = self._view(query, "multi_vector", reach, unit, some)
+        if len(found) == 1:
+            (only,) = found.values()
+            return Ranking(only.passages[:depth], only.scores[:depth]), found
+        if unit == "passage":
+            fused = reciprocal_rank_fusion([ranking.passages for ranking in found.values()])
+            best = fused
+        else:
+            best = self._fused_documents(list(found.values()))
+        scores_P = np.zeros(len(eligible_P), dtype=np.float32)
+        passages = np.array(sorted(best), dtype=np.int64)
+        scores_P[passages] = [best[passage] for passage in passages.tolist()]
+        return ranked(self.contents, scores_P, _mask(passages, len(scores_P)), "passage", depth), found
+
+    def _fused_documents(self, rankings: Sequence[Ranking]) -> dict[int, float]:
+        """Fused scores of documents, each by the passage that has the best rank in any view."""
+        documents = [self.contents.document_P[ranking.passages] for ranking in rankings]
+        fused = reciprocal_rank_fusion(documents)
+        shown: dict[int, tuple[int, int, int]] = {}
+        for number, (ranking, own) in enumerate(zip(rankings, documents, strict=True)):
+            for rank, (passage, document) in enumerate(
+                zip(ranking.passages.tolist(), own.tolist(), strict=True)
+            ):
+                shown[document] = min(shown.get(document, (rank, number, passage)), (rank, number, passage))
+        return {shown[document][2]: score for document, score in fused.items()}
+
+    def _view(self, query: Query, view: View, depth: int, unit: Unit, eligible_P: Mask) -> Ranking:
+        match view:
+            case "bm25":
+                scores_P = self.bm25.scores(query.terms)
+                eligible_P = eligible_P & (scores_P > 0)
+            case "sparse":
+                scores_P = self.sparse.scores(*query.sparse)
+                eligible_P = eligible_P & (scores_P > 0)
+            case "dense":
+                scores_P = self._dense_scores(query, depth, unit, eligible_P)
+            case "multi_vector":
+                scores_P = np.full(len(eligible_P), -np.inf, dtype=np.float32)
+                some = np.flatnonzero(eligible_P)
+                scores_P[some] = self.vectors.scores(query.tokens.vectors_QE, some)
+                eligible_P = eligible_P & np.isfinite(scores_P)
+        return ranked(self.contents, scores_P, eligible_P, unit, depth)
+
+    def _dense_scores(self, query: Query, depth: int, unit: Unit, eligible_P: Mask) -> Floats:
+        """Dot products; those that may be among the best are computed exactly.
+
+        So neither the order nor the scores of what is found depend on how passages are stored.
+        """
+        scores_P = self.dense.scores(query.vector_E)
+        best = ranked(self.contents, scores_P, eligible_P, unit, depth)
+        if len(best.scores):
+            least = best.scores[-1] - ROUNDING * max(1.0, float(np.abs(best.scores[-1])))
+            near = np.flatnonzero(eligible_P & (scores_P >= least))
+            scores_P[near] = self.dense.exact(query.vector_E, near)
+        return scores_P
+
+    @cached_property
+    def bm25(self) -> Bm25:
+        """The view of terms."""
+        return Bm25([segment.arrays for segment in self.contents.segments], self.contents.live_parts())
+
+    @cached_property
+    def dense(self) -> Dense:
+        """The view of one vector per passage."""
+        return Dense([segment.arrays["dense/vectors"] for segment in self.contents.segments])
+
+    @cached_property
+    def sparse(self) -> Sparse:
+        """The view of weights of words."""
+        segments = self.contents.segments
+        return Sparse([segment.arrays for segment in segments], self.contents.passage_sizes)
+
+    @cached_property
+    def vectors(self) -> Vectors:
+        """The view of a vector per token."""
+        return Vectors([segment.arrays for segment in self.contents.segments])
+
+
+def _mask(passages: NDArray[np.int64], count: int) -> Mask:
+    mask = np.zeros(count, dtype=np.bool_)
+    mask[passages] = True
+    return mask

@@ -1,0 +1,86 @@
+"""Results of search."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from unmask.search.options import View
+
+Span = tuple[int, int]
+"""A range of characters of a document, end exclusive."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one part of the query, or of the passage, adds to a score."""
+
+    label: str
+    """The term or the token."""
+    share: float
+    spans: tuple[Span, ...] = ()
+    """Where it stands in the document."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """How one view came to the score of a passage."""
+
+    view: View
+    score: float
+    """The passage's score in this view."""
+    rank: int | None
+    """Its rank in this view, from 1; None if the ranking of this view does not reach it."""
+    shares: tuple[Share, ...]
+    """BM25 and sparse: terms of the query. Many vectors: tokens of the query, with the characters that each
+    matched. Dense: tokens of the passage, if its vector is the mean of theirs. Shares and `special` add up to
+    the score."""
+    special: float = 0.0
+    """What tokens add that stand for no characters, such as [CLS] and [SEP]."""
+    attribution: tuple[Share, ...] = ()
+    """Dense: the gradient attribution of the score to the passage's tokens; see `unmask.interpret`. These
+    values have the score's unit, and they do not add up to it."""
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A passage that was found."""
+
+    document: str
+    """The document's id."""
+    page: int | None
+    """The page of a PDF on which the passage begins, from 1."""
+    start: int
+    """The first character of the passage in the document's text."""
+    end: int
+    """The character after the last one."""
+    score: float
+    """Higher is better; modes have scores of different kinds, which cannot be compared."""
+    text: str
+    title: str = ""
+    metadata: Mapping[str, Any] | None = None
+    why: tuple[Explanation, ...] | None = None
+    """An explanation for each view that found it, on request."""
+    first_score: float | None = None
+    """The score before a reranker replaced it."""
+
+
+@dataclass(frozen=True)
+class Added:
+    """What adding documents to an index did."""
+
+    added: int
+    updated: int
+    """Documents that the index had with other content."""
+    unchanged: int
+    """Documents that the index had already; they are not computed again."""
+    skipped: tuple[tuple[str, str], ...]
+    """Files and rows of which no document was made, each with the reason."""
+    missing: tuple[str, ...]
+    """Documents of the index that were not among those given."""
+    passages: int
+    tokens: int
+    """Tokens of the documents that were added or updated, without special tokens."""
+    dropped_tokens: int
+    """How many of these are in no passage."""
+    truncated_documents: tuple[str, ...] = ()
+    """The documents that have such tokens."""

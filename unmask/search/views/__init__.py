@@ -1,0 +1,1 @@
+"""Views of passages: how each kind of search stores them and scores them."""

@@ -1,0 +1,133 @@
+"""The arrays of several segments as those of one, without what was deleted."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.search.views.ragged import all_strings, encode_strings, offsets_of, rows_of
+
+Arrays = Mapping[str, NDArray[Any]]
+Mask = NDArray[np.bool_]
+Pieces = NDArray[Any] | Iterable[NDArray[Any]]
+"""An array, or its parts one after the other."""
+
+ROWS_AT_ONCE = 65536
+
+
+def merged(
+    segments: Sequence[Arrays], documents: Sequence[Mask], passages: Sequence[Mask]
+) -> dict[str, Pieces]:
+    """The arrays of one segment that holds the live documents and passages of several, in order.
+
+    Args:
+        segments: their arrays, which have the same names.
+        documents: which documents of each are live.
+        passages: which passages of each are live.
+    """
+    names = segments[0].keys()
+    made: dict[str, Pieces] = {}
+    for name in ("document/id", "document/text", "document/title", "document/facts"):
+        made |= _ragged(segments, documents, name, f"{name}_offsets")
+    made["document/digest"] = _rows(segments, documents, "document/digest")
+    made["passage/document"] = _documents(segments, documents, passages)
+    for name in ("passage/start", "passage/end", "passage/tokens", "dense/vectors"):
+        if name in names:
+            made[name] = _rows(segments, passages, name)
+    if "bm25/lengths" in names:
+        made |= _bm25(segments, passages)
+    if "sparse/words" in names:
+        made |= _sparse(segments, passages)
+    if "vectors/values" in names:
+        made |= _ragged(segments, passages, "vectors/values", "vectors/offsets")
+        made["vectors/spans"] = _pieces(segments, passages, "vectors/spans", "vectors/offsets")
+    return made
+
+
+def _rows(segments: Sequence[Arrays], live: Sequence[Mask], name: str) -> Iterator[NDArray[Any]]:
+    for arrays, mask in zip(segments, live, strict=True):
+        for start in range(0, len(mask), ROWS_AT_ONCE):
+            part = slice(start, start + ROWS_AT_ONCE)
+            yield arrays[name][part][mask[part]]
+
+
+def _pieces(
+    segments: Sequence[Arrays], live: Sequence[Mask], name: str, offsets: str
+) -> Iterator[NDArray[Any]]:
+    for arrays, mask in zip(segments, live, strict=True):
+        rows = np.flatnonzero(mask)
+        for start in range(0, len(rows), ROWS_AT_ONCE // 16):
+            yield arrays[name][rows_of(arrays[offsets], rows[start : start + ROWS_AT_ONCE // 16])]
+
+
+def _ragged(segments: Sequence[Arrays], live: Sequence[Mask], name: str, offsets: str) -> dict[str, Pieces]:
+    lengths = [np.diff(arrays[offsets])[mask] for arrays, mask in zip(segments, live, strict=True)]
+    return {
+        name: _pieces(segments, live, name, offsets),
+        offsets: offsets_of(np.concatenate(lengths)),
+    }
+
+
+def _documents(
+    segments: Sequence[Arrays], documents: Sequence[Mask], passages: Sequence[Mask]
+) -> NDArray[np.int32]:
+    parts, first = [], 0
+    for arrays, live_D, live_P in zip(segments, documents, passages, strict=True):
+        numbers = np.cumsum(live_D) - 1 + first
+        parts.append(numbers[arrays["passage/document"][live_P]])
+        first += int(live_D.sum())
+    return np.concatenate(parts).astype(np.int32)
+
+
+def _live_postings(arrays: Arrays, live: Mask, first: int, view: str) -> tuple[Mask, NDArray[np.int32]]:
+    """Which postings of a segment are of live passages, and the new numbers of these passages."""
+    numbers = np.cumsum(live) - 1 + first
+    kept = live[arrays[f"{view}/passages"]]
+    return kept, numbers[arrays[f"{view}/passages"][kept]].astype(np.int32)
+
+
+def _bm25(segments: Sequence[Arrays], live: Sequence[Mask]) -> dict[str, Pieces]:
+    spellings = [all_strings(one["bm25/terms"], one["bm25/term_offsets"]) for one in segments]
+    terms = sorted(set().union(*spellings))
+    rank = {term: number for number, term in enumerate(terms)}
+    keys, passages, counts, lengths, first = [], [], [], [], 0
+    for arrays, mask, own in zip(segments, live, spellings, strict=True):
+        kept, numbers = _live_postings(arrays, mask, first, "bm25")
+        ranks = np.array([rank[term] for term in own], dtype=np.int64)
+        keys.append(np.repeat(ranks, np.diff(arrays["bm25/postings"]))[kept])
+        passages.append(numbers)
+        counts.append(arrays["bm25/counts"][kept])
+        lengths.append(arrays["bm25/lengths"][mask])
+        first += int(mask.sum())
+    keys_N = np.concatenate(keys)
+    order = np.argsort(keys_N, kind="stable")
+    used, starts = np.unique(keys_N[order], return_index=True)
+    content, offsets = encode_strings([terms[number] for number in used])
+    return {
+        "bm25/terms": content,
+        "bm25/term_offsets": offsets,
+        "bm25/postings": np.append(starts, len(keys_N)).astype(np.int64),
+        "bm25/passages": np.concatenate(passages)[order],
+        "bm25/counts": np.concatenate(counts)[order],
+        "bm25/lengths": np.concatenate(lengths),
+    }
+
+
+def _sparse(segments: Sequence[Arrays], live: Sequence[Mask]) -> dict[str, Pieces]:
+    words, passages, weights, first = [], [], [], 0
+    for arrays, mask in zip(segments, live, strict=True):
+        kept, numbers = _live_postings(arrays, mask, first, "sparse")
+        words.append(np.repeat(arrays["sparse/words"], np.diff(arrays["sparse/postings"]))[kept])
+        passages.append(numbers)
+        weights.append(arrays["sparse/weights"][kept])
+        first += int(mask.sum())
+    words_N = np.concatenate(words)
+    order = np.argsort(words_N, kind="stable")
+    used, starts = np.unique(words_N[order], return_index=True)
+    return {
+        "sparse/words": used,
+        "sparse/postings": np.append(starts, len(words_N)).astype(np.int64),
+        "sparse/passages": np.concatenate(passages)[order],
+        "sparse/weights": np.concatenate(weights)[order],
+    }

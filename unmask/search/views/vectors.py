@@ -1,0 +1,116 @@
+"""Late interaction: one vector per token, compared by MaxSim (ColBERT, Khattab & Zaharia 2020).
+
+The score of a passage is the sum over the vectors of the query of the largest dot product with a vector of the
+passage. Vectors are stored in float16 and multiplied in float32.
+
+Axes: Q vectors of the query, N vectors of passages, E features, P passages.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.search.views.ragged import offsets_of, rows_of
+
+Floats = NDArray[np.float32]
+
+VECTORS_AT_ONCE = 32768
+"""Vectors of passages that are multiplied at once, so that the products of a query need a few megabytes."""
+
+
+class VectorsBuilder:
+    """Collects the vectors of the tokens of passages, in order."""
+
+    def __init__(self) -> None:
+        self._values: list[NDArray[np.float16]] = []
+        self._spans: list[NDArray[np.int32]] = []
+
+    def add(self, vectors_NE: Floats, spans_N2: NDArray[np.int32]) -> None:
+        """Add the vectors of the next passage, and the characters of its document that each stands for."""
+        self._values.append(vectors_NE.astype(np.float16))
+        self._spans.append(spans_N2.astype(np.int32))
+
+    def arrays(self, width: int) -> dict[str, NDArray[Any]]:
+        """The arrays of a segment."""
+        return {
+            "vectors/values": np.concatenate([np.empty((0, width), np.float16), *self._values]),
+            "vectors/offsets": offsets_of(map(len, self._values)),
+            "vectors/spans": np.concatenate([np.empty((0, 2), np.int32), *self._spans]),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class TokenMatch:
+    """The token of a passage that one vector of the query matched best."""
+
+    score: float
+    """Their dot product, which is what this vector of the query adds to the score."""
+    start: int
+    """Where the token begins in the document, in characters; -1 for a special token."""
+    end: int
+
+
+class Vectors:
+    """MaxSim with the passages of all segments, which are numbered through.
+
+    Args:
+        segments: the arrays of each segment, as `VectorsBuilder` made them.
+    """
+
+    def __init__(self, segments: Sequence[Mapping[str, NDArray[Any]]]) -> None:
+        self._segments = segments
+        self._starts = np.cumsum([0, *(len(one["vectors/offsets"]) - 1 for one in segments)])
+        self.passages = int(self._starts[-1])
+
+    def scores(self, query_QE: Floats, passages: NDArray[np.int64] | None = None) -> Floats:
+        """MaxSim of the query with some passages in ascending order, or with all; float32.
+
+        A passage without vectors has -infinity.
+        """
+        chosen = np.arange(self.passages) if passages is None else passages
+        parts = [self._of_segment(s, query_QE, own) for s, own in self._split(chosen)]
+        return np.concatenate([np.empty(0, np.float32), *parts])
+
+    def explain(self, query_QE: Floats, passage: int) -> list[TokenMatch]:
+        """The best token of a passage for each vector of the query; their scores add up to that of `scores`."""
+        ((segment, own),) = self._split(np.array([passage]))
+        arrays = self._segments[segment]
+        start, end = arrays["vectors/offsets"][own[0] : own[0] + 2]
+        products_QN = query_QE @ arrays["vectors/values"][start:end].astype(np.float32).T
+        best_Q = products_QN.argmax(axis=1)
+        spans_Q2 = arrays["vectors/spans"][start:end][best_Q]
+        return [
+            TokenMatch(float(products_QN[q, best]), int(begin), int(until))
+            for q, (best, (begin, until)) in enumerate(zip(best_Q, spans_Q2, strict=True))
+        ]
+
+    def _split(self, passages: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        """Each segment with those of the passages that it has, counted from its first."""
+        borders = np.searchsorted(passages, self._starts)
+        for segment, (start, end) in enumerate(zip(borders, borders[1:], strict=False)):
+            if start < end:
+                yield segment, passages[start:end] - self._starts[segment]
+
+    def _of_segment(self, segment: int, query_QE: Floats, passages: NDArray[np.int64]) -> Floats:
+        arrays = self._segments[segment]
+        offsets, values = arrays["vectors/offsets"], arrays["vectors/values"]
+        lengths = offsets[passages + 1] - offsets[passages]
+        scores = np.full(len(passages), -np.inf, dtype=np.float32)
+        ends = np.cumsum(lengths)
+        start = 0
+        while start < len(passages):
+            before = int(ends[start - 1]) if start else 0
+            end = max(start + 1, int(np.searchsorted(ends, before + VECTORS_AT_ONCE, side="right")))
+            chosen, sizes = passages[start:end], lengths[start:end]
+            filled = np.flatnonzero(sizes)
+            if len(filled):
+                vectors_NE = values[rows_of(offsets, chosen)].astype(np.float32)
+                products_QN = query_QE @ vectors_NE.T
+                firsts = np.concatenate(([0], np.cumsum(sizes[filled])[:-1]))
+                best_QP = np.maximum.reduceat(products_QN, firsts, axis=1)
+                scores[start + filled] = best_QP.sum(axis=0, dtype=np.float64)
+            start = end
+        return scores
