@@ -65,6 +65,7 @@ TORCH_FREE = (
     "model/families",
     "checksums.py",
     "learn/pretrain/settings.py",
+    "search/store",
     *(
         f"model/weights/{reader}.py"
         for reader in (
