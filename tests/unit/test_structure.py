@@ -64,6 +64,7 @@ TORCH_FREE = (
     "model/spec",
     "model/families",
     "checksums.py",
+    "search/documents",
     "learn/pretrain/settings.py",
     *(
         f"model/weights/{reader}.py"
