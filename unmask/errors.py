@@ -12,6 +12,7 @@ UnmaskError
     TensorMismatch          tensors missing, unexpected or of the wrong shape
     UnsafeCheckpoint        its weights are pickled Python objects
     HubError                the hub did not provide it
+  CorruptIndex              one of an index's files is damaged or missing
   KernelError               no attention kernel supports the request
   InvalidRequest            an invalid argument
   MissingExtra              an optional package is not installed
@@ -91,6 +92,10 @@ class UnsafeCheckpoint(CheckpointError):
 
 class HubError(CheckpointError):
     """The hub did not provide the checkpoint."""
+
+
+class CorruptIndex(UnmaskError):
+    """A damaged or missing file of an index of documents."""
 
 
 class KernelError(UnmaskError):

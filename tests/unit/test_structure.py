@@ -64,7 +64,9 @@ TORCH_FREE = (
     "model/spec",
     "model/families",
     "checksums.py",
+    "search/documents",
     "learn/pretrain/settings.py",
+    "search/store",
     *(
         f"model/weights/{reader}.py"
         for reader in (

@@ -43,7 +43,8 @@ def decompressed(stream: BinaryIO, name: str) -> BinaryIO:
     return cast(BinaryIO, gzip.GzipFile(fileobj=stream)) if name.endswith(".gz") else stream
 
 
-def _open(source: Path | Stream) -> AbstractContextManager[BinaryIO]:
+def opened(source: Path | Stream) -> AbstractContextManager[BinaryIO]:
+    """The decompressed bytes of a file or a stream."""
     if isinstance(source, Stream):
         return nullcontext(source.content)
     match source.suffix:
@@ -54,11 +55,20 @@ def _open(source: Path | Stream) -> AbstractContextManager[BinaryIO]:
     return source.open("rb")
 
 
+def content(path: Path) -> bytes:
+    """All bytes of a file, decompressed."""
+    try:
+        with opened(path) as stream:
+            return stream.read()
+    except DAMAGED as error:
+        raise InvalidText(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+
+
 def lines(path: Path | Stream) -> Iterator[tuple[int, str]]:
     """The number, from 1, and the text of each line without its line ending."""
     number = 0
     try:
-        with _open(path) as stream:
+        with opened(path) as stream:
             for number, raw in enumerate(stream, start=1):
                 try:
                     text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
@@ -89,18 +99,20 @@ def blocks(numbered: Iterable[tuple[int, str]]) -> Iterator[str]:
 def json_rows(path: Path | Stream) -> Iterator[Record]:
     """One JSON object per line; blank lines are skipped."""
     for number, line in lines(path):
-        if not line.strip():
-            continue
-        name = f"line {number} of {path}"
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise InvalidText(
-                f"{name} is not JSON, of which each line must hold one object: {error}"
-            ) from None
-        if not isinstance(row, dict):
-            raise InvalidText(f"{name} is not a JSON object; give one object per line")
-        yield name, row
+        if line.strip():
+            name = f"line {number} of {path}"
+            yield name, json_row(line, name)
+
+
+def json_row(line: str, name: str) -> Mapping[str, Any]:
+    """The JSON object of one line, which errors call ``name``."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise InvalidText(f"{name} is not JSON, of which each line must hold one object: {error}") from None
+    if not isinstance(row, dict):
+        raise InvalidText(f"{name} is not a JSON object; give one object per line")
+    return row
 
 
 def _arrow() -> Any:

@@ -11,9 +11,11 @@ class Document:
 
     id: str
     """The name that results give. Of a file its path relative to the folder, with / between parts; of a row
-    of JSONL or CSV its own id, or the file's path and the line number (``notes.jsonl#12``)."""
+    of JSONL or CSV its own id, or the file's path and the row's number (``notes.jsonl#12``): the line in JSON
+    lines, and elsewhere the row, counted from 1 without the row of names."""
     text: str
-    """Everything that is indexed. A title of a row stands first, separated by a line ending."""
+    """Everything that is indexed. A title of a row stands first, separated by a space, and white space around
+    both is removed, as BEIR and sentence-transformers do."""
     title: str = ""
     """The title, if there is one; for display."""
     pages: tuple[int, ...] = ()

@@ -1,0 +1,136 @@
+"""Read documents from files and folders."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from unmask.errors import InvalidRequest, InvalidText
+from unmask.search.documents.decode import decode
+from unmask.search.documents.files import Found, check_paths, find_files
+from unmask.search.documents.json_list import is_object_list
+from unmask.search.documents.markup import html_text, markdown_title
+from unmask.search.documents.pdf import pdf_documents
+from unmask.search.documents.rows import NoTextColumn, row_documents
+from unmask.search.documents.values import Document, Skipped
+from unmask.text.records import COMPRESSED, DAMAGED, content, opened
+
+TEXT = frozenset((".txt", ".text", ".rst", ".log", ".tex", ".org", ".adoc", ""))
+MARKDOWN = frozenset((".md", ".markdown"))
+HTML = frozenset((".html", ".htm", ".xhtml"))
+PDF = ".pdf"
+ROWS = frozenset((".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet"))
+_CODE = (
+    ".bash .bat .c .cc .cfg .cjs .clj .cmake .cpp .cs .css .cu .cxx .dart .el .erl .ex .exs .f90 .go .gradle "
+    ".graphql .groovy .h .hh .hpp .hs .ini .java .jl .js .jsx .kt .kts .less .lisp .lua .m .mjs .ml .mm .nim "
+    ".pas .php .pl .pm .proto .ps1 .py .pyi .pyx .r .rb .rs .sass .scala .scm .scss .sh .sql .svelte .swift "
+    ".tf .toml .ts .tsx .v .vb .vue .xml .yaml .yml .zig .zsh"
+)
+CODE = frozenset(_CODE.split())
+"""Source code and settings, which are indexed as they are."""
+
+BEGINNING = 4096
+"""Bytes of a .json file that decide whether it is a list of rows."""
+
+
+def read_documents(
+    paths: Sequence[Path],
+    *,
+    field: str | None = None,
+    id_field: str | None = None,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+) -> Iterator[Document | Skipped]:
+    """The documents of files and folders, one at a time, and every file or row of which none was made.
+
+    Args:
+        paths: files, and folders whose files are read in the order of their names. Files and folders inside
+            whose names begin with a point are hidden, and left out.
+        field: the column of the text, in files whose rows are documents (JSON lines and lists, CSV, TSV,
+            Parquet); None: ``text``, or else ``body``, ``content`` or ``abstract``. A ``title`` stands before
+            the text. All other columns become metadata.
+        id_field: the column of ids; None: ``_id`` or ``id`` if there is one; ``""`` numbers the rows instead.
+        include: read only files of a folder whose path or a part of it matches a pattern such as ``*.md``.
+        exclude: leave out those that match.
+
+    Raises:
+        InvalidRequest: a path does not exist, two documents have the same id, or it is not clear which column
+            of a file given itself holds the text.
+        MissingExtra: a PDF, HTML or Parquet file was found, and the packages that read it are not installed.
+    """
+    check_paths(paths)
+    return _read(find_files(paths, include, exclude), field, id_field)
+
+
+def _read(
+    files: Iterator[Found | Skipped], field: str | None, id_field: str | None
+) -> Iterator[Document | Skipped]:
+    read: list[Path] = []
+    places: dict[str, tuple[int, int]] = {}
+    """Of each id the file, by its number, and the row."""
+    for found in files:
+        if isinstance(found, Skipped):
+            yield found
+            continue
+        read.append(found.path)
+        for row, one in _of_file(found, field, id_field):
+            if isinstance(one, Document):
+                if one.id in places:
+                    file, earlier = places[one.id]
+                    raise _same_id(one.id, _place(read[file], earlier), _place(found.path, row))
+                places[one.id] = (len(read) - 1, row)
+            yield one
+
+
+def _of_file(
+    found: Found, field: str | None, id_field: str | None
+) -> Iterator[tuple[int, Document | Skipped]]:
+    """The documents of one file, each with its row; 0 for a document that is the whole file."""
+    ending = _ending(found.path)
+    try:
+        if ending in ROWS and (ending != ".json" or _holds_rows(found.path)):
+            yield from row_documents(found.path, found.name, ending, field, id_field)
+        elif ending == PDF:
+            yield from ((0, one) for one in pdf_documents(content(found.path), found.name))
+        elif ending in TEXT | MARKDOWN | HTML | CODE | ROWS:
+            yield 0, _document(decode(content(found.path)), found.name, ending)
+        else:
+            yield 0, Skipped(found.name, f"its ending {ending} is not one of those that are read")
+    except InvalidText as error:
+        yield 0, Skipped(found.name, str(error))
+    except NoTextColumn as error:
+        if found.alone:
+            raise
+        yield 0, Skipped(found.name, str(error))
+
+
+def _document(text: str, name: str, ending: str) -> Document | Skipped:
+    kind, title = "code" if ending in CODE | ROWS else "text", ""
+    if ending in MARKDOWN:
+        kind, title = "markdown", markdown_title(text)
+    elif ending in HTML:
+        kind, (text, title) = "html", html_text(text)
+    return Document(name, text, title, kind=kind) if text.strip() else Skipped(name, "it has no text")
+
+
+def _ending(path: Path) -> str:
+    """The ending that says the format, without that of a compressed file."""
+    inner = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
+    return inner.suffix.lower()
+
+
+def _holds_rows(path: Path) -> bool:
+    try:
+        with opened(path) as stream:
+            return is_object_list(stream.read(BEGINNING).decode("utf-8-sig", "replace"))
+    except DAMAGED:
+        return False
+
+
+def _place(path: Path, row: int) -> str:
+    return f"row {row} of {path}" if row else str(path)
+
+
+def _same_id(id_: str, first: str, second: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"{first} and {second} both have the id {id_!r}; give the folder that holds both, or name another "
+        'column for ids (id_field, or "" to number the rows)'
+    )

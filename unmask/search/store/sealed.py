@@ -1,0 +1,32 @@
+"""JSON files that contain their own SHA-256, so that any change to any byte of them is seen."""
+
+import hashlib
+import json
+import re
+from typing import Any
+
+SEALED = re.compile(rb'\{"sha256": "([0-9a-f]{64})",\n"content": (.*)\}\n', re.DOTALL)
+"""The whole of such a file: the SHA-256 of the content's bytes, and the content."""
+
+
+def seal(content: object) -> bytes:
+    """The bytes of a sealed file.
+
+    Raises:
+        TypeError, ValueError: the content is not JSON.
+    """
+    body = json.dumps(content, allow_nan=False).encode()
+    digest = hashlib.sha256(body).hexdigest().encode()
+    return b'{"sha256": "' + digest + b'",\n"content": ' + body + b"}\n"
+
+
+def unseal(file: bytes) -> Any:
+    """The content of a sealed file.
+
+    Raises:
+        ValueError: it is not what was written.
+    """
+    found = SEALED.fullmatch(file)
+    if found is None or hashlib.sha256(found[2]).hexdigest().encode() != found[1]:
+        raise ValueError("it does not match its checksum")
+    return json.loads(found[2])
