@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from unmask.model.encoder import Encoder
     from unmask.model.engine import Engine
     from unmask.model.spec import CheckpointOutput, EncoderSpec, PooledVector
+    from unmask.search.documents import Document, read_documents
+    from unmask.search.index import Index
     from unmask.tasks.values import Logits
     from unmask.text import Encoding, PackedBatch, SequenceLayout, Tokenizer
 
@@ -36,11 +38,13 @@ _HOMES = {
     "AdapterModel": "unmask.loaded_adapters",
     "AttentionView": "unmask.interpret",
     "CheckpointOutput": "unmask.model.spec",
+    "Document": "unmask.search.documents",
     "ElmoModel": "unmask.loaded",
     "Encoder": "unmask.model.encoder",
     "EncoderSpec": "unmask.model.spec",
     "Encoding": "unmask.text",
     "Engine": "unmask.model.engine",
+    "Index": "unmask.search.index",
     "Logits": "unmask.tasks.values",
     "Model": "unmask.loaded",
     "PackedBatch": "unmask.text",
@@ -51,6 +55,7 @@ _HOMES = {
     "finetune": "unmask.finetuning.run",
     "load": "unmask.loaded",
     "load_adapters": "unmask.loaded_adapters",
+    "read_documents": "unmask.search.documents",
     "save": "unmask.loaded",
     "train": "unmask.learn",
 }
@@ -70,11 +75,13 @@ __all__ = [
     "AdapterModel",
     "AttentionView",
     "CheckpointOutput",
+    "Document",
     "ElmoModel",
     "Encoder",
     "EncoderSpec",
     "Encoding",
     "Engine",
+    "Index",
     "Logits",
     "Model",
     "PackedBatch",
@@ -90,6 +97,7 @@ __all__ = [
     "interpret",
     "load",
     "load_adapters",
+    "read_documents",
     "save",
     "train",
 ]

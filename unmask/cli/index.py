@@ -3,21 +3,18 @@
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from unmask.cli.options import RUN, JsonOption, RunOptions
 from unmask.cli.output import console, print_json, progress, safe, table
 from unmask.errors import CorruptIndex, InvalidRequest, UnmaskError
+from unmask.search.options import Chunking, Stemmer
 
 if TYPE_CHECKING:
     from unmask.search.index import Index
-    from unmask.search.settings import Chunking
-    from unmask.search.analysis import Stemmer
     from unmask.search.values import Added
-else:
-    from unmask.search.options import Chunking, Stemmer
 
 LISTED = 10
 """Names of skipped files and of documents that are printed; --json has all."""
@@ -52,7 +49,7 @@ class NewIndexOptions:
         Stemmer | None, Parameter(help="language of the words that BM25 reduces to stems; default: english")
     ] = None
 
-    def named(self) -> dict[str, object]:
+    def named(self) -> dict[str, Any]:
         """The options that were given, as arguments of `Index.create`."""
         given = {
             "passage_tokens": self.passage_tokens,

@@ -20,6 +20,7 @@ from unmask.cli.explore import explore
 from unmask.cli.fill import fill
 from unmask.cli.finetune import finetune
 from unmask.cli.geometry import geometry
+from unmask.cli.index import index
 from unmask.cli.input import STANDARD_INPUT
 from unmask.cli.inspect import inspect
 from unmask.cli.kernels import kernels
@@ -28,6 +29,7 @@ from unmask.cli.models import models
 from unmask.cli.pretrain import pretrain
 from unmask.cli.report import report
 from unmask.cli.scaling import scaling
+from unmask.cli.search import search
 from unmask.cli.senses import senses
 from unmask.cli.sentence import misuse, one_line
 from unmask.cli.similarity import similarity
@@ -44,6 +46,8 @@ COMMANDS = (
     fill,
     embed,
     similarity,
+    index,
+    search,
     classify,
     tag,
     answer,

@@ -7,33 +7,33 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.errors import InvalidText
+from unmask.errors import TextError
 from unmask.loaded import Model
-from unmask.search.contents import Chunk, ContentsBuilder
+from unmask.search.contents import ContentsBuilder
 from unmask.search.documents.values import Document
-from unmask.search.passages import Passage, late_chunks, passages_of
-from unmask.search.settings import IndexSettings
+from unmask.search.late_chunks import late_chunks
 from unmask.search.options import View
+from unmask.search.passages import Passage, TokensIndexed, passage_encodings, passages_of
+from unmask.search.settings import IndexSettings
 from unmask.search.views.bm25 import Bm25Builder
 from unmask.search.views.sparse import SparseBuilder
 from unmask.search.views.vectors import VectorsBuilder
-from unmask.text import Tokenizer
+from unmask.text import Encoding, Tokenizer
+from unmask.text.tokenizer import truncated
 
 CHARACTERS_AT_ONCE = 1_000_000
 """Documents that are computed together: enough that passages of equal length fill every pass."""
 
-SEGMENT_BYTES = 256_000_000
-"""Bytes of texts and vectors after which a segment is written."""
 
-
-@dataclass(frozen=True)
-class Cut:
+@dataclass(frozen=True, eq=False)
+class CutDocument:
     """A document and its passages."""
 
     document: Document
+    encoding: Encoding
+    """All of it."""
     passages: tuple[Passage, ...]
-    tokens: int
-    dropped: int
+    counts: TokensIndexed
 
     @property
     def texts(self) -> list[str]:
@@ -60,12 +60,13 @@ class SegmentBuilder:
 
     Args:
         settings: what the index is made with.
-        models: the model of each view.
+        models: the model of each view. The tokens of the first one are counted for passages.
     """
 
     def __init__(self, settings: IndexSettings, models: Mapping[View, Model]) -> None:
         self._settings = settings
         self._models = models
+        self._tokenizer: Tokenizer = next(iter(models.values())).tokenizer
         self._contents = ContentsBuilder()
         self._bm25 = Bm25Builder()
         self._sparse = SparseBuilder()
@@ -82,26 +83,28 @@ class SegmentBuilder:
         """The number of passages."""
         return self._contents.passages
 
-    def add(self, documents: Sequence[Document]) -> list[Cut]:
-        """Cut documents into passages, compute their views and collect them."""
-        cut = [self._cut(document) for document in documents]
+    def add(self, documents: Sequence[Document]) -> tuple[list[CutDocument], list[tuple[str, str]]]:
+        """Cut documents into passages, compute their views and collect them.
+
+        Returns the documents that were added, and the ids of others with the reason why they cannot be read.
+        """
+        cut, skipped = self._cut(documents)
         for one in cut:
-            chunks = [Chunk(passage.start, passage.end, passage.tokens) for passage in one.passages]
-            self._contents.add(one.document, chunks, one.tokens, one.dropped)
+            self._contents.add(one.document, one.passages, one.counts)
             self.bytes += 4 * len(one.document.text)
         texts = [text for one in cut for text in one.texts]
         if self._settings.analyzer is not None:
             for text in texts:
                 self._bm25.add(self._settings.analyzer.counted(text))
-        if "dense" in self._models:
-            self._add_dense(cut, texts)
+        if "dense" in self._models and cut:
+            self._add_dense(cut)
         if "sparse" in self._models:
-            for found in self._models["sparse"].sparse_vectors(texts, "document", truncation="end"):
+            for found in self._models["sparse"].sparse_vectors(texts, "document"):
                 self._sparse.add(found.ids, found.weights)
                 self.bytes += 8 * len(found.ids)
         if "multi_vector" in self._models:
             self._add_vectors(cut, texts)
-        return cut
+        return cut, skipped
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The arrays of the segment."""
@@ -116,33 +119,57 @@ class SegmentBuilder:
             arrays |= self._vectors.arrays(model.checkpoint.head.width(model.spec))
         return arrays
 
-    def _tokenizer(self) -> Tokenizer:
-        """That of the first model, which decides where passages end."""
-        return next(iter(self._models.values())).tokenizer
+    def _cut(self, documents: Sequence[Document]) -> tuple[list[CutDocument], list[tuple[str, str]]]:
+        found, skipped = [], []
+        for document, encoding in zip(documents, self._encodings(documents), strict=True):
+            if isinstance(encoding, TextError):
+                skipped.append((document.id, str(encoding)))
+                continue
+            passages = self._passages(encoding, document.kind)
+            counts = TokensIndexed.of(encoding, passages)
+            found.append(CutDocument(document, encoding, tuple(passages), counts))
+        return found, skipped
 
-    def _cut(self, document: Document) -> Cut:
-        settings = self._settings.passages
+    def _encodings(self, documents: Sequence[Document]) -> list[Encoding | TextError]:
+        """Each document tokenized whole, or the reason why it cannot be."""
         try:
-            document.text.encode()
-        except UnicodeEncodeError as error:
-            raise InvalidText(
-                f"the document {document.id!r} is not Unicode text: character {error.start} is a lone "
-                "surrogate; remove it"
-            ) from None
-        raise NotImplementedError(settings)
+            texts = [document.text for document in documents]
+            found: list[Encoding | TextError] = [*self._tokenizer.encode_batch(texts, max_tokens=None)]
+        except TextError:
+            found = []
+            for document in documents:
+                try:
+                    found += self._tokenizer.encode_batch(
+                        [document.text], max_tokens=None, name=lambda _: "it"
+                    )
+                except TextError as error:
+                    found.append(error)
+        return found
 
-    def _add_dense(self, cut: Sequence[Cut], texts: Sequence[str]) -> None:
+    def _passages(self, encoding: Encoding, kind: str) -> list[Passage]:
+        settings = self._settings.passages
+        if not settings.whole:
+            return passages_of(
+                encoding, max_tokens=settings.max_tokens, overlap_tokens=settings.overlap_tokens, kind=kind
+            )
+        kept = truncated(encoding, settings.max_tokens) if len(encoding) > settings.max_tokens else encoding
+        return passages_of(kept, max_tokens=None, kind=kind)
+
+    def _add_dense(self, cut: Sequence[CutDocument]) -> None:
         model = self._models["dense"]
+        head = model.embedding_head(normalize=True)
         if self._settings.passages.chunking == "late":
-            found = np.concatenate([late_chunks(model, one.document.text, one.passages) for one in cut])
+            parts = [late_chunks(model, head, one.encoding, one.passages) for one in cut]
+            found = np.concatenate(parts)
         else:
-            found = model.embed_document(texts, normalize=True, truncation="end")
+            encodings = [part for one in cut for part in passage_encodings(one.encoding, one.passages)]
+            found = model.embed_encodings(encodings, head)
         self._dense.append(found)
         self.bytes += found.nbytes
 
-    def _add_vectors(self, cut: Sequence[Cut], texts: Sequence[str]) -> None:
+    def _add_vectors(self, cut: Sequence[CutDocument], texts: Sequence[str]) -> None:
         starts = [passage.start for one in cut for passage in one.passages]
-        found = self._models["multi_vector"].multi_vectors(texts, "document", truncation="end")
+        found = self._models["multi_vector"].multi_vectors(texts, "document")
         for start, one in zip(starts, found, strict=True):
             spans_N2 = np.where(one.spans_N2 < 0, one.spans_N2, one.spans_N2 + start)
             self._vectors.add(one.vectors_NE, spans_N2)

@@ -8,15 +8,19 @@ from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest, quoted
 from unmask.loaded import Model
-from unmask.search.adding import SEGMENT_BYTES, SegmentBuilder, batches
+from unmask.search.adding import SegmentBuilder, batches
 from unmask.search.contents import Contents, digest_of
 from unmask.search.documents.values import Document, Skipped
+from unmask.search.options import View
+from unmask.search.passages import TokensIndexed
 from unmask.search.settings import IndexSettings
 from unmask.search.store import Generation, Writer
-from unmask.search.options import View
 from unmask.search.values import Added
 from unmask.search.views.merge import merged
 from unmask.tasks import Progress
+
+SEGMENT_BYTES = 256_000_000
+"""Bytes of texts and vectors after which a segment is written."""
 
 Given = Document | Skipped | Mapping[str, Any] | str
 """What can be added to an index."""
@@ -48,7 +52,9 @@ class Addition:
         self._skipped: list[tuple[str, str]] = []
         self._replaced: set[int] = set()
         self._segments: list[str] = []
-        self._counts = dict.fromkeys(("added", "updated", "unchanged", "passages", "tokens", "dropped"), 0)
+        self._counts = dict.fromkeys(("added", "updated", "unchanged"), 0)
+        self._counted = TokensIndexed()
+        self._passages = 0
         self._truncated: list[str] = []
         self.generation: Generation = writer.generation
 
@@ -56,14 +62,15 @@ class Addition:
         """Add all documents and commit."""
         builder = SegmentBuilder(self._settings, self._models)
         for group in batches(self._changed(given)):
-            for cut in builder.add(group):
-                self._counts["tokens"] += cut.tokens
-                self._counts["dropped"] += cut.dropped
-                self._counts["passages"] += len(cut.passages)
-                if cut.dropped:
-                    self._truncated.append(cut.document.id)
+            cut, unreadable = builder.add(group)
+            for one in cut:
+                self._counted += one.counts
+                self._passages += len(one.passages)
+                if one.counts.dropped:
+                    self._truncated.append(one.document.id)
+            self._skip(unreadable)
             if self._progress is not None:
-                self._progress(self._counts["passages"], 0)
+                self._progress(self._passages, 0)
             if builder.bytes >= SEGMENT_BYTES:
                 self._commit(builder)
                 builder = SegmentBuilder(self._settings, self._models)
@@ -76,11 +83,17 @@ class Addition:
             self._counts["unchanged"],
             tuple(self._skipped),
             missing,
-            self._counts["passages"],
-            self._counts["tokens"],
-            self._counts["dropped"],
+            self._passages,
+            self._counted.tokens,
+            self._counted.dropped,
             tuple(self._truncated),
         )
+
+    def _skip(self, unreadable: Iterable[tuple[str, str]]) -> None:
+        """Count documents that turned out to be unreadable as skipped; one that the index has is deleted."""
+        for id, reason in unreadable:
+            self._skipped.append((id, reason))
+            self._counts["updated" if id in self._before.numbers else "added"] -= 1
 
     def _changed(self, given: Iterable[Given]) -> Iterator[Document]:
         """The documents that the index does not have with this content."""

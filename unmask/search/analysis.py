@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from typing import Any, NamedTuple, get_args
 
 from unmask.arguments import check_choice
@@ -14,10 +15,11 @@ WORD = re.compile(r"\w+")
 PART = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+|[^\W\da-zA-Z_]+")
 """The parts of an identifier: ``writeBoolean`` has two, and so has ``HTTPServer``."""
 
-STOP_WORDS = frozenset(
-    "a an and are as at be but by for if in into is it no not of on or such that the their then there these "
-    "they this to was will with".split()
-)
+_ENGLISH = """
+a an and are as at be but by for if in into is it no not of on or such that the their then there these they
+this to was will with
+"""
+STOP_WORDS = frozenset(_ENGLISH.split())
 """English words that are in nearly every passage; the list of Lucene's ``EnglishAnalyzer``."""
 
 
@@ -84,6 +86,4 @@ class Analyzer:
         if self.stemmer == "none":
             return None
         require("search")
-        from Stemmer import Stemmer as Snowball
-
-        return Snowball(self.stemmer)
+        return import_module("Stemmer").Stemmer(self.stemmer)

@@ -8,7 +8,7 @@ Axes: D documents, P passages.
 import bisect
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
 from unmask.search.documents.values import Document
+from unmask.search.passages import Passage, TokensIndexed
 from unmask.search.store import Generation, Segment
 from unmask.search.views.ragged import all_strings, encode_strings, string_at
 
@@ -103,7 +104,7 @@ class Contents:
     def digest(self, number: int) -> bytes:
         """What `digest_of` gave for a document."""
         segment, row = self._document(number)
-        return segment.arrays["document/digest"][row].tobytes()
+        return bytes(segment.arrays["document/digest"][row])
 
     def text(self, number: int) -> str:
         """The text of a document."""
@@ -183,14 +184,6 @@ def digest_of(document: Document) -> bytes:
     return hashlib.sha256(stored.encode()).digest()
 
 
-class Chunk(NamedTuple):
-    """One passage, its characters and tokens."""
-
-    start: int
-    end: int
-    tokens: int
-
-
 class ContentsBuilder:
     """Collects documents and the places of their passages, in order."""
 
@@ -207,15 +200,15 @@ class ContentsBuilder:
         """The number of passages so far."""
         return len(self._passages)
 
-    def add(self, document: Document, passages: Sequence[Chunk], tokens: int, dropped: int) -> None:
-        """Add a document; ``dropped`` of its ``tokens`` are in no passage."""
+    def add(self, document: Document, passages: Sequence[Passage], counts: TokensIndexed) -> None:
+        """Add a document, its passages, and how many of its tokens are in them."""
         number = len(self._documents)
         facts = {
             "kind": document.kind,
             "pages": list(document.pages),
             "metadata": dict(document.metadata),
-            "tokens": tokens,
-            "dropped": dropped,
+            "tokens": counts.tokens,
+            "dropped": counts.dropped,
         }
         try:
             self._facts.append(json.dumps(facts, ensure_ascii=False, allow_nan=False))
@@ -244,8 +237,3 @@ class ContentsBuilder:
         for column, name in enumerate(("document", "start", "end", "tokens")):
             arrays[f"passage/{name}"] = np.ascontiguousarray(places[:, column])
         return arrays
-
-
-def documents_of(contents: Contents) -> Iterator[Document]:
-    """Every document that is not deleted."""
-    return (contents.document(number) for number in np.flatnonzero(contents.live_D).tolist())

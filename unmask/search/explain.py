@@ -1,97 +1,120 @@
 """Why a passage was found: shares of its score, and the characters that they belong to.
 
-Axes: N tokens of a passage, E features.
+Axes: N tokens of a passage, D features of a state, E of a vector.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unmask.interpret.activation_cache import ActivationCache
-from unmask.interpret.attribution import attribution
+from unmask.interpret.attribution.gradient import attribution
 from unmask.interpret.intervention.target import Embedding
-from unmask.loaded import Model
-from unmask.model.spec import PooledVector
 from unmask.search.analysis import Analyzer
+from unmask.search.contents import Place
+from unmask.search.options import View
 from unmask.search.queries import Query
 from unmask.search.ranking import Ranking
 from unmask.search.searcher import Searcher
-from unmask.search.options import View
 from unmask.search.values import Explanation, Share, Span
+from unmask.text import Encoding
 
-Floats = NDArray[np.float32]
 
+@dataclass(frozen=True, eq=False)
+class Explainer:
+    """Explains the hits of one query.
 
-def explain(
-    searcher: Searcher, query: Query, passage: int, rankings: Mapping[View, Ranking], analyzer: Analyzer
-) -> tuple[Explanation, ...]:
-    """An explanation by each view whose ranking has the passage."""
-    ranks = {view: ranking.rank_of(passage) for view, ranking in rankings.items()}
-    place = searcher.contents.place(passage)
-    text = searcher.contents.text(place.document)[place.start : place.end]
-    found = []
-    for view, rank in ranks.items():
-        if rank is None and len(rankings) > 1:
-            continue
+    Args:
+        searcher: what ranked them.
+        query: what was asked.
+        rankings: the ranking of each view.
+        analyzer: the terms of BM25.
+    """
+
+    searcher: Searcher
+    query: Query
+    rankings: Mapping[View, Ranking]
+    analyzer: Analyzer
+
+    def explain(self, passage: int) -> tuple[Explanation, ...]:
+        """An explanation by each view whose ranking has the passage."""
+        place = self.searcher.contents.place(passage)
+        found = []
+        for view, ranking in self.rankings.items():
+            rank = ranking.rank_of(passage)
+            if rank is not None:
+                found.append(self._of_view(view, passage, rank, place))
+        return tuple(found)
+
+    def _of_view(self, view: View, passage: int, rank: int, place: Place) -> Explanation:
+        text = self.searcher.contents.text(place.document)[place.start : place.end]
         match view:
             case "bm25":
-                found.append(_bm25(searcher, query, passage, rank, analyzer, text, place.start))
+                return self._bm25(passage, rank, text, place.start)
             case "sparse":
-                found.append(_sparse(searcher, query, passage, rank))
+                weights = self.searcher.sparse.explain(*self.query.sparse, passage)
+                shares = tuple(Share(self.query.word(id), weight) for id, weight in weights)
+                return Explanation("sparse", _total(shares), rank, shares)
             case "multi_vector":
-                found.append(_vectors(searcher, query, passage, rank))
+                return self._vectors(passage, rank)
             case "dense":
-                found.append(_dense(searcher, query, passage, rank, text, place.start))
-    return tuple(found)
+                return self._dense(passage, rank, text, place.start)
+
+    def _bm25(self, passage: int, rank: int, text: str, start: int) -> Explanation:
+        spans: dict[str, list[Span]] = {}
+        for found in self.analyzer.terms(text):
+            spans.setdefault(found.term, []).append((start + found.start, start + found.end))
+        weights = self.searcher.bm25.explain(self.query.terms, passage)
+        shares = tuple(Share(one.term, one.weight, tuple(spans[one.term])) for one in weights)
+        return Explanation("bm25", _total(shares), rank, shares)
+
+    def _vectors(self, passage: int, rank: int) -> Explanation:
+        """Tokens of the query; those without characters of their own are summed up as special."""
+        tokens = self.query.tokens
+        matches = self.searcher.vectors.explain(tokens.vectors_QE, passage)
+        shares = tuple(
+            Share(label, match.score, ((match.start, match.end),) if match.start >= 0 else ())
+            for label, match, lone in zip(tokens.labels, matches, tokens.special, strict=True)
+            if not lone
+        )
+        rest = sum(match.score for match, lone in zip(matches, tokens.special, strict=True) if lone)
+        return Explanation("multi_vector", _total(shares) + rest, rank, shares, rest)
+
+    def _dense(self, passage: int, rank: int, text: str, start: int) -> Explanation:
+        """Shares of the passage's tokens if its vector is the mean of theirs, and the gradient attribution.
+
+        Both are those of the passage read alone, also where the index was made by late chunking; shares are
+        scaled so that they add up to the stored score.
+        """
+        model = self.searcher.model_of("dense")
+        head, query_E = model.embedding_head(), self.query.vector_E
+        score = float(self.searcher.dense.exact(query_E, np.array([passage]))[0])
+        (encoding,) = model.tokenize([text], truncation="end")
+        cache = ActivationCache.of(self.searcher.trainable_encoder, encoding)
+        target = Embedding(head.pooling, toward=tuple(query_E.tolist()))
+        caused = _placed(attribution(cache, target).values, encoding, start)[0]
+        if head.pooling != ("mean",) or head.projections:
+            return Explanation("dense", score, rank, (), score, caused)
+        products_N = cache.final_ND.double().numpy() @ query_E.astype(np.float64)
+        total = float(products_N.sum())
+        shares, rest = _placed(products_N * (score / total if total else 0.0), encoding, start)
+        return Explanation("dense", score, rank, shares, rest, caused)
 
 
-def _bm25(
-    searcher: Searcher,
-    query: Query,
-    passage: int,
-    rank: int | None,
-    analyzer: Analyzer,
-    text: str,
-    start: int,
-) -> Explanation:
-    weights = searcher.bm25.explain(query.terms, passage)
-    spans: dict[str, list[Span]] = {}
-    for found in analyzer.terms(text):
-        spans.setdefault(found.term, []).append((start + found.start, start + found.end))
-    shares = tuple(Share(one.term, one.weight, tuple(spans.get(one.term, ()))) for one in weights)
-    return Explanation("bm25", sum(one.share for one in shares), rank, shares)
+def _placed(values_N: NDArray[np.float64], encoding: Encoding, start: int) -> tuple[tuple[Share, ...], float]:
+    """The value of each token as a share with its characters, and the sum of those of special tokens."""
+    shares, rest = [], 0.0
+    for value, (begin, end), special in zip(
+        values_N.tolist(), encoding.offsets.tolist(), encoding.special.tolist(), strict=True
+    ):
+        if special:
+            rest += value
+        else:
+            shares.append(Share(encoding.text[begin:end], value, ((start + begin, start + end),)))
+    return tuple(shares), rest
 
 
-def _sparse(searcher: Searcher, query: Query, passage: int, rank: int | None) -> Explanation:
-    weights = searcher.sparse.explain(*query.sparse, passage)
-    shares = tuple(Share(query.word(id), weight) for id, weight in weights)
-    return Explanation("sparse", sum(weight for _, weight in weights), rank, shares)
-
-
-def _vectors(searcher: Searcher, query: Query, passage: int, rank: int | None) -> Explanation:
-    """Tokens of the query; those without characters of their own are summed up as special."""
-    matches = searcher.vectors.explain(query.tokens.vectors_QE, passage)
-    labels, special = query.tokens.labels, query.tokens.special
-    shares = tuple(
-        Share(label, match.score, ((match.start, match.end),) if match.start >= 0 else ())
-        for label, match, lone in zip(labels, matches, special, strict=True)
-        if not lone
-    )
-    rest = sum(match.score for match, lone in zip(matches, special, strict=True) if lone)
-    return Explanation("multi_vector", sum(match.score for match in matches), rank, shares, rest)
-
-
-def _dense(
-    searcher: Searcher, query: Query, passage: int, rank: int | None, text: str, start: int
-) -> Explanation:
-    """Shares of the passage's tokens if its vector is the mean of theirs, and the gradient attribution.
-
-    The states are those of the passage read alone. The score is the stored one: with late chunking, and by
-    rounding, shares are scaled to add up to it.
-    """
-    model = searcher.model("dense")
-    head = model.embedding_head()
-    score = float(searcher.dense.exact(query.vector_E, np.array([passage]))[0])
-    (encoding,) = model.document_encodings([text], truncation="end")
-    raise NotImplementedError((model, head, score, encoding, start))
+def _total(shares: tuple[Share, ...]) -> float:
+    return sum(share.share for share in shares)

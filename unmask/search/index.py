@@ -1,6 +1,7 @@
 """The index: documents, their views, and searching them."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args, overload
 
@@ -15,15 +16,15 @@ from unmask.search.additions import Addition, Given, compact, deleted_with
 from unmask.search.analysis import Analyzer
 from unmask.search.contents import Contents
 from unmask.search.documents.values import Document
-from unmask.search.explain import explain
+from unmask.search.explain import Explainer
 from unmask.search.filters import Filter, accepting
 from unmask.search.models import ModelIdentity, view_of
+from unmask.search.options import Chunking, Mode, Stemmer, Unit, View
 from unmask.search.queries import Query
 from unmask.search.ranking import Ranking
 from unmask.search.searcher import Searcher
 from unmask.search.settings import PASSAGE_TOKENS, IndexSettings, PassageSettings
 from unmask.search.store import Check, Store, writing
-from unmask.search.options import Chunking, Mode, Stemmer, Unit, View
 from unmask.search.values import Added, Explanation, Hit, Span
 from unmask.tasks import Progress
 
@@ -37,11 +38,24 @@ Models = str | Path | Model | Sequence[str | Path | Model]
 """One model or several, loaded or by name; each gives the view that its checkpoint defines."""
 
 
+@dataclass(frozen=True, eq=False)
+class _Request:
+    """The arguments of one search; see `Index.search`."""
+
+    k: int
+    mode: Mode
+    unit: Unit
+    among: NDArray[np.bool_] | None
+    reranker: Model | None
+    candidates: int | None
+    why: bool
+
+
 class Index:
     """Documents that can be searched. Made by `create` and `open`.
 
-    An object shows the generation that was committed when it was opened, or last changed through it; `refresh`
-    shows a newer one. Any number of processes may search while one changes the index.
+    An object shows the generation that was committed when it was opened, or last changed through it;
+    `refresh` shows a newer one. Any number of processes may search while one changes the index.
     """
 
     def __init__(
@@ -70,11 +84,11 @@ class Index:
 
         Args:
             path: the folder; it must not exist, or be empty.
-            model: one model or several; each gives one view: one vector per passage, one per token, or weights
-                of words.
+            model: one model or several; each gives one view: one vector per passage, one per token, or
+                weights of words.
             bm25: whether to keep terms, too.
-            passage_tokens: the longest passage, special tokens included; None for `PASSAGE_TOKENS`, or for what
-                the model reads if that is less.
+            passage_tokens: the longest passage, special tokens included; None for `PASSAGE_TOKENS`, or for
+                what the model reads if that is less.
             overlap_tokens: tokens that neighboring passages share.
             chunking: ``"windows"`` embeds every passage alone, ``"late"`` the whole document (see
                 `unmask.search.settings.Chunking`).
@@ -264,7 +278,7 @@ class Index:
         self.refresh()
 
     @overload
-    def search(
+    def search(  # type: ignore[overload-overlap]
         self,
         query: str,
         k: int = 10,
@@ -339,37 +353,30 @@ class Index:
         if filter is not None:
             among = self._contents.matching(accepting(filter, self._contents.metadata_keys))
         queries = [query] if isinstance(query, str) else listed("query", query)
-        found = [
-            self._search(
-                self._searcher.query(one), k, chosen, unit, among, reranker, candidates, why=bool(why)
-            )
-            for one in queries
-        ]
+        request = _Request(k, chosen, unit, among, reranker, candidates, bool(why))
+        found = [self._search(self._searcher.query(one), request) for one in queries]
         return found[0] if isinstance(query, str) else found
 
-    def _search(
-        self,
-        query: Query,
-        k: int,
-        mode: Mode,
-        unit: Unit,
-        among: NDArray[np.bool_] | None,
-        reranker: Model | None,
-        candidates: int | None,
-        *,
-        why: bool,
-    ) -> tuple[Hit, ...]:
-        depth = k if reranker is None else max(k, candidates or RERANKED)
-        first = candidates if mode == "multi_vector" and reranker is None else None
-        ranking, views = self._searcher.rank(query, mode, depth, unit=unit, among=among, candidates=first)
+    def _search(self, query: Query, request: "_Request") -> tuple[Hit, ...]:
+        k, reranker = request.k, request.reranker
+        depth = k if reranker is None else max(k, request.candidates or RERANKED)
+        ranking, views = self._searcher.rank(
+            query,
+            request.mode,
+            depth,
+            unit=request.unit,
+            among=request.among,
+            candidates=request.candidates if reranker is None else None,
+        )
         before = dict(zip(ranking.passages.tolist(), ranking.scores.tolist(), strict=True))
         if reranker is not None:
             ranking = self._reranked(query, ranking, reranker)
+        explainer = Explainer(self._searcher, query, views, self.settings.analyzer or Analyzer())
         return tuple(
             self._hit(
                 passage,
                 score,
-                explain(self._searcher, self.model, query, passage, views) if why else None,
+                explainer.explain(passage) if request.why else None,
                 None if reranker is None else before[passage],
             )
             for passage, score in zip(ranking.passages[:k].tolist(), ranking.scores[:k].tolist(), strict=True)

@@ -54,7 +54,7 @@ class Query:
     @cached_property
     def vector_E(self) -> Floats:
         """The unit vector of the query."""
-        return self._model_of("dense").embed_query(self.text, normalize=True)
+        return self._model_of("dense").embed(self.text, normalize=True)
 
     @cached_property
     def sparse(self) -> tuple[NDArray[np.int64], Floats]:

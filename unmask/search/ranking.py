@@ -30,7 +30,10 @@ class Ranking:
 def ranked(
     contents: Contents, scores_P: Floats, eligible_P: NDArray[np.bool_], unit: Unit, depth: int
 ) -> Ranking:
-    """The best ``depth`` eligible passages or documents. Equal scores are ordered by document id and place."""
+    """The best ``depth`` eligible passages or documents.
+
+    Equal scores are ordered by document id and place.
+    """
     passages = np.flatnonzero(eligible_P)
     if unit == "document":
         passages = _best_of_each(contents, scores_P, passages)

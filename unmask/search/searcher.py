@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.loaded import Model
+from unmask.model.encoder import Encoder
 from unmask.search.analysis import Analyzer
 from unmask.search.contents import Contents
+from unmask.search.options import Mode, Unit, View
 from unmask.search.queries import Query
 from unmask.search.ranking import Ranking, ranked
 from unmask.search.settings import IndexSettings
-from unmask.search.options import Mode, Unit, View
 from unmask.search.views.bm25 import Bm25
 from unmask.search.views.dense import Dense
 from unmask.search.views.fusion import reciprocal_rank_fusion
@@ -75,11 +76,13 @@ class Searcher:
         """
         eligible_P = self.contents.live_P if among is None else among & self.contents.live_P
         if mode == "hybrid":
-            return self._fused(query, self._settings.views, depth, unit, eligible_P, candidates)
+            reach = max(FUSED_DEPTH, depth, candidates or 0)
+            return self._fused(query, self._settings.views, unit, eligible_P, depth=depth, reach=reach)
         if mode == "multi_vector" and candidates is not None:
             others = [view for view in self._settings.views if view != "multi_vector"]
             if others:
-                first, _ = self._fused(query, others, candidates, "passage", eligible_P, None)
+                reach = max(FUSED_DEPTH, candidates)
+                first, _ = self._fused(query, others, "passage", eligible_P, depth=candidates, reach=reach)
                 eligible_P = _mask(first.passages, len(eligible_P))
         ranking = self._view(query, mode, depth, unit, eligible_P)
         return ranking, {mode: ranking}
@@ -88,13 +91,13 @@ class Searcher:
         self,
         query: Query,
         views: Sequence[View],
-        depth: int,
         unit: Unit,
         eligible_P: Mask,
-        candidates: int | None,
+        *,
+        depth: int,
+        reach: int,
     ) -> tuple[Ranking, Mapping[View, Ranking]]:
         """Reciprocal rank fusion; passages for many vectors are those that the other views found."""
-        reach = max(FUSED_DEPTH, depth, candidates or 0)
         found: dict[View, Ranking] = {}
         for view in views:
             if view != "multi_vector":
@@ -106,17 +109,17 @@ class Searcher:
         if len(found) == 1:
             (only,) = found.values()
             return Ranking(only.passages[:depth], only.scores[:depth]), found
+        rankings = list(found.values())
         if unit == "passage":
-            fused = reciprocal_rank_fusion([ranking.passages for ranking in found.values()])
-            best = fused
+            best = reciprocal_rank_fusion([ranking.passages for ranking in rankings])
         else:
-            best = self._fused_documents(list(found.values()))
+            best = self._fused_documents(rankings)
         scores_P = np.zeros(len(eligible_P), dtype=np.float32)
         passages = np.array(sorted(best), dtype=np.int64)
         scores_P[passages] = [best[passage] for passage in passages.tolist()]
         return ranked(self.contents, scores_P, _mask(passages, len(scores_P)), "passage", depth), found
 
-    def _fused_documents(self, rankings: Sequence[Ranking]) -> dict[int, float]:
+    def _fused_documents(self, rankings: Sequence[Ranking]) -> Mapping[int, float]:
         """Fused scores of documents, each by the passage that has the best rank in any view."""
         documents = [self.contents.document_P[ranking.passages] for ranking in rankings]
         fused = reciprocal_rank_fusion(documents)
@@ -167,6 +170,11 @@ class Searcher:
     def dense(self) -> Dense:
         """The view of one vector per passage."""
         return Dense([segment.arrays["dense/vectors"] for segment in self.contents.segments])
+
+    @cached_property
+    def trainable_encoder(self) -> Encoder:
+        """The encoder of the dense view in modules that support gradients, for attribution."""
+        return self.model_of("dense").trainable_encoder(replace=False)
 
     @cached_property
     def sparse(self) -> Sparse:

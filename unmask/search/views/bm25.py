@@ -1,8 +1,8 @@
 """BM25 over the passages of an index (Robertson & Zaragoza 2009, in the variant of Lucene).
 
-The weight of a term t in passage p is ``idf(t) * n / (n + k1 * (1 - b + b * |p| / mean |p|))``, where n is how
-often p has t, ``|p|`` the number of terms of p and ``idf(t) = ln(1 + (P - d + 0.5) / (d + 0.5))`` for P passages of
-which d have t. The score of a passage is the sum over the terms of the query, with repetitions.
+The weight of a term t in passage p is ``idf(t) * n / (n + k1 * (1 - b + b * |p| / mean |p|))``, where n is
+how often p has t, ``|p|`` the number of terms of p and ``idf(t) = ln(1 + (P - d + 0.5) / (d + 0.5))`` for P
+passages of which d have t. The score of a passage is the sum over the terms of the query, with repetitions.
 
 Axes: P passages, V terms, N postings.
 """

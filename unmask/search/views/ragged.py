@@ -1,6 +1,7 @@
 """Lists of different lengths as one array and its offsets."""
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,11 +26,12 @@ def string_at(content: NDArray[np.uint8], offsets: NDArray[np.int64], row: int) 
 def all_strings(content: NDArray[np.uint8], offsets: NDArray[np.int64]) -> list[str]:
     """Every string of `encode_strings`."""
     data, places = content.tobytes(), offsets.tolist()
-    return [data[start:end].decode() for start, end in zip(places, places[1:], strict=False)]
+    return [data[start:end].decode() for start, end in pairwise(places)]
 
 
 def rows_of(offsets: NDArray[np.int64], chosen: NDArray[np.int64]) -> NDArray[np.int64]:
     """The positions in the flat array of the chosen lists, in the order chosen."""
     starts, lengths = offsets[chosen], offsets[chosen + 1] - offsets[chosen]
     ends = np.cumsum(lengths)
-    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - (ends - lengths), lengths)
+    within = np.arange(ends[-1] if len(ends) else 0)
+    return np.asarray(within + np.repeat(starts - (ends - lengths), lengths), dtype=np.int64)

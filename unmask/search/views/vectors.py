@@ -1,13 +1,14 @@
 """Late interaction: one vector per token, compared by MaxSim (ColBERT, Khattab & Zaharia 2020).
 
-The score of a passage is the sum over the vectors of the query of the largest dot product with a vector of the
-passage. Vectors are stored in float16 and multiplied in float32.
+The score of a passage is the sum over the vectors of the query of the largest dot product with a vector of
+the passage. Vectors are stored in float16 and multiplied in float32.
 
 Axes: Q vectors of the query, N vectors of passages, E features, P passages.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -75,7 +76,7 @@ class Vectors:
         return np.concatenate([np.empty(0, np.float32), *parts])
 
     def explain(self, query_QE: Floats, passage: int) -> list[TokenMatch]:
-        """The best token of a passage for each vector of the query; their scores add up to that of `scores`."""
+        """The best token of a passage for each vector of the query; their scores add up to its own."""
         ((segment, own),) = self._split(np.array([passage]))
         arrays = self._segments[segment]
         start, end = arrays["vectors/offsets"][own[0] : own[0] + 2]
@@ -90,7 +91,7 @@ class Vectors:
     def _split(self, passages: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
         """Each segment with those of the passages that it has, counted from its first."""
         borders = np.searchsorted(passages, self._starts)
-        for segment, (start, end) in enumerate(zip(borders, borders[1:], strict=False)):
+        for segment, (start, end) in enumerate(pairwise(borders.tolist())):
             if start < end:
                 yield segment, passages[start:end] - self._starts[segment]
 
