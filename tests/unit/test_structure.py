@@ -65,6 +65,7 @@ TORCH_FREE = (
     "model/families",
     "checksums.py",
     "search/documents",
+    "search/passages.py",
     "learn/pretrain/settings.py",
     "search/store",
     *(

@@ -29,7 +29,7 @@ class TokenDetails:
 
     def select(self, tokens: NDArray[Any]) -> "TokenDetails":
         """The details of some tokens, given as indices or as a mask."""
-        chosen = np.arange(len(self.pieces))[tokens].tolist()
+        chosen = (np.flatnonzero(tokens) if tokens.dtype == np.bool_ else tokens).tolist()
         return TokenDetails(
             self.offsets[tokens],
             self.special[tokens],

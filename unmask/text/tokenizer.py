@@ -103,6 +103,7 @@ class Tokenizer:
         truncation: Truncation = "error",
         name: Callable[[int], str] = numbered,
         pair_name: Callable[[int], str] | None = None,
+        with_details: bool = False,
     ) -> list[Encoding]:
         """Tokenize each text and add special tokens.
 
@@ -116,6 +117,7 @@ class Tokenizer:
                 first), and `Encoding.original_tokens` gives the number before truncation.
             name: how error messages name the text at an index.
             pair_name: how they name the second text; None: the pair of the first.
+            with_details: compute `Encoding.details` at once, which would otherwise tokenize the text again.
 
         Raises:
             InvalidText: a text is not a string, or contains a lone surrogate.
@@ -133,7 +135,8 @@ class Tokenizer:
             _check_texts(pairs, pair_name)
         # Only the beginning of a very long text is tokenized, and pairs, truncated on both sides, always are.
         limit = sys.maxsize if pairs is not None else characters_tokenized_whole(max_tokens)
-        raw = self.engine.encode_batch_fast(
+        encode = self.engine.encode_batch if with_details else self.engine.encode_batch_fast
+        raw = encode(
             [text if len(text) <= limit else "" for text in texts]
             if pairs is None
             else list(zip(texts, pairs, strict=True))
@@ -143,7 +146,11 @@ class Tokenizer:
             if max_tokens is not None and len(text) > limit:
                 encodings.append(self._very_long(text, max_tokens, truncation, name(index)))
                 continue
-            encoding = self._encoding(one, text, None if pairs is None else pairs[index], ids)
+            pair = None if pairs is None else pairs[index]
+            encoding = self._encoding(one, text, pair, ids)
+            if with_details:
+                offsets = np.array(one.offsets, dtype=np.int64).reshape(-1, 2)
+                encoding = replace(encoding, source=self._details(one, text, pair, offsets))
             if not self._has_words(encoding):
                 _check_words(encoding, name(index), pair_name(index))
             if max_tokens is not None and len(encoding) > max_tokens:

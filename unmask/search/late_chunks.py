@@ -1,0 +1,103 @@
+"""Late chunking: vectors of passages from the hidden states of the whole document (Günther et al. 2024).
+
+Axes: P passages.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.errors import InvalidRequest
+from unmask.loaded import Model
+from unmask.model.engine import Floats
+from unmask.model.spec import PooledVector
+from unmask.search.passages import Passage
+from unmask.tasks.batches import TOKENS_PER_PASS, require_finite, text_batches
+from unmask.text import Encoding
+from unmask.text.windows import Window, windows
+
+
+def check_late_chunks(head: PooledVector) -> None:
+    """Check that passages' vectors are means of hidden states.
+
+    Raises:
+        InvalidRequest: they are not.
+    """
+    if head.pooling != ("mean",) or head.projections:
+        found = "dense layers after pooling" if head.projections else f"{' and '.join(head.pooling)} pooling"
+        raise InvalidRequest(
+            f"the model has {found}, and late chunking needs the mean of hidden states alone; embed each "
+            "passage on its own instead"
+        )
+
+
+def late_chunks(
+    model: Model,
+    head: PooledVector,
+    encoding: Encoding,
+    passages: Sequence[Passage],
+    *,
+    overlap_tokens: int | None = None,
+    tokens_per_pass: int = TOKENS_PER_PASS,
+    name: str = "the document",
+) -> NDArray[np.float32]:
+    """One vector per passage, (P, E): the mean of the states that its tokens have in the whole document.
+
+    The first passage includes the special tokens before the text and the last those after it, as in the
+    authors' code, so that a document of one passage has the vector that `Model.embed` gives. A document that
+    is longer than the model reads is read in overlapping windows, and each token's state is taken from the
+    window in which it has the most context.
+
+    Args:
+        model: the encoder.
+        head: how it embeds: by mean pooling.
+        encoding: the whole document, not truncated.
+        passages: from `passages_of`.
+        overlap_tokens: tokens that neighboring windows share; None is the default of `windows`.
+        tokens_per_pass: the maximum number of tokens per forward pass.
+        name: how errors name the document.
+
+    Raises:
+        InvalidRequest: the model does not pool by the mean, or the overlap does not fit into a window.
+        NonFiniteResult: a hidden state is infinity or NaN.
+    """
+    check_late_chunks(head)
+    ranges_P2 = _ranges(encoding, passages)
+    sums_PE = np.zeros((len(passages), head.width(model.spec)), dtype=np.float64)
+    parts = windows(encoding, model.max_tokens, overlap_tokens, name)
+    encodings = [part.encoding for part in parts]
+    for chosen, batch in text_batches(model.spec, encodings, "first", tokens_per_pass):
+        states_TD = model.engine.hidden_states(batch)
+        rows = batch.layout.sequence_of_T
+        require_finite(
+            states_TD, chosen, rows, "a hidden state", name=lambda _: name, dtype=model.engine.dtype
+        )
+        for place, index in enumerate(chosen.tolist()):
+            states_ND = states_TD[batch.layout.rows(place), : sums_PE.shape[1]]
+            _add(sums_PE, states_ND, parts[index], ranges_P2)
+    vectors_PE = sums_PE / np.diff(ranges_P2, axis=1)
+    if head.normalize:
+        vectors_PE /= np.maximum(np.linalg.norm(vectors_PE, axis=1, keepdims=True), 1e-12)
+    return vectors_PE.astype(np.float32)
+
+
+def _ranges(encoding: Encoding, passages: Sequence[Passage]) -> NDArray[np.int64]:
+    """The tokens of each passage in the encoding, (P, 2), special tokens at the document's ends included."""
+    text = np.flatnonzero(encoding.sequence_ids == 0)
+    ranges_P2 = np.zeros((len(passages), 2), dtype=np.int64)
+    for passage, one in enumerate(passages):
+        end = one.first_token + one.tokens
+        first = 0 if one.first_token == 0 else text[one.first_token]
+        ranges_P2[passage] = first, len(encoding) if end == len(text) else text[end - 1] + 1
+    return ranges_P2
+
+
+def _add(sums_PE: NDArray[np.float64], states_ND: Floats, part: Window, ranges_P2: NDArray[np.int64]) -> None:
+    """Add the states that a window owns to the sums of the passages that hold them."""
+    tokens = part.tokens[part.owned]
+    states_MD = states_ND[part.owned].astype(np.float64)
+    holds_P = (ranges_P2[:, 0] <= tokens[-1]) & (ranges_P2[:, 1] > tokens[0])
+    for passage in np.flatnonzero(holds_P).tolist():
+        first, end = np.searchsorted(tokens, ranges_P2[passage])
+        sums_PE[passage] += states_MD[first:end].sum(axis=0)

@@ -1,0 +1,159 @@
+"""Passages: the parts of a document that are searched, cut where a reader would cut."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.errors import InvalidRequest
+from unmask.search.passage_borders import SENTENCE, WITHIN, WORD, border_levels
+from unmask.text import Encoding
+from unmask.text.borders import word_borders
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A part of a document: a range of its characters and the tokens in it."""
+
+    start: int
+    """The first character, in the document's text."""
+    end: int
+    """The character after the last one."""
+    tokens: int
+    """Tokens of the document in it, without special tokens."""
+    first_token: int
+    """The first of them, counted from the document's first token without special tokens."""
+
+
+@dataclass(frozen=True)
+class TokensIndexed:
+    """How many tokens of documents are in an index, and how many are not."""
+
+    tokens: int = 0
+    """Tokens in at least one passage, without special tokens."""
+    dropped: int = 0
+    """Tokens after the end of what was read."""
+
+    @classmethod
+    def of(cls, encoding: Encoding, passages: Sequence[Passage] | None = None) -> "TokensIndexed":
+        """The tokens of one document; of all that was tokenized if ``passages`` is None."""
+        held = int((encoding.sequence_ids == 0).sum())
+        tokens = held
+        if passages is not None:
+            covered = np.zeros(held, dtype=np.bool_)
+            for one in passages:
+                covered[one.first_token : one.first_token + one.tokens] = True
+            tokens = int(covered.sum())
+        return cls(tokens, held - tokens + encoding.truncated_tokens)
+
+    def __add__(self, other: "TokensIndexed") -> "TokensIndexed":
+        return TokensIndexed(self.tokens + other.tokens, self.dropped + other.dropped)
+
+
+def passages_of(
+    encoding: Encoding, *, max_tokens: int | None, overlap_tokens: int = 0, kind: str = "text"
+) -> list[Passage]:
+    """The passages of a document, which together hold every token.
+
+    A passage is filled up to the last paragraph that begins in its second half; if none does, up to the last
+    sentence, else the last word. Only a word that is longer than a passage is cut. In source code,
+    definitions that are not indented, blank lines and lines take the place of sections, paragraphs and
+    sentences.
+
+    Args:
+        encoding: the whole document, best tokenized with ``with_details``.
+        max_tokens: the tokens of a passage, special tokens included; None makes one passage.
+        overlap_tokens: the most tokens that neighbors share: as many whole sentences as fit, else words.
+        kind: that of the document, see `Document.kind`.
+
+    Raises:
+        InvalidRequest: a passage has no room for a token besides those that it shares.
+    """
+    mine = encoding.sequence_ids == 0
+    count = int(mine.sum())
+    room = count if max_tokens is None else max_tokens - (len(encoding) - count)
+    if overlap_tokens < 0 or (count and room <= overlap_tokens):
+        raise InvalidRequest(
+            f"overlap_tokens is {overlap_tokens}, and a passage of {max_tokens} tokens has room for "
+            f"{max(room, 0)} besides special tokens; give fewer from 0 on, or longer passages"
+        )
+    if not count:
+        return []
+    spans = encoding.offsets[mine]
+    if count <= room:
+        return [_passage(spans, 0, count)]
+    cutter = _Cutter(encoding.text, spans, border_levels(encoding.text, kind, spans))
+    found, first, end = [], 0, 0
+    while end < count:
+        end = cutter.end(first, end, room)
+        found.append(_passage(spans, first, end))
+        first = cutter.next_first(first, end, overlap_tokens)
+    return found
+
+
+def passage_encodings(encoding: Encoding, passages: Sequence[Passage]) -> list[Encoding]:
+    """Each passage on its own: its tokens as they are in the document, with the document's special tokens."""
+    if len(passages) == 1 and len(encoding) == passages[0].tokens + int(encoding.special.sum()):
+        return [encoding]
+    text = np.flatnonzero(encoding.sequence_ids == 0)
+    special = np.flatnonzero(encoding.sequence_ids != 0)
+    found = []
+    for one in passages:
+        tokens = text[one.first_token : one.first_token + one.tokens]
+        found.append(encoding.select(np.sort(np.concatenate((special, tokens)))))
+    return found
+
+
+def _passage(spans: NDArray[np.int64], first: int, end: int) -> Passage:
+    held = spans[first:end]
+    return Passage(int(held[:, 0].min()), int(held[:, 1].max()), end - first, first)
+
+
+@dataclass(frozen=True, eq=False)
+class _Cutter:
+    """Chooses where passages of one document end and begin."""
+
+    text: str
+    spans: NDArray[np.int64]
+    levels: NDArray[np.int8]
+
+    def end(self, first: int, done: int, room: int) -> int:
+        """The token after the last of a passage that begins at ``first``; later than ``done``."""
+        limit = first + room
+        if limit >= len(self.levels):
+            return len(self.levels)
+        half = self.levels[(begin := max(done + 1, first + (room + 1) // 2)) : limit + 1]
+        if half.max() >= WORD:
+            return begin + _last(half == half.max())
+        begin = max(done, first) + 1
+        whole = self.levels[begin : limit + 1]
+        if whole.max() >= WORD:
+            return begin + _last(whole >= WORD)
+        return begin + self._inside_word(begin, limit)
+
+    def next_first(self, first: int, end: int, overlap: int) -> int:
+        """The first token of the passage after one that ends at ``end``."""
+        begin = max(first + 1, end - overlap)
+        shared = self.levels[begin:end]
+        for level in (SENTENCE, WORD):
+            if (shared >= level).any():
+                return begin + int(np.argmax(shared >= level))
+        return end
+
+    def _inside_word(self, begin: int, limit: int) -> int:
+        """Where to cut what has no white space: between words or signs, else between characters."""
+        whole = self.levels[begin : limit + 1]
+        start = int(self.spans[begin, 0])
+        borders = word_borders(self.text[start : int(self.spans[limit, 1])])
+        places = self.spans[begin : limit + 1, 0] - start
+        between = (whole >= WITHIN) & borders[np.clip(places, 0, len(borders) - 1)]
+        between[0] = False  # the cut-out text begins there, which says nothing about it
+        for good in (between, whole >= WITHIN):
+            if good.any():
+                return _last(good)
+        return limit - begin
+
+
+def _last(holds: NDArray[np.bool_]) -> int:
+    return int(np.flatnonzero(holds)[-1])
