@@ -163,7 +163,11 @@ class SegmentBuilder:
             found = np.concatenate(parts)
         else:
             encodings = [part for one in cut for part in passage_encodings(one.encoding, one.passages)]
-            found = model.embed_encodings(encodings, head)
+            # Equal passages get equal vectors, and so equal scores: that of one computation.
+            first = {part.ids.tobytes(): number for number, part in reversed(list(enumerate(encodings)))}
+            rows = {number: row for row, number in enumerate(sorted(first.values()))}
+            vectors_PE = model.embed_encodings([encodings[number] for number in rows], head)
+            found = vectors_PE[[rows[first[part.ids.tobytes()]] for part in encodings]]
         self._dense.append(found)
         self.bytes += found.nbytes
 
