@@ -100,6 +100,8 @@ def test_one_writer_commits_several_times(path):
         assert writer.commit({one: NONE}).number == 2
         assert writer.commit({one: NONE, two: NONE}).number == 3
         assert writer.commit({two: NONE}).number == 4
+        with pytest.raises(InvalidRequest, match=f"no segment called '{one}'"):
+            writer.commit({one: NONE})
         assert writer.generation.number == 4
     assert [segment.name for segment in Store.open(path).segments] == [two]
     assert not list(path.glob(f"segments/{unused}*"))
@@ -188,6 +190,8 @@ def test_requests_that_cannot_be_committed(path):
             writer.commit({name: np.array([0.5])})
         with pytest.raises(InvalidRequest, match=r"cannot be stored: .*; give values of JSON"):
             writer.commit({name: NONE}, settings={"a": object()})
+        with pytest.raises(InvalidRequest, match="cannot be stored: Out of range float"):
+            writer.add_segment(3, {}, {"a": float("nan")})
         assert writer.commit({name: np.arange(3)}).number == 2
     with pytest.raises(OutputError, match="this writer is closed"):
         writer.add_segment(3, {}, {})
@@ -210,6 +214,11 @@ def test_create_needs_a_new_folder(path, tmp_path):
         Store.create(path, {})
     (tmp_path / "empty").mkdir()
     assert Store.create(tmp_path / "empty", {}).number == 1
+    (tmp_path / ".made.new").symlink_to(path)  # another process makes an index of that name
+    with writing(path), pytest.raises(OutputError, match="another process is writing"):
+        Store.create(tmp_path / "made", {})
+    (tmp_path / ".made.new").unlink()
+    assert Store.open(path).number == 1
     with pytest.raises(InvalidRequest, match="cannot be stored"):
         Store.create(tmp_path / "other", {"a": {1, 2}})
     with pytest.raises(OutputError, match="cannot write"):

