@@ -179,6 +179,10 @@ def test_groups_and_their_options():
             "model", "data", *RUN, "text", "pair", "label", "columns", "rename_labels", "max_tokens",
             "overlap_tokens", *RESULT,
         ],
+        "evaluate retrieval": [
+            "data", "model", *RUN, "split", "mode", "passages", "passage_tokens", "overlap_tokens", "metric",
+            "drop_same_id", *RESULT,
+        ],
         "ablate": [
             "variants", "seeds", "output", "data", "text", "held_out", "tokens", "batch_tokens", "width",
             "layers", "heads", "vocabulary", "pairs", "listed", "json",

@@ -21,6 +21,7 @@ FLOORS = (
         "deprecation",
         "optional",
         "files",
+        "intervals",
         "lazy",
         "resume",
         "settings",

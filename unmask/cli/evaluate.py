@@ -1,10 +1,11 @@
-"""``unmask evaluate``: minimal pairs, masked words of held-out text, parts of speech, and tasks."""
+"""``unmask evaluate``: minimal pairs, masked words, parts of speech, tasks, and retrieval."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
+from unmask.cli.evaluate_retrieval import retrieval
 from unmask.cli.evaluate_tasks import COMMANDS
 from unmask.cli.options import OUTPUT, RUN, ModelOption, OutputOptions, RunOptions
 from unmask.cli.output import console, progress, safe, table
@@ -20,10 +21,10 @@ if TYPE_CHECKING:
 
 evaluate = App(
     name="evaluate",
-    help="Evaluate an encoder: minimal pairs, masked words, parts of speech; protocols and tasks.",
+    help="Evaluate an encoder: minimal pairs, masked words, parts of speech; tasks; retrieval.",
     sort_key=1001,
 )
-for _command in COMMANDS:
+for _command in (*COMMANDS, retrieval):
     evaluate.command(_command)
 
 DataOption = Annotated[Path, Parameter(name="--data", help="the data folder, or one of its files")]

@@ -7,8 +7,8 @@ from pathlib import PurePath
 from typing import Any
 
 import unmask
-from unmask.finetuning.intervals import CONFIDENCE, Interval
 from unmask.finetuning.settings import FinetuneSettings, Task
+from unmask.intervals import CONFIDENCE, Interval
 from unmask.learn.optim.schedules import WARMUP_SHARE
 
 PIPELINES: Mapping[Task, str] = {

@@ -29,7 +29,7 @@ from unmask.finetuning.examples import (
 )
 from unmask.finetuning.few_shot import FewShot, few_texts, figures_before, write_body
 from unmask.finetuning.grid import FREE
-from unmask.finetuning.intervals import Interval, intervals
+from unmask.finetuning.intervals import intervals
 from unmask.finetuning.records import Labeled, in_both_orders, read_labeled
 from unmask.finetuning.result import FinetuneResult, write_result
 from unmask.finetuning.seeds import SeedsResult, train_seeds
@@ -44,6 +44,7 @@ from unmask.finetuning.start import (
     task_encoder,
 )
 from unmask.finetuning.sweep import SweepResult, train_sweep
+from unmask.intervals import Interval
 from unmask.learn.data.labeled import LabeledBatches
 from unmask.learn.objectives.contrastive import ContrastiveObjective
 from unmask.learn.objectives.labeled import LabeledObjective

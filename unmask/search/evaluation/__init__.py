@@ -1,0 +1,1 @@
+"""Retrieval on judged queries: test collections, runs, and their figures."""
