@@ -20,7 +20,7 @@ from unmask.model.layers import (
     build_norm,
     initialize,
 )
-from unmask.model.spec import Disentangled, EncoderSpec, RelativePositionBias, role_of
+from unmask.model.spec import Disentangled, EncoderSpec, LinearAttention, RelativePositionBias, role_of
 from unmask.model.spec.initialization import Initialization
 from unmask.text.batch import PackedBatch, SequenceLayout
 
@@ -175,4 +175,12 @@ class Encoder(nn.Module):
         if limit is not None and longest > limit:
             raise InvalidRequest(
                 f"a sequence has {longest} tokens and the encoder's position table reaches {limit}"
+            )
+        mixes = self.convolution is not None or any(
+            isinstance(layer.mixer, LinearAttention) for layer in self.spec.layers
+        )
+        if layout.unattended_T is not None and mixes:
+            raise InvalidRequest(
+                "a layer without a mask of keys (linear attention or a convolution) reads every token, and "
+                "some tokens are not to be attended to; use another checkpoint"
             )
