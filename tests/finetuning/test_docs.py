@@ -10,6 +10,7 @@ from tests.learn.test_pretrain_docs import keys
 from tests.support.places import REPOSITORY, default_folder
 from unmask.finetuning import settings
 from unmask.finetuning.few_shot_settings import FewShotSettings
+from unmask.finetuning.retrieval.settings import RetrievalSettings
 from unmask.learn.objectives.consistency_spec import SiftSpec
 from unmask.learn.optim import OptimizerSpec, ScheduleSpec
 from unmask.learn.pretrain.loop_settings import FaultSettings
@@ -21,6 +22,7 @@ TABLES = {
     "the outermost keys": settings.FinetuneSettings,
     "[adapter]": settings.AdapterSettings,
     "[few_shot]": FewShotSettings,
+    "[retrieval]": RetrievalSettings,
     "[model]": settings.ModelSettings,
     "[data]": settings.DataSettings,
     "[optimizer]": OptimizerSpec,

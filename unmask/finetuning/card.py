@@ -62,7 +62,7 @@ def model_card(facts: CardFacts, *, adapter: bool = False) -> str:
         load = f'model = unmask.load("{facts.base_model}", adapter="path/to/this/folder")'
     parts = [
         "---",
-        *_yaml(_metadata(facts)),
+        *yaml_lines(_metadata(facts)),
         "---",
         "",
         f"# {settings.name}",
@@ -98,7 +98,7 @@ def _metadata(facts: CardFacts) -> dict[str, Any]:
         found["metrics"] = [name for name in facts.dev if "[" not in name]
         result = {
             "task": {"type": PIPELINES[settings.task]},
-            "dataset": {"type": "files", "name": _files(settings.data.dev)},
+            "dataset": {"type": "files", "name": file_names(settings.data.dev)},
             "metrics": [
                 {"type": name, "name": name, "value": round(value, 6)} for name, value in facts.dev.items()
             ],
@@ -111,7 +111,7 @@ def _scores(facts: CardFacts) -> list[str]:
     if not facts.dev:
         return ["The run had no dev data, so there are no scores.", ""]
     settings = facts.settings
-    lines = ["## Scores", "", f"On {_files(settings.data.dev)}:", ""]
+    lines = ["## Scores", "", f"On {file_names(settings.data.dev)}:", ""]
     lines += [f"| figure | value | {CONFIDENCE:.0%} interval |", "|---|---|---|"]
     for name, value in facts.dev.items():
         interval = facts.intervals.get(name)
@@ -134,8 +134,8 @@ def _scores(facts: CardFacts) -> list[str]:
 
 def _data(facts: CardFacts) -> list[str]:
     data = facts.settings.data
-    files = [f"training files: {_files(data.train)}"]
-    return files + ([f"dev files: {_files(data.dev)}"] if data.dev else []) + list(facts.data)
+    files = [f"training files: {file_names(data.train)}"]
+    return files + ([f"dev files: {file_names(data.dev)}"] if data.dev else []) + list(facts.data)
 
 
 def _protocol(facts: CardFacts) -> list[str]:
@@ -179,7 +179,8 @@ def _protocol(facts: CardFacts) -> list[str]:
     return lines
 
 
-def _files(names: Sequence[str]) -> str:
+def file_names(names: Sequence[str]) -> str:
+    """The names of files without their folders."""
     return ", ".join(PurePath(name).name for name in names)
 
 
@@ -187,17 +188,17 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def _yaml(value: Any, indent: str = "") -> list[str]:
+def yaml_lines(value: Any, indent: str = "") -> list[str]:
     """Tables, lists and scalars as YAML; strings in double quotes, whose rules JSON shares."""
     lines = []
     for key, one in value.items():
         if isinstance(one, Mapping):
-            lines += [f"{indent}{key}:", *_yaml(one, indent + "  ")]
+            lines += [f"{indent}{key}:", *yaml_lines(one, indent + "  ")]
         elif isinstance(one, list):
             lines.append(f"{indent}{key}:")
             for item in one:
                 if isinstance(item, Mapping):
-                    first, *rest = _yaml(item, indent + "  ")
+                    first, *rest = yaml_lines(item, indent + "  ")
                     lines += [f"{indent}- {first.strip()}", *rest]
                 else:
                     lines.append(f"{indent}- {json.dumps(item, ensure_ascii=False)}")

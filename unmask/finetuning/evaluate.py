@@ -14,6 +14,7 @@ from unmask.finetuning.metrics import (
     multi_label_figures,
     number_figures,
 )
+from unmask.finetuning.retrieval.figures import FIGURES
 from unmask.finetuning.settings import Task
 from unmask.model.engine import Engine
 from unmask.model.spec import Classifier
@@ -92,8 +93,8 @@ def figure_names(task: Task, labels: Sequence[str]) -> tuple[str, ...]:
             return tuple(number_figures(one.astype(np.float64), one.astype(np.float64)))
         case "answering":
             return tuple(answer_figures(one.astype(np.float64), one.astype(np.float64)))
-        case "multiple_choice":
-            return ("accuracy",)
+        case "multiple_choice" | "retrieval":
+            return FIGURES if task == "retrieval" else ("accuracy",)
         case "tagging":
             spans = entities_of(labels) if Scheme(tuple(labels)).has_entities else None
             return ("accuracy", *({} if spans is None else entity_figures([spans], [spans])))

@@ -32,6 +32,7 @@ from unmask.finetuning.grid import FREE
 from unmask.finetuning.intervals import intervals
 from unmask.finetuning.records import Labeled, in_both_orders, read_labeled
 from unmask.finetuning.result import FinetuneResult, write_result
+from unmask.finetuning.retrieval.run import RetrievalRun
 from unmask.finetuning.seeds import SeedsResult, train_seeds
 from unmask.finetuning.settings import FinetuneSettings, read_settings, settings_of_table
 from unmask.finetuning.start import (
@@ -113,7 +114,8 @@ def finetune(
 
     def train(one: FinetuneSettings, out: Path) -> FinetuneResult:
         with exclusive_lock(out) if ranks.first else nullcontext():
-            result = FinetuneRun(one, base, out, ranks, told).train()
+            kind = RetrievalRun if one.task == "retrieval" else FinetuneRun
+            result = kind(one, base, out, ranks, told).train()
             if ranks.first:
                 write_result(result, one, out)
             return result

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from unmask.errors import InvalidRequest
 from unmask.finetuning.few_shot_settings import FEW_SHOT, FewShotSettings, check_few_shot
 from unmask.finetuning.grid import checked_grid
+from unmask.finetuning.retrieval.settings import RetrievalSettings, check_retrieval
 from unmask.learn.objectives.consistency_spec import SiftSpec
 from unmask.learn.optim import OptimizerSpec, ScheduleSpec
 from unmask.learn.pretrain.loop_settings import FaultSettings, Precision, at_least
@@ -16,9 +17,12 @@ from unmask.learn.pretrain.settings import CheckpointSettings, Device, ExportDty
 from unmask.learn.table import read_table, read_toml
 from unmask.tasks.values import LongTexts, SchemeName
 
-Task = Literal["classification", "multi_label", "regression", "tagging", "answering", "multiple_choice"]
+Task = Literal[
+    "classification", "multi_label", "regression", "tagging", "answering", "multiple_choice", "retrieval"
+]
 """What is learned: one label of a text or pair, several labels, a number, a label of each word, where in a
-context the answer to a question is, or which of several choices fits a question."""
+context the answer to a question is, which of several choices fits a question, or which documents answer a
+query."""
 
 Format = Literal["tsv", "csv", "jsonl", "parquet", "datasets", "conll", "conllu", "squad"]
 """The layout of labeled data: a table with a row per text, words with labels, or questions with contexts."""
@@ -112,6 +116,16 @@ class DataSettings:
     """The column of the label, the number, the list of labels, the list of a text's word labels, or the
     right choice: its number, counted from 0, or its text. In CoNLL
     files a column number, counted from 0 or, with a minus sign, from the end; in CoNLL-U its name."""
+    query: str = "query"
+    """Of retrieval, the column of the query."""
+    positive: str = "positive"
+    """Of retrieval, the column of the document that answers it."""
+    negative: str | None = None
+    """Of retrieval, the column of a document that does not, or of a list of them; None for the columns
+    ``negative`` and ``negatives`` if there are such."""
+    scores: str | None = None
+    """Of retrieval, the column of a list of a teacher's scores: of the positive document, then of each
+    negative. None reads none."""
     labels: tuple[str, ...] = ()
     """The labels in the order of the head. Empty: those of the training data, sorted."""
     rename_labels: Mapping[str, str] = field(default_factory=dict)
@@ -199,6 +213,8 @@ class FinetuneSettings:
     """Train an adapter of the checkpoint instead of all weights."""
     few_shot: FewShotSettings | None = None
     """Learn from a few texts of each label: train the encoder on pairs of texts, then fit a head."""
+    retrieval: RetrievalSettings | None = None
+    """Of the task retrieval: what kind of retriever is trained, and how."""
     faults: FaultSettings = field(default_factory=FaultSettings)
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
     checkpoints: CheckpointSettings = field(default_factory=CheckpointSettings)
@@ -249,6 +265,7 @@ class FinetuneSettings:
             )
         if self.few_shot is not None:
             check_few_shot(self)
+        check_retrieval(self)
         if self.data.scheme is not None and self.task != "tagging":
             raise InvalidRequest(f"data.scheme is for tagging and the task is {self.task}; leave it out")
         classifies = self.task in ("classification", "multi_label")

@@ -64,10 +64,12 @@ def task_checkpoint(settings: FinetuneSettings, begun: Checkpoint, labels: Seque
     """
     if settings.few_shot is not None:
         return few_shot_checkpoint(body_checkpoint(settings, begun), labels)
-    return _new(settings, begun, _label_keys(settings, labels), ROLE_OF[settings.task])
+    return with_config(settings, begun, _label_keys(settings, labels), ROLE_OF[settings.task])
 
 
-def _new(settings: FinetuneSettings, begun: Checkpoint, keys: Mapping[str, Any], *roles: str) -> Checkpoint:
+def with_config(
+    settings: FinetuneSettings, begun: Checkpoint, keys: Mapping[str, Any], *roles: str
+) -> Checkpoint:
     """The checkpoint with the first one's config, some other keys, and heads of some roles at least."""
     config: dict[str, Any] = {
         key: value for key, value in begun.config.items() if key not in begun.unread_config
@@ -93,7 +95,7 @@ def body_checkpoint(settings: FinetuneSettings, begun: Checkpoint) -> Checkpoint
             f"{begun.source.name} pools by {' and '.join(pooling)}, and the head of [few_shot] reads a "
             "vector that is pooled by mean or cls; start from another checkpoint"
         )
-    made = _new(settings, begun, {})
+    made = with_config(settings, begun, {})
     spec = replace(made.spec, pooler=None, heads=())
     check_written(made.family, spec, made.config)
     return replace(made, spec=spec, head=PooledVector(pooling, normalize=True))
@@ -147,7 +149,7 @@ def task_encoder(
     encoder = new_encoder(checkpoint, kernel=settings.model.kernel)
     role = ROLE_OF[settings.task]
     if weights:
-        _load(encoder, build(begun), role, begun, say, fitted=settings.few_shot is not None)
+        load_weights(encoder, build(begun), role, begun, say, fitted=settings.few_shot is not None)
     head = encoder.heads[role]
     layer = encoder.spec.layers[0].dropout
     rate = layer if settings.model.head_dropout is None else settings.model.head_dropout
@@ -171,7 +173,7 @@ def low_rank(settings: FinetuneSettings) -> LowRank | None:
     return LowRank(adapter.r, adapter.lora_alpha, adapter.lora_dropout, adapter.target_modules)
 
 
-def _load(
+def load_weights(
     encoder: Encoder, other: Encoder, role: str, begun: Checkpoint, say: Say, *, fitted: bool = False
 ) -> None:
     """Load the other encoder's weights, but its head of that role only for the same task, and never if the

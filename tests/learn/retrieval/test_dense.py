@@ -1,0 +1,221 @@
+"""The losses of dense retrievers beside those of sentence-transformers, and passes beside one big batch."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import sentence_transformers
+import torch
+from sentence_transformers.sentence_transformer import losses
+
+import unmask
+from tests.support.specs import SPECS, global_tokens, random_encoder
+from tests.support.tiny import tiny_bert, write_checkpoint
+from unmask.learn.data.ranking import RankedTexts, TokenizedText
+from unmask.learn.objectives.retrieval import dense, passes
+from unmask.learn.objectives.retrieval.dense import Contrast, DenseObjective
+from unmask.model.spec import PooledVector
+from unmask.model.spec.global_tokens import has_global_tokens
+
+ROWS = [
+    ("the river", "a muddy bank", "another text", "the bank"),
+    ("a text", "another river", "the muddy text", "a bank"),
+    ("was muddy", "the river was muddy", "a text was another", "bank"),
+]
+
+
+@pytest.fixture(scope="module")
+def body(tmp_path_factory):
+    return write_checkpoint(tmp_path_factory.mktemp("dense") / "body", tiny_bert(initializer_range=0.2))
+
+
+def items_of(tokenizer, rows):
+    def text(one):
+        (encoding,) = tokenizer.encode_batch([one])
+        return TokenizedText(encoding.ids, encoding.token_type_ids, one)
+
+    return [RankedTexts(text(query), tuple(map(text, documents))) for query, *documents in rows]
+
+
+def ours(body, rows, contrast, **settings):
+    model = unmask.load(body)
+    objective = DenseObjective(model.trainable_encoder(), model.checkpoint.head, contrast, **settings)
+    objective.double().eval()
+    example = objective.prepare(items_of(model.tokenizer, rows), np.random.default_rng(0), 0.0)
+    outcome = objective(example, example.counts)
+    outcome.loss.backward()
+    return outcome, objective.encoder.embedding.words.weight.grad
+
+
+def theirs(body, rows, make):
+    model = sentence_transformers.SentenceTransformer(str(body), device="cpu").double().eval()
+    loss = make(model)
+    features = [model.tokenize(list(column)) for column in zip(*rows, strict=True)]
+    found = loss(features, torch.zeros(len(rows)))
+    found.backward()
+    return found.item(), model[0].auto_model.embeddings.word_embeddings.weight.grad
+
+
+CASES = {
+    "pairs": (Contrast(), {}, 2),
+    "negatives": (Contrast(), {}, 4),
+    "dot": (
+        Contrast(1.0, "dot"),
+        {"scale": 1.0, "similarity_fct": sentence_transformers.util.dot_score},
+        3,
+    ),
+    "symmetric": (
+        Contrast(30.0, "cosine", ("query_to_doc", "doc_to_query"), joint=False),
+        {"scale": 30.0, "directions": ("query_to_doc", "doc_to_query"), "partition_mode": "per_direction"},
+        3,
+    ),
+    "all directions": (
+        Contrast(20.0, "cosine", ("query_to_doc", "query_to_query", "doc_to_query", "doc_to_doc")),
+        {"directions": ("query_to_doc", "query_to_query", "doc_to_query", "doc_to_doc")},
+        4,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_loss_and_its_gradient_are_those_of_sentence_transformers(body, name):
+    contrast, given, columns = CASES[name]
+    rows = [row[:columns] for row in ROWS]
+    outcome, gradient = ours(body, rows, contrast)
+    wanted, other = theirs(body, rows, lambda model: losses.MultipleNegativesRankingLoss(model, **given))
+    assert outcome.loss.item() == pytest.approx(wanted, abs=1e-9)
+    assert outcome.sums["retrieval/loss"].item() == pytest.approx(3 * wanted, abs=3e-9)
+    torch.testing.assert_close(gradient, other, rtol=0, atol=1e-9)
+    assert other.abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("weights", [(), (1.0, 0.5, 0.25)])
+def test_several_widths_are_those_of_matryoshka_loss(body, weights):
+    outcome, gradient = ours(body, ROWS, Contrast(), widths=(30, 16, 7), width_weights=weights)
+
+    def make(model):
+        inner = losses.MultipleNegativesRankingLoss(model)
+        return losses.MatryoshkaLoss(model, inner, [30, 16, 7], list(weights) or None)
+
+    wanted, other = theirs(body, ROWS, make)
+    assert outcome.loss.item() == pytest.approx(wanted, abs=1e-9)
+    torch.testing.assert_close(gradient, other, rtol=0, atol=1e-9)
+    alone, _ = ours(body, ROWS, Contrast())
+    assert abs(alone.loss.item() - outcome.loss.item()) > 0.1
+
+
+def test_a_step_uses_some_of_the_negatives():
+    def text(key):
+        return TokenizedText(np.array([1, 5 + key]), np.zeros(2, dtype=np.int64), str(key))
+
+    items = [RankedTexts(text(0), tuple(text(place) for place in range(1, 9)))]
+    encoder = random_encoder(SPECS["post-norm"])
+    objective = DenseObjective(encoder, PooledVector(), Contrast(), negatives=3)
+    seen = set()
+    for seed in range(20):
+        example = objective.prepare(items, np.random.default_rng(seed), 0.0)
+        ids = example.batch.ids_T[1::2]
+        assert ids[:2].tolist() == [5, 6], "query and positive document are always there"
+        assert len(ids) == 5
+        assert (np.diff(ids) > 0).all()
+        seen.update(ids[2:].tolist())
+    assert seen == set(range(7, 14))
+
+
+def drawn(encoder, count=7):
+    draw = np.random.default_rng(0)
+    marked = has_global_tokens(encoder.spec)
+
+    def text():
+        ids = draw.integers(5, 40, size=draw.integers(2, 14))
+        return TokenizedText(ids, ids * 0, "", tuple(global_tokens(len(ids))) if marked else ())
+
+    return [RankedTexts(text(), tuple(text() for _ in range(draw.integers(1, 4)))) for _ in range(count)]
+
+
+def gradients(objective, example, seed=0):
+    torch.manual_seed(seed)
+    outcome = objective(example, example.counts)
+    outcome.loss.backward()
+    found = {name: one.grad.clone() for name, one in objective.named_parameters() if one.grad is not None}
+    objective.zero_grad(set_to_none=True)
+    return outcome.loss.item(), found
+
+
+def with_dropout(encoder, rate=0.2):
+    for part in encoder.modules():
+        if isinstance(part, torch.nn.Dropout):
+            part.p = rate
+    return encoder.train()
+
+
+@pytest.mark.parametrize("name", ["post-norm", "windows-globals"])
+@pytest.mark.parametrize("dropout", [True, False])
+def test_passes_have_the_gradient_of_the_whole_batch(name, dropout, monkeypatch):
+    """With dropout, beside the same passes with all activations kept; without, beside one big pass."""
+    encoder = random_encoder(SPECS[name], dtype=torch.float64)
+    encoder = with_dropout(encoder) if dropout else encoder.eval()
+    objective = DenseObjective(encoder, PooledVector(), Contrast(), tokens_per_pass=30).train(dropout)
+    example = objective.prepare(drawn(encoder), np.random.default_rng(0), 0.0)
+    loss, found = gradients(objective, example)
+    if dropout:
+        assert any(part.p for part in encoder.modules() if isinstance(part, torch.nn.Dropout))
+        monkeypatch.setattr(passes, "checkpoint", lambda encode, part, **_: encode(part))
+        assert gradients(objective, example, seed=1)[0] != loss
+    else:
+        objective.tokens_per_pass = None
+    wanted, others = gradients(objective, example)
+    assert loss == pytest.approx(wanted, abs=1e-12)
+    assert found.keys() == others.keys()
+    for key, one in others.items():
+        torch.testing.assert_close(found[key], one, rtol=0, atol=1e-10)
+    assert max(one.abs().max() for one in others.values()) > 1e-3
+
+
+def test_no_pass_is_larger_than_its_budget_and_none_keeps_activations():
+    encoder = with_dropout(random_encoder(SPECS["post-norm"]))
+    objective = DenseObjective(encoder, PooledVector(), Contrast(), tokens_per_pass=30)
+    example = objective.prepare(drawn(encoder, 20), np.random.default_rng(0), 0.0)
+    sizes, kept = [], []
+
+    def counted(tensor):
+        kept.append(tensor.numel())
+        return tensor
+
+    forward = type(encoder).forward
+
+    def seen(self, ids_T, *given, **named):
+        sizes.append((len(ids_T), torch.is_grad_enabled()))
+        return forward(self, ids_T, *given, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(encoder), "forward", seen)
+        with torch.autograd.graph.saved_tensors_hooks(counted, lambda tensor: tensor):
+            outcome = objective(example, example.counts)
+        first = len(sizes)
+        stored = sum(kept)
+        outcome.loss.backward()
+    assert max(size for size, _ in sizes) <= 30 < example.tokens / 4
+    assert sum(size for size, _ in sizes[:first]) == example.tokens
+    assert len(sizes) == 2 * first, "each part is encoded twice"
+    objective.tokens_per_pass = None
+    kept.clear()
+    with torch.autograd.graph.saved_tensors_hooks(counted, lambda tensor: tensor):
+        objective(example, example.counts)
+    assert stored < sum(kept) / 20, "only vectors and scores are kept"
+
+
+def test_parts_are_whole_sequences_in_order():
+    encoder = random_encoder(SPECS["windows-globals"])
+    batch = dense.prepared(drawn(encoder), np.random.default_rng(0), None).batch
+    for budget in (1, 5, 13, 30, 10_000):
+        parts = list(passes.parts_of(batch, budget))
+        np.testing.assert_array_equal(np.concatenate([one.ids_T for one in parts]), batch.ids_T)
+        lengths = np.concatenate([one.layout.lengths for one in parts])
+        np.testing.assert_array_equal(lengths, batch.layout.lengths)
+        marks = np.concatenate([one.layout.globals_T for one in parts])
+        np.testing.assert_array_equal(marks, batch.layout.globals_T)
+        assert all(one.layout.token_count <= budget or one.layout.sequence_count == 1 for one in parts)
+        assert len(parts) == 1 or all(
+            a.layout.token_count + b.layout.lengths[0] > budget for a, b in pairwise(parts)
+        )

@@ -1,0 +1,1 @@
+"""Training of retrievers and rerankers on queries with documents."""

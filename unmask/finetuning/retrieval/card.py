@@ -1,0 +1,56 @@
+"""The model card of a trained retriever."""
+
+from collections.abc import Mapping, Sequence
+
+import unmask
+from unmask.finetuning.card import file_names, yaml_lines
+from unmask.finetuning.settings import FinetuneSettings
+
+
+def retriever_card(
+    settings: FinetuneSettings,
+    base_model: str,
+    data: Sequence[str],
+    *,
+    best_step: int,
+    steps: int,
+    figures: Mapping[str, float],
+) -> str:
+    """The text of README.md: metadata, protocol, data and scores."""
+    retrieval = settings.retrieval
+    assert retrieval is not None
+    known = {"license": settings.license, "language": settings.language}
+    metadata = {name: value for name, value in known.items() if value is not None} | {
+        "base_model": base_model,
+        "pipeline_tag": "sentence-similarity",
+        "library_name": "sentence-transformers",
+        "tags": ["unmask", "retrieval"],
+    }
+    lines = ["---", *yaml_lines(metadata), "---", "", f"# {settings.name}", ""]
+    lines += [
+        f"A {retrieval.kind.replace('_', ' ')} retriever, trained from {base_model} with unmask "
+        f"{unmask.__version__}.",
+        "",
+    ]
+    if figures:
+        lines += [f"On {file_names(settings.data.dev)}:", "", "| figure | value |", "|---|---|"]
+        lines += [f"| {name.removeprefix('dev/')} | {value:.4f} |" for name, value in figures.items()]
+        lines += [""]
+    if settings.evaluation.metric is not None:
+        lines += [
+            f"The weights of step {best_step:,} were chosen by `{settings.evaluation.metric}` on the same "
+            "queries, so the scores are slightly optimistic.",
+            "",
+        ]
+    optimizer = settings.optimizer
+    lines += [
+        "## Training",
+        "",
+        f"- {steps:,} steps of {settings.batch_size:,} queries, loss {retrieval.loss}, scale "
+        f"{retrieval.scale:g}, {retrieval.similarity} similarity",
+        f"- {optimizer.kind}, learning rate {optimizer.learning_rate:g}, {settings.schedule.kind} schedule",
+        f"- seed {settings.seed}, precision {settings.precision}",
+        *(f"- {one}" for one in data),
+        "",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""Objectives of retrievers and rerankers: queries with documents, and what their scores should be."""

@@ -1,0 +1,91 @@
+"""A prepared batch of queries and documents.
+
+Axes: P documents of all queries; Q queries.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from unmask.learn.data.ranking import RankedTexts, TokenizedText
+from unmask.learn.objectives.interface import Example
+from unmask.learn.objectives.retrieval.losses import Groups
+from unmask.text.batch import PackedBatch
+
+TERM = "retrieval"
+"""The term of the loss, by which its figures are named."""
+
+
+@dataclass(frozen=True, eq=False)
+class RankingExample(Example):
+    """All queries, then all documents, packed."""
+
+    query_of_P: NDArray[np.int64]
+    """The query of each document."""
+    positive_Q: NDArray[np.int64]
+    """The place of each query's positive document."""
+    scores_P: NDArray[np.float32] | None
+    """A teacher's score of each document."""
+    queries: int
+    """How many of the packed sequences are queries; 0 where a query is encoded with each document."""
+
+    def groups(self, device: torch.device) -> Groups:
+        """Which documents belong to which query, on a device."""
+        query_of_P, positive_Q = (
+            torch.from_numpy(one).to(device) for one in (self.query_of_P, self.positive_Q)
+        )
+        return Groups(query_of_P, positive_Q)
+
+
+def prepared(
+    items: Sequence[RankedTexts],
+    draw: np.random.Generator,
+    negatives: int | None,
+    *,
+    together: bool = False,
+) -> RankingExample:
+    """Pack queries and documents.
+
+    Args:
+        items: a query with its documents each.
+        draw: decides which negatives are taken.
+        negatives: of each query at most so many; None takes all.
+        together: whether documents hold their query already, so that queries are not encoded.
+    """
+    documents: list[TokenizedText] = []
+    scores: list[NDArray[np.float32]] = []
+    counts = []
+    for item in items:
+        chosen = _chosen(len(item.documents), draw, negatives)
+        documents += [item.documents[place] for place in chosen]
+        if item.scores is not None:
+            scores.append(item.scores[chosen])
+        counts.append(len(chosen))
+    queries = [] if together else [item.query for item in items]
+    texts = queries + documents
+    marks = [one.global_tokens for one in texts]
+    batch = PackedBatch.of_ids(
+        [one.ids for one in texts],
+        [one.token_type_ids for one in texts],
+        marks if any(marks) else None,
+    )
+    return RankingExample(
+        {TERM: len(items)},
+        batch.layout.token_count,
+        len(texts),
+        batch,
+        query_of_P=np.repeat(np.arange(len(items)), counts),
+        positive_Q=np.concatenate(([0], np.cumsum(counts)[:-1])).astype(np.int64),
+        scores_P=np.concatenate(scores) if scores else None,
+        queries=len(queries),
+    )
+
+
+def _chosen(count: int, draw: np.random.Generator, negatives: int | None) -> list[int]:
+    """The places of the documents that are taken: the first, and some of the others in their order."""
+    if negatives is None or count - 1 <= negatives:
+        return list(range(count))
+    return [0, *sorted((1 + draw.choice(count - 1, negatives, replace=False)).tolist())]
