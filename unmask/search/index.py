@@ -18,7 +18,7 @@ from unmask.search.contents import Contents
 from unmask.search.documents.values import Document
 from unmask.search.explain import Explainer
 from unmask.search.filters import Filter, accepting
-from unmask.search.models import ModelIdentity, view_of
+from unmask.search.models import ModelIdentity, longest_passage, view_of
 from unmask.search.options import Chunking, Mode, Stemmer, Unit, View
 from unmask.search.queries import Query
 from unmask.search.ranking import Ranking
@@ -122,7 +122,8 @@ class Index:
             models[view], identities[view] = loaded, ModelIdentity.of(loaded, source)
         if not models:
             raise InvalidRequest("model is empty; give at least one, such as default")
-        longest = min((m.max_tokens for m in models.values() if m.max_tokens is not None), default=None)
+        limits = [limit for limit in map(longest_passage, models.values()) if limit is not None]
+        longest = min(limits, default=None)
         tokens = _passage_tokens(passage_tokens, longest, late=chunking == "late")
         settings = IndexSettings(
             identities,

@@ -10,6 +10,7 @@ from unmask.errors import InvalidRequest
 from unmask.loaded import Model
 from unmask.model.spec import MultiVector, PooledVector, SparseVector
 from unmask.search.options import View
+from unmask.tasks.late_texts import prompt_of
 
 HASHED = (".safetensors", ".json", ".txt", ".model", ".bin")
 """Endings of the files of a checkpoint that decide what it computes."""
@@ -77,6 +78,22 @@ def view_of(model: Model) -> View:
         f"{model.name} gives no vectors to search with ({type(model.checkpoint.head).__name__}); take an "
         "embedding model, such as default"
     )
+
+
+def longest_passage(model: Model) -> int | None:
+    """The tokens of the longest passage that a model reads whole, special tokens included; None for any.
+
+    What its prompt for documents takes is left free, and a little more, because a prompt can change how the
+    first word is split.
+    """
+    head = model.checkpoint.head
+    limit = model.max_tokens
+    if isinstance(head, MultiVector) and head.document_tokens is not None:
+        limit = head.document_tokens if limit is None else min(limit, head.document_tokens)
+    prompt = prompt_of(getattr(head, "prompts", ()), "document")
+    if limit is None or not prompt:
+        return limit
+    return limit - len(model.tokenizer.encode(prompt)) - 2
 
 
 def _digest(model: Model) -> str:
