@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from unmask.search.analysis import Analyzer
-from unmask.search.views.bm25 import B, K1, Bm25, Bm25Builder
+from unmask.search.views.bm25 import K1, B, Bm25, Bm25Builder
 from unmask.search.views.dense import Dense
 from unmask.search.views.fusion import reciprocal_rank_fusion
 from unmask.search.views.merge import _bm25, _sparse
@@ -15,7 +15,7 @@ from unmask.search.views.ragged import all_strings, encode_strings, offsets_of, 
 from unmask.search.views.sparse import Sparse, SparseBuilder
 from unmask.search.views.vectors import Vectors, VectorsBuilder
 
-WORDS = "river bank loan water deep money interest stream fish credit".split()
+WORDS = ["river", "bank", "loan", "water", "deep", "money", "interest", "stream", "fish", "credit"]
 
 
 def passages(count, seed=0):

@@ -17,11 +17,13 @@ def test_public_names():
         "AdapterModel",
         "AttentionView",
         "CheckpointOutput",
+        "Document",
         "ElmoModel",
         "Encoder",
         "EncoderSpec",
         "Encoding",
         "Engine",
+        "Index",
         "Logits",
         "Model",
         "PackedBatch",
@@ -37,6 +39,7 @@ def test_public_names():
         "interpret",
         "load",
         "load_adapters",
+        "read_documents",
         "save",
         "train",
     ]
@@ -96,6 +99,15 @@ def test_commands_and_their_options():
         ],
         "similarity": [
             "text", "other", "file", "model", *RUN, "metric", "truncation", "blank", "fields", "pooling",
+            "json",
+        ],
+        "index": [
+            "inputs", "output", "model", "bm25", "passage_tokens", "overlap_tokens", "chunking",
+            "whole_documents", "stemmer", "field", "id_field", "include", "exclude", "prune", "delete",
+            "compact", "verify", *RUN, "json",
+        ],
+        "search": [
+            "index", "query", "k", "mode", "unit", "filter", "reranker", "candidates", "model", "why", *RUN,
             "json",
         ],
         "classify": [

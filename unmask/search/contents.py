@@ -2,7 +2,7 @@
 
 Documents and passages of all segments are numbered through, in the order of the segments.
 
-Axes: D documents, P passages.
+Axes: D documents; P passages.
 """
 
 import bisect

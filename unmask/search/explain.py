@@ -1,6 +1,6 @@
 """Why a passage was found: shares of its score, and the characters that they belong to.
 
-Axes: N tokens of a passage, D features of a state, E of a vector.
+Axes: Q vectors of the query; N tokens of a passage; D features of a state; E of a vector.
 """
 
 from collections.abc import Mapping

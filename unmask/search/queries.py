@@ -1,4 +1,7 @@
-"""A query as each view reads it."""
+"""A query as each view reads it.
+
+Axes: Q vectors of the query.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass

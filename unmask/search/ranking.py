@@ -1,6 +1,6 @@
 """From scores of passages to a ranking of passages or documents.
 
-Axes: P passages, D documents.
+Axes: P passages.
 """
 
 from dataclasses import dataclass

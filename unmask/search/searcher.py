@@ -1,6 +1,6 @@
 """Search over one generation of an index.
 
-Axes: P passages.
+Axes: P passages; Q vectors of the query.
 """
 
 from collections.abc import Callable, Mapping, Sequence

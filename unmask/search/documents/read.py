@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from unmask.arguments import listed
 from unmask.errors import InvalidRequest, InvalidText
 from unmask.search.documents.decode import decode
 from unmask.search.documents.files import Found, check_paths, find_files
@@ -32,7 +33,7 @@ BEGINNING = 4096
 
 
 def read_documents(
-    paths: Sequence[Path],
+    paths: str | Path | Sequence[str | Path],
     *,
     field: str | None = None,
     id_field: str | None = None,
@@ -56,8 +57,10 @@ def read_documents(
             of a file given itself holds the text.
         MissingExtra: a PDF, HTML or Parquet file was found, and the packages that read it are not installed.
     """
-    check_paths(paths)
-    return _read(find_files(paths, include, exclude), field, id_field)
+    given = [paths] if isinstance(paths, str | Path) else listed("paths", paths)
+    places = [Path(one) for one in given]
+    check_paths(places)
+    return _read(find_files(places, include, exclude), field, id_field)
 
 
 def _read(

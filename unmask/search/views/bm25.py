@@ -4,7 +4,7 @@ The weight of a term t in passage p is ``idf(t) * n / (n + k1 * (1 - b + b * |p|
 how often p has t, ``|p|`` the number of terms of p and ``idf(t) = ln(1 + (P - d + 0.5) / (d + 0.5))`` for P
 passages of which d have t. The score of a passage is the sum over the terms of the query, with repetitions.
 
-Axes: P passages, V terms, N postings.
+Axes: P passages; V terms; N postings.
 """
 
 import math

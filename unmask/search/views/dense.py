@@ -1,6 +1,6 @@
 """Exact search with one vector per passage.
 
-Axes: P passages, E features.
+Axes: P passages; E features.
 """
 
 from collections.abc import Sequence

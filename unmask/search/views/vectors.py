@@ -3,7 +3,7 @@
 The score of a passage is the sum over the vectors of the query of the largest dot product with a vector of
 the passage. Vectors are stored in float16 and multiplied in float32.
 
-Axes: Q vectors of the query, N vectors of passages, E features, P passages.
+Axes: Q vectors of the query; N vectors of passages; E features; P passages.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
