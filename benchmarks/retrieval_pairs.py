@@ -7,7 +7,7 @@ Writes train.jsonl and dev.jsonl with ``query`` and ``positive``. No test query 
 them.
 
 - code: the docstring of every function of CosQA's corpus with the function without it; 400 of its 500 dev
-  queries with their functions (the other 100 are the dev data); positive pairs of its question answering part.
+  queries with their functions (the other 100 are the dev data); right pairs of its question answering data.
 - general: those, and SciFact's training queries with the abstracts that answer them; SQuAD's dev questions
   with their paragraphs; QAMR's questions with their sentences; QNLI's positive dev pairs; titles of openstax
   modules with the beginning of the module.

@@ -1,6 +1,6 @@
 """Learned sparse vectors over the passages of an index: one weight per word of the model's vocabulary.
 
-Axes: P passages; V words; N nonzero weights.
+Axes: P passages; N nonzero weights.
 """
 
 from collections.abc import Mapping, Sequence
