@@ -9,10 +9,11 @@ import tempfile
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.search.faulty import Stopped, disk_with, ended_by, forked, interrupted_at, kill, refused_at, stop
-from tests.search.life import STAGES, files_left, live, stage
+from tests.search.life import NONE, STAGES, files_left, live, stage
 from unmask.errors import OutputError
 from unmask.search.store import Store, writing
 
@@ -163,6 +164,27 @@ def test_a_writer_that_failed_is_unusable(tmp_path):
             writer.commit(kept)
         with pytest.raises(OutputError, match="writing failed before"):
             writer.commit(kept)
+    assert stage(path) == LAST
+
+
+@pytest.mark.parametrize("end", [".arrays", ".crc32", ".json"])
+def test_what_the_disk_changed_while_it_was_written_is_not_committed(tmp_path, end):
+    path = tmp_path / "index"
+    list(live(path))
+
+    def around(number, operation, file, act):
+        found = act()
+        if operation == "write" and file.suffix == end:
+            content = file.read_bytes()
+            file.write_bytes(content[:-1] + bytes([content[-1] ^ 64]))
+        return found
+
+    with writing(path) as writer, disk_with(around):
+        name = writer.add_segment(5, {"a": np.arange(5)}, {})
+        with pytest.raises(
+            OutputError, match=f"the disk did not keep what was written to it: .*{end} is damaged"
+        ):
+            writer.commit({name: NONE})
     assert stage(path) == LAST
 
 
