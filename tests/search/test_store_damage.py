@@ -150,6 +150,18 @@ def test_more_than_one_damaged_block(path):
         Store.open(path)
 
 
+def test_verification_sees_what_a_crc_cannot(path):
+    """A change by the polynomial of CRC-32 leaves the checksum as it was; the SHA-256 of the file differs."""
+    file = path / "segments" / "000004-001.arrays"
+    content = bytearray(file.read_bytes())
+    changed = int.from_bytes(content[1000:1005], "little") ^ (0xEDB88320 << 1 | 1)
+    content[1000:1005] = changed.to_bytes(5, "little")
+    file.write_bytes(content)
+    Store.open(path)
+    (said,) = Store.verify(path)
+    assert said == f"{file} is damaged: its SHA-256 differs from the manifest's{WAY_OUT}"
+
+
 def test_a_manifest_of_another_generation(path):
     pointer = read_pointer(path)
     old, new = (manifest_path(path, number) for number in (pointer.number - 1, pointer.number))
@@ -254,6 +266,12 @@ def test_recovery_needs_the_lock(path):
 
 def test_damage_to_the_generation_before_does_not_stop_a_writer(path):
     old = manifest_path(path, read_pointer(path).number - 1)
+    content = old.read_bytes()
+    old.write_bytes(b"")
+    with writing(path):
+        pass
+    old.write_bytes(content)
+    assert Store.verify(path) == ()  # which files it names was unknown, so none was removed
     old.write_bytes(b"")
     (path / "segments" / "000006-001.arrays").write_bytes(b"left by a killed writer")
     assert len(Store.verify(path)) == 1

@@ -9,10 +9,11 @@ import tempfile
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.search.faulty import Stopped, disk_with, ended_by, forked, interrupted_at, kill, refused_at, stop
-from tests.search.life import STAGES, files_left, live, stage
+from tests.search.life import NONE, STAGES, files_left, live, stage
 from unmask.errors import OutputError
 from unmask.search.store import Store, writing
 
@@ -46,11 +47,11 @@ def before(folder):
     return found
 
 
-def operations(before, folder, first=0):
-    """For every operation of every stage: an index to which it will be done, the stage, and its number."""
+def operations(before, folder, every=1, turn=0, first=0):
+    """For each operation of each stage: an index to which it will be done, the stage, and its number."""
     for here in range(first, len(STAGES)):
         copied, done = before[here]
-        for number in range(len(done)):
+        for number in range((turn - here) % every, len(done), every):
             with tempfile.TemporaryDirectory(dir=folder) as place:
                 shutil.copytree(copied, place, dirs_exist_ok=True)
                 yield Path(place), here, number
@@ -69,18 +70,17 @@ def check_survived(path, here, done):
     assert [one.name for one in path.parent.iterdir()] == ["index"]
 
 
-@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.slow)])
-def test_killed_in_the_middle_of_operations(before, folder, every):
-    for place, here, number in operations(before, folder):
-        if number % every == here % every:
-            path, around = place / "index", interrupted_at(number, kill)
+@pytest.mark.parametrize(("every", "turn"), [(4, 0), pytest.param(1, 0, marks=pytest.mark.slow)])
+def test_killed_in_the_middle_of_operations(before, folder, every, turn):
+    for place, here, number in operations(before, folder, every, turn):
+        path, around = place / "index", interrupted_at(number, kill)
 
-            def act(path=path, here=here, around=around):
-                with disk_with(around):
-                    STAGES[here](path)
+        def act(path=path, here=here, around=around):
+            with disk_with(around):
+                STAGES[here](path)
 
-            assert ended_by(forked(act)) == signal.SIGKILL
-            check_survived(path, here, done=False)
+        assert ended_by(forked(act)) == signal.SIGKILL
+        check_survived(path, here, done=False)
 
 
 def test_stopped_in_the_middle_of_every_operation(before, folder):
@@ -130,9 +130,19 @@ def live_and_tell(path, told):
     return forked(act)
 
 
-@pytest.mark.parametrize(("code", "on"), [(errno.ENOSPC, True), (errno.EIO, False)])
-def test_refused_at_every_operation(before, folder, code, on):
-    for place, here, number in operations(before, folder):
+@pytest.mark.parametrize(
+    ("code", "on", "every", "turn"),
+    [
+        (errno.ENOSPC, True, 2, 0),
+        (errno.EIO, False, 2, 1),
+        *(
+            pytest.param(*one, 1, 0, marks=pytest.mark.slow)
+            for one in [(errno.ENOSPC, True), (errno.EIO, False)]
+        ),
+    ],
+)
+def test_refused_at_each_operation(before, folder, code, on, every, turn):
+    for place, here, number in operations(before, folder, every, turn):
         path, said = place / "index", None
         with disk_with(refused_at(number, code, on=on)) as tried:
             try:
@@ -163,6 +173,27 @@ def test_a_writer_that_failed_is_unusable(tmp_path):
             writer.commit(kept)
         with pytest.raises(OutputError, match="writing failed before"):
             writer.commit(kept)
+    assert stage(path) == LAST
+
+
+@pytest.mark.parametrize("end", [".arrays", ".crc32", ".json"])
+def test_what_the_disk_changed_while_it_was_written_is_not_committed(tmp_path, end):
+    path = tmp_path / "index"
+    list(live(path))
+
+    def around(number, operation, file, act):
+        found = act()
+        if operation == "write" and file.suffix == end:
+            content = file.read_bytes()
+            file.write_bytes(content[:-1] + bytes([content[-1] ^ 64]))
+        return found
+
+    with writing(path) as writer, disk_with(around):
+        name = writer.add_segment(5, {"a": np.arange(5)}, {})
+        with pytest.raises(
+            OutputError, match=f"the disk did not keep what was written to it: .*{end} is damaged"
+        ):
+            writer.commit({name: NONE})
     assert stage(path) == LAST
 
 
@@ -211,9 +242,12 @@ class PowerCut:
                 path.write_bytes(old)
 
 
-@pytest.mark.parametrize(("names", "pointer"), [(False, True), (True, False)])
-def test_power_cut_at_every_operation(before, folder, names, pointer):
-    for place, here, number in operations(before, folder, first=1):
+@pytest.mark.parametrize(
+    ("names", "pointer", "every"),
+    [(False, True, 1), (True, False, 3), pytest.param(True, False, 1, marks=pytest.mark.slow)],
+)
+def test_power_cut_at_each_operation(before, folder, names, pointer, every):
+    for place, here, number in operations(before, folder, every, first=1):
         path, power = place / "index", PowerCut(number, names=names, pointer=pointer)
         with disk_with(power), pytest.raises(Stopped):
             STAGES[here](path)
@@ -262,6 +296,18 @@ def test_a_forked_process_does_not_keep_the_lock(tmp_path):
         assert writer.generation.number == LAST + 1
     os.kill(child, signal.SIGKILL)
     ended_by(child)
+
+
+def test_a_commit_in_spite_of_the_lock_is_noticed(tmp_path):
+    path = tmp_path / "index"
+    list(live(path))
+    with writing(path) as first:
+        (path / "lock").unlink()
+        with writing(path) as second:
+            second.commit({}, {"stage": 0})
+        with pytest.raises(OutputError, match=f"another process has written to {path} in spite of its lock"):
+            first.commit({}, {"stage": 1})
+    assert stage(path) == 0
 
 
 def test_readers_during_commits(folder):

@@ -45,7 +45,7 @@ class Store:
                     shutil.rmtree(made / folder, ignore_errors=True)
                     make_folder(made / folder)
                 remove_file(made / CURRENT)
-                publish(made, manifest, content, None)
+                publish(made, manifest, content)
                 rename_file(made, path)
                 sync_folder(path.parent)
             except OutputError:
@@ -108,4 +108,4 @@ class Store:
             if is_current:
                 return open_current(path, "quick")
             again = Manifest(next_number(path), None, manifest.settings, manifest.segments, manifest.deleted)
-            return publish(path, again, again.sealed(), None)
+            return publish(path, again, again.sealed())

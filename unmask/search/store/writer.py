@@ -165,10 +165,11 @@ class Writer:
         )
         content = manifest.sealed()
         with self._failing():
+            self._check_alone()
             for name in segments.keys() & self._added.keys():
                 self._verify(self._added[name])
             sync_folder(self._path / SEGMENTS)
-            self._generation = publish(self._path, manifest, content, before.pointer)
+            self._generation = publish(self._path, manifest, content)
         self._added = {name: stored for name, stored in self._added.items() if name not in segments}
         remove_unnamed(self._path, keep=self._added.keys())
         return self._generation
@@ -203,6 +204,13 @@ class Writer:
         write_file(checksums_path, checksums)
         checksums_sha256 = hashlib.sha256(checksums).hexdigest()
         return StoredSegment(name, rows, dict(facts), stored, file.bytes, sha256, checksums_sha256)
+
+    def _check_alone(self) -> None:
+        """A lock ends when its file is removed by hand; then another process may have written."""
+        with suppress(CorruptIndex):
+            if read_pointer(self._path) == self._generation.pointer:
+                return
+        raise OutputError(f"another process has written to {self._path} in spite of its lock; open it again")
 
     def _verify(self, stored: StoredSegment) -> None:
         try:
@@ -267,25 +275,22 @@ def write_piece(file: BlockWriter, piece: Array) -> None:
         file.write(np.ascontiguousarray(piece[start : start + step]).data.cast("B"))
 
 
-def publish(path: Path, manifest: Manifest, content: bytes, expected: Pointer | None) -> Generation:
+def publish(path: Path, manifest: Manifest, content: bytes) -> Generation:
     """Write a manifest whose segments are on disk, and make it the current one.
 
     Args:
         path: the folder of the index.
         manifest: the new generation.
         content: its manifest's file.
-        expected: what must be current before; None where nothing must.
 
     Raises:
-        OutputError: the disk is full, read-only or failing, or another process wrote in spite of the lock.
+        OutputError: the disk is full, read-only or failing, or gave other bytes back.
     """
     write_file(manifest_path(path, manifest.number), content)
     sync_folder(path / GENERATIONS)
     pointer = Pointer(manifest.number, hashlib.sha256(content).hexdigest())
     try:
         generation = open_generation(path, pointer, "quick", on_use=True)
-        if expected is not None and read_pointer(path) != expected:
-            raise OutputError(f"another process has written to {path} in spite of its lock; open it again")
     except CorruptIndex as error:
         raise OutputError(f"the disk did not keep what was written to it: {error}") from None
     new = path / f"{CURRENT}.new"
