@@ -6,6 +6,7 @@ import shlex
 from tests.finetuning.test_finetune import place
 from tests.finetuning.test_protocols import place as glue
 from tests.finetuning.test_task_scores import models
+from tests.search.test_evaluation import write_collection
 from tests.support.command import run_here
 from tests.support.places import REPOSITORY
 from unmask.finetuning.protocols import protocol_names
@@ -15,10 +16,11 @@ __all__ = ["glue", "models", "place"]
 PAGE = (REPOSITORY / "docs" / "evaluate.md").read_text(encoding="utf-8")
 
 
-def test_commands(place, glue, models, tmp_path, monkeypatch):
+def test_commands(place, glue, models, tiny_folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     links = {"my-reader": models["squad"], "my-tagger": models["ner"], "my-classifier": models["classify"]}
     links |= {"my-model": place / "tiny", "glue": glue / "data", "test.conll": place / "dev.conll"}
+    links |= {"my-embedder": tiny_folder, "scifact": write_collection(tmp_path / "collection")}
     links |= {
         name: place / name for name in ("train.json", "dev.json", "train.conll", "dev.conll", "dev.tsv")
     }
@@ -27,7 +29,7 @@ def test_commands(place, glue, models, tmp_path, monkeypatch):
     lines = [
         line for block in re.findall(r"^```sh\n(.*?)^```", PAGE, re.M | re.S) for line in block.splitlines()
     ]
-    assert len(lines) == 6
+    assert len(lines) == 7
     for line in lines:
         program, *arguments = shlex.split(line)
         assert program == "unmask"

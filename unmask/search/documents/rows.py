@@ -114,7 +114,7 @@ def _document(row: Mapping[str, Any], columns: Columns, name: str) -> Document |
         return Skipped(name, f"it has no id under {columns.id!r}")
     title = row.get(columns.title) if columns.title is not None else None
     title = title if isinstance(title, str) else ""
-    whole = f"{title} {text}".strip()  # as BEIR and sentence-transformers join them
+    whole = joined(title, text)
     if not whole:
         return Skipped(name, "it has no text")
     used = (columns.text, columns.id, columns.title)
@@ -124,6 +124,11 @@ def _document(row: Mapping[str, Any], columns: Columns, name: str) -> Document |
         return Skipped(name, str(error))
     metadata = {str(key): json_type(value) for key, value in row.items() if key not in used}
     return Document(str(given), whole, title.strip(), kind="row", metadata=metadata)
+
+
+def joined(title: str, text: str) -> str:
+    """The text of a document with a title, as BEIR, mteb and sentence-transformers join them."""
+    return f"{title} {text}".strip()
 
 
 def json_type(value: Any) -> Any:

@@ -139,7 +139,7 @@ class _Reader:
 
     def queries(self, texts: Sequence[str], names: Sequence[str]) -> NDArray[np.float32]:
         """One vector per query, (Q, E); a query that is too long is an error."""
-        prompt = _prompt(self.head, QUERY_PROMPTS)
+        prompt = prompt_of(self.head, QUERY_PROMPTS)
         encodings = self.model.tokenizer.encode_batch(
             [prompt + text for text in texts],
             max_tokens=self.model.max_tokens,
@@ -199,9 +199,10 @@ class _Reader:
 
     @property
     def _document_prompt(self) -> str:
-        return _prompt(self.head, DOCUMENT_PROMPTS)
+        return prompt_of(self.head, DOCUMENT_PROMPTS)
 
 
-def _prompt(head: PooledVector, names: Sequence[str]) -> str:
+def prompt_of(head: PooledVector, names: Sequence[str]) -> str:
+    """The checkpoint's prompt with the first of these names that it has; empty if it has none."""
     prompts = dict(head.prompts)
     return next((prompts[name] for name in names if name in prompts), "")

@@ -52,7 +52,7 @@ class RetrievalResult:
 
 def evaluate_retrieval(
     model: Model,
-    data: Path | Judged,
+    data: str | Path | Judged,
     *,
     split: str | None = None,
     mode: Mode = "dense",
@@ -81,7 +81,7 @@ def evaluate_retrieval(
     settings = settings or DenseSettings()
     check_choice("passages", settings.passages, get_args(PassageMode))
     check_choice("metric", settings.metric, METRICS)
-    judged = data if isinstance(data, Judged) else read_beir(data)
+    judged = data if isinstance(data, Judged) else read_beir(Path(data))
     split = _split(judged, split)
     judgments = judged.judgments(split)
     queries = {query: judged.queries[query] for query in judgments}
