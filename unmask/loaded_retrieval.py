@@ -1,4 +1,4 @@
-"""The tasks of a loaded checkpoint for search: one vector per token."""
+"""The tasks of a loaded checkpoint for search: one vector per token, weights of words."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -8,11 +8,14 @@ from unmask.arguments import check_callable, check_choice, listed
 from unmask.arguments import whole_number as whole
 from unmask.errors import InvalidRequest
 from unmask.loaded_choices import ChoiceModel
-from unmask.model.spec import TEXT_KINDS, MultiVector, TextKind
+from unmask.model.engine import masked_lm_role
+from unmask.model.spec import TEXT_KINDS, MultiVector, SparseVector, TextKind
 from unmask.tasks.batches import TOKENS_PER_PASS
 from unmask.tasks.late_texts import limit_of, read_texts, with_markers
 from unmask.tasks.multi_vectors import TokenVectors, multi_vectors
 from unmask.tasks.progress import Progress
+from unmask.tasks.prompts import encoded_after, prompt_of, words_of
+from unmask.tasks.sparse_vectors import WordWeights, sparse_vectors, weights_of_words
 from unmask.text import Tokenizer, Truncation
 from unmask.text.tokenizer import numbered
 
@@ -98,6 +101,85 @@ class RetrievalModel(ChoiceModel):
         found = multi_vectors(
             self.engine, output, read, tokens_per_pass=tokens_per_pass, progress=progress, name=name
         )
+        return found[0] if isinstance(texts, str) else found
+
+    @overload
+    def sparse_vectors(  # type: ignore[overload-overlap]
+        self,
+        texts: str,
+        kind: TextKind = "document",
+        *,
+        truncation: Truncation = "error",
+        tokens_per_pass: int = TOKENS_PER_PASS,
+        progress: Progress | None = None,
+    ) -> WordWeights: ...
+
+    @overload
+    def sparse_vectors(
+        self,
+        texts: Sequence[str],
+        kind: TextKind = "document",
+        *,
+        truncation: Truncation = "error",
+        tokens_per_pass: int = TOKENS_PER_PASS,
+        progress: Progress | None = None,
+    ) -> list[WordWeights]: ...
+
+    def sparse_vectors(
+        self,
+        texts: str | Sequence[str],
+        kind: TextKind = "document",
+        *,
+        truncation: Truncation = "error",
+        tokens_per_pass: int = TOKENS_PER_PASS,
+        progress: Progress | None = None,
+    ) -> WordWeights | list[WordWeights]:
+        """The weights of words of the vocabulary for each text (SPLADE), those that are not 0.
+
+        The checkpoint's prompt of the kind is put before each text. Of a checkpoint that weights queries by a
+        table, no encoder runs for them.
+
+        Args:
+            texts: one text or several.
+            kind: ``"query"`` or ``"document"``.
+            truncation: see `Model.tokenize`.
+            tokens_per_pass: the maximum number of tokens per forward pass.
+            progress: called with (texts done, texts in all).
+
+        Raises:
+            TextError: a text is empty, too long, or not Unicode text.
+            InvalidRequest: the checkpoint does not give weights of words.
+            NonFiniteResult: a weight is infinity or NaN.
+        """
+        output = self.checkpoint.head
+        if not isinstance(output, SparseVector):
+            raise InvalidRequest(
+                f"{self.name} does not give weights of words; use a checkpoint of SPLADE's kind"
+            )
+        if not output.static_queries or kind != "query":
+            masked_lm_role(self.spec, self.name)
+        check_choice("kind", kind, TEXT_KINDS)
+        check_choice("truncation", truncation, ("error", "end"))
+        whole("tokens_per_pass", tokens_per_pass, 1)
+        check_callable("progress", progress)
+        some: Any = [texts] if isinstance(texts, str) else listed("texts", texts)
+        name = (lambda _: "the text") if isinstance(texts, str) else numbered
+        static = output.static_queries and kind == "query"
+        encodings = encoded_after(
+            self.tokenizer,
+            prompt_of(output.prompts, kind),
+            some,
+            max_tokens=None if static else self.max_tokens,
+            truncation=truncation,
+            name=name,
+        )
+        if static:
+            ids = [words_of(one, self.max_tokens, truncation, name(at)) for at, one in enumerate(encodings)]
+            found = weights_of_words(self.engine.static_weights(), output, ids)
+        else:
+            found = sparse_vectors(
+                self.engine, output, encodings, tokens_per_pass=tokens_per_pass, progress=progress, name=name
+            )
         return found[0] if isinstance(texts, str) else found
 
     @cached_property

@@ -82,6 +82,7 @@ TORCH_FREE = (
             "multi_vector_files",
             "output_tensors",
             "sentence_modules",
+            "sparse_files",
             "find",
             "hub",
             "inspect",

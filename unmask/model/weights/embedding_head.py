@@ -11,6 +11,7 @@ from unmask.model.spec import (
     MultiVector,
     PooledVector,
     PoolingMode,
+    SparseVector,
     UnitLength,
     UnknownOutput,
 )
@@ -31,6 +32,7 @@ from unmask.model.weights.sentence_modules import (
     read_layers,
     to_json,
 )
+from unmask.model.weights.sparse_files import is_sparse, read_sparse, write_sparse
 from unmask.settings import JsonSettings
 
 MODES: dict[str, PoolingMode] = {
@@ -103,6 +105,8 @@ def read_output(
         if settings.get_optional("model_type", str) in MODEL_TYPES:
             several = read_multi_vector(files, modules, open_file)
             return FoundOutput(several.head, several.folders)
+        if is_sparse(modules, settings):
+            return FoundOutput(read_sparse(files, modules, open_file))
         return _pooled(files, modules, open_file)
     except NotKnown as reason:
         normalize = any(module.kind == "Normalize" for module in modules)
@@ -187,6 +191,8 @@ def write_output(
     """The files that define an output, without those of weights; ``kept`` are the files as they were read."""
     if isinstance(head, MultiVector):
         return write_multi_vector(head, spec.width, max_tokens)
+    if isinstance(head, SparseVector):
+        return write_sparse(head, max_tokens, spec.embedding.vocabulary)
     if isinstance(head, PooledVector):
         return write_head(head, spec.width, max_tokens, kept)
     return {}
