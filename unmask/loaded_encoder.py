@@ -187,7 +187,8 @@ def loaded_again(
 
 def stamps(checkpoint: Checkpoint) -> Stamps:
     """The stamps of the files that hold the checkpoint's weights."""
-    found = {path: path.stat() for path in {tensor.file for tensor in checkpoint.tensors.values()}}
+    stored = (*checkpoint.tensors.values(), *checkpoint.output_tensors.values())
+    found = {path: path.stat() for path in {tensor.file for tensor in stored}}
     return {path: (stat.st_mtime_ns, stat.st_size) for path, stat in found.items()}
 
 

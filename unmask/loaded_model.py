@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args, overload
 
@@ -15,7 +16,7 @@ from unmask.arguments import whole_number as whole
 from unmask.deprecation import renamed_arguments, renamed_method
 from unmask.errors import BeyondTraining, InvalidRequest, InvalidText, quoted
 from unmask.interpret import AttentionView, Watch
-from unmask.loaded_choices import ChoiceModel
+from unmask.loaded_retrieval import RetrievalModel
 from unmask.model.engine import Layers
 from unmask.model.spec import (
     POOLING_MODES,
@@ -40,7 +41,7 @@ Ids = Sequence[int] | NDArray[np.int64] | Tensor
 """Token ids of one sequence."""
 
 
-class Model(ChoiceModel):
+class Model(RetrievalModel):
     """A loaded encoder with its tokenizer. Made by `load`.
 
     Every method that takes a list of texts also takes one string, and then returns the result for that text
@@ -223,7 +224,12 @@ class Model(ChoiceModel):
         if isinstance(published, PooledVector):
             unit = published.normalize if normalize is None else normalize
             modes = published.pooling if pooling is None else (pooling,)
-            return PooledVector(modes, unit, prompts=published.prompts)
+            if published.projections and len(modes) != len(published.pooling):
+                raise InvalidRequest(
+                    f"pooling is {pooling}, and the layers after pooling read {len(published.pooling)} "
+                    "pooled vectors side by side; leave pooling out"
+                )
+            return replace(published, pooling=modes, normalize=unit)
         if pooling is None:
             reason = "the checkpoint gives no single vector per text"
             reason = published.reason if isinstance(published, UnknownOutput) else reason

@@ -239,7 +239,7 @@ DAMAGE = {
     "a module nowhere": (written("modules.json", '[{"type": "a.Pooling", "path": 3}]'), ("modules.json",)),
     "a module that leaves the folder": (
         written("modules.json", '[{"type": "a.Pooling", "path": "../1_Pooling"}]'),
-        ("modules.json names ../1_Pooling/config.json",),
+        ("modules.json names '../1_Pooling', which is outside",),
     ),
     **{
         f"pooling {content}": (written("1_Pooling/config.json", content), ("1_Pooling",))

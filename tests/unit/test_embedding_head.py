@@ -34,8 +34,10 @@ def test_a_folder_without_modules_says_nothing():
             {PROMPTS: {"prompts": {"query": "q: "}, "default_prompt_name": "query"}},
             "its prompt 'query' before every text",
         ),
-        (("Transformer", "Pooling", "Dense"), {}, "asks for a Dense module"),
-        (("Transformer",), {}, "names no Pooling module"),
+        (("Transformer", "Pooling", "WordWeights"), {}, "asks for a WordWeights module"),
+        (("Transformer", "Dense", "Pooling"), {}, "asks for a Dense module before pooling"),
+        (("WordEmbeddings", "Pooling"), {}, "asks for a WordEmbeddings module"),
+        (("Transformer",), {}, "does not name one Pooling module"),
     ],
 )
 def test_what_would_change_every_vector_makes_the_output_unknown(kinds, settings, reason, normalize):
@@ -65,7 +67,7 @@ def test_modes_of_both_forms(pooling, modes):
     assert read("Transformer", "Pooling", pooling=pooling) == PooledVector(modes)
 
 
-@pytest.mark.parametrize("flag", ["pooling_mode_weightedmean_tokens", "pooling_mode_lasttoken"])
+@pytest.mark.parametrize("flag", ["pooling_mode_weighted_by_length", "pooling_mode_first_and_last"])
 def test_a_mode_that_is_not_built_is_not_left_out_of_several(flag):
     found = read("Transformer", "Pooling", pooling={"pooling_mode_mean_tokens": True, flag: True})
     assert isinstance(found, UnknownOutput)
@@ -73,7 +75,9 @@ def test_a_mode_that_is_not_built_is_not_left_out_of_several(flag):
 
 
 @pytest.mark.parametrize("normalize", [False, True])
-@pytest.mark.parametrize("modes", [("mean",), ("cls", "max"), ("mean", "cls"), ("mean_sqrt_len",)])
+@pytest.mark.parametrize(
+    "modes", [("mean",), ("cls", "max"), ("mean", "cls"), ("mean_sqrt_len",), ("weighted_mean", "last")]
+)
 def test_what_is_written_reads_back(modes, normalize):
     head = PooledVector(modes, normalize)
     files = write_head(head, 8, 40)

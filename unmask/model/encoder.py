@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from unmask.errors import InvalidRequest
-from unmask.model.heads import ClassificationHead, MaskedLMHead, PoolerLayer, build_head, pool
+from unmask.model.heads import ClassificationHead, MaskedLMHead, PoolerLayer, build_head, build_output, pool
 from unmask.model.hooks import Hook, HookPoint
 from unmask.model.layers import (
     AttentionPlan,
@@ -20,7 +20,14 @@ from unmask.model.layers import (
     build_norm,
     initialize,
 )
-from unmask.model.spec import Disentangled, EncoderSpec, RelativePositionBias, role_of
+from unmask.model.spec import (
+    CheckpointOutput,
+    Disentangled,
+    EncoderSpec,
+    LinearAttention,
+    RelativePositionBias,
+    role_of,
+)
 from unmask.model.spec.initialization import Initialization
 from unmask.text.batch import PackedBatch, SequenceLayout
 
@@ -43,9 +50,12 @@ class Encoder(nn.Module):
     Args:
         spec: everything that determines tensors and outputs.
         kernel: the name of the attention kernel to use; None uses the first that supports the input.
+        output: what the checkpoint gives, if its layers are to be built too; see `output`.
     """
 
-    def __init__(self, spec: EncoderSpec, *, kernel: str | None = None) -> None:
+    def __init__(
+        self, spec: EncoderSpec, *, kernel: str | None = None, output: CheckpointOutput | None = None
+    ) -> None:
         super().__init__()
         self.spec = spec
         self.kernel = kernel
@@ -59,6 +69,8 @@ class Encoder(nn.Module):
         self.final_norm = build_norm(spec.final_norm, spec.width)
         self.pooler = PoolerLayer(spec.pooler, spec.width) if spec.pooler else None
         self.heads = nn.ModuleDict({role_of(head): build_head(head, spec) for head in spec.heads})
+        self.output = build_output(output, spec)
+        """The layers that the checkpoint's output adds after pooling, or on each token's state."""
         self.initialize()
 
     def initialize(self, how: Initialization = "normal") -> None:
@@ -175,4 +187,12 @@ class Encoder(nn.Module):
         if limit is not None and longest > limit:
             raise InvalidRequest(
                 f"a sequence has {longest} tokens and the encoder's position table reaches {limit}"
+            )
+        mixes = self.convolution is not None or any(
+            isinstance(layer.mixer, LinearAttention) for layer in self.spec.layers
+        )
+        if layout.unattended_T is not None and mixes:
+            raise InvalidRequest(
+                "a layer without a mask of keys (linear attention or a convolution) reads every token, and "
+                "some tokens are not to be attended to; use another checkpoint"
             )

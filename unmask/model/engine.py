@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
-from unmask.model.spec import Classifier, EncoderSpec, Head, PooledVector, role_of
+from unmask.model.spec import Classifier, EncoderSpec, Head, MultiVector, PooledVector, role_of
 from unmask.text.batch import PackedBatch
 
 Layers = Literal["last", "all"]
@@ -45,8 +45,13 @@ class Engine(Protocol):
         sequence head. C is the vocabulary size for a masked-LM head, else the number of classes.
         """
 
-    def embed(self, batch: PackedBatch, output: PooledVector) -> NDArray[np.float32]:
-        """One vector per sequence, (S, E)."""
+    def embed(self, batch: PackedBatch, output: PooledVector, *, skipped: int = 0) -> NDArray[np.float32]:
+        """One vector per sequence, (S, E); the first ``skipped`` tokens of each are not pooled."""
+
+    def token_vectors(
+        self, batch: PackedBatch, output: MultiVector, tokens: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
+        """One vector for each of M ``tokens`` of the batch, (M, E)."""
 
 
 def head_of(spec: EncoderSpec, role: str) -> Head:

@@ -12,14 +12,14 @@ from unmask.model.encoder import Encoder
 from unmask.model.engine import Floats, Layers, head_of, is_per_token
 from unmask.model.hooks import HookPoint
 from unmask.model.inference import QuantizedLinear
-from unmask.model.spec import EncoderSpec, MaskedLM, PooledVector
+from unmask.model.spec import EncoderSpec, MaskedLM, MultiVector, PooledVector
 from unmask.text.batch import PackedBatch
 
 
 class TorchEngine:
     """An `Encoder`, plain or optimized for inference, as an `Engine`. Results have no gradients."""
 
-    outputs: tuple[type, ...] = (PooledVector,)
+    outputs: tuple[type, ...] = (PooledVector, MultiVector)
     """The kinds of `CheckpointOutput` that it computes."""
 
     def __init__(self, encoder: Encoder) -> None:
@@ -73,11 +73,21 @@ class TorchEngine:
                 return _on_host(encoder.logits(role, x_TD[chosen_M], batch.layout))
             return _on_host(encoder.logits(role, x_TD, batch.layout)[chosen_M])
 
-    def embed(self, batch: PackedBatch, output: PooledVector) -> NDArray[np.float32]:
+    def embed(self, batch: PackedBatch, output: PooledVector, *, skipped: int = 0) -> NDArray[np.float32]:
+        """See `Engine`."""
+        layers = self.encoder.output if output.projections else None
+        with torch.inference_mode():
+            e_SE = heads.embed(self.encoder.encode(batch), batch.layout, output, layers, skipped=skipped)
+            return e_SE.float().cpu().numpy()
+
+    def token_vectors(
+        self, batch: PackedBatch, output: MultiVector, tokens: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
         """See `Engine`."""
         with torch.inference_mode():
-            e_SE = heads.embed(self.encoder.encode(batch), batch.layout, output)
-            return e_SE.float().cpu().numpy()
+            x_MD = self.encoder.encode(batch)[torch.from_numpy(tokens).to(self.encoder.device)]
+            e_ME = heads.token_vectors(x_MD, self.encoder.output, normalize=output.normalize)
+            return e_ME.float().cpu().numpy()
 
 
 def _on_host(tensor: Tensor) -> Floats:

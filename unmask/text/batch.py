@@ -23,6 +23,9 @@ class SequenceLayout:
     globals_T: NDArray[np.bool_] | None = None
     """Which tokens attend to their whole sequence and are attended to by all of it, in encoders whose
     attention pattern has global tokens; None for none."""
+    unattended_T: NDArray[np.bool_] | None = None
+    """Which tokens attend to their sequence and are attended to by no token, not even by themselves, such as
+    the mask tokens that ColBERT appends to a query; None for none."""
 
     def __post_init__(self) -> None:
         offsets = self.offsets
@@ -34,13 +37,27 @@ class SequenceLayout:
             raise InvalidRequest(
                 f"{len(self.globals_T)} tokens are marked as global or not, and there are {self.token_count}"
             )
+        if self.unattended_T is not None:
+            self._check_unattended(self.unattended_T)
+
+    def _check_unattended(self, unattended_T: NDArray[np.bool_]) -> None:
+        if unattended_T.shape != (self.token_count,):
+            raise InvalidRequest(
+                f"{len(unattended_T)} tokens are marked as attended to or not, and there are "
+                f"{self.token_count}"
+            )
+        if np.logical_and.reduceat(unattended_T, self.offsets[:-1]).any():
+            raise InvalidRequest("no token of a sequence may be attended to; leave one unmarked")
 
     @classmethod
     def of_lengths(
-        cls, lengths: Sequence[int] | NDArray[np.int64], globals_T: NDArray[np.bool_] | None = None
+        cls,
+        lengths: Sequence[int] | NDArray[np.int64],
+        globals_T: NDArray[np.bool_] | None = None,
+        unattended_T: NDArray[np.bool_] | None = None,
     ) -> "SequenceLayout":
         """The layout of sequences with these token counts, in this order."""
-        return cls(np.concatenate(([0], np.cumsum(lengths))).astype(np.int64), globals_T)
+        return cls(np.concatenate(([0], np.cumsum(lengths))).astype(np.int64), globals_T, unattended_T)
 
     @property
     def sequence_count(self) -> int:
@@ -87,6 +104,7 @@ class PackedBatch:
         ids: Sequence[Sequence[int] | NDArray[np.int64]],
         token_type_ids: Sequence[Sequence[int] | NDArray[np.int64]] | None = None,
         global_tokens: Sequence[Sequence[int]] | None = None,
+        unattended: Sequence[Sequence[int]] | None = None,
     ) -> "PackedBatch":
         """Pack sequences of ids end to end, in the given order.
 
@@ -95,6 +113,7 @@ class PackedBatch:
             token_type_ids: one list per sequence; 0 by default.
             global_tokens: the positions of each sequence's global tokens, counted from its beginning;
                 none by default.
+            unattended: the positions of each sequence's tokens that are not attended to; none by default.
         """
         if not len(ids):
             raise InvalidRequest("a batch needs at least one sequence, and none was given")
@@ -106,17 +125,19 @@ class PackedBatch:
         if token_type_ids_T.shape != ids_T.shape:
             raise InvalidRequest(f"{len(token_type_ids_T)} token type ids were given for {len(ids_T)} ids")
         lengths = [len(one) for one in ids]
-        marks = None if global_tokens is None else _marks(lengths, global_tokens)
-        return cls(ids_T, token_type_ids_T, SequenceLayout.of_lengths(lengths, marks))
+        marks = None if global_tokens is None else _marks(lengths, global_tokens, "global")
+        unseen = unattended is not None and any(map(len, unattended))
+        hidden = _marks(lengths, unattended, "unattended") if unattended is not None and unseen else None
+        return cls(ids_T, token_type_ids_T, SequenceLayout.of_lengths(lengths, marks, hidden))
 
 
-def _marks(lengths: Sequence[int], places: Sequence[Sequence[int]]) -> NDArray[np.bool_]:
+def _marks(lengths: Sequence[int], places: Sequence[Sequence[int]], kind: str) -> NDArray[np.bool_]:
     if len(places) != len(lengths):
-        raise InvalidRequest(f"global tokens are given for {len(places)} sequences of {len(lengths)}")
+        raise InvalidRequest(f"{kind} tokens are given for {len(places)} sequences of {len(lengths)}")
     marks = [np.zeros(length, dtype=np.bool_) for length in lengths]
     for mark, some in zip(marks, places, strict=True):
         for place in some:
             if not 0 <= place < len(mark):
-                raise InvalidRequest(f"global token {place} is not in a sequence of {len(mark)} tokens")
+                raise InvalidRequest(f"{kind} token {place} is not in a sequence of {len(mark)} tokens")
             mark[place] = True
     return np.concatenate(marks)

@@ -1,6 +1,16 @@
 """Heads of the encoder: hidden states in, vectors or logits out."""
 
+from unmask.model.heads.output import build_output, token_vectors
 from unmask.model.heads.pooling import PoolerLayer, embed, pool
 from unmask.model.heads.prediction_heads import ClassificationHead, MaskedLMHead, build_head
 
-__all__ = ["ClassificationHead", "MaskedLMHead", "PoolerLayer", "build_head", "embed", "pool"]
+__all__ = [
+    "ClassificationHead",
+    "MaskedLMHead",
+    "PoolerLayer",
+    "build_head",
+    "build_output",
+    "embed",
+    "pool",
+    "token_vectors",
+]

@@ -30,11 +30,22 @@ def pool(x_TD: Tensor, layout: SequenceLayout, mode: PoolingMode) -> Tensor:
     return _pool_exactly(x_TD, layout, mode).to(x_TD.dtype)
 
 
-def _pool_exactly(x_TD: Tensor, layout: SequenceLayout, mode: PoolingMode) -> Tensor:
-    """`pool` in float32, or in float64 for float64."""
+def _pool_exactly(x_TD: Tensor, layout: SequenceLayout, mode: PoolingMode, skipped: int = 0) -> Tensor:
+    """`pool` in float32, or in float64 for float64, without the first ``skipped`` tokens of each sequence."""
     exact = torch.promote_types(x_TD.dtype, torch.float32)
+    if mode == "last":
+        return x_TD[torch.from_numpy(layout.offsets[1:] - 1).to(x_TD.device)].to(exact)
     if mode == "cls":
-        return x_TD[torch.from_numpy(layout.offsets[:-1]).to(x_TD.device)].to(exact)
+        return x_TD[torch.from_numpy(layout.offsets[:-1] + skipped).to(x_TD.device)].to(exact)
+    if mode == "weighted_mean":
+        places_T = torch.from_numpy(layout.positions_T + 1).to(x_TD.device, exact)
+        places_T = torch.where(places_T > skipped, places_T, 0)
+        lengths_S = torch.from_numpy(layout.lengths).to(x_TD.device)
+        sums_SD = torch.segment_reduce(x_TD.to(exact) * places_T[:, None], "sum", lengths=lengths_S)
+        return sums_SD / torch.segment_reduce(places_T, "sum", lengths=lengths_S)[:, None]
+    if skipped:
+        x_TD = x_TD[torch.from_numpy(layout.positions_T >= skipped).to(x_TD.device)]
+        layout = SequenceLayout.of_lengths(layout.lengths - skipped)
     lengths_S = torch.from_numpy(layout.lengths).to(x_TD.device)
     if mode == "max":
         return torch.segment_reduce(x_TD.to(exact), "max", lengths=lengths_S)
@@ -43,14 +54,34 @@ def _pool_exactly(x_TD: Tensor, layout: SequenceLayout, mode: PoolingMode) -> Te
     return sums_SD / (counts_S1 if mode == "mean" else counts_S1.sqrt())
 
 
-def embed(x_TD: Tensor, layout: SequenceLayout, head: PooledVector) -> Tensor:
+def embed(
+    x_TD: Tensor,
+    layout: SequenceLayout,
+    head: PooledVector,
+    layers: nn.Sequential | None = None,
+    *,
+    skipped: int = 0,
+) -> Tensor:
     """Sentence embeddings as the checkpoint defines them, shape (S, E), in float32 at least.
 
+    Args:
+        x_TD: the last hidden states.
+        layout: where each sequence begins.
+        head: how to pool them.
+        layers: the modules of its ``projections``; None if it has none.
+        skipped: how many tokens at the beginning of each sequence are not pooled, because they are a prompt.
+
     Raises:
-        InvalidRequest: it has dense layers, which are not supported.
+        InvalidRequest: its dense layers are not given, or a sequence has no token to pool.
     """
-    if head.projections:
-        raise InvalidRequest("dense layers after pooling are not built; take a checkpoint without them")
-    e_SE = torch.cat([_pool_exactly(x_TD, layout, mode) for mode in head.pooling], dim=-1)
+    if len(head.projections) != (0 if layers is None else len(layers)):
+        raise InvalidRequest(
+            f"the output has {len(head.projections)} layers after pooling and the encoder has weights of "
+            f"{0 if layers is None else len(layers)}; use the output of its own checkpoint"
+        )
+    if skipped and layout.lengths.min() <= skipped:
+        raise InvalidRequest(f"a text has no token besides the {skipped} of its prompt; leave the prompt out")
+    e_SE = torch.cat([_pool_exactly(x_TD, layout, mode, skipped) for mode in head.pooling], dim=-1)
+    e_SE = e_SE if layers is None else layers(e_SE)
     e_SE = e_SE[:, : head.dimensions]
     return torch.nn.functional.normalize(e_SE, dim=-1) if head.normalize else e_SE

@@ -30,6 +30,8 @@ class AttentionRequest:
     gradients: bool = False
     dropout: bool = False
     log_sum_exp: bool = False
+    unattended: bool = False
+    """Whether some tokens are attended to by no token, see `SequenceLayout.unattended_T`."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +55,12 @@ class Capability:
     """The range of longest sequences, by measurement, for which it deserves its place in the order. Outside
     the range it still works, and is used if no other kernel can run or if it is named."""
     preferred_lengths_by: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
-    """Preferred lengths for special cases: the class of a position term; a device; with gradients,
+    """Preferred lengths for special cases: ``unattended``, if some tokens are attended to by no token; the
+    class of a position term; a device; with gradients,
     ``gradients bfloat16`` (or another dtype) or ``gradients``; or a dtype. The first matching key, in this
     order, applies."""
+    unattended: bool = False
+    """Whether it leaves out the keys of `SequenceLayout.unattended_T`."""
     module: str | None = None
     """A module that must be importable, such as triton."""
     dilation: bool = True
@@ -70,7 +75,8 @@ class Capability:
     def is_preferred(self, request: AttentionRequest) -> bool:
         """Whether the longest sequence is within the kernel's preferred lengths."""
         trained = (f"gradients {request.dtype}", "gradients") if request.gradients else ()
-        asked = (type(request.position).__name__, request.device, *trained, request.dtype)
+        hidden = ("unattended",) if request.unattended else ()
+        asked = (*hidden, type(request.position).__name__, request.device, *trained, request.dtype)
         first, last = next(
             (self.preferred_lengths_by[one] for one in asked if one in self.preferred_lengths_by),
             self.preferred_lengths,
@@ -100,6 +106,8 @@ class Capability:
         if self.head_widths is not None and request.head_width not in self.head_widths:
             widths = ", ".join(map(str, sorted(self.head_widths)))
             yield f"takes heads of width {widths}, not {request.head_width}"
+        if request.unattended and not self.unattended:
+            yield "attends to every token, and some are not to be attended to"
         for feature in ("gradients", "dropout", "log_sum_exp"):
             if getattr(request, feature) and not getattr(self, feature):
                 yield f"gives no {feature.replace('_', '-')}"

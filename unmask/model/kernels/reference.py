@@ -32,6 +32,7 @@ class ReferenceKernel:
         gradients=True,
         dropout=True,
         log_sum_exp=True,
+        unattended=True,
     )
 
     def plan(self, layout: SequenceLayout, pattern: AttentionPattern, device: torch.device) -> SequenceLayout:

@@ -43,6 +43,7 @@ class RowsKernel:
         gradients=True,
         dropout=True,
         log_sum_exp=True,
+        unattended=True,
     )
 
     def plan(self, layout: SequenceLayout, pattern: AttentionPattern, device: torch.device) -> SequenceLayout:

@@ -74,13 +74,16 @@ class MaskContext:
     """Which tokens are global; None for none."""
     head: int | None = None
     """The only head to compute; None for all."""
+    unattended_N: NDArray[np.bool_] | None = None
+    """Which tokens no token attends to; None for none."""
 
     @classmethod
     def of(cls, layout: SequenceLayout, sequence: int, heads: int) -> "MaskContext":
         """The context of one sequence of a batch, for all heads."""
         rows = layout.rows(sequence)
         globals_N = None if layout.globals_T is None else layout.globals_T[rows]
-        return cls(rows.stop - rows.start, heads, globals_N)
+        unattended_N = None if layout.unattended_T is None else layout.unattended_T[rows]
+        return cls(rows.stop - rows.start, heads, globals_N, unattended_N=unattended_N)
 
 
 @dataclass(frozen=True)
@@ -179,6 +182,18 @@ def key_counts(
     tile: Tile, pattern: AttentionPattern, device: torch.device, context: MaskContext | None
 ) -> Tensor | None:
     """How often each query counts each key: bool if at most once, else int64. See `allowed`."""
+    counts = _pattern_counts(tile, pattern, device, context)
+    if context is None or context.unattended_N is None:
+        return counts
+    attended_C = ~context.unattended_N[tile.first_column : tile.end_column]
+    seen_RC = torch.from_numpy(attended_C).to(device).expand(tile.end_row - tile.first_row, -1)
+    return seen_RC if counts is None else counts * seen_RC
+
+
+def _pattern_counts(
+    tile: Tile, pattern: AttentionPattern, device: torch.device, context: MaskContext | None
+) -> Tensor | None:
+    """`key_counts` of the pattern alone."""
     match pattern:
         case FullAttention():
             return None
@@ -187,7 +202,7 @@ def key_counts(
             seen_RC = distance_RC.abs() <= pattern.radius * pattern.dilation
             return seen_RC & (distance_RC % pattern.dilation == 0)
         case SlidingWindowGlobal():
-            near_RC = key_counts(tile, pattern.window, device, None)
+            near_RC = _pattern_counts(tile, pattern.window, device, None)
             if context is None or context.globals_N is None or near_RC is None:
                 return near_RC
             globals_N = torch.from_numpy(context.globals_N).to(device)

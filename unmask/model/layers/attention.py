@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from unmask.errors import KernelError
 from unmask.model.hooks import Hook, HookPoint
 from unmask.model.kernels import AttentionBias, AttentionRequest, DistanceBias, Kernel, choose
 from unmask.model.layers.disentangled import DistanceProjections, rows_read
@@ -119,7 +120,12 @@ class SoftmaxMixer(nn.Module):
     ) -> AttentionPlan:
         """The plan of this layer, shared in ``made`` with every layer of equal pattern and position."""
         spec = self.spec
-        pattern = simplify(spec.pattern, layout)
+        pattern, unattended = simplify(spec.pattern, layout), layout.unattended_T is not None
+        if unattended and self.globals is not None:
+            raise KernelError(
+                "global tokens with projections of their own attend to every token, and some tokens are not "
+                "to be attended to; use another checkpoint"
+            )
         key: tuple[AttentionPattern, AttentionPosition, int, bool, bool] = (
             pattern,
             spec.position,
@@ -138,6 +144,7 @@ class SoftmaxMixer(nn.Module):
                 gradients=torch.is_grad_enabled()
                 and (x_TD.requires_grad or any(p.requires_grad for p in self.parameters())),
                 dropout=self.training and spec.dropout > 0,
+                unattended=unattended,
             )
             chosen = choose(request, kernel)
             rotation = None

@@ -18,13 +18,18 @@ from unmask.model.spec.attention import (
 )
 from unmask.model.spec.embedding_head import (
     POOLING_MODES,
+    TEXT_KINDS,
     CheckpointOutput,
     Dense,
     MultiVector,
+    OutputLayer,
     PairScore,
     PooledVector,
     PoolingMode,
+    QueryExpansion,
     SparseVector,
+    TextKind,
+    UnitLength,
     UnknownOutput,
 )
 from unmask.model.spec.encoder import (
@@ -59,6 +64,7 @@ from unmask.model.spec.parts import (
 
 __all__ = [
     "POOLING_MODES",
+    "TEXT_KINDS",
     "Activation",
     "Alibi",
     "AttentionPattern",
@@ -84,6 +90,7 @@ __all__ = [
     "MultiVector",
     "NoPosition",
     "Norm",
+    "OutputLayer",
     "PairScore",
     "PlainFeedForward",
     "PooledVector",
@@ -91,6 +98,7 @@ __all__ = [
     "PoolingMode",
     "ProblemType",
     "Projection",
+    "QueryExpansion",
     "RMSNorm",
     "Reads",
     "RelativePositionBias",
@@ -101,7 +109,9 @@ __all__ = [
     "SlidingWindowGlobal",
     "SoftmaxAttention",
     "SparseVector",
+    "TextKind",
     "Transform",
+    "UnitLength",
     "UnknownOutput",
     "role_of",
 ]

@@ -7,7 +7,7 @@ from torch.overrides import TorchFunctionMode
 
 from unmask.errors import CorruptCheckpoint, InvalidRequest, TensorMismatch
 from unmask.model.encoder import Encoder
-from unmask.model.spec import EncoderSpec
+from unmask.model.spec import CheckpointOutput, EncoderSpec
 from unmask.model.weights.adapter_weights import add_updates, check_base
 from unmask.model.weights.checkpoint import Checkpoint
 from unmask.model.weights.checkpoint_tensors import report_tensors
@@ -31,10 +31,10 @@ class _NoInitialization(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
-def on_meta(spec: EncoderSpec, kernel: str | None = None) -> Encoder:
+def on_meta(spec: EncoderSpec, kernel: str | None = None, output: CheckpointOutput | None = None) -> Encoder:
     """The encoder on the meta device, without memory for tensors: for shapes, counts, and loading weights."""
     with torch.device("meta"), _NoInitialization():
-        return Encoder(spec, kernel=kernel)
+        return Encoder(spec, kernel=kernel, output=output)
 
 
 def build(
@@ -58,7 +58,7 @@ def build(
     """
     if dtype not in DTYPES:
         raise InvalidRequest(f"dtype is {dtype!r}; it can be {', '.join(DTYPES)}")
-    made, encoder = report_tensors(checkpoint), on_meta(checkpoint.spec, kernel)
+    made, encoder = report_tensors(checkpoint), on_meta(checkpoint.spec, kernel, checkpoint.head)
     wanted = {name for sources in made.sources.values() for name in sources} | set(made.copies)
     stored = read_tensors(checkpoint.tensors, wanted)
     state = {
@@ -71,12 +71,12 @@ def build(
         state[ours] = in_our_order(state[ours], row, checkpoint.spec)
     if checkpoint.adapter is not None:
         add_updates(checkpoint, state)
+    state |= read_tensors(checkpoint.output_tensors, set(checkpoint.output_tensors))
     for ours, tensor in state.items():
         state[ours] = tensor.to(device=device_named(device), dtype=DTYPES[dtype])
         if not torch.isfinite(state[ours]).all():
-            raise CorruptCheckpoint(
-                f"the tensor {made.sources[ours][0]} holds a number that is not finite in {dtype}"
-            )
+            (name, *_) = made.sources.get(ours, (ours,))
+            raise CorruptCheckpoint(f"the tensor {name} holds a number that is not finite in {dtype}")
     for name, ours in made.copies.items():
         if not torch.equal(stored[name].to(state[ours]), state[ours]):
             raise TensorMismatch(

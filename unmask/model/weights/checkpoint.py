@@ -1,7 +1,7 @@
 """A checkpoint as a plain value: everything that a folder declares, before any weight is loaded."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,8 @@ from unmask.files import read_bytes
 from unmask.model.families import Compat, Family, family_of
 from unmask.model.spec import CheckpointOutput, EncoderSpec
 from unmask.model.spec.config import WITHOUT_EFFECT
-from unmask.model.weights.embedding_head import EMBEDDING_FILES, read_head
+from unmask.model.weights.embedding_head import EMBEDDING_FILES, FoundOutput, read_output
+from unmask.model.weights.output_tensors import STANFORD_TENSOR, output_tensors
 from unmask.model.weights.source import Source
 from unmask.model.weights.tensor_report import canonical
 from unmask.model.weights.tensors import StoredTensor, check_stored_file, stored_tensors
@@ -53,6 +54,8 @@ class Checkpoint:
     """The files of `sentence-transformers` that are kept unchanged."""
     verified: Verified | None = None
     """What was compared with the folder's checksums; None if it has none."""
+    output_tensors: Mapping[str, StoredTensor] = field(default_factory=dict)
+    """Our names of the tensors of the layers that the output adds, and where they are stored."""
     adapter: "Adapter | None" = None
     """The adapter whose head and updates the model has, see `unmask.model.weights.adapter.adapted`."""
 
@@ -96,6 +99,10 @@ def read_checkpoint(
     tensors = stored_tensors(folder)
     shapes = {canonical(name, family.prefixes): tensor.shape for name, tensor in tensors.items()}
     spec = family.detect_heads(spec, shapes, config)
+    found = _output(folder, config, tensors)
+    own = output_tensors(folder, found, spec, tensors)
+    if "" in found.folders:
+        tensors = {name: one for name, one in tensors.items() if name != STANFORD_TENSOR}
     tokenizer = _tokenizer(folder, config)
     if tokenizer is not None and tokenizer.vocabulary_size > spec.embedding.vocabulary:
         raise CorruptCheckpoint(
@@ -103,12 +110,6 @@ def read_checkpoint(
             f"{spec.embedding.vocabulary}, so they do not belong together"
         )
     sentence_files = _present(folder, EMBEDDING_FILES)
-
-    def open_file(name: str) -> bytes | None:
-        # The hub's cache consists of symbolic links, so the name is checked without resolving it.
-        inside = not Path(name).is_absolute() and ".." not in Path(name).parts
-        return _read(folder / name) if inside and (folder / name).exists() else None
-
     return Checkpoint(
         source=source,
         family=family,
@@ -117,11 +118,29 @@ def read_checkpoint(
         unread_config=tuple(sorted(config.unread() - set(WITHOUT_EFFECT))),
         tensors=tensors,
         stored_tokenizer=tokenizer,
-        head=read_head(sentence_files, open_file),
+        head=found.head,
         max_tokens=max_tokens(spec, sentence_files, tokenizer),
         trained_tokens=trained_tokens(spec, tokenizer),
         sentence_files=sentence_files,
         verified=verified,
+        output_tensors=own,
+    )
+
+
+def _output(folder: Path, config: JsonSettings, tensors: Mapping[str, StoredTensor]) -> FoundOutput:
+    """The output that the folder defines."""
+
+    def open_file(name: str) -> bytes | None:
+        # The hub's cache consists of symbolic links, so the name is checked without resolving it.
+        inside = not Path(name).is_absolute() and ".." not in Path(name).parts
+        return _read(folder / name) if inside and (folder / name).exists() else None
+
+    classes, projection = config.values.get("architectures"), tensors.get(STANFORD_TENSOR)
+    return read_output(
+        _present(folder, EMBEDDING_FILES),
+        open_file,
+        classes=classes if isinstance(classes, list) else (),
+        stanford_width=None if projection is None else projection.shape[0],
     )
 
 

@@ -123,7 +123,7 @@ def new_encoder(
     with torch.random.fork_rng(devices=[], enabled=seed is not None):
         if seed is not None:
             torch.manual_seed(seed)
-        encoder = Encoder(checkpoint.spec, kernel=kernel)
+        encoder = Encoder(checkpoint.spec, kernel=kernel, output=checkpoint.head)
         if initialization != "normal":
             encoder.initialize(initialization)
     return encoder

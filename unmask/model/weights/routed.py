@@ -144,10 +144,17 @@ def joined(batches: Sequence[PackedBatch]) -> PackedBatch:
     lengths = np.concatenate([one.layout.lengths for one in batches])
     marks = [one.layout.globals_T for one in batches if one.layout.globals_T is not None]
     globals_T = np.concatenate(marks) if len(marks) == len(batches) else None
+    unattended_T = None
+    if any(one.layout.unattended_T is not None for one in batches):
+        none = [np.zeros(one.layout.token_count, dtype=np.bool_) for one in batches]
+        unseen = [one.layout.unattended_T for one in batches]
+        unattended_T = np.concatenate(
+            [empty if own is None else own for empty, own in zip(none, unseen, strict=True)]
+        )
     return PackedBatch(
         np.concatenate([one.ids_T for one in batches]),
         np.concatenate([one.token_type_ids_T for one in batches]),
-        SequenceLayout.of_lengths(lengths, globals_T),
+        SequenceLayout.of_lengths(lengths, globals_T, unattended_T),
     )
 
 

@@ -15,17 +15,33 @@ from unmask.files import whole_folder
 from unmask.model.encoder import Encoder
 from unmask.model.families import Family
 from unmask.model.layers.lora import merged_state
-from unmask.model.spec import PooledVector
 from unmask.model.weights.checkpoint import Checkpoint
-from unmask.model.weights.embedding_head import to_json, write_head
+from unmask.model.weights.embedding_head import to_json, write_output
 from unmask.model.weights.row_order import in_their_order
 from unmask.model.weights.tensor_report import moves
 from unmask.model.weights.tensors import INDEX, WEIGHTS
 
+OUTPUT = "output."
+"""The prefix of the tensors of the layers that the output adds; they have files of their own."""
+
+
+def output_modules(encoder: Encoder, files: Mapping[str, bytes]) -> dict[str, dict[str, Tensor]]:
+    """The tensors of each of the output's layers that has any, by the folder that ``files`` give it.
+
+    Layers are modules of modules.json in the order of the encoder's.
+    """
+    own: dict[str, dict[str, Tensor]] = {}
+    folders = [name.partition("/")[0] for name in files if name.endswith("/config.json")]
+    layered = [name for name in folders if name.partition("_")[2] in ("Dense", "LayerNorm")]
+    layers = [layer for layer in encoder.output if layer.state_dict()]
+    for folder, layer in zip(layered, layers, strict=True):
+        own[folder] = {name: tensor.contiguous() for name, tensor in layer.state_dict().items()}
+    return own
+
 
 def their_tensors(encoder: Encoder, family: Family) -> dict[str, Tensor]:
     """The encoder's tensors under the family's names, with concatenated ones split."""
-    state = merged_state(encoder)
+    state = {name: one for name, one in merged_state(encoder).items() if not name.startswith(OUTPUT)}
     tensors: dict[str, Tensor] = {}
     for move in moves(family.tensor_map, state, partial(family.layer_name, encoder.spec)):
         parts = in_their_order(state[move.ours], move.reorder, encoder.spec).chunk(len(move.theirs))
@@ -59,9 +75,8 @@ def save(
         **(checkpoint.stored_tokenizer.files if checkpoint.stored_tokenizer else {}),
         **checkpoint.sentence_files,
     }
-    if isinstance(checkpoint.head, PooledVector):
-        files |= write_head(checkpoint.head, encoder.spec.width, checkpoint.max_tokens)
-    tensors = their_tensors(encoder, family)
+    files |= write_output(checkpoint.head, encoder.spec, checkpoint.max_tokens, checkpoint.sentence_files)
+    tensors, modules = their_tensors(encoder, family), output_modules(encoder, files)
     with whole_folder(Path(folder)) as partial:
         for name, content in sorted(files.items()):
             path = partial / name
@@ -69,6 +84,8 @@ def save(
             path.write_bytes(content)
         try:
             _write_weights(tensors, partial, shard_bytes)
+            for place, own in modules.items():
+                save_file(own, partial / place / WEIGHTS, metadata={"format": "pt"})
         except SafetensorError as error:
             raise OutputError(f"cannot write {Path(folder) / WEIGHTS}: {error}") from None
         write_checksums(partial)

@@ -1,0 +1,122 @@
+"""Scores of token vectors by late interaction, in tiles.
+
+A query's score is the sum over its tokens of the largest product with any token of the document (MaxSim,
+Khattab & Zaharia 2020). Products are float32; each is computed in a tile and never all of them at once.
+
+Axes: Q tokens of a query.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.errors import InvalidRequest
+from unmask.tasks.multi_vectors import TokenVectors
+
+Vectors = TokenVectors | NDArray[np.float32]
+
+TILE = 4096
+"""Document tokens of one tile: 512 KB of products with a query of 32 tokens."""
+
+
+class Matches(NamedTuple):
+    """What each token of a query found in a document; the shares add up to the score."""
+
+    shares_Q: NDArray[np.float32]
+    """The largest product of each query token with a document token."""
+    tokens_Q: NDArray[np.int64]
+    """The document token of that product; the first of equals."""
+
+
+def late_interaction(query: Vectors, document: Vectors, *, mean: bool = False) -> float:
+    """The score of a document for a query.
+
+    Args:
+        query: token vectors of the query, (Q, E).
+        document: token vectors of the document, (D, E).
+        mean: divide by the number of the query's vectors, for models trained that way
+            (`MultiVector.mean_score`).
+
+    Raises:
+        InvalidRequest: there is no vector, or widths differ.
+    """
+    shares_Q = matches(query, document).shares_Q
+    return _score(shares_Q, mean=mean)
+
+
+def matches(query: Vectors, document: Vectors) -> Matches:
+    """The best token of a document for each token of a query; see `late_interaction`."""
+    q_QE, d_DE = _checked(query, document)
+    best_Q = np.full(len(q_QE), -np.inf, dtype=np.float32)
+    token_Q = np.zeros(len(q_QE), dtype=np.int64)
+    for start in range(0, len(d_DE), TILE):
+        products_QC = q_QE @ d_DE[start : start + TILE].T
+        first_Q = products_QC.argmax(axis=1)
+        value_Q = products_QC[np.arange(len(q_QE)), first_Q]
+        better_Q = value_Q > best_Q
+        best_Q[better_Q], token_Q[better_Q] = value_Q[better_Q], first_Q[better_Q] + start
+    return Matches(best_Q, token_Q)
+
+
+def late_interactions(
+    query: Vectors, documents_TE: NDArray[np.float32], offsets: NDArray[np.int64], *, mean: bool = False
+) -> NDArray[np.float32]:
+    """The score of each of several documents whose token vectors lie end to end, float32, (S,).
+
+    Args:
+        query: token vectors of the query.
+        documents_TE: token vectors of all documents, which may be a memory map.
+        offsets: where each document begins, and the end of the last one, (S + 1,); none is empty.
+        mean: see `late_interaction`.
+    """
+    q_QE, _ = _checked(query, documents_TE)
+    if offsets.ndim != 1 or (np.diff(offsets) < 1).any() or offsets[0] < 0 or offsets[-1] > len(documents_TE):
+        raise InvalidRequest("the offsets of documents do not rise by at least one token each; check them")
+    scores_S = np.empty(len(offsets) - 1, dtype=np.float32)
+    for first, end in _runs(offsets):
+        start, stop = int(offsets[first]), int(offsets[end])
+        if end - first == 1:  # may be longer than a tile
+            scores_S[first] = late_interaction(q_QE, documents_TE[start:stop], mean=mean)
+            continue
+        products_QC = q_QE @ np.asarray(documents_TE[start:stop], dtype=np.float32).T
+        best_QS = np.maximum.reduceat(products_QC, offsets[first:end] - start, axis=1)
+        for place in range(first, end):
+            scores_S[place] = _score(best_QS[:, place - first], mean=mean)
+    return scores_S
+
+
+def _runs(offsets: NDArray[np.int64]) -> Sequence[tuple[int, int]]:
+    """Runs of whole documents of at most a tile of tokens each, or of one longer document."""
+    runs, first = [], 0
+    for place in range(1, len(offsets)):
+        if offsets[place] - offsets[first] > TILE and place - first > 1:
+            runs.append((first, place - 1))
+            first = place - 1
+    if first < len(offsets) - 1:
+        runs.append((first, len(offsets) - 1))
+    return runs
+
+
+def _score(shares_Q: NDArray[np.float32], *, mean: bool) -> float:
+    total = float(shares_Q.astype(np.float64).sum())
+    return float(np.float32(total / len(shares_Q) if mean else total))
+
+
+def _checked(query: Vectors, document: Vectors) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    found = []
+    for name, given in (("query", query), ("document", document)):
+        vectors = given.vectors_NE if isinstance(given, TokenVectors) else given
+        if vectors.ndim != 2 or not len(vectors):
+            raise InvalidRequest(
+                f"the {name}'s vectors have shape {vectors.shape}; give at least one, (N, E)"
+            )
+        found.append(np.asarray(vectors, dtype=np.float32))
+    q_QE, d_DE = found
+    if q_QE.shape[1] != d_DE.shape[1]:
+        raise InvalidRequest(
+            f"the query's vectors have {q_QE.shape[1]} numbers and the document's {d_DE.shape[1]}; "
+            "make both with one model"
+        )
+    return q_QE, d_DE
