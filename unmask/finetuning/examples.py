@@ -30,8 +30,9 @@ ROLE_OF: dict[Task, LabeledRole] = {
     "tagging": "tokens",
     "answering": "span",
     "multiple_choice": "choice",
+    "retrieval": "sequence",
 }
-"""The role of the head that learns each task."""
+"""The role of the head that learns each task; of retrieval, only rerankers have a head."""
 
 
 @dataclass(frozen=True, eq=False)

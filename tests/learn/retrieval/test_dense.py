@@ -12,8 +12,10 @@ import unmask
 from tests.support.specs import SPECS, global_tokens, random_encoder
 from tests.support.tiny import tiny_bert, write_checkpoint
 from unmask.learn.data.ranking import RankedTexts, TokenizedText
-from unmask.learn.objectives.retrieval import dense, passes
-from unmask.learn.objectives.retrieval.dense import Contrast, DenseObjective
+from unmask.learn.objectives.retrieval import passes
+from unmask.learn.objectives.retrieval.dense import DenseObjective
+from unmask.learn.objectives.retrieval.example import prepared
+from unmask.learn.objectives.retrieval.spec import RankingSpec
 from unmask.model.spec import PooledVector
 from unmask.model.spec.global_tokens import has_global_tokens
 
@@ -57,20 +59,22 @@ def theirs(body, rows, make):
 
 
 CASES = {
-    "pairs": (Contrast(), {}, 2),
-    "negatives": (Contrast(), {}, 4),
+    "pairs": (RankingSpec(), {}, 2),
+    "negatives": (RankingSpec(), {}, 4),
     "dot": (
-        Contrast(1.0, "dot"),
+        RankingSpec("contrastive", 1.0, "dot"),
         {"scale": 1.0, "similarity_fct": sentence_transformers.util.dot_score},
         3,
     ),
     "symmetric": (
-        Contrast(30.0, "cosine", ("query_to_doc", "doc_to_query"), joint=False),
+        RankingSpec("contrastive", 30.0, "cosine", ("query_to_doc", "doc_to_query"), joint=False),
         {"scale": 30.0, "directions": ("query_to_doc", "doc_to_query"), "partition_mode": "per_direction"},
         3,
     ),
     "all directions": (
-        Contrast(20.0, "cosine", ("query_to_doc", "query_to_query", "doc_to_query", "doc_to_doc")),
+        RankingSpec(
+            "contrastive", 20.0, "cosine", ("query_to_doc", "query_to_query", "doc_to_query", "doc_to_doc")
+        ),
         {"directions": ("query_to_doc", "query_to_query", "doc_to_query", "doc_to_doc")},
         4,
     ),
@@ -91,7 +95,9 @@ def test_the_loss_and_its_gradient_are_those_of_sentence_transformers(body, name
 
 @pytest.mark.parametrize("weights", [(), (1.0, 0.5, 0.25)])
 def test_several_widths_are_those_of_matryoshka_loss(body, weights):
-    outcome, gradient = ours(body, ROWS, Contrast(), widths=(30, 16, 7), width_weights=weights)
+    outcome, gradient = ours(
+        body, ROWS, RankingSpec(), widths=dict(zip((30, 16, 7), weights or (1.0,) * 3, strict=True))
+    )
 
     def make(model):
         inner = losses.MultipleNegativesRankingLoss(model)
@@ -100,7 +106,7 @@ def test_several_widths_are_those_of_matryoshka_loss(body, weights):
     wanted, other = theirs(body, ROWS, make)
     assert outcome.loss.item() == pytest.approx(wanted, abs=1e-9)
     torch.testing.assert_close(gradient, other, rtol=0, atol=1e-9)
-    alone, _ = ours(body, ROWS, Contrast())
+    alone, _ = ours(body, ROWS, RankingSpec())
     assert abs(alone.loss.item() - outcome.loss.item()) > 0.1
 
 
@@ -110,7 +116,7 @@ def test_a_step_uses_some_of_the_negatives():
 
     items = [RankedTexts(text(0), tuple(text(place) for place in range(1, 9)))]
     encoder = random_encoder(SPECS["post-norm"])
-    objective = DenseObjective(encoder, PooledVector(), Contrast(), negatives=3)
+    objective = DenseObjective(encoder, PooledVector(), RankingSpec(), negatives=3)
     seen = set()
     for seed in range(20):
         example = objective.prepare(items, np.random.default_rng(seed), 0.0)
@@ -155,7 +161,7 @@ def test_passes_have_the_gradient_of_the_whole_batch(name, dropout, monkeypatch)
     """With dropout, beside the same passes with all activations kept; without, beside one big pass."""
     encoder = random_encoder(SPECS[name], dtype=torch.float64)
     encoder = with_dropout(encoder) if dropout else encoder.eval()
-    objective = DenseObjective(encoder, PooledVector(), Contrast(), tokens_per_pass=30).train(dropout)
+    objective = DenseObjective(encoder, PooledVector(), RankingSpec(), tokens_per_pass=30).train(dropout)
     example = objective.prepare(drawn(encoder), np.random.default_rng(0), 0.0)
     loss, found = gradients(objective, example)
     if dropout:
@@ -174,7 +180,7 @@ def test_passes_have_the_gradient_of_the_whole_batch(name, dropout, monkeypatch)
 
 def test_no_pass_is_larger_than_its_budget_and_none_keeps_activations():
     encoder = with_dropout(random_encoder(SPECS["post-norm"]))
-    objective = DenseObjective(encoder, PooledVector(), Contrast(), tokens_per_pass=30)
+    objective = DenseObjective(encoder, PooledVector(), RankingSpec(), tokens_per_pass=30)
     example = objective.prepare(drawn(encoder, 20), np.random.default_rng(0), 0.0)
     sizes, kept = [], []
 
@@ -207,7 +213,7 @@ def test_no_pass_is_larger_than_its_budget_and_none_keeps_activations():
 
 def test_parts_are_whole_sequences_in_order():
     encoder = random_encoder(SPECS["windows-globals"])
-    batch = dense.prepared(drawn(encoder), np.random.default_rng(0), None).batch
+    batch = prepared(drawn(encoder), np.random.default_rng(0), None).batch
     for budget in (1, 5, 13, 30, 10_000):
         parts = list(passes.parts_of(batch, budget))
         np.testing.assert_array_equal(np.concatenate([one.ids_T for one in parts]), batch.ids_T)

@@ -3,18 +3,24 @@
 Axes: Q queries; P documents.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from unmask.finetuning.retrieval.figures import best_of, ranking_figures
 from unmask.finetuning.retrieval.records import Collection
 from unmask.finetuning.retrieval.start import RetrievalObjective
+from unmask.finetuning.retrieval.texts import RetrievalTexts
 from unmask.learn.data.ranking import TokenizedText
 from unmask.learn.objectives.retrieval.losses import similarities
+from unmask.learn.objectives.retrieval.multi_vector import MultiVectorObjective, kept_layout, late_scores
+from unmask.learn.objectives.retrieval.passes import Encode, parts_of
+from unmask.learn.objectives.retrieval.ranking import RankingObjective
+from unmask.learn.objectives.retrieval.reranker import RerankerObjective
 from unmask.tasks.batches import TOKENS_PER_PASS, batches
 from unmask.text.batch import PackedBatch
 
@@ -29,38 +35,98 @@ class DevSet:
     collection: Collection
     queries: Sequence[TokenizedText]
     documents: Sequence[TokenizedText]
+    """All documents; for a reranker, each query with each document of its own row."""
+
+
+def dev_set(collection: Collection, texts: RetrievalTexts) -> DevSet:
+    """Tokenize dev data for the kind of retriever that the texts are for."""
+    if texts.retrieval.kind == "reranker":
+        pairs = [
+            (query, collection.documents[place])
+            for query, places in zip(collection.queries, collection.listed, strict=True)
+            for place in places
+        ]
+        queries, documents = zip(*pairs, strict=True)
+        return DevSet(collection, (), texts.pairs(queries, documents))
+    return DevSet(collection, texts.queries(collection.queries), texts.documents(collection.documents))
 
 
 @torch.no_grad()
 def dev_figures(objective: RetrievalObjective, dev: DevSet) -> dict[str, float]:
-    """nDCG, MRR and recall of the dev queries among all dev documents."""
-    query_QE, document_PE = (vectors(objective, texts) for texts in (dev.queries, dev.documents))
-    rankings: list[NDArray[np.int64]] = []
+    """nDCG, MRR and recall of the dev queries: among all dev documents, or among those of its row."""
+    if isinstance(objective, RerankerObjective):
+        rankings = _reranked(objective, dev)
+    elif isinstance(objective, MultiVectorObjective):
+        rankings = _late(objective, dev)
+    else:
+        rankings = _dense(objective, dev)
+    return ranking_figures(rankings, dev.collection.answers)
+
+
+def _dense(objective: RankingObjective, dev: DevSet) -> list[list[int]]:
+    query_QE, document_PE = (_rows(objective.vectors, texts) for texts in (dev.queries, dev.documents))
+    rankings: list[list[int]] = []
     for start in range(0, len(query_QE), QUERIES_PER_TILE):
         scores_QP = similarities(
-            query_QE[start : start + QUERIES_PER_TILE], document_PE, objective.contrast.similarity
+            query_QE[start : start + QUERIES_PER_TILE], document_PE, objective.ranking.similarity
         )
-        rankings += [best_of(scores_P) for scores_P in scores_QP.cpu().numpy()]
-    return ranking_figures([one.tolist() for one in rankings], dev.collection.answers)
+        rankings += _best(scores_QP)
+    return rankings
 
 
-def vectors(objective: RetrievalObjective, texts: Sequence[TokenizedText]) -> torch.Tensor:
-    """The vector of each text, in float32 at least, in passes sorted by length."""
-
-    def pack(chosen: NDArray[np.int64]) -> PackedBatch:
-        some = [texts[index] for index in chosen]
-        marks = [one.global_tokens for one in some]
-        return PackedBatch.of_ids(
-            [one.ids for one in some],
-            [one.token_type_ids for one in some],
-            marks if any(marks) else None,
+def _late(objective: MultiVectorObjective, dev: DevSet) -> list[list[int]]:
+    """Documents are scored as they are encoded, so that their vectors are never in memory together."""
+    batch = packed(dev.queries)
+    query_TE = torch.cat([objective.vectors(one) for one in parts_of(batch, TOKENS_PER_PASS)])
+    scores_QP = query_TE.new_empty((len(dev.queries), len(dev.documents)))
+    for chosen, some in _passes(dev.documents):
+        kept = ~np.isin(some.ids_T, objective.skipped)
+        document_TE = objective.vectors(some)[torch.from_numpy(kept).to(query_TE.device)]
+        places = torch.from_numpy(chosen).to(query_TE.device)
+        scores_QP[:, places] = late_scores(
+            query_TE, batch.layout, document_TE, kept_layout(some.layout, kept)
         )
+    return _best(scores_QP)
 
-    found: torch.Tensor | None = None
-    for chosen, batch in batches([len(one.ids) for one in texts], pack, TOKENS_PER_PASS):
-        vectors_SE = objective.vectors(batch)
+
+def _reranked(objective: RerankerObjective, dev: DevSet) -> list[list[int]]:
+    scores_P = _rows(objective.scores, dev.documents)[:, 0].cpu().numpy()
+    rankings, start = [], 0
+    for places in dev.collection.listed:
+        best = best_of(scores_P[start : start + len(places)])
+        rankings.append([places[one] for one in best])
+        start += len(places)
+    return rankings
+
+
+def _best(scores_QP: Tensor) -> list[list[int]]:
+    return [best_of(scores_P).tolist() for scores_P in scores_QP.cpu().numpy()]
+
+
+def packed(texts: Sequence[TokenizedText]) -> PackedBatch:
+    """Texts end to end."""
+    marks = [one.global_tokens for one in texts]
+    return PackedBatch.of_ids(
+        [one.ids for one in texts], [one.token_type_ids for one in texts], marks if any(marks) else None
+    )
+
+
+def _passes(texts: Sequence[TokenizedText]) -> Iterator[tuple[NDArray[np.int64], PackedBatch]]:
+    """Batches of a bounded number of tokens, of texts of similar length."""
+    return batches(
+        [len(one.ids) for one in texts],
+        lambda chosen: packed([texts[index] for index in chosen]),
+        TOKENS_PER_PASS,
+    )
+
+
+def _rows(encode: Encode, texts: Sequence[TokenizedText]) -> Tensor:
+    """One row for each text, in their order."""
+    found: Tensor | None = None
+    for chosen, batch in _passes(texts):
+        rows = encode(batch)
         if found is None:
-            found = vectors_SE.new_empty((len(texts), vectors_SE.shape[1]))
-        found[torch.as_tensor(chosen, device=found.device)] = vectors_SE
+            found = rows.new_empty((len(texts), rows.shape[1]))
+        found[torch.from_numpy(chosen).to(found.device)] = rows
     assert found is not None
     return found

@@ -36,7 +36,7 @@ class Collection:
     documents: tuple[str, ...]
     answers: tuple[Mapping[int, int], ...]
     """For each query, the relevance of documents by their places."""
-    listed: tuple[tuple[int, ...], ...] | None = None
+    listed: tuple[tuple[int, ...], ...]
     """For each query, the documents of its own row, which a reranker orders."""
 
 

@@ -12,7 +12,7 @@ from unmask.finetuning.best import BestModel, check_metric
 from unmask.finetuning.grid import FREE
 from unmask.finetuning.result import FinetuneResult
 from unmask.finetuning.retrieval.card import retriever_card
-from unmask.finetuning.retrieval.evaluate import DevSet, dev_figures
+from unmask.finetuning.retrieval.evaluate import DevSet, dev_figures, dev_set
 from unmask.finetuning.retrieval.figures import FIGURES
 from unmask.finetuning.retrieval.records import Ranked, read_collection, read_ranked
 from unmask.finetuning.retrieval.start import retriever, retriever_checkpoint
@@ -135,7 +135,7 @@ class RetrievalRun:
             batch_size=settings.batch_size,
             micro_batches=settings.micro_batches,
             seed=settings.seed,
-            distinct=self.retrieval.no_duplicates,
+            distinct=self.retrieval.distinct,
         )
         check_encoders(self.objective, self.checkpoint)
         if settings.precision == "bfloat16":
@@ -174,7 +174,7 @@ class RetrievalRun:
         if shared:
             of = f"{shared:,} of {len(found.queries):,} queries"
             self._describe([f"dev: {of} {'is' if shared == 1 else 'are'} also trained on"])
-        return DevSet(found, self.texts.queries(found.queries), self.texts.documents(found.documents))
+        return dev_set(found, self.texts)
 
     def _describe(self, sentences: Sequence[str]) -> None:
         self.described += sentences

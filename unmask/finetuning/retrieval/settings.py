@@ -2,23 +2,34 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast, get_args
 
 from unmask.errors import InvalidRequest
-from unmask.learn.objectives.retrieval.spec import Direction, Similarity
+from unmask.learn.objectives.retrieval.spec import (
+    Direction,
+    PairLoss,
+    RankingLoss,
+    RankingSpec,
+    Similarity,
+)
 from unmask.learn.pretrain.loop_settings import at_least
 
 if TYPE_CHECKING:
     from unmask.finetuning.settings import FinetuneSettings
 
-Kind = Literal["dense"]
-"""What is trained: one vector per text."""
+Kind = Literal["dense", "multi_vector", "reranker"]
+"""What is trained: one vector per text, one vector per token, or a score of a query and a document that are
+read together."""
 
-Loss = Literal["contrastive"]
-"""What scores should be: that of the positive document above all others of the batch."""
-
-LOSSES: Mapping[Kind, tuple[Loss, ...]] = {"dense": ("contrastive",)}
+LOSSES: Mapping[Kind, tuple[str, ...]] = {
+    "dense": get_args(RankingLoss),
+    "multi_vector": get_args(RankingLoss),
+    "reranker": get_args(PairLoss),
+}
 """The losses of each kind; the first is the default."""
+
+TAUGHT = ("margin_mse", "kl", "mse")
+"""Losses that learn from a teacher's scores."""
 
 
 @dataclass(frozen=True)
@@ -27,33 +38,52 @@ class RetrievalSettings:
 
     kind: Kind = "dense"
     """What is trained."""
-    loss: Loss | None = None
-    """None for the kind's first."""
-    similarity: Similarity = "cosine"
-    """How vectors are compared in training."""
-    scale: float = 20.0
-    """Similarities are multiplied by it, the inverse of a temperature: 20 is a temperature of 0.05."""
+    loss: RankingLoss | PairLoss | None = None
+    """``"contrastive"`` (dense and multi_vector): the positive document against all of the batch.
+    ``"margin_mse"``, ``"kl"`` (those two and, of these, the first for a reranker): as a teacher scores the
+    query's own documents. Of a reranker ``"bce"`` and ``"mse"`` (each pair alone, by relevance or by a
+    teacher's score), ``"softmax"`` and ``"list_net"`` (over the query's documents, by the positive one or by
+    all labels). None for the kind's first."""
+    similarity: Similarity | None = None
+    """How dense vectors are compared in training; None for ``"cosine"``, and for ``"dot"`` with a teacher's
+    scores."""
+    scale: float | None = None
+    """Contrastive: similarities are multiplied by it, the inverse of a temperature. None for 20, and for 1
+    with many vectors."""
     directions: tuple[Direction, ...] = ("query_to_doc",)
-    """The similarities that a positive pair competes with."""
+    """Dense and contrastive: the similarities that a positive pair competes with."""
     partition: Literal["joint", "per_direction"] = "joint"
     """One softmax over all directions, or the mean of one loss for each."""
+    temperature: float = 1.0
+    """Kl: scores are divided by it."""
+    teacher_temperature: float | None = None
+    """Kl: the teacher's scores are divided by it; None for ``temperature``."""
+    min_max_scores: bool = False
+    """Kl: bring the student's scores of each query to the range from 0 to 1 first."""
     pooling: Literal["mean", "cls", "max"] | None = None
-    """Pooling of a text's vector; None for that of the checkpoint, or the mean."""
+    """Dense: pooling of a text's vector; None for that of the checkpoint, or the mean."""
     widths: tuple[int, ...] = ()
-    """Train vectors that can be cut to these widths (Matryoshka); empty for the whole width alone."""
+    """Dense: train vectors that can be cut to these widths (Matryoshka); empty for the whole width alone."""
     width_weights: tuple[float, ...] = ()
     """The weight of each width's loss; empty for 1 each."""
+    token_width: int = 128
+    """Multi_vector: the width of a token's vector."""
+    skip_punctuation: bool = False
+    """Multi_vector: punctuation of documents has no vectors."""
+    pos_weight: float | None = None
+    """Reranker with ``"bce"``: the factor of the loss of positive documents, such as the number of negatives
+    of each; None for 1."""
     negatives: int | None = None
     """Given negatives of a query that a step uses at most, drawn at random; None uses all."""
     no_duplicates: bool = True
-    """Keep apart, in different batches, items that share a query or a positive document."""
+    """Contrastive: keep apart, in different batches, items that share a query or a positive document."""
     tokens_per_pass: int | None = None
     """Encode a batch in passes of so many tokens, which bounds memory and leaves the gradient as it is; None
     encodes it at once."""
     query_prompt: str = ""
     """Put before every query."""
     document_prompt: str = ""
-    """Put before every document."""
+    """Put before every document; of a reranker, which reads both together, leave it out."""
     query_tokens: int | None = None
     """The longest query; None for ``data.max_tokens``."""
     dev_documents: int | None = None
@@ -69,29 +99,63 @@ class RetrievalSettings:
                 f"loss is {self.loss} and kind is {self.kind}, which learns by one of: "
                 f"{', '.join(LOSSES[self.kind])}"
             )
-        if not 0 < self.scale < float("inf"):
-            raise InvalidRequest(f"scale is {self.scale:g}; it must be above 0 and finite")
         for name, least in (
             ("negatives", 0),
             ("tokens_per_pass", 1),
             ("query_tokens", 3),
             ("dev_documents", 1),
+            ("token_width", 1),
         ):
             at_least(name, getattr(self, name), least)
-        self._check_directions()
+        if self.pos_weight is not None and not 0 < self.pos_weight < float("inf"):
+            raise InvalidRequest(f"pos_weight is {self.pos_weight:g}; it must be above 0 and finite")
         self._check_widths()
+        self._check_used()
+        if self.kind != "reranker":
+            _ = self.ranking
 
-    def _check_directions(self) -> None:
-        if "query_to_doc" not in self.directions or len(set(self.directions)) < len(self.directions):
-            raise InvalidRequest(
-                f"directions is {list(self.directions)}; name query_to_doc, which holds the positive pair, "
-                "and each other one once"
-            )
-        alone = sorted({"query_to_query", "doc_to_doc"} & set(self.directions))
-        if self.partition == "per_direction" and alone:
-            raise InvalidRequest(
-                f'partition is per_direction and {alone[0]} has no positive pair; set partition = "joint"'
-            )
+    @property
+    def ranking(self) -> RankingSpec:
+        """The loss of a dense or many-vector retriever."""
+        taught = self.loss in TAUGHT
+        return RankingSpec(
+            cast(RankingLoss, self.loss),
+            scale=self.scale if self.scale is not None else 20.0 if self.kind == "dense" else 1.0,
+            similarity=self.similarity or ("dot" if taught else "cosine"),
+            directions=self.directions,
+            joint=self.partition == "joint",
+            temperature=self.temperature,
+            teacher_temperature=self.teacher_temperature,
+            min_max_scores=self.min_max_scores,
+        )
+
+    @property
+    def distinct(self) -> bool:
+        """Whether repeated texts are kept apart."""
+        return self.no_duplicates and self.loss == "contrastive"
+
+    def _check_used(self) -> None:
+        """Refuse settings that the kind or loss has no use for."""
+        for names, used, where in (
+            (("similarity", "pooling", "widths", "width_weights"), self.kind == "dense", "kind dense"),
+            (("token_width", "skip_punctuation"), self.kind == "multi_vector", "kind multi_vector"),
+            (("document_prompt", "query_tokens"), self.kind != "reranker", "kinds but reranker"),
+            (("scale",), self.loss == "contrastive", "loss contrastive"),
+            (
+                ("directions", "partition"),
+                self.loss == "contrastive" and self.kind == "dense",
+                "kind dense with the loss contrastive",
+            ),
+            (("pos_weight",), self.loss == "bce", "loss bce"),
+            (("temperature", "teacher_temperature", "min_max_scores"), self.loss == "kl", "loss kl"),
+        ):
+            for name in names:
+                value = getattr(self, name)
+                if not used and value != type(self).__dataclass_fields__[name].default:
+                    raise InvalidRequest(
+                        f"{name} is {value!r} and is for the {where}, and kind is {self.kind} with the loss "
+                        f"{self.loss}; leave it out"
+                    )
 
     def _check_widths(self) -> None:
         for width in self.widths:
@@ -141,6 +205,11 @@ def check_retrieval(settings: "FinetuneSettings") -> None:
                 f"{name} has no meaning for the task retrieval, which learns from queries and documents; "
                 "leave it out"
             )
+    if settings.data.scores is None and settings.retrieval is not None and settings.retrieval.loss in TAUGHT:
+        raise InvalidRequest(
+            f"retrieval.loss is {settings.retrieval.loss}, which learns from a teacher's scores; set "
+            "data.scores to their column"
+        )
     if settings.data.long_texts == "window":
         raise InvalidRequest(
             "data.long_texts is window, and a document has one vector in training; set it to end or error"

@@ -1,24 +1,30 @@
 """The encoder and objective of a retriever's training, and the checkpoint that is saved in the end."""
 
 import json
+import string
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import torch
+from torch import nn
 
 from unmask.errors import InvalidRequest
 from unmask.finetuning.retrieval.settings import RetrievalSettings
 from unmask.finetuning.settings import FinetuneSettings
-from unmask.finetuning.start import Say, load_weights, with_config
-from unmask.learn.objectives.retrieval.dense import Contrast, DenseObjective
+from unmask.finetuning.start import Say, load_weights, task_checkpoint, task_encoder, with_config
+from unmask.learn.objectives.retrieval.dense import DenseObjective
+from unmask.learn.objectives.retrieval.multi_vector import MultiVectorObjective
+from unmask.learn.objectives.retrieval.reranker import RerankerObjective
+from unmask.learn.objectives.retrieval.spec import PairLoss
 from unmask.model.encoder import Encoder
-from unmask.model.spec import PooledVector
+from unmask.model.spec import Dense, MultiVector, PairScore, PooledVector
 from unmask.model.weights import Checkpoint
 from unmask.model.weights.build import build
 from unmask.model.weights.new_checkpoint import new_encoder
 from unmask.model.weights.writable import check_written
+from unmask.text import Tokenizer
 
-RetrievalObjective = DenseObjective
+RetrievalObjective = DenseObjective | MultiVectorObjective | RerankerObjective
 """The objectives of all kinds."""
 
 PROMPTS = "config_sentence_transformers.json"
@@ -26,7 +32,7 @@ PROMPTS = "config_sentence_transformers.json"
 
 
 def retriever_checkpoint(settings: FinetuneSettings, begun: Checkpoint) -> Checkpoint:
-    """The checkpoint that is saved: the encoder of the first one without heads, and how it embeds.
+    """The checkpoint that is saved: the encoder of the first one, and what it gives for a text or a pair.
 
     Raises:
         InvalidRequest: the family cannot store it.
@@ -34,13 +40,19 @@ def retriever_checkpoint(settings: FinetuneSettings, begun: Checkpoint) -> Check
     """
     retrieval = settings.retrieval
     assert retrieval is not None
+    if retrieval.kind == "reranker":
+        made = task_checkpoint(settings, begun, ())
+        return replace(made, head=PairScore(1), max_tokens=_longest(settings, made))
     made = with_config(settings, begun, {})
     spec = replace(made.spec, pooler=None, heads=())
     check_written(made.family, spec, made.config)
+    head: PooledVector | MultiVector = pooled_vector(retrieval, begun)
+    if retrieval.kind == "multi_vector":
+        head = MultiVector((Dense(retrieval.token_width, bias=False),))
     return replace(
         made,
         spec=spec,
-        head=pooled_vector(retrieval, begun),
+        head=head,
         sentence_files=_prompts(retrieval, begun),
         max_tokens=_longest(settings, made),
     )
@@ -51,7 +63,8 @@ def pooled_vector(retrieval: RetrievalSettings, begun: Checkpoint) -> PooledVect
     output = begun.head if isinstance(begun.head, PooledVector) else PooledVector()
     if retrieval.pooling is not None:
         output = replace(output, pooling=(retrieval.pooling,))
-    return replace(output, normalize=retrieval.similarity == "cosine", prompts=_prompt_names(retrieval))
+    unit = retrieval.kind == "dense" and retrieval.ranking.similarity == "cosine"
+    return replace(output, normalize=unit, prompts=_prompt_names(retrieval))
 
 
 def _longest(settings: FinetuneSettings, made: Checkpoint) -> int | None:
@@ -71,7 +84,7 @@ def _prompts(retrieval: RetrievalSettings, begun: Checkpoint) -> dict[str, bytes
     table |= {
         "prompts": {"query": retrieval.query_prompt, "document": retrieval.document_prompt},
         "default_prompt_name": None,
-        "similarity_fn_name": retrieval.similarity,
+        "similarity_fn_name": _similarity_name(retrieval),
     }
     return {PROMPTS: (json.dumps(table, indent=2, ensure_ascii=False) + "\n").encode()}
 
@@ -92,32 +105,47 @@ def retriever(
         InvalidRequest: a tensor of the encoder has another shape, or a width is larger than the vectors.
         CheckpointError: the weights cannot be read.
     """
-    retrieval = settings.retrieval
+    retrieval, head = settings.retrieval, checkpoint.head
     assert retrieval is not None
-    assert isinstance(checkpoint.head, PooledVector)
+    common = {"negatives": retrieval.negatives, "tokens_per_pass": retrieval.tokens_per_pass}
+    if retrieval.kind == "reranker":
+        encoder = task_encoder(settings, checkpoint, begun, say, weights=weights)
+        loss = cast(PairLoss, retrieval.loss)
+        return RerankerObjective(encoder, loss, pos_weight=retrieval.pos_weight, **common)
     torch.manual_seed(settings.seed)
     encoder = new_encoder(checkpoint, kernel=settings.model.kernel)
     if weights:
         load_weights(encoder, build(begun), "", begun, say)
-    return _dense(retrieval, encoder, checkpoint.head)
-
-
-def _dense(retrieval: RetrievalSettings, encoder: Encoder, output: PooledVector) -> DenseObjective:
-    whole = output.width(encoder.spec)
+    if isinstance(head, MultiVector):
+        layers = add_layers(encoder, head)
+        skipped = punctuation(checkpoint.tokenizer) if retrieval.skip_punctuation else ()
+        return MultiVectorObjective(encoder, layers, retrieval.ranking, skipped=skipped, **common)
+    assert isinstance(head, PooledVector)
+    whole = head.width(encoder.spec)
     if retrieval.widths and max(retrieval.widths) > whole:
         raise InvalidRequest(
             f"retrieval.widths names {max(retrieval.widths)} and the vectors have {whole} numbers; name "
             "smaller widths"
         )
-    contrast = Contrast(
-        retrieval.scale, retrieval.similarity, retrieval.directions, retrieval.partition == "joint"
-    )
-    return DenseObjective(
-        encoder,
-        output,
-        contrast,
-        widths=retrieval.widths,
-        width_weights=retrieval.width_weights,
-        negatives=retrieval.negatives,
-        tokens_per_pass=retrieval.tokens_per_pass,
-    )
+    weights_of = retrieval.width_weights or (1.0,) * len(retrieval.widths)
+    widths = dict(zip(retrieval.widths, weights_of, strict=True))
+    return DenseObjective(encoder, head, retrieval.ranking, widths=widths, **common)
+
+
+def _similarity_name(retrieval: RetrievalSettings) -> str:
+    return "maxsim" if retrieval.kind == "multi_vector" else retrieval.ranking.similarity
+
+
+def add_layers(encoder: Encoder, head: MultiVector) -> nn.Sequential:
+    """Add the layers on each token's state to an encoder, with new weights."""
+    layers, width = nn.Sequential(), encoder.spec.width
+    for dense in head.projections:
+        layers.append(nn.Linear(width, dense.width, bias=dense.bias))
+        width = dense.width
+    return layers
+
+
+def punctuation(tokenizer: Tokenizer) -> list[int]:
+    """The ids of punctuation marks that are single tokens."""
+    found = (tokenizer.token_to_id(mark) for mark in string.punctuation)
+    return [one for one in found if one is not None]

@@ -12,7 +12,7 @@ from unmask.learn.data.ranking import RankedTexts, TokenizedText
 from unmask.learn.pretrain.report import counted
 from unmask.model.spec import EncoderSpec
 from unmask.model.spec.global_tokens import has_global_tokens
-from unmask.text import Encoding, Tokenizer
+from unmask.text import Encoding, Tokenizer, Truncation
 
 TEXTS_AT_ONCE = 4096
 """Texts that are tokenized together; their offsets and words are then dropped."""
@@ -78,6 +78,8 @@ class RetrievalTexts:
         self, records: Sequence[Ranked], queries: TextCounts, documents: TextCounts
     ) -> list[RankedTexts]:
         """What is trained on: a query with its documents for each record."""
+        if self.retrieval.kind == "reranker":
+            return self._pairs(records, documents)
         asked = [one.query for one in records]
         found = [text for one in records for text in one.documents]
         query_of = dict(zip(asked, self.queries(asked, queries), strict=True))
@@ -91,6 +93,39 @@ class RetrievalTexts:
             for one in records
         ]
 
+    def _pairs(self, records: Sequence[Ranked], counts: TextCounts) -> list[RankedTexts]:
+        empty = np.empty(0, dtype=np.int64)
+        return [
+            RankedTexts(
+                TokenizedText(empty, empty, one.query),
+                tuple(self.pairs([one.query] * len(one.documents), one.documents, counts)),
+                None if one.scores is None else np.array(one.scores, dtype=np.float32),
+            )
+            for one in records
+        ]
+
+    def pairs(
+        self, queries: Sequence[str], documents: Sequence[str], counts: TextCounts | None = None
+    ) -> list[TokenizedText]:
+        """Each query with its document, as a reranker reads them."""
+        encodings = self.tokenizer.encode_batch(
+            [self.retrieval.query_prompt + query for query in queries],
+            list(documents),
+            max_tokens=self.max_tokens,
+            truncation=self._truncation,
+        )
+        if counts is not None:
+            for encoding in encodings:
+                counts.add(encoding)
+        return [
+            tokenized(encoding, document, self.spec)
+            for encoding, document in zip(encodings, documents, strict=True)
+        ]
+
+    @property
+    def _truncation(self) -> Truncation:
+        return "error" if self.data.long_texts == "error" else "end"
+
     def _all(
         self, texts: Sequence[str], prompt: str, limit: int | None, counts: TextCounts | None
     ) -> list[TokenizedText]:
@@ -101,7 +136,7 @@ class RetrievalTexts:
             encodings = self.tokenizer.encode_batch(
                 [prompt + text for text in some],
                 max_tokens=limit,
-                truncation="error" if self.data.long_texts == "error" else "end",
+                truncation=self._truncation,
             )
             for text, encoding in zip(some, encodings, strict=True):
                 if counts is not None:

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from unmask.errors import InvalidRequest
 from unmask.learn.data.ranking import RankedTexts, TokenizedText
 from unmask.learn.objectives.interface import Example
 from unmask.learn.objectives.retrieval.losses import Groups
@@ -17,6 +19,9 @@ from unmask.text.batch import PackedBatch
 
 TERM = "retrieval"
 """The term of the loss, by which its figures are named."""
+
+PAIRS = "pairs"
+"""The term of a loss that is a mean over queries with one document each."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +43,18 @@ class RankingExample(Example):
             torch.from_numpy(one).to(device) for one in (self.query_of_P, self.positive_Q)
         )
         return Groups(query_of_P, positive_Q)
+
+    def taught(self, device: torch.device) -> Tensor:
+        """A teacher's scores on a device.
+
+        Raises:
+            InvalidRequest: the data have none.
+        """
+        if self.scores_P is None:
+            raise InvalidRequest(
+                "the loss learns from a teacher's scores, and the data have none; set data.scores"
+            )
+        return torch.from_numpy(self.scores_P).to(device)
 
 
 def prepared(
@@ -72,8 +89,10 @@ def prepared(
         [one.token_type_ids for one in texts],
         marks if any(marks) else None,
     )
+    if scores and len(scores) < len(items):
+        raise InvalidRequest("some queries have a teacher's scores and some have none; give scores of all")
     return RankingExample(
-        {TERM: len(items)},
+        {TERM: len(items), **({PAIRS: len(documents)} if together else {})},
         batch.layout.token_count,
         len(texts),
         batch,

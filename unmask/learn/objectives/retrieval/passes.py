@@ -1,4 +1,4 @@
-"""Encode a batch in passes of bounded size, with the gradient of one big pass (GradCache, Gao et al. 2021)."""
+"""Encode a batch in passes of bounded size, with the gradient of one big pass (Gao et al. 2021)."""
 
 from collections.abc import Callable, Iterator
 
