@@ -81,6 +81,8 @@ TORCH_FREE = (
             "embedding_head",
             "multi_vector_files",
             "output_tensors",
+            "pair_files",
+            "pooling_files",
             "sentence_modules",
             "sparse_files",
             "find",

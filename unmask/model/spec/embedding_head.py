@@ -171,10 +171,6 @@ class PairScore:
     """The pooling whose vector ``projections`` turn into logits; None: the encoder's own classifier does."""
     projections: tuple[OutputLayer, ...] = ()
     """Layers after pooling, in order."""
-    prompts: tuple[tuple[str, str], ...] = ()
-    """Prefixes of the first text, by the name of their use."""
-    default_prompt: str | None = None
-    """The name of the prompt before every first text for which no other is given."""
 
     def __post_init__(self) -> None:
         require_at_least("PairScore.labels", self.labels, 1)

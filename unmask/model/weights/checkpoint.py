@@ -12,7 +12,7 @@ from unmask.checksums import Verified, check_files
 from unmask.errors import CheckpointNotFound, CorruptCheckpoint
 from unmask.files import read_bytes
 from unmask.model.families import Compat, Family, family_of
-from unmask.model.spec import CheckpointOutput, EncoderSpec
+from unmask.model.spec import CheckpointOutput, Classifier, EncoderSpec
 from unmask.model.spec.config import WITHOUT_EFFECT
 from unmask.model.weights.embedding_head import EMBEDDING_FILES, FoundOutput, read_output
 from unmask.model.weights.output_tensors import STANFORD_TENSOR, output_tensors
@@ -106,7 +106,7 @@ def read_checkpoint(
     shapes = {canonical(name, family.prefixes): tensor.shape for name, tensor in tensors.items()}
     spec = family.detect_heads(spec, shapes, config)
     sentence_files = {**_present(root, EMBEDDING_FILES), **_present(folder, EMBEDDING_FILES[2:])}
-    found = _output(root, sentence_files, config, tensors)
+    found = _output(root, sentence_files, config, spec, tensors)
     own = output_tensors(root, found, spec, tensors)
     if "" in found.folders:
         tensors = {name: one for name, one in tensors.items() if name != STANFORD_TENSOR}
@@ -135,7 +135,11 @@ def read_checkpoint(
 
 
 def _output(
-    folder: Path, files: Mapping[str, bytes], config: JsonSettings, tensors: Mapping[str, StoredTensor]
+    folder: Path,
+    files: Mapping[str, bytes],
+    config: JsonSettings,
+    spec: EncoderSpec,
+    tensors: Mapping[str, StoredTensor],
 ) -> FoundOutput:
     """The output that the folder defines."""
 
@@ -144,11 +148,13 @@ def _output(
         inside = not Path(name).is_absolute() and ".." not in Path(name).parts
         return _read(folder / name) if inside and (folder / name).exists() else None
 
-    classes, projection = config.values.get("architectures"), tensors.get(STANFORD_TENSOR)
+    projection = tensors.get(STANFORD_TENSOR)
+    classifiers = [one for one in spec.heads if isinstance(one, Classifier) and one.role == "sequence"]
     return read_output(
         files,
         open_file,
-        classes=classes if isinstance(classes, list) else (),
+        config=config,
+        classes=classifiers[0].classes if classifiers else None,
         stanford_width=None if projection is None else projection.shape[0],
     )
 
