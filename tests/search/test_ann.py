@@ -230,6 +230,11 @@ def test_wrong_requests(stored, tmp_path, monkeypatch):
         InvalidRequest, match=r"is int64 of shape \(3,\); approximate search needs 2-D arrays"
     ):
         ApproximateSearch(flat, "dense")
+    with writing(empty.path) as writer:
+        more = writer.commit({writer.add_segment(3, {"dense": drawn(4)}, {}): NONE})
+    with pytest.raises(InvalidRequest, match="has 4 rows and the segment 3; say with deleted which rows"):
+        ApproximateSearch(more, "dense")
+    assert ApproximateSearch(more, "dense", deleted=[NONE]).search(drawn(1), 4)[1].max() == 3
     monkeypatch.setattr("unmask.optional.find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match="usearch is needed for approximate search: pip install usearch"):
         ApproximateSearch(empty, "dense")

@@ -292,10 +292,12 @@ def test_a_forked_process_does_not_keep_the_lock(tmp_path):
     list(live(path))
     with writing(path):
         child = forked(signal.pause)
-    with writing(path) as writer:
-        assert writer.generation.number == LAST + 1
-    os.kill(child, signal.SIGKILL)
-    ended_by(child)
+    try:
+        with writing(path) as writer:
+            assert writer.generation.number == LAST + 1
+    finally:
+        os.kill(child, signal.SIGKILL)
+        ended_by(child)
 
 
 def test_a_commit_in_spite_of_the_lock_is_noticed(tmp_path):

@@ -45,7 +45,7 @@ AT_ONCE = 8192
 
 
 class ApproximateSearch:
-    """Nearest stored vectors of queries, found through graphs.
+    """Nearest stored vectors of queries, found through graphs; to be used by one thread at a time.
 
     Args:
         generation: an opened generation; graphs that it needs and the cache does not have are built here, on
@@ -58,7 +58,8 @@ class ApproximateSearch:
 
     Raises:
         MissingExtra: usearch is not installed.
-        InvalidRequest: there is no such array, or it is not of vectors.
+        InvalidRequest: there is no such array, it is not of vectors, or without ``deleted`` it has other rows
+            than its segment.
         CorruptIndex: the array is damaged.
     """
 
@@ -81,6 +82,11 @@ class ApproximateSearch:
         for segment, rows in zip(generation.segments, excluded, strict=True):
             vectors = _vectors(segment, array_name, self.width)
             self.width = vectors.shape[1]
+            if deleted is None and len(vectors) != segment.rows:
+                raise InvalidRequest(
+                    f"array {array_name} of segment {segment.name} has {len(vectors)} rows and the segment "
+                    f"{segment.rows}; say with deleted which rows of the array are excluded"
+                )
             large = len(vectors) > EXACT_ROWS
             graph = cached_graph(generation.path, segment, array_name, metric) if large else None
             self._parts.append(_Part(vectors, graph, metric, first, rows))
