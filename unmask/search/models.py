@@ -10,7 +10,7 @@ from unmask.errors import InvalidRequest
 from unmask.loaded import Model
 from unmask.model.spec import MultiVector, PooledVector, SparseVector
 from unmask.search.options import View
-from unmask.tasks.late_texts import prompt_of
+from unmask.tasks.prompts import prompt_of
 
 HASHED = (".safetensors", ".json", ".txt", ".model", ".bin")
 """Endings of the files of a checkpoint that decide what it computes."""

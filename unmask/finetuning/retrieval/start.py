@@ -140,6 +140,7 @@ def add_layers(encoder: Encoder, head: MultiVector) -> nn.Sequential:
     """Add the layers on each token's state to an encoder, with new weights."""
     layers, width = nn.Sequential(), encoder.spec.width
     for dense in head.projections:
+        assert isinstance(dense, Dense)
         layers.append(nn.Linear(width, dense.width, bias=dense.bias))
         width = dense.width
     return layers
