@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from unmask.errors import EmptyText, InvalidText, quoted
 from unmask.loaded import Model
+from unmask.model.spec import MultiVector
 from unmask.search.analysis import Analyzer
 from unmask.search.options import View
 
@@ -75,7 +76,10 @@ class Query:
             str(model.tokenizer.engine.id_to_token(int(id))) if lone else self.text[start:end]
             for id, lone, (start, end) in zip(found.ids_N, special, found.spans_N2.tolist(), strict=True)
         ]
-        return TokenQuery(found.vectors_NE, tuple(labels), special)
+        head = model.checkpoint.head
+        # The mean over the query's vectors is the sum over vectors of that share of their length.
+        shared = isinstance(head, MultiVector) and head.mean_score
+        return TokenQuery(found.vectors_NE / (len(found) if shared else 1), tuple(labels), special)
 
     def word(self, id: int) -> str:
         """The spelling of a word of the sparse model's vocabulary."""

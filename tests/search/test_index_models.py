@@ -1,0 +1,166 @@
+"""Indexes of models that give many vectors or weights of words, and reranking by a cross-encoder."""
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import unmask
+from tests.support.tiny import WIDTH, tiny_bert, write_checkpoint
+from unmask.errors import InvalidRequest
+from unmask.search.index import Index
+from unmask.tasks.late_interaction import late_interaction
+
+st = pytest.importorskip("sentence_transformers", reason="it writes the models of these tests")
+modules = pytest.importorskip("sentence_transformers.base.modules")
+
+TEXTS = {
+    "a": "The river bank, was muddy.",
+    "b": "another text, another bank",
+    "c": "muddy muddy! a river",
+    "d": "The text of the river is another text. " * 4,
+}
+QUERY = "a muddy river"
+
+
+def encoder(folder, kind, **changes):
+    write_checkpoint(folder, tiny_bert(kind, max_position_embeddings=40, **changes), sentence=False)
+    transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def colbert(tmp_path_factory):
+    own = pytest.importorskip("sentence_transformers.multi_vector_encoder.modules")
+    place = tmp_path_factory.mktemp("colbert")
+    torch.manual_seed(2)
+    dense = modules.Dense(
+        WIDTH,
+        7,
+        bias=False,
+        activation_function=torch.nn.Identity(),
+        module_input_name="token_embeddings",
+    )
+    parts = [
+        modules.Transformer(encoder(place / "encoder", "BertModel")),
+        dense,
+        own.MultiVectorMask([",", "."], skiplist_tasks=["document"]),
+        modules.Normalize(module_input_name="token_embeddings"),
+    ]
+    prompts = {"query": "a text ", "document": "the "}
+    st.MultiVectorEncoder(modules=parts, prompts=prompts).save_pretrained(str(place / "model"))
+    return unmask.load(place / "model")
+
+
+@pytest.fixture(scope="module")
+def splade(tmp_path_factory):
+    own = pytest.importorskip("sentence_transformers.sparse_encoder.modules")
+    place = tmp_path_factory.mktemp("splade")
+    base = encoder(place / "encoder", "BertForMaskedLM")
+    parts = [modules.Transformer(base, transformer_task="fill-mask"), own.SpladePooling("max")]
+    st.SparseEncoder(modules=parts).save_pretrained(str(place / "model"))
+    return unmask.load(place / "model")
+
+
+@pytest.fixture(scope="module")
+def reranker(tmp_path_factory):
+    place = tmp_path_factory.mktemp("reranker")
+    return unmask.load(encoder(place / "model", "BertForSequenceClassification", num_labels=1))
+
+
+@pytest.fixture
+def index(colbert, splade, tmp_path):
+    made = Index.create(tmp_path / "index", [colbert, splade], passage_tokens=24)
+    made.add([{"id": id, "text": text} for id, text in TEXTS.items()])
+    return made
+
+
+def passages(index):
+    return {(hit.document, hit.start): hit for hit in index.search(QUERY, k=50, mode="multi_vector")}
+
+
+def test_many_vectors_are_scored_by_late_interaction(index, colbert):
+    found = passages(index)
+    assert len(found) > len(TEXTS)
+    query = colbert.multi_vectors(QUERY, "query").vectors_NE
+    for hit in found.values():
+        document = colbert.multi_vectors(hit.text, "document").vectors_NE
+        stored = document.astype(np.float16).astype(np.float32)
+        assert hit.score == pytest.approx(late_interaction(query, stored), abs=2e-3)
+
+
+def test_shares_of_query_tokens_add_up_and_stand_in_the_document(index):
+    for hit in index.search(QUERY, mode="multi_vector", why=True):
+        (explained,) = hit.why
+        assert explained.score == pytest.approx(hit.score, abs=1e-6)
+        total = sum(share.share for share in explained.shares) + explained.special
+        assert total == pytest.approx(hit.score, abs=1e-6)
+        assert [share.label for share in explained.shares] == ["a", "muddy", "river"]
+        for share in explained.shares:
+            for start, end in share.spans:
+                assert hit.start <= start < end <= hit.end
+
+
+def test_candidates_bound_what_many_vectors_score(index):
+    every = passages(index)
+    some = index.search(QUERY, k=2, mode="multi_vector", candidates=2)
+    first = index.search(QUERY, k=2, mode="sparse")
+    lexical = index.search(QUERY, k=2, mode="bm25")
+    assert len(some) == 2
+    assert {hit.document for hit in some} <= {hit.document for hit in (*first, *lexical)}
+    for hit in some:
+        assert hit.score == pytest.approx(every[hit.document, hit.start].score, abs=1e-6)
+
+
+def test_sparse_scores_are_products_of_weights(index, splade):
+    query = splade.sparse_vectors(QUERY, "query")
+    for hit in index.search(QUERY, mode="sparse", why=True):
+        document = splade.sparse_vectors(hit.text, "document")
+        held = dict(zip(document.ids.tolist(), document.weights.tolist(), strict=True))
+        wanted = sum(
+            weight * held.get(id, 0.0)
+            for id, weight in zip(query.ids.tolist(), query.weights.tolist(), strict=True)
+        )
+        assert hit.score == pytest.approx(wanted, rel=1e-4)
+        (explained,) = hit.why
+        assert sum(share.share for share in explained.shares) == pytest.approx(hit.score, rel=1e-6)
+
+
+def test_hybrid_search_fuses_three_views(index):
+    hits = index.search(QUERY, why=True)
+    assert {one.view for hit in hits for one in hit.why} == {"bm25", "sparse", "multi_vector"}
+    for hit in hits:
+        assert hit.score == pytest.approx(sum(1 / (60 + one.rank) for one in hit.why), rel=1e-6)
+    with pytest.raises(InvalidRequest, match="mode is 'dense' and the index has the views"):
+        index.search(QUERY, mode="dense")
+
+
+def test_a_reranker_orders_the_first_hits(index, reranker):
+    first = index.search(QUERY, k=4, mode="bm25")
+    hits = index.search(QUERY, k=4, mode="bm25", reranker=reranker)
+    assert {hit.document for hit in hits} == {hit.document for hit in first}
+    before = {(hit.document, hit.start): hit.score for hit in first}
+    for hit in hits:
+        assert hit.score == pytest.approx(reranker.score_pairs(QUERY, hit.text), abs=1e-6)
+        assert hit.first_score == before[hit.document, hit.start]
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+    (best,) = index.search(QUERY, k=1, mode="bm25", reranker=reranker, candidates=2)
+    assert before[best.document, best.start] >= first[1].score
+
+
+def test_compacting_keeps_every_view(index):
+    index.add([{"id": "e", "text": "a river of text"}])
+    index.delete("b")
+    modes = ("bm25", "sparse", "multi_vector")
+    before = [index.search(QUERY, k=20, mode=mode, why=True) for mode in modes]
+    index.compact()
+    again = Index.open(index.path)
+    for mode, hits in zip(modes, before, strict=True):
+        found = again.search(QUERY, k=20, mode=mode, why=True)
+        assert [(hit.document, hit.start) for hit in found] == [(hit.document, hit.start) for hit in hits]
+        np.testing.assert_allclose([hit.score for hit in found], [hit.score for hit in hits], rtol=1e-6)
+
+
+def test_a_reranker_gives_no_view(reranker, tmp_path):
+    with pytest.raises(InvalidRequest, match="gives no vectors to search with"):
+        Index.create(tmp_path / "index", reranker)
