@@ -6,7 +6,8 @@
 Writes train.jsonl and dev.jsonl with ``query`` and ``positive``. No test query of SciFact or CosQA is in
 them.
 
-- code: the docstring of every function of CosQA's corpus with the function without it; 400 of its 500 dev
+- code: the docstring of every function of CosQA's corpus with the function without it, and its name with the
+  whole function, in lower case and half of them after "python", as queries are typed; 400 of its 500 dev
   queries with their functions (the other 100 are the dev data); right pairs of its question answering data.
 - general: those, and SciFact's training queries with the abstracts that answer them; SQuAD's dev questions
   with their paragraphs; QAMR's questions with their sentences; QNLI's positive dev pairs; titles of openstax
@@ -76,7 +77,16 @@ def docstrings() -> Iterator[Pair]:
         code = "".join(lines[: first.lineno - 1] + lines[first.end_lineno :]).rstrip()
         said = " ".join(re.split(r"\n\s*\n|\n\s*[:@]", found)[0].split())
         if len(said.split()) >= 3:
-            yield said, code
+            yield as_typed(said), code
+        named = " ".join(part.lower() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+|\d+", function.name))
+        if len(named.split()) >= 2:
+            yield as_typed(named), source.rstrip()
+
+
+def as_typed(said: str) -> str:
+    """A description as people type it into a search engine, half of them with the language."""
+    words = said.rstrip(".").lower()
+    return f"python {words}" if random.Random(said).random() < 0.5 else words
 
 
 def code() -> tuple[list[Pair], list[Pair]]:

@@ -136,6 +136,11 @@ def test_figures_of_rankings():
 @pytest.mark.parametrize(
     ("changes", "error"),
     [
+        ({"retrieval": {"loss": "kl"}}, "retrieval.loss is kl, which learns from a teacher's scores"),
+        ({"retrieval": {"kind": "reranker", "loss": "contrastive"}}, "learns by one of: bce, mse, softmax"),
+        ({"retrieval": {"kind": "reranker", "scale": 2.0}}, "scale is 2.0 and is for the loss contrastive"),
+        ({"retrieval": {"token_width": 64}}, "token_width is 64 and is for the kind multi_vector"),
+        ({"retrieval": {"pos_weight": 2.0}}, "pos_weight is 2.0 and is for the loss bce"),
         ({"task": "classification"}, "[retrieval] is for the task retrieval"),
         ({"retrieval": {"scale": 0}}, "scale is 0"),
         ({"retrieval": {"loss": "other"}}, "loss is 'other'"),

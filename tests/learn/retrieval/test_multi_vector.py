@@ -122,7 +122,7 @@ def test_the_loss_and_its_gradient_are_those_of_sentence_transformers(name):
                     draw.normal(size=DOCUMENTS).astype(np.float32))
         for one in drawn(encoder, QUERIES)
     ]  # fmt: skip
-    objective = MultiVectorObjective(encoder, torch.nn.Linear(1, 1), ranking)
+    objective = MultiVectorObjective(encoder, ranking)
     example = prepared(items, draw, None)
     torch.manual_seed(1)
     vectors = unit(example.tokens).float().requires_grad_()
@@ -143,13 +143,13 @@ def test_the_loss_and_its_gradient_are_those_of_sentence_transformers(name):
 
 def test_skipped_tokens_of_documents_take_no_part():
     encoder = random_encoder(SPECS["post-norm"], dtype=torch.float64).eval()
-    layers = torch.nn.Linear(encoder.spec.width, WIDTH, bias=False).double()
+    encoder.output.append(torch.nn.Linear(encoder.spec.width, WIDTH, bias=False).double())
     items = drawn(encoder, 4)
     all_ids = np.concatenate([one.ids for item in items for one in item.documents])
     skipped = sorted(set(all_ids.tolist()) - {one.ids[0] for item in items for one in item.documents})[:6]
 
     def loss(ids):
-        objective = MultiVectorObjective(encoder, layers, RankingSpec(), skipped=ids)
+        objective = MultiVectorObjective(encoder, RankingSpec(), skipped=ids)
         example = objective.prepare(items, np.random.default_rng(0), 0.0)
         return objective, example, objective(example, example.counts).loss.item()
 
@@ -176,14 +176,14 @@ def test_skipped_tokens_of_documents_take_no_part():
 
 def test_passes_have_the_gradient_of_the_whole_batch(monkeypatch):
     encoder = with_dropout(random_encoder(SPECS["post-norm"], dtype=torch.float64))
-    layers = torch.nn.Linear(encoder.spec.width, WIDTH, bias=False).double()
-    objective = MultiVectorObjective(encoder, layers, RankingSpec("contrastive", 1.0), tokens_per_pass=30)
+    encoder.output.append(torch.nn.Linear(encoder.spec.width, WIDTH, bias=False).double())
+    objective = MultiVectorObjective(encoder, RankingSpec("contrastive", 1.0), tokens_per_pass=30)
     example = objective.prepare(drawn(encoder), np.random.default_rng(0), 0.0)
     loss, found = gradients(objective, example)
     monkeypatch.setattr(passes, "checkpoint", lambda encode, part, **_: encode(part))
     wanted, others = gradients(objective, example)
     assert loss == pytest.approx(wanted, abs=1e-12)
     assert found.keys() == others.keys()
-    assert "layers.weight" in found
+    assert "encoder.output.0.weight" in found
     for key, one in others.items():
         torch.testing.assert_close(found[key], one, rtol=0, atol=1e-10)

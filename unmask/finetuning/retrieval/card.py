@@ -4,7 +4,14 @@ from collections.abc import Mapping, Sequence
 
 import unmask
 from unmask.finetuning.card import file_names, yaml_lines
+from unmask.finetuning.retrieval.settings import Kind, RetrievalSettings
 from unmask.finetuning.settings import FinetuneSettings
+
+KINDS: Mapping[Kind, str] = {
+    "dense": "A retriever with one vector per text",
+    "multi_vector": "A retriever with one vector per token",
+    "reranker": "A cross-encoder that scores a query and a document",
+}
 
 
 def retriever_card(
@@ -22,14 +29,13 @@ def retriever_card(
     known = {"license": settings.license, "language": settings.language}
     metadata = {name: value for name, value in known.items() if value is not None} | {
         "base_model": base_model,
-        "pipeline_tag": "sentence-similarity",
+        "pipeline_tag": "text-ranking" if retrieval.kind == "reranker" else "sentence-similarity",
         "library_name": "sentence-transformers",
         "tags": ["unmask", "retrieval"],
     }
     lines = ["---", *yaml_lines(metadata), "---", "", f"# {settings.name}", ""]
     lines += [
-        f"A {retrieval.kind.replace('_', ' ')} retriever, trained from {base_model} with unmask "
-        f"{unmask.__version__}.",
+        f"{KINDS[retrieval.kind]}, trained from {base_model} with unmask {unmask.__version__}.",
         "",
     ]
     if figures:
@@ -46,11 +52,24 @@ def retriever_card(
     lines += [
         "## Training",
         "",
-        f"- {steps:,} steps of {settings.batch_size:,} queries, loss {retrieval.loss}, scale "
-        f"{retrieval.scale:g}, {retrieval.similarity} similarity",
+        f"- {steps:,} steps of {settings.batch_size:,} queries, {_loss(retrieval)}",
         f"- {optimizer.kind}, learning rate {optimizer.learning_rate:g}, {settings.schedule.kind} schedule",
         f"- seed {settings.seed}, precision {settings.precision}",
         *(f"- {one}" for one in data),
         "",
     ]
     return "\n".join(lines)
+
+
+def _loss(retrieval: RetrievalSettings) -> str:
+    """The loss and what it depends on."""
+    said = f"loss {retrieval.loss}"
+    if retrieval.kind != "reranker":
+        ranking = retrieval.ranking
+        if ranking.loss == "contrastive":
+            said += f" with scale {ranking.scale:g}"
+        elif ranking.loss == "kl":
+            said += f" with temperature {ranking.temperature:g}"
+        if retrieval.kind == "dense":
+            said += f", {ranking.similarity} similarity"
+    return said

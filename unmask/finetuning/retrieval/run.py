@@ -61,13 +61,7 @@ class RetrievalRun:
         begun = first_checkpoint(settings, base)
         self.checkpoint = retriever_checkpoint(settings, begun)
         self.objective = retriever(settings, self.checkpoint, begun, callback.say, weights=found is None)
-        self.texts = RetrievalTexts(
-            self.retrieval,
-            settings.data,
-            self.checkpoint.tokenizer,
-            self.checkpoint.spec,
-            self.checkpoint.max_tokens,
-        )
+        self.texts = RetrievalTexts(settings, self.checkpoint)
         self.loop = self._loop(records)
         self.dev = self._dev(records)
         self.best = BestModel(

@@ -80,10 +80,10 @@ class RetrievalSettings:
     tokens_per_pass: int | None = None
     """Encode a batch in passes of so many tokens, which bounds memory and leaves the gradient as it is; None
     encodes it at once."""
-    query_prompt: str = ""
-    """Put before every query."""
-    document_prompt: str = ""
-    """Put before every document; of a reranker, which reads both together, leave it out."""
+    query_prompt: str | None = None
+    """Put before every query; None for the checkpoint's own prompt, if it has one."""
+    document_prompt: str | None = None
+    """Put before every document; None for the checkpoint's own prompt, if it has one."""
     query_tokens: int | None = None
     """The longest query; None for ``data.max_tokens``."""
     dev_documents: int | None = None
@@ -139,7 +139,11 @@ class RetrievalSettings:
         for names, used, where in (
             (("similarity", "pooling", "widths", "width_weights"), self.kind == "dense", "kind dense"),
             (("token_width", "skip_punctuation"), self.kind == "multi_vector", "kind multi_vector"),
-            (("document_prompt", "query_tokens"), self.kind != "reranker", "kinds but reranker"),
+            (
+                ("query_prompt", "document_prompt", "query_tokens"),
+                self.kind != "reranker",
+                "kinds but reranker",
+            ),
             (("scale",), self.loss == "contrastive", "loss contrastive"),
             (
                 ("directions", "partition"),

@@ -1,12 +1,10 @@
 """The encoder and objective of a retriever's training, and the checkpoint that is saved in the end."""
 
 import json
-import string
 from dataclasses import replace
 from typing import Any, cast
 
 import torch
-from torch import nn
 
 from unmask.errors import InvalidRequest
 from unmask.finetuning.retrieval.settings import RetrievalSettings
@@ -16,19 +14,23 @@ from unmask.learn.objectives.retrieval.dense import DenseObjective
 from unmask.learn.objectives.retrieval.multi_vector import MultiVectorObjective
 from unmask.learn.objectives.retrieval.reranker import RerankerObjective
 from unmask.learn.objectives.retrieval.spec import PairLoss
-from unmask.model.encoder import Encoder
-from unmask.model.spec import Dense, MultiVector, PairScore, PooledVector
+from unmask.model.spec import Dense, MultiVector, PairScore, PooledVector, TextKind
 from unmask.model.weights import Checkpoint
 from unmask.model.weights.build import build
+from unmask.model.weights.multi_vector_files import PUNCTUATION
 from unmask.model.weights.new_checkpoint import new_encoder
+from unmask.model.weights.sentence_modules import to_json
 from unmask.model.weights.writable import check_written
+from unmask.tasks.late_texts import prompt_of
 from unmask.text import Tokenizer
 
 RetrievalObjective = DenseObjective | MultiVectorObjective | RerankerObjective
 """The objectives of all kinds."""
 
-PROMPTS = "config_sentence_transformers.json"
-"""The file that holds the prompts of a folder of `sentence-transformers`."""
+SETTINGS = "config_sentence_transformers.json"
+"""The file of prompts and similarity in a folder of `sentence-transformers`."""
+
+Prompts = tuple[tuple[str, str], ...]
 
 
 def retriever_checkpoint(settings: FinetuneSettings, begun: Checkpoint) -> Checkpoint:
@@ -46,25 +48,55 @@ def retriever_checkpoint(settings: FinetuneSettings, begun: Checkpoint) -> Check
     made = with_config(settings, begun, {})
     spec = replace(made.spec, pooler=None, heads=())
     check_written(made.family, spec, made.config)
-    head: PooledVector | MultiVector = pooled_vector(retrieval, begun)
+    longest = _longest(settings, made)
     if retrieval.kind == "multi_vector":
-        head = MultiVector((Dense(retrieval.token_width, bias=False),))
+        return replace(made, spec=spec, head=multi_vector(retrieval, begun), max_tokens=longest)
     return replace(
         made,
         spec=spec,
-        head=head,
-        sentence_files=_prompts(retrieval, begun),
-        max_tokens=_longest(settings, made),
+        head=pooled_vector(retrieval, begun),
+        sentence_files=_sentence_files(retrieval, begun),
+        max_tokens=longest,
     )
 
 
 def pooled_vector(retrieval: RetrievalSettings, begun: Checkpoint) -> PooledVector:
-    """The vector of a text: as the first checkpoint makes it, but for what the settings name."""
+    """The vector of a text: as the first checkpoint makes it, but for what the settings name.
+
+    Raises:
+        InvalidRequest: the checkpoint leaves the tokens of a prompt out.
+    """
     output = begun.head if isinstance(begun.head, PooledVector) else PooledVector()
+    if not output.pools_prompt:
+        raise InvalidRequest(
+            f"{begun.source.name} leaves the tokens of a prompt out of a text's vector, which training is "
+            "not built for; start from another checkpoint"
+        )
     if retrieval.pooling is not None:
         output = replace(output, pooling=(retrieval.pooling,))
-    unit = retrieval.kind == "dense" and retrieval.ranking.similarity == "cosine"
-    return replace(output, normalize=unit, prompts=_prompt_names(retrieval))
+    unit = retrieval.ranking.similarity == "cosine"
+    return replace(output, normalize=unit, prompts=_prompts(retrieval, output.prompts), default_prompt=None)
+
+
+def multi_vector(retrieval: RetrievalSettings, begun: Checkpoint) -> MultiVector:
+    """The vectors of a text's tokens: as the first checkpoint makes them, or by a new layer.
+
+    Raises:
+        InvalidRequest: the checkpoint expands queries.
+    """
+    if isinstance(begun.head, MultiVector):
+        if begun.head.expansion is not None:
+            raise InvalidRequest(
+                f"{begun.source.name} expands queries by mask tokens, which training is not built for; start "
+                "from another checkpoint"
+            )
+        return replace(begun.head, prompts=_prompts(retrieval, begun.head.prompts))
+    return MultiVector(
+        (Dense(retrieval.token_width, bias=False),),
+        prompts=_prompts(retrieval, ()),
+        query_tokens=retrieval.query_tokens,
+        skipped_words=PUNCTUATION if retrieval.skip_punctuation else (),
+    )
 
 
 def _longest(settings: FinetuneSettings, made: Checkpoint) -> int | None:
@@ -72,21 +104,22 @@ def _longest(settings: FinetuneSettings, made: Checkpoint) -> int | None:
     return min(limits, default=None)
 
 
-def _prompt_names(retrieval: RetrievalSettings) -> tuple[tuple[str, str], ...]:
-    both = (("query", retrieval.query_prompt), ("document", retrieval.document_prompt))
-    return tuple((name, prompt) for name, prompt in both if prompt)
-
-
-def _prompts(retrieval: RetrievalSettings, begun: Checkpoint) -> dict[str, bytes]:
-    """The first checkpoint's file with the prompts and the similarity of this run."""
-    stored = begun.sentence_files.get(PROMPTS)
-    table: dict[str, Any] = {} if stored is None else json.loads(stored)
-    table |= {
-        "prompts": {"query": retrieval.query_prompt, "document": retrieval.document_prompt},
-        "default_prompt_name": None,
-        "similarity_fn_name": _similarity_name(retrieval),
+def _prompts(retrieval: RetrievalSettings, own: Prompts) -> Prompts:
+    """The prompts of the settings, and the checkpoint's own where these name none."""
+    wanted: dict[TextKind, str | None] = {
+        "query": retrieval.query_prompt,
+        "document": retrieval.document_prompt,
     }
-    return {PROMPTS: (json.dumps(table, indent=2, ensure_ascii=False) + "\n").encode()}
+    found = {kind: prompt_of(own, kind) if one is None else one for kind, one in wanted.items()}
+    return tuple((kind, prompt) for kind, prompt in found.items() if prompt)
+
+
+def _sentence_files(retrieval: RetrievalSettings, begun: Checkpoint) -> dict[str, bytes]:
+    """The first checkpoint's file of settings, with the similarity of this run."""
+    stored = begun.sentence_files.get(SETTINGS)
+    table: dict[str, Any] = {} if stored is None else json.loads(stored)
+    table |= {"similarity_fn_name": retrieval.ranking.similarity}
+    return {SETTINGS: to_json(table)}
 
 
 def retriever(
@@ -117,9 +150,8 @@ def retriever(
     if weights:
         load_weights(encoder, build(begun), "", begun, say)
     if isinstance(head, MultiVector):
-        layers = add_layers(encoder, head)
-        skipped = punctuation(checkpoint.tokenizer) if retrieval.skip_punctuation else ()
-        return MultiVectorObjective(encoder, layers, retrieval.ranking, skipped=skipped, **common)
+        skipped = skipped_ids(checkpoint.tokenizer, head)
+        return MultiVectorObjective(encoder, retrieval.ranking, skipped=skipped, **common)
     assert isinstance(head, PooledVector)
     whole = head.width(encoder.spec)
     if retrieval.widths and max(retrieval.widths) > whole:
@@ -132,21 +164,9 @@ def retriever(
     return DenseObjective(encoder, head, retrieval.ranking, widths=widths, **common)
 
 
-def _similarity_name(retrieval: RetrievalSettings) -> str:
-    return "maxsim" if retrieval.kind == "multi_vector" else retrieval.ranking.similarity
-
-
-def add_layers(encoder: Encoder, head: MultiVector) -> nn.Sequential:
-    """Add the layers on each token's state to an encoder, with new weights."""
-    layers, width = nn.Sequential(), encoder.spec.width
-    for dense in head.projections:
-        assert isinstance(dense, Dense)
-        layers.append(nn.Linear(width, dense.width, bias=dense.bias))
-        width = dense.width
-    return layers
-
-
-def punctuation(tokenizer: Tokenizer) -> list[int]:
-    """The ids of punctuation marks that are single tokens."""
-    found = (tokenizer.token_to_id(mark) for mark in string.punctuation)
+def skipped_ids(tokenizer: Tokenizer, head: MultiVector) -> list[int]:
+    """The ids of tokens of documents without a vector."""
+    if "document" not in head.skipped_in:
+        return []
+    found = (tokenizer.token_to_id(word) for word in head.skipped_words)
     return [one for one in found if one is not None]

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from unmask.finetuning.retrieval.records import Ranked
-from unmask.finetuning.retrieval.settings import RetrievalSettings
-from unmask.finetuning.settings import DataSettings
+from unmask.finetuning.settings import FinetuneSettings
 from unmask.learn.data.ranking import RankedTexts, TokenizedText
 from unmask.learn.pretrain.report import counted
-from unmask.model.spec import EncoderSpec
+from unmask.model.spec import EncoderSpec, MultiVector, PooledVector
 from unmask.model.spec.global_tokens import has_global_tokens
-from unmask.text import Encoding, Tokenizer, Truncation
+from unmask.model.weights import Checkpoint
+from unmask.tasks.late_texts import prompt_of, with_markers
+from unmask.text import Encoding, Truncation
 
 TEXTS_AT_ONCE = 4096
 """Texts that are tokenized together; their offsets and words are then dropped."""
@@ -51,28 +52,41 @@ class TextCounts:
         return found
 
 
-@dataclass
 class RetrievalTexts:
-    """Turns texts into tokens for one tokenizer, encoder and run file.
+    """Turns texts into tokens as a checkpoint reads them.
 
-    Raises:
-        TextTooLong: a text is longer than its limit, with ``data.long_texts = "error"``.
+    Args:
+        settings: settings of the run.
+        checkpoint: the one that is saved in the end: its tokenizer, prompts and limits.
     """
 
-    retrieval: RetrievalSettings
-    data: DataSettings
-    tokenizer: Tokenizer
-    spec: EncoderSpec
-    max_tokens: int | None
+    def __init__(self, settings: FinetuneSettings, checkpoint: Checkpoint) -> None:
+        assert settings.retrieval is not None
+        self.retrieval, self.spec = settings.retrieval, checkpoint.spec
+        self.tokenizer, head = checkpoint.tokenizer, checkpoint.head
+        if isinstance(head, MultiVector):
+            self.tokenizer = with_markers(self.tokenizer, head.markers)
+        self.prompts = head.prompts if isinstance(head, PooledVector | MultiVector) else ()
+        self.lower_case = isinstance(head, PooledVector) and head.lower_case
+        self.max_tokens = checkpoint.max_tokens
+        self.query_tokens = _least(self.retrieval.query_tokens, self.max_tokens)
+        self.document_tokens = self.max_tokens
+        if isinstance(head, MultiVector):
+            self.query_tokens = _least(self.query_tokens, head.query_tokens)
+            self.document_tokens = _least(self.max_tokens, head.document_tokens)
+        self._truncation: Truncation = "error" if settings.data.long_texts == "error" else "end"
 
     def queries(self, texts: Sequence[str], counts: TextCounts | None = None) -> list[TokenizedText]:
-        """Queries, with their prompt."""
-        limits = [one for one in (self.retrieval.query_tokens, self.max_tokens) if one is not None]
-        return self._all(texts, self.retrieval.query_prompt, min(limits, default=None), counts)
+        """Queries, with their prompt.
+
+        Raises:
+            TextError: a text is empty, too long, or not Unicode text.
+        """
+        return self._all(texts, prompt_of(self.prompts, "query"), self.query_tokens, counts)
 
     def documents(self, texts: Sequence[str], counts: TextCounts | None = None) -> list[TokenizedText]:
-        """Documents, with their prompt."""
-        return self._all(texts, self.retrieval.document_prompt, self.max_tokens, counts)
+        """Documents, with their prompt; see `queries`."""
+        return self._all(texts, prompt_of(self.prompts, "document"), self.document_tokens, counts)
 
     def items(
         self, records: Sequence[Ranked], queries: TextCounts, documents: TextCounts
@@ -109,7 +123,7 @@ class RetrievalTexts:
     ) -> list[TokenizedText]:
         """Each query with its document, as a reranker reads them."""
         encodings = self.tokenizer.encode_batch(
-            [self.retrieval.query_prompt + query for query in queries],
+            list(queries),
             list(documents),
             max_tokens=self.max_tokens,
             truncation=self._truncation,
@@ -122,10 +136,6 @@ class RetrievalTexts:
             for encoding, document in zip(encodings, documents, strict=True)
         ]
 
-    @property
-    def _truncation(self) -> Truncation:
-        return "error" if self.data.long_texts == "error" else "end"
-
     def _all(
         self, texts: Sequence[str], prompt: str, limit: int | None, counts: TextCounts | None
     ) -> list[TokenizedText]:
@@ -134,7 +144,7 @@ class RetrievalTexts:
         for start in range(0, len(different), TEXTS_AT_ONCE):
             some = different[start : start + TEXTS_AT_ONCE]
             encodings = self.tokenizer.encode_batch(
-                [prompt + text for text in some],
+                [self._as_read(prompt + text) for text in some],
                 max_tokens=limit,
                 truncation=self._truncation,
             )
@@ -143,6 +153,13 @@ class RetrievalTexts:
                     counts.add(encoding)
                 made[text] = tokenized(encoding, text, self.spec)
         return [made[text] for text in texts]
+
+    def _as_read(self, text: str) -> str:
+        return text.lower() if self.lower_case else text
+
+
+def _least(*limits: int | None) -> int | None:
+    return min((one for one in limits if one is not None), default=None)
 
 
 def tokenized(encoding: Encoding, key: str, spec: EncoderSpec) -> TokenizedText:

@@ -50,7 +50,8 @@ class DenseObjective(RankingObjective):
 
     def vectors(self, batch: PackedBatch) -> Tensor:
         """The vector of each sequence, (S, E)."""
-        return exact(embed(self.encoder.encode(batch), batch.layout, self.output))
+        layers = self.encoder.output if self.output.projections else None
+        return exact(embed(self.encoder.encode(batch), batch.layout, self.output, layers))
 
     def losses(self, vectors: Tensor, example: RankingExample) -> tuple[dict[str, Tensor], Tensor]:
         """See `RankingObjective`; the queries that are right at the largest width count."""

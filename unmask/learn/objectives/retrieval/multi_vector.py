@@ -8,15 +8,15 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from unmask.learn.objectives.retrieval.example import RankingExample
-from unmask.learn.objectives.retrieval.losses import contrastive_loss, exact, positives_first
+from unmask.learn.objectives.retrieval.losses import contrastive_loss, positives_first
 from unmask.learn.objectives.retrieval.ranking import RankingObjective, own_loss
 from unmask.learn.objectives.retrieval.spec import RankingSpec
 from unmask.model.encoder import Encoder
+from unmask.model.heads import token_vectors
 from unmask.text.batch import PackedBatch, SequenceLayout
 
 TILE = 1 << 22
@@ -30,8 +30,7 @@ class MultiVectorObjective(RankingObjective):
     `sentence-transformers`.
 
     Args:
-        encoder: trained but for its heads.
-        layers: from a token's state to its vector, before it is normalized.
+        encoder: trained but for its heads, with the layers that make vectors of states.
         ranking: the loss.
         skipped: ids of tokens of documents that have no vector, such as punctuation.
         negatives: given negatives of each query that a step uses at most, drawn at random; None uses all.
@@ -41,7 +40,6 @@ class MultiVectorObjective(RankingObjective):
     def __init__(
         self,
         encoder: Encoder,
-        layers: nn.Module,
         ranking: RankingSpec,
         *,
         skipped: Sequence[int] = (),
@@ -49,12 +47,11 @@ class MultiVectorObjective(RankingObjective):
         tokens_per_pass: int | None = None,
     ) -> None:
         super().__init__(encoder, ranking, negatives=negatives, tokens_per_pass=tokens_per_pass)
-        self.layers = layers
         self.skipped = np.array(sorted(skipped), dtype=np.int64)
 
     def vectors(self, batch: PackedBatch) -> Tensor:
         """The vector of each token, (T, E)."""
-        return functional.normalize(self.layers(exact(self.encoder.encode(batch))), dim=-1)
+        return token_vectors(self.encoder.encode(batch), self.encoder.output, normalize=True)
 
     def losses(self, vectors: Tensor, example: RankingExample) -> tuple[dict[str, Tensor], Tensor]:
         """See `RankingObjective`."""
@@ -142,7 +139,7 @@ def _tiles(layout: SequenceLayout, tokens: int) -> Iterator[tuple[int, int]]:
 def _tile_scores(
     query_AE: Tensor, document_ZE: Tensor, queries: SequenceLayout, lengths: list[int]
 ) -> Tensor:
-    products = torch.split(query_AE @ document_ZE.T, lengths, dim=1)  # type: ignore[no-untyped-call]
+    products = torch.split(query_AE @ document_ZE.T, lengths, dim=1)
     best_AP = torch.stack([one.max(dim=1).values for one in products], dim=1)
     lengths_Q = torch.from_numpy(queries.lengths).to(best_AP.device)
     return torch.segment_reduce(best_AP, "sum", lengths=lengths_Q)
