@@ -60,11 +60,13 @@ def test_links_are_followed_and_loops_are_not(tmp_path):
     write(tmp_path / "inside/a.txt", "words")
     write(tmp_path.parent / f"{tmp_path.name}-beside/b.txt", "more words")
     (tmp_path / "inside/loop").symlink_to(tmp_path)
+    (tmp_path / "inside/again").symlink_to(tmp_path / "inside")
     (tmp_path / "other").symlink_to(tmp_path.parent / f"{tmp_path.name}-beside")
     (tmp_path / "broken.txt").symlink_to(tmp_path / "gone")
     documents, skipped = read(tmp_path)
     assert documents.keys() == {"inside/a.txt", "other/b.txt"}
     assert skipped == {
+        "inside/again": "it is a link to a folder that holds it",
         "inside/loop": "it is a link to a folder that holds it",
         "broken.txt": "it is a broken link",
     }

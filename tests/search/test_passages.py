@@ -149,6 +149,11 @@ def test_neighbors_share_whole_sentences_where_they_fit():
     assert parts("a b c d e f g", 4, overlap=2) == ["a b c d", "c d e f", "e f g"]
 
 
+def test_a_passage_ends_after_the_one_before_it_although_an_earlier_border_is_better():
+    text = "a b c d\n\ne f g h i j k l"
+    assert parts(text, 6, overlap=5)[:2] == ["a b c d", "b c d\n\ne f g"]
+
+
 def test_a_long_word_is_cut_between_signs_and_else_between_letters(tokenizer):
     def cut(text, room):
         found = passages_of(tokenizer.encode(text), max_tokens=room + 2)

@@ -40,7 +40,7 @@ def border_levels(text: str, kind: str, spans: NDArray[np.int64]) -> NDArray[np.
     levels = np.where(starts < ends, SHARED, np.where(starts == ends, WITHIN, WORD)).astype(np.int8)
     for level, places in _code(text) if kind == "code" else _prose(text):
         here = np.searchsorted(places, starts, "right") > np.searchsorted(places, ends, "left")
-        levels[here & (levels >= WITHIN)] = level
+        levels[here] = level
     return levels
 
 
