@@ -150,6 +150,8 @@ def test_refused_at_each_operation(before, folder, code, on, every, turn):
             except OutputError as error:
                 said = str(error)
         operation, file = tried[number]
+        if operation == "remove" and file.parent != path and not on and here > 0:
+            assert said is None
         if said is None:
             # What cannot be removed is left for the next writer, and the commit is valid.
             assert operation == "remove"

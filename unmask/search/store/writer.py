@@ -2,7 +2,7 @@
 
 import fcntl
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -11,19 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import CorruptIndex, InvalidRequest, OutputError, quoted
-from unmask.search.store.blocks import AT_ONCE, BlockWriter
+from unmask.search.store.arrays import HEADER, Pieces, write_array
+from unmask.search.store.blocks import BlockWriter
 from unmask.search.store.disk import lock_file, remove_file, rename_file, sync_folder, write_file
 from unmask.search.store.generation import Generation, open_current, open_generation, open_segment
 from unmask.search.store.manifest import (
     ARRAY_NAME,
     CURRENT,
-    DTYPES,
     GENERATIONS,
     LOCK,
     SEGMENTS,
     Manifest,
     Pointer,
-    StoredArray,
     StoredSegment,
     manifest_path,
     read_manifest,
@@ -33,16 +32,6 @@ from unmask.search.store.manifest import (
     stored_files,
 )
 from unmask.search.store.sealed import seal
-
-ALIGNMENT = 64
-"""Each array begins at a multiple of this many bytes."""
-
-HEADER = b"unmask segment\n".ljust(ALIGNMENT, b"\0")
-"""How a file of arrays begins, also one without any."""
-
-Array = NDArray[Any]
-Pieces = Array | Iterable[Array]
-"""An array, or its parts along the first axis in order."""
 
 
 @contextmanager
@@ -233,46 +222,6 @@ def deleted_rows(segment: StoredSegment, rows: NDArray[np.int64]) -> NDArray[np.
             f"row {row} of segment {segment.name} cannot be deleted; it has {segment.rows} rows"
         )
     return np.unique(given.astype(np.int64))
-
-
-def write_array(file: BlockWriter, name: str, pieces: Pieces) -> StoredArray:
-    """Append one array; where it is.
-
-    Raises:
-        InvalidRequest: it has no pieces, or they are not of one plain type and one or two axes.
-    """
-    file.align(ALIGNMENT)
-    offset, length, first = file.bytes, 0, None
-    for given in [pieces] if isinstance(pieces, np.ndarray) else pieces:
-        piece = np.asarray(given)
-        piece = piece.astype(piece.dtype.newbyteorder("<"), copy=False)
-        if piece.dtype.str not in DTYPES or piece.ndim not in (1, 2):
-            raise InvalidRequest(
-                f"array {name} has a piece of type {piece.dtype} with {piece.ndim} axes; "
-                "numbers of up to 64 bits and booleans with 1 or 2 axes can be stored"
-            )
-        if first is None:
-            first = piece[:0]
-        elif (piece.dtype, piece.shape[1:]) != (first.dtype, first.shape[1:]):
-            raise InvalidRequest(
-                f"array {name} has pieces of {first.dtype} {first.shape[1:]} and of {piece.dtype} "
-                f"{piece.shape[1:]}; give all of them one type and one width"
-            )
-        write_piece(file, piece)
-        length += len(piece)
-    if first is None:
-        raise InvalidRequest(f"array {name} has no pieces, so its type is unknown; give it an empty array")
-    return StoredArray(first.dtype.str, (length, *first.shape[1:]), offset)
-
-
-def write_piece(file: BlockWriter, piece: Array) -> None:
-    """Append the bytes of a piece; one that is not contiguous is copied in small parts."""
-    if not piece.size:
-        return
-    row_bytes = piece.nbytes // len(piece)
-    step = len(piece) if piece.flags.c_contiguous else max(1, AT_ONCE // row_bytes)
-    for start in range(0, len(piece), step):
-        file.write(np.ascontiguousarray(piece[start : start + step]).data.cast("B"))
 
 
 def publish(path: Path, manifest: Manifest, content: bytes) -> Generation:
