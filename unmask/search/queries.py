@@ -79,7 +79,8 @@ class Query:
         head = model.checkpoint.head
         # The mean over the query's vectors is the sum over vectors of that share of their length.
         shared = isinstance(head, MultiVector) and head.mean_score
-        return TokenQuery(found.vectors_NE / (len(found) if shared else 1), tuple(labels), special)
+        vectors_QE = found.vectors_NE / np.float32(len(found) if shared else 1)
+        return TokenQuery(vectors_QE, tuple(labels), special)
 
     def word(self, id: int) -> str:
         """The spelling of a word of the sparse model's vocabulary."""

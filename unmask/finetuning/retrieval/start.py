@@ -21,7 +21,7 @@ from unmask.model.weights.multi_vector_files import PUNCTUATION
 from unmask.model.weights.new_checkpoint import new_encoder
 from unmask.model.weights.sentence_modules import to_json
 from unmask.model.weights.writable import check_written
-from unmask.tasks.late_texts import prompt_of
+from unmask.tasks.prompts import prompt_of
 from unmask.text import Tokenizer
 
 RetrievalObjective = DenseObjective | MultiVectorObjective | RerankerObjective
