@@ -1,7 +1,8 @@
 """``unmask index``: make an index of documents, add to it, check it."""
 
 import shutil
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -154,10 +155,27 @@ def _opened(output: Path, new: NewIndexOptions, run: RunOptions, *, create: bool
             raise InvalidRequest(
                 f"{output} exists and keeps what it was made with; leave {option} out, or name a new folder"
             )
-        return Index.open(output, [run.load(name) for name in names]), False
+        return open_index(output, names, run), False
     names = names or ["default"]
     loaded = [run.load(name) for name in names]
     return Index.create(output, loaded, sources=names, **new.named()), True
+
+
+def open_index(path: Path, names: Sequence[str], run: RunOptions) -> "Index":
+    """The index in a folder, whose models are loaded with the options of the command.
+
+    Args:
+        path: the folder.
+        names: where models of the index are now; the others are loaded from where they were.
+        run: how models are loaded.
+    """
+    from unmask.search.index import Index
+
+    return Index.open(
+        path,
+        [run.load(name) for name in names],
+        loader=lambda identity: replace(run, revision=identity.revision).load(identity.source),
+    )
 
 
 def _add(made: "Index", inputs: list[Path], reading: ReadingOptions) -> "Added":

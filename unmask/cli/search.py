@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 from rich.text import Text
 
+from unmask.cli.index import open_index
 from unmask.cli.options import RUN, JsonOption, RunOptions
 from unmask.cli.output import console, print_json
 from unmask.errors import InvalidRequest
@@ -61,9 +62,7 @@ def search(
     """Search an index: the best passages with the document, page and characters of each."""
     if k < 1:
         raise InvalidRequest(f"-k is {k}; it must be at least 1")
-    from unmask.search.index import Index
-
-    opened = Index.open(index, [run.load(name) for name in model or ()])
+    opened = open_index(index, model or (), run)
     scorer = None if reranker is None else run.of_another_model().load(reranker)
     hits = opened.search(
         query, k, mode, unit=unit, filter=filter, reranker=scorer, candidates=candidates, why=why

@@ -1,6 +1,6 @@
 """The index: documents, their views, and searching them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args, overload
@@ -18,7 +18,7 @@ from unmask.search.contents import Contents
 from unmask.search.documents.values import Document
 from unmask.search.explain import Explainer
 from unmask.search.filters import Filter, accepting
-from unmask.search.models import ModelIdentity, longest_passage, view_of
+from unmask.search.models import ModelIdentity, load_again, longest_passage, models_by_view, view_of
 from unmask.search.options import Chunking, Mode, Stemmer, Unit, View
 from unmask.search.queries import Query
 from unmask.search.ranking import Ranking
@@ -30,6 +30,9 @@ from unmask.tasks import Progress
 
 RERANKED = 50
 """Hits of the first stage that a reranker scores."""
+
+UNLIMITED = 2**31 - 1
+"""The longest passage of a model that reads any length."""
 
 MOST_SEGMENTS = 16
 """More segments than this are merged into one after an addition."""
@@ -59,9 +62,15 @@ class Index:
     """
 
     def __init__(
-        self, path: Path, settings: IndexSettings, models: Mapping[View, Model], contents: Contents
+        self,
+        path: Path,
+        settings: IndexSettings,
+        models: Mapping[View, Model],
+        contents: Contents,
+        loader: Callable[[ModelIdentity], Model] = load_again,
     ) -> None:
         self.path = path
+        self._loader = loader
         self.settings = settings
         self._models = dict(models)
         self._show(contents)
@@ -88,7 +97,7 @@ class Index:
                 weights of words.
             bm25: whether to keep terms, too.
             passage_tokens: the longest passage, special tokens included; None for `PASSAGE_TOKENS`, or for
-                what the model reads if that is less.
+                what the model reads if that is less, or of whole documents in any case.
             overlap_tokens: tokens that neighboring passages share.
             chunking: ``"windows"`` embeds every passage alone, ``"late"`` the whole document (see
                 `unmask.search.settings.Chunking`).
@@ -104,37 +113,35 @@ class Index:
         for name, flag in (("bm25", bm25), ("whole_documents", whole_documents)):
             check_flag(name, flag)
         given = [model] if isinstance(model, str | Path | Model) else listed("model", model)
-        models: dict[View, Model] = {}
-        identities: dict[View, ModelIdentity] = {}
-        if sources and len(sources) != len(given):
-            raise InvalidRequest(
-                f"{len(given)} models and {len(sources)} sources are given; give one for each"
-            )
-        for number, one in enumerate(given):
-            loaded = one if isinstance(one, Model) else load(one)
-            view = view_of(loaded)
-            if view in models:
-                raise InvalidRequest(
-                    f"{models[view].name} and {loaded.name} both give the view {view}; give one of them"
-                )
-            source = loaded.checkpoint.source.folder if isinstance(one, Model) else one
-            source = sources[number] if sources else source
-            models[view], identities[view] = loaded, ModelIdentity.of(loaded, source)
-        if not models:
-            raise InvalidRequest("model is empty; give at least one, such as default")
+        models, identities = models_by_view(given, sources)
         limits = [limit for limit in map(longest_passage, models.values()) if limit is not None]
-        longest = min(limits, default=None)
-        tokens = _passage_tokens(passage_tokens, longest, late=chunking == "late")
         settings = IndexSettings(
             identities,
             Analyzer(stemmer) if bm25 else None,
-            PassageSettings(tokens, overlap_tokens, chunking, bool(whole_documents)),
+            PassageSettings(
+                _passage_tokens(
+                    passage_tokens,
+                    min(limits, default=None),
+                    late=chunking == "late",
+                    whole=bool(whole_documents),
+                ),
+                overlap_tokens,
+                chunking,
+                bool(whole_documents),
+            ),
         )
         generation = Store.create(Path(path), settings.stored())
         return cls(Path(path), settings, models, Contents(generation))
 
     @classmethod
-    def open(cls, path: str | Path, model: Models = (), *, check: Check = "full") -> "Index":
+    def open(
+        cls,
+        path: str | Path,
+        model: Models = (),
+        *,
+        check: Check = "full",
+        loader: Callable[[ModelIdentity], Model] = load_again,
+    ) -> "Index":
         """Open an index.
 
         Args:
@@ -143,6 +150,7 @@ class Index:
                 loaded from where they were.
             check: ``"full"`` compares every block of every file with its checksum; ``"quick"`` only sizes and
                 small files.
+            loader: loads the model of a view, if none is given, when it is first needed.
 
         Raises:
             CorruptIndex: a file is damaged or missing, or the folder holds no index.
@@ -150,7 +158,7 @@ class Index:
         """
         generation = Store.open(Path(path), check=check)
         settings = IndexSettings.of_stored(generation.settings, str(path))
-        index = cls(Path(path), settings, {}, Contents(generation))
+        index = cls(Path(path), settings, {}, Contents(generation), loader)
         for one in [model] if isinstance(model, str | Path | Model) else listed("model", model):
             index._accept(one)
         return index
@@ -219,7 +227,7 @@ class Index:
                     f"the index has no view {view!r}; it has: {', '.join(self.settings.views)}"
                 )
             identity = self.settings.models[view]
-            self._accept(load(identity.source, revision=identity.revision), identity.source)
+            self._accept(self._loader(identity), identity.source)
         return self._models[view]
 
     def add(
@@ -446,14 +454,15 @@ class Index:
         self._searcher = Searcher(contents, self.settings, self.model)
 
 
-def _passage_tokens(wanted: int | None, longest: int | None, *, late: bool) -> int:
+def _passage_tokens(wanted: int | None, longest: int | None, *, late: bool, whole: bool) -> int:
     """The longest passage for models that read ``longest`` tokens.
 
     Raises:
         InvalidRequest: the model reads fewer tokens than wanted.
     """
     if wanted is None:
-        return PASSAGE_TOKENS if longest is None else min(PASSAGE_TOKENS, longest)
+        default = UNLIMITED if whole else PASSAGE_TOKENS
+        return default if longest is None else min(default, longest)
     whole_number("passage_tokens", wanted, 8)
     if longest is not None and wanted > longest and not late:
         raise InvalidRequest(

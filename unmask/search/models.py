@@ -1,13 +1,13 @@
 """The models of an index: which views each gives, and whether it is the one that the index was made with."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from unmask.errors import InvalidRequest
-from unmask.loaded import Model
+from unmask.loaded import Model, load
 from unmask.model.spec import MultiVector, PooledVector, SparseVector
 from unmask.search.options import View
 from unmask.tasks.prompts import prompt_of
@@ -59,6 +59,42 @@ class ModelIdentity:
     def _described(self) -> str:
         revision = "" if self.revision is None else f" at revision {self.revision}"
         return f"{self.name}{revision} (SHA-256 {self.sha256[:12]})"
+
+
+def load_again(identity: ModelIdentity) -> Model:
+    """The model that an index was made with, from where it was."""
+    return load(identity.source, revision=identity.revision)
+
+
+def models_by_view(
+    given: Sequence[str | Path | Model], sources: Sequence[str] = ()
+) -> tuple[dict[View, Model], dict[View, ModelIdentity]]:
+    """Models and their identities by the view that each gives.
+
+    Args:
+        given: names and loaded models.
+        sources: what loads each again; empty for its name or folder.
+
+    Raises:
+        InvalidRequest: two give the same view, there is none, or the sources do not match.
+    """
+    if not given:
+        raise InvalidRequest("model is empty; give at least one, such as default")
+    if sources and len(sources) != len(given):
+        raise InvalidRequest(f"{len(given)} models and {len(sources)} sources are given; give one for each")
+    models: dict[View, Model] = {}
+    identities: dict[View, ModelIdentity] = {}
+    for number, one in enumerate(given):
+        loaded = one if isinstance(one, Model) else load(one)
+        view = view_of(loaded)
+        if view in models:
+            raise InvalidRequest(
+                f"{models[view].name} and {loaded.name} both give the view {view}; give one of them"
+            )
+        named = loaded.checkpoint.source.folder if isinstance(one, Model) else one
+        models[view] = loaded
+        identities[view] = ModelIdentity.of(loaded, sources[number] if sources else named)
+    return models, identities
 
 
 def view_of(model: Model) -> View:
