@@ -11,6 +11,7 @@ from unmask.errors import CorruptIndex, EmptyText, InvalidRequest, OutputError
 from unmask.search.documents import Document, Skipped
 from unmask.search.index import Index
 from unmask.search.store import writing
+from unmask.text.tokenizer import truncated
 
 TEXTS = {
     "bridge": "The old bridge crosses the river. It was built of stone.",
@@ -219,6 +220,16 @@ def test_passages_hold_every_token_and_whole_documents_say_what_they_drop(tiny_m
     assert cut.truncated_documents == ("long",)
     assert cut.dropped_tokens == added.tokens - 14
     assert cut.tokens + cut.dropped_tokens == added.tokens + short
+    (hit,) = whole.search("59", mode="bm25")
+    assert (hit.start, hit.end) == (0, len(long))
+    dense = whole.search("river", mode="dense")
+    read = tiny_model.embed_encodings(
+        [truncated(tiny_model.tokenize(long, truncation="end"), 16)], tiny_model.embedding_head()
+    )
+    wanted = tiny_model.similarity("river", read)[0, 0]
+    assert next(hit.score for hit in dense if hit.document == "long") == pytest.approx(
+        float(wanted), abs=1e-6
+    )
 
 
 def test_late_chunks_differ_from_windows(tiny_model, tmp_path):

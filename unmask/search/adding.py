@@ -18,7 +18,7 @@ from unmask.search.settings import IndexSettings
 from unmask.search.views.bm25 import Bm25Builder
 from unmask.search.views.sparse import SparseBuilder
 from unmask.search.views.vectors import VectorsBuilder
-from unmask.text import Encoding, Tokenizer
+from unmask.text import Encoding, Tokenizer, Truncation
 from unmask.text.tokenizer import truncated
 
 CHARACTERS_AT_ONCE = 1_000_000
@@ -31,7 +31,7 @@ class CutDocument:
 
     document: Document
     encoding: Encoding
-    """All of it."""
+    """What models read of it: all, unless a whole document is too long."""
     passages: tuple[Passage, ...]
     counts: TokensIndexed
 
@@ -99,7 +99,9 @@ class SegmentBuilder:
         if "dense" in self._models and cut:
             self._add_dense(cut)
         if "sparse" in self._models:
-            for found in self._models["sparse"].sparse_vectors(texts, "document"):
+            for found in self._models["sparse"].sparse_vectors(
+                texts, "document", truncation=self._truncation
+            ):
                 self._sparse.add(found.ids, found.weights)
                 self.bytes += 8 * len(found.ids)
         if "multi_vector" in self._models:
@@ -120,15 +122,32 @@ class SegmentBuilder:
         return arrays
 
     def _cut(self, documents: Sequence[Document]) -> tuple[list[CutDocument], list[tuple[str, str]]]:
+        settings = self._settings.passages
         found, skipped = [], []
         for document, encoding in zip(documents, self._encodings(documents), strict=True):
             if isinstance(encoding, TextError):
                 skipped.append((document.id, str(encoding)))
                 continue
-            passages = self._passages(encoding, document.kind)
-            counts = TokensIndexed.of(encoding, passages)
-            found.append(CutDocument(document, encoding, tuple(passages), counts))
+            passages = passages_of(encoding, **self._limits, kind=document.kind)
+            read = encoding
+            if settings.whole and len(encoding) > settings.max_tokens:
+                read = truncated(encoding, settings.max_tokens)
+            counts = TokensIndexed.of(read, None if settings.whole else passages)
+            found.append(CutDocument(document, read, tuple(passages), counts))
         return found, skipped
+
+    @property
+    def _limits(self) -> dict[str, Any]:
+        """How long passages are, as arguments of `passages_of`."""
+        settings = self._settings.passages
+        if settings.whole:
+            return {"max_tokens": None}
+        return {"max_tokens": settings.max_tokens, "overlap_tokens": settings.overlap_tokens}
+
+    @property
+    def _truncation(self) -> Truncation:
+        """What models do with a passage that is too long; only a whole document can be."""
+        return "end" if self._settings.passages.whole else "error"
 
     def _encodings(self, documents: Sequence[Document]) -> list[Encoding | TextError]:
         """Each document tokenized whole, or the reason why it cannot be."""
@@ -146,15 +165,6 @@ class SegmentBuilder:
                     found.append(error)
         return found
 
-    def _passages(self, encoding: Encoding, kind: str) -> list[Passage]:
-        settings = self._settings.passages
-        if not settings.whole:
-            return passages_of(
-                encoding, max_tokens=settings.max_tokens, overlap_tokens=settings.overlap_tokens, kind=kind
-            )
-        kept = truncated(encoding, settings.max_tokens) if len(encoding) > settings.max_tokens else encoding
-        return passages_of(kept, max_tokens=None, kind=kind)
-
     def _add_dense(self, cut: Sequence[CutDocument]) -> None:
         model = self._models["dense"]
         head = model.embedding_head(normalize=True)
@@ -162,7 +172,7 @@ class SegmentBuilder:
             parts = [late_chunks(model, head, one.encoding, one.passages) for one in cut]
             found = np.concatenate(parts)
         else:
-            encodings = [part for one in cut for part in passage_encodings(one.encoding, one.passages)]
+            encodings = [part for one in cut for part in self._parts(one)]
             # Equal passages get equal vectors, and so equal scores: that of one computation.
             first = {part.ids.tobytes(): number for number, part in reversed(list(enumerate(encodings)))}
             rows = {number: row for row, number in enumerate(sorted(first.values()))}
@@ -171,9 +181,15 @@ class SegmentBuilder:
         self._dense.append(found)
         self.bytes += found.nbytes
 
+    def _parts(self, cut: CutDocument) -> list[Encoding]:
+        """What is embedded of each passage."""
+        if self._settings.passages.whole:
+            return [cut.encoding]
+        return passage_encodings(cut.encoding, cut.passages)
+
     def _add_vectors(self, cut: Sequence[CutDocument], texts: Sequence[str]) -> None:
         starts = [passage.start for one in cut for passage in one.passages]
-        found = self._models["multi_vector"].multi_vectors(texts, "document")
+        found = self._models["multi_vector"].multi_vectors(texts, "document", truncation=self._truncation)
         for start, one in zip(starts, found, strict=True):
             spans_N2 = np.where(one.spans_N2 < 0, one.spans_N2, one.spans_N2 + start)
             self._vectors.add(one.vectors_NE, spans_N2)

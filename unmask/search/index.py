@@ -101,8 +101,8 @@ class Index:
             overlap_tokens: tokens that neighboring passages share.
             chunking: ``"windows"`` embeds every passage alone, ``"late"`` the whole document (see
                 `unmask.search.settings.Chunking`).
-            whole_documents: keep every document as one passage. What the model cannot read is dropped, and
-                counted in `Added.dropped_tokens`.
+            whole_documents: keep every document as one passage. Models read its beginning, as much as they
+                can; the tokens that they drop are counted in `Added.dropped_tokens`. BM25 reads all.
             stemmer: the language whose words BM25 reduces to their stems.
             sources: what loads each loaded model again; empty for the folders that they were read from.
 

@@ -81,6 +81,6 @@ class Added:
     tokens: int
     """Tokens of the documents that were added or updated, without special tokens."""
     dropped_tokens: int
-    """How many of these are in no passage."""
+    """Further tokens of these documents, which the models do not read; only of whole documents."""
     truncated_documents: tuple[str, ...] = ()
     """The documents that have such tokens."""
