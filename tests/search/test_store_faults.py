@@ -191,7 +191,7 @@ def test_what_the_disk_changed_while_it_was_written_is_not_committed(tmp_path, e
         return found
 
     with writing(path) as writer, disk_with(around):
-        name = writer.add_segment(5, {"a": np.arange(5)}, {})
+        name = writer.add_segment(5, {"a": np.arange(200_000)}, {})
         with pytest.raises(
             OutputError, match=f"the disk did not keep what was written to it: .*{end} is damaged"
         ):
