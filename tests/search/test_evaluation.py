@@ -11,6 +11,7 @@ import pytest
 import unmask
 from tests.support.command import assert_one_sentence, run_here
 from unmask.errors import InvalidRequest, InvalidText
+from unmask.search.documents import Document
 from unmask.search.evaluation.collection import read_beir
 from unmask.search.evaluation.dense import DenseSettings, dense_run
 from unmask.search.evaluation.figures import figures, without_same_id
@@ -194,6 +195,15 @@ def test_only_the_best_documents_are_kept_whatever_the_parts(model, collection, 
     run = dense_run(model, {"q": "the river"}, read_beir(collection).corpus(), DenseSettings(depth=1))
     assert run.scores["q"].keys() == {"d1"}, "d4 has the same text and a later id"
     assert run.documents == 4
+
+
+@pytest.mark.parametrize("mode", ["none", "window", "late"])
+def test_documents_without_words_are_skipped(model, mode, monkeypatch):
+    monkeypatch.setattr("unmask.search.evaluation.dense.PART", 1)
+    corpus = [Document("bell", "\u0007"), Document("river", "the river")]
+    run = dense_run(model, {"q": "the river"}, corpus, DenseSettings(mode))
+    assert (run.scores["q"].keys(), run.documents) == ({"river"}, 1)
+    assert [one.name for one in run.skipped] == ["bell"]
 
 
 def test_prompts_of_the_checkpoint_are_used(model, collection, monkeypatch):

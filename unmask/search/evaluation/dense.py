@@ -90,6 +90,8 @@ def dense_run(
     queries_QE = reader.queries(list(queries.values()), names)
     for part in _parts(corpus, run):
         documents, vectors_PE, counts = reader.documents(part, run)
+        if not documents:
+            continue
         scores_QP = similarity(queries_QE, vectors_PE, metric=settings.metric)
         starts = np.cumsum([0, *counts[:-1]])
         _keep_best(
