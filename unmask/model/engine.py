@@ -1,12 +1,13 @@
 """The interface for running packed batches, so that tasks do not depend on an implementation."""
 
+from collections.abc import Iterator
 from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
-from unmask.model.spec import Classifier, EncoderSpec, Head, MultiVector, PooledVector, role_of
+from unmask.model.spec import Classifier, EncoderSpec, Head, MultiVector, PooledVector, SparseVector, role_of
 from unmask.text.batch import PackedBatch
 
 Layers = Literal["last", "all"]
@@ -52,6 +53,12 @@ class Engine(Protocol):
         self, batch: PackedBatch, output: MultiVector, tokens: NDArray[np.int64]
     ) -> NDArray[np.float32]:
         """One vector for each of M ``tokens`` of the batch, (M, E)."""
+
+    def word_weights(self, batch: PackedBatch, output: SparseVector) -> Iterator[NDArray[np.float32]]:
+        """The weight of each word of the vocabulary, (V,), sequence after sequence."""
+
+    def static_weights(self) -> NDArray[np.float32]:
+        """The weight of each word of the vocabulary, (V,), of a model that weights queries by a table."""
 
 
 def head_of(spec: EncoderSpec, role: str) -> Head:

@@ -1,5 +1,7 @@
 """The engine that runs torch modules."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -12,14 +14,14 @@ from unmask.model.encoder import Encoder
 from unmask.model.engine import Floats, Layers, head_of, is_per_token
 from unmask.model.hooks import HookPoint
 from unmask.model.inference import QuantizedLinear
-from unmask.model.spec import EncoderSpec, MaskedLM, MultiVector, PooledVector
+from unmask.model.spec import EncoderSpec, MaskedLM, MultiVector, PairScore, PooledVector, SparseVector
 from unmask.text.batch import PackedBatch
 
 
 class TorchEngine:
     """An `Encoder`, plain or optimized for inference, as an `Engine`. Results have no gradients."""
 
-    outputs: tuple[type, ...] = (PooledVector, MultiVector)
+    outputs: tuple[type, ...] = (PooledVector, MultiVector, SparseVector, PairScore)
     """The kinds of `CheckpointOutput` that it computes."""
 
     def __init__(self, encoder: Encoder) -> None:
@@ -88,6 +90,25 @@ class TorchEngine:
             x_MD = self.encoder.encode(batch)[torch.from_numpy(tokens).to(self.encoder.device)]
             e_ME = heads.token_vectors(x_MD, self.encoder.output, normalize=output.normalize)
             return e_ME.float().cpu().numpy()
+
+    def word_weights(self, batch: PackedBatch, output: SparseVector) -> Iterator[NDArray[np.float32]]:
+        """See `Engine`."""
+        encoder, layout = self.encoder, batch.layout
+        with torch.inference_mode():
+            x_TD = encoder.encode(batch)
+        for sequence in range(layout.sequence_count):
+            with torch.inference_mode():
+                x_ND = x_TD[layout.rows(sequence)]
+                w_V = heads.word_weights(x_ND, lambda x: encoder.logits("masked", x, layout), output)
+                yield w_V.float().cpu().numpy()
+
+    def static_weights(self) -> NDArray[np.float32]:
+        """See `Engine`."""
+        for layer in self.encoder.output:
+            if isinstance(layer, heads.StaticWeights):
+                found: NDArray[np.float32] = layer.weight.detach().float().cpu().numpy()
+                return found
+        raise InvalidRequest("the encoder has no weights of words for queries; use another checkpoint")
 
 
 def _on_host(tensor: Tensor) -> Floats:

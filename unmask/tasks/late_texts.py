@@ -8,7 +8,7 @@ import numpy as np
 import tokenizers
 from numpy.typing import NDArray
 
-from unmask.errors import EmptyText, InvalidRequest
+from unmask.errors import InvalidRequest
 from unmask.model.spec import (
     EncoderSpec,
     MultiVector,
@@ -18,8 +18,8 @@ from unmask.model.spec import (
     SoftmaxAttention,
     TextKind,
 )
-from unmask.model.spec.embedding_head import PROMPT_NAMES
-from unmask.text import Encoding, Tokenizer, Truncation
+from unmask.tasks.prompts import encoded_after, prompt_of, spans_after
+from unmask.text import Tokenizer, Truncation
 
 Ids = NDArray[np.int64]
 
@@ -39,12 +39,6 @@ class LateText:
 
     def __len__(self) -> int:
         return len(self.ids)
-
-
-def prompt_of(prompts: Sequence[tuple[str, str]], kind: TextKind) -> str:
-    """The checkpoint's prompt before texts of a kind; "" for none."""
-    named = dict(prompts)
-    return next((named[name] for name in PROMPT_NAMES[kind] if name in named), "")
 
 
 def with_markers(tokenizer: Tokenizer, markers: Sequence[str]) -> Tokenizer:
@@ -128,11 +122,8 @@ def read_texts(
         InvalidRequest: queries are expanded, and the tokenizer has no token for that.
     """
     prompt = prompt_of(output.prompts, kind)
-    encodings = tokenizer.encode_batch(
-        [prompt + text if isinstance(text, str) else text for text in texts],
-        max_tokens=max_tokens,
-        truncation=truncation,
-        name=name,
+    encodings = encoded_after(
+        tokenizer, prompt, texts, max_tokens=max_tokens, truncation=truncation, name=name
     )
     expansion = output.expansion if kind == "query" else None
     added = None if expansion is None else _added_id(tokenizer, expansion)
@@ -140,8 +131,6 @@ def read_texts(
     found = []
     for index, encoding in enumerate(encodings):
         spans_N2 = spans_after(encoding, len(prompt))
-        if prompt and not (spans_N2[:, 0] < spans_N2[:, 1]).any():
-            raise EmptyText(f"{name(index)} has no words; give a text with at least one")
         text = LateText(encoding.ids, encoding.token_type_ids, spans_N2, ~np.isin(encoding.ids, skipped), ())
         if expansion is not None and added is not None and len(text) < expansion.length:
             text = _expanded(text, expansion, added)
@@ -149,16 +138,6 @@ def read_texts(
                 _check_reach(spec, len(encoding), expansion.length, name(index))
         found.append(text)
     return found
-
-
-def spans_after(encoding: Encoding, prompt: int) -> Ids:
-    """The characters that each token covers in the text after a prompt of ``prompt`` characters.
-
-    -1, -1 for special tokens and those of the prompt; a token of both covers the text's characters of it.
-    """
-    spans_N2 = encoding.offsets - prompt
-    outside = (encoding.sequence_ids < 0) | (spans_N2[:, 0] < 0) & (spans_N2[:, 1] <= 0)
-    return np.where(outside[:, None], -1, np.maximum(spans_N2, 0))
 
 
 def _added_id(tokenizer: Tokenizer, expansion: QueryExpansion) -> int:

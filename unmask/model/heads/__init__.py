@@ -1,6 +1,6 @@
 """Heads of the encoder: hidden states in, vectors or logits out."""
 
-from unmask.model.heads.output import build_output, token_vectors
+from unmask.model.heads.output import StaticWeights, build_output, token_vectors, word_weights
 from unmask.model.heads.pooling import PoolerLayer, embed, pool
 from unmask.model.heads.prediction_heads import ClassificationHead, MaskedLMHead, build_head
 
@@ -8,9 +8,11 @@ __all__ = [
     "ClassificationHead",
     "MaskedLMHead",
     "PoolerLayer",
+    "StaticWeights",
     "build_head",
     "build_output",
     "embed",
     "pool",
     "token_vectors",
+    "word_weights",
 ]

@@ -1,11 +1,13 @@
 """The layers that an output adds to the encoder, after pooling or on each token's state."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from unmask.model.layers.parts import ACTIVATIONS
-from unmask.model.spec import CheckpointOutput, Dense, EncoderSpec, LayerNorm, OutputLayer
+from unmask.model.spec import CheckpointOutput, Dense, EncoderSpec, LayerNorm, OutputLayer, SparseVector
 from unmask.model.spec.embedding_head import output_layers, output_width, pooled_width
 
 
@@ -52,10 +54,20 @@ class UnitLengthLayer(nn.Module):
         return functional.normalize(x, dim=-1)
 
 
+class StaticWeights(nn.Module):
+    """A weight for each word of the vocabulary, by which queries are weighted without an encoder."""
+
+    def __init__(self, vocabulary: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(vocabulary))
+
+
 def build_output(output: CheckpointOutput | None, encoder: EncoderSpec) -> nn.Sequential:
     """The modules of an output's layers, in order; none for most outputs."""
     if output is None:
         return nn.Sequential()
+    if isinstance(output, SparseVector):
+        return nn.Sequential(*[StaticWeights(encoder.embedding.vocabulary)] * output.static_queries)
     width, modules = pooled_width(output, encoder), []
     for layer in output_layers(output):
         modules.append(_build(layer, width))
@@ -76,3 +88,29 @@ def token_vectors(x_TD: Tensor, layers: nn.Sequential, *, normalize: bool) -> Te
     """One vector per token, shape (T, E), in float32 at least."""
     e_TE: Tensor = layers(x_TD.to(torch.promote_types(x_TD.dtype, torch.float32)))
     return functional.normalize(e_TE, dim=-1) if normalize else e_TE
+
+
+TOKENS_AT_ONCE = 256
+"""Tokens whose logits over the vocabulary are in memory at once: 31 MB for 30,522 words in float32."""
+
+
+def word_weights(x_ND: Tensor, logits: Callable[[Tensor], Tensor], output: SparseVector) -> Tensor:
+    """The weight of each word for one text, shape (V,), in float32 at least.
+
+    Args:
+        x_ND: the text's last hidden states.
+        logits: gives the logits over the vocabulary of some of them.
+        output: how logits become weights.
+    """
+    pooled_V: Tensor | None = None
+    for x_MD in torch.split(x_ND, TOKENS_AT_ONCE):
+        w_MV = torch.relu(logits(x_MD).to(torch.promote_types(x_ND.dtype, torch.float32))).log1p()
+        if output.activation == "log1p_log1p_relu":
+            w_MV = w_MV.log1p()
+        part_V = w_MV.amax(0) if output.pooling == "max" else w_MV.sum(0)
+        if pooled_V is None:
+            pooled_V = part_V
+        else:
+            pooled_V = torch.maximum(pooled_V, part_V) if output.pooling == "max" else pooled_V + part_V
+    assert pooled_V is not None
+    return pooled_V

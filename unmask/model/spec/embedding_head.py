@@ -151,8 +151,8 @@ class SparseVector:
     """Whether a query's weights are those of its words in a table, so that no encoder runs for it."""
     prompts: tuple[tuple[str, str], ...] = ()
     """Prefixes of a text, by the name of their use: ``query`` and ``document``."""
-    default_prompt: str | None = None
-    """The name of the prompt before every text for which no other is given."""
+    most_words: int | None = None
+    """Keep only that many of the largest weights of a text; None keeps all."""
 
     def width(self, spec: EncoderSpec) -> int:
         """V, the size of the vocabulary."""
@@ -171,10 +171,6 @@ class PairScore:
     """The pooling whose vector ``projections`` turn into logits; None: the encoder's own classifier does."""
     projections: tuple[OutputLayer, ...] = ()
     """Layers after pooling, in order."""
-    prompts: tuple[tuple[str, str], ...] = ()
-    """Prefixes of the first text, by the name of their use."""
-    default_prompt: str | None = None
-    """The name of the prompt before every first text for which no other is given."""
 
     def __post_init__(self) -> None:
         require_at_least("PairScore.labels", self.labels, 1)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
@@ -72,6 +73,9 @@ def build(
     if checkpoint.adapter is not None:
         add_updates(checkpoint, state)
     state |= read_tensors(checkpoint.output_tensors, set(checkpoint.output_tensors))
+    if checkpoint.query_weights is not None:
+        missing = checkpoint.spec.embedding.vocabulary - len(checkpoint.query_weights)
+        state["output.0.weight"] = torch.from_numpy(np.pad(checkpoint.query_weights, (0, missing)))
     for ours, tensor in state.items():
         state[ours] = tensor.to(device=device_named(device), dtype=DTYPES[dtype])
         if not torch.isfinite(state[ours]).all():

@@ -5,15 +5,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from unmask.checksums import Verified, check_files
 from unmask.errors import CheckpointNotFound, CorruptCheckpoint
 from unmask.files import read_bytes
 from unmask.model.families import Compat, Family, family_of
-from unmask.model.spec import CheckpointOutput, EncoderSpec
+from unmask.model.spec import CheckpointOutput, Classifier, EncoderSpec
 from unmask.model.spec.config import WITHOUT_EFFECT
 from unmask.model.weights.embedding_head import EMBEDDING_FILES, FoundOutput, read_output
 from unmask.model.weights.output_tensors import STANFORD_TENSOR, output_tensors
 from unmask.model.weights.source import Source
+from unmask.model.weights.sparse_files import encoder_folder, query_weights
 from unmask.model.weights.tensor_report import canonical
 from unmask.model.weights.tensors import StoredTensor, check_stored_file, stored_tensors
 from unmask.settings import JsonSettings
@@ -56,6 +60,8 @@ class Checkpoint:
     """What was compared with the folder's checksums; None if it has none."""
     output_tensors: Mapping[str, StoredTensor] = field(default_factory=dict)
     """Our names of the tensors of the layers that the output adds, and where they are stored."""
+    query_weights: NDArray[np.float32] | None = None
+    """The weight of each word for queries, if queries are weighted without an encoder."""
     adapter: "Adapter | None" = None
     """The adapter whose head and updates the model has, see `unmask.model.weights.adapter.adapted`."""
 
@@ -89,18 +95,19 @@ def read_checkpoint(
         CheckpointError: the folder is not a valid checkpoint.
         InvalidRequest: ``verify`` is true and the folder has no checksums.
     """
-    folder = source.folder
+    root, folder = source.folder, encoder_folder(source.folder)
     if not (folder / "config.json").exists():
         raise CheckpointNotFound(f"{folder} holds no config.json, so it is not a checkpoint folder")
-    verified = check_files(folder, verify)
+    verified = check_files(root, verify)
     config = JsonSettings.parse(_read(folder / "config.json"), "config.json")
     family = family_of(config.values)
     spec = family.read(config, compat)
     tensors = stored_tensors(folder)
     shapes = {canonical(name, family.prefixes): tensor.shape for name, tensor in tensors.items()}
     spec = family.detect_heads(spec, shapes, config)
-    found = _output(folder, config, tensors)
-    own = output_tensors(folder, found, spec, tensors)
+    sentence_files = {**_present(root, EMBEDDING_FILES), **_present(folder, EMBEDDING_FILES[2:])}
+    found = _output(root, sentence_files, config, spec, tensors)
+    own = output_tensors(root, found, spec, tensors)
     if "" in found.folders:
         tensors = {name: one for name, one in tensors.items() if name != STANFORD_TENSOR}
     tokenizer = _tokenizer(folder, config)
@@ -109,7 +116,8 @@ def read_checkpoint(
             f"the tokenizer has {tokenizer.vocabulary_size} pieces and the model's vocabulary "
             f"{spec.embedding.vocabulary}, so they do not belong together"
         )
-    sentence_files = _present(folder, EMBEDDING_FILES)
+    if tokenizer is not None and lowers_case(sentence_files):
+        tokenizer = tokenizer.lowercased()
     return Checkpoint(
         source=source,
         family=family,
@@ -124,10 +132,17 @@ def read_checkpoint(
         sentence_files=sentence_files,
         verified=verified,
         output_tensors=own,
+        query_weights=query_weights(root, found, tokenizer),
     )
 
 
-def _output(folder: Path, config: JsonSettings, tensors: Mapping[str, StoredTensor]) -> FoundOutput:
+def _output(
+    folder: Path,
+    files: Mapping[str, bytes],
+    config: JsonSettings,
+    spec: EncoderSpec,
+    tensors: Mapping[str, StoredTensor],
+) -> FoundOutput:
     """The output that the folder defines."""
 
     def open_file(name: str) -> bytes | None:
@@ -135,13 +150,21 @@ def _output(folder: Path, config: JsonSettings, tensors: Mapping[str, StoredTens
         inside = not Path(name).is_absolute() and ".." not in Path(name).parts
         return _read(folder / name) if inside and (folder / name).exists() else None
 
-    classes, projection = config.values.get("architectures"), tensors.get(STANFORD_TENSOR)
+    projection = tensors.get(STANFORD_TENSOR)
+    classifiers = [one for one in spec.heads if isinstance(one, Classifier) and one.role == "sequence"]
     return read_output(
-        _present(folder, EMBEDDING_FILES),
+        files,
         open_file,
-        classes=classes if isinstance(classes, list) else (),
+        config=config,
+        classes=classifiers[0].classes if classifiers else None,
         stanford_width=None if projection is None else projection.shape[0],
     )
+
+
+def lowers_case(sentence_files: Mapping[str, bytes]) -> bool:
+    """Whether sentence_bert_config.json asks to lower-case texts before they are tokenized."""
+    name = "sentence_bert_config.json"
+    return JsonSettings.parse(sentence_files.get(name), name).get_optional("do_lower_case", bool) or False
 
 
 def max_tokens(

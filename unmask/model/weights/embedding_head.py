@@ -2,15 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from unmask.errors import CorruptCheckpoint, quoted
+from unmask.errors import CorruptCheckpoint
 from unmask.model.spec import (
     CheckpointOutput,
     EncoderSpec,
     MultiVector,
+    PairScore,
     PooledVector,
-    PoolingMode,
+    SparseVector,
     UnitLength,
     UnknownOutput,
 )
@@ -21,6 +21,8 @@ from unmask.model.weights.multi_vector_files import (
     read_stanford,
     write_multi_vector,
 )
+from unmask.model.weights.pair_files import names_activation, read_pair, write_pair
+from unmask.model.weights.pooling_files import modes_of, write_pooling
 from unmask.model.weights.sentence_modules import (
     FoundLayers,
     Module,
@@ -31,27 +33,8 @@ from unmask.model.weights.sentence_modules import (
     read_layers,
     to_json,
 )
+from unmask.model.weights.sparse_files import is_sparse, read_sparse, write_sparse
 from unmask.settings import JsonSettings
-
-MODES: dict[str, PoolingMode] = {
-    "cls": "cls",
-    "max": "max",
-    "mean": "mean",
-    "mean_sqrt_len_tokens": "mean_sqrt_len",
-    "weightedmean": "weighted_mean",
-    "lasttoken": "last",
-}
-"""Names in 1_Pooling/config.json -> ours, in the order in which the older form concatenates several."""
-
-FLAGS = {
-    "cls": "pooling_mode_cls_token",
-    "max": "pooling_mode_max_tokens",
-    "mean": "pooling_mode_mean_tokens",
-    "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
-    "weightedmean": "pooling_mode_weightedmean_tokens",
-    "lasttoken": "pooling_mode_lasttoken",
-}
-"""The older form of 1_Pooling/config.json: one boolean per mode."""
 
 EMBEDDING_FILES = (
     "modules.json",
@@ -78,7 +61,8 @@ def read_output(
     files: Mapping[str, bytes],
     open_file: OpenFile,
     *,
-    classes: Sequence[str] = (),
+    config: JsonSettings | None = None,
+    classes: int | None = None,
     stanford_width: int | None = None,
 ) -> FoundOutput:
     """The output that the folder defines for a text, or why it is unknown.
@@ -86,27 +70,56 @@ def read_output(
     Args:
         files: those of `EMBEDDING_FILES` that the folder has.
         open_file: returns the contents of another file of the folder, or None if there is no such file.
-        classes: ``architectures`` in config.json.
+        config: config.json.
+        classes: the number of classes of the encoder's classifier of texts; None if it has none.
         stanford_width: the width of the vectors that ``linear.weight`` makes; None if there is none.
 
     Raises:
         CorruptCheckpoint: a file is not JSON, or modules.json names a missing file.
     """
-    if "modules.json" not in files:
-        if STANFORD_CLASS in classes and stanford_width is not None:
-            found = read_stanford(open_file, stanford_width)
-            return FoundOutput(found.head, found.folders)
-        return FoundOutput(UnknownOutput("the checkpoint does not say how to make one vector of a text"))
-    modules = modules_of(files["modules.json"])
-    settings = JsonSettings.parse(files.get(EMBEDDING_FILES[1]), EMBEDDING_FILES[1])
+    config = config or JsonSettings("config.json", {})
+    modules = modules_of(files["modules.json"]) if "modules.json" in files else ()
     try:
-        if settings.get_optional("model_type", str) in MODEL_TYPES:
-            several = read_multi_vector(files, modules, open_file)
-            return FoundOutput(several.head, several.folders)
-        return _pooled(files, modules, open_file)
+        if "modules.json" not in files:
+            return _without_modules(files, open_file, config, classes, stanford_width)
+        return _with_modules(files, modules, open_file, config, classes)
     except NotKnown as reason:
         normalize = any(module.kind == "Normalize" for module in modules)
         return FoundOutput(UnknownOutput(str(reason), normalize))
+
+
+def _without_modules(
+    files: Mapping[str, bytes],
+    open_file: OpenFile,
+    config: JsonSettings,
+    classes: int | None,
+    stanford_width: int | None,
+) -> FoundOutput:
+    if stanford_width is not None and STANFORD_CLASS in (config.get_optional("architectures", list) or ()):
+        found = read_stanford(open_file, stanford_width)
+        return FoundOutput(found.head, found.folders)
+    if classes == 1 or (classes is not None and names_activation(config)):
+        return FoundOutput(*read_pair(files, (), config, open_file, classes))
+    raise NotKnown("the checkpoint does not say how to make one vector of a text")
+
+
+def _with_modules(
+    files: Mapping[str, bytes],
+    modules: Sequence[Module],
+    open_file: OpenFile,
+    config: JsonSettings,
+    classes: int | None,
+) -> FoundOutput:
+    settings = JsonSettings.parse(files.get(EMBEDDING_FILES[1]), EMBEDDING_FILES[1])
+    kind = settings.get_optional("model_type", str)
+    if kind == "CrossEncoder":
+        return FoundOutput(*read_pair(files, modules, config, open_file, classes))
+    if kind in MODEL_TYPES:
+        several = read_multi_vector(files, modules, open_file)
+        return FoundOutput(several.head, several.folders)
+    if is_sparse(modules, settings):
+        return FoundOutput(read_sparse(files, modules, open_file))
+    return _pooled(files, modules, open_file)
 
 
 def _pooled(files: Mapping[str, bytes], modules: Sequence[Module], open_file: OpenFile) -> FoundOutput:
@@ -122,6 +135,7 @@ def _pooled(files: Mapping[str, bytes], modules: Sequence[Module], open_file: Op
     if before != ["Transformer"]:
         raise NotKnown(f"modules.json asks for a {before[-1]} module before pooling, which is not built")
     pooling = modules[place].config(open_file)
+    modes = modes_of(pooling)
     found = read_layers(modules[place + 1 :], open_file, "sentence_embedding")
     layers = found.layers
     normalize = bool(layers) and layers[-1] == UnitLength()
@@ -132,16 +146,8 @@ def _pooled(files: Mapping[str, bytes], modules: Sequence[Module], open_file: Op
     dimensions = settings.get_optional("truncate_dim", int)
     if dimensions is not None and normalize:  # they cut the normalized vector, and do not normalize it again
         layers, normalize = (*layers, UnitLength()), False
-    if transformer.get_optional("do_lower_case", bool):
-        raise NotKnown("sentence_bert_config.json asks to lower-case texts first, which is not built")
-    if default is not None:
-        raise NotKnown(
-            f"the checkpoint puts its prompt {quoted(default)} before every text, which is not built"
-        )
-    if not pooling.get("include_prompt", True):
-        raise NotKnown(f"{pooling.name} leaves the prompt's tokens out, which is not built")
     head = PooledVector(
-        _modes(pooling),
+        modes,
         normalize,
         layers,
         dimensions,
@@ -165,28 +171,26 @@ def _prompts(files: Mapping[str, bytes]) -> tuple[tuple[tuple[str, str], ...], s
     )
 
 
-def _modes(config: JsonSettings) -> tuple[PoolingMode, ...]:
-    if isinstance(config.values.get("pooling_mode"), list):
-        names = config.get("pooling_mode", [])
-    elif "pooling_mode" in config.values:
-        names = [config.get("pooling_mode", "")]
-    else:
-        names = [name for name, flag in FLAGS.items() if config.get(flag, False)]
-        names += [key for key in config.unread() if config.values[key] is True and "pooling_mode" in key]
-    if not names:
-        raise NotKnown(f"{config.name} names no pooling")
-    for name in names:
-        if not isinstance(name, str) or name not in MODES:
-            raise NotKnown(f"{config.name} asks for the pooling {quoted(name)}, which is not built")
-    return tuple(MODES[name] for name in names)
-
-
 def write_output(
     head: CheckpointOutput, spec: EncoderSpec, max_tokens: int | None, kept: Mapping[str, bytes]
 ) -> dict[str, bytes]:
     """The files that define an output, without those of weights; ``kept`` are the files as they were read."""
+    files, name = _written(head, spec, max_tokens, kept), EMBEDDING_FILES[2]
+    lower = JsonSettings.parse(kept.get(name), name).get_optional("do_lower_case", bool)
+    if lower and name in files:
+        files[name] = to_json({**JsonSettings.parse(files[name], name).values, "do_lower_case": True})
+    return files
+
+
+def _written(
+    head: CheckpointOutput, spec: EncoderSpec, max_tokens: int | None, kept: Mapping[str, bytes]
+) -> dict[str, bytes]:
     if isinstance(head, MultiVector):
         return write_multi_vector(head, spec.width, max_tokens)
+    if isinstance(head, SparseVector):
+        return write_sparse(head, max_tokens, spec.embedding.vocabulary)
+    if isinstance(head, PairScore):
+        return write_pair(head, spec.width, max_tokens, kept)
     if isinstance(head, PooledVector):
         return write_head(head, spec.width, max_tokens, kept)
     return {}
@@ -210,7 +214,10 @@ def write_head(
         {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
         for i, (path, kind) in enumerate(modules)
     ]
-    files: dict[str, object] = {"modules.json": listed, "1_Pooling/config.json": _pooling(head, width)}
+    files: dict[str, object] = {
+        "modules.json": listed,
+        "1_Pooling/config.json": write_pooling(head.pooling, width, pools_prompt=head.pools_prompt),
+    }
     files |= {f"{path}/config.json": config for _, path, config in layers if config is not None}
     if max_tokens is not None or head.lower_case:
         limit = {} if max_tokens is None else {"max_seq_length": max_tokens}
@@ -218,22 +225,12 @@ def write_head(
     if head.prompts or head.default_prompt or head.dimensions is not None:
         name = EMBEDDING_FILES[1]
         settings = dict(JsonSettings.parse((kept or {}).get(name), name).values)
-        settings |= {"prompts": dict(head.prompts), "default_prompt_name": head.default_prompt}
+        prompts = {**(settings.get("prompts") or {}), **dict(head.prompts)}
+        settings |= {"prompts": prompts, "default_prompt_name": head.default_prompt}
         if head.dimensions is not None:
             settings["truncate_dim"] = head.dimensions
         files[name] = settings
     return {name: to_json(value) for name, value in files.items()}
-
-
-def _pooling(head: PooledVector, width: int) -> dict[str, Any]:
-    names = [name for name, ours in MODES.items() if ours in head.pooling]
-    if tuple(MODES[name] for name in names) == head.pooling:
-        pooling: dict[str, Any] = {"word_embedding_dimension": width}
-        pooling |= {flag: name in names for name, flag in FLAGS.items()}
-    else:
-        back = {ours: name for name, ours in MODES.items()}
-        pooling = {"embedding_dimension": width, "pooling_mode": [back[mode] for mode in head.pooling]}
-    return pooling if head.pools_prompt else pooling | {"include_prompt": False}
 
 
 __all__ = [

@@ -9,8 +9,9 @@ from unmask.model.weights.source import Source
 FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
 """The files to download: never a pickle, never code."""
 
-UNWANTED = ("[!1-9]*/*",)
-"""Folders not to download: exports for other engines. Embedding modules such as 1_Pooling are kept."""
+UNWANTED = ("[!0-9dq]*/*", "d[!o]*/*", "q[!u]*/*")
+"""Folders not to download: exports for other engines. Embedding modules such as 1_Pooling are kept, and those
+of queries and documents, such as query_0_SparseStaticEmbedding."""
 
 
 def download(name: str, revision: str | None) -> Source:
@@ -53,7 +54,7 @@ def download(name: str, revision: str | None) -> Source:
         ) from None
     except Exception as error:  # network errors have many classes from several libraries
         raise HubError(f"the hub did not provide {wanted}: {_first_line(error)}") from None
-    if not any(folder.glob("*.safetensors")):
+    if not any(folder.rglob("*.safetensors")):
         raise UnsafeCheckpoint(
             f"{wanted} has no safetensors on the hub, and pickled weights are not fetched; "
             "download them yourself and make a safe copy with: unmask convert FOLDER NEW_FOLDER"

@@ -14,10 +14,13 @@ from unmask.errors import InvalidRequest, OutputError
 from unmask.files import whole_folder
 from unmask.model.encoder import Encoder
 from unmask.model.families import Family
+from unmask.model.heads import StaticWeights
 from unmask.model.layers.lora import merged_state
+from unmask.model.spec import SparseVector
 from unmask.model.weights.checkpoint import Checkpoint
 from unmask.model.weights.embedding_head import to_json, write_output
 from unmask.model.weights.row_order import in_their_order
+from unmask.model.weights.sparse_files import QUERY_MODULE, query_tokenizer
 from unmask.model.weights.tensor_report import moves
 from unmask.model.weights.tensors import INDEX, WEIGHTS
 
@@ -25,12 +28,18 @@ OUTPUT = "output."
 """The prefix of the tensors of the layers that the output adds; they have files of their own."""
 
 
-def output_modules(encoder: Encoder, files: Mapping[str, bytes]) -> dict[str, dict[str, Tensor]]:
+def output_modules(
+    encoder: Encoder, files: Mapping[str, bytes], vocabulary: int | None
+) -> dict[str, dict[str, Tensor]]:
     """The tensors of each of the output's layers that has any, by the folder that ``files`` give it.
 
-    Layers are modules of modules.json in the order of the encoder's.
+    Layers are modules of modules.json in the order of the encoder's. A table of word weights is cut to the
+    tokenizer's vocabulary.
     """
     own: dict[str, dict[str, Tensor]] = {}
+    for layer in encoder.output:
+        if isinstance(layer, StaticWeights):
+            return {QUERY_MODULE: {"weight": layer.weight.detach()[:vocabulary].contiguous()}}
     folders = [name.partition("/")[0] for name in files if name.endswith("/config.json")]
     layered = [name for name in folders if name.partition("_")[2] in ("Dense", "LayerNorm")]
     layers = [layer for layer in encoder.output if layer.state_dict()]
@@ -76,11 +85,14 @@ def save(
         **checkpoint.sentence_files,
     }
     files |= write_output(checkpoint.head, encoder.spec, checkpoint.max_tokens, checkpoint.sentence_files)
-    tensors, modules = their_tensors(encoder, family), output_modules(encoder, files)
+    if isinstance(checkpoint.head, SparseVector) and checkpoint.head.static_queries:
+        files |= query_tokenizer(checkpoint.tokenizer)
+    words = checkpoint.stored_tokenizer.vocabulary_size if checkpoint.stored_tokenizer else None
+    tensors, modules = their_tensors(encoder, family), output_modules(encoder, files, words)
     with whole_folder(Path(folder)) as partial:
         for name, content in sorted(files.items()):
             path = partial / name
-            path.parent.mkdir(exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         try:
             _write_weights(tensors, partial, shard_bytes)

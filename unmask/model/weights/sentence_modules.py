@@ -106,7 +106,7 @@ def read_layers(modules: Sequence[Module], open_file: OpenFile, reads: str) -> F
 
 def _dense(config: JsonSettings, reads: str) -> Dense:
     source = config.get("module_input_name", reads)
-    if source != reads or config.get_optional("module_output_name", str) not in (None, reads):
+    if source != reads or config.get_optional("module_output_name", str) not in (None, reads, "scores"):
         raise NotKnown(f"{config.name} asks for a Dense module on {quoted(source)}, which is not built here")
     named = config.get("activation_function", "torch.nn.modules.activation.Tanh")
     if named not in ACTIVATIONS:

@@ -1,0 +1,75 @@
+"""One weight per word of the vocabulary for each text, most of them 0."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.errors import InvalidRequest
+from unmask.model.engine import Engine
+from unmask.model.spec import SparseVector
+from unmask.tasks.batches import TOKENS_PER_PASS, require_finite, text_batches
+from unmask.tasks.progress import Progress
+from unmask.text import Encoding
+from unmask.text.tokenizer import numbered
+
+
+@dataclass(frozen=True, eq=False)
+class WordWeights:
+    """The words of one text that have a weight."""
+
+    ids: NDArray[np.int64]
+    """Their ids in the vocabulary, increasing."""
+    weights: NDArray[np.float32]
+    """The weight of each, never 0."""
+
+    def __post_init__(self) -> None:
+        if self.ids.shape != self.weights.shape or self.ids.ndim != 1 or (np.diff(self.ids) < 1).any():
+            raise InvalidRequest("the ids of words do not increase, or are not as many as the weights")
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @classmethod
+    def of_dense(cls, weights_V: NDArray[np.float32], most: int | None = None) -> "WordWeights":
+        """The words of a dense vector that are not 0, or only the ``most`` of the largest weights."""
+        ids = np.flatnonzero(weights_V)
+        if most is not None and len(ids) > most:
+            ids = np.sort(ids[np.argsort(-weights_V[ids], kind="stable")[:most]])
+        return cls(ids, weights_V[ids])
+
+
+def sparse_vectors(
+    engine: Engine,
+    output: SparseVector,
+    encodings: Sequence[Encoding],
+    *,
+    tokens_per_pass: int = TOKENS_PER_PASS,
+    progress: Progress | None = None,
+    name: Callable[[int], str] = numbered,
+) -> list[WordWeights]:
+    """The weights of each text, in the given order; see `unmask.tasks.embed.embed`.
+
+    Raises:
+        NonFiniteResult: a weight is infinity or NaN.
+    """
+    found: dict[int, WordWeights] = {}
+    for chosen, batch in text_batches(engine.spec, encodings, "none", tokens_per_pass, progress):
+        for place, weights_V in enumerate(engine.word_weights(batch, output)):
+            row = np.array([place])
+            require_finite(weights_V[None], chosen, row, "a weight", name=name, dtype=engine.dtype)
+            found[int(chosen[place])] = WordWeights.of_dense(weights_V, output.most_words)
+    return [found[index] for index in range(len(encodings))]
+
+
+def weights_of_words(
+    weights_V: NDArray[np.float32], output: SparseVector, ids: Sequence[NDArray[np.int64]]
+) -> list[WordWeights]:
+    """The weights of the words that each text has, from a table: its ids, without special tokens."""
+    found = []
+    for own in ids:
+        dense_V = np.zeros_like(weights_V)
+        dense_V[own] = weights_V[own]
+        found.append(WordWeights.of_dense(dense_V, output.most_words))
+    return found
