@@ -48,7 +48,7 @@ def test_a_run_learns_and_leaves_a_folder_that_sentence_transformers_loads(place
     assert result.dev["dev/ndcg@10"] == pytest.approx(found["ndcg@10"], abs=1e-3)
     said = "\n".join(heard.said)
     assert "train: 60 pairs of a query and a document that answers it, with 120 given negatives" in said
-    assert "6 epochs of 8 steps, 48 in all, of 8 queries" in said
+    assert "6 epochs of 8 steps, 48 in all, of 8 items" in said
     assert 'library_name: "sentence-transformers"' in (result.folder / "README.md").read_text()
 
 

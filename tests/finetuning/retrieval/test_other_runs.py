@@ -66,8 +66,8 @@ def test_many_vectors_are_those_of_sentence_transformers(place, tmp_path):
     queries = list(dict.fromkeys(row["query"] for row in rows))
     documents = list(dict.fromkeys(text for row in rows for text in (row["positive"], *row["negatives"])))
     scores = theirs.similarity(
-        theirs.encode_query(queries, convert_to_tensor=True),
-        theirs.encode_document(documents, convert_to_tensor=True),
+        theirs.encode_query(queries),
+        theirs.encode_document(documents),
     )
     wanted = [
         {documents.index(row["positive"]) for row in rows if row["query"] == query} for query in queries

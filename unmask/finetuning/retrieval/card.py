@@ -11,6 +11,7 @@ KINDS: Mapping[Kind, str] = {
     "dense": "A retriever with one vector per text",
     "multi_vector": "A retriever with one vector per token",
     "reranker": "A cross-encoder that scores a query and a document",
+    "distillation": "A retriever with one vector per text, distilled from a teacher's vectors",
 }
 
 
@@ -64,7 +65,9 @@ def retriever_card(
 def _loss(retrieval: RetrievalSettings) -> str:
     """The loss and what it depends on."""
     said = f"loss {retrieval.loss}"
-    if retrieval.kind != "reranker":
+    if retrieval.teacher is not None:
+        said += f", teacher {retrieval.teacher}"
+    if retrieval.kind in ("dense", "multi_vector"):
         ranking = retrieval.ranking
         if ranking.loss == "contrastive":
             said += f" with scale {ranking.scale:g}"

@@ -16,11 +16,12 @@ from unmask.finetuning.retrieval.records import Collection
 from unmask.finetuning.retrieval.start import RetrievalObjective
 from unmask.finetuning.retrieval.texts import RetrievalTexts
 from unmask.learn.data.ranking import TokenizedText
+from unmask.learn.objectives.retrieval.dense import DenseObjective
 from unmask.learn.objectives.retrieval.losses import similarities
 from unmask.learn.objectives.retrieval.multi_vector import MultiVectorObjective, kept_layout, late_scores
 from unmask.learn.objectives.retrieval.passes import Encode, parts_of
-from unmask.learn.objectives.retrieval.ranking import RankingObjective
 from unmask.learn.objectives.retrieval.reranker import RerankerObjective
+from unmask.learn.objectives.retrieval.spec import Similarity
 from unmask.tasks.batches import TOKENS_PER_PASS, batches
 from unmask.text.batch import PackedBatch
 
@@ -59,17 +60,16 @@ def dev_figures(objective: RetrievalObjective, dev: DevSet) -> dict[str, float]:
     elif isinstance(objective, MultiVectorObjective):
         rankings = _late(objective, dev)
     else:
-        rankings = _dense(objective, dev)
+        similarity = objective.ranking.similarity if isinstance(objective, DenseObjective) else "cosine"
+        rankings = _dense(objective.vectors, similarity, dev)
     return ranking_figures(rankings, dev.collection.answers)
 
 
-def _dense(objective: RankingObjective, dev: DevSet) -> list[list[int]]:
-    query_QE, document_PE = (_rows(objective.vectors, texts) for texts in (dev.queries, dev.documents))
+def _dense(encode: Encode, similarity: Similarity, dev: DevSet) -> list[list[int]]:
+    query_QE, document_PE = (_rows(encode, texts) for texts in (dev.queries, dev.documents))
     rankings: list[list[int]] = []
     for start in range(0, len(query_QE), QUERIES_PER_TILE):
-        scores_QP = similarities(
-            query_QE[start : start + QUERIES_PER_TILE], document_PE, objective.ranking.similarity
-        )
+        scores_QP = similarities(query_QE[start : start + QUERIES_PER_TILE], document_PE, similarity)
         rankings += _best(scores_QP)
     return rankings
 

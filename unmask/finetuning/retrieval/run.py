@@ -16,9 +16,11 @@ from unmask.finetuning.retrieval.evaluate import DevSet, dev_figures, dev_set
 from unmask.finetuning.retrieval.figures import FIGURES
 from unmask.finetuning.retrieval.records import Ranked, read_collection, read_ranked
 from unmask.finetuning.retrieval.start import retriever, retriever_checkpoint
+from unmask.finetuning.retrieval.teacher import Vectors, read_texts, stored_vectors, teacher_vectors
 from unmask.finetuning.retrieval.texts import RetrievalTexts, TextCounts
 from unmask.finetuning.settings import FinetuneSettings
 from unmask.finetuning.start import base_model, first_checkpoint
+from unmask.learn.data.labeled import LabeledBatches
 from unmask.learn.data.ranking import RankingBatches
 from unmask.learn.optim import build_optimizer
 from unmask.learn.pretrain.checkpoint import Snapshot
@@ -57,12 +59,14 @@ class RetrievalRun:
         """What was said about the data."""
         found = self._found()
         check_metric(settings.evaluation.metric, FIGURES)
-        records = list(read_ranked(settings.data.train, settings.data, base))
         begun = first_checkpoint(settings, base)
-        self.checkpoint = retriever_checkpoint(settings, begun)
+        records, vectors = self._read()
+        taught = None if vectors is None else vectors.shape[1]
+        self.checkpoint = retriever_checkpoint(settings, begun, taught)
         self.objective = retriever(settings, self.checkpoint, begun, callback.say, weights=found is None)
         self.texts = RetrievalTexts(settings, self.checkpoint)
-        self.loop = self._loop(records)
+        self.batches = self._batches(records, vectors)
+        self.loop = self._loop()
         self.dev = self._dev(records)
         self.best = BestModel(
             settings.evaluation.metric, settings.evaluation.patience, out / "best", self._keep_best
@@ -71,7 +75,7 @@ class RetrievalRun:
         callback.say(
             f"{settings.name}: {settings.epochs:g} {'epoch' if settings.epochs == 1 else 'epochs'} of "
             f"{counted(self.batches.steps_per_epoch, 'step')}, {self.loop.settings.steps:,} in all, of "
-            f"{settings.batch_size:,} {'query' if settings.batch_size == 1 else 'queries'}, in "
+            f"{counted(settings.batch_size, 'text' if vectors is not None else 'item')}, in "
             f"{settings.precision} on {ranks.device.type}"
         )
         if found is not None:
@@ -112,25 +116,52 @@ class RetrievalRun:
             refuse_changes(settings, found.state["settings"], self.out, FREE)
         return found
 
-    def _loop(self, records: Sequence[Ranked]) -> Loop:
+    def _read(self) -> tuple[list[Ranked] | list[str], Vectors | None]:
+        """The training data, and of distillation the teacher's vector of each text."""
+        settings, retrieval = self.settings, self.retrieval
+        if retrieval.kind != "distillation":
+            return list(read_ranked(settings.data.train, settings.data, self.base)), None
+        texts = read_texts(settings.data.train, settings.data, self.base)
+        if retrieval.teacher_vectors is not None:
+            return texts, stored_vectors(self.base / retrieval.teacher_vectors, len(texts))
+        assert retrieval.teacher is not None
+        return texts, teacher_vectors(retrieval.teacher, texts, self.base, self.out, self.callback.say)
+
+    def _batches(
+        self, records: list[Ranked] | list[str], vectors: Vectors | None
+    ) -> RankingBatches | LabeledBatches:
         settings = self.settings
+        if vectors is not None:
+            counts = TextCounts()
+            taught = self.texts.taught([one for one in records if isinstance(one, str)], vectors, counts)
+            self._describe([*counts.described("train"), f"train: {len(taught):,} vectors of the teacher"])
+            return LabeledBatches(
+                taught,
+                batch_size=settings.batch_size,
+                micro_batches=settings.micro_batches,
+                seed=settings.seed,
+            )
         queries, documents = TextCounts(), TextCounts()
-        items = self.texts.items(records, queries, documents)
+        ranked = [one for one in records if isinstance(one, Ranked)]
+        items = self.texts.items(ranked, queries, documents)
         self._describe(
             [
                 f"train: {counted(len(items), 'pair')} of a query and a document that answers it, with "
                 f"{counted(sum(len(item.documents) - 1 for item in items), 'given negative')}",
-                *queries.described("queries"),
+                *([] if self.retrieval.kind == "reranker" else queries.described("queries")),
                 *documents.described("documents"),
             ]
         )
-        self.batches = RankingBatches(
+        return RankingBatches(
             items,
             batch_size=settings.batch_size,
             micro_batches=settings.micro_batches,
             seed=settings.seed,
             distinct=self.retrieval.distinct,
         )
+
+    def _loop(self) -> Loop:
+        settings = self.settings
         check_encoders(self.objective, self.checkpoint)
         if settings.precision == "bfloat16":
             self.objective.to(bfloat16)
@@ -153,7 +184,7 @@ class RetrievalRun:
             ahead=self.ranks.device.type != "cpu",
         )
 
-    def _dev(self, records: Sequence[Ranked]) -> DevSet | None:
+    def _dev(self, records: list[Ranked] | list[str]) -> DevSet | None:
         data = self.settings.data
         if not data.dev:
             return None
@@ -163,7 +194,7 @@ class RetrievalRun:
         self._describe(
             [f"dev: {len(found.queries):,} different queries, {len(found.documents):,} different documents"]
         )
-        trained = {record.query for record in records}
+        trained = {one.query if isinstance(one, Ranked) else one for one in records}
         shared = sum(query in trained for query in found.queries)
         if shared:
             of = f"{shared:,} of {len(found.queries):,} queries"

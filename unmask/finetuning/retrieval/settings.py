@@ -11,20 +11,22 @@ from unmask.learn.objectives.retrieval.spec import (
     RankingLoss,
     RankingSpec,
     Similarity,
+    VectorLoss,
 )
 from unmask.learn.pretrain.loop_settings import at_least
 
 if TYPE_CHECKING:
     from unmask.finetuning.settings import FinetuneSettings
 
-Kind = Literal["dense", "multi_vector", "reranker"]
-"""What is trained: one vector per text, one vector per token, or a score of a query and a document that are
-read together."""
+Kind = Literal["dense", "multi_vector", "reranker", "distillation"]
+"""What is trained: one vector per text, one vector per token, a score of a query and a document that are read
+together, or one vector per text as a teacher's."""
 
 LOSSES: Mapping[Kind, tuple[str, ...]] = {
     "dense": get_args(RankingLoss),
     "multi_vector": get_args(RankingLoss),
     "reranker": get_args(PairLoss),
+    "distillation": get_args(VectorLoss),
 }
 """The losses of each kind; the first is the default."""
 
@@ -38,12 +40,13 @@ class RetrievalSettings:
 
     kind: Kind = "dense"
     """What is trained."""
-    loss: RankingLoss | PairLoss | None = None
+    loss: RankingLoss | PairLoss | VectorLoss | None = None
     """``"contrastive"`` (dense and multi_vector): the positive document against all of the batch.
     ``"margin_mse"``, ``"kl"`` (those two and, of these, the first for a reranker): as a teacher scores the
     query's own documents. Of a reranker ``"bce"`` and ``"mse"`` (each pair alone, by relevance or by a
     teacher's score), ``"softmax"`` and ``"list_net"`` (over the query's documents, by the positive one or by
-    all labels). None for the kind's first."""
+    all labels). Of distillation ``"l2"``, ``"mse"`` or ``"cosine"``: the distance from the teacher's vector.
+    None for the kind's first."""
     similarity: Similarity | None = None
     """How dense vectors are compared in training; None for ``"cosine"``, and for ``"dot"`` with a teacher's
     scores."""
@@ -73,6 +76,17 @@ class RetrievalSettings:
     pos_weight: float | None = None
     """Reranker with ``"bce"``: the factor of the loss of positive documents, such as the number of negatives
     of each; None for 1."""
+    teacher: str | None = None
+    """Distillation: the checkpoint whose vectors are learned, which encodes the training texts once: a folder
+    (relative to the run file), "default", or a hub id."""
+    teacher_vectors: str | None = None
+    """Distillation, instead of ``teacher``: a .npy file of one vector for each training text, in their
+    order."""
+    layers: tuple[int, ...] = ()
+    """Start with these layers of the checkpoint alone, counted from 0, as a smaller student; empty: all."""
+    new_weights: bool = False
+    """Start with new weights in the sizes that ``model.config`` gives, such as a smaller hidden_size, and
+    with the principal components of the checkpoint's word embeddings."""
     negatives: int | None = None
     """Given negatives of a query that a step uses at most, drawn at random; None uses all."""
     no_duplicates: bool = True
@@ -90,7 +104,7 @@ class RetrievalSettings:
     """Dev documents at most: all that answer a query, and others in their order; None for all."""
 
     def __post_init__(self) -> None:
-        for name in ("directions", "widths", "width_weights"):
+        for name in ("directions", "widths", "width_weights", "layers"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         if self.loss is None:
             object.__setattr__(self, "loss", LOSSES[self.kind][0])
@@ -109,9 +123,15 @@ class RetrievalSettings:
             at_least(name, getattr(self, name), least)
         if self.pos_weight is not None and not 0 < self.pos_weight < float("inf"):
             raise InvalidRequest(f"pos_weight is {self.pos_weight:g}; it must be above 0 and finite")
+        if self.kind == "distillation" and (self.teacher is None) == (self.teacher_vectors is None):
+            raise InvalidRequest(
+                "distillation learns the vectors of a teacher; give one of teacher and teacher_vectors"
+            )
+        if self.layers and self.new_weights:
+            raise InvalidRequest("layers and new_weights exclude each other; leave one of the two out")
         self._check_widths()
         self._check_used()
-        if self.kind != "reranker":
+        if self.kind in ("dense", "multi_vector"):
             _ = self.ranking
 
     @property
@@ -130,6 +150,11 @@ class RetrievalSettings:
         )
 
     @property
+    def needs_scores(self) -> bool:
+        """Whether the loss learns from a teacher's scores."""
+        return self.kind != "distillation" and self.loss in TAUGHT
+
+    @property
     def distinct(self) -> bool:
         """Whether repeated texts are kept apart."""
         return self.no_duplicates and self.loss == "contrastive"
@@ -137,7 +162,11 @@ class RetrievalSettings:
     def _check_used(self) -> None:
         """Refuse settings that the kind or loss has no use for."""
         for names, used, where in (
-            (("similarity", "pooling", "widths", "width_weights"), self.kind == "dense", "kind dense"),
+            (("similarity", "widths", "width_weights"), self.kind == "dense", "kind dense"),
+            (("pooling",), self.kind in ("dense", "distillation"), "kinds dense and distillation"),
+            (("teacher", "teacher_vectors"), self.kind == "distillation", "kind distillation"),
+            (("layers", "new_weights"), self.kind != "reranker", "kinds but reranker"),
+            (("negatives",), self.kind != "distillation", "kinds but distillation"),
             (("token_width", "skip_punctuation"), self.kind == "multi_vector", "kind multi_vector"),
             (
                 ("query_prompt", "document_prompt", "query_tokens"),
@@ -209,7 +238,7 @@ def check_retrieval(settings: "FinetuneSettings") -> None:
                 f"{name} has no meaning for the task retrieval, which learns from queries and documents; "
                 "leave it out"
             )
-    if settings.data.scores is None and settings.retrieval is not None and settings.retrieval.loss in TAUGHT:
+    if settings.data.scores is None and settings.retrieval is not None and settings.retrieval.needs_scores:
         raise InvalidRequest(
             f"retrieval.loss is {settings.retrieval.loss}, which learns from a teacher's scores; set "
             "data.scores to their column"

@@ -1,6 +1,7 @@
 """The encoder and objective of a retriever's training, and the checkpoint that is saved in the end."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -10,11 +11,14 @@ from unmask.errors import InvalidRequest
 from unmask.finetuning.retrieval.settings import RetrievalSettings
 from unmask.finetuning.settings import FinetuneSettings
 from unmask.finetuning.start import Say, load_weights, task_checkpoint, task_encoder, with_config
+from unmask.learn.objectives.init_from_teacher import init_from_teacher
 from unmask.learn.objectives.retrieval.dense import DenseObjective
+from unmask.learn.objectives.retrieval.distillation import VectorDistillation
 from unmask.learn.objectives.retrieval.multi_vector import MultiVectorObjective
 from unmask.learn.objectives.retrieval.reranker import RerankerObjective
-from unmask.learn.objectives.retrieval.spec import PairLoss
-from unmask.model.spec import Dense, MultiVector, PairScore, PooledVector, TextKind
+from unmask.learn.objectives.retrieval.spec import PairLoss, VectorLoss
+from unmask.model.encoder import Encoder
+from unmask.model.spec import Dense, EncoderSpec, MultiVector, PairScore, PooledVector, TextKind
 from unmask.model.weights import Checkpoint
 from unmask.model.weights.build import build
 from unmask.model.weights.multi_vector_files import PUNCTUATION
@@ -24,7 +28,7 @@ from unmask.model.weights.writable import check_written
 from unmask.tasks.prompts import prompt_of
 from unmask.text import Tokenizer
 
-RetrievalObjective = DenseObjective | MultiVectorObjective | RerankerObjective
+RetrievalObjective = DenseObjective | MultiVectorObjective | RerankerObjective | VectorDistillation
 """The objectives of all kinds."""
 
 SETTINGS = "config_sentence_transformers.json"
@@ -33,8 +37,15 @@ SETTINGS = "config_sentence_transformers.json"
 Prompts = tuple[tuple[str, str], ...]
 
 
-def retriever_checkpoint(settings: FinetuneSettings, begun: Checkpoint) -> Checkpoint:
+def retriever_checkpoint(
+    settings: FinetuneSettings, begun: Checkpoint, taught: int | None = None
+) -> Checkpoint:
     """The checkpoint that is saved: the encoder of the first one, and what it gives for a text or a pair.
+
+    Args:
+        settings: settings of the run.
+        begun: the checkpoint to start from.
+        taught: the width of the teacher's vectors, of distillation.
 
     Raises:
         InvalidRequest: the family cannot store it.
@@ -47,6 +58,8 @@ def retriever_checkpoint(settings: FinetuneSettings, begun: Checkpoint) -> Check
         return replace(made, head=PairScore(1), max_tokens=_longest(settings, made))
     made = with_config(settings, begun, {})
     spec = replace(made.spec, pooler=None, heads=())
+    if retrieval.layers:
+        spec = with_layers(spec, retrieval.layers)
     check_written(made.family, spec, made.config)
     longest = _longest(settings, made)
     if retrieval.kind == "multi_vector":
@@ -54,14 +67,35 @@ def retriever_checkpoint(settings: FinetuneSettings, begun: Checkpoint) -> Check
     return replace(
         made,
         spec=spec,
-        head=pooled_vector(retrieval, begun),
+        head=pooled_vector(retrieval, begun, spec, taught),
         sentence_files=_sentence_files(retrieval, begun),
         max_tokens=longest,
     )
 
 
-def pooled_vector(retrieval: RetrievalSettings, begun: Checkpoint) -> PooledVector:
-    """The vector of a text: as the first checkpoint makes it, but for what the settings name.
+def with_layers(spec: EncoderSpec, layers: Sequence[int]) -> EncoderSpec:
+    """The encoder with some of its layers.
+
+    Raises:
+        InvalidRequest: there is no such layer, or layers share weights.
+    """
+    depth = len(spec.layers)
+    if max(layers) >= depth or min(layers) < 0:
+        raise InvalidRequest(
+            f"retrieval.layers is {list(layers)}, and the encoder has the layers 0 to {depth - 1}"
+        )
+    if spec.sharing is not None:
+        raise InvalidRequest(
+            "retrieval.layers is given, and the encoder's layers share weights; leave it out"
+        )
+    return replace(spec, layers=tuple(spec.layers[layer] for layer in layers))
+
+
+def pooled_vector(
+    retrieval: RetrievalSettings, begun: Checkpoint, spec: EncoderSpec, taught: int | None
+) -> PooledVector:
+    """The vector of a text: as the first checkpoint makes it, but for what the settings name. Of a student
+    of another width than its teacher, a new layer makes the teacher's width.
 
     Raises:
         InvalidRequest: the checkpoint leaves the tokens of a prompt out.
@@ -74,7 +108,17 @@ def pooled_vector(retrieval: RetrievalSettings, begun: Checkpoint) -> PooledVect
         )
     if retrieval.pooling is not None:
         output = replace(output, pooling=(retrieval.pooling,))
-    unit = retrieval.ranking.similarity == "cosine"
+    if taught is not None:
+        narrow = replace(output, projections=(), dimensions=None)
+        wide = narrow.width(spec) == taught
+        output = (
+            output
+            if output.width(spec) == taught
+            else narrow
+            if wide
+            else replace(narrow, projections=(Dense(taught),))
+        )
+    unit = output.normalize if taught is not None else retrieval.ranking.similarity == "cosine"
     return replace(output, normalize=unit, prompts=_prompts(retrieval, output.prompts), default_prompt=None)
 
 
@@ -118,7 +162,8 @@ def _sentence_files(retrieval: RetrievalSettings, begun: Checkpoint) -> dict[str
     """The first checkpoint's file of settings, with the similarity of this run."""
     stored = begun.sentence_files.get(SETTINGS)
     table: dict[str, Any] = {} if stored is None else json.loads(stored)
-    table |= {"similarity_fn_name": retrieval.ranking.similarity}
+    if retrieval.kind == "dense":
+        table |= {"similarity_fn_name": retrieval.ranking.similarity}
     return {SETTINGS: to_json(table)}
 
 
@@ -148,11 +193,15 @@ def retriever(
     torch.manual_seed(settings.seed)
     encoder = new_encoder(checkpoint, kernel=settings.model.kernel)
     if weights:
-        load_weights(encoder, build(begun), "", begun, say)
+        _fill(encoder, begun, retrieval, say)
     if isinstance(head, MultiVector):
         skipped = skipped_ids(checkpoint.tokenizer, head)
         return MultiVectorObjective(encoder, retrieval.ranking, skipped=skipped, **common)
     assert isinstance(head, PooledVector)
+    if retrieval.kind == "distillation":
+        return VectorDistillation(
+            encoder, head, cast(VectorLoss, retrieval.loss), tokens_per_pass=retrieval.tokens_per_pass
+        )
     whole = head.width(encoder.spec)
     if retrieval.widths and max(retrieval.widths) > whole:
         raise InvalidRequest(
@@ -162,6 +211,42 @@ def retriever(
     weights_of = retrieval.width_weights or (1.0,) * len(retrieval.widths)
     widths = dict(zip(retrieval.widths, weights_of, strict=True))
     return DenseObjective(encoder, head, retrieval.ranking, widths=widths, **common)
+
+
+def _fill(encoder: Encoder, begun: Checkpoint, retrieval: RetrievalSettings, say: Say) -> None:
+    """Give a new encoder the first checkpoint's weights, or some of them."""
+    teacher = build(begun)
+    if retrieval.layers:
+        new = init_from_teacher(encoder, teacher, retrieval.layers)
+        said = f"; {', '.join(new)} start with new weights" if new else ""
+        say(
+            f"the encoder has the layers {', '.join(map(str, retrieval.layers))} of {begun.source.name}{said}"
+        )
+    elif retrieval.new_weights:
+        _components(encoder, teacher)
+        say(f"the encoder starts with new weights, and its words with components of {begun.source.name}'s")
+    else:
+        load_weights(encoder, teacher, "", begun, say)
+
+
+@torch.no_grad()
+def _components(encoder: Encoder, teacher: Encoder) -> None:
+    """Set word embeddings to the principal components of the teacher's, with the spread that they had.
+
+    Raises:
+        InvalidRequest: the vocabularies differ.
+    """
+    own, other = encoder.embedding.words.weight, teacher.embedding.words.weight
+    if len(own) != len(other):
+        raise InvalidRequest(
+            f"model.config gives a vocabulary of {len(own)} and the checkpoint has {len(other)}; keep it"
+        )
+    if own.shape[1] > other.shape[1]:
+        return
+    centered = other - other.mean(0)
+    _, vectors = torch.linalg.eigh(centered.T @ centered)
+    found = centered @ vectors[:, -own.shape[1] :].flip(1)
+    own.copy_(found * (own.std() / found.std()))
 
 
 def skipped_ids(tokenizer: Tokenizer, head: MultiVector) -> list[int]:

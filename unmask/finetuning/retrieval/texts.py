@@ -1,12 +1,17 @@
-"""Tokenize queries and documents, each text once."""
+"""Tokenize queries and documents, each text once.
+
+Axes: Q texts with a teacher's vector.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unmask.finetuning.retrieval.records import Ranked
 from unmask.finetuning.settings import FinetuneSettings
+from unmask.learn.data.labeled import LabeledSequence
 from unmask.learn.data.ranking import RankedTexts, TokenizedText
 from unmask.learn.pretrain.report import counted
 from unmask.model.spec import EncoderSpec, MultiVector, PooledVector
@@ -106,6 +111,15 @@ class RetrievalTexts:
                 None if one.scores is None else np.array(one.scores, dtype=np.float32),
             )
             for one in records
+        ]
+
+    def taught(
+        self, texts: Sequence[str], vectors_QE: NDArray[np.float32], counts: TextCounts
+    ) -> list[LabeledSequence]:
+        """Texts with their teacher's vectors."""
+        return [
+            LabeledSequence(one.ids, one.token_type_ids, vector_E, one.global_tokens)
+            for one, vector_E in zip(self._all(texts, "", self.max_tokens, counts), vectors_QE, strict=True)
         ]
 
     def _pairs(self, records: Sequence[Ranked], counts: TextCounts) -> list[RankedTexts]:

@@ -1,6 +1,6 @@
 """Training of cross-encoders: a query and a document are read together and get one score.
 
-Axes: P queries with one document each.
+Axes: P queries with one document each; Q queries.
 """
 
 from collections.abc import Mapping, Sequence

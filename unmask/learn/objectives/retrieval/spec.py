@@ -21,6 +21,10 @@ PairLoss = Literal["bce", "mse", "softmax", "list_net", "margin_mse"]
 the positive document above the query's others; with a softmax like that of the labels or the teacher's
 scores; or with the margins of a teacher's scores."""
 
+VectorLoss = Literal["l2", "mse", "cosine"]
+"""How far a student's vector is from its teacher's: the Euclidean distance, the mean squared error of its
+numbers, or 1 minus the cosine."""
+
 
 @dataclass(frozen=True)
 class RankingSpec:

@@ -1,0 +1,274 @@
+"""Hard negatives: for each query, documents that a model finds near it and that probably do not answer it.
+
+Axes: Q queries; P documents; C candidates of a query.
+"""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.errors import InvalidRequest, InvalidText, OutputError
+from unmask.files import whole_file
+from unmask.loaded_model import Model
+from unmask.text.records import json_rows
+
+Floats = NDArray[np.float32]
+Places = NDArray[np.int64]
+Say = Callable[[str], None]
+
+DOCUMENTS_PER_PART, QUERIES_PER_PART = 4096, 256
+"""How much is computed between two writes; also the most scores in memory at once."""
+
+MINING_STREAM = 7
+"""The seed stream of drawn negatives; see `unmask.learn.pretrain.loop` for the others."""
+
+
+@dataclass(frozen=True)
+class MiningSettings:
+    """Which of the nearest documents are negatives; names are those of `sentence-transformers`."""
+
+    num_negatives: int = 5
+    """Negatives of each query."""
+    range_min: int = 0
+    """Leave out so many of the best candidates that pass the filters."""
+    range_max: int = 100
+    """Candidates of each query at most."""
+    max_score: float | None = None
+    """Leave out candidates with a higher score."""
+    absolute_margin: float | None = None
+    """Leave out candidates whose score is not lower than that of the positive document by so much."""
+    relative_margin: float | None = None
+    """Leave out candidates whose score is above (1 - relative_margin) of that of the positive document: 0.05
+    keeps those below 95 % of it."""
+    sampling_strategy: Literal["top", "random"] = "top"
+    """Take the best candidates, or draw among them."""
+    seed: int = 0
+    """Determines what is drawn."""
+
+    def __post_init__(self) -> None:
+        if self.num_negatives < 1:
+            raise InvalidRequest(f"num_negatives is {self.num_negatives}; it must be at least 1")
+        if not 0 <= self.range_min <= self.range_max - self.num_negatives:
+            raise InvalidRequest(
+                f"range_min is {self.range_min} and range_max {self.range_max}, which leaves no room for "
+                f"{self.num_negatives} negatives; raise range_max"
+            )
+        if self.sampling_strategy not in ("top", "random"):
+            raise InvalidRequest(f"sampling_strategy is {self.sampling_strategy!r}; it can be top or random")
+
+
+@dataclass(frozen=True)
+class MinedFacts:
+    """What a job found."""
+
+    queries: int
+    documents: int
+    negatives: int
+    without: int
+    """Queries without any negative, which are left out of the file."""
+
+
+def mine(
+    model: Model,
+    pairs: Path,
+    out: Path,
+    *,
+    corpus: Path | None = None,
+    settings: MiningSettings | None = None,
+    say: Say = lambda _: None,
+) -> MinedFacts:
+    """Find hard negatives with exact search and write rows ``query``, ``positive``, ``negatives``, ``scores``.
+
+    A killed job continues where it was when it is started again; its work lies in a folder beside ``out``.
+    Vectors of documents are on disk, and at most one part of them is in memory.
+
+    Args:
+        model: gives the vectors; scores are cosines.
+        pairs: JSONL rows with ``query`` and ``positive``; a query may have several rows.
+        out: the file to write, one row for each row of ``pairs`` with a negative.
+        corpus: JSONL rows with ``text``, and ``title`` if there is one; None searches the positive documents.
+        settings: what counts as a negative.
+        say: receives sentences about progress.
+
+    Raises:
+        InvalidRequest: the work in the folder is of other data, settings or another model.
+        InvalidText: a row lacks a text.
+        OutputError: ``out`` exists, or the disk is full or read-only.
+    """
+    settings = settings or MiningSettings()
+    if out.exists():
+        raise OutputError(f"{out} exists already; move it away, or name another file")
+    positives = _positives(pairs)
+    documents = list(dict.fromkeys([*_documents(corpus), *(text for some in positives.values() for text in some)]))
+    work = out.with_name(f".{out.name}.work")
+    _begin(work, model, positives, documents, settings)
+    count = len(range(0, len(documents), DOCUMENTS_PER_PART))
+    for number in range(count):
+        some = documents[number * DOCUMENTS_PER_PART : (number + 1) * DOCUMENTS_PER_PART]
+        _once(work / f"documents-{number:06d}.npy", lambda some=some: _unit(model.embed_document(some)))  # type: ignore[misc]
+        say(f"documents: part {number + 1} of {count}")
+    parts = [np.load(work / f"documents-{number:06d}.npy", mmap_mode="r") for number in range(count)]
+    queries, place = list(positives), {text: number for number, text in enumerate(documents)}
+    with whole_file(out) as partial, partial.open("w", encoding="utf-8") as stream:
+        written = without = 0
+        for start in range(0, len(queries), QUERIES_PER_PART):
+            block = queries[start : start + QUERIES_PER_PART]
+            wanted = [[place[text] for text in positives[query]] for query in block]
+            found = _block(work, start, lambda block=block: _unit(model.embed_query(block)), parts, wanted, settings)  # type: ignore[misc]
+            say(f"queries: {start + len(block):,} of {len(queries):,}")
+            for query, own, (places_C, scores_C, own_scores) in zip(block, wanted, found, strict=True):
+                without += not len(places_C)
+                for one, score in zip(own, own_scores, strict=True):
+                    if len(places_C):
+                        written += len(places_C)
+                        row = {
+                            "query": query,
+                            "positive": documents[one],
+                            "negatives": [documents[number] for number in places_C],
+                            "scores": [score, *scores_C],
+                        }
+                        stream.write(json.dumps(row, ensure_ascii=False) + "\n")
+    shutil.rmtree(work)
+    return MinedFacts(len(queries), len(documents), written, without)
+
+
+def _positives(path: Path) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for where, row in json_rows(path):
+        query, positive = row.get("query"), row.get("positive")
+        if not isinstance(query, str) or not isinstance(positive, str) or not query or not positive:
+            raise InvalidText(f"{where} has no query with a positive document; give both as strings")
+        some = found.setdefault(query, [])
+        if positive not in some:
+            some.append(positive)
+    if not found:
+        raise InvalidText(f"{path} has no rows; give a query and a positive document at least")
+    return found
+
+
+def _documents(path: Path | None) -> Iterator[str]:
+    if path is None:
+        return
+    for where, row in json_rows(path):
+        text = " ".join(part for part in (row.get("title"), row.get("text")) if isinstance(part, str) and part)
+        if not text:
+            raise InvalidText(f"{where} has no text; give a string under text")
+        yield text
+
+
+def _begin(
+    work: Path, model: Model, positives: Any, documents: Sequence[str], settings: MiningSettings
+) -> None:
+    """Make the folder of the job, or refuse that of another one."""
+    digest = hashlib.sha256(json.dumps([positives, documents]).encode()).hexdigest()
+    identity = {"model": model.name, "revision": model.revision, "data": digest, "settings": asdict(settings)}
+    path = work / "job.json"
+    if path.exists():
+        before = json.loads(path.read_text())
+        other = [name for name, value in identity.items() if before.get(name) != value]
+        if other:
+            raise InvalidRequest(
+                f"{work} holds unfinished work with another {' and '.join(other)}; restore that, or remove "
+                "the folder"
+            )
+        return
+    work.mkdir(parents=True, exist_ok=True)
+    with whole_file(path) as partial:
+        partial.write_text(json.dumps(identity))
+
+
+def _once(path: Path, compute: Callable[[], Floats]) -> Floats:
+    """An array of a file, which is computed if it is not there."""
+    if not path.exists():
+        with whole_file(path) as partial, partial.open("wb") as stream:
+            np.save(stream, compute())
+    found: Floats = np.load(path, mmap_mode="r")
+    return found
+
+
+def _unit(vectors: NDArray[Any]) -> Floats:
+    exact = np.asarray(vectors, dtype=np.float32)
+    lengths = np.linalg.norm(exact, axis=-1, keepdims=True)
+    return np.divide(exact, np.maximum(lengths, 1e-12), dtype=np.float32)
+
+
+Found = tuple[list[int], list[float], list[float]]
+"""Of a query: its negatives, their scores, and the scores of its positive documents."""
+
+
+def _block(
+    work: Path,
+    start: int,
+    encode: Callable[[], Floats],
+    parts: Sequence[Floats],
+    wanted: Sequence[Sequence[int]],
+    settings: MiningSettings,
+) -> list[Found]:
+    """The negatives of a block of queries, computed or read."""
+    path = work / f"negatives-{start:09d}.json"
+    if not path.exists():
+        query_QE = encode()
+        most = settings.range_max + max(map(len, wanted))
+        scores_QC, places_QC = nearest(query_QE, parts, most)
+        found = []
+        for row, own in enumerate(wanted):
+            own_scores = [float(query_QE[row] @ parts[one // DOCUMENTS_PER_PART][one % DOCUMENTS_PER_PART]) for one in own]
+            draw = np.random.Generator(np.random.PCG64DXSM([settings.seed, MINING_STREAM, start + row]))
+            kept = chosen(scores_QC[row], places_QC[row], own, own_scores, settings, draw)
+            found.append((places_QC[row][kept].tolist(), scores_QC[row][kept].tolist(), own_scores))
+        with whole_file(path) as partial:
+            partial.write_text(json.dumps(found))
+    read: list[Found] = json.loads(path.read_text())
+    return read
+
+
+def nearest(query_QE: Floats, parts: Sequence[Floats], count: int) -> tuple[Floats, Places]:
+    """The documents with the highest scores, best first, of equal scores the first: scores and places.
+
+    One part is scored at a time; the best so far are merged with it.
+    """
+    best_QC = np.empty((len(query_QE), 0), dtype=np.float32)
+    places_QC = np.empty((len(query_QE), 0), dtype=np.int64)
+    start = 0
+    for part in parts:
+        scores_QP = np.concatenate((best_QC, query_QE @ np.asarray(part).T), axis=1)
+        new = np.broadcast_to(np.arange(start, start + len(part)), (len(query_QE), len(part)))
+        all_places = np.concatenate((places_QC, new), axis=1)
+        order = np.argsort(-scores_QP, axis=1, kind="stable")[:, :count]
+        best_QC, places_QC = (np.take_along_axis(one, order, axis=1) for one in (scores_QP, all_places))
+        start += len(part)
+    return best_QC, places_QC
+
+
+def chosen(
+    scores_C: Floats,
+    places_C: Places,
+    own: Sequence[int],
+    own_scores: Sequence[float],
+    settings: MiningSettings,
+    draw: np.random.Generator,
+) -> list[int]:
+    """The candidates that are negatives, by their number among the candidates, best first.
+
+    A margin is to the lowest score of a positive document of the query.
+    """
+    lowest = min(own_scores)
+    keep_C = ~np.isin(places_C, own)
+    if settings.absolute_margin is not None:
+        keep_C &= scores_C + settings.absolute_margin <= lowest
+    if settings.relative_margin is not None:
+        keep_C &= scores_C <= lowest - abs(lowest) * settings.relative_margin
+    if settings.max_score is not None:
+        keep_C &= scores_C <= settings.max_score
+    some = np.flatnonzero(keep_C)[settings.range_min : settings.range_max]
+    if settings.sampling_strategy == "random" and len(some) > settings.num_negatives:
+        some = np.sort(draw.choice(some, settings.num_negatives, replace=False))
+    found: list[int] = some[: settings.num_negatives].tolist()
+    return found
