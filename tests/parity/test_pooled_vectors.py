@@ -216,3 +216,18 @@ def test_the_command(encoder, tmp_path):
         assert found.dtype == expected.dtype
         np.testing.assert_array_equal(found, expected)
     assert isinstance(ours.checkpoint.head, PooledVector)
+
+
+def test_training_and_saving_take_the_layers_with_them(encoder, tmp_path):
+    """An encoder that was built without the output's layers is not saved as if it had them."""
+    from unmask.learn.objectives.contrastive import ContrastiveObjective
+    from unmask.model.weights.build import on_meta
+    from unmask.model.weights.save import save as save_checkpoint
+
+    folder = save(encoder, tmp_path, pooled.Pooling(WIDTH), modules.Dense(WIDTH, 6))
+    ours = unmask.load(folder)
+    objective = ContrastiveObjective(ours.trainable_encoder(), ours.checkpoint.head)
+    assert any(name.endswith("output.0.linear.weight") for name, _ in objective.named_parameters())
+    with pytest.raises(InvalidRequest, match="has 1 layers with weights and the encoder has 0"):
+        save_checkpoint(on_meta(ours.spec), ours.checkpoint, tmp_path / "wrong")
+    assert not (tmp_path / "wrong").exists()

@@ -108,5 +108,5 @@ def test_first_dimensions_are_kept_before_vectors_are_normalized():
     assert torch.equal(short, whole[:, :3])
     unit = heads.embed(x_TD, layout, PooledVector(normalize=True, dimensions=3))
     torch.testing.assert_close(unit.norm(dim=1), torch.ones(2))
-    with pytest.raises(InvalidRequest, match="dense layers after pooling are not built"):
+    with pytest.raises(InvalidRequest, match="has 1 layers after pooling and the encoder has 0"):
         heads.embed(x_TD, layout, PooledVector(projections=(Dense(3),)))
