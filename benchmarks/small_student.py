@@ -3,11 +3,12 @@
     python benchmarks/small_student.py -o runs/retrieval/student
 
 Writes ``model``, an ELECTRA with two layers of the default model and embeddings of width 128, and
-``train.jsonl``. The embeddings are the 128 principal components of the teacher's normalized embeddings, and the
-projection turns them back, so that the student's first layer reads nearly what the teacher's reads.
+``train.jsonl``. The embeddings are the 128 principal components of the teacher's normalized embeddings, and
+the projection turns them back, so that the student's first layer reads nearly what the teacher's reads.
 
 Texts: the sentences of SNLI's and MNLI's dev data, STS-B's training data and QNLI's dev questions; SciFact's
-corpus and training queries; CosQA's corpus and dev queries; parts of openstax modules. No test query is in them.
+corpus and training queries; CosQA's corpus and dev queries; parts of openstax modules. No test query is among
+them.
 """
 
 import json
@@ -18,8 +19,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from benchmarks.retrieval_pairs import document, rows, table
 from transformers import AutoModel, AutoTokenizer, ElectraConfig, ElectraModel
+
+from benchmarks.retrieval_pairs import document, rows, table
 
 WIDTH = 128
 LAYERS = (0, 5)

@@ -21,7 +21,7 @@ from unmask.search.filters import Filter, accepting
 from unmask.search.models import ModelIdentity, load_again, longest_passage, models_by_view, view_of
 from unmask.search.options import Chunking, Mode, Stemmer, Unit, View
 from unmask.search.queries import Query
-from unmask.search.ranking import Ranking
+from unmask.search.ranking import Ranking, in_order
 from unmask.search.searcher import Searcher
 from unmask.search.settings import PASSAGE_TOKENS, IndexSettings, PassageSettings
 from unmask.search.store import Check, Store, writing
@@ -395,10 +395,7 @@ class Index:
         """The ranking by a cross-encoder's scores; a passage that is too long for it is truncated."""
         texts = [self._text(passage) for passage in ranking.passages.tolist()]
         scores = reranker.score_pairs([query.text] * len(texts), texts, truncation="end")
-        order = sorted(
-            range(len(texts)),
-            key=lambda i: (-float(scores[i]), *self._contents.tie_key(int(ranking.passages[i]))),
-        )
+        order = in_order(self._contents, ranking.passages, scores)
         return Ranking(ranking.passages[order], scores[order])
 
     def _text(self, passage: int) -> str:

@@ -106,7 +106,9 @@ def mine(
     if out.exists():
         raise OutputError(f"{out} exists already; move it away, or name another file")
     positives = _positives(pairs)
-    documents = list(dict.fromkeys([*_documents(corpus), *(text for some in positives.values() for text in some)]))
+    documents = list(
+        dict.fromkeys([*_documents(corpus), *(text for some in positives.values() for text in some)])
+    )
     work = out.with_name(f".{out.name}.work")
     _begin(work, model, positives, documents, settings)
     count = len(range(0, len(documents), DOCUMENTS_PER_PART))
@@ -121,7 +123,9 @@ def mine(
         for start in range(0, len(queries), QUERIES_PER_PART):
             block = queries[start : start + QUERIES_PER_PART]
             wanted = [[place[text] for text in positives[query]] for query in block]
-            found = _block(work, start, lambda block=block: _unit(model.embed_query(block)), parts, wanted, settings)  # type: ignore[misc]
+            found = _block(
+                work, start, lambda block=block: _unit(model.embed_query(block)), parts, wanted, settings
+            )  # type: ignore[misc]
             say(f"queries: {start + len(block):,} of {len(queries):,}")
             for query, own, (places_C, scores_C, own_scores) in zip(block, wanted, found, strict=True):
                 without += not len(places_C)
@@ -157,7 +161,9 @@ def _documents(path: Path | None) -> Iterator[str]:
     if path is None:
         return
     for where, row in json_rows(path):
-        text = " ".join(part for part in (row.get("title"), row.get("text")) if isinstance(part, str) and part)
+        text = " ".join(
+            part for part in (row.get("title"), row.get("text")) if isinstance(part, str) and part
+        )
         if not text:
             raise InvalidText(f"{where} has no text; give a string under text")
         yield text
@@ -219,7 +225,10 @@ def _block(
         scores_QC, places_QC = nearest(query_QE, parts, most)
         found = []
         for row, own in enumerate(wanted):
-            own_scores = [float(query_QE[row] @ parts[one // DOCUMENTS_PER_PART][one % DOCUMENTS_PER_PART]) for one in own]
+            own_scores = [
+                float(query_QE[row] @ parts[one // DOCUMENTS_PER_PART][one % DOCUMENTS_PER_PART])
+                for one in own
+            ]
             draw = np.random.Generator(np.random.PCG64DXSM([settings.seed, MINING_STREAM, start + row]))
             kept = chosen(scores_QC[row], places_QC[row], own, own_scores, settings, draw)
             found.append((places_QC[row][kept].tolist(), scores_QC[row][kept].tolist(), own_scores))

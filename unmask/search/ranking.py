@@ -4,6 +4,7 @@ Axes: P passages.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,11 +42,20 @@ def ranked(
     if len(passages) > depth:
         least = np.partition(scores, len(scores) - depth)[len(scores) - depth]
         passages, scores = passages[scores >= least], scores[scores >= least]
-    order = sorted(
-        range(len(passages)), key=lambda i: (-float(scores[i]), *contents.tie_key(int(passages[i])))
-    )
-    chosen = np.array(order[:depth], dtype=np.int64)
-    return Ranking(passages[chosen], scores[chosen])
+    order = in_order(contents, passages, scores)[:depth]
+    return Ranking(passages[order], scores[order])
+
+
+def in_order(contents: Contents, passages: NDArray[np.int64], scores: Floats) -> NDArray[np.int64]:
+    """The positions of passages from the highest score to the lowest; see `ranked` for equal scores."""
+    order = np.argsort(-scores, kind="stable")
+    sorted_scores = scores[order]
+    borders = np.flatnonzero(np.diff(sorted_scores, prepend=np.nan, append=np.nan) != 0)
+    for start, end in pairwise(borders.tolist()):
+        if end - start > 1:
+            equal = order[start:end].tolist()
+            order[start:end] = sorted(equal, key=lambda i: contents.tie_key(int(passages[i])))
+    return order
 
 
 def _best_of_each(contents: Contents, scores_P: Floats, passages: NDArray[np.int64]) -> NDArray[np.int64]:
