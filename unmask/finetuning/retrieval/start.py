@@ -25,7 +25,7 @@ from unmask.model.weights.multi_vector_files import PUNCTUATION
 from unmask.model.weights.new_checkpoint import new_encoder
 from unmask.model.weights.sentence_modules import to_json
 from unmask.model.weights.writable import check_written
-from unmask.tasks.late_texts import prompt_of
+from unmask.tasks.prompts import prompt_of
 from unmask.text import Tokenizer
 
 RetrievalObjective = DenseObjective | MultiVectorObjective | RerankerObjective | VectorDistillation
@@ -55,7 +55,11 @@ def retriever_checkpoint(
     assert retrieval is not None
     if retrieval.kind == "reranker":
         made = task_checkpoint(settings, begun, ())
-        return replace(made, head=PairScore(1), max_tokens=_longest(settings, made))
+        return replace(
+            made,
+            head=PairScore(1, "sigmoid" if retrieval.loss == "bce" else "identity"),
+            max_tokens=_longest(settings, made),
+        )
     made = with_config(settings, begun, {})
     spec = replace(made.spec, pooler=None, heads=())
     if retrieval.layers:

@@ -17,7 +17,8 @@ from unmask.learn.pretrain.report import counted
 from unmask.model.spec import EncoderSpec, MultiVector, PooledVector
 from unmask.model.spec.global_tokens import has_global_tokens
 from unmask.model.weights import Checkpoint
-from unmask.tasks.late_texts import prompt_of, with_markers
+from unmask.tasks.late_texts import with_markers
+from unmask.tasks.prompts import prompt_of
 from unmask.text import Encoding, Truncation
 
 TEXTS_AT_ONCE = 4096
