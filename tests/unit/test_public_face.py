@@ -127,6 +127,10 @@ def test_commands_and_their_options():
             "overlap_tokens", "blank", *FILE, "json",
         ],
         "finetune": ["run", "json"],
+        "mine": [
+            "pairs", "output", "model", "corpus", "num_negatives", "range_min", "range_max", "max_score",
+            "absolute_margin", "relative_margin", "sampling_strategy", "seed", "json",
+        ],
         "pretrain": ["run", "json"],
         "inspect": ["checkpoint", "revision", "compat", "tensors", "verify", "json"],
         "convert": ["source", "out", "revision", "dtype", "shard_megabytes", "json"],

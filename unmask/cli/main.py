@@ -25,6 +25,7 @@ from unmask.cli.input import STANDARD_INPUT
 from unmask.cli.inspect import inspect
 from unmask.cli.kernels import kernels
 from unmask.cli.look import look
+from unmask.cli.mine import mine
 from unmask.cli.models import models
 from unmask.cli.pretrain import pretrain
 from unmask.cli.report import report
@@ -53,6 +54,7 @@ COMMANDS = (
     answer,
     choose,
     finetune,
+    mine,
     pretrain,
     inspect,
     convert,

@@ -39,7 +39,7 @@ class MiningSettings:
     range_min: int = 0
     """Leave out so many of the best candidates that pass the filters."""
     range_max: int = 100
-    """Candidates of each query at most."""
+    """Nearest documents that are looked at, besides positive ones; filters leave fewer."""
     max_score: float | None = None
     """Leave out candidates with a higher score."""
     absolute_margin: float | None = None
@@ -84,7 +84,7 @@ def mine(
     settings: MiningSettings | None = None,
     say: Say = lambda _: None,
 ) -> MinedFacts:
-    """Find hard negatives with exact search and write rows ``query``, ``positive``, ``negatives``, ``scores``.
+    """Find hard negatives with exact search; write rows ``query``, ``positive``, ``negatives``, ``scores``.
 
     A killed job continues where it was when it is started again; its work lies in a folder beside ``out``.
     Vectors of documents are on disk, and at most one part of them is in memory.
@@ -114,18 +114,21 @@ def mine(
     count = len(range(0, len(documents), DOCUMENTS_PER_PART))
     for number in range(count):
         some = documents[number * DOCUMENTS_PER_PART : (number + 1) * DOCUMENTS_PER_PART]
-        _once(work / f"documents-{number:06d}.npy", lambda some=some: _unit(model.embed_document(some)))  # type: ignore[misc]
+        _part(work / f"documents-{number:06d}.npy", model, some)
         say(f"documents: part {number + 1} of {count}")
     parts = [np.load(work / f"documents-{number:06d}.npy", mmap_mode="r") for number in range(count)]
+    most = settings.range_max + max(map(len, positives.values()))
     queries, place = list(positives), {text: number for number, text in enumerate(documents)}
     with whole_file(out) as partial, partial.open("w", encoding="utf-8") as stream:
         written = without = 0
         for start in range(0, len(queries), QUERIES_PER_PART):
             block = queries[start : start + QUERIES_PER_PART]
             wanted = [[place[text] for text in positives[query]] for query in block]
-            found = _block(
-                work, start, lambda block=block: _unit(model.embed_query(block)), parts, wanted, settings
-            )  # type: ignore[misc]
+            path = work / f"negatives-{start:09d}.json"
+            if not path.exists():
+                query_QE = _unit(model.embed_query(block, truncation="end"))
+                _write_json(path, _block(query_QE, parts, wanted, most=most, start=start, settings=settings))
+            found: list[Found] = json.loads(path.read_text())
             say(f"queries: {start + len(block):,} of {len(queries):,}")
             for query, own, (places_C, scores_C, own_scores) in zip(block, wanted, found, strict=True):
                 without += not len(places_C)
@@ -190,19 +193,24 @@ def _begin(
         partial.write_text(json.dumps(identity))
 
 
-def _once(path: Path, compute: Callable[[], Floats]) -> Floats:
-    """An array of a file, which is computed if it is not there."""
+def _part(path: Path, model: Model, documents: Sequence[str]) -> None:
+    """Write the vectors of some documents, unless they are there."""
     if not path.exists():
+        vectors_PE = _unit(model.embed_document(documents, truncation="end"))
         with whole_file(path) as partial, partial.open("wb") as stream:
-            np.save(stream, compute())
-    found: Floats = np.load(path, mmap_mode="r")
-    return found
+            np.save(stream, vectors_PE)
+
+
+def _write_json(path: Path, value: object) -> None:
+    with whole_file(path) as partial:
+        partial.write_text(json.dumps(value))
 
 
 def _unit(vectors: NDArray[Any]) -> Floats:
     exact = np.asarray(vectors, dtype=np.float32)
     lengths = np.linalg.norm(exact, axis=-1, keepdims=True)
-    return np.divide(exact, np.maximum(lengths, 1e-12), dtype=np.float32)
+    found: Floats = exact / np.maximum(lengths, np.float32(1e-12))
+    return found
 
 
 Found = tuple[list[int], list[float], list[float]]
@@ -210,32 +218,39 @@ Found = tuple[list[int], list[float], list[float]]
 
 
 def _block(
-    work: Path,
-    start: int,
-    encode: Callable[[], Floats],
+    query_QE: Floats,
     parts: Sequence[Floats],
     wanted: Sequence[Sequence[int]],
+    *,
+    most: int,
+    start: int,
     settings: MiningSettings,
 ) -> list[Found]:
-    """The negatives of a block of queries, computed or read."""
-    path = work / f"negatives-{start:09d}.json"
-    if not path.exists():
-        query_QE = encode()
-        most = settings.range_max + max(map(len, wanted))
-        scores_QC, places_QC = nearest(query_QE, parts, most)
-        found = []
-        for row, own in enumerate(wanted):
-            own_scores = [
-                float(query_QE[row] @ parts[one // DOCUMENTS_PER_PART][one % DOCUMENTS_PER_PART])
-                for one in own
-            ]
-            draw = np.random.Generator(np.random.PCG64DXSM([settings.seed, MINING_STREAM, start + row]))
-            kept = chosen(scores_QC[row], places_QC[row], own, own_scores, settings, draw)
-            found.append((places_QC[row][kept].tolist(), scores_QC[row][kept].tolist(), own_scores))
-        with whole_file(path) as partial:
-            partial.write_text(json.dumps(found))
-    read: list[Found] = json.loads(path.read_text())
-    return read
+    """The negatives of a block of queries.
+
+    Args:
+        query_QE: their vectors.
+        parts: the vectors of all documents.
+        wanted: the places of the positive documents of each query.
+        most: the nearest documents that are looked at.
+        start: the number of the first query.
+        settings: which of these are negatives.
+    """
+    scores_QC, places_QC = nearest(query_QE, parts, most)
+    found = []
+    for row, own in enumerate(wanted):
+        own_scores = [float(query_QE[row] @ _row(parts, place)) for place in own]
+        draw = np.random.Generator(np.random.PCG64DXSM([settings.seed, MINING_STREAM, start + row]))
+        some = candidates(scores_QC[row], places_QC[row], own, min(own_scores), settings)
+        kept = chosen(some, settings, draw)
+        found.append((places_QC[row][kept].tolist(), scores_QC[row][kept].tolist(), own_scores))
+    return found
+
+
+def _row(parts: Sequence[Floats], place: int) -> Floats:
+    part, row = divmod(place, DOCUMENTS_PER_PART)
+    found: Floats = parts[part][row]
+    return found
 
 
 def nearest(query_QE: Floats, parts: Sequence[Floats], count: int) -> tuple[Floats, Places]:
@@ -256,19 +271,18 @@ def nearest(query_QE: Floats, parts: Sequence[Floats], count: int) -> tuple[Floa
     return best_QC, places_QC
 
 
-def chosen(
-    scores_C: Floats,
-    places_C: Places,
-    own: Sequence[int],
-    own_scores: Sequence[float],
-    settings: MiningSettings,
-    draw: np.random.Generator,
-) -> list[int]:
-    """The candidates that are negatives, by their number among the candidates, best first.
+def candidates(
+    scores_C: Floats, places_C: Places, own: Sequence[int], lowest: float, settings: MiningSettings
+) -> Places:
+    """The candidates that pass the filters, by their number, best first.
 
-    A margin is to the lowest score of a positive document of the query.
+    Args:
+        scores_C: scores of the nearest documents, best first.
+        places_C: which documents they are.
+        own: the query's positive documents, which are never negatives.
+        lowest: the lowest score of these; a margin is to it.
+        settings: the filters.
     """
-    lowest = min(own_scores)
     keep_C = ~np.isin(places_C, own)
     if settings.absolute_margin is not None:
         keep_C &= scores_C + settings.absolute_margin <= lowest
@@ -276,8 +290,11 @@ def chosen(
         keep_C &= scores_C <= lowest - abs(lowest) * settings.relative_margin
     if settings.max_score is not None:
         keep_C &= scores_C <= settings.max_score
-    some = np.flatnonzero(keep_C)[settings.range_min : settings.range_max]
+    return np.flatnonzero(keep_C)[settings.range_min : settings.range_max]
+
+
+def chosen(some: Places, settings: MiningSettings, draw: np.random.Generator) -> Places:
+    """The best of the candidates, or some that are drawn, best first."""
     if settings.sampling_strategy == "random" and len(some) > settings.num_negatives:
-        some = np.sort(draw.choice(some, settings.num_negatives, replace=False))
-    found: list[int] = some[: settings.num_negatives].tolist()
-    return found
+        return np.sort(draw.choice(some, settings.num_negatives, replace=False))
+    return some[: settings.num_negatives]

@@ -55,7 +55,11 @@ def retriever_checkpoint(
     assert retrieval is not None
     if retrieval.kind == "reranker":
         made = task_checkpoint(settings, begun, ())
-        return replace(made, head=PairScore(1), max_tokens=_longest(settings, made))
+        return replace(
+            made,
+            head=PairScore(1, "sigmoid" if retrieval.loss == "bce" else "identity"),
+            max_tokens=_longest(settings, made),
+        )
     made = with_config(settings, begun, {})
     spec = replace(made.spec, pooler=None, heads=())
     if retrieval.layers:

@@ -1,0 +1,156 @@
+"""Hard negatives beside a plain search on vectors of sentence-transformers; a killed job; what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+import sentence_transformers
+
+import unmask
+from tests.finetuning.retrieval.conftest import place, write_rows
+from tests.support.tiny import tiny_bert, write_checkpoint
+from unmask.cli.mine import mine as command
+from unmask.errors import InvalidRequest, InvalidText, OutputError
+from unmask.search import mining
+from unmask.search.mining import MiningSettings, mine, nearest
+
+__all__ = ["place"]
+
+
+def rows_of(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture
+def pairs(place, tmp_path):
+    write_rows(tmp_path / "pairs.jsonl", rows_of(place / "train.jsonl")[:20])
+    rows = [{"text": text} for row in rows_of(place / "train.jsonl") for text in row["negatives"]]
+    write_rows(tmp_path / "corpus.jsonl", rows)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def body(tmp_path_factory):
+    """A tiny embedder whose vectors differ."""
+    return write_checkpoint(tmp_path_factory.mktemp("mining") / "body", tiny_bert())
+
+
+CASES = [
+    {},
+    {"relative_margin": 0.01, "range_max": 60},
+    {"absolute_margin": 0.02, "num_negatives": 3, "range_max": 60},
+    {"max_score": 0.97, "range_min": 2, "range_max": 60},
+    {"range_min": 1, "range_max": 4, "num_negatives": 3},
+]
+
+
+def plainly(
+    model, asked, corpus, *, num_negatives, range_max, range_min=0, max_score=None, absolute_margin=None,
+    relative_margin=None,
+):  # fmt: skip
+    """One query at a time: sort all documents, leave out what the filters name, take from the range."""
+    encode = sentence_transformers.SentenceTransformer(str(model), device="cpu").encode
+    texts = sorted({row["text"] for row in corpus} | {row["positive"] for row in asked})
+    vectors = dict(zip(texts, encode(texts, normalize_embeddings=True), strict=True))
+    found = set()
+    most = range_max + max(len({r["positive"] for r in asked if r["query"] == row["query"]}) for row in asked)
+    for query in {row["query"] for row in asked}:
+        own = {row["positive"] for row in asked if row["query"] == query}
+        vector = encode(query, normalize_embeddings=True)
+        scores = {text: float(vector @ vectors[text]) for text in texts}
+        lowest = min(scores[text] for text in own)
+        kept = [
+            text
+            for text in sorted(texts, key=lambda text: -scores[text])[:most]
+            if text not in own
+            and (max_score is None or scores[text] <= max_score)
+            and (absolute_margin is None or scores[text] <= lowest - absolute_margin)
+            and (relative_margin is None or scores[text] <= lowest * (1 - relative_margin))
+        ]
+        some = kept[range_min:range_max][:num_negatives]
+        found |= {(query, positive, negative) for positive in own for negative in some}
+    return found
+
+
+@pytest.mark.parametrize("given", CASES)
+def test_negatives_are_those_of_a_plain_search(body, pairs, monkeypatch, given):
+    monkeypatch.setattr(mining, "DOCUMENTS_PER_PART", 7)
+    monkeypatch.setattr(mining, "QUERIES_PER_PART", 3)
+    given = {"num_negatives": 2, "range_max": 15} | given
+    facts = mine(
+        unmask.load(body),
+        pairs / "pairs.jsonl",
+        pairs / "out.jsonl",
+        corpus=pairs / "corpus.jsonl",
+        settings=MiningSettings(**given),
+    )
+    asked = rows_of(pairs / "pairs.jsonl")
+    wanted = plainly(body, asked, rows_of(pairs / "corpus.jsonl"), **given)
+    found = rows_of(pairs / "out.jsonl")
+    assert {(row["query"], row["positive"], one) for row in found for one in row["negatives"]} == wanted
+    assert facts.negatives == len(wanted) > 0
+    for row in found:
+        assert len(row["scores"]) == 1 + len(row["negatives"])
+        assert row["positive"] not in row["negatives"]
+        assert row["scores"][1:] == sorted(row["scores"][1:], reverse=True)
+
+
+@pytest.mark.parametrize("at", [1, 4, 6])
+def test_a_killed_job_resumes_with_the_same_result(place, pairs, monkeypatch, at):
+    monkeypatch.setattr(mining, "DOCUMENTS_PER_PART", 40)
+    monkeypatch.setattr(mining, "QUERIES_PER_PART", 8)
+    settings = MiningSettings(sampling_strategy="random", num_negatives=3, range_max=12, seed=4)
+    model = unmask.load(place / "tiny")
+
+    def run(name, say=lambda _: None):
+        corpus = pairs / "corpus.jsonl"
+        return mine(model, pairs / "pairs.jsonl", pairs / name, corpus=corpus, settings=settings, say=say)
+
+    whole = run("whole.jsonl")
+    said = []
+
+    def stop(sentence):
+        said.append(sentence)
+        if len(said) == at:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run("out.jsonl", stop)
+    assert not (pairs / "out.jsonl").exists()
+    written = {path.name: path.stat().st_mtime_ns for path in (pairs / ".out.jsonl.work").iterdir()}
+    with pytest.raises(InvalidRequest, match="holds unfinished work with another settings"):
+        mine(model, pairs / "pairs.jsonl", pairs / "out.jsonl", corpus=pairs / "corpus.jsonl")
+    assert {p.name: p.stat().st_mtime_ns for p in (pairs / ".out.jsonl.work").iterdir()} == written
+    assert run("out.jsonl") == whole
+    assert (pairs / "out.jsonl").read_bytes() == (pairs / "whole.jsonl").read_bytes()
+    assert not (pairs / ".out.jsonl.work").exists()
+
+
+def test_the_nearest_in_parts_are_those_of_all_documents():
+    draw = np.random.default_rng(0)
+    vectors = draw.integers(-2, 3, size=(50, 4)).astype(np.float32)
+    queries = draw.integers(-2, 3, size=(6, 4)).astype(np.float32)
+    scores, places = nearest(queries, [vectors[:13], vectors[13:14], vectors[14:]], 9)
+    wanted = np.argsort(-(queries @ vectors.T), axis=1, kind="stable")[:, :9]
+    np.testing.assert_array_equal(places, wanted)
+    np.testing.assert_array_equal(scores, np.take_along_axis(queries @ vectors.T, wanted, axis=1))
+
+
+def test_the_command(place, pairs, capsys):
+    out = pairs / "out.jsonl"
+    command(
+        pairs / "pairs.jsonl", output=out, model=str(place / "tiny"), num_negatives=2, relative_margin=None
+    )
+    assert "negatives for" in capsys.readouterr().out
+    assert all(1 <= len(row["negatives"]) <= 2 for row in rows_of(out))
+
+
+def test_what_is_refused(place, pairs):
+    model = unmask.load(place / "tiny")
+    with pytest.raises(OutputError, match="exists already"):
+        mine(model, pairs / "pairs.jsonl", pairs / "corpus.jsonl")
+    write_rows(pairs / "bad.jsonl", [{"query": "q"}])
+    with pytest.raises(InvalidText, match=r"line 1 of .* has no query with a positive document"):
+        mine(model, pairs / "bad.jsonl", pairs / "out.jsonl")
+    with pytest.raises(InvalidRequest, match="leaves no room for 5 negatives"):
+        MiningSettings(range_min=8, range_max=10)
