@@ -19,6 +19,7 @@ TEXTS = {
     "fish": "Fish swim in the river, deep under the bridge.",
     "code": "def readFile(name):\n    return open(name).read()",
 }
+WORDS = ("river", "bank", "money", "fish", "stone", "loan", "bridge", "month", "interest", "file") * 3
 YEARS = {"bridge": 1900, "bank": 2001, "fish": 2001, "code": 2020}
 
 
@@ -185,6 +186,25 @@ def test_everything_may_be_deleted(index):
     index.compact()
     assert (len(index), index.passages, index.search("river")) == (0, 0, ())
     assert index.add(documents()).added == 4
+
+
+def test_approximate_search_scores_exactly_what_a_graph_proposes(index, monkeypatch):
+    monkeypatch.setattr("unmask.search.ann.EXACT_ROWS", 8)
+    monkeypatch.setattr("unmask.search.ann.CANDIDATES", 4)
+    index.add([{"id": f"n{n:02}", "text": f"Text {n} tells of {word}."} for n, word in enumerate(WORDS)])
+    index.delete(["n03", "bank"])
+    exact = index.search("a river of money", k=3, mode="dense")
+    found = index.search("a river of money", k=3, mode="dense", approximate=True)
+    every = {(hit.document, hit.start): hit.score for hit in index.search("a river of money", 99, "dense")}
+    assert len(found) == 3
+    assert found[0] == exact[0]
+    assert all(every[hit.document, hit.start] == hit.score for hit in found)
+    assert list((index.path / "cache").iterdir())
+    assert Index.verify(index.path) == ()
+    with pytest.raises(InvalidRequest, match="approximate search is for mode dense without a filter"):
+        index.search("river", mode="bm25", approximate=True)
+    with pytest.raises(InvalidRequest, match="with a filter"):
+        index.search("river", mode="dense", approximate=True, filter={"year": 2001})
 
 
 def test_equal_scores_are_ordered_by_document_id(tiny_model, tmp_path):

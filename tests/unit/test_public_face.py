@@ -107,7 +107,8 @@ def test_commands_and_their_options():
             "compact", "verify", *RUN, "json",
         ],
         "search": [
-            "index", "query", "k", "mode", "unit", "filter", "reranker", "candidates", "model", "why", *RUN,
+            "index", "query", "k", "mode", "unit", "filter", "reranker", "candidates", "approximate", "model",
+            "why", *RUN,
             "json",
         ],
         "classify": [

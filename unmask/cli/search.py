@@ -47,6 +47,10 @@ def search(
         int | None,
         Parameter(help="hits of the first stage that are scored again; default: 50 with a reranker"),
     ] = None,
+    approximate: Annotated[
+        bool,
+        Parameter(negative="", help="with --mode dense: score what a graph of neighbors proposes (HNSW)"),
+    ] = False,
     model: Annotated[
         list[str] | None,
         Parameter(
@@ -65,7 +69,15 @@ def search(
     opened = open_index(index, model or (), run)
     scorer = None if reranker is None else run.of_another_model().load(reranker)
     hits = opened.search(
-        query, k, mode, unit=unit, filter=filter, reranker=scorer, candidates=candidates, why=why
+        query,
+        k,
+        mode,
+        unit=unit,
+        filter=filter,
+        reranker=scorer,
+        candidates=candidates,
+        approximate=approximate,
+        why=why,
     )
     if json:
         print_json(_as_json(opened, query, hits, why=why))

@@ -52,6 +52,7 @@ class _Request:
     reranker: Model | None
     candidates: int | None
     why: bool
+    approximate: bool
 
 
 class Index:
@@ -297,6 +298,7 @@ class Index:
         filter: Filter | None = None,
         reranker: Model | None = None,
         candidates: int | None = None,
+        approximate: bool = False,
         why: bool = False,
     ) -> tuple[Hit, ...]: ...
 
@@ -311,6 +313,7 @@ class Index:
         filter: Filter | None = None,
         reranker: Model | None = None,
         candidates: int | None = None,
+        approximate: bool = False,
         why: bool = False,
     ) -> list[tuple[Hit, ...]]: ...
 
@@ -324,6 +327,7 @@ class Index:
         filter: Filter | None = None,
         reranker: Model | None = None,
         candidates: int | None = None,
+        approximate: bool = False,
         why: bool = False,
     ) -> tuple[Hit, ...] | list[tuple[Hit, ...]]:
         """The best passages for a query, best first; for a list of queries, a list.
@@ -341,6 +345,10 @@ class Index:
             reranker: a cross-encoder that scores the best ``candidates`` hits again and orders them.
             candidates: how many hits of a first stage are scored by the reranker (50 by default), or by many
                 vectors with ``mode="multi_vector"`` (all passages by default).
+            approximate: with ``mode="dense"`` and no filter, let a graph of neighbors propose which passages
+                are scored (HNSW; needs the extra ``ann``). The graph is made at the first such search and
+                kept in the folder. Worth it beyond some hundred thousand passages; scores are exact, and a
+                few of the best passages can be missing.
             why: whether to explain every hit.
 
         Raises:
@@ -352,6 +360,7 @@ class Index:
             whole_number("candidates", candidates, k)
         check_choice("unit", unit, get_args(Unit))
         check_flag("why", why)
+        check_flag("approximate", approximate)
         chosen = self._mode(mode)
         scores_pairs = isinstance(reranker, Model) and isinstance(reranker.checkpoint.head, PairScore)
         if reranker is not None and not scores_pairs:
@@ -362,7 +371,12 @@ class Index:
         if filter is not None:
             among = self._contents.matching(accepting(filter, self._contents.metadata_keys))
         queries = [query] if isinstance(query, str) else listed("query", query)
-        request = _Request(k, chosen, unit, among, reranker, candidates, bool(why))
+        if approximate and (chosen != "dense" or filter is not None):
+            raise InvalidRequest(
+                f"approximate search is for mode dense without a filter, and mode is {chosen}"
+                f"{'' if filter is None else ' with a filter'}; leave approximate out"
+            )
+        request = _Request(k, chosen, unit, among, reranker, candidates, bool(why), bool(approximate))
         found = [self._search(self._searcher.query(one), request) for one in queries]
         return found[0] if isinstance(query, str) else found
 
@@ -376,6 +390,7 @@ class Index:
             unit=request.unit,
             among=request.among,
             candidates=request.candidates if reranker is None else None,
+            approximate=request.approximate,
         )
         before = dict(zip(ranking.passages.tolist(), ranking.scores.tolist(), strict=True))
         if reranker is not None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from unmask.loaded import Model
 from unmask.model.encoder import Encoder
 from unmask.search.analysis import Analyzer
+from unmask.search.ann import ApproximateSearch
 from unmask.search.contents import Contents
 from unmask.search.options import Mode, Unit, View
 from unmask.search.queries import Query
@@ -28,6 +29,9 @@ Mask = NDArray[np.bool_]
 
 FUSED_DEPTH = 200
 """Passages of each view whose ranks are fused."""
+
+APPROXIMATE_FACTOR = 4
+"""In approximate search, how many passages are proposed for each one that is asked for."""
 
 ROUNDING = 1e-5
 """Relative error of float32 products; passages this close to the last rank are computed again in float64."""
@@ -62,6 +66,7 @@ class Searcher:
         unit: Unit = "passage",
         among: Mask | None = None,
         candidates: int | None = None,
+        approximate: bool = False,
     ) -> tuple[Ranking, Mapping[View, Ranking]]:
         """The best ``depth`` passages (or documents), and the ranking of each view that was asked.
 
@@ -73,7 +78,11 @@ class Searcher:
             among: the passages to search; None for all that are not deleted.
             candidates: for many vectors, how many of the best passages of the other views are scored; None
                 scores every passage, or in hybrid search `FUSED_DEPTH` of each other view.
+            approximate: score only those passages by one vector that a graph of neighbors proposes.
         """
+        if approximate:
+            eligible_P = self._proposed(query, depth) & self.contents.live_P
+            return (found := self._view(query, "dense", depth, unit, eligible_P)), {"dense": found}
         eligible_P = self.contents.live_P if among is None else among & self.contents.live_P
         if mode == "hybrid":
             reach = max(FUSED_DEPTH, depth, candidates or 0)
@@ -160,6 +169,16 @@ class Searcher:
             near = np.flatnonzero(eligible_P & (scores_P >= least))
             scores_P[near] = self.dense.exact(query.vector_E, near)
         return scores_P
+
+    def _proposed(self, query: Query, depth: int) -> Mask:
+        """The passages whose vectors a graph proposes, which are more than ``depth``."""
+        _, rows = self._graphs.search(query.vector_E[None], APPROXIMATE_FACTOR * depth)
+        return _mask(rows[rows >= 0], len(self.contents.live_P))
+
+    @cached_property
+    def _graphs(self) -> ApproximateSearch:
+        deleted = [np.flatnonzero(~live_P) for live_P in self.contents.live_parts()]
+        return ApproximateSearch(self.contents.generation, "dense/vectors", "dot", deleted=deleted)
 
     @cached_property
     def bm25(self) -> Bm25:
