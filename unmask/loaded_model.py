@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args, overload
+from typing import Any, TypedDict, Unpack, get_args, overload
 
 import numpy as np
 import torch
@@ -22,6 +22,8 @@ from unmask.model.spec import (
     POOLING_MODES,
     PooledVector,
     PoolingMode,
+    TextKind,
+    UnitLength,
     UnknownOutput,
 )
 from unmask.model.spec.global_tokens import GlobalTokens, places
@@ -32,6 +34,8 @@ from unmask.tasks.embed import embed
 from unmask.tasks.fill import FilledMask, fill
 from unmask.tasks.hidden_states import checked_ids, checked_places, checked_types, hidden_states
 from unmask.tasks.logits import chosen_head, logits
+from unmask.tasks.prompts import chosen_prompt, prompt_of, unpooled_tokens
+from unmask.tasks.quantize import PRECISIONS, Precision, quantize
 from unmask.tasks.similarity import METRICS, Metric, similarity
 from unmask.tasks.values import Logits
 from unmask.text import Encoding, Truncation
@@ -39,6 +43,20 @@ from unmask.text.tokenizer import numbered
 
 Ids = Sequence[int] | NDArray[np.int64] | Tensor
 """Token ids of one sequence."""
+
+
+class EmbedOptions(TypedDict, total=False):
+    """The options of `Model.embed` besides its prompt."""
+
+    truncation: Truncation
+    pooling: PoolingMode | None
+    normalize: bool | None
+    truncate_dim: int | None
+    precision: Precision
+    ranges: NDArray[np.float32] | None
+    tokens_per_pass: int
+    global_tokens: GlobalTokens
+    progress: Progress | None
 
 
 class Model(RetrievalModel):
@@ -140,11 +158,15 @@ class Model(RetrievalModel):
         truncation: Truncation = "error",
         pooling: PoolingMode | None = None,
         normalize: bool | None = None,
+        prompt: str | None = None,
         prompt_name: str | None = None,
+        truncate_dim: int | None = None,
+        precision: Precision = "float32",
+        ranges: NDArray[np.float32] | None = None,
         tokens_per_pass: int = TOKENS_PER_PASS,
         global_tokens: GlobalTokens = "first",
         progress: Progress | None = None,
-    ) -> NDArray[np.float32]:
+    ) -> NDArray[Any]:
         """Sentence embeddings, float32: (S, E) for a list of texts, (E,) for one string.
 
         Args:
@@ -152,7 +174,14 @@ class Model(RetrievalModel):
             truncation: see `tokenize`.
             pooling: overrides the checkpoint's pooling.
             normalize: whether to divide by the Euclidean norm; overrides the checkpoint's setting.
-            prompt_name: the checkpoint's prompt to prepend to every text; None adds no prompt.
+            prompt: the text to put before every text; "" for none, even if the checkpoint has a default.
+            prompt_name: the checkpoint's prompt of this name instead. If neither is given, the checkpoint's
+                default applies, if it has one.
+            truncate_dim: keep only the first dimensions of each embedding, for models trained that way. The
+                rest is not normalized again, unless ``normalize=True``.
+            precision: of the result, see `unmask.tasks.quantize.quantize`.
+            ranges: the smallest and the largest value of each dimension, (2, E), for the precisions ``int8``
+                and ``uint8``; None takes those of the result.
             tokens_per_pass: the maximum number of tokens per forward pass; affects speed and memory, and
                 only the last bits of the embeddings.
             global_tokens: which tokens are global, for encoders with global attention such as Longformer.
@@ -163,32 +192,47 @@ class Model(RetrievalModel):
             InvalidRequest: neither the checkpoint nor the call specifies a pooling.
             NonFiniteResult: an embedding contains infinity or NaN.
         """
-        output = self.embedding_head(pooling, normalize)
+        output = self.embedding_head(pooling, normalize, truncate_dim)
+        check_choice("precision", precision, PRECISIONS)
         whole("tokens_per_pass", tokens_per_pass, 1)
         check_callable("progress", progress)
         some: Any = [texts] if isinstance(texts, str) else listed("texts", texts)
-        if prompt_name is not None:
-            prompts = dict(output.prompts)
-            if prompt_name not in prompts:
-                known = ", ".join(prompts) or "none"
-                raise InvalidRequest(f"prompt_name is {prompt_name!r}; {self.name} has: {known}")
-            some = [prompts[prompt_name] + text if isinstance(text, str) else text for text in some]
-        name = numbered_or_the(texts)
+        before, name = chosen_prompt(output, prompt, prompt_name, self.name), numbered_or_the(texts)
+        if before:
+            some = [before + text if isinstance(text, str) and text.strip() else text for text in some]
         embeddings_SE = self.embed_encodings(
             self._tokenized(some, None, truncation, name),
             output,
+            prompt=before,
             tokens_per_pass=tokens_per_pass,
             global_tokens=global_tokens,
             progress=progress,
             name=name,
         )
-        return embeddings_SE[0] if isinstance(texts, str) else embeddings_SE
+        result = quantize(embeddings_SE, precision, ranges)
+        return result[0] if isinstance(texts, str) else result
+
+    def embed_query(self, texts: str | Sequence[str], **options: Unpack[EmbedOptions]) -> NDArray[Any]:
+        """`embed` with the checkpoint's prompt for queries, if it has one, and no other."""
+        return self.embed(texts, prompt=self._prompt("query"), **options)
+
+    def embed_document(self, texts: str | Sequence[str], **options: Unpack[EmbedOptions]) -> NDArray[Any]:
+        """`embed` with the checkpoint's prompt for documents, if it has one, and no other.
+
+        It is the prompt named ``document``, else ``passage``, else ``corpus``.
+        """
+        return self.embed(texts, prompt=self._prompt("document"), **options)
+
+    def _prompt(self, kind: TextKind) -> str:
+        output = self.checkpoint.head
+        return prompt_of(output.prompts, kind) if isinstance(output, PooledVector) else ""
 
     def embed_encodings(
         self,
         encodings: Sequence[Encoding],
         head: PooledVector,
         *,
+        prompt: str = "",
         tokens_per_pass: int = TOKENS_PER_PASS,
         global_tokens: GlobalTokens = "first",
         progress: Progress | None = None,
@@ -196,6 +240,7 @@ class Model(RetrievalModel):
     ) -> NDArray[np.float32]:
         """Embeddings (S, E) of already tokenized texts, computed by ``head``; see `embed`.
 
+        ``prompt`` is the prompt that the texts begin with; its tokens are not pooled if ``head`` says so.
         ``name`` is how error messages name the text at an index.
         """
         return embed(
@@ -204,13 +249,17 @@ class Model(RetrievalModel):
             encodings,
             tokens_per_pass=tokens_per_pass,
             global_tokens=global_tokens,
+            skipped=unpooled_tokens(self.tokenizer, head, prompt),
             progress=progress,
             name=name,
         )
 
     @renamed_arguments(unit_length="normalize")
     def embedding_head(
-        self, pooling: PoolingMode | None = None, normalize: bool | None = None
+        self,
+        pooling: PoolingMode | None = None,
+        normalize: bool | None = None,
+        truncate_dim: int | None = None,
     ) -> PooledVector:
         """How embeddings are computed: the checkpoint's settings, with the overrides given here.
 
@@ -221,6 +270,8 @@ class Model(RetrievalModel):
         if pooling is not None:
             check_choice("pooling", pooling, POOLING_MODES)
         check_flag("normalize", normalize)
+        if truncate_dim is not None:
+            whole("truncate_dim", truncate_dim, 1)
         if isinstance(published, PooledVector):
             unit = published.normalize if normalize is None else normalize
             modes = published.pooling if pooling is None else (pooling,)
@@ -229,13 +280,18 @@ class Model(RetrievalModel):
                     f"pooling is {pooling}, and the layers after pooling read {len(published.pooling)} "
                     "pooled vectors side by side; leave pooling out"
                 )
-            return replace(published, pooling=modes, normalize=unit)
+            found = replace(published, pooling=modes, normalize=unit)
+            if truncate_dim is None:
+                return found
+            if normalize is None and unit:  # the whole vector is normalized, and what is cut from it is not
+                found = replace(found, projections=(*found.projections, UnitLength()), normalize=False)
+            return replace(found, dimensions=truncate_dim)
         if pooling is None:
             reason = "the checkpoint gives no single vector per text"
             reason = published.reason if isinstance(published, UnknownOutput) else reason
             raise InvalidRequest(f"{reason}; name a pooling, for instance mean")
         unit = isinstance(published, UnknownOutput) and published.normalize
-        return PooledVector((pooling,), unit if normalize is None else normalize)
+        return PooledVector((pooling,), unit if normalize is None else normalize, dimensions=truncate_dim)
 
     def similarity(self, a: Any, b: Any, *, metric: Metric = "cosine") -> NDArray[np.float32]:
         """Pairwise similarities of ``a`` and ``b``, (A, B).

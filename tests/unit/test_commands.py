@@ -96,6 +96,9 @@ def test_inspect_says_what_it_is(with_heads):
         "projections": [],
         "dimensions": None,
         "prompts": [],
+        "default_prompt": None,
+        "pools_prompt": True,
+        "lower_case": False,
     }
     assert found["head_missing"] is None
     assert f"WordPiece, {len(VOCABULARY)} pieces" in found["tokenizer"]

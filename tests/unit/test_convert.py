@@ -5,13 +5,16 @@ import os
 import pickle
 from collections import OrderedDict
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 
 import unmask
 from tests.support.command import assert_one_sentence, run_here
-from tests.support.tiny import change_json, tiny_bert
+from tests.support.tiny import WIDTH, change_json, tiny_bert, write_checkpoint
+from unmask.errors import UnsafeCheckpoint
+from unmask.model.weights.convert import convert_pickled
 
 IDS = [[2, 60, 61, 3], [2, 7, 8, 9, 33, 3]]
 PICKLE = "pytorch_model.bin"
@@ -268,3 +271,25 @@ def test_an_empty_folder_is_filled(state, folder, out):
 
 def test_there_must_be_a_folder(out, tmp_path):
     assert_one_sentence(run_here("convert", tmp_path / "nowhere", out), "nowhere", "no")
+
+
+@pytest.mark.parametrize("own", ["pickled", "safe"])
+def test_modules_are_converted_too(own, tmp_path):
+    """A dense layer after pooling, whose weights are pickled; the encoder's may already be safe."""
+    folder = write_checkpoint(tmp_path / "m")
+    listed = json.loads((folder / "modules.json").read_text())
+    listed[2] = {"idx": 2, "name": "2", "path": "2_Dense", "type": "sentence_transformers.models.Dense"}
+    (folder / "modules.json").write_text(json.dumps(listed))
+    (folder / "2_Dense").mkdir()
+    (folder / "2_Dense/config.json").write_text(json.dumps({"in_features": WIDTH, "out_features": 4}))
+    weights = {"linear.weight": torch.ones(4, WIDTH), "linear.bias": torch.zeros(4)}
+    torch.save(weights, folder / "2_Dense/pytorch_model.bin")
+    if own == "pickled":
+        torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+        (folder / "model.safetensors").unlink()
+    with pytest.raises(UnsafeCheckpoint, match="unmask convert"):
+        unmask.load(folder)
+    convert_pickled(folder, tmp_path / "new")
+    found = unmask.load(tmp_path / "new").embed("the river")
+    assert found.shape == (4,)
+    np.testing.assert_allclose(found, found[0])

@@ -8,7 +8,18 @@ from tests.support.heads import decoded_spec, spec_with_heads
 from tests.support.specs import SPECS
 from unmask.cli.describe import describe_output, describe_spec
 from unmask.model.families import FAMILIES
-from unmask.model.spec import PooledVector, Rotary
+from unmask.model.spec import (
+    Dense,
+    LayerNorm,
+    MultiVector,
+    PairScore,
+    PooledVector,
+    QueryExpansion,
+    Rotary,
+    SparseVector,
+    UnitLength,
+    UnknownOutput,
+)
 
 PUBLISHED = {one.name: one.pretraining or one.spec for family in FAMILIES for one in family.published}
 
@@ -80,6 +91,33 @@ def test_parts_that_no_published_encoder_has():
     [
         (PooledVector(("mean",), normalize=True), "mean pooling, normalized"),
         (PooledVector(("cls", "mean_sqrt_len")), "CLS token and mean_sqrt_len pooling, not normalized"),
+        (
+            PooledVector(
+                ("last",),
+                projections=(Dense(9, activation="tanh"), LayerNorm(1e-5), UnitLength()),
+                dimensions=4,
+                prompts=(("query", "q: "),),
+                default_prompt="query",
+            ),
+            "last token pooling, dense layer to 9 tanh, LayerNorm, normalized, the first 4 "
+            "dimensions, the prompt 'query' before every text",
+        ),
+        (MultiVector(), "one vector for each token, normalized"),
+        (
+            MultiVector(
+                (Dense(7),), expansion=QueryExpansion(12), document_tokens=9, skipped_words=(".", ",")
+            ),
+            "one vector for each token, dense layer to 7, normalized; queries expanded to 12 tokens; "
+            "documents of at most 9 tokens; none for 2 words in documents",
+        ),
+        (SparseVector(), "one weight for each entry of the vocabulary, the max over tokens"),
+        (
+            SparseVector("sum", static_queries=True),
+            "one weight for each entry of the vocabulary, the sum over tokens; queries by a table",
+        ),
+        (PairScore(1, "sigmoid"), "one score for a pair of texts, between 0 and 1"),
+        (PairScore(3), "3 scores for a pair of texts"),
+        (UnknownOutput("no reason"), "no reason"),
     ],
 )
 def test_sentence_embeddings_in_words(head, words):

@@ -28,12 +28,6 @@ def test_a_folder_without_modules_says_nothing():
 @pytest.mark.parametrize(
     ("kinds", "settings", "reason"),
     [
-        (("Transformer", "Pooling"), {SENTENCE: {"do_lower_case": True}}, "lower-case texts first"),
-        (
-            ("Transformer", "Pooling"),
-            {PROMPTS: {"prompts": {"query": "q: "}, "default_prompt_name": "query"}},
-            "its prompt 'query' before every text",
-        ),
         (("Transformer", "Pooling", "WordWeights"), {}, "asks for a WordWeights module"),
         (("Transformer", "Dense", "Pooling"), {}, "asks for a Dense module before pooling"),
         (("WordEmbeddings", "Pooling"), {}, "asks for a WordEmbeddings module"),
@@ -47,6 +41,22 @@ def test_what_would_change_every_vector_makes_the_output_unknown(kinds, settings
     assert isinstance(found, UnknownOutput)
     assert reason in found.reason
     assert found.normalize == normalize
+
+
+def test_what_changes_every_text_is_read():
+    prompts = {"prompts": {"query": "q: "}, "default_prompt_name": "query"}
+    found = read(
+        "Transformer",
+        "Pooling",
+        sentence_bert_config={"do_lower_case": True},
+        config_sentence_transformers=prompts | {"truncate_dim": 3},
+    )
+    expected = PooledVector(
+        dimensions=3, prompts=(("query", "q: "),), default_prompt="query", lower_case=True
+    )
+    assert found == expected
+    files = write_head(expected, 8, None)
+    assert read_head(files, files.get) == expected
 
 
 def test_prompts_that_are_empty_are_none():

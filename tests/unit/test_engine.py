@@ -46,7 +46,7 @@ class Counting:
         ids = batch.ids_T if tokens is None else batch.layout.positions_T[tokens]
         return np.eye(self.spec.embedding.vocabulary, dtype=np.float32)[ids + 1] * 9
 
-    def embed(self, batch, output):
+    def embed(self, batch, output, *, skipped=0):
         sums = np.add.reduceat(batch.ids_T, batch.layout.offsets[:-1]) / batch.layout.lengths
         return np.repeat(sums[:, None], output.width(self.spec), axis=1).astype(np.float32)
 

@@ -95,7 +95,7 @@ def test_commands_and_their_options():
         "fill": ["text", "file", "model", *RUN, "top", "truncation", "blank", "field", "json"],
         "embed": [
             "inputs", "output", "model", *RUN, "truncation", "blank", "field", "pooling", "normalize",
-            "overwrite", "restart", "json",
+            "prompt", "prompt_name", "truncate_dim", "precision", "overwrite", "restart", "json",
         ],
         "similarity": [
             "text", "other", "file", "model", *RUN, "metric", "truncation", "blank", "fields", "pooling",

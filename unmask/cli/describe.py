@@ -10,6 +10,7 @@ from unmask.model.spec import (
     BlockSparse,
     CheckpointOutput,
     Classifier,
+    Dense,
     Disentangled,
     Embedding,
     EncoderSpec,
@@ -25,6 +26,7 @@ from unmask.model.spec import (
     MultiVector,
     NoPosition,
     Norm,
+    OutputLayer,
     PairScore,
     PooledVector,
     PoolingMode,
@@ -33,6 +35,7 @@ from unmask.model.spec import (
     SlidingWindow,
     SlidingWindowGlobal,
     SparseVector,
+    UnitLength,
     UnknownOutput,
 )
 
@@ -41,6 +44,8 @@ POOLING: dict[PoolingMode, str] = {
     "cls": "CLS token",
     "max": "max",
     "mean_sqrt_len": "mean_sqrt_len",
+    "weighted_mean": "mean by position",
+    "last": "last token",
 }
 
 ACTIVATIONS = {
@@ -84,21 +89,60 @@ def describe_spec(spec: EncoderSpec) -> Iterator[tuple[str, str]]:
     yield "heads", "; ".join(map(_head, spec.heads)) or "none"
 
 
-OUTPUTS: dict[type, str] = {
-    MultiVector: "one vector for each token",
-    SparseVector: "one weight for each entry of the vocabulary",
-    PairScore: "one score for a pair of texts",
-}
-
-
 def describe_output(head: CheckpointOutput) -> str:
     """What the checkpoint computes from a text, and how."""
     if isinstance(head, UnknownOutput):
         return head.reason
-    if not isinstance(head, PooledVector):
-        return OUTPUTS[type(head)]
+    match head:
+        case PooledVector():
+            return _pooled(head)
+        case MultiVector():
+            return _multi_vector(head)
+        case SparseVector():
+            words = f"one weight for each entry of the vocabulary, the {head.pooling} over tokens"
+            return f"{words}; queries by a table" if head.static_queries else words
+        case PairScore():
+            scores = "one score" if head.labels == 1 else f"{head.labels} scores"
+            sigmoid = ", between 0 and 1" if head.activation == "sigmoid" else ""
+            return f"{scores} for a pair of texts{sigmoid}"
+
+
+def _pooled(head: PooledVector) -> str:
     pooling = " and ".join(POOLING[mode] for mode in head.pooling)
-    return f"{pooling} pooling, {'normalized' if head.normalize else 'not normalized'}"
+    parts = [f"{pooling} pooling", *_layers(head.projections)]
+    if head.normalize or head.projections[-1:] != (UnitLength(),):
+        parts.append("normalized" if head.normalize else "not normalized")
+    if head.dimensions is not None:
+        parts.append(f"the first {head.dimensions} dimensions")
+    if head.default_prompt is not None:
+        parts.append(f"the prompt {head.default_prompt!r} before every text")
+    return ", ".join(parts)
+
+
+def _multi_vector(head: MultiVector) -> str:
+    normalized = "normalized" if head.normalize else "not normalized"
+    parts = [", ".join(["one vector for each token", *_layers(head.projections), normalized])]
+    if head.expansion is not None:
+        parts.append(f"queries expanded to {head.expansion.length} tokens")
+    for kind, limit in (("queries", head.query_tokens), ("documents", head.document_tokens)):
+        if limit is not None:
+            parts.append(f"{kind} of at most {limit} tokens")
+    if head.skipped_words:
+        kinds = " and ".join(f"{kind}s" if kind == "document" else "queries" for kind in head.skipped_in)
+        parts.append(f"none for {len(head.skipped_words)} words in {kinds}")
+    return "; ".join(parts)
+
+
+def _layers(layers: tuple[OutputLayer, ...]) -> Iterator[str]:
+    for layer in layers:
+        match layer:
+            case Dense():
+                activation = "" if layer.activation is None else f" {ACTIVATIONS[layer.activation]}"
+                yield f"dense layer to {layer.width}{activation}"
+            case LayerNorm():
+                yield "LayerNorm"
+            case UnitLength():
+                yield "normalized"
 
 
 def _embedding(spec: Embedding, width: int) -> str:

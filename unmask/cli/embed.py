@@ -6,11 +6,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from unmask.cli.embed_rows import FORMATS, extension_of, fingerprint
+from unmask.cli.embed_rows import FORMATS, NUMBERS, extension_of, fingerprint
 from unmask.cli.embed_run import EmbedRun, TruncatedText
 from unmask.cli.input import STANDARD_INPUT
 from unmask.cli.lines import Inputs, LineReader, require_texts, survey, warn_beyond_training
@@ -27,6 +27,8 @@ from unmask.cli.options import (
 from unmask.cli.output import print_json, progress
 from unmask.errors import InvalidRequest, InvalidText
 from unmask.resume import ResumableFile
+from unmask.tasks.prompts import chosen_prompt
+from unmask.tasks.quantize import quantized_width
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,19 @@ def embed(
         bool | None,
         Parameter(help="normalize embeddings to unit length, or not; default: as the checkpoint specifies"),
     ] = None,
+    prompt: Annotated[
+        str | None, Parameter(help='text to put before every text; "" for none; default: the checkpoint\'s')
+    ] = None,
+    prompt_name: Annotated[
+        str | None, Parameter(help="the checkpoint's prompt of this name instead, such as query")
+    ] = None,
+    truncate_dim: Annotated[
+        int | None, Parameter(help="keep only the first dimensions, for models trained that way")
+    ] = None,
+    precision: Annotated[
+        Literal["float32", "binary", "ubinary"],
+        Parameter(help="of the embeddings; binary keeps one bit for each number, eight in a byte"),
+    ] = "float32",
     overwrite: Annotated[bool, Parameter(negative="", help="replace a finished output")] = False,
     restart: Annotated[bool, Parameter(negative="", help="discard the progress of a stopped run")] = False,
     json: JsonOption = False,
@@ -103,16 +118,25 @@ def embed(
             require_texts(found.texts)
 
         loaded = run.load(model)
-        head = loaded.embedding_head(pooling, normalize)
-        form = FORMATS[extension](given.sources, head.width(loaded.spec))
+        head = loaded.embedding_head(pooling, normalize, truncate_dim)
+        before = chosen_prompt(head, prompt, prompt_name, loaded.name)
+        width = quantized_width(head.width(loaded.spec), precision)
+        form = FORMATS[extension](given.sources, width, NUMBERS[precision])
         work = EmbedRun(
-            loaded, head, LineReader(given.lines()), survey=found, truncation=truncation, form=form
+            loaded,
+            head,
+            LineReader(given.lines()),
+            survey=found,
+            truncation=truncation,
+            form=form,
+            prompt=before,
+            precision=precision,
         )
         start = time.perf_counter()
         if output is None:
             resumed = _print(work)
         else:
-            settings = (extension, run.dtype, run.compat, run.kernel, head)
+            settings = (extension, run.dtype, run.compat, run.kernel, head, before, precision)
             resumed = _write(work, output, settings, overwrite=overwrite, restart=restart)
     warn_beyond_training(loaded, work.metrics.longest)
     _report(_summary(work, resumed, time.perf_counter() - start, output), json)

@@ -26,19 +26,24 @@ BLOCK_BYTES = 1 << 25
 """Stored bytes that are converted at once, which is also the size of a row group of a Parquet file."""
 
 
+NUMBERS = {"float32": "<f4", "binary": "|i1", "ubinary": "|u1"}
+"""The numpy type of each precision of embeddings."""
+
+
 class RowFormat(ABC):
     """How rows are stored while a run lasts. By itself the finished file is the header and the stored rows.
 
     Args:
         sources: the names of all inputs.
-        width: the width of an embedding.
+        width: the numbers of an embedding.
+        number: their numpy type.
     """
 
     finish: Callable[[Path, Path], None] | None = None
     """Writes the finished file (the second path) from the stored rows (the first)."""
 
-    def __init__(self, sources: Sequence[str], width: int) -> None:
-        self.sources, self.width = tuple(dict.fromkeys(sources)), width
+    def __init__(self, sources: Sequence[str], width: int, number: str = "<f4") -> None:
+        self.sources, self.width, self.number = tuple(dict.fromkeys(sources)), width, number
 
     def header(self, rows: int) -> bytes:
         """The bytes before the first row."""
@@ -46,7 +51,7 @@ class RowFormat(ABC):
 
     @abstractmethod
     def rows(
-        self, lines: Sequence[Line], encodings: Sequence[Encoding], embeddings_SE: NDArray[np.float32]
+        self, lines: Sequence[Line], encodings: Sequence[Encoding], embeddings_SE: NDArray[Any]
     ) -> bytes:
         """The bytes of the given rows."""
 
@@ -56,7 +61,7 @@ class JsonLines(RowFormat):
     embedding."""
 
     def rows(
-        self, lines: Sequence[Line], encodings: Sequence[Encoding], embeddings_SE: NDArray[np.float32]
+        self, lines: Sequence[Line], encodings: Sequence[Encoding], embeddings_SE: NDArray[Any]
     ) -> bytes:
         """The bytes of the given rows."""
         objects = (
@@ -73,36 +78,36 @@ class JsonLines(RowFormat):
 
 
 class Matrix(RowFormat):
-    """A float32 array (S, E)."""
+    """An array (S, E)."""
 
     def header(self, rows: int) -> bytes:
         """The header of a .npy file."""
-        return _npy_header("<f4", (rows, self.width))
+        return _npy_header(self.number, (rows, self.width))
 
     def rows(
-        self, lines: Sequence[Line], encodings: Sequence[Encoding], embeddings_SE: NDArray[np.float32]
+        self, lines: Sequence[Line], encodings: Sequence[Encoding], embeddings_SE: NDArray[Any]
     ) -> bytes:
         """The bytes of the given rows."""
-        return embeddings_SE.astype("<f4").tobytes()
+        return embeddings_SE.astype(self.number).tobytes()
 
 
 class _Records(RowFormat):
     """Rows are stored as binary records, from which the finished file is made in blocks."""
 
-    def __init__(self, sources: Sequence[str], width: int) -> None:
-        super().__init__(sources, width)
+    def __init__(self, sources: Sequence[str], width: int, number: str = "<f4") -> None:
+        super().__init__(sources, width, number)
         self.record = np.dtype(
             [
                 ("source", "<i4"),  # its place in ``sources``
                 ("line", "<i8"),
                 ("tokens", "<i8"),
                 ("original_tokens", "<i8"),  # -1 if they were not all counted
-                ("embedding", "<f4", (width,)),
+                ("embedding", number, (width,)),
             ]
         )
 
     def rows(
-        self, lines: Sequence[Line], encodings: Sequence[Encoding], embeddings_SE: NDArray[np.float32]
+        self, lines: Sequence[Line], encodings: Sequence[Encoding], embeddings_SE: NDArray[Any]
     ) -> bytes:
         """The bytes of the given rows."""
         places = {name: place for place, name in enumerate(self.sources)}
@@ -131,7 +136,7 @@ class Archive(_Records):
         rows = stored.stat().st_size // self.record.itemsize
         names = np.array(self.sources)
         arrays: Mapping[str, tuple[str, tuple[int, ...], Callable[[NDArray[Any]], NDArray[Any]]]] = {
-            "embeddings": ("<f4", (rows, self.width), lambda block_B: block_B["embedding"]),
+            "embeddings": (self.number, (rows, self.width), lambda block_B: block_B["embedding"]),
             "sources": (names.dtype.str, (rows,), lambda block_B: names[block_B["source"]]),
             "lines": ("<i8", (rows,), lambda block_B: block_B["line"]),
             "tokens": ("<i8", (rows,), lambda block_B: block_B["tokens"]),
@@ -151,20 +156,21 @@ class Parquet(_Records):
     def finish(self, stored: Path, output: Path) -> None:
         """Write the row groups one after the other."""
         arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+        kind = {"<f4": arrow.float32(), "|i1": arrow.int8(), "|u1": arrow.uint8()}[self.number]
         schema = arrow.schema(
             {
                 "source": arrow.string(),
                 "line": arrow.int64(),
                 "tokens": arrow.int64(),
                 "original_tokens": arrow.int64(),
-                "embedding": arrow.list_(arrow.float32(), self.width),
+                "embedding": arrow.list_(kind, self.width),
             }
         )
         names = np.array(self.sources, dtype=object)
         with parquet.ParquetWriter(output, schema, use_dictionary=["source"]) as writer:
             for block_B in self.blocks(stored):
                 original_B = block_B["original_tokens"]
-                embeddings = arrow.array(block_B["embedding"].reshape(-1), arrow.float32())
+                embeddings = arrow.array(block_B["embedding"].reshape(-1), kind)
                 columns = [
                     arrow.array(names[block_B["source"]], arrow.string()),
                     arrow.array(block_B["line"].copy()),

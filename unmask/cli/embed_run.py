@@ -10,6 +10,7 @@ from unmask.cli.embed_rows import RowFormat
 from unmask.cli.lines import LineReader, Survey, encode_lines, line_name
 from unmask.errors import TextTooLong
 from unmask.tasks import Progress
+from unmask.tasks.quantize import Precision, quantize
 from unmask.text import Encoding, Line, Truncation
 
 if TYPE_CHECKING:
@@ -65,10 +66,12 @@ class EmbedRun:
         survey: Survey | None,
         truncation: Truncation,
         form: RowFormat,
+        prompt: str = "",
+        precision: Precision = "float32",
     ) -> None:
         self.loaded, self.head, self.reader, self.survey = loaded, head, reader, survey
         self.truncation: Truncation = truncation
-        self.form = form
+        self.form, self.prompt, self.precision = form, prompt, precision
         self.total = survey.texts if survey else 0
         """0 if unknown."""
         self.metrics = Tally()
@@ -95,14 +98,15 @@ class EmbedRun:
             embeddings_SE = self.loaded.embed_encodings(
                 encodings,
                 self.head,
+                prompt=self.prompt,
                 progress=partial(_forward, report, first, self.total),
                 name=partial(line_name, part),
             )
-            yield self.form.rows(part, encodings, embeddings_SE), len(part)
+            yield self.form.rows(part, encodings, quantize(embeddings_SE, self.precision)), len(part)
 
     def _encode(self, part: list[Line]) -> list[Encoding]:
         try:
-            return encode_lines(self.loaded, part, self.truncation)
+            return encode_lines(self.loaded, part, self.truncation, self.prompt)
         except TextTooLong as error:
             raise self._with_others(error, part) from None
 
@@ -110,7 +114,7 @@ class EmbedRun:
         """The error of the first overlong text, with the number of overlong texts after it."""
         long, checked, parts = 0, 0, 1
         while part:
-            found = [one.truncated_tokens > 0 for one in encode_lines(self.loaded, part, "end")]
+            found = [one.truncated_tokens > 0 for one in encode_lines(self.loaded, part, "end", self.prompt)]
             checked += len(found) - (0 if long else found.index(True))
             long += sum(found)
             part = self.reader.take() if parts < PARTS_CHECKED else []

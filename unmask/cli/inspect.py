@@ -70,6 +70,7 @@ def _show(inspection: "Inspection", screen: Console) -> None:
 
 def _facts(inspection: "Inspection") -> Iterator[tuple[str, str]]:
     from unmask.cli.describe import describe_output
+    from unmask.model.spec import PooledVector
 
     limit, trained, head = inspection.max_tokens, inspection.trained_tokens, inspection.head
     yield "name", inspection.name
@@ -82,7 +83,8 @@ def _facts(inspection: "Inspection") -> Iterator[tuple[str, str]]:
         yield "trained on", f"at most {trained:,} tokens; longer texts are read with a warning"
     yield "tokenizer", inspection.tokenizer or "none; reads token ids only"
     head_missing = f"none: {inspection.head_missing}"
-    yield "sentence embedding", head_missing if head is None else describe_output(head)
+    name = "sentence embedding" if head is None or isinstance(head, PooledVector) else "output"
+    yield name, head_missing if head is None else describe_output(head)
     if inspection.approximated:
         yield "approximated", "; ".join(inspection.approximated)
     if inspection.compat_differs:

@@ -228,14 +228,16 @@ def line_name(lines: Sequence[Line], index: int) -> str:
     return str(lines[index])
 
 
-def encode_lines(loaded: "Model", lines: Sequence[Line], truncation: Truncation) -> list[Encoding]:
-    """Tokenize the lines.
+def encode_lines(
+    loaded: "Model", lines: Sequence[Line], truncation: Truncation, prompt: str = ""
+) -> list[Encoding]:
+    """Tokenize the lines, each after a prompt.
 
     Raises:
         TextError: a text has no words, or is too long with ``truncation="error"``.
     """
     return loaded.tokenizer.encode_batch(
-        [line.text for line in lines],
+        [prompt + line.text if line.text.strip() else line.text for line in lines],
         max_tokens=loaded.max_tokens,
         truncation=truncation,
         name=partial(line_name, lines),

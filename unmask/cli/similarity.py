@@ -29,6 +29,7 @@ from unmask.cli.options import (
 )
 from unmask.cli.output import print_json, progress
 from unmask.errors import EmptyText, InvalidRequest, InvalidText
+from unmask.tasks.prompts import chosen_prompt
 from unmask.tasks.similarity import Metric
 from unmask.text import Encoding, Line, Truncation
 
@@ -146,9 +147,16 @@ class _Scorer:
     metric: Metric
     json: bool
 
+    @property
+    def prompt(self) -> str:
+        """What the checkpoint puts before every text."""
+        return chosen_prompt(self.head, None, None, self.loaded.name)
+
     def compare_two(self, text: str, other: str, truncation: Truncation) -> None:
         name = ("the first text", "the second text").__getitem__
-        encodings = self.loaded.tokenize([text, other], truncation=truncation, name=name)
+        before = self.prompt
+        texts = [before + one if one.strip() else one for one in (text, other)]
+        encodings = self.loaded.tokenize(texts, truncation=truncation, name=name)
         (score,) = self._scores(encodings, name)
         self._show(text, other, score, {})
 
@@ -160,7 +168,7 @@ class _Scorer:
         with progress("comparing", total) as report:
             while part := reader.take():
                 texts = [text for line in part for text in _pair(line, fields)]
-                encodings = encode_lines(self.loaded, texts, truncation)
+                encodings = encode_lines(self.loaded, texts, truncation, self.prompt)
                 longest = max(longest, *map(len, encodings))
                 scores = self._scores(encodings, partial(line_name, texts))
                 for first, second, score in zip(texts[::2], texts[1::2], scores, strict=True):
@@ -172,7 +180,7 @@ class _Scorer:
 
     def _scores(self, encodings: Sequence[Encoding], name: Callable[[int], str]) -> list[float]:
         """The score of each two consecutive texts."""
-        embeddings_SE = self.loaded.embed_encodings(encodings, self.head, name=name)
+        embeddings_SE = self.loaded.embed_encodings(encodings, self.head, prompt=self.prompt, name=name)
         return [
             float(self.loaded.similarity(a_E, b_E, metric=self.metric)[0, 0])
             for a_E, b_E in zip(embeddings_SE[::2], embeddings_SE[1::2], strict=True)

@@ -192,5 +192,7 @@ def _described(folder: Path, name: str, revision: str | None, *, random_weights:
         parameter_count=parameter_count(spec),
         max_tokens=checkpoint.max_tokens,
     )
-    head = checkpoint.head if isinstance(checkpoint.head, PooledVector) else PooledVector()
+    own = checkpoint.head
+    # Layers after pooling have weights, and a described model has none of its own.
+    head = PooledVector(own.pooling, own.normalize) if isinstance(own, PooledVector) else PooledVector()
     return BenchmarkModel(record, folder, head)

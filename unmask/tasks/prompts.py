@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.errors import EmptyText, TextTooLong
-from unmask.model.spec import TextKind
+from unmask.errors import EmptyText, InvalidRequest, TextTooLong, quoted
+from unmask.model.spec import PooledVector, TextKind
 from unmask.model.spec.embedding_head import PROMPT_NAMES
 from unmask.text import Encoding, Tokenizer, Truncation
 
@@ -15,6 +15,35 @@ def prompt_of(prompts: Sequence[tuple[str, str]], kind: TextKind) -> str:
     """The checkpoint's prompt before texts of a kind; "" for none."""
     named = dict(prompts)
     return next((named[name] for name in PROMPT_NAMES[kind] if name in named), "")
+
+
+def chosen_prompt(output: PooledVector, prompt: str | None, prompt_name: str | None, model: str) -> str:
+    """The text to put before every text: the one given or named, else the checkpoint's default; "" for none.
+
+    Raises:
+        InvalidRequest: both are given, or the checkpoint has no prompt of that name.
+    """
+    prompts = dict(output.prompts)
+    if prompt is not None and prompt_name is not None:
+        raise InvalidRequest("a prompt and the name of one were given; give one of them")
+    if prompt is not None:
+        if not isinstance(prompt, str):
+            raise InvalidRequest(f"prompt is {quoted(prompt)}; give a string")
+        return prompt
+    if prompt_name is None:
+        return prompts.get(output.default_prompt or "", "")
+    if prompt_name not in prompts:
+        known = ", ".join(prompts) or "none"
+        raise InvalidRequest(f"prompt_name is {prompt_name!r}; {model} has: {known}")
+    return prompts[prompt_name]
+
+
+def unpooled_tokens(tokenizer: Tokenizer, output: PooledVector, prompt: str) -> int:
+    """How many tokens at the beginning of a text after a prompt are not pooled."""
+    if output.pools_prompt or not prompt:
+        return 0
+    (encoding,) = tokenizer.encode_batch([prompt], name=lambda _: "the prompt")
+    return len(encoding) - int(encoding.special[-1])
 
 
 def encoded_after(

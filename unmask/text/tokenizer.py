@@ -63,6 +63,14 @@ class Tokenizer:
         description = f"{kind}, {built.engine.get_vocab_size()} pieces, from {built.source}"
         return cls(built.engine, built.files, description, built.special_tokens)
 
+    def lowercased(self) -> "Tokenizer":
+        """This tokenizer, which lower-cases texts first; its files stay as they are."""
+        state = json.loads(self.engine.to_str())
+        own = state["normalizer"]
+        steps = [] if own is None else own["normalizers"] if own["type"] == "Sequence" else [own]
+        state["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "Lowercase"}, *steps]}
+        return replace(self, engine=tokenizers.Tokenizer.from_str(json.dumps(state)))
+
     @property
     def vocabulary_size(self) -> int:
         """Number of ids, added tokens included."""

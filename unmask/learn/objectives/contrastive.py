@@ -57,7 +57,9 @@ class ContrastiveObjective(Objective[LabeledSequence, PairExample]):
 
     def forward(self, example: PairExample, totals: Mapping[str, int]) -> LossOutput:
         """The sum of squared errors, divided by the number of pairs in the global batch."""
-        e_SE = embed(self.encoder.encode(example.batch), example.batch.layout, self.output)
+        e_SE = embed(
+            self.encoder.encode(example.batch), example.batch.layout, self.output, self.encoder.output
+        )
         found_P = functional.cosine_similarity(e_SE[0::2], e_SE[1::2])
         wanted_P = torch.from_numpy(example.targets_P).to(found_P)
         loss = functional.mse_loss(found_P, wanted_P, reduction="sum")

@@ -186,6 +186,12 @@ def _with_pooling(checkpoint: Checkpoint, begun: Checkpoint, say: Say) -> Checkp
     """The checkpoint with the sentence-embedding settings of the one it starts from."""
     if not isinstance(begun.head, PooledVector):
         return checkpoint
+    if begun.head.projections:
+        say(
+            f"the pooling of {begun.source.folder} is left out, because the layers after it are not part of "
+            "this run"
+        )
+        return checkpoint
     if checkpoint.spec.width != begun.spec.width:
         say(f"the pooling of {begun.source.folder} is left out, because it is for another width")
         return checkpoint

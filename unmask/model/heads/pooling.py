@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from unmask.errors import InvalidRequest
 from unmask.model.layers.parts import ACTIVATIONS
-from unmask.model.spec import PooledVector, Pooler, PoolingMode
+from unmask.model.spec import PooledVector, Pooler, PoolingMode, UnitLength
 from unmask.text.batch import SequenceLayout
 
 
@@ -74,14 +74,19 @@ def embed(
     Raises:
         InvalidRequest: its dense layers are not given, or a sequence has no token to pool.
     """
-    if len(head.projections) != (0 if layers is None else len(layers)):
+    own = 0 if layers is None else len(layers)
+    if any(not isinstance(layer, UnitLength) for layer in head.projections[own:]) or own > len(
+        head.projections
+    ):
         raise InvalidRequest(
-            f"the output has {len(head.projections)} layers after pooling and the encoder has weights of "
-            f"{0 if layers is None else len(layers)}; use the output of its own checkpoint"
+            f"the output has {len(head.projections)} layers after pooling and the encoder has {own}; "
+            "use the output of its own checkpoint"
         )
     if skipped and layout.lengths.min() <= skipped:
         raise InvalidRequest(f"a text has no token besides the {skipped} of its prompt; leave the prompt out")
     e_SE = torch.cat([_pool_exactly(x_TD, layout, mode, skipped) for mode in head.pooling], dim=-1)
     e_SE = e_SE if layers is None else layers(e_SE)
+    for _ in head.projections[own:]:
+        e_SE = torch.nn.functional.normalize(e_SE, dim=-1)
     e_SE = e_SE[:, : head.dimensions]
     return torch.nn.functional.normalize(e_SE, dim=-1) if head.normalize else e_SE

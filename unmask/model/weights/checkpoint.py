@@ -116,6 +116,8 @@ def read_checkpoint(
             f"the tokenizer has {tokenizer.vocabulary_size} pieces and the model's vocabulary "
             f"{spec.embedding.vocabulary}, so they do not belong together"
         )
+    if tokenizer is not None and lowers_case(sentence_files):
+        tokenizer = tokenizer.lowercased()
     return Checkpoint(
         source=source,
         family=family,
@@ -157,6 +159,12 @@ def _output(
         classes=classifiers[0].classes if classifiers else None,
         stanford_width=None if projection is None else projection.shape[0],
     )
+
+
+def lowers_case(sentence_files: Mapping[str, bytes]) -> bool:
+    """Whether sentence_bert_config.json asks to lower-case texts before they are tokenized."""
+    name = "sentence_bert_config.json"
+    return JsonSettings.parse(sentence_files.get(name), name).get_optional("do_lower_case", bool) or False
 
 
 def max_tokens(

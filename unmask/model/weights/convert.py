@@ -18,11 +18,13 @@ from unmask.files import read_regular, whole_folder
 from unmask.model.weights.checkpoint import read_checkpoint
 from unmask.model.weights.checkpoint_tensors import report_tensors
 from unmask.model.weights.embedding_head import EMBEDDING_FILES
+from unmask.model.weights.multi_vector_files import STANFORD_METADATA
+from unmask.model.weights.sentence_modules import modules_of
 from unmask.model.weights.source import Source
 from unmask.model.weights.tensors import PICKLED, WEIGHTS, check_stored_file, read_index
 from unmask.text.tokenizer import TOKENIZER_FILES
 
-COPIED = ("config.json", *TOKENIZER_FILES, *EMBEDDING_FILES, "1_Pooling/config.json")
+COPIED = ("config.json", *TOKENIZER_FILES, *EMBEDDING_FILES, "1_Pooling/config.json", STANFORD_METADATA)
 
 
 def convert_pickled(folder: Path, out: Path) -> None:
@@ -36,20 +38,36 @@ def convert_pickled(folder: Path, out: Path) -> None:
         CheckpointError: there are no pickled weights, or the copy is not a valid checkpoint.
         OutputError: ``out`` exists and is not empty, or cannot be written.
     """
-    tensors: dict[str, Tensor] = {}
-    for path in _pickles(folder):
-        tensors |= _tensors_of(path)
+    inside = [name for name in _module_folders(folder) if (folder / name / PICKLED[0]).exists()]
+    pickles = {name: [folder / name / PICKLED[0]] for name in inside}
+    safe = bool(inside) and (folder / WEIGHTS).exists()
+    if not safe:
+        pickles[""] = _pickles(folder)
+    tensors: dict[str, dict[str, Tensor]] = {}
+    for name, paths in pickles.items():
+        tensors[name] = {key: one for path in paths for key, one in _tensors_of(path).items()}
+    modules = [f"{name}/{file}" for name in _module_folders(folder) for file in ("config.json", WEIGHTS)]
     with whole_folder(out) as partial:
-        for name in COPIED:
+        for name in (*COPIED, *modules, *([WEIGHTS] if safe else [])):
             if (folder / name).exists():
                 (partial / name).parent.mkdir(exist_ok=True)
                 (partial / name).write_bytes(read_regular(folder / name, CorruptCheckpoint))
         try:
-            save_file(_storable(tensors), partial / WEIGHTS, metadata={"format": "pt"})
+            for name, found in tensors.items():
+                (partial / name).mkdir(exist_ok=True)
+                save_file(_storable(found), partial / name / WEIGHTS, metadata={"format": "pt"})
         except SafetensorError as error:
             raise OutputError(f"cannot write {out / WEIGHTS}: {error}") from None
         write_checksums(partial)
         report_tensors(read_checkpoint(Source(partial, out.name)))
+
+
+def _module_folders(folder: Path) -> list[str]:
+    """The folders of the modules that modules.json names, besides the checkpoint's own."""
+    listed = folder / EMBEDDING_FILES[0]
+    if not listed.exists():
+        return []
+    return [module.path for module in modules_of(read_regular(listed, CorruptCheckpoint)) if module.path]
 
 
 def _pickles(folder: Path) -> list[Path]:

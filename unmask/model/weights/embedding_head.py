@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from unmask.errors import CorruptCheckpoint, quoted
+from unmask.errors import CorruptCheckpoint
 from unmask.model.spec import (
     CheckpointOutput,
     EncoderSpec,
@@ -146,14 +146,6 @@ def _pooled(files: Mapping[str, bytes], modules: Sequence[Module], open_file: Op
     dimensions = settings.get_optional("truncate_dim", int)
     if dimensions is not None and normalize:  # they cut the normalized vector, and do not normalize it again
         layers, normalize = (*layers, UnitLength()), False
-    if transformer.get_optional("do_lower_case", bool):
-        raise NotKnown("sentence_bert_config.json asks to lower-case texts first, which is not built")
-    if default is not None:
-        raise NotKnown(
-            f"the checkpoint puts its prompt {quoted(default)} before every text, which is not built"
-        )
-    if not pooling.get("include_prompt", True):
-        raise NotKnown(f"{pooling.name} leaves the prompt's tokens out, which is not built")
     head = PooledVector(
         modes,
         normalize,
@@ -183,6 +175,16 @@ def write_output(
     head: CheckpointOutput, spec: EncoderSpec, max_tokens: int | None, kept: Mapping[str, bytes]
 ) -> dict[str, bytes]:
     """The files that define an output, without those of weights; ``kept`` are the files as they were read."""
+    files, name = _written(head, spec, max_tokens, kept), EMBEDDING_FILES[2]
+    lower = JsonSettings.parse(kept.get(name), name).get_optional("do_lower_case", bool)
+    if lower and name in files:
+        files[name] = to_json({**JsonSettings.parse(files[name], name).values, "do_lower_case": True})
+    return files
+
+
+def _written(
+    head: CheckpointOutput, spec: EncoderSpec, max_tokens: int | None, kept: Mapping[str, bytes]
+) -> dict[str, bytes]:
     if isinstance(head, MultiVector):
         return write_multi_vector(head, spec.width, max_tokens)
     if isinstance(head, SparseVector):
@@ -223,7 +225,8 @@ def write_head(
     if head.prompts or head.default_prompt or head.dimensions is not None:
         name = EMBEDDING_FILES[1]
         settings = dict(JsonSettings.parse((kept or {}).get(name), name).values)
-        settings |= {"prompts": dict(head.prompts), "default_prompt_name": head.default_prompt}
+        prompts = {**(settings.get("prompts") or {}), **dict(head.prompts)}
+        settings |= {"prompts": prompts, "default_prompt_name": head.default_prompt}
         if head.dimensions is not None:
             settings["truncate_dim"] = head.dimensions
         files[name] = settings

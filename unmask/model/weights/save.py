@@ -43,6 +43,11 @@ def output_modules(
     folders = [name.partition("/")[0] for name in files if name.endswith("/config.json")]
     layered = [name for name in folders if name.partition("_")[2] in ("Dense", "LayerNorm")]
     layers = [layer for layer in encoder.output if layer.state_dict()]
+    if len(layers) != len(layered):
+        raise InvalidRequest(
+            f"the checkpoint's output has {len(layered)} layers with weights and the encoder has "
+            f"{len(layers)}; build the encoder for that output"
+        )
     for folder, layer in zip(layered, layers, strict=True):
         own[folder] = {name: tensor.contiguous() for name, tensor in layer.state_dict().items()}
     return own
