@@ -18,6 +18,7 @@ from unmask.search.contents import Contents
 from unmask.search.documents.values import Document
 from unmask.search.explain import Explainer
 from unmask.search.filters import Filter, accepting
+from unmask.search.late_chunks import check_late_chunks
 from unmask.search.models import ModelIdentity, load_again, longest_passage, models_by_view, view_of
 from unmask.search.options import Chunking, Mode, Stemmer, Unit, View
 from unmask.search.queries import Query
@@ -114,7 +115,10 @@ class Index:
             check_flag(name, flag)
         given = [model] if isinstance(model, str | Path | Model) else listed("model", model)
         models, identities = models_by_view(given, sources)
-        limits = [limit for limit in map(longest_passage, models.values()) if limit is not None]
+        if chunking == "late" and "dense" in models:
+            check_late_chunks(models["dense"].embedding_head())
+        longest = [longest_passage(model, whole=bool(whole_documents)) for model in models.values()]
+        limits = [limit for limit in longest if limit is not None]
         settings = IndexSettings(
             identities,
             Analyzer(stemmer) if bm25 else None,
