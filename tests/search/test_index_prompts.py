@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import unmask
-from tests.support.tiny import change_json, tiny_bert, write_checkpoint
+from tests.support.tiny import write_prompts
 from unmask.errors import InvalidRequest
 from unmask.search.index import Index
 
@@ -18,25 +18,20 @@ TEXTS = {
 }
 
 
-def write_prompted(folder, **changes):
-    write_checkpoint(folder, tiny_bert(max_position_embeddings=40))
-    (folder / "sentence_bert_config.json").write_text(f'{{"max_seq_length": {LONGEST}}}')
-    (folder / "config_sentence_transformers.json").write_text("{}")
-    prompts = {"query": QUERY_PROMPT, "passage": PROMPT}
-    change_json(folder / "config_sentence_transformers.json", prompts=prompts)
-    change_json(folder / "1_Pooling/config.json", **changes)
-    return folder
+PROMPTS = {"query": QUERY_PROMPT, "passage": PROMPT}
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    return unmask.load(write_prompted(tmp_path_factory.mktemp("prompted") / "model"))
+    return unmask.load(write_prompts(tmp_path_factory.mktemp("prompted") / "model", PROMPTS, LONGEST))
 
 
 @pytest.fixture(scope="module")
 def sparing(tmp_path_factory):
     """A model that does not pool the tokens of its prompts."""
-    folder = write_prompted(tmp_path_factory.mktemp("sparing") / "model", include_prompt=False)
+    folder = write_prompts(
+        tmp_path_factory.mktemp("sparing") / "model", PROMPTS, LONGEST, include_prompt=False
+    )
     return unmask.load(folder)
 
 
@@ -80,10 +75,9 @@ def test_whole_documents_are_truncated_as_embed_truncates_them(model, tmp_path):
     assert added.dropped_tokens == prompted.truncated_tokens
 
 
-def test_a_prompt_that_makes_a_text_longer_drops_what_is_counted(model, tmp_path):
+def test_a_prompt_that_makes_a_text_longer_drops_what_is_counted(tmp_path):
     """The prompt ends inside a word, so that the word after it is split into letters."""
-    folder = write_prompted(tmp_path / "model")
-    change_json(folder / "config_sentence_transformers.json", prompts={"document": "x"})
+    folder = write_prompts(tmp_path / "model", {"document": "x"}, LONGEST)
     index = Index.create(tmp_path / "index", folder, bm25=False)
     added = index.add([{"id": "one", "text": "another " + "bank " * 24}])
     (first, _) = sorted(index.search("bank"), key=lambda hit: hit.start)

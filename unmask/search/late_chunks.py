@@ -33,8 +33,8 @@ def check_late_chunks(head: PooledVector) -> None:
         )
     if prompt := prompt_of(head.prompts, "document"):
         raise InvalidRequest(
-            f"the model puts the prompt {prompt!r} before documents, and late chunking reads documents without "
-            "one; embed each passage on its own instead"
+            f"the model puts the prompt {prompt!r} before documents, and late chunking reads documents "
+            "without one; embed each passage on its own instead"
         )
 
 
