@@ -1,12 +1,14 @@
 """``unmask evaluate retrieval``: an index of a test collection, searched in every mode and scored."""
 
 import json
+import shlex
 
 import pytest
 
 import unmask
 from tests.search.test_evaluation import DOCUMENTS, QUERIES, write_collection
 from tests.support.command import assert_one_sentence, run_here
+from tests.support.places import REPOSITORY
 from tests.support.tiny import tiny_bert, write_checkpoint
 from unmask.errors import EmptyText, InvalidRequest
 from unmask.search.evaluation.collection import read_beir
@@ -275,3 +277,13 @@ def test_the_command_explains_mistakes_in_one_sentence(tiny_folder, collection):
     assert_one_sentence(run_here(*here, collection, "--candidates", "0"), "candidates is 0")
     (collection / "qrels/test.tsv").rename(collection / "qrels/train.tsv")
     assert_one_sentence(run_here(*here, collection), "name one of them")
+
+
+def test_the_documented_command_runs(collection, default_model, monkeypatch):
+    page = (REPOSITORY / "docs" / "evaluate.md").read_text(encoding="utf-8")
+    (line,) = [line for line in page.splitlines() if line.startswith("unmask evaluate retrieval")]
+    collection.rename(collection.parent / "scifact")
+    monkeypatch.chdir(collection.parent)
+    ran = run_here(*shlex.split(line)[1:])
+    assert ran.code == 0, ran.err
+    assert "hybrid, 1,000 documents per query" in ran.out

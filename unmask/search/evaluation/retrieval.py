@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from unmask.arguments import whole_number
@@ -264,13 +265,19 @@ class _Searches:
         self, query: str, depth: int, mode: Mode, reranker: Model | None, candidates: int | None
     ) -> Mapping[str, float]:
         """The scores of the documents found for a query; one that is too long is truncated and counted."""
-        options = {"reranker": reranker, "candidates": candidates}
-        text = [self._queries[query]]
+        rank = partial(
+            self._index.rank_documents,
+            [self._queries[query]],
+            depth,
+            mode,
+            reranker=reranker,
+            candidates=candidates,
+        )
         try:
-            (found,) = self._index.rank_documents(text, depth, mode, **options)
+            (found,) = rank()
         except TextTooLong:
             self.truncated.add(query)
-            (found,) = self._index.rank_documents(text, depth, mode, truncation="end", **options)
+            (found,) = rank(truncation="end")
         self._done += 1
         if self._progress is not None:
             stages = 1 if self._measurement.reranker is None else 2
