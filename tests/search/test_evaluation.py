@@ -1,22 +1,15 @@
-"""Test collections, figures of runs, and ``unmask evaluate retrieval``."""
+"""Test collections, and figures of runs."""
 
 import gzip
 import json
 import lzma
 import math
 
-import numpy as np
 import pytest
 
-import unmask
-from tests.support.command import assert_one_sentence, run_here
 from unmask.errors import InvalidRequest, InvalidText
-from unmask.search.documents import Document
 from unmask.search.evaluation.collection import read_beir
-from unmask.search.evaluation.dense import DenseSettings, dense_run
 from unmask.search.evaluation.figures import figures, without_same_id
-from unmask.search.evaluation.retrieval import evaluate_retrieval
-from unmask.search.passages import TokensIndexed, passages_of
 
 DOCUMENTS = {
     "d1": "the river",
@@ -148,114 +141,3 @@ def test_a_query_does_not_find_itself_when_asked():
 def test_impossible_figures_are_refused(judgments, cutoffs):
     with pytest.raises(InvalidRequest, match="cutoffs are"):
         figures({}, judgments, cutoffs)
-
-
-# Searching without an index
-
-
-@pytest.fixture(scope="module")
-def model(tiny_folder):
-    return unmask.load(tiny_folder)
-
-
-def unit(vectors):
-    return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
-
-
-def test_the_beginning_of_long_documents_is_searched_and_the_rest_counted(model, collection):
-    run = dense_run(model, QUERIES, read_beir(collection).corpus())
-    texts = [text.strip() for text in DOCUMENTS.values()]
-    expected = unit(model.embed(list(QUERIES.values()))) @ unit(model.embed(texts, truncation="end")).T
-    for query, scores in zip(QUERIES, expected, strict=True):
-        assert run.scores[query] == pytest.approx(
-            dict(zip(DOCUMENTS, scores.tolist(), strict=True)), abs=1e-5
-        )
-    assert (run.documents, run.passages, run.truncated) == (4, 4, 1)
-    read = model.max_tokens - 2
-    assert run.tokens == TokensIndexed(2 + 3 + 2 + read, 40 - read)
-
-
-@pytest.mark.parametrize("mode", ["window", "late"])
-def test_a_document_counts_by_its_best_passage(model, collection, mode):
-    settings = DenseSettings(mode, passage_tokens=9, overlap_tokens=1)
-    run = dense_run(model, QUERIES, read_beir(collection).corpus(), settings)
-    text = DOCUMENTS["d3"].strip()
-    passages = passages_of(model.tokenizer.encode(text), max_tokens=9, overlap_tokens=1)
-    assert len(passages) > 4
-    assert run.passages == 3 + len(passages)
-    assert (run.truncated, run.tokens.dropped) == (0, 0)
-    if mode == "window":
-        vectors = unit(model.embed([text[one.start : one.end] for one in passages]))
-        best = (unit(model.embed([*QUERIES.values()])) @ vectors.T).max(axis=1)
-        assert [run.scores[query]["d3"] for query in QUERIES] == pytest.approx(best.tolist(), abs=1e-5)
-
-
-def test_only_the_best_documents_are_kept_whatever_the_parts(model, collection, monkeypatch):
-    monkeypatch.setattr("unmask.search.evaluation.dense.PART", 1)
-    run = dense_run(model, {"q": "the river"}, read_beir(collection).corpus(), DenseSettings(depth=1))
-    assert run.scores["q"].keys() == {"d1"}, "d4 has the same text and a later id"
-    assert run.documents == 4
-
-
-@pytest.mark.parametrize("mode", ["none", "window", "late"])
-def test_documents_without_words_are_skipped(model, mode, monkeypatch):
-    monkeypatch.setattr("unmask.search.evaluation.dense.PART", 1)
-    corpus = [Document("bell", "\u0007"), Document("river", "the river")]
-    run = dense_run(model, {"q": "the river"}, corpus, DenseSettings(mode))
-    assert (run.scores["q"].keys(), run.documents) == ({"river"}, 1)
-    assert [one.name for one in run.skipped] == ["bell"]
-
-
-def test_prompts_of_the_checkpoint_are_used(model, collection, monkeypatch):
-    from unmask.model.spec import PooledVector
-
-    head = PooledVector(prompts=(("query", "a "), ("document", "the ")))
-    monkeypatch.setattr(type(model), "embedding_head", lambda self, *_: head)
-    corpus = [one for one in read_beir(collection).corpus() if one.id == "d2"]
-    expected = float(np.dot(*(unit(model.embed(text)) for text in ("a muddy", "the a muddy bank"))))
-    for mode in ("none", "window"):
-        run = dense_run(model, {"q": "muddy"}, corpus, DenseSettings(mode))
-        assert run.scores["q"]["d2"] == pytest.approx(expected, abs=1e-5)
-
-
-def test_passages_longer_than_the_model_reads_are_refused(model, collection):
-    settings = DenseSettings("window", passage_tokens=model.max_tokens + 1)
-    with pytest.raises(InvalidRequest, match="passage_tokens is 20, and the model reads at most 19"):
-        dense_run(model, QUERIES, read_beir(collection).corpus(), settings)
-
-
-def test_results_say_what_was_missing(model, collection):
-    result = evaluate_retrieval(model, collection, split="dev", cutoffs=(1,))
-    assert (result.missing_documents, result.queries, result.split) == (1, 1, "dev")
-    assert {one.name: one.value for one in result.figures}["recall@1"] == 0.5
-
-
-def test_the_same_id_is_left_out_when_asked(model, collection):
-    kept = evaluate_retrieval(model, collection, cutoffs=(4,))
-    dropped = evaluate_retrieval(model, collection, cutoffs=(4,), drop_same_id=True)
-    assert kept.per_query["d2"]["recall@4"] == 1.0
-    assert dropped.per_query["d2"]["recall@4"] == 0.0
-
-
-# The command
-
-
-def test_the_command_prints_figures_and_what_was_dropped(tiny_folder, collection, tmp_path):
-    here = ("evaluate", "retrieval", "-m", tiny_folder, "--data", collection)
-    shown = run_here(*here).out
-    assert "nDCG@10" in shown
-    assert "on small (test): 2 queries, 4 documents, 4 passages, dense, cosine" in shown
-    assert "documents longer than the model reads: 1; 23 of 47 tokens were dropped" in shown
-    found = json.loads(run_here(*here, "--passages", "window", "--json", "-o", tmp_path / "r.json").out)
-    assert found == json.loads((tmp_path / "r.json").read_text())
-    assert found["figures"][0]["name"] == "nDCG@10"
-    assert found["tokens"] == {"tokens": 47, "dropped": 0}
-    assert found["per_query"].keys() == {"q1", "d2"}
-
-
-def test_the_command_explains_mistakes_in_one_sentence(tiny_folder, collection):
-    here = ("evaluate", "retrieval", "-m", tiny_folder, "--data")
-    assert_one_sentence(run_here(*here, collection.parent), "holds no corpus.jsonl")
-    assert_one_sentence(run_here(*here, collection, "--split", "train"), "no split 'train'", "dev, test")
-    (collection / "qrels/test.tsv").rename(collection / "qrels/train.tsv")
-    assert_one_sentence(run_here(*here, collection), "name one of them")

@@ -197,8 +197,8 @@ def test_groups_and_their_options():
             "overlap_tokens", *RESULT,
         ],
         "evaluate retrieval": [
-            "data", "model", *RUN, "split", "mode", "passages", "passage_tokens", "overlap_tokens", "metric",
-            "drop_same_id", *RESULT,
+            "data", "model", "index", "passages", "passage_tokens", "overlap_tokens", "mode", "reranker",
+            "candidates", "split", "drop_same_id", *RUN, *RESULT,
         ],
         "ablate": [
             "variants", "seeds", "output", "data", "text", "held_out", "tokens", "batch_tokens", "width",

@@ -1,16 +1,52 @@
-"""``unmask evaluate retrieval``: how well a model finds the judged documents of a test collection."""
+"""``unmask evaluate retrieval``: how well search finds the judged documents of a test collection."""
 
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from unmask.cli.options import OUTPUT, RUN, ModelOption, OutputOptions, RunOptions
+from unmask.cli.options import OUTPUT, RUN, OutputOptions, RunOptions
 from unmask.cli.output import console, progress, safe, table
-from unmask.tasks.similarity import Metric
+from unmask.search.options import Mode
 
 if TYPE_CHECKING:
-    from unmask.search.evaluation.retrieval import RetrievalResult
+    from unmask.search.evaluation.retrieval import ModeFigures, RetrievalResult
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class CollectionIndexOptions:
+    """The index of the collection."""
+
+    model: Annotated[
+        list[str] | None,
+        Parameter(
+            name=["--model", "-m"],
+            negative="",
+            help="a checkpoint folder, a hub id, or default; repeat it for several views of each passage",
+        ),
+    ] = None
+    index: Annotated[
+        Path | None,
+        Parameter(help="keep the index in this folder, and reuse what it has; default: a temporary folder"),
+    ] = None
+    passages: Annotated[
+        Literal["whole", "window", "late"] | None,
+        Parameter(
+            help="read the beginning of each document (whole), or split it into passages that are embedded "
+            "each on its own (window) or within the document (late); default: whole, or as --index was made"
+        ),
+    ] = None
+    passage_tokens: Annotated[
+        int | None, Parameter(help="the longest passage in tokens; default: 256, or what the model reads")
+    ] = None
+    overlap_tokens: Annotated[
+        int | None, Parameter(help="the most tokens that neighboring passages share")
+    ] = None
+
+
+COLLECTION_INDEX = CollectionIndexOptions()
 
 
 def retrieval(
@@ -18,52 +54,66 @@ def retrieval(
     data: Annotated[
         Path, Parameter(name="--data", help="a folder with corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv")
     ],
-    model: ModelOption = "default",
-    run: RunOptions = RUN,
+    new: CollectionIndexOptions = COLLECTION_INDEX,
+    mode: Annotated[
+        list[Mode] | None,
+        Parameter(negative="", help="rank by this view, or hybrid; repeat it for several; default: all"),
+    ] = None,
+    reranker: Annotated[
+        str | None, Parameter(help="a cross-encoder whose order is scored, too: a folder or a hub id")
+    ] = None,
+    candidates: Annotated[
+        int | None,
+        Parameter(
+            help="documents that the reranker scores (default: 50), or that --mode multi_vector does "
+            "(default: all)"
+        ),
+    ] = None,
     split: Annotated[
         str | None, Parameter(help="the judgments to use (default: test, or the only split)")
     ] = None,
-    mode: Annotated[Literal["dense"], Parameter(help="compare one vector per text, exactly")] = "dense",
-    passages: Annotated[
-        Literal["none", "window", "late"],
-        Parameter(
-            help="read the beginning of each document, or split it into passages that are embedded each on "
-            "its own (window) or within the whole document (late)"
-        ),
-    ] = "none",
-    passage_tokens: Annotated[
-        int | None,
-        Parameter(help="tokens of a passage (default: what the model reads; 256 with --passages late)"),
-    ] = None,
-    overlap_tokens: Annotated[int, Parameter(help="the most tokens that neighboring passages share")] = 0,
-    metric: Annotated[
-        Metric, Parameter(help="how vectors are compared; distances are negated: larger is more similar")
-    ] = "cosine",
     drop_same_id: Annotated[
         bool,
         Parameter(negative="", help="leave out the document whose id is the query's (ArguAna, Quora)"),
     ] = False,
+    run: RunOptions = RUN,
     output: OutputOptions = OUTPUT,
 ) -> None:
-    """Retrieval: nDCG, recall, MRR and MAP of a model on a test collection in BEIR's layout."""
+    """Retrieval: nDCG, recall, MRR and MAP of an index of a test collection in BEIR's layout."""
     output.check()
     from unmask.search.evaluation.collection import read_beir
-    from unmask.search.evaluation.dense import DenseSettings
-    from unmask.search.evaluation.retrieval import evaluate_retrieval
+    from unmask.search.evaluation.indexing import (
+        CollectionSettings,
+        add_collection,
+        collection_index,
+        holds_files,
+    )
+    from unmask.search.evaluation.retrieval import Measurement, check, measure
 
     judged = read_beir(data)
-    settings = DenseSettings(passages, passage_tokens, overlap_tokens, metric)
-    loaded = run.load(model)
-    with progress("Embedding documents", 0) as report:
-        result = evaluate_retrieval(
-            loaded,
-            judged,
-            split=split,
-            mode=mode,
-            settings=settings,
-            drop_same_id=drop_same_id,
-            progress=report,
-        )
+    settings = CollectionSettings(new.passages, new.passage_tokens, new.overlap_tokens)
+    wanted = Measurement(
+        modes=mode or (),
+        reranker=None if reranker is None else run.of_another_model().load(reranker),
+        candidates=candidates,
+        split=split,
+        drop_same_id=drop_same_id,
+    )
+    check(wanted, judged)
+    names = new.model or ([] if new.index is not None and holds_files(new.index) else ["default"])
+    with collection_index(
+        judged,
+        [run.load(name) for name in names],
+        new.index,
+        settings,
+        sources=names,
+        loader=lambda identity: replace(run, revision=identity.revision).load(identity.source),
+    ) as index:
+        wanted.modes_of(index)
+        with progress("indexing passages", 0) as report:
+            indexed = add_collection(index, judged, progress=report)
+        with progress("searching", 0) as report:
+            result = measure(indexed, wanted, progress=report)
     output.write(result)
     if not output.printed(result):
         _show(result)
@@ -72,27 +122,45 @@ def retrieval(
 def _show(result: "RetrievalResult") -> None:
     screen = console()
     right = ("value", "95 % interval")
-    made = table(None, "figure", *right, right=right)
-    for one in result.figures:
-        made.add_row(one.name, f"{one.value:.4f}", f"{one.low:.4f} to {one.high:.4f}")
-    screen.print(made)
+    for mode in result.modes:
+        made = table(_heading(mode), "figure", *right, right=right)
+        for one in mode.figures:
+            made.add_row(one.name, f"{one.value:.4f}", f"{one.low:.4f} to {one.high:.4f}")
+        screen.print(made)
+        ties = ", ".join(f"{count:,} at {cutoff}" for cutoff, count in mode.ties_at.items() if count)
+        if ties:
+            screen.print(f"queries with equal scores across the cutoff, ordered by document id: {ties}")
+        if mode.without_results:
+            screen.print(f"queries for which nothing was found: {mode.without_results:,}")
+    models = ", ".join(f"{one.name} ({one.view}, {one.dtype})" for one in result.models)
     screen.print(
         safe(
-            f"{result.model}, {result.dtype}, on {result.data} ({result.split}): {result.queries:,} queries, "
-            f"{result.documents:,} documents, {result.passages:,} passages, {result.mode}, {result.metric}"
+            f"{models}, on {result.data} ({result.split}): {result.queries:,} queries, "
+            f"{result.documents:,} documents, {result.passages:,} passages ({result.passage_mode})"
         )
     )
+    _show_gaps(result)
+
+
+def _heading(mode: "ModeFigures") -> str:
+    if mode.reranker is None:
+        return f"{mode.mode}, {mode.depth:,} documents per query"
+    return safe(f"{mode.mode}, the best {mode.depth:,} ordered by {mode.reranker}")
+
+
+def _show_gaps(result: "RetrievalResult") -> None:
+    """What was not read or not found."""
+    screen = console()
     if result.truncated_documents:
         total = result.tokens.dropped + result.tokens.tokens
         screen.print(
             f"documents longer than the model reads: {result.truncated_documents:,}; "
             f"{result.tokens.dropped:,} of {total:,} tokens were dropped (--passages window reads all)"
         )
+    if result.truncated_queries:
+        screen.print(f"queries longer than a model reads, cut at their end: {result.truncated_queries:,}")
     if result.skipped:
-        first = result.skipped[0]
-        screen.print(safe(f"documents skipped: {len(result.skipped):,}; {first.name}: {first.reason}"))
+        name, reason = result.skipped[0]
+        screen.print(safe(f"documents skipped: {len(result.skipped):,}; {name}: {reason}"))
     if result.missing_documents:
-        screen.print(f"relevant documents that are not in the corpus: {result.missing_documents:,}")
-    ties = ", ".join(f"{count:,} at {cutoff}" for cutoff, count in result.ties_at.items() if count)
-    if ties:
-        screen.print(f"queries with equal scores across the cutoff, ordered by document id: {ties}")
+        screen.print(f"relevant documents that are not in the index: {result.missing_documents:,}")

@@ -1,7 +1,7 @@
 """Documents to the arrays of segments."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -9,15 +9,18 @@ from numpy.typing import NDArray
 
 from unmask.errors import TextError
 from unmask.loaded import Model
+from unmask.model.spec import PooledVector
 from unmask.search.contents import ContentsBuilder
 from unmask.search.documents.values import Document
 from unmask.search.late_chunks import late_chunks
+from unmask.search.models import tokens_of_prompt
 from unmask.search.options import View
 from unmask.search.passages import Passage, TokensIndexed, passage_encodings, passages_of
 from unmask.search.settings import IndexSettings
 from unmask.search.views.bm25 import Bm25Builder
 from unmask.search.views.sparse import SparseBuilder
 from unmask.search.views.vectors import VectorsBuilder
+from unmask.tasks.prompts import prompt_of
 from unmask.text import Encoding, Tokenizer, Truncation
 from unmask.text.tokenizer import truncated
 
@@ -34,6 +37,8 @@ class CutDocument:
     """What models read of it: all, unless a whole document is too long."""
     passages: tuple[Passage, ...]
     counts: TokensIndexed
+    embedded: tuple[Encoding, ...] = ()
+    """What the model of one vector reads of each passage, its prompt included."""
 
     @property
     def texts(self) -> list[str]:
@@ -133,8 +138,41 @@ class SegmentBuilder:
             if settings.whole and len(encoding) > settings.max_tokens:
                 read = truncated(encoding, settings.max_tokens)
             counts = TokensIndexed.of(read, None if settings.whole else passages)
-            found.append(CutDocument(document, read, tuple(passages), counts))
+            found.append(self._with_parts(CutDocument(document, read, tuple(passages), counts)))
         return found, skipped
+
+    def _with_parts(self, cut: CutDocument) -> CutDocument:
+        """The document with what the model of one vector reads of its passages.
+
+        A prompt can change how the text after it is split. If a passage is then too long, its end is dropped
+        and counted.
+        """
+        settings = self._settings.passages
+        if "dense" not in self._models or settings.chunking == "late":
+            return cut
+        prompt = self._document_prompt
+        if not prompt:
+            parts = [cut.encoding] if settings.whole else passage_encodings(cut.encoding, cut.passages)
+            return replace(cut, embedded=tuple(parts))
+        model = self._models["dense"]
+        limit = model.max_tokens
+        if settings.whole:
+            most = settings.max_tokens + tokens_of_prompt(model, prompt)
+            limit = most if limit is None else min(limit, most)
+        parts = model.tokenizer.encode_batch(
+            [prompt + text for text in cut.texts],
+            max_tokens=limit,
+            truncation="end",
+        )
+        total = cut.counts.tokens + cut.counts.dropped
+        dropped = max(cut.counts.dropped, sum(part.truncated_tokens for part in parts))
+        return replace(cut, embedded=tuple(parts), counts=TokensIndexed(total - dropped, dropped))
+
+    @property
+    def _document_prompt(self) -> str:
+        """What the model of one vector reads before every passage."""
+        head = self._models["dense"].checkpoint.head
+        return prompt_of(head.prompts, "document") if isinstance(head, PooledVector) else ""
 
     @property
     def _limits(self) -> dict[str, Any]:
@@ -172,20 +210,16 @@ class SegmentBuilder:
             parts = [late_chunks(model, head, one.encoding, one.passages) for one in cut]
             found = np.concatenate(parts)
         else:
-            encodings = [part for one in cut for part in self._parts(one)]
+            encodings = [part for one in cut for part in one.embedded]
             # Equal passages get equal vectors, and so equal scores: that of one computation.
             first = {part.ids.tobytes(): number for number, part in reversed(list(enumerate(encodings)))}
             rows = {number: row for row, number in enumerate(sorted(first.values()))}
-            vectors_PE = model.embed_encodings([encodings[number] for number in rows], head)
+            vectors_PE = model.embed_encodings(
+                [encodings[number] for number in rows], head, prompt=self._document_prompt
+            )
             found = vectors_PE[[rows[first[part.ids.tobytes()]] for part in encodings]]
         self._dense.append(found)
         self.bytes += found.nbytes
-
-    def _parts(self, cut: CutDocument) -> list[Encoding]:
-        """What is embedded of each passage."""
-        if self._settings.passages.whole:
-            return [cut.encoding]
-        return passage_encodings(cut.encoding, cut.passages)
 
     def _add_vectors(self, cut: Sequence[CutDocument], texts: Sequence[str]) -> None:
         starts = [passage.start for one in cut for passage in one.passages]

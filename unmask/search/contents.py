@@ -8,7 +8,7 @@ Axes: D documents; P passages.
 import bisect
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -150,6 +150,12 @@ class Contents:
         """The order of passages with equal scores: by document id, then by place."""
         place = self.place(passage)
         return self.ids[place.document], place.start
+
+    def among(self, ids: Iterable[str]) -> NDArray[np.bool_]:
+        """Which passages are of these documents, (P,); ids that the index does not have are passed over."""
+        chosen = np.zeros(len(self.live_D), dtype=np.bool_)
+        chosen[[self.numbers[id] for id in ids if id in self.numbers]] = True
+        return chosen[self.document_P]
 
     def matching(self, accept: Callable[[Mapping[str, Any]], bool]) -> NDArray[np.bool_]:
         """Which passages are of live documents whose metadata are accepted, (P,)."""

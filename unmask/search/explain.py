@@ -19,7 +19,7 @@ from unmask.search.queries import Query
 from unmask.search.ranking import Ranking
 from unmask.search.searcher import Searcher
 from unmask.search.values import Explanation, Share, Span
-from unmask.text import Encoding
+from unmask.tasks.prompts import prompt_of, spans_after, unpooled_tokens
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,28 +91,35 @@ class Explainer:
         model = self.searcher.model_of("dense")
         head, query_E = model.embedding_head(), self.query.vector_E
         score = float(self.searcher.dense.exact(query_E, np.array([passage]))[0])
-        (encoding,) = model.tokenize([text], truncation="end")
+        prompt = prompt_of(head.prompts, "document")
+        (encoding,) = model.tokenize([prompt + text], truncation="end")
+        spans_N2 = spans_after(encoding, len(prompt))
         cache = ActivationCache.of(self.searcher.trainable_encoder, encoding)
         target = Embedding(head.pooling, toward=tuple(query_E.tolist()))
-        caused = _placed(attribution(cache, target).values, encoding, start)[0]
+        unpooled = unpooled_tokens(model.tokenizer, head, prompt)
+        caused: tuple[Share, ...] = ()
+        if not unpooled:  # the target pools every token
+            caused = _placed(attribution(cache, target).values, spans_N2, text, start)[0]
         if head.pooling != ("mean",) or head.projections:
             return Explanation("dense", score, rank, (), score, caused)
         products_N = cache.final_ND.double().numpy() @ query_E.astype(np.float64)
+        products_N[:unpooled] = 0
         total = float(products_N.sum())
-        shares, rest = _placed(products_N * (score / total if total else 0.0), encoding, start)
+        products_N *= score / total if total else 0.0
+        shares, rest = _placed(products_N, spans_N2, text, start)
         return Explanation("dense", score, rank, shares, rest, caused)
 
 
-def _placed(values_N: NDArray[np.float64], encoding: Encoding, start: int) -> tuple[tuple[Share, ...], float]:
-    """The value of each token as a share with its characters, and the sum of those of special tokens."""
+def _placed(
+    values_N: NDArray[np.float64], spans_N2: NDArray[np.int64], text: str, start: int
+) -> tuple[tuple[Share, ...], float]:
+    """The value of each token as a share with its characters, and the sum of those without any."""
     shares, rest = [], 0.0
-    for value, (begin, end), special in zip(
-        values_N.tolist(), encoding.offsets.tolist(), encoding.special.tolist(), strict=True
-    ):
-        if special:
+    for value, (begin, end) in zip(values_N.tolist(), spans_N2.tolist(), strict=True):
+        if begin < 0:
             rest += value
         else:
-            shares.append(Share(encoding.text[begin:end], value, ((start + begin, start + end),)))
+            shares.append(Share(text[begin:end], value, ((start + begin, start + end),)))
     return tuple(shares), rest
 
 

@@ -1,6 +1,6 @@
 """The index: documents, their views, and searching them."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args, overload
@@ -18,8 +18,10 @@ from unmask.search.contents import Contents
 from unmask.search.documents.values import Document
 from unmask.search.explain import Explainer
 from unmask.search.filters import Filter, accepting
+from unmask.search.late_chunks import check_late_chunks
 from unmask.search.models import ModelIdentity, load_again, longest_passage, models_by_view, view_of
 from unmask.search.options import Chunking, Mode, Stemmer, Unit, View
+from unmask.search.passages import TokensIndexed
 from unmask.search.queries import Query
 from unmask.search.ranking import Ranking, in_order
 from unmask.search.searcher import Searcher
@@ -27,6 +29,7 @@ from unmask.search.settings import PASSAGE_TOKENS, IndexSettings, PassageSetting
 from unmask.search.store import Check, Store, writing
 from unmask.search.values import Added, Explanation, Hit, Span
 from unmask.tasks import Progress
+from unmask.text import Truncation
 
 RERANKED = 50
 """Hits of the first stage that a reranker scores."""
@@ -51,8 +54,18 @@ class _Request:
     among: NDArray[np.bool_] | None
     reranker: Model | None
     candidates: int | None
-    why: bool
-    approximate: bool
+    approximate: bool = False
+
+    def __post_init__(self) -> None:
+        whole_number("k", self.k, 1)
+        if self.candidates is not None:
+            whole_number("candidates", self.candidates, self.k)
+        reranker = self.reranker
+        scores_pairs = isinstance(reranker, Model) and isinstance(reranker.checkpoint.head, PairScore)
+        if reranker is not None and not scores_pairs:
+            raise InvalidRequest(
+                f"reranker is {quoted(reranker)}; give a loaded cross-encoder, which scores pairs of texts"
+            )
 
 
 class Index:
@@ -115,7 +128,10 @@ class Index:
             check_flag(name, flag)
         given = [model] if isinstance(model, str | Path | Model) else listed("model", model)
         models, identities = models_by_view(given, sources)
-        limits = [limit for limit in map(longest_passage, models.values()) if limit is not None]
+        if chunking == "late" and "dense" in models:
+            check_late_chunks(models["dense"].embedding_head())
+        longest = [longest_passage(model, whole=bool(whole_documents)) for model in models.values()]
+        limits = [limit for limit in longest if limit is not None]
         settings = IndexSettings(
             identities,
             Analyzer(stemmer) if bm25 else None,
@@ -207,6 +223,11 @@ class Index:
             InvalidRequest: there is no such document.
         """
         return self._contents.document(self._contents.number(id))
+
+    def token_counts(self) -> Mapping[str, TokensIndexed]:
+        """For each document how many of its tokens are indexed, and how many the models do not read."""
+        facts = {id: self._contents.facts(number) for id, number in self._contents.numbers.items()}
+        return {id: TokensIndexed(one["tokens"], one["dropped"]) for id, one in facts.items()}
 
     def matches(self, query: str, hit: Hit) -> tuple[Span, ...]:
         """The characters of a hit's document whose terms are those of the query, within the passage."""
@@ -355,35 +376,70 @@ class Index:
             TextError: a query is blank, too long for the model, or not Unicode text.
             InvalidRequest: there is no such mode, the index lacks its view, or the filter names no metadata.
         """
-        whole_number("k", k, 1)
-        if candidates is not None:
-            whole_number("candidates", candidates, k)
         check_choice("unit", unit, get_args(Unit))
         check_flag("why", why)
         check_flag("approximate", approximate)
-        chosen = self._mode(mode)
-        scores_pairs = isinstance(reranker, Model) and isinstance(reranker.checkpoint.head, PairScore)
-        if reranker is not None and not scores_pairs:
-            raise InvalidRequest(
-                f"reranker is {quoted(reranker)}; give a loaded cross-encoder, which scores pairs of texts"
-            )
         among = None
         if filter is not None:
             among = self._contents.matching(accepting(filter, self._contents.metadata_keys))
         queries = [query] if isinstance(query, str) else listed("query", query)
+        chosen = self.mode(mode)
         if approximate and (chosen != "dense" or filter is not None):
             raise InvalidRequest(
                 f"approximate search is for mode dense without a filter, and mode is {chosen}"
                 f"{'' if filter is None else ' with a filter'}; leave approximate out"
             )
-        request = _Request(k, chosen, unit, among, reranker, candidates, bool(why), bool(approximate))
-        found = [self._search(self._searcher.query(one), request) for one in queries]
+        request = _Request(k, chosen, unit, among, reranker, candidates, bool(approximate))
+        found = [self._search(self._searcher.query(one), request, why=bool(why)) for one in queries]
         return found[0] if isinstance(query, str) else found
 
-    def _search(self, query: Query, request: "_Request") -> tuple[Hit, ...]:
+    def rank_documents(
+        self,
+        queries: Sequence[str],
+        k: int = 10,
+        mode: Mode | None = None,
+        *,
+        among: Collection[str] | None = None,
+        reranker: Model | None = None,
+        candidates: int | None = None,
+        truncation: Truncation = "error",
+    ) -> list[list[tuple[str, float]]]:
+        """The ids and scores of the best documents for each query, best first.
+
+        They are those of the hits of `search` with ``unit="document"``. No texts are read, so that rankings
+        of a thousand documents are quick.
+
+        Args:
+            queries: several queries.
+            k: how many documents.
+            mode: see `search`.
+            among: the ids of the documents to rank; None for all. Unknown ids are passed over.
+            reranker: see `search`.
+            candidates: see `search`.
+            truncation: ``"error"`` refuses a query that is too long for a model, ``"end"`` drops its end.
+
+        Raises:
+            TextError: a query is blank, too long for the model, or not Unicode text.
+            InvalidRequest: there is no such mode, or the index lacks its view.
+        """
+        check_choice("truncation", truncation, get_args(Truncation))
+        some = None if among is None else self._contents.among(among)
+        request = _Request(k, self.mode(mode), "document", some, reranker, candidates)
+        ids, document_P = self._contents.ids, self._contents.document_P
+        found = []
+        for text in listed("queries", queries):
+            ranking, _, _ = self._ranked(self._searcher.query(text, truncation), request)
+            documents = document_P[ranking.passages].tolist()
+            found.append(
+                [(ids[one], score) for one, score in zip(documents, ranking.scores.tolist(), strict=True)]
+            )
+        return found
+
+    def _ranked(self, query: Query, request: "_Request") -> tuple[Ranking, Ranking, Mapping[View, Ranking]]:
+        """The ranking that was asked for, that of the first stage, and that of each view."""
         k, reranker = request.k, request.reranker
         depth = k if reranker is None else max(k, request.candidates or RERANKED)
-        ranking, views = self._searcher.rank(
+        first, views = self._searcher.rank(
             query,
             request.mode,
             depth,
@@ -392,18 +448,18 @@ class Index:
             candidates=request.candidates if reranker is None else None,
             approximate=request.approximate,
         )
-        before = dict(zip(ranking.passages.tolist(), ranking.scores.tolist(), strict=True))
-        if reranker is not None:
-            ranking = self._reranked(query, ranking, reranker)
+        best = first if reranker is None else self._reranked(query, first, reranker)
+        return Ranking(best.passages[:k], best.scores[:k]), first, views
+
+    def _search(self, query: Query, request: "_Request", *, why: bool) -> tuple[Hit, ...]:
+        ranking, first, views = self._ranked(query, request)
+        before: dict[int, float] = {}
+        if request.reranker is not None:
+            before = dict(zip(first.passages.tolist(), first.scores.tolist(), strict=True))
         explainer = Explainer(self._searcher, query, views, self.settings.analyzer or Analyzer())
         return tuple(
-            self._hit(
-                passage,
-                score,
-                explainer.explain(passage) if request.why else None,
-                None if reranker is None else before[passage],
-            )
-            for passage, score in zip(ranking.passages[:k].tolist(), ranking.scores[:k].tolist(), strict=True)
+            self._hit(passage, score, explainer.explain(passage) if why else None, before.get(passage))
+            for passage, score in zip(ranking.passages.tolist(), ranking.scores.tolist(), strict=True)
         )
 
     def _reranked(self, query: Query, ranking: Ranking, reranker: Model) -> Ranking:
@@ -435,7 +491,12 @@ class Index:
             before,
         )
 
-    def _mode(self, mode: Mode | None) -> Mode:
+    def mode(self, mode: Mode | None) -> Mode:
+        """The mode of a search for which this one is given; None is ``"hybrid"`` if there are several views.
+
+        Raises:
+            InvalidRequest: there is no such mode, or the index lacks its view.
+        """
         views = self.settings.views
         if mode is None:
             return "hybrid" if len(views) > 1 else views[0]

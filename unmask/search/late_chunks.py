@@ -14,21 +14,27 @@ from unmask.model.engine import Floats
 from unmask.model.spec import PooledVector
 from unmask.search.passages import Passage
 from unmask.tasks.batches import TOKENS_PER_PASS, require_finite, text_batches
+from unmask.tasks.prompts import prompt_of
 from unmask.text import Encoding
 from unmask.text.windows import Window, windows
 
 
 def check_late_chunks(head: PooledVector) -> None:
-    """Check that passages' vectors are means of hidden states.
+    """Check that passages' vectors are means of hidden states, and that no prompt stands before documents.
 
     Raises:
-        InvalidRequest: they are not.
+        InvalidRequest: they are not, or one does.
     """
     if head.pooling != ("mean",) or head.projections:
         found = "dense layers after pooling" if head.projections else f"{' and '.join(head.pooling)} pooling"
         raise InvalidRequest(
             f"the model has {found}, and late chunking needs the mean of hidden states alone; embed each "
             "passage on its own instead"
+        )
+    if prompt := prompt_of(head.prompts, "document"):
+        raise InvalidRequest(
+            f"the model puts the prompt {prompt!r} before documents, and late chunking reads documents "
+            "without one; embed each passage on its own instead"
         )
 
 

@@ -15,6 +15,9 @@ from unmask.tasks.prompts import prompt_of
 HASHED = (".safetensors", ".json", ".txt", ".model", ".bin")
 """Endings of the files of a checkpoint that decide what it computes."""
 
+SPARE_TOKENS = 4
+"""Tokens of a passage that are left free if a prompt stands before it."""
+
 
 @dataclass(frozen=True)
 class ModelIdentity:
@@ -116,11 +119,11 @@ def view_of(model: Model) -> View:
     )
 
 
-def longest_passage(model: Model) -> int | None:
-    """The tokens of the longest passage that a model reads whole, special tokens included; None for any.
+def longest_passage(model: Model, *, whole: bool = False) -> int | None:
+    """The tokens of the longest passage that a model reads, special tokens included; None for any.
 
     What its prompt for documents takes is left free, and a little more, because a prompt can change how the
-    first word is split.
+    first word is split. A whole document is truncated in any case, and fills what the model reads.
     """
     head = model.checkpoint.head
     limit = model.max_tokens
@@ -129,7 +132,12 @@ def longest_passage(model: Model) -> int | None:
     prompt = prompt_of(getattr(head, "prompts", ()), "document")
     if limit is None or not prompt:
         return limit
-    return limit - len(model.tokenizer.encode(prompt)) - 2
+    return limit - tokens_of_prompt(model, prompt) - (0 if whole else SPARE_TOKENS)
+
+
+def tokens_of_prompt(model: Model, prompt: str) -> int:
+    """The tokens of a prompt, without special tokens."""
+    return int((~model.tokenizer.encode(prompt).special).sum())
 
 
 def _digest(model: Model) -> str:

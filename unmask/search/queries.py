@@ -15,6 +15,7 @@ from unmask.loaded import Model
 from unmask.model.spec import MultiVector
 from unmask.search.analysis import Analyzer
 from unmask.search.options import View
+from unmask.text import Truncation
 
 Floats = NDArray[np.float32]
 
@@ -36,12 +37,19 @@ class Query:
         text: what is asked.
         model_of: loads the model of a view.
         analyzer: the terms of BM25.
+        truncation: what a model does with a query that it cannot read whole, see `Model.tokenize`.
 
     Raises:
         TextError: the query is not text, or blank.
     """
 
-    def __init__(self, text: str, model_of: Callable[[View], Model], analyzer: Analyzer) -> None:
+    def __init__(
+        self,
+        text: str,
+        model_of: Callable[[View], Model],
+        analyzer: Analyzer,
+        truncation: Truncation = "error",
+    ) -> None:
         if not isinstance(text, str):
             raise InvalidText(f"the query is {quoted(text)}; give a string")
         if not text.strip():
@@ -49,6 +57,7 @@ class Query:
         self.text = text
         self._model_of = model_of
         self._analyzer = analyzer
+        self._truncation = truncation
 
     @cached_property
     def terms(self) -> list[str]:
@@ -57,20 +66,20 @@ class Query:
 
     @cached_property
     def vector_E(self) -> Floats:
-        """The unit vector of the query."""
-        return self._model_of("dense").embed(self.text, normalize=True)
+        """The unit vector of the query, read after the checkpoint's prompt for queries."""
+        return self._model_of("dense").embed_query(self.text, normalize=True, truncation=self._truncation)
 
     @cached_property
     def sparse(self) -> tuple[NDArray[np.int64], Floats]:
         """Ids of words and their weights."""
-        (found,) = self._model_of("sparse").sparse_vectors([self.text], "query")
+        (found,) = self._model_of("sparse").sparse_vectors([self.text], "query", truncation=self._truncation)
         return found.ids, found.weights
 
     @cached_property
     def tokens(self) -> TokenQuery:
         """The vectors of the query's tokens."""
         model = self._model_of("multi_vector")
-        (found,) = model.multi_vectors([self.text], "query")
+        (found,) = model.multi_vectors([self.text], "query", truncation=self._truncation)
         special = found.spans_N2[:, 0] < 0
         labels = [
             str(model.tokenizer.engine.id_to_token(int(id))) if lone else self.text[start:end]

@@ -23,6 +23,7 @@ from unmask.search.views.dense import Dense
 from unmask.search.views.fusion import reciprocal_rank_fusion
 from unmask.search.views.sparse import Sparse
 from unmask.search.views.vectors import Vectors
+from unmask.text import Truncation
 
 Floats = NDArray[np.float32]
 Mask = NDArray[np.bool_]
@@ -53,9 +54,9 @@ class Searcher:
         self._settings = settings
         self.model_of = model_of
 
-    def query(self, text: str) -> Query:
+    def query(self, text: str, truncation: Truncation = "error") -> Query:
         """A query for `rank`; its vectors are computed once."""
-        return Query(text, self.model_of, self._settings.analyzer or Analyzer())
+        return Query(text, self.model_of, self._settings.analyzer or Analyzer(), truncation)
 
     def rank(
         self,

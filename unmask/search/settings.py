@@ -8,7 +8,7 @@ from unmask.arguments import check_choice, whole_number
 from unmask.errors import CorruptIndex, InvalidRequest
 from unmask.search.analysis import Analyzer
 from unmask.search.models import ModelIdentity
-from unmask.search.options import VIEWS, Chunking, View
+from unmask.search.options import VIEWS, Chunking, Mode, View
 
 FORMAT = 1
 """The number of this layout of settings and arrays."""
@@ -53,6 +53,11 @@ class IndexSettings:
         return tuple(
             view for view in VIEWS if view in self.models or (view == "bm25" and self.analyzer is not None)
         )
+
+    @property
+    def modes(self) -> tuple[Mode, ...]:
+        """The modes of a search: every view, and several views fused."""
+        return (*self.views, "hybrid") if len(self.views) > 1 else self.views
 
     def stored(self) -> dict[str, Any]:
         """As JSON types."""

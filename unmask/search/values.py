@@ -35,7 +35,7 @@ class Explanation:
     matched. Dense: tokens of the passage, if its vector is the mean of theirs. Shares and `special` add up to
     the score."""
     special: float = 0.0
-    """What tokens add that stand for no characters, such as [CLS] and [SEP]."""
+    """What tokens add that stand for no characters, such as [CLS], [SEP] and a prompt."""
     attribution: tuple[Share, ...] = ()
     """Dense: the gradient attribution of the score to the passage's tokens; see `unmask.interpret`. These
     values have the score's unit, and they do not add up to it."""

@@ -1,30 +1,32 @@
-"""Models as `mteb` drives them, so that its benchmarks measure what users run.
+"""Models and indexes as `mteb` drives them, so that its benchmarks measure what users run.
 
 The classes have the methods of mteb's protocols (version 2) and need mteb only for `mteb_model_meta`.
 """
 
+import shutil
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from importlib import import_module
-from typing import Any, Protocol
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+from weakref import finalize
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.errors import EmptyText, MissingExtra
+from unmask.errors import EmptyText, InvalidRequest, MissingExtra
 from unmask.loaded import Model
+from unmask.model.spec import PairScore
 from unmask.search.documents import Document
 from unmask.search.documents.rows import joined
-from unmask.search.evaluation.dense import (
-    DOCUMENT_PROMPTS,
-    QUERY_PROMPTS,
-    DenseSettings,
-    dense_run,
-    prompt_of,
-)
-from unmask.search.evaluation.figures import Run, ranking
+from unmask.search.evaluation.indexing import CollectionSettings, passage_mode
+from unmask.search.index import Index, Models
+from unmask.search.options import Mode
+from unmask.tasks.prompts import prompt_of
 from unmask.tasks.similarity import Metric, similarity
-from unmask.text import Encoding
+
+Batches = Iterable[Mapping[str, Sequence[str]]]
+"""What mteb's data loaders give: batches of texts under ``text``."""
 
 
 class MtebEncoder:
@@ -36,7 +38,7 @@ class MtebEncoder:
 
     def encode(
         self,
-        inputs: Iterable[Mapping[str, Sequence[str]]],
+        inputs: Batches,
         *,
         task_metadata: Any = None,
         hf_split: str = "",
@@ -46,31 +48,30 @@ class MtebEncoder:
     ) -> NDArray[np.float32]:
         """The vectors of all texts of the batches, (S, E).
 
-        Queries and documents of retrieval tasks get the checkpoint's prompt of their side, if it has one. The
-        end of a text that is too long is dropped, as mteb expects, and a text without words has the vector 0.
+        Queries and documents of retrieval tasks get the checkpoint's prompt of their side, if it has one, and
+        other texts its default prompt. The end of a text that is too long is dropped, as mteb expects, and a
+        text without words has the vector 0.
         """
         side = getattr(prompt_type, "value", prompt_type)
-        names = {"query": QUERY_PROMPTS, "document": DOCUMENT_PROMPTS}.get(side or "", ())
-        prompt = prompt_of(self.head, names)
+        prompt = prompt_of(self.head.prompts, side) if side in ("query", "document") else None
         vectors: list[NDArray[np.float32]] = [np.empty((0, self.head.width(self.model.spec)), np.float32)]
-        vectors += [self._embedded([prompt + text for text in batch["text"]]) for batch in inputs]
+        vectors += [self._embedded(batch["text"], prompt) for batch in inputs]
         return np.concatenate(vectors)
 
-    def _embedded(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        found: list[Encoding] = []
-        places: list[int] = []
-        for place, text in enumerate(texts):
-            try:
-                found += self.model.tokenizer.encode_batch(
-                    [text], max_tokens=self.model.max_tokens, truncation="end"
-                )
-                places.append(place)
-            except EmptyText:
-                continue
+    def _embedded(self, texts: Sequence[str], prompt: str | None) -> NDArray[np.float32]:
         vectors_SE = np.zeros((len(texts), self.head.width(self.model.spec)), dtype=np.float32)
-        if found:
-            vectors_SE[places] = self.model.embed_encodings(found, self.head)
+        places = [place for place, text in enumerate(texts) if self._has_words(text)]
+        if places:
+            some = [texts[place] for place in places]
+            vectors_SE[places] = self.model.embed(some, prompt=prompt, truncation="end")
         return vectors_SE
+
+    def _has_words(self, text: str) -> bool:
+        try:
+            self.model.tokenizer.encode(text)
+        except EmptyText:
+            return False
+        return True
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> NDArray[np.float32]:
         """The similarity of every vector with every other, (A, B)."""
@@ -95,66 +96,78 @@ class MtebEncoder:
         )
 
 
-class SearchEngine(Protocol):
-    """What `MtebSearch` drives: any way to index documents and search them."""
+class MtebCrossEncoder:
+    """A model that scores pairs, with the methods of mteb's ``CrossEncoderProtocol``.
+
+    Raises:
+        InvalidRequest: the model does not score pairs.
+    """
+
+    def __init__(self, model: Model) -> None:
+        if not isinstance(model.checkpoint.head, PairScore):
+            raise InvalidRequest(f"{model.name} does not score pairs of texts; give a cross-encoder")
+        self.model = model
+
+    def predict(
+        self,
+        inputs1: Batches,
+        inputs2: Batches,
+        *,
+        task_metadata: Any = None,
+        hf_split: str = "",
+        hf_subset: str = "",
+        prompt_type: Any = None,
+        **_: Any,
+    ) -> NDArray[np.float32]:
+        """The score of each query with the document at its place, (P,); a pair that is too long is cut."""
+        queries = [text for batch in inputs1 for text in batch["text"]]
+        documents = [text for batch in inputs2 for text in batch["text"]]
+        return self.model.score_pairs(queries, documents, truncation="end")
 
     @property
-    def name(self) -> str:
-        """What results are reported under, such as the model's name."""
-
-    @property
-    def revision(self) -> str | None:
-        """The model's revision, if it has one."""
-
-    def index(self, documents: Iterable[Document]) -> None:
-        """Replace what is indexed by these documents."""
-
-    def search(
-        self, queries: Mapping[str, str], depth: int, among: Mapping[str, Collection[str]] | None = None
-    ) -> Run:
-        """The best ``depth`` documents for each query, or the best of those named by ``among``."""
-
-
-class DenseEngine:
-    """Exact search by one vector per text, or by the best passage of each document."""
-
-    def __init__(self, model: Model, settings: DenseSettings | None = None) -> None:
-        self.model, self.settings = model, settings or DenseSettings()
-        self.documents: list[Document] = []
-
-    @property
-    def name(self) -> str:
-        """See `SearchEngine`."""
-        return self.model.name
-
-    @property
-    def revision(self) -> str | None:
-        """See `SearchEngine`."""
-        return self.model.revision
-
-    def index(self, documents: Iterable[Document]) -> None:
-        """See `SearchEngine`."""
-        self.documents = list(documents)
-
-    def search(
-        self, queries: Mapping[str, str], depth: int, among: Mapping[str, Collection[str]] | None = None
-    ) -> Run:
-        """See `SearchEngine`."""
-        kept = depth if among is None else max(len(self.documents), 1)
-        found = dense_run(self.model, queries, self.documents, replace(self.settings, depth=kept)).scores
-        if among is None:
-            return found
-        return {
-            query: _best({one: scores[one] for one in among.get(query, ()) if one in scores}, depth)
-            for query, scores in found.items()
-        }
+    def mteb_model_meta(self) -> Any:
+        """What mteb records of the model."""
+        return _meta(
+            self.model.name,
+            self.model.revision,
+            max_tokens=self.model.max_tokens,
+            n_parameters=self.model.parameter_count,
+        )
 
 
 class MtebSearch:
-    """A search engine with the methods of mteb's ``SearchProtocol``."""
+    """An index in a temporary folder, with the methods of mteb's ``SearchProtocol``.
 
-    def __init__(self, engine: SearchEngine) -> None:
-        self.engine = engine
+    Args:
+        model: one model or several; each gives a view of the index, beside BM25.
+        mode: how documents are ranked; None is ``"hybrid"``.
+        reranker: a cross-encoder that orders the best documents again.
+        candidates: how many it orders; None for as many as mteb asks for.
+        settings: the passages of documents.
+    """
+
+    def __init__(
+        self,
+        model: Models,
+        mode: Mode | None = None,
+        *,
+        reranker: Model | None = None,
+        candidates: int | None = None,
+        settings: CollectionSettings | None = None,
+    ) -> None:
+        self.model = model
+        self.reranker, self.candidates = reranker, candidates
+        self.settings = settings or CollectionSettings()
+        self._folder = Path(mkdtemp(prefix="unmask-mteb-"))
+        finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        self._index = self._new()
+        self.mode = self._index.mode(mode)
+
+    def _new(self) -> Index:
+        """An empty index in the place of the one before."""
+        path = self._folder / "index"
+        shutil.rmtree(path, ignore_errors=True)
+        return Index.create(path, self.model, **self.settings.named())
 
     def index(
         self,
@@ -167,8 +180,10 @@ class MtebSearch:
         num_proc: int | None = None,
         **_: Any,
     ) -> None:
-        """Index the rows of a corpus, whose titles stand before their texts."""
-        self.engine.index(
+        """Index the rows of a corpus, whose titles stand before their texts, instead of those before."""
+        if len(self._index):
+            self._index = self._new()
+        self._index.add(
             Document(str(row["id"]), joined(row.get("title") or "", row["text"]), row.get("title") or "")
             for row in corpus
         )
@@ -186,19 +201,42 @@ class MtebSearch:
         num_proc: int | None = None,
         **_: Any,
     ) -> dict[str, dict[str, float]]:
-        """For each query the scores of its best documents, or of those of ``top_ranked`` to be reranked."""
-        asked = {str(row["id"]): str(row["text"]) for row in queries}
-        found = self.engine.search(asked, top_k, top_ranked)
-        return {query: dict(scores) for query, scores in found.items()}
+        """For each query the scores of its best documents, or of those of ``top_ranked`` to be reranked.
+
+        A query that is too long is truncated, and one without words finds nothing.
+        """
+        found = {}
+        for row in queries:
+            query = str(row["id"])
+            among = None if top_ranked is None else top_ranked.get(query, ())
+            found[query] = self._found(str(row["text"]), top_k, among)
+        return found
+
+    def _found(self, text: str, top_k: int, among: Collection[str] | None) -> dict[str, float]:
+        bounded = self.reranker is not None or self.mode == "multi_vector"
+        candidates = self.candidates if bounded else None
+        try:
+            (found,) = self._index.rank_documents(
+                [text],
+                top_k if candidates is None else min(top_k, candidates),
+                self.mode,
+                among=among,
+                reranker=self.reranker,
+                candidates=candidates,
+                truncation="end",
+            )
+        except EmptyText:
+            return {}
+        return dict(found)
 
     @property
     def mteb_model_meta(self) -> Any:
-        """What mteb records of the engine."""
-        return _meta(self.engine.name, self.engine.revision)
-
-
-def _best(scores: Mapping[str, float], depth: int) -> dict[str, float]:
-    return {document: scores[document] for document in ranking(scores)[:depth]}
+        """What mteb records; each way of searching has a name of its own, since mteb keeps results by it."""
+        models = [*self._index.settings.models.values()]
+        names = [one.name for one in models] + ([] if self.reranker is None else [self.reranker.name])
+        settings = [self.mode, passage_mode(self._index.settings.passages)]
+        name = "-".join(["+".join(one.split("/")[-1] for one in names), *settings])
+        return _meta(name, models[0].revision if len(names) == 1 else None)
 
 
 def _meta(name: str, revision: str | None, **values: Any) -> Any:

@@ -1,118 +1,288 @@
-"""Score a model's retrieval on a test collection."""
+"""Score search on a test collection, mode by mode."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Literal, get_args
 
-from unmask.arguments import check_choice
-from unmask.errors import InvalidRequest
+from unmask.arguments import whole_number
+from unmask.errors import EmptyText, InvalidRequest, TextTooLong
 from unmask.loaded import Model
-from unmask.search.documents import Document, Skipped
 from unmask.search.evaluation.collection import Judged, Judgments, read_beir
-from unmask.search.evaluation.dense import DenseSettings, PassageMode, dense_run
 from unmask.search.evaluation.figures import CUTOFFS, Figure, figures, without_same_id
+from unmask.search.evaluation.indexing import (
+    CollectionSettings,
+    IndexedCollection,
+    PassageMode,
+    add_collection,
+    collection_index,
+    passage_mode,
+)
+from unmask.search.index import RERANKED, Index, Models
+from unmask.search.options import Mode, View
 from unmask.search.passages import TokensIndexed
 from unmask.tasks.progress import Progress
-from unmask.tasks.similarity import METRICS, Metric
 
-Mode = Literal["dense"]
-"""How documents are searched: ``dense`` compares one vector per text, exactly."""
+DEPTH = 1000
+"""Documents that are ranked for each query, as `mteb` does."""
+
+RERANKER_DEPTH = 100
+"""Documents that the first stage ranks if a reranker is used; more if it scores more."""
 
 
 @dataclass(frozen=True)
-class RetrievalResult:
-    """How well a model finds the judged documents of a collection."""
+class UsedModel:
+    """A model whose search was scored."""
 
-    model: str
+    view: View
+    name: str
     revision: str | None
+    sha256: str
+    """See `ModelIdentity`."""
     dtype: str
-    data: str
-    split: str
+
+
+@dataclass(frozen=True)
+class ModeFigures:
+    """How good the rankings of one mode are, or those of a reranker after it."""
+
     mode: Mode
-    passage_mode: PassageMode
-    metric: Metric
-    documents: int
-    passages: int
-    truncated_documents: int
-    """Documents of which tokens were dropped."""
-    tokens: TokensIndexed
-    skipped: tuple[Skipped, ...]
-    """Documents without text, which cannot be found."""
-    missing_documents: int
-    """Relevant documents of the judgments that the corpus does not hold, or that were skipped."""
-    queries: int
+    reranker: str | None
+    """The name of the cross-encoder that ordered the documents; None for the mode alone."""
+    depth: int
+    """Documents that were ranked for each query; measures see no others."""
     figures: tuple[Figure, ...]
+    without_results: int
+    """Judged queries for which nothing was found; they count as 0."""
     ties_at: Mapping[int, int]
     """See `Figures.ties_at`."""
     per_query: Mapping[str, Mapping[str, float]]
     seconds: float
+    """For all queries."""
+
+
+@dataclass(frozen=True)
+class RetrievalResult:
+    """How well the judged documents of a collection are found."""
+
+    data: str
+    split: str
+    models: tuple[UsedModel, ...]
+    passage_mode: PassageMode
+    passage_tokens: int
+    """The longest passage that the models read, special tokens included."""
+    overlap_tokens: int
+    documents: int
+    passages: int
+    truncated_documents: int
+    """Documents of which the models do not read all tokens."""
+    tokens: TokensIndexed
+    skipped: tuple[tuple[str, str], ...]
+    """Documents without text, which cannot be found, each with the reason."""
+    missing_documents: int
+    """Relevant documents of the judgments that the index does not have."""
+    queries: int
+    truncated_queries: int
+    """Queries that are too long for a model, which reads their beginning."""
+    modes: tuple[ModeFigures, ...]
+    """For each mode its figures, and then those of the reranker if there is one."""
+    index_seconds: float
+
+    def of(self, mode: Mode, *, reranked: bool = False) -> ModeFigures:
+        """The figures of a mode."""
+        return next(one for one in self.modes if (one.mode, one.reranker is not None) == (mode, reranked))
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What is measured on an index."""
+
+    modes: Sequence[Mode] = ()
+    """Empty for all that the index has."""
+    reranker: Model | None = None
+    candidates: int | None = None
+    """How many documents the reranker scores (50 by default), or many vectors in their own mode (all)."""
+    split: str | None = None
+    """The judgments to use; None: ``test``, or the only split."""
+    cutoffs: Sequence[int] = CUTOFFS
+    """Of nDCG, recall and MRR."""
+    drop_same_id: bool = False
+    """Leave out the document whose id is the query's, as usual for ArguAna and Quora."""
+
+    def __post_init__(self) -> None:
+        if self.candidates is not None:
+            whole_number("candidates", self.candidates, 1)
+
+    def modes_of(self, index: Index) -> tuple[Mode, ...]:
+        """The modes to measure on an index.
+
+        Raises:
+            InvalidRequest: the index lacks the view of one.
+        """
+        return tuple(dict.fromkeys(index.mode(mode) for mode in self.modes)) or index.settings.modes
 
 
 def evaluate_retrieval(
-    model: Model,
+    model: Models,
     data: str | Path | Judged,
     *,
-    split: str | None = None,
-    mode: Mode = "dense",
-    settings: DenseSettings | None = None,
-    cutoffs: Iterable[int] = CUTOFFS,
-    drop_same_id: bool = False,
+    index: str | Path | None = None,
+    settings: CollectionSettings | None = None,
+    measurement: Measurement | None = None,
     progress: Progress | None = None,
 ) -> RetrievalResult:
-    """Figures of a model on a collection in BEIR's layout.
+    """Index a collection in BEIR's layout, search it for every judged query, and score what is found.
 
     Args:
-        model: an embedding model.
+        model: one model or several; each gives a view of the index, beside BM25.
         data: the folder, or what `read_beir` returned.
-        split: the judgments to use; None: ``test``, or the only split.
-        mode: see `Mode`.
-        settings: how documents become vectors.
-        cutoffs: of nDCG, recall and MRR.
-        drop_same_id: leave out the document whose id is the query's, as usual for ArguAna and Quora.
-        progress: called with the number of documents read and 0.
+        index: the folder of an index that is kept, and reused if it exists; None for a temporary one.
+        settings: the passages of a new index; see `CollectionSettings`.
+        measurement: what is measured.
+        progress: called with the number of passages indexed and 0.
 
     Raises:
         InvalidRequest: an argument is invalid, or a file of the collection is missing.
         TextError: the collection cannot be read.
     """
-    check_choice("mode", mode, get_args(Mode))
-    settings = settings or DenseSettings()
-    check_choice("passages", settings.passages, get_args(PassageMode))
-    check_choice("metric", settings.metric, METRICS)
     judged = data if isinstance(data, Judged) else read_beir(Path(data))
-    split = _split(judged, split)
+    measurement = measurement or Measurement()
+    check(measurement, judged)
+    with collection_index(judged, model, index, settings) as made:
+        measurement.modes_of(made)
+        return measure(add_collection(made, judged, progress=progress), measurement)
+
+
+def check(measurement: Measurement, judged: Judged) -> None:
+    """Fail before anything is computed if a collection has no judgments to measure by.
+
+    Raises:
+        InvalidRequest: it has no such split.
+        InvalidText: the judgments cannot be read.
+    """
+    judged.judgments(_split(judged, measurement.split))
+
+
+def measure(
+    indexed: IndexedCollection, measurement: Measurement, *, progress: Progress | None = None
+) -> RetrievalResult:
+    """Search an index for all judged queries and score what is found.
+
+    Args:
+        indexed: from `collection_index`.
+        measurement: what is measured.
+        progress: called with (queries done, queries in all), over all modes.
+
+    Raises:
+        InvalidRequest: an argument is invalid.
+        TextError: a query is blank, or not Unicode text.
+    """
+    index, judged = indexed.index, indexed.judged
+    split = _split(judged, measurement.split)
     judgments = judged.judgments(split)
-    queries = {query: judged.queries[query] for query in judgments}
-    wanted = _relevant(judgments)
-    began = time.monotonic()
-    run = dense_run(model, queries, _without(judged.corpus(), wanted), settings, progress=progress)
-    seconds = time.monotonic() - began
-    wanted |= {one.name for one in run.skipped} & _relevant(judgments)
-    scores = without_same_id(run.scores) if drop_same_id else run.scores
-    found = figures(scores, judgments, tuple(cutoffs))
+    searched = _Searches(index, {query: judged.queries[query] for query in judgments}, measurement, progress)
+    modes = [one for mode in searched.modes for one in searched.figures(mode, judgments)]
+    counts = index.token_counts()
+    made = index.settings.passages
     return RetrievalResult(
-        model=model.name,
-        revision=model.revision,
-        dtype=model.dtype,
         data=judged.name,
         split=split,
-        mode=mode,
-        passage_mode=settings.passages,
-        metric=settings.metric,
-        documents=run.documents,
-        passages=run.passages,
-        truncated_documents=run.truncated,
-        tokens=run.tokens,
-        skipped=tuple(run.skipped),
-        missing_documents=len(wanted),
-        queries=found.queries,
-        figures=found.figures,
-        ties_at=found.ties_at,
-        per_query=found.per_query,
-        seconds=round(seconds, 3),
+        models=tuple(
+            UsedModel(view, one.name, one.revision, one.sha256, index.model(view).dtype)
+            for view, one in index.settings.models.items()
+        ),
+        passage_mode=passage_mode(made),
+        passage_tokens=made.max_tokens,
+        overlap_tokens=made.overlap_tokens,
+        documents=len(index),
+        passages=index.passages,
+        truncated_documents=sum(one.dropped > 0 for one in counts.values()),
+        tokens=sum(counts.values(), TokensIndexed()),
+        skipped=indexed.added.skipped,
+        missing_documents=sum(document not in index for document in _relevant(judgments)),
+        queries=len(judgments),
+        truncated_queries=len(searched.truncated),
+        modes=tuple(modes),
+        index_seconds=indexed.seconds,
     )
+
+
+class _Searches:
+    """Searches for all judged queries, mode by mode."""
+
+    def __init__(
+        self,
+        index: Index,
+        queries: Mapping[str, str],
+        measurement: Measurement,
+        progress: Progress | None,
+    ) -> None:
+        self._index = index
+        self._queries = queries
+        self._measurement = measurement
+        self._progress = progress
+        self._done = 0
+        self.modes = measurement.modes_of(index)
+        self.truncated: set[str] = set()
+        for query, text in queries.items():
+            if not text.strip():
+                raise EmptyText(f"the query {query!r} is blank; give it words, or leave out its judgments")
+
+    def figures(self, mode: Mode, judgments: Judgments) -> Iterable[ModeFigures]:
+        """The figures of a mode, and those of the reranker."""
+        reranker, candidates = self._measurement.reranker, self._measurement.candidates
+        if reranker is None:
+            # Many vectors score no more documents than the candidates.
+            bounded = candidates if mode == "multi_vector" else None
+            depth = DEPTH if bounded is None else min(DEPTH, bounded)
+            yield self._measured(mode, depth, judgments, None, bounded)
+            return
+        scored = candidates or RERANKED
+        yield self._measured(mode, max(RERANKER_DEPTH, scored), judgments, None, None)
+        yield self._measured(mode, scored, judgments, reranker, scored)
+
+    def _measured(
+        self, mode: Mode, depth: int, judgments: Judgments, reranker: Model | None, candidates: int | None
+    ) -> ModeFigures:
+        began = time.monotonic()
+        run = {query: self._found(query, depth, mode, reranker, candidates) for query in self._queries}
+        seconds = time.monotonic() - began
+        kept = without_same_id(run) if self._measurement.drop_same_id else run
+        found = figures(kept, judgments, tuple(self._measurement.cutoffs))
+        return ModeFigures(
+            mode,
+            None if reranker is None else reranker.name,
+            depth,
+            found.figures,
+            found.without_results,
+            found.ties_at,
+            found.per_query,
+            round(seconds, 3),
+        )
+
+    def _found(
+        self, query: str, depth: int, mode: Mode, reranker: Model | None, candidates: int | None
+    ) -> Mapping[str, float]:
+        """The scores of the documents found for a query; one that is too long is truncated and counted."""
+        rank = partial(
+            self._index.rank_documents,
+            [self._queries[query]],
+            depth,
+            mode,
+            reranker=reranker,
+            candidates=candidates,
+        )
+        try:
+            (found,) = rank()
+        except TextTooLong:
+            self.truncated.add(query)
+            (found,) = rank(truncation="end")
+        self._done += 1
+        if self._progress is not None:
+            stages = 1 if self._measurement.reranker is None else 2
+            self._progress(self._done, len(self._queries) * len(self.modes) * stages)
+        return dict(found)
 
 
 def _split(judged: Judged, split: str | None) -> str:
@@ -125,11 +295,3 @@ def _split(judged: Judged, split: str | None) -> str:
 
 def _relevant(judgments: Judgments) -> set[str]:
     return {document for grades in judgments.values() for document, grade in grades.items() if grade > 0}
-
-
-def _without(corpus: Iterable[Document | Skipped], wanted: set[str]) -> Iterator[Document | Skipped]:
-    """The corpus, each document of which is removed from ``wanted`` when it is read."""
-    for one in corpus:
-        if isinstance(one, Document):
-            wanted.discard(one.id)
-        yield one
