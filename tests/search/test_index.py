@@ -207,6 +207,28 @@ def test_approximate_search_scores_exactly_what_a_graph_proposes(index, monkeypa
         index.search("river", mode="dense", approximate=True, filter={"year": 2001})
 
 
+def test_scores_are_fused_as_asked(index):
+    query = "the river and the loan"
+    bm25, dense = (index.search(query, 99, mode) for mode in ("bm25", "dense"))
+    wanted = {}
+    for hits, weight in ((bm25, 1.0), (dense, 2.0)):
+        scores = [hit.score for hit in hits]
+        for hit in hits:
+            point = (hit.score - min(scores)) / (max(scores) - min(scores))
+            wanted[hit.document] = wanted.get(hit.document, 0) + weight * point
+    found = index.search(query, 99, fusion="min_max", weights={"dense": 2})
+    assert {hit.document: hit.score for hit in found} == pytest.approx(wanted, abs=1e-5)
+    assert [hit.score for hit in found] == sorted((hit.score for hit in found), reverse=True)
+    with pytest.raises(InvalidRequest, match="for hybrid search and mode is bm25"):
+        index.search(query, mode="bm25", fusion="min_max")
+    with pytest.raises(InvalidRequest, match="weights names 'sparse'"):
+        index.search(query, weights={"sparse": 1})
+    with pytest.raises(InvalidRequest, match="the weight of dense is -1"):
+        index.search(query, weights={"dense": -1})
+    with pytest.raises(InvalidRequest, match="fusion is 'sum'"):
+        index.search(query, fusion="sum")
+
+
 def test_equal_scores_are_ordered_by_document_id(tiny_model, tmp_path):
     made = Index.create(tmp_path / "index", tiny_model)
     made.add([{"id": id, "text": "The same text."} for id in "caBb"])

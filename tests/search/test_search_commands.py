@@ -120,6 +120,7 @@ def test_mistakes_get_one_sentence(index, folder, model, tmp_path):
     assert "is not an index" in refused("search", tmp_path / "none", "x")
     assert "the query is blank" in refused("search", index, " ")
     assert "it must be at least 1" in refused("search", index, "x", "-k", 0)
+    assert "write VIEW=NUMBER" in refused("search", index, "x", "--weight", "dense")
     assert "--threads is 0" in refused("search", index, "x", "--threads", 0)
     assert "no document 'nowhere'" in refused("index", "-o", index, "--delete", "nowhere")
     assert "there is no file or folder" in refused(

@@ -9,7 +9,7 @@ import pytest
 from unmask.search.analysis import Analyzer
 from unmask.search.views.bm25 import K1, B, Bm25, Bm25Builder
 from unmask.search.views.dense import Dense
-from unmask.search.views.fusion import reciprocal_rank_fusion
+from unmask.search.views.fusion import FusionSettings, fused
 from unmask.search.views.merge import _bm25, _sparse
 from unmask.search.views.ragged import all_strings, encode_strings, offsets_of, rows_of, string_at
 from unmask.search.views.sparse import Sparse, SparseBuilder
@@ -177,9 +177,23 @@ def test_maxsim_is_the_sum_of_best_products_and_is_explained_by_them(monkeypatch
 
 
 def test_reciprocal_rank_fusion_is_the_paper_s_sum():
-    fused = reciprocal_rank_fusion([np.array([4, 2, 7]), np.array([2, 9])])
+    by_rank = FusionSettings()
+    rankings = [np.array([4, 2, 7]), np.array([2, 9])]
+    points = [
+        by_rank.points("bm25", np.zeros(3, np.float32)),
+        by_rank.points("dense", np.zeros(2, np.float32)),
+    ]
     wanted = {4: 1 / 61, 2: 1 / 62 + 1 / 61, 7: 1 / 63, 9: 1 / 62}
-    assert fused == pytest.approx(wanted)
+    assert fused(zip(rankings, points, strict=True)) == pytest.approx(wanted)
+
+
+def test_scores_are_brought_to_one_range_and_weighted():
+    by_score = FusionSettings("min_max", {"dense": 3.0})
+    scores = np.array([5.0, 3.0, 1.0], np.float32)
+    assert by_score.points("bm25", scores).tolist() == [1.0, 0.5, 0.0]
+    assert by_score.points("dense", scores).tolist() == [3.0, 1.5, 0.0]
+    assert by_score.points("dense", scores[:1]).tolist() == [3.0]
+    assert by_score.points("dense", scores[:0]).tolist() == []
 
 
 def test_strings_and_lists_survive():

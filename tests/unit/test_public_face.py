@@ -107,7 +107,8 @@ def test_commands_and_their_options():
             "compact", "verify", *RUN, "json",
         ],
         "search": [
-            "index", "query", "k", "mode", "unit", "filter", "reranker", "candidates", "approximate", "model",
+            "index", "query", "k", "mode", "unit", "filter", "reranker", "candidates", "fusion", "weight",
+            "approximate", "model",
             "why", *RUN,
             "json",
         ],

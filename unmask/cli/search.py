@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 from rich.text import Text
@@ -11,7 +11,7 @@ from unmask.cli.index import open_index
 from unmask.cli.options import RUN, JsonOption, RunOptions
 from unmask.cli.output import console, print_json
 from unmask.errors import InvalidRequest
-from unmask.search.options import Mode, Unit
+from unmask.search.options import Fusion, Mode, Unit
 
 if TYPE_CHECKING:
     from unmask.search.index import Index
@@ -47,6 +47,13 @@ def search(
         int | None,
         Parameter(help="hits of the first stage that are scored again; default: 50 with a reranker"),
     ] = None,
+    fusion: Annotated[
+        Fusion, Parameter(help="hybrid search: fuse ranks (rrf), or scores brought to the range 0 to 1")
+    ] = "rrf",
+    weight: Annotated[
+        list[str] | None,
+        Parameter(negative="", help="hybrid search: the factor of a view, such as dense=2; repeat it"),
+    ] = None,
     approximate: Annotated[
         bool,
         Parameter(negative="", help="with --mode dense: score what a graph of neighbors proposes (HNSW)"),
@@ -76,6 +83,8 @@ def search(
         filter=filter,
         reranker=scorer,
         candidates=candidates,
+        fusion=fusion,
+        weights=_weights(weight or ()),
         approximate=approximate,
         why=why,
     )
@@ -86,6 +95,22 @@ def search(
         print("no passage was found")
     for rank, hit in enumerate(hits, start=1):
         _show(opened, query, rank, hit)
+
+
+def _weights(given: Sequence[str]) -> dict[Any, float]:
+    """Weights by view, from ``VIEW=NUMBER``.
+
+    Raises:
+        InvalidRequest: one is something else.
+    """
+    found: dict[Any, float] = {}
+    for one in given:
+        view, _, number = one.partition("=")
+        try:
+            found[view] = float(number)
+        except ValueError:
+            raise InvalidRequest(f"--weight is {one!r}; write VIEW=NUMBER, such as dense=2") from None
+    return found
 
 
 def _as_json(opened: "Index", query: str, hits: Sequence["Hit"], *, why: bool) -> dict[str, object]:

@@ -20,14 +20,15 @@ from unmask.search.explain import Explainer
 from unmask.search.filters import Filter, accepting
 from unmask.search.late_chunks import check_late_chunks
 from unmask.search.models import ModelIdentity, load_again, longest_passage, models_by_view, view_of
-from unmask.search.options import Chunking, Mode, Stemmer, Unit, View
+from unmask.search.options import Chunking, Fusion, Mode, Stemmer, Unit, View
 from unmask.search.passages import TokensIndexed
 from unmask.search.queries import Query
 from unmask.search.ranking import Ranking, in_order
-from unmask.search.searcher import Searcher
+from unmask.search.searcher import DEFAULT_FUSION, Searcher
 from unmask.search.settings import PASSAGE_TOKENS, IndexSettings, PassageSettings
 from unmask.search.store import Check, Store, writing
 from unmask.search.values import Added, Explanation, Hit, Span
+from unmask.search.views.fusion import FusionSettings
 from unmask.tasks import Progress
 from unmask.text import Truncation
 
@@ -55,6 +56,7 @@ class _Request:
     reranker: Model | None
     candidates: int | None
     approximate: bool = False
+    fusion: FusionSettings = DEFAULT_FUSION
 
     def __post_init__(self) -> None:
         whole_number("k", self.k, 1)
@@ -319,6 +321,8 @@ class Index:
         filter: Filter | None = None,
         reranker: Model | None = None,
         candidates: int | None = None,
+        fusion: Fusion = "rrf",
+        weights: Mapping[View, float] | None = None,
         approximate: bool = False,
         why: bool = False,
     ) -> tuple[Hit, ...]: ...
@@ -334,6 +338,8 @@ class Index:
         filter: Filter | None = None,
         reranker: Model | None = None,
         candidates: int | None = None,
+        fusion: Fusion = "rrf",
+        weights: Mapping[View, float] | None = None,
         approximate: bool = False,
         why: bool = False,
     ) -> list[tuple[Hit, ...]]: ...
@@ -348,6 +354,8 @@ class Index:
         filter: Filter | None = None,
         reranker: Model | None = None,
         candidates: int | None = None,
+        fusion: Fusion = "rrf",
+        weights: Mapping[View, float] | None = None,
         approximate: bool = False,
         why: bool = False,
     ) -> tuple[Hit, ...] | list[tuple[Hit, ...]]:
@@ -359,13 +367,16 @@ class Index:
         Args:
             query: one query or several.
             k: how many hits; fewer if the index has fewer, or BM25 finds fewer with a term of the query.
-            mode: the view to rank by, or ``"hybrid"``, which fuses the rankings of all views (reciprocal rank
-                fusion); None is ``"hybrid"`` if there are several views.
+            mode: the view to rank by, or ``"hybrid"``, which fuses the rankings of all views; None is
+                ``"hybrid"`` if there are several views.
             unit: ``"passage"`` ranks passages, ``"document"`` documents, each shown by its best passage.
             filter: which documents to search, by their metadata; see `unmask.search.filters.Filter`.
             reranker: a cross-encoder that scores the best ``candidates`` hits again and orders them.
             candidates: how many hits of a first stage are scored by the reranker (50 by default), or by many
                 vectors with ``mode="multi_vector"`` (all passages by default).
+            fusion: how hybrid search fuses rankings: ``"rrf"`` by ranks, ``"min_max"`` by scores, those of
+                each view brought to the range from 0 to 1 (Bruch, Gai & Ingber 2023).
+            weights: the factor of each view in hybrid search; 1 for a view that is not named.
             approximate: with ``mode="dense"`` and no filter, let a graph of neighbors propose which passages
                 are scored (HNSW; needs the extra ``ann``). The graph is made at the first such search and
                 kept in the folder. Worth it beyond some hundred thousand passages; scores are exact, and a
@@ -389,7 +400,8 @@ class Index:
                 f"approximate search is for mode dense without a filter, and mode is {chosen}"
                 f"{'' if filter is None else ' with a filter'}; leave approximate out"
             )
-        request = _Request(k, chosen, unit, among, reranker, candidates, bool(approximate))
+        mixed = self._fusion(chosen, fusion, weights or {})
+        request = _Request(k, chosen, unit, among, reranker, candidates, bool(approximate), mixed)
         found = [self._search(self._searcher.query(one), request, why=bool(why)) for one in queries]
         return found[0] if isinstance(query, str) else found
 
@@ -447,6 +459,7 @@ class Index:
             among=request.among,
             candidates=request.candidates if reranker is None else None,
             approximate=request.approximate,
+            fusion=request.fusion,
         )
         best = first if reranker is None else self._reranked(query, first, reranker)
         return Ranking(best.passages[:k], best.scores[:k]), first, views
@@ -468,6 +481,25 @@ class Index:
         scores = reranker.score_pairs([query.text] * len(texts), texts, truncation="end")
         order = in_order(self._contents, ranking.passages, scores)
         return Ranking(ranking.passages[order], scores[order])
+
+    def _fusion(self, mode: Mode, kind: Fusion, weights: Mapping[View, float]) -> FusionSettings:
+        """Settings of hybrid search; refuses those that would have no effect.
+
+        Raises:
+            InvalidRequest: the mode is another, or a weight is of no view of the index.
+        """
+        settings = FusionSettings(kind, weights)
+        if settings != DEFAULT_FUSION and mode != "hybrid":
+            raise InvalidRequest(
+                f"fusion and weights are for hybrid search and mode is {mode}; leave them out"
+            )
+        for view in weights:
+            if view not in self.settings.views:
+                raise InvalidRequest(
+                    f"weights names {quoted(view)} and the index has the views "
+                    f"{', '.join(self.settings.views)}; name one of them"
+                )
+        return settings
 
     def _text(self, passage: int) -> str:
         place = self._contents.place(passage)

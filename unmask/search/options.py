@@ -10,6 +10,12 @@ VIEWS: tuple[View, ...] = ("bm25", "dense", "sparse", "multi_vector")
 Mode = Literal["hybrid", "bm25", "dense", "sparse", "multi_vector"]
 """By which view passages are ranked; ``"hybrid"`` fuses the rankings of all views that the index has."""
 
+Fusion = Literal["rrf", "min_max"]
+"""How hybrid search fuses rankings: by ranks (reciprocal rank fusion), or by scores, those of each view brought
+to the range from 0 to 1."""
+
+FUSIONS: tuple[Fusion, ...] = ("rrf", "min_max")
+
 Unit = Literal["passage", "document"]
 """What is ranked: every passage, or every document by its best passage."""
 

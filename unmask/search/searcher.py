@@ -20,7 +20,7 @@ from unmask.search.ranking import Ranking, ranked
 from unmask.search.settings import IndexSettings
 from unmask.search.views.bm25 import Bm25
 from unmask.search.views.dense import Dense
-from unmask.search.views.fusion import reciprocal_rank_fusion
+from unmask.search.views.fusion import FusionSettings, fused
 from unmask.search.views.sparse import Sparse
 from unmask.search.views.vectors import Vectors
 from unmask.text import Truncation
@@ -30,6 +30,9 @@ Mask = NDArray[np.bool_]
 
 FUSED_DEPTH = 200
 """Passages of each view whose ranks are fused."""
+
+DEFAULT_FUSION = FusionSettings()
+"""Reciprocal rank fusion, all views alike."""
 
 APPROXIMATE_FACTOR = 4
 """In approximate search, how many passages are proposed for each one that is asked for."""
@@ -68,6 +71,7 @@ class Searcher:
         among: Mask | None = None,
         candidates: int | None = None,
         approximate: bool = False,
+        fusion: FusionSettings = DEFAULT_FUSION,
     ) -> tuple[Ranking, Mapping[View, Ranking]]:
         """The best ``depth`` passages (or documents), and the ranking of each view that was asked.
 
@@ -80,6 +84,7 @@ class Searcher:
             candidates: for many vectors, how many of the best passages of the other views are scored; None
                 scores every passage, or in hybrid search `FUSED_DEPTH` of each other view.
             approximate: score only those passages by one vector that a graph of neighbors proposes.
+            fusion: how hybrid search makes one ranking of several.
         """
         if approximate:
             eligible_P = self._proposed(query, depth) & self.contents.live_P
@@ -87,7 +92,8 @@ class Searcher:
         eligible_P = self.contents.live_P if among is None else among & self.contents.live_P
         if mode == "hybrid":
             reach = max(FUSED_DEPTH, depth, candidates or 0)
-            return self._fused(query, self._settings.views, unit, eligible_P, depth=depth, reach=reach)
+            views = self._settings.views
+            return self._fused(query, views, unit, eligible_P, depth=depth, reach=reach, fusion=fusion)
         if mode == "multi_vector" and candidates is not None:
             others = [view for view in self._settings.views if view != "multi_vector"]
             if others:
@@ -106,8 +112,9 @@ class Searcher:
         *,
         depth: int,
         reach: int,
+        fusion: FusionSettings = DEFAULT_FUSION,
     ) -> tuple[Ranking, Mapping[View, Ranking]]:
-        """Reciprocal rank fusion; passages for many vectors are those that the other views found."""
+        """One ranking of several; passages for many vectors are those that the other views found."""
         found: dict[View, Ranking] = {}
         for view in views:
             if view != "multi_vector":
@@ -119,27 +126,28 @@ class Searcher:
         if len(found) == 1:
             (only,) = found.values()
             return Ranking(only.passages[:depth], only.scores[:depth]), found
-        rankings = list(found.values())
+        points = [fusion.points(view, ranking.scores) for view, ranking in found.items()]
+        rankings = [ranking.passages for ranking in found.values()]
         if unit == "passage":
-            best = reciprocal_rank_fusion([ranking.passages for ranking in rankings])
+            best = fused(zip(rankings, points, strict=True))
         else:
-            best = self._fused_documents(rankings)
+            best = self._fused_documents(rankings, points)
         scores_P = np.zeros(len(eligible_P), dtype=np.float32)
         passages = np.array(sorted(best), dtype=np.int64)
         scores_P[passages] = [best[passage] for passage in passages.tolist()]
         return ranked(self.contents, scores_P, _mask(passages, len(scores_P)), "passage", depth), found
 
-    def _fused_documents(self, rankings: Sequence[Ranking]) -> Mapping[int, float]:
+    def _fused_documents(
+        self, rankings: Sequence[NDArray[np.int64]], points: Sequence[NDArray[np.float64]]
+    ) -> Mapping[int, float]:
         """Fused scores of documents, each by the passage that has the best rank in any view."""
-        documents = [self.contents.document_P[ranking.passages] for ranking in rankings]
-        fused = reciprocal_rank_fusion(documents)
+        documents = [self.contents.document_P[passages] for passages in rankings]
+        scores = fused(zip(documents, points, strict=True))
         shown: dict[int, tuple[int, int, int]] = {}
-        for number, (ranking, own) in enumerate(zip(rankings, documents, strict=True)):
-            for rank, (passage, document) in enumerate(
-                zip(ranking.passages.tolist(), own.tolist(), strict=True)
-            ):
+        for number, (passages, own) in enumerate(zip(rankings, documents, strict=True)):
+            for rank, (passage, document) in enumerate(zip(passages.tolist(), own.tolist(), strict=True)):
                 shown[document] = min(shown.get(document, (rank, number, passage)), (rank, number, passage))
-        return {shown[document][2]: score for document, score in fused.items()}
+        return {shown[document][2]: score for document, score in scores.items()}
 
     def _view(self, query: Query, view: View, depth: int, unit: Unit, eligible_P: Mask) -> Ranking:
         match view:
