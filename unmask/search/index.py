@@ -19,7 +19,7 @@ from unmask.search.documents.values import Document
 from unmask.search.explain import Explainer
 from unmask.search.filters import Filter, accepting
 from unmask.search.models import ModelIdentity, longest_passage, view_of
-from unmask.search.options import Chunking, Mode, Stemmer, Unit, View
+from unmask.search.options import Chunking, Mode, Stemmer, Unit, View, Why
 from unmask.search.queries import Query
 from unmask.search.ranking import Ranking
 from unmask.search.searcher import Searcher
@@ -48,7 +48,7 @@ class _Request:
     among: NDArray[np.bool_] | None
     reranker: Model | None
     candidates: int | None
-    why: bool
+    why: bool | Why
 
 
 class Index:
@@ -222,6 +222,14 @@ class Index:
             self._accept(load(identity.source, revision=identity.revision), identity.source)
         return self._models[view]
 
+    def use(self, model: Model) -> None:
+        """Use a loaded model for its view, instead of loading another copy of it.
+
+        Raises:
+            InvalidRequest: the index was made with another model, or has no such view.
+        """
+        self._accept(model)
+
     def add(
         self,
         documents: Iterable[Given],
@@ -289,7 +297,7 @@ class Index:
         filter: Filter | None = None,
         reranker: Model | None = None,
         candidates: int | None = None,
-        why: bool = False,
+        why: bool | Why = False,
     ) -> tuple[Hit, ...]: ...
 
     @overload
@@ -303,7 +311,7 @@ class Index:
         filter: Filter | None = None,
         reranker: Model | None = None,
         candidates: int | None = None,
-        why: bool = False,
+        why: bool | Why = False,
     ) -> list[tuple[Hit, ...]]: ...
 
     def search(
@@ -316,7 +324,7 @@ class Index:
         filter: Filter | None = None,
         reranker: Model | None = None,
         candidates: int | None = None,
-        why: bool = False,
+        why: bool | Why = False,
     ) -> tuple[Hit, ...] | list[tuple[Hit, ...]]:
         """The best passages for a query, best first; for a list of queries, a list.
 
@@ -333,7 +341,8 @@ class Index:
             reranker: a cross-encoder that scores the best ``candidates`` hits again and orders them.
             candidates: how many hits of a first stage are scored by the reranker (50 by default), or by many
                 vectors with ``mode="multi_vector"`` (all passages by default).
-            why: whether to explain every hit.
+            why: whether to explain every hit; ``"shares"`` leaves out gradient attribution, which takes most
+                of the time.
 
         Raises:
             TextError: a query is blank, too long for the model, or not Unicode text.
@@ -343,7 +352,8 @@ class Index:
         if candidates is not None:
             whole_number("candidates", candidates, k)
         check_choice("unit", unit, get_args(Unit))
-        check_flag("why", why)
+        if why != "shares":
+            check_flag("why", why)
         chosen = self._mode(mode)
         scores_pairs = isinstance(reranker, Model) and isinstance(reranker.checkpoint.head, PairScore)
         if reranker is not None and not scores_pairs:
@@ -354,7 +364,7 @@ class Index:
         if filter is not None:
             among = self._contents.matching(accepting(filter, self._contents.metadata_keys))
         queries = [query] if isinstance(query, str) else listed("query", query)
-        request = _Request(k, chosen, unit, among, reranker, candidates, bool(why))
+        request = _Request(k, chosen, unit, among, reranker, candidates, why)
         found = [self._search(self._searcher.query(one), request) for one in queries]
         return found[0] if isinstance(query, str) else found
 
@@ -372,7 +382,8 @@ class Index:
         before = dict(zip(ranking.passages.tolist(), ranking.scores.tolist(), strict=True))
         if reranker is not None:
             ranking = self._reranked(query, ranking, reranker)
-        explainer = Explainer(self._searcher, query, views, self.settings.analyzer or Analyzer())
+        analyzer = self.settings.analyzer or Analyzer()
+        explainer = Explainer(self._searcher, query, views, analyzer, attributes=request.why != "shares")
         return tuple(
             self._hit(
                 passage,

@@ -13,6 +13,9 @@ Mode = Literal["hybrid", "bm25", "dense", "sparse", "multi_vector"]
 Unit = Literal["passage", "document"]
 """What is ranked: every passage, or every document by its best passage."""
 
+Why = Literal["shares"]
+"""An explanation without gradient attribution, which takes most of the time."""
+
 Chunking = Literal["windows", "late"]
 """How the vector of a passage is made: from the passage alone, or from the states of the whole document (late
 chunking, Günther et al. 2024)."""
