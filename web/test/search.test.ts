@@ -39,6 +39,7 @@ describe('stretches', () => {
     expect(wraps(`🙂 ${long}\n  goes on\n\nnew`)).toEqual(['\n  ']);
     for (const other of ['- item', '2. item', '# heading', '    code', '```', '| cell']) expect(wraps(`${long}\n${other}`)).toEqual([]);
     expect(wraps('short\nline')).toEqual([]);
+    expect(wraps(`\`\`\`\n${long}\ncode\n\`\`\`\n${long}\ntext`)).toEqual(['\n']);
   });
 });
 

@@ -115,11 +115,13 @@ export function stretches(hit: SearchHit, shares: readonly Share[], places: read
 
 const WRAP = /(?<=[^\n]{60})\n {0,3}(?=[\p{L}\p{N}("“[`]|\*\*)(?!\d+[.)] |```)/gu;
 
-/** Line breaks between long lines of one paragraph, in code points. */
+/** Line breaks between long lines of one paragraph, in code points; those of code between fences stay. */
 function wrapsOf(text: string, offsets: Uint32Array): { from: number; to: number }[] {
   const found: { from: number; to: number }[] = [];
+  const fences = [...text.matchAll(/^```/gm)].map(({ index }) => index);
   let point = 0;
   for (const { index, 0: wrap } of text.matchAll(WRAP)) {
+    if (fences.filter((fence) => fence < index).length % 2 === 1) continue;
     while ((offsets[point] ?? 0) < index) point++;
     found.push({ from: point, to: point + wrap.length });
   }
