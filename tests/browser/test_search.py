@@ -9,9 +9,9 @@ from rules import broken_rules, tab_through
 
 QUERY = "money from the river bank"
 TEXTS = {
-    "bank.md": "# The bank\n\nThe river bank 🙂 was muddy, so the old man took his money to the bank in town.\n",
+    "bank.md": "# The bank\n\nThe river bank 🙂 was muddy, so a man took his money to the bank in town.\n",
     "boat.md": "# The boat\n\nHe bought a boat with the money and rowed down the river in the evening.\n",
-    "mill.md": "# The mill\n\nThe miller sat before his door with a pipe, and the dog lay at his feet and slept.\n",
+    "mill.md": "# The mill\n\nThe miller sat before his door, and the dog lay at his feet and slept.\n",
 }
 
 
@@ -72,7 +72,9 @@ def test_a_query_is_typed_searched_and_kept_in_the_address(page, library, index)
     page.locator("label", has_text="BM25").first.click()
     settle(page)
     assert state(page)["search.mode"] == "bm25"
-    assert [one["document"] for one in hits(page)] == [hit.document for hit in index.search(QUERY, mode="bm25")]
+    assert [one["document"] for one in hits(page)] == [
+        hit.document for hit in index.search(QUERY, mode="bm25")
+    ]
     page.go_back()
     page.go_back()
     page.get_by_test_id("search-empty").wait_for()

@@ -1,4 +1,4 @@
-"""Search in the explorer: what the index holds, hits and what adds up to their scores, and what is refused."""
+"""Search in the explorer: what the index holds, hits and what adds up to their scores, what is refused."""
 
 from urllib.parse import quote
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { Explanation, SearchHit, Share } from '../src/api/types';
-import { metadataWords, partsOf, placeWords, sharesOf, signedWords, strength, stretches, tintScale } from '../src/draw/passage';
+import { metadataWords, partsOf, placeWords, sharesOf, signedWords, strength, stretches, surfaced, tintScale } from '../src/draw/passage';
 
 const hit = (text: string, part: Partial<SearchHit> = {}): SearchHit => ({
   document: 'a', page: null, start: 10, end: 10 + [...text].length, score: 1, text, title: '', metadata: {}, matches: [], why: null, ...part,
@@ -50,6 +50,11 @@ describe('what adds up to a score', () => {
     expect(parts.map(({ label, count }) => [label, count])).toEqual([['bank', 2], ['the', 3]]);
     expect(parts[0]?.share).toBeCloseTo(-0.1);
     expect(places).toEqual([1, 0, 1, 1, 0]);
+  });
+
+  it('is named as it stands in the passage', () => {
+    const given = [share('memori', 1, [12, 18], [19, 20]), share('gone', 1)];
+    expect(surfaced(hit('🙂 memory m'), given).map(({ label }) => label)).toEqual(['memory', 'gone']);
   });
 
   it('is that of the view that is asked for', () => {

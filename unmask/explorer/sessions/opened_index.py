@@ -5,7 +5,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unmask.explorer.api.search_schemas import IndexModel, SearchHit, SearchIndex, SearchRequest, SearchResults
+from unmask.explorer.api.search_schemas import (
+    IndexModel,
+    SearchHit,
+    SearchIndex,
+    SearchRequest,
+    SearchResults,
+)
 from unmask.explorer.sessions.analyses import Analyses
 from unmask.explorer.sessions.models import Models, ModelSlot
 from unmask.http.errors import Refused, cannot
@@ -82,8 +88,8 @@ class OpenedIndex:
     def _opened(self) -> "Index":
         if self.path is None:
             raise cannot(
-                "this explorer has no index to search; make one with: unmask index FOLDER -o INDEX, and start "
-                "the explorer with: unmask explore --index INDEX"
+                "this explorer has no index to search; make one with: unmask index FOLDER -o INDEX, and "
+                "start the explorer with: unmask explore --index INDEX"
             )
         from unmask.search.index import Index
 

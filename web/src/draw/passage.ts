@@ -62,6 +62,16 @@ export function sharesOf(why: readonly Explanation[] | null, tint: Tint): { one:
   return { one, shares: tint === 'attribution' ? one.attribution : one.shares };
 }
 
+/** BM25's shares under a word as it stands in the passage, instead of under its stem. */
+export function surfaced(hit: SearchHit, shares: readonly Share[]): Share[] {
+  const text = [...hit.text];
+  return shares.map((share) => {
+    const [start, end] = share.spans[0] ?? [0, 0];
+    const word = text.slice(start - hit.start, end - hit.start).join('');
+    return word === '' ? share : { ...share, label: word };
+  });
+}
+
 /** Shares by label, and the place of each share's part; the label with the strongest single share is first. */
 export function partsOf(shares: readonly Share[]): { parts: Part[]; places: number[] } {
   const found = new Map<string, Part & { most: number }>();
