@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -108,7 +109,10 @@ STORY = (
     "it does, said the old man, and he sat down beside him, and they talked of the weather and the price of "
     "corn until the evening came and the bell rang in the village."
 )
+QUESTION = {"search.text": "how is memory measured"}
 PICTURES = {
+    "search": Picture("search", QUESTION, 960),
+    "search-dark": Picture("search", QUESTION | {"search.mode": "bm25", "theme": "dark"}, 860),
     "tokens": Picture("tokens", BANK_HEAD, 900),
     "heads": Picture("heads", {"text": BANKS}, 900),
     "map": Picture("map", BANK_NORM, 1120),
@@ -129,10 +133,24 @@ PICTURES = {
 }
 
 
+def of_index(name: str) -> bool:
+    """Whether a picture shows the search of an index; the others show an explorer without one."""
+    return PICTURES[name].view == "search"
+
+
 @contextmanager
-def served() -> Iterator[str]:
+def indexed() -> Iterator[Path]:
+    """An index of our own pages."""
+    with tempfile.TemporaryDirectory() as folder:
+        index = Path(folder) / "docs-index"
+        subprocess.run([sys.executable, "-m", "unmask", "index", "docs", "-o", index], cwd=ROOT, check=True)
+        yield index
+
+
+@contextmanager
+def served(*options: str) -> Iterator[str]:
     """The address of an explorer with two models, in a process of its own."""
-    command = [sys.executable, "-m", "unmask", "explore", "--no-browser", "--json"]
+    command = [sys.executable, "-m", "unmask", "explore", "--no-browser", "--json", *options]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
@@ -176,21 +194,34 @@ def main() -> None:
     ask.add_argument("--out", type=Path, default=OUT)
     chosen = ask.parse_args()
     chosen.out.mkdir(parents=True, exist_ok=True)
+    names = chosen.names or list(PICTURES)
+    plain = [name for name in names if not of_index(name)]
+    if plain:
+        with served() as url:
+            shoot(url, plain, chosen.out)
+    if searches := [name for name in names if of_index(name)]:
+        with indexed() as index, served("--index", str(index)) as url:
+            shoot(url, searches, chosen.out)
+
+
+def shoot(url: str, names: list[str], out: Path) -> None:
+    """Take pictures of one explorer."""
     wrong: list[str] = []
-    with served() as url, sync_playwright() as play:
+    with sync_playwright() as play:
         own = url.partition("/?")[0]
+        url = url.partition("#")[0]
         browser = play.chromium.launch(
             executable_path=shutil.which("chromium") or shutil.which("google-chrome"), args=["--no-sandbox"]
         )
         # Models load behind the first page.
         take(browser.new_page(), url, PICTURES["map"])
-        for name in chosen.names or PICTURES:
+        for name in names:
             page = browser.new_page()
             page.route("**", lambda to: to.continue_() if to.request.url.startswith(own) else to.abort())
             page.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
             page.on("pageerror", lambda error: wrong.append(str(error)))
             png = smaller(take(page, url, PICTURES[name]))
-            (chosen.out / f"{name}.png").write_bytes(png)
+            (out / f"{name}.png").write_bytes(png)
             print(f"{name}: {len(png) / 1000:.0f} kB", *wrong, flush=True)
             page.close()
             if wrong:

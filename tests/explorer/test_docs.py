@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.command import run_here
 from tests.support.places import REPOSITORY
+from unmask.search.store import Store
 
 PAGE = REPOSITORY / "docs" / "explore.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -57,10 +58,12 @@ def test_links_lead_somewhere():
 
 
 @pytest.mark.parametrize("line", re.findall(r"^unmask explore.*?(?=  #|$)", TEXT, re.MULTILINE))
-def test_commands_are_understood(line, monkeypatch):
+def test_commands_are_understood(line, monkeypatch, tmp_path):
     """Up to the server, which is not started."""
     from unmask import explorer
 
+    Store.create(tmp_path / "my-index", {})
+    monkeypatch.chdir(tmp_path)
     started = []
     monkeypatch.setattr(explorer, "serve", lambda models, **options: started.append((models, options)))
     ran = run_here(*shlex.split(line, comments=True)[1:])

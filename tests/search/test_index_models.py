@@ -112,6 +112,24 @@ def test_candidates_bound_what_many_vectors_score(index):
         assert hit.score == pytest.approx(every[hit.document, hit.start].score, abs=1e-6)
 
 
+def test_words_of_a_sparse_explanation_stand_in_the_document(index, splade):
+    placed = 0
+    for hit in index.search(QUERY, mode="sparse", why="shares"):
+        (explained,) = hit.why
+        (encoding,) = splade.tokenize([hit.text])
+        for share in explained.shares:
+            places = [
+                (hit.start + start, hit.start + end)
+                for piece, (start, end) in zip(encoding.pieces, encoding.offsets.tolist(), strict=True)
+                if piece == share.label and end > start
+            ]
+            assert share.spans == tuple(places)
+            words = {TEXTS[hit.document][start:end].lower() for start, end in share.spans}
+            assert words <= {share.label.removeprefix("##")}
+            placed += len(places)
+    assert placed > 0
+
+
 def test_sparse_scores_are_products_of_weights(index, splade):
     query = splade.sparse_vectors(QUERY, "query")
     for hit in index.search(QUERY, mode="sparse", why=True):

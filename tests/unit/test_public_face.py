@@ -84,7 +84,7 @@ def test_commands_and_their_options():
 
     assert {command.__name__: options_of(command) for command in COMMANDS} == {
         "look": ["text", "pair", "model", *RUN, "layer", "head", "top", "truncation", "json"],
-        "explore": ["text", "model", *RUN, "port", "browser", "memory", "json"],
+        "explore": ["text", "model", "index", *RUN, "port", "browser", "memory", "json"],
         "report": [
             "text", "pair", "output", "model", *RUN, "views", "layer", "head", "token", "truncation", "json",
         ],

@@ -2,6 +2,7 @@
 
 import sys
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -29,6 +30,10 @@ def explore(
             "to compare models, of which --adapter is for the first (default: default and unmask-mini)",
         ),
     ] = None,
+    index: Annotated[
+        Path | None,
+        Parameter(help="the folder of an index, which the page can then search (see: unmask index)"),
+    ] = None,
     run: RunOptions = RUN,
     port: Annotated[int, Parameter(help="port on 127.0.0.1; 0 picks a free one")] = 0,
     browser: Annotated[bool, Parameter(help="open the page in the browser")] = True,
@@ -51,6 +56,10 @@ def explore(
         )
     if not 0 < memory < 1e6:
         raise InvalidRequest(f"--memory is {memory:g} GB; it must be more than 0")
+    if index is not None:
+        from unmask.search.store import Store
+
+        Store.open(index, check="quick")
 
     def ready(url: str) -> None:
         if json:
@@ -66,6 +75,7 @@ def explore(
         open_browser=browser,
         on_ready=ready,
         held_bytes=int(memory * 1e9),
+        index=index,
     )
 
 

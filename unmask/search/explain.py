@@ -31,12 +31,14 @@ class Explainer:
         query: what was asked.
         rankings: the ranking of each view.
         analyzer: the terms of BM25.
+        attributes: whether to compute gradient attribution, too.
     """
 
     searcher: Searcher
     query: Query
     rankings: Mapping[View, Ranking]
     analyzer: Analyzer
+    attributes: bool = True
 
     def explain(self, passage: int) -> tuple[Explanation, ...]:
         """An explanation by each view whose ranking has the passage."""
@@ -54,9 +56,7 @@ class Explainer:
             case "bm25":
                 return self._bm25(passage, rank, text, place.start)
             case "sparse":
-                weights = self.searcher.sparse.explain(*self.query.sparse, passage)
-                shares = tuple(Share(self.query.word(id), weight) for id, weight in weights)
-                return Explanation("sparse", _total(shares), rank, shares)
+                return self._sparse(passage, rank, text, place.start)
             case "multi_vector":
                 return self._vectors(passage, rank)
             case "dense":
@@ -69,6 +69,19 @@ class Explainer:
         weights = self.searcher.bm25.explain(self.query.terms, passage)
         shares = tuple(Share(one.term, one.weight, tuple(spans[one.term])) for one in weights)
         return Explanation("bm25", _total(shares), rank, shares)
+
+    def _sparse(self, passage: int, rank: int, text: str, start: int) -> Explanation:
+        """Words of the query; one that the model only infers from the passage stands nowhere in it."""
+        (encoding,) = self.searcher.model_of("sparse").tokenize([text], truncation="end")
+        spans: dict[int, list[Span]] = {}
+        for id, (begin, end), special in zip(
+            encoding.ids.tolist(), encoding.offsets.tolist(), encoding.special.tolist(), strict=True
+        ):
+            if not special:
+                spans.setdefault(id, []).append((start + begin, start + end))
+        weights = self.searcher.sparse.explain(*self.query.sparse, passage)
+        shares = tuple(Share(self.query.word(id), weight, tuple(spans.get(id, ()))) for id, weight in weights)
+        return Explanation("sparse", _total(shares), rank, shares)
 
     def _vectors(self, passage: int, rank: int) -> Explanation:
         """Tokens of the query; those without characters of their own are summed up as special."""
@@ -98,7 +111,7 @@ class Explainer:
         target = Embedding(head.pooling, toward=tuple(query_E.tolist()))
         unpooled = unpooled_tokens(model.tokenizer, head, prompt)
         caused: tuple[Share, ...] = ()
-        if not unpooled:  # the target pools every token
+        if self.attributes and not unpooled:  # the target pools every token
             caused = _placed(attribution(cache, target).values, spans_N2, text, start)[0]
         if head.pooling != ("mean",) or head.projections:
             return Explanation("dense", score, rank, (), score, caused)

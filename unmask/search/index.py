@@ -20,7 +20,7 @@ from unmask.search.explain import Explainer
 from unmask.search.filters import Filter, accepting
 from unmask.search.late_chunks import check_late_chunks
 from unmask.search.models import ModelIdentity, load_again, longest_passage, models_by_view, view_of
-from unmask.search.options import Chunking, Fusion, Mode, Stemmer, Unit, View
+from unmask.search.options import Chunking, Fusion, Mode, Stemmer, Unit, View, Why
 from unmask.search.passages import TokensIndexed
 from unmask.search.queries import Query
 from unmask.search.ranking import Ranking, in_order
@@ -254,6 +254,14 @@ class Index:
             self._accept(self._loader(identity), identity.source)
         return self._models[view]
 
+    def use(self, model: Model) -> None:
+        """Use a loaded model for its view, instead of loading another copy of it.
+
+        Raises:
+            InvalidRequest: the index was made with another model, or has no such view.
+        """
+        self._accept(model)
+
     def add(
         self,
         documents: Iterable[Given],
@@ -324,7 +332,7 @@ class Index:
         fusion: Fusion = "rrf",
         weights: Mapping[View, float] | None = None,
         approximate: bool = False,
-        why: bool = False,
+        why: bool | Why = False,
     ) -> tuple[Hit, ...]: ...
 
     @overload
@@ -341,7 +349,7 @@ class Index:
         fusion: Fusion = "rrf",
         weights: Mapping[View, float] | None = None,
         approximate: bool = False,
-        why: bool = False,
+        why: bool | Why = False,
     ) -> list[tuple[Hit, ...]]: ...
 
     def search(
@@ -357,7 +365,7 @@ class Index:
         fusion: Fusion = "rrf",
         weights: Mapping[View, float] | None = None,
         approximate: bool = False,
-        why: bool = False,
+        why: bool | Why = False,
     ) -> tuple[Hit, ...] | list[tuple[Hit, ...]]:
         """The best passages for a query, best first; for a list of queries, a list.
 
@@ -381,14 +389,16 @@ class Index:
                 are scored (HNSW; needs the extra ``ann``). The graph is made at the first such search and
                 kept in the folder. Worth it beyond some hundred thousand passages; scores are exact, and a
                 few of the best passages can be missing.
-            why: whether to explain every hit.
+            why: whether to explain every hit; ``"shares"`` leaves out gradient attribution, which takes most
+                of the time.
 
         Raises:
             TextError: a query is blank, too long for the model, or not Unicode text.
             InvalidRequest: there is no such mode, the index lacks its view, or the filter names no metadata.
         """
         check_choice("unit", unit, get_args(Unit))
-        check_flag("why", why)
+        if why != "shares":
+            check_flag("why", why)
         check_flag("approximate", approximate)
         among = None
         if filter is not None:
@@ -402,7 +412,7 @@ class Index:
             )
         mixed = self._fusion(chosen, fusion, weights or {})
         request = _Request(k, chosen, unit, among, reranker, candidates, bool(approximate), mixed)
-        found = [self._search(self._searcher.query(one), request, why=bool(why)) for one in queries]
+        found = [self._search(self._searcher.query(one), request, why=why) for one in queries]
         return found[0] if isinstance(query, str) else found
 
     def rank_documents(
@@ -464,12 +474,13 @@ class Index:
         best = first if reranker is None else self._reranked(query, first, reranker)
         return Ranking(best.passages[:k], best.scores[:k]), first, views
 
-    def _search(self, query: Query, request: "_Request", *, why: bool) -> tuple[Hit, ...]:
+    def _search(self, query: Query, request: "_Request", *, why: bool | Why) -> tuple[Hit, ...]:
         ranking, first, views = self._ranked(query, request)
         before: dict[int, float] = {}
         if request.reranker is not None:
             before = dict(zip(first.passages.tolist(), first.scores.tolist(), strict=True))
-        explainer = Explainer(self._searcher, query, views, self.settings.analyzer or Analyzer())
+        analyzer = self.settings.analyzer or Analyzer()
+        explainer = Explainer(self._searcher, query, views, analyzer, attributes=why != "shares")
         return tuple(
             self._hit(passage, score, explainer.explain(passage) if why else None, before.get(passage))
             for passage, score in zip(ranking.passages.tolist(), ranking.scores.tolist(), strict=True)

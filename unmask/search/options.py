@@ -11,13 +11,16 @@ Mode = Literal["hybrid", "bm25", "dense", "sparse", "multi_vector"]
 """By which view passages are ranked; ``"hybrid"`` fuses the rankings of all views that the index has."""
 
 Fusion = Literal["rrf", "min_max"]
-"""How hybrid search fuses rankings: by ranks (reciprocal rank fusion), or by scores, those of each view brought
-to the range from 0 to 1."""
+"""How hybrid search fuses rankings: by ranks (reciprocal rank fusion), or by scores, those of each view
+brought to the range from 0 to 1."""
 
 FUSIONS: tuple[Fusion, ...] = ("rrf", "min_max")
 
 Unit = Literal["passage", "document"]
 """What is ranked: every passage, or every document by its best passage."""
+
+Why = Literal["shares"]
+"""An explanation without gradient attribution, which takes most of the time."""
 
 Chunking = Literal["windows", "late"]
 """How the vector of a passage is made: from the passage alone, or from the states of the whole document (late

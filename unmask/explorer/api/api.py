@@ -6,6 +6,7 @@ sends its messages to it, and a saved page contains the answers of some paths.
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
@@ -14,6 +15,7 @@ from unmask.explorer.api.routes import ROUTES
 from unmask.explorer.sessions.analyses import Analyses
 from unmask.explorer.sessions.context import AppContext
 from unmask.explorer.sessions.models import Loader, Models
+from unmask.explorer.sessions.opened_index import OpenedIndex
 from unmask.explorer.sessions.scaling import LengthScaling
 from unmask.explorer.sessions.texts import HELD_BYTES, HELD_TEXTS, Texts
 from unmask.http.errors import Refused, unexpected
@@ -31,6 +33,7 @@ class Api:
             another is asked for. Those to be loaded are, one after the other, while it answers already.
         held_texts: texts kept in memory.
         held_bytes: memory limit for all texts together; a text that needs more by itself is refused.
+        index: the folder of an index that the page can search; None offers no search.
     """
 
     def __init__(
@@ -39,15 +42,19 @@ class Api:
         *,
         held_texts: int = HELD_TEXTS,
         held_bytes: int = HELD_BYTES,
+        index: str | Path | None = None,
     ) -> None:
         worker, all_models = Worker(), Models(models)
         texts = Texts(all_models, worker, held_texts, held_bytes)
+        analyses = Analyses(worker)
+        opened = OpenedIndex(None if index is None else Path(index), all_models, worker, analyses)
         self._context = AppContext(
             all_models,
             texts,
             worker,
-            Analyses(worker),
+            analyses,
             LengthScaling(worker),
+            opened,
             lambda path: self.answer("GET", path),
         )
         all_models.start()

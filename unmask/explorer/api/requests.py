@@ -1,9 +1,15 @@
 """All requests of the page."""
 
-from unmask.explorer.api import analysis_schemas, attention_schemas, session_schemas, word_schemas
+from unmask.explorer.api import (
+    analysis_schemas,
+    attention_schemas,
+    search_schemas,
+    session_schemas,
+    word_schemas,
+)
 from unmask.explorer.api.page_request import PageRequest
 
-SCHEMAS = (session_schemas, attention_schemas, word_schemas, analysis_schemas)
+SCHEMAS = (session_schemas, attention_schemas, word_schemas, analysis_schemas, search_schemas)
 
 REQUESTS: tuple[type[PageRequest], ...] = tuple(
     value

@@ -60,12 +60,16 @@ class Limits:
 
 @dataclass(frozen=True)
 class Session:
-    """What the page requests first. ``versions`` names the packages that computed what is shown."""
+    """What the page requests first. ``versions`` names the packages that computed what is shown.
+
+    ``index`` is the name of the folder that can be searched, if there is one.
+    """
 
     version: str
     versions: dict[str, str]
     models: tuple[ModelInfo, ...]
     limits: Limits
+    index: str | None
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import socket
 import threading
 import webbrowser
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unmask import optional
@@ -37,6 +38,7 @@ def make_app(
     port: int,
     held_texts: int | None = None,
     held_bytes: int | None = None,
+    index: str | Path | None = None,
 ) -> "Starlette":
     """The explorer as an ASGI application that answers only at ``http://127.0.0.1:port``.
 
@@ -47,6 +49,7 @@ def make_app(
         port: the port of its address.
         held_texts: maximum number of texts in memory; None for 8.
         held_bytes: maximum memory of all texts; None for 2 GiB.
+        index: the folder of an index that the page can search; None offers no search.
     """
     optional.require("explorer")
     from unmask.explorer.server.application import build_app
@@ -57,7 +60,7 @@ def make_app(
         given: Sequence[Model | tuple[str, Loader]]
         given = models if isinstance(models, Sequence) else [models]
         limits = {"held_texts": held_texts, "held_bytes": held_bytes}
-        return Api(given, **{name: limit for name, limit in limits.items() if limit is not None})
+        return Api(given, index=index, **{name: limit for name, limit in limits.items() if limit is not None})
 
     return build_app(make, token, port)
 
@@ -71,10 +74,12 @@ def serve(
     open_browser: bool = False,
     on_ready: Callable[[str], None] | None = None,
     held_bytes: int | None = None,
+    index: str | Path | None = None,
 ) -> None:
     """Serve the explorer until interrupted.
 
-    ``models`` and ``held_bytes`` are as in `make_app`; the page is available before models are loaded.
+    ``models``, ``held_bytes`` and ``index`` are as in `make_app`; the page is available before models are
+    loaded, and opens with the search of an index if there is one and no text.
     ``host`` must be a loopback address; ``port`` 0 uses a free one. ``on_ready`` is called with the address
     to open, which contains the token of this launch. ``text`` is read when the page opens. Raises
     `InvalidRequest` for another host or a port that is in use.
@@ -87,8 +92,8 @@ def serve(
     listening = _listen(host, port)
     token = secrets.token_urlsafe(24)
     bound_port: int = listening.getsockname()[1]
-    url = _address(host, bound_port, token, text)
-    app = make_app(models, token, port=bound_port, held_bytes=held_bytes)
+    url = _address(host, bound_port, token, text, searches=index is not None)
+    app = make_app(models, token, port=bound_port, held_bytes=held_bytes, index=index)
     if on_ready is not None:
         on_ready(url)
     if open_browser:
@@ -123,8 +128,10 @@ def _listen(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def _address(host: str, port: int, token: str, text: str | None) -> str:
+def _address(host: str, port: int, token: str, text: str | None, *, searches: bool = False) -> str:
     """The address to open: the token in the query, the page's state in the fragment."""
     name = "[::1]" if host == "::1" else host
     url = f"http://{name}:{port}/?token={token}"
-    return url if text is None else url + fragment({"text": text})
+    if text is None and not searches:
+        return url
+    return url + fragment({"text": text, "view": "search" if text is None else None})

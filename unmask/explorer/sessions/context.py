@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from unmask.explorer.sessions.analyses import Analyses
 from unmask.explorer.sessions.models import Models
+from unmask.explorer.sessions.opened_index import OpenedIndex
 from unmask.explorer.sessions.scaling import LengthScaling
 from unmask.explorer.sessions.texts import Texts
 from unmask.http.responses import Answer
@@ -21,5 +22,6 @@ class AppContext:
     analyses: Analyses
     """Analyses that do not belong to a single text."""
     wall: LengthScaling
+    index: OpenedIndex
     answer: Callable[[str], Answer]
     """What the API answers to a GET of a path."""

@@ -27,6 +27,8 @@ export function pathsOf(asked: Iterable<string>, texts: readonly string[]): stri
   return [...asked].filter((path) => {
     const [what, first = '', second = ''] = path.split(/[/?]/);
     if (what === 'texts') return texts.includes(first);
+    // A saved page has no search: what was found stays here.
+    if (what === 'search' || what === 'index') return false;
     return what !== 'compare' || (texts.includes(first) && texts.includes(second));
   });
 }

@@ -1,6 +1,6 @@
 /** The numbers of a view as Python: a snippet that recomputes them with the package. */
 
-import type { Stamp, TextRead } from '../api/types';
+import type { SearchIndex, Stamp, TextRead } from '../api/types';
 import type { ViewState } from '../state/url';
 
 export interface Shown {
@@ -12,6 +12,8 @@ export interface Shown {
   token: number;
   canFill: boolean;
   option: (name: string, otherwise: string) => string;
+  /** The index, where the view is its search. */
+  index?: SearchIndex | null;
 }
 
 const written = (value: unknown) => JSON.stringify(value);
@@ -19,6 +21,7 @@ const written = (value: unknown) => JSON.stringify(value);
 /** A runnable snippet that leaves the numbers of the view in `result`; null if there is no text. */
 export function pythonOf(shown: Shown): string | null {
   if (shown.view.view === 'wall') return WALL;
+  if (shown.view.view === 'search') return search(shown);
   const [read] = shown.reads;
   if (!read) return null;
   if (shown.view.view === 'tour') return tour(shown, read);
@@ -147,6 +150,19 @@ const geometry: Body = () => [
 ];
 
 const BODIES: Record<string, Body> = { map, tokens, heads, flow, sinks, paths, words, compare, geometry };
+
+function search({ option, index }: Shown): string | null {
+  const text = option('search.text', '');
+  if (!index || text === '') return null;
+  const how = `k=${option('search.k', '10')}, mode=${written(option('search.mode', index.modes[0] ?? ''))}, unit=${written(option('search.unit', 'passage'))}`;
+  return [
+    'import unmask',
+    '',
+    `index = unmask.Index.open(${written(index.path)})`,
+    `result = index.search(${written(text)}, ${how}, why=True)`,
+    '',
+  ].join('\n');
+}
 
 function tour({ view, option, stamps }: Shown, read: TextRead): string {
   const text = option('tour.text', view.text.slice(0, 600));

@@ -1,6 +1,6 @@
 /** Provenance of a view: the server's record of the text, and the display settings of the page. */
 
-import type { Stamp, StampLine } from '../api/types';
+import type { SearchIndex, Stamp, StampLine } from '../api/types';
 import { probabilityOf, SCALE_WORDS } from '../draw/scale';
 import { probabilityWords } from '../draw/words';
 import type { ViewState } from '../state/url';
@@ -22,7 +22,7 @@ export function stampLines(stamps: readonly Stamp[], view: ViewState, title: str
     ['weighting', WEIGHTINGS[view.weight]],
     ['pooling', POOLINGS[view.pool]],
     ['color scale', drawn.filter(Boolean).join(', ')],
-    ['saved', `${now.toISOString().slice(0, 19).replace('T', ' ')} UTC`],
+    ['saved', utc(now)],
   ];
   const place = stamps.length > 0 ? `, layer ${view.layer} head ${view.head}` : '';
   const first = { name: 'view', value: `${title}${place}` };
@@ -32,6 +32,25 @@ export function stampLines(stamps: readonly Stamp[], view: ViewState, title: str
     lines.filter((line) => !same(line)).map(({ name, value }) => ({ name: `compared with, ${name}`, value })),
   );
   return [first, ...(one?.lines ?? []), ...beside, ...own.map(([name, value]) => ({ name, value }))];
+}
+
+/** The lines of a search: what was asked of which index. */
+export function searchLines(index: SearchIndex, view: ViewState, now = new Date()): StampLine[] {
+  const { more } = view;
+  const found: [string, string][] = [
+    ['view', 'Search'],
+    ['query', more['search.text'] ?? ''],
+    ['ranked by', more['search.mode'] ?? index.modes[0] ?? ''],
+    ['unit', more['search.unit'] ?? 'passage'],
+    ['index', `${index.path}, generation ${index.generation}: ${index.passages.toLocaleString('en')} passages`],
+    ...index.models.map((one): [string, string] => [`model, ${one.view}`, one.revision === null ? one.name : `${one.name}, revision ${one.revision}`]),
+    ['saved', utc(now)],
+  ];
+  return found.map(([name, value]) => ({ name, value }));
+}
+
+function utc(now: Date): string {
+  return `${now.toISOString().slice(0, 19).replace('T', ' ')} UTC`;
 }
 
 /** The provenance as one line. */

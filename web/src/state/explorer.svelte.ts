@@ -70,6 +70,11 @@ export class Explorer extends Looking {
     return this.answers.asked;
   }
 
+  /** Whether there is an index that can be searched. */
+  get searches(): boolean {
+    return this.source.live && this.session !== null && this.session.index !== null;
+  }
+
   /** Counts the times the server came back: whatever asks through `fetch` asks again. */
   get revivals(): number {
     return this.answers.revivals;

@@ -3,12 +3,14 @@
 import type { Component } from 'svelte';
 import type { Explorer } from '../state/explorer.svelte';
 import { type Binding, BINDINGS } from '../state/keys';
+import { DEFAULTS } from '../state/url';
 import Compare from './compare/Compare.svelte';
 import Flow from './flow/Flow.svelte';
 import Geometry from './geometry/Geometry.svelte';
 import Heads from './heads/Heads.svelte';
 import Map from './map/Map.svelte';
 import Paths from './paths/Paths.svelte';
+import Search from './search/Search.svelte';
 import Sinks from './sinks/Sinks.svelte';
 import Tokens from './tokens/Tokens.svelte';
 import Tour from './tour/Tour.svelte';
@@ -23,8 +25,8 @@ export interface View {
   /** What it shows, in one sentence. */
   hint: string;
   component: Component<{ explorer: Explorer }>;
-  /** text: a text that was read; two: the same text read by two models; none: works by itself. */
-  needs: 'text' | 'two' | 'none';
+  /** text: a text that was read; two: the same text read by two models; index: an index; none: works by itself. */
+  needs: 'text' | 'two' | 'index' | 'none';
   /** Whether it shows attention maps, which some models do not have. */
   maps: boolean;
   /** Whether it shows the text itself. */
@@ -32,6 +34,7 @@ export interface View {
 }
 
 export const VIEWS: readonly View[] = [
+  { id: 'search', title: 'Search', key: 'q', hint: 'passages of an index, and why each was found', component: Search, needs: 'index', maps: false, strip: true },
   { id: 'tokens', title: 'Tokens', key: 'k', hint: 'the tokens of the text and the attention each receives', component: Tokens, needs: 'text', maps: false, strip: true },
   { id: 'heads', title: 'Heads', key: 'h', hint: 'every layer and head at a glance', component: Heads, needs: 'text', maps: true, strip: false },
   { id: 'map', title: 'Map', key: 'm', hint: 'one head, down to a single exact value', component: Map, needs: 'text', maps: true, strip: true },
@@ -46,17 +49,22 @@ export const VIEWS: readonly View[] = [
 ];
 
 export function viewOf(id: string): View {
-  return VIEWS.find((view) => view.id === id) ?? (VIEWS[2] as View);
+  return VIEWS.find((view) => view.id === id) ?? (VIEWS.find((view) => view.id === DEFAULTS.view) as View);
+}
+
+/** The views that this explorer offers: a search needs an index, unless an address asked for it. */
+export function viewsOf(explorer: Explorer): readonly View[] {
+  return VIEWS.filter((view) => view.needs !== 'index' || explorer.searches || view.id === explorer.view.view);
 }
 
 /** All keys: those of the page and one for every view. */
-export const ALL_BINDINGS: readonly Binding[] = [
-  ...BINDINGS,
-  ...VIEWS.map((view) => ({
+export function bindingsOf(explorer: Explorer): readonly Binding[] {
+  const views = viewsOf(explorer).map((view) => ({
     key: view.key,
     shown: view.key,
     means: `${view.title}: ${view.hint}`,
     action: { do: 'view', view: view.id } as const,
     local: false,
-  })),
-];
+  }));
+  return [...BINDINGS, ...views];
+}

@@ -8,6 +8,7 @@ from unmask.explorer.api.routes import (
     maps,
     paths,
     scaling,
+    search,
     session,
     sinks,
     tour,
@@ -26,5 +27,6 @@ ROUTES: tuple[Route, ...] = (
     *geometry.ROUTES,
     *scaling.ROUTES,
     *tour.ROUTES,
+    *search.ROUTES,
     *export.ROUTES,
 )

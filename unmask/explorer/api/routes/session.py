@@ -33,7 +33,9 @@ def session(context: AppContext, request: Request) -> Answer:
         held_bytes=context.texts.held_bytes,
     )
     models = tuple(model_info(place) for place in context.models.places)
-    return json_answer(Session(unmask.__version__, versions(), models, limits))
+    path = context.index.path
+    index = None if path is None else path.resolve().name
+    return json_answer(Session(unmask.__version__, versions(), models, limits, index))
 
 
 def read(context: AppContext, request: Request) -> Answer:

@@ -1,0 +1,145 @@
+"""The index that an explorer searches: opened when it is first needed, with the explorer's own models."""
+
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from unmask.explorer.api.search_schemas import (
+    IndexModel,
+    SearchHit,
+    SearchIndex,
+    SearchRequest,
+    SearchResults,
+)
+from unmask.explorer.sessions.analyses import Analyses
+from unmask.explorer.sessions.models import Models, ModelSlot
+from unmask.http.errors import Refused, cannot
+from unmask.http.worker import Worker
+from unmask.search.models import ModelIdentity
+from unmask.search.options import Why
+from unmask.search.views.fusion import RANK_CONSTANT
+
+if TYPE_CHECKING:
+    from unmask.search.index import Index
+
+WHY: dict[str, bool | Why] = {"no": False, "shares": "shares", "yes": True}
+"""What a request asks for, as `Index.search` takes it."""
+
+INDEX_DTYPE = "float32"
+"""The number format in which an index loads its models; one in another format gives other scores."""
+
+
+class OpenedIndex:
+    """The index of one explorer, or none.
+
+    Args:
+        path: its folder; None refuses every request with a sentence that says how to make one.
+        models: the explorer's models; the index uses one that it was made with instead of loading a copy.
+        worker: runs one model at a time.
+        analyses: keeps results.
+    """
+
+    def __init__(self, path: Path | None, models: Models, worker: Worker, analyses: Analyses) -> None:
+        self.path = path
+        self._models = models
+        self._worker = worker
+        self._analyses = analyses
+        self._index: Index | None = None
+        self._shared = False
+        self._lock = threading.Lock()
+
+    def described(self) -> SearchIndex:
+        """What the generation that was committed last holds.
+
+        Raises:
+            CorruptIndex: a file is damaged or missing.
+            Refused: this explorer has no index.
+        """
+        index = self._opened()
+        self._worker.ask(index.refresh)
+        views = index.settings.views
+        return SearchIndex(
+            path=str(index.path),
+            generation=index.generation,
+            documents=len(index),
+            passages=index.passages,
+            views=views,
+            modes=("hybrid", *views) if len(views) > 1 else views,
+            models=tuple(
+                IndexModel(view, one.name, one.revision) for view, one in index.settings.models.items()
+            ),
+            rank_constant=RANK_CONSTANT,
+        )
+
+    def search(self, asked: SearchRequest) -> SearchResults:
+        """The hits of a query; a query that was asked before is answered from memory.
+
+        Raises:
+            InvalidRequest: the index has no such view, or was made with a model that has changed since.
+            TextError: the query is blank or too long for a model.
+            Refused: this explorer has no index, or a model that both use is still being loaded.
+        """
+        index = self._opened()
+        self._share(index)
+        key = ("search", index.generation, asked)
+        return self._analyses.once(key, lambda watch: _results(index, asked))
+
+    def _opened(self) -> "Index":
+        if self.path is None:
+            raise cannot(
+                "this explorer has no index to search; make one with: unmask index FOLDER -o INDEX, and "
+                "start the explorer with: unmask explore --index INDEX"
+            )
+        from unmask.search.index import Index
+
+        with self._lock:
+            if self._index is None:
+                self._index = Index.open(self.path)
+            return self._index
+
+    def _share(self, index: "Index") -> None:
+        """Let the index use those of the explorer's models that it was made with."""
+        with self._lock:
+            if self._shared:
+                return
+            for identity in index.settings.models.values():
+                for place in self._models.places:
+                    if place.name == identity.name and _serves(place, identity):
+                        index.use(place.need())
+            self._shared = True
+
+
+def _serves(place: ModelSlot, identity: ModelIdentity) -> bool:
+    """Whether a model of the explorer is the one that an index was made with; waits for it to be loaded."""
+    try:
+        model = place.need()
+    except Refused:
+        if place.phase == "failed":
+            return False
+        raise
+    own = ModelIdentity.of(model, identity.source)
+    return model.dtype == INDEX_DTYPE and (own.sha256, own.revision) == (identity.sha256, identity.revision)
+
+
+def _results(index: "Index", asked: SearchRequest) -> SearchResults:
+    began = time.perf_counter()
+    hits = index.search(asked.text, asked.k, asked.mode, unit=asked.unit, why=WHY[asked.why])
+    shown = tuple(
+        SearchHit(
+            document=hit.document,
+            page=hit.page,
+            start=hit.start,
+            end=hit.end,
+            score=float(hit.score),
+            text=hit.text,
+            title=hit.title,
+            metadata=dict(hit.metadata or {}),
+            matches=index.matches(asked.text, hit),
+            why=hit.why,
+        )
+        for hit in hits
+    )
+    mode = asked.mode or ("hybrid" if len(index.settings.views) > 1 else index.settings.views[0])
+    seconds = time.perf_counter() - began
+    return SearchResults(asked.text, mode, asked.unit, index.generation, seconds, shown)
