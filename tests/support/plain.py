@@ -72,6 +72,8 @@ def linear(x, weights, name):
 
 
 def norm(x, kind, weights, name):
+    if kind is None:
+        return x
     if isinstance(kind, LayerNorm):
         x = x - x.mean(-1, keepdims=True)
     x = x / np.sqrt((x * x).mean(-1, keepdims=True) + kind.eps)
@@ -93,14 +95,17 @@ def attention(x, mixer: SoftmaxAttention | LinearAttention, weights, at, marks):
     if isinstance(mixer, LinearAttention):
         return linear_attention(x, mixer, weights, at)
     length, heads, width = len(x), mixer.heads, mixer.head_width
-    qkv = linear(x, weights, at + "attention.qkv").reshape(length, 3, heads, width)
-    for part, name in enumerate(("query", "key", "value")):
+    shared = mixer.key_value_heads or heads
+    qkv = linear(x, weights, at + "attention.qkv").reshape(length, heads + 2 * shared, width)
+    queries, keys, values = qkv[:, :heads], qkv[:, heads : heads + shared], qkv[:, heads + shared :]
+    for part, name in ((queries, "query"), (keys, "key"), (values, "value")):
         if at + f"attention.{name}_bias" in weights:
-            qkv[:, part] += weights[at + f"attention.{name}_bias"].reshape(heads, width)
+            part += weights[at + f"attention.{name}_bias"].reshape(-1, width)
     seen = times_seen(mixer.pattern, length, heads, marks)
     mixed = np.zeros((length, heads, width))
     for head in range(heads):
-        q, k, v = qkv[:, 0, head], qkv[:, 1, head], qkv[:, 2, head]
+        own = head * shared // heads
+        q, k, v = queries[:, head], keys[:, own], values[:, own]
         if isinstance(mixer.position, Rotary):
             q, k = rotate(q, mixer.position.theta), rotate(k, mixer.position.theta)
         for i in range(length):

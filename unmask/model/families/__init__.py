@@ -11,6 +11,7 @@ from unmask.model.families.deberta import DEBERTA
 from unmask.model.families.deberta_v2 import DEBERTA_V2
 from unmask.model.families.distilbert import DISTILBERT
 from unmask.model.families.electra import ELECTRA
+from unmask.model.families.eurobert import EUROBERT
 from unmask.model.families.family import Compat, Family, Published
 from unmask.model.families.gte import GTE
 from unmask.model.families.jinabert import JINABERT
@@ -44,6 +45,7 @@ FAMILIES: tuple[Family, ...] = (
     GTE,
     MODERNBERT,
     NEOBERT,
+    EUROBERT,
     PERFORMER,
     LINEAR,
     NATIVE,
