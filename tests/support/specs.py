@@ -229,7 +229,7 @@ SPECS["relative"] = RELATIVE
 
 GROUPED = EncoderSpec(
     width=20,
-    embedding=Embedding(VOCABULARY, width=20),
+    embedding=Embedding(VOCABULARY, width=20, norm=RMSNorm(1e-5)),
     layers=tuple(
         Layer(
             mixer=SoftmaxAttention(

@@ -134,10 +134,12 @@ def _width(spec: EncoderSpec, share: float) -> int:
 
 def _narrow(layer: Layer, before: int, width: int) -> Layer:
     heads = _scaled(layer.mixer.heads, before, width)
-    mixer: Mixer = replace(layer.mixer, heads=heads)
+    mixer: Mixer
     if isinstance(layer.mixer, SoftmaxAttention) and layer.mixer.key_value_heads is not None:
         shared = math.gcd(heads, _scaled(layer.mixer.key_value_heads, before, width))
         mixer = replace(layer.mixer, heads=heads, key_value_heads=shared)
+    else:
+        mixer = replace(layer.mixer, heads=heads)
     feedforward: FeedForward = replace(
         layer.feedforward, width=_scaled(layer.feedforward.width, before, width)
     )

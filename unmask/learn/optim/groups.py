@@ -21,7 +21,7 @@ HIDDEN = (Block, TransformLayer, ResidualTransformLayer, PoolerLayer)
 
 
 def _stacked_in(mixer: SoftmaxMixer) -> int:
-    """Queries, keys and values; where several heads share keys, queries are as many matrices of their size."""
+    """Queries, keys and values; where heads share keys, queries are several matrices of the keys' size."""
     queries, keys, values = mixer.spec.qkv_heads
     return (queries + keys + values) // keys
 

@@ -1,8 +1,8 @@
 """EuroBERT (Boizard et al. 2025): Llama's layers read in both directions, for 15 languages and code.
 
-Pre-norm layers with RMSNorm, SwiGLU and rotary positions, no biases, no norm after the embedding. In the larger
-two sizes, three heads share the keys and values of one (grouped-query attention). The MLM head is a matrix of
-its own.
+Pre-norm layers with RMSNorm, SwiGLU and rotary positions, no biases, no norm after the embedding. In the two
+larger sizes, each head of keys and values serves three heads of queries (grouped-query attention). The MLM
+head is a matrix of its own.
 """
 
 from collections.abc import Mapping
