@@ -55,6 +55,11 @@ def test_groups_of_a_modernbert():
     assert parts["embedding.words.weight"] == 0
 
 
+def test_queries_of_shared_keys_are_matrices_of_their_size():
+    parts = {placed.name: placed.parts for placed in place_parameters(random_encoder(SPECS["grouped"]))}
+    assert [parts[f"layers.{layer}.attention.qkv.weight"] for layer in range(3)] == [5, 4, 8]
+
+
 def test_groups_of_a_bert():
     encoder = random_encoder(POST_NORM)
     found = groups_of(encoder)

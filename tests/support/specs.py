@@ -228,8 +228,8 @@ RELATIVE = EncoderSpec(
 SPECS["relative"] = RELATIVE
 
 GROUPED = EncoderSpec(
-    width=20,
-    embedding=Embedding(VOCABULARY, width=20, norm=RMSNorm(1e-5)),
+    width=24,
+    embedding=Embedding(VOCABULARY, width=24, norm=RMSNorm(1e-5)),
     layers=tuple(
         Layer(
             mixer=SoftmaxAttention(

@@ -56,7 +56,7 @@ def _rewrite_mixer(mixer: SoftmaxMixer | LinearMixer, table_PD: Tensor | None, p
             mixer.register_module("distances", PrecomputedDistances(mixer.distances(table_PD, qkv)))
         apart = (mixer.query_bias, mixer.key_bias, mixer.value_bias)
         if any(part is not None for part in apart):
-            zeros = qkv.weight.new_zeros(qkv.out_features).split(mixer.spec.qkv_widths)
+            zeros = torch.split(qkv.weight.new_zeros(qkv.out_features), list(mixer.spec.qkv_widths))
             bias = torch.cat(
                 [zero if part is None else part for zero, part in zip(zeros, apart, strict=True)]
             )

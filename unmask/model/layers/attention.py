@@ -162,7 +162,8 @@ class SoftmaxMixer(nn.Module):
     def project(self, x_TD: Tensor, rotation: RotaryTable | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, (T, H, K) each, rotated if positions are rotary; token-wise."""
         spec = self.spec
-        parts = self.qkv(x_TD).unflatten(-1, (sum(spec.qkv_heads), spec.head_width)).split(spec.qkv_heads, -2)
+        heads_THK = self.qkv(x_TD).unflatten(-1, (sum(spec.qkv_heads), spec.head_width))
+        parts = torch.split(heads_THK, list(spec.qkv_heads), dim=-2)
         q_THK, k_TGK, v_TGK = (
             part if bias is None else part + bias.view(-1, spec.head_width)
             for part, bias in zip(parts, (self.query_bias, self.key_bias, self.value_bias), strict=True)

@@ -55,7 +55,7 @@ class LowRankUpdate(nn.Module):
 
     def by_matrix(self) -> tuple[Tensor, ...]:
         """B of each of the P matrices."""
-        return self.b_NR.split(self.outputs)
+        return torch.split(self.b_NR, list(self.outputs))
 
 
 def add_update(linear: nn.Linear, update: LowRankUpdate) -> None:

@@ -33,6 +33,7 @@ WITHOUT_EFFECT: dict[str, str] = {
     "initializer_cutoff_factor": "fresh weights",
     "label2id": "labels of a task head, read where there is one",
     "last_layer_subset": "how its own library computes",
+    "layer_norm_eps": "read where the norms are LayerNorms under this name; elsewhere nothing reads it",
     "logn_attention_clip1": "attention scaled by the text's length, which is refused",
     "mask_token": "the tokenizer defines it",
     "mask_token_id": "the tokenizer defines it",

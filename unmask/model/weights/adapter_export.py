@@ -88,7 +88,7 @@ def adapter_tensors(encoder: Encoder, family: Family, role: Role) -> dict[str, T
             continue
         a_PRK, b_NR = found[name].a_PRK.detach(), found[name].b_NR.detach()
         b_NR = in_their_order(b_NR, move.reorder, encoder.spec)
-        parts = b_NR.split(found[name].outputs)
+        parts = torch.split(b_NR, list(found[name].outputs))
         for theirs, a_RK, b_MR in zip(move.theirs, a_PRK, parts, strict=True):
             target = PEFT_PREFIX + family.prefix + theirs.removesuffix(".weight")
             tensors[target + A], tensors[target + B] = a_RK, b_MR

@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
@@ -59,7 +60,7 @@ def their_tensors(encoder: Encoder, family: Family) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
     for move in moves(family.tensor_map, state, partial(family.layer_name, encoder.spec)):
         whole = in_their_order(state[move.ours], move.reorder, encoder.spec)
-        parts = whole.split(move.rows_of(len(whole), encoder.spec))
+        parts = torch.split(whole, list(move.rows_of(len(whole), encoder.spec)))
         # Their classes store the encoder under the model's name, next to the heads.
         prefix = (
             family.prefix if encoder.spec.heads and not move.ours.startswith(family.outside_prefix) else ""
