@@ -72,7 +72,10 @@ def family_of(config: Mapping[str, object]) -> Family:
             return family
     known = ", ".join(dict.fromkeys(name for family in FAMILIES for name in family.model_types))
     if model_type is None:
-        raise UnknownArchitecture(f"config.json does not say its model_type; built are: {known}")
+        raise UnknownArchitecture(
+            "config.json does not say its model_type; add that of its architecture, such as "
+            f'"model_type": "bert"; built are: {known}'
+        )
     raise UnknownArchitecture(
         f"config.json says model_type is {quoted(model_type)}, which is not built; built are: {known}"
     )

@@ -1,4 +1,7 @@
-"""The softmax mixer: projections around the chosen attention kernel."""
+"""The softmax mixer: projections around the chosen attention kernel.
+
+Axes: G heads of keys and values, where they are fewer than those of queries.
+"""
 
 from contextlib import nullcontext
 from dataclasses import dataclass
