@@ -221,3 +221,18 @@ def test_a_published_mmbert_reads_as_theirs_does(tmp_path):
     back = transformers.ModernBertForMaskedLM.from_pretrained(tmp_path / "copy")
     for name, tensor in theirs.state_dict().items():
         assert torch.equal(back.state_dict()[name], tensor), name
+
+
+@pytest.mark.parametrize(
+    ("role", "reads", "dense"), [("sequence", "late", True), ("tokens", "tokens", False)]
+)
+def test_a_new_head_of_a_eurobert_is_that_of_its_class(role, reads, dense, eurobert):
+    from unmask.model.weights.classes import with_heads
+    from unmask.model.weights.new_checkpoint import new_checkpoint
+
+    folder, _ = eurobert
+    begun = unmask.load(folder).checkpoint
+    config = {key: value for key, value in begun.config.items() if key != "clf_pooling"}
+    checkpoint = new_checkpoint(with_heads(config, frozenset({role})), begun.tokenizer.files, name="new")
+    (head,) = checkpoint.spec.heads
+    assert (head.role, head.reads, head.transform is not None) == (role, reads, dense)
