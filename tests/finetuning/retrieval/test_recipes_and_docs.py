@@ -10,6 +10,7 @@ import pytest
 from tests.support.places import REPOSITORY, default_folder
 from unmask.finetuning.retrieval.settings import LOSSES, Kind
 from unmask.finetuning.settings import read_settings, settings_of_table
+from unmask.learn.objectives.retrieval.spec import RegularizerSpec
 
 PAGE = REPOSITORY / "docs" / "train-retrievers.md"
 RECIPES = sorted((REPOSITORY / "recipes" / "retrieval").glob("*.toml"))
@@ -21,7 +22,7 @@ def blocks(language):
 
 def test_every_recipe_is_there():
     assert [path.stem for path in RECIPES] == [
-        "colbert-kd", "colbert-modernbert", "dpr-modernbert", "dpr-nq", "leaf", "reranker-ettin",
+        "colbert-kd", "colbert-modernbert", "dpr-modernbert", "dpr-nq", "leaf", "reranker-ettin", "splade",
     ]  # fmt: skip
 
 
@@ -44,6 +45,10 @@ def test_published_values():
     assert (dpr.epochs, dpr.batch_size, dpr.schedule.warmup_steps, dpr.optimizer.clip) == (40, 128, 1237, 2.0)
     assert dpr.schedule.warmup_share is None
     assert found["dpr-modernbert"].retrieval.ranking.scale == 20
+    splade = found["splade"]
+    assert (splade.batch_size, splade.data.max_tokens, splade.schedule.warmup_share) == (16, 256, 0.1)
+    assert rates["splade"] == 2e-5
+    assert splade.retrieval.regularizer == RegularizerSpec(5e-5, 1e-3, 1 / 3)
     assert found["colbert-kd"].retrieval.ranking.temperature == 0.25
 
 
@@ -62,7 +67,9 @@ def test_the_example_runs_on_the_default_model(tmp_path, monkeypatch):
     ]
     for name in ("train", "dev"):
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows + more))
-    (example,) = blocks("toml")
+    example, sparse = blocks("toml")
+    start = example[: example.index("[retrieval]")]
+    assert settings_of_table(tomllib.loads(start + sparse)).retrieval.static_queries
     assert settings_of_table(tomllib.loads(example)).retrieval.kind == "dense"
     (tmp_path / "run.toml").write_text(example)
     monkeypatch.chdir(tmp_path)
