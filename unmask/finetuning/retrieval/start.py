@@ -255,6 +255,8 @@ def retriever(
 def _fill(encoder: Encoder, begun: Checkpoint, retrieval: RetrievalSettings, say: Say) -> None:
     """Give a new encoder the first checkpoint's weights, or some of them."""
     teacher = build(begun)
+    if retrieval.kind == "sparse" and begun.query_weights is not None and not retrieval.static_queries:
+        say(f"the table of {begun.source.name} for queries is left out, because static_queries is false")
     if retrieval.layers:
         new = init_from_teacher(encoder, teacher, retrieval.layers)
         said = f"; {', '.join(new)} start with new weights" if new else ""
