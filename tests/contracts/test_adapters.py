@@ -90,7 +90,7 @@ def compare(made, expected, encoder, tolerance=1e-9):
 def randomized(encoder):
     for update in updates(encoder).values():
         torch.nn.init.normal_(update.a_PRK, std=0.3)
-        torch.nn.init.normal_(update.b_PNR, std=0.3)
+        torch.nn.init.normal_(update.b_NR, std=0.3)
     return encoder
 
 

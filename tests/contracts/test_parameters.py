@@ -52,6 +52,9 @@ TABLE = {
     "jhu-clsp/ettin-encoder-32m": (31_883_136, None, 32_081_344),
     "jhu-clsp/ettin-encoder-68m": (68_144_640, None, 68_457_664),
     "jhu-clsp/ettin-encoder-1b": (1_028_050_688, None, 1_031_314_112),
+    "EuroBERT/EuroBERT-210m": (211_766_016, None, 310_266_624),
+    "EuroBERT/EuroBERT-610m": (607_874_688, None, 755_625_600),
+    "EuroBERT/EuroBERT-2.1B": (2_107_590_912, None, 2_403_092_736),
     "microsoft/MiniLM-L12-H384-uncased": (33_360_000, 33_212_160, None),
     "sentence-transformers/all-MiniLM-L6-v2": (22_713_216, 22_565_376, None),
 }
@@ -75,6 +78,7 @@ def test_parameters(name):
 SMALL_EPS, ROBERTA_EPS, DEBERTA_EPS = 1e-12, 1e-5, 1e-7
 ROBERTA = (ROBERTA_EPS, "gelu", 514, 50265, 1)
 DEBERTA_V3 = (DEBERTA_EPS, "gelu", 512, 128100, 0)
+EURO = (1e-5, "silu", 8192, 128256, 128001)
 MODERN = (1e-5, "gelu", 8192, 50368, 50283)
 
 SETTINGS = {
@@ -124,6 +128,9 @@ SETTINGS = {
     "jhu-clsp/ettin-encoder-68m": (*MODERN, 8),
     "jhu-clsp/ettin-encoder-1b": (*MODERN, 28),
     "chandar-lab/NeoBERT": (1e-5, "silu", 4096, 30522, 0, 12),
+    "EuroBERT/EuroBERT-210m": (*EURO, 12),
+    "EuroBERT/EuroBERT-610m": (*EURO, 18),
+    "EuroBERT/EuroBERT-2.1B": (*EURO, 18),
     "microsoft/MiniLM-L12-H384-uncased": (SMALL_EPS, "gelu", 512, 30522, 0, 12),
     "sentence-transformers/all-MiniLM-L6-v2": (SMALL_EPS, "gelu", 512, 30522, 0, 12),
 }

@@ -9,6 +9,7 @@ import tomllib
 from tests.learn.test_pretrain_docs import keys
 from tests.support.places import REPOSITORY, default_folder
 from unmask.finetuning import settings
+from unmask.finetuning.data_settings import DataSettings
 from unmask.finetuning.few_shot_settings import FewShotSettings
 from unmask.finetuning.retrieval.settings import RetrievalSettings
 from unmask.learn.objectives.consistency_spec import SiftSpec
@@ -24,7 +25,7 @@ TABLES = {
     "[few_shot]": FewShotSettings,
     "[retrieval]": RetrievalSettings,
     "[model]": settings.ModelSettings,
-    "[data]": settings.DataSettings,
+    "[data]": DataSettings,
     "[optimizer]": OptimizerSpec,
     "[schedule]": ScheduleSpec,
     "[sift]": SiftSpec,

@@ -55,6 +55,11 @@ def test_groups_of_a_modernbert():
     assert parts["embedding.words.weight"] == 0
 
 
+def test_queries_of_shared_keys_are_matrices_of_their_size():
+    parts = {placed.name: placed.parts for placed in place_parameters(random_encoder(SPECS["grouped"]))}
+    assert [parts[f"layers.{layer}.attention.qkv.weight"] for layer in range(3)] == [5, 4, 8]
+
+
 def test_groups_of_a_bert():
     encoder = random_encoder(POST_NORM)
     found = groups_of(encoder)
@@ -107,3 +112,20 @@ def test_what_is_frozen_or_has_no_gradient_stays():
     trained_names = {name for name, one in encoder.named_parameters() if one.requires_grad}
     assert changed == trained_names - {"layers.0.attention.qkv.weight"}
     assert still not in optimizer.state
+
+
+@pytest.mark.parametrize("kind", ["adamw", "muon"])
+def test_a_parameter_can_have_a_rate_of_its_own(kind):
+    module = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.LayerNorm(3))
+    spec = OptimizerSpec(kind=kind, learning_rate=1e-3)
+    own = module[1].weight
+    optimizer = build_optimizer(module, spec, {own: 0.25})
+    rates = {id(one): group["lr"] for group in optimizer.param_groups for one in group["params"]}
+    assert rates == {id(one): 0.25 if one is own else 1e-3 for one in module.parameters()}
+    optimizer.set_learning_rate(0.5)
+    own.grad = torch.ones(3)
+    before = own.detach().clone()
+    optimizer.step()
+    torch.testing.assert_close(own.detach(), before - 0.125, rtol=0, atol=1e-4)
+    state = optimizer.state_dict()
+    build_optimizer(module, spec, {own: 0.5}).load_state_dict(state)

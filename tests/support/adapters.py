@@ -30,7 +30,7 @@ def write_random_adapter(base, folder, role, labels=(), *, name=None, seed=1, ki
         how = LowRank(rank, 3.0, 0.0, kind)
         add_low_rank(encoder, made.family, how)
         for update in updates(encoder).values():
-            torch.nn.init.normal_(update.b_PNR, std=0.5)
+            torch.nn.init.normal_(update.b_NR, std=0.5)
         for parameter in encoder.heads.parameters():
             torch.nn.init.normal_(parameter, std=0.5)
     head = next(one for one in encoder.spec.heads if isinstance(one, Classifier))

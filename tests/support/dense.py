@@ -55,20 +55,16 @@ def maps(encoder, encoding, marks=None) -> list[tuple[np.ndarray, np.ndarray, np
 
 def softmax_maps(x, mixer, weights, at, marks):
     length, heads, width = len(x), mixer.heads, mixer.head_width
-    qkv = plain.linear(x, weights, at + "attention.qkv").reshape(length, 3, heads, width)
-    for part, name in enumerate(("query", "key", "value")):
-        if at + f"attention.{name}_bias" in weights:
-            qkv[:, part] += weights[at + f"attention.{name}_bias"].reshape(heads, width)
     seen = plain.times_seen(mixer.pattern, length, heads, marks)
     p = np.zeros((heads, length, length))
     norms = np.zeros_like(p)
     keys = (seen > 0).sum(-1)
     for head in range(heads):
-        q, k = qkv[:, 0, head], qkv[:, 1, head]
+        q, k, v = plain.projected(x, mixer, weights, at, head)
         if isinstance(mixer.position, Rotary):
             q, k = plain.rotate(q, mixer.position.theta), plain.rotate(k, mixer.position.theta)
         out = weights[at + "attention.out.weight"][:, head * width : (head + 1) * width]
-        norms[head] = np.linalg.norm(qkv[:, 2, head] @ out.T, axis=-1)
+        norms[head] = np.linalg.norm(v @ out.T, axis=-1)
         for i in range(length):
             logits = logits_of(q, k, i, head, mixer, weights, at)
             row = seen[head, i] * np.exp(logits - logits.max())

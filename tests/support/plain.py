@@ -93,14 +93,11 @@ def attention(x, mixer: SoftmaxAttention | LinearAttention, weights, at, marks):
     if isinstance(mixer, LinearAttention):
         return linear_attention(x, mixer, weights, at)
     length, heads, width = len(x), mixer.heads, mixer.head_width
-    qkv = linear(x, weights, at + "attention.qkv").reshape(length, 3, heads, width)
-    for part, name in enumerate(("query", "key", "value")):
-        if at + f"attention.{name}_bias" in weights:
-            qkv[:, part] += weights[at + f"attention.{name}_bias"].reshape(heads, width)
+    heard = [projected(x, mixer, weights, at, head) for head in range(heads)]
     seen = times_seen(mixer.pattern, length, heads, marks)
     mixed = np.zeros((length, heads, width))
     for head in range(heads):
-        q, k, v = qkv[:, 0, head], qkv[:, 1, head], qkv[:, 2, head]
+        q, k, v = heard[head]
         if isinstance(mixer.position, Rotary):
             q, k = rotate(q, mixer.position.theta), rotate(k, mixer.position.theta)
         for i in range(length):
@@ -117,6 +114,23 @@ def attention(x, mixer: SoftmaxAttention | LinearAttention, weights, at, marks):
                 p = np.exp(own[:, 1, head] @ own[i, 0, head] / math.sqrt(width))
                 mixed[i, head] = (p / p.sum()) @ own[:, 2, head]
     return linear(mixed.reshape(length, -1), weights, at + "attention.out")
+
+
+def projected(x, mixer: SoftmaxAttention, weights, at, head: int):
+    """Queries, keys and values of one head, (N, K) each, not yet rotated."""
+    whole, width = linear(x, weights, at + "attention.qkv"), mixer.head_width
+    shared = mixer.key_value_heads or mixer.heads
+    own = head * shared // mixer.heads
+    found = []
+    for name, before, number in (
+        ("query", 0, head),
+        ("key", mixer.heads, own),
+        ("value", mixer.heads + shared, own),
+    ):
+        part = whole[:, (before + number) * width :][:, :width]
+        bias = weights.get(at + f"attention.{name}_bias")
+        found.append(part if bias is None else part + bias[number * width :][:width])
+    return found
 
 
 def convolution(x, spec: EncoderSpec, weights):

@@ -227,6 +227,30 @@ RELATIVE = EncoderSpec(
 
 SPECS["relative"] = RELATIVE
 
+GROUPED = EncoderSpec(
+    width=24,
+    embedding=Embedding(VOCABULARY, width=24, norm=RMSNorm(1e-5)),
+    layers=tuple(
+        Layer(
+            mixer=SoftmaxAttention(
+                6, 4, pattern, Rotary(250_000.0), query_bias=biased, key_value_heads=key_value_heads
+            ),
+            feedforward=GatedFeedForward(28, "silu"),
+            norm=RMSNorm(1e-5),
+            norm_first=True,
+        )
+        for pattern, biased, key_value_heads in (
+            (FullAttention(), True, 2),
+            (SlidingWindow(3), False, 3),
+            (FullAttention(), True, 1),
+        )
+    ),
+    final_norm=RMSNorm(1e-5),
+)
+"""EuroBERT's parts: heads that share keys and values by three, by two, and all of them; a bias left out."""
+
+SPECS["grouped"] = GROUPED
+
 
 def global_tokens(length: int) -> list[int]:
     """The global tokens of a text in tests, for encoders that have a use for them."""

@@ -14,8 +14,8 @@ import unmask
 from tests.support.command import Ran, assert_one_sentence, run_here
 from tests.tasks.test_commands import lines
 from tests.unit.test_embed_command import PART, journaled_rows, slowly
+from unmask.finetuning.data_settings import DataSettings
 from unmask.finetuning.records import read_labeled
-from unmask.finetuning.settings import DataSettings
 from unmask.resume import ResumableFile
 from unmask.tasks.schemes import entities_of
 from unmask.text.records import Stream

@@ -65,6 +65,11 @@ def test_every_spec_has_words(name):
         ("disentangled", "layers 0 to 2", ", disentangled relative positions up to 9 in 6 log buckets;"),
         ("disentangled", "convolution", "over 3 tokens"),
         (
+            "EuroBERT/EuroBERT-610m",
+            "layers 0 to 25",
+            "18 heads of width 64 with 6 heads of keys and values, RoPE",
+        ),
+        (
             "alibi-shared",
             "layers 0 to 3",
             "6 heads of width 3, ALiBi; feed-forward 22 SwiGLU; post-norm RMSN",

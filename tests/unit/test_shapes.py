@@ -76,6 +76,16 @@ def test_shapes_are_those_of_the_module(name, spec):
     [
         ("windows-globals", {"position": Alibi()}, "own projections of global tokens"),
         ("disentangled", {"key_bias": False}, "projections shared with content"),
+        (
+            "windows-globals",
+            {"key_value_heads": 1},
+            "own projections of global tokens .* key_value_heads 1 of",
+        ),
+        (
+            "disentangled-own",
+            {"key_value_heads": 1},
+            "disentangled positions .* key_value_heads 1 of 2 heads",
+        ),
     ],
 )
 def test_what_is_not_built_has_no_shapes_either(name, changes, part):

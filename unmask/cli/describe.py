@@ -34,6 +34,7 @@ from unmask.model.spec import (
     Rotary,
     SlidingWindow,
     SlidingWindowGlobal,
+    SoftmaxAttention,
     SparseVector,
     UnitLength,
     UnknownOutput,
@@ -165,6 +166,8 @@ def _layer(spec: Layer) -> str:
 
 def _mixer(spec: Mixer) -> str:
     heads = f"{spec.heads} heads of width {spec.head_width}"
+    if isinstance(spec, SoftmaxAttention) and spec.key_value_heads is not None:
+        heads += f" with {spec.key_value_heads} heads of keys and values"
     if isinstance(spec, LinearAttention):
         kind = f"linear attention ({spec.feature_map}"
         return (

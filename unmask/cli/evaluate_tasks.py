@@ -15,8 +15,8 @@ from unmask.cli.pretrain import ProgressPrinter
 from unmask.errors import InvalidRequest
 
 if TYPE_CHECKING:
+    from unmask.finetuning.data_settings import DataSettings
     from unmask.finetuning.scores import ClassificationScores, EntityScores
-    from unmask.finetuning.settings import DataSettings
     from unmask.finetuning.squad import SquadScores
     from unmask.loaded import Model
 

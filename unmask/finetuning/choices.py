@@ -4,8 +4,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidText, TextTooLong, quoted
+from unmask.finetuning.data_settings import DataSettings
 from unmask.finetuning.records import Labeled
-from unmask.finetuning.settings import DataSettings
 from unmask.learn.data.labeled import LabeledSequence
 from unmask.model.spec import EncoderSpec
 from unmask.model.spec.global_tokens import BY_ROLE, has_global_tokens, places

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest, InvalidText, TextTooLong, quoted
 from unmask.finetuning.choices import choice_items, right_choice, tokenized_choices
+from unmask.finetuning.data_settings import DataSettings
 from unmask.finetuning.records import Gold, Labeled
-from unmask.finetuning.settings import DataSettings, FinetuneSettings, Task
+from unmask.finetuning.settings import FinetuneSettings, Task
 from unmask.learn.data.labeled import IGNORED, LabeledRole, LabeledSequence
 from unmask.model.spec import EncoderSpec
 from unmask.model.spec.global_tokens import BY_ROLE, has_global_tokens, places

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from unmask.errors import InvalidRequest
+from unmask.finetuning.data_settings import DataSettings
 from unmask.finetuning.grid import FREE
 from unmask.finetuning.protocols import Protocol, ProtocolTask, merged, nested
 from unmask.finetuning.records import read_labeled
 from unmask.finetuning.result import FinetuneResult, write_json
 from unmask.finetuning.run import finetune
 from unmask.finetuning.scores import labeled_figures
-from unmask.finetuning.settings import DataSettings, FinetuneSettings, settings_of_table
+from unmask.finetuning.settings import FinetuneSettings, settings_of_table
 from unmask.learn.pretrain.report import Callback
 from unmask.learn.pretrain.settings import Device
 from unmask.learn.pretrain.state import refuse_changes

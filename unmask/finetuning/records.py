@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.errors import InvalidRequest, InvalidText, quoted
-from unmask.finetuning.settings import DataSettings, Format
+from unmask.finetuning.data_settings import DataSettings, Format
 from unmask.optional import require
 from unmask.tasks.schemes import entities_of, split_label, written_in
 from unmask.text.layouts import CONLLU_COLUMNS, columns_of, conllu_sentences, questions, sentences

@@ -11,11 +11,12 @@ import numpy as np
 
 from unmask.errors import InvalidRequest, InvalidText
 from unmask.finetuning.calibration import calibration_figures
+from unmask.finetuning.data_settings import DataSettings
 from unmask.finetuning.evaluate import evaluate, read_examples
 from unmask.finetuning.examples import ROLE_OF, Counts, Example, Preparation, check_kinds, label_name
 from unmask.finetuning.metrics import class_figures, entity_figures
 from unmask.finetuning.records import Labeled, read_labeled
-from unmask.finetuning.settings import DataSettings, FinetuneSettings, ModelSettings, Task
+from unmask.finetuning.settings import FinetuneSettings, ModelSettings, Task
 from unmask.loaded import load
 from unmask.loaded_model import Model
 from unmask.model.spec import Classifier

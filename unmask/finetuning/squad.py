@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from unmask.errors import InvalidRequest
+from unmask.finetuning.data_settings import DataSettings
 from unmask.finetuning.metrics import normalized, word_overlap
 from unmask.finetuning.scores import read_answers
-from unmask.finetuning.settings import DataSettings
 from unmask.loaded_model import Model
 from unmask.tasks.answer import MAX_ANSWER_TOKENS, answer
 from unmask.tasks.progress import Progress

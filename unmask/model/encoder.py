@@ -164,6 +164,8 @@ class Encoder(nn.Module):
             return head(x_TD, self.embedding.words.weight)  # type: ignore[no-any-return]
         assert isinstance(head, ClassificationHead)
         match head.spec.reads:
+            case "late":
+                return pool(head(x_TD), layout, "mean")
             case "tokens":
                 state = x_TD
             case "pooler":

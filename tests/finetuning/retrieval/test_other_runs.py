@@ -78,6 +78,14 @@ def test_many_vectors_are_those_of_sentence_transformers(place, tmp_path):
     assert result.dev["dev/mrr@10"] == pytest.approx(mrr, abs=1e-6)
 
 
+def test_some_layers_of_a_checkpoint_get_a_new_layer_for_tokens(place, tmp_path):
+    given = {"kind": "multi_vector", "token_width": 12, "layers": [1]}
+    result = finetune(table(tmp_path / "run", given, epochs=0.5), base=place)
+    model = unmask.load(result.folder)
+    assert len(model.spec.layers) == 1
+    assert model.multi_vectors("the river").vectors_NE.shape[1] == 12
+
+
 def test_a_reranker_scores_as_in_sentence_transformers(place, tmp_path):
     result = finetune(table(tmp_path / "run", {"kind": "reranker"}, epochs=8), base=place)
     assert result.dev["dev/mrr@10"] > 0.5, "a third of the documents of a row is right"

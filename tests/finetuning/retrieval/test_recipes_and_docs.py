@@ -7,9 +7,12 @@ from typing import get_args
 
 import pytest
 
-from tests.support.places import REPOSITORY, default_folder
+from tests.support.places import REPOSITORY, default_folder, shared
 from unmask.finetuning.retrieval.settings import LOSSES, Kind
+from unmask.finetuning.run import finetune
 from unmask.finetuning.settings import read_settings, settings_of_table
+from unmask.learn.objectives.retrieval.spec import RegularizerSpec
+from unmask.learn.pretrain.events import read_events
 
 PAGE = REPOSITORY / "docs" / "train-retrievers.md"
 RECIPES = sorted((REPOSITORY / "recipes" / "retrieval").glob("*.toml"))
@@ -21,7 +24,7 @@ def blocks(language):
 
 def test_every_recipe_is_there():
     assert [path.stem for path in RECIPES] == [
-        "colbert-kd", "colbert-modernbert", "dpr-modernbert", "dpr-nq", "leaf", "reranker-ettin",
+        "colbert-kd", "colbert-modernbert", "dpr-modernbert", "dpr-nq", "leaf", "reranker-ettin", "splade",
     ]  # fmt: skip
 
 
@@ -44,6 +47,10 @@ def test_published_values():
     assert (dpr.epochs, dpr.batch_size, dpr.schedule.warmup_steps, dpr.optimizer.clip) == (40, 128, 1237, 2.0)
     assert dpr.schedule.warmup_share is None
     assert found["dpr-modernbert"].retrieval.ranking.scale == 20
+    splade = found["splade"]
+    assert (splade.batch_size, splade.data.max_tokens, splade.schedule.warmup_share) == (16, 256, 0.1)
+    assert rates["splade"] == 2e-5
+    assert splade.retrieval.regularizer == RegularizerSpec(5e-5, 1e-3, 1 / 3)
     assert found["colbert-kd"].retrieval.ranking.temperature == 0.25
 
 
@@ -62,7 +69,9 @@ def test_the_example_runs_on_the_default_model(tmp_path, monkeypatch):
     ]
     for name in ("train", "dev"):
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows + more))
-    (example,) = blocks("toml")
+    example, sparse = blocks("toml")
+    start = example[: example.index("[retrieval]")]
+    assert settings_of_table(tomllib.loads(start + sparse)).retrieval.static_queries
     assert settings_of_table(tomllib.loads(example)).retrieval.kind == "dense"
     (tmp_path / "run.toml").write_text(example)
     monkeypatch.chdir(tmp_path)
@@ -71,3 +80,25 @@ def test_the_example_runs_on_the_default_model(tmp_path, monkeypatch):
         exec(compile(block, "train-retrievers.md", "exec"), names)
     assert names["vectors"].shape == (1, 384)
     assert names["result"].dev["dev/ndcg@10"] > 0.5
+
+
+@pytest.mark.slow
+def test_twenty_steps_on_real_questions(tmp_path):
+    """The example's settings on SciFact's training queries, with its test queries among 400 documents."""
+    default_folder()
+    folder, (example, _) = shared("data/scifact"), blocks("toml")
+    run = tomllib.loads(example)
+    run["data"] |= {
+        name: [str(folder / f"qrels/{file}.tsv.xz")] for name, file in (("train", "train"), ("dev", "test"))
+    }
+    run["retrieval"] |= {"dev_documents": 400}
+    pairs = 919
+    run |= {"epochs": 20 / -(-pairs // run["batch_size"]), "out": str(tmp_path), "log": {"every": 1}}
+    result = finetune(run, base=tmp_path)
+    events = list(read_events(tmp_path / "log.jsonl"))
+    before = next(one for one in events if one["event"] == "held_out")["dev/ndcg@10"]
+    losses = [one["retrieval/loss"] for one in events if one["event"] == "step"]
+    assert result.steps == len(losses) == 20
+    assert max(losses) < 1.5, "far below ln 16 of chance"
+    assert 0.7 < before < 0.95
+    assert result.dev["dev/ndcg@10"] > before - 0.01

@@ -10,9 +10,13 @@ from unmask.finetuning.settings import FinetuneSettings
 KINDS: Mapping[Kind, str] = {
     "dense": "A retriever with one vector per text",
     "multi_vector": "A retriever with one vector per token",
+    "sparse": "A retriever with one weight per word of the vocabulary",
     "reranker": "A cross-encoder that scores a query and a document",
     "distillation": "A retriever with one vector per text, distilled from a teacher's vectors",
 }
+
+PIPELINES: Mapping[Kind, str] = {"reranker": "text-ranking", "sparse": "feature-extraction"}
+"""The hub's names of their uses; sentence-similarity for the others."""
 
 
 def retriever_card(
@@ -30,7 +34,7 @@ def retriever_card(
     known = {"license": settings.license, "language": settings.language}
     metadata = {name: value for name, value in known.items() if value is not None} | {
         "base_model": base_model,
-        "pipeline_tag": "text-ranking" if retrieval.kind == "reranker" else "sentence-similarity",
+        "pipeline_tag": PIPELINES.get(retrieval.kind, "sentence-similarity"),
         "library_name": "sentence-transformers",
         "tags": ["unmask", "retrieval"],
     }
@@ -67,7 +71,7 @@ def _loss(retrieval: RetrievalSettings) -> str:
     said = f"loss {retrieval.loss}"
     if retrieval.teacher is not None:
         said += f", teacher {retrieval.teacher}"
-    if retrieval.kind in ("dense", "multi_vector"):
+    if retrieval.kind in ("dense", "multi_vector", "sparse"):
         ranking = retrieval.ranking
         if ranking.loss == "contrastive":
             said += f" with scale {ranking.scale:g}"
@@ -75,4 +79,10 @@ def _loss(retrieval: RetrievalSettings) -> str:
             said += f" with temperature {ranking.temperature:g}"
         if retrieval.kind == "dense":
             said += f", {ranking.similarity} similarity"
+    if retrieval.kind == "sparse":
+        weights = retrieval.regularizer
+        said += (
+            f", FLOPS regularizers of queries ({weights.query_weight:g}) and documents "
+            f"({weights.document_weight:g})"
+        )
     return said

@@ -21,6 +21,7 @@ from unmask.learn.objectives.retrieval.losses import similarities
 from unmask.learn.objectives.retrieval.multi_vector import MultiVectorObjective, kept_layout, late_scores
 from unmask.learn.objectives.retrieval.passes import Encode, parts_of
 from unmask.learn.objectives.retrieval.reranker import RerankerObjective
+from unmask.learn.objectives.retrieval.sparse import SparseObjective
 from unmask.learn.objectives.retrieval.spec import Similarity
 from unmask.tasks.batches import TOKENS_PER_PASS, batches
 from unmask.text.batch import PackedBatch
@@ -55,6 +56,8 @@ def dev_set(collection: Collection, texts: RetrievalTexts) -> DevSet:
 @torch.no_grad()
 def dev_figures(objective: RetrievalObjective, dev: DevSet) -> dict[str, float]:
     """nDCG, MRR and recall of the dev queries: among all dev documents, or among those of its row."""
+    if isinstance(objective, SparseObjective):
+        return _sparse(objective, dev)
     if isinstance(objective, RerankerObjective):
         rankings = _reranked(objective, dev)
     elif isinstance(objective, MultiVectorObjective):
@@ -87,6 +90,48 @@ def _late(objective: MultiVectorObjective, dev: DevSet) -> list[list[int]]:
             query_TE, batch.layout, document_TE, kept_layout(some.layout, kept)
         )
     return _best(scores_QP)
+
+
+def _sparse(objective: SparseObjective, dev: DevSet) -> dict[str, float]:
+    """Figures of the ranking, and the mean numbers of words with a weight. Of all weights of queries and of
+    documents, only those that are not 0 are in memory together."""
+    if objective.output.static_queries:
+        queries = [_words(objective, objective.static_vectors([one.ids])) for one in dev.queries]
+        query_QV = torch.cat(queries).coalesce()
+    else:
+        query_QV = _sparse_rows(objective, dev.queries)
+    document_PV = _sparse_rows(objective, dev.documents)
+    counts = {
+        f"{name}_words": one.values().numel() / len(one)
+        for name, one in (("query", query_QV), ("document", document_PV))
+    }
+    rankings: list[list[int]] = []
+    for start in range(0, len(query_QV), QUERIES_PER_TILE):
+        places = torch.arange(start, min(start + QUERIES_PER_TILE, len(query_QV)), device=query_QV.device)
+        tile_VQ = query_QV.index_select(0, places).to_dense().T
+        rankings += _best(torch.sparse.mm(document_PV, tile_VQ).T)
+    return ranking_figures(rankings, dev.collection.answers) | counts
+
+
+def _sparse_rows(objective: SparseObjective, texts: Sequence[TokenizedText]) -> Tensor:
+    """A row of weights for each text, in their order."""
+    chosen: list[NDArray[np.int64]] = []
+    rows: list[Tensor] = []
+    for some, batch in _passes(texts):
+        chosen.append(some)
+        rows.append(_words(objective, objective.vectors(batch)))
+    found = torch.cat(rows)
+    order = torch.from_numpy(np.argsort(np.concatenate(chosen))).to(found.device)
+    return found.index_select(0, order).coalesce()
+
+
+def _words(objective: SparseObjective, weights_SV: Tensor) -> Tensor:
+    """The weights that are not 0, of which the checkpoint may keep only the largest."""
+    most = objective.output.most_words
+    if most is not None and most < weights_SV.shape[1]:
+        best = weights_SV.topk(most, dim=1)
+        weights_SV = torch.zeros_like(weights_SV).scatter(1, best.indices, best.values)
+    return weights_SV.to_sparse()
 
 
 def _reranked(objective: RerankerObjective, dev: DevSet) -> list[list[int]]:

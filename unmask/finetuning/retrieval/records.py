@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from unmask.errors import InvalidRequest, InvalidText, quoted
+from unmask.finetuning.data_settings import DataSettings
 from unmask.finetuning.records import ROWS, labeled_files, labeled_format
-from unmask.finetuning.settings import DataSettings
 from unmask.optional import require
 from unmask.text.records import COMPRESSED, json_rows, tsv_rows
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from torch import bfloat16
+from torch import bfloat16, nn
 
 from unmask.errors import InvalidRequest
 from unmask.files import replaced_folder
@@ -15,6 +15,7 @@ from unmask.finetuning.retrieval.card import retriever_card
 from unmask.finetuning.retrieval.evaluate import DevSet, dev_figures, dev_set
 from unmask.finetuning.retrieval.figures import FIGURES
 from unmask.finetuning.retrieval.records import Ranked, read_collection, read_ranked
+from unmask.finetuning.retrieval.settings import STATIC_RATE
 from unmask.finetuning.retrieval.start import retriever, retriever_checkpoint
 from unmask.finetuning.retrieval.teacher import Vectors, read_texts, stored_vectors, teacher_vectors
 from unmask.finetuning.retrieval.texts import RetrievalTexts, TextCounts
@@ -33,6 +34,7 @@ from unmask.learn.pretrain.settings import EvaluationSettings
 from unmask.learn.pretrain.sharded import newest_for_all
 from unmask.learn.pretrain.state import refuse_changes
 from unmask.learn.pretrain.trainer import Trainer
+from unmask.model.heads import StaticWeights
 from unmask.model.trained_linear import train_with_onednn
 from unmask.model.weights import Source, read_checkpoint
 from unmask.model.weights.build import build
@@ -63,9 +65,12 @@ class RetrievalRun:
         records, vectors = self._read()
         taught = None if vectors is None else vectors.shape[1]
         self.checkpoint = retriever_checkpoint(settings, begun, taught)
-        self.objective = retriever(settings, self.checkpoint, begun, callback.say, weights=found is None)
         self.texts = RetrievalTexts(settings, self.checkpoint)
         self.batches = self._batches(records, vectors)
+        self.steps = max(1, round(settings.epochs * self.batches.steps_per_epoch))
+        self.objective = retriever(
+            settings, self.checkpoint, begun, callback.say, steps=self.steps, weights=found is None
+        )
         self.loop = self._loop()
         self.dev = self._dev(records)
         self.best = BestModel(
@@ -168,7 +173,7 @@ class RetrievalRun:
         self.objective.to(self.ranks.device).train()
         return Loop(
             LoopSettings(
-                max(1, round(settings.epochs * self.batches.steps_per_epoch)),
+                self.steps,
                 TextBatchSettings(settings.batch_size, settings.micro_batches),
                 settings.optimizer,
                 settings.schedule,
@@ -178,11 +183,18 @@ class RetrievalRun:
             ),
             self.objective,
             self.batches,
-            optimizer=build_optimizer(self.objective, settings.optimizer),
+            optimizer=build_optimizer(self.objective, settings.optimizer, self._own_rates()),
             averages=None,
             ranks=self.ranks,
             ahead=self.ranks.device.type != "cpu",
         )
+
+    def _own_rates(self) -> dict[nn.Parameter, float]:
+        """Learning rates of parameters that have one of their own: a table of weights of words, which a few
+        steps at an encoder's rate would leave as it is."""
+        rate = self.retrieval.query_learning_rate or STATIC_RATE
+        layers = self.objective.encoder.output
+        return {layer.weight: rate for layer in layers if isinstance(layer, StaticWeights)}
 
     def _dev(self, records: list[Ranked] | list[str]) -> DevSet | None:
         data = self.settings.data

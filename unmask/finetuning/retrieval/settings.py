@@ -10,6 +10,7 @@ from unmask.learn.objectives.retrieval.spec import (
     PairLoss,
     RankingLoss,
     RankingSpec,
+    RegularizerSpec,
     Similarity,
     VectorLoss,
 )
@@ -18,13 +19,14 @@ from unmask.learn.pretrain.loop_settings import at_least
 if TYPE_CHECKING:
     from unmask.finetuning.settings import FinetuneSettings
 
-Kind = Literal["dense", "multi_vector", "reranker", "distillation"]
-"""What is trained: one vector per text, one vector per token, a score of a query and a document that are read
-together, or one vector per text as a teacher's."""
+Kind = Literal["dense", "multi_vector", "sparse", "reranker", "distillation"]
+"""What is trained: one vector per text, one vector per token, one weight per word of the vocabulary, a score
+of a query and a document that are read together, or one vector per text as a teacher's."""
 
 LOSSES: Mapping[Kind, tuple[str, ...]] = {
     "dense": get_args(RankingLoss),
     "multi_vector": get_args(RankingLoss),
+    "sparse": get_args(RankingLoss),
     "reranker": get_args(PairLoss),
     "distillation": get_args(VectorLoss),
 }
@@ -34,6 +36,17 @@ TAUGHT = ("margin_mse", "kl", "mse")
 """Losses that learn from a teacher's scores."""
 
 
+REGULARIZER_WEIGHTS: Mapping[str | None, tuple[float, float]] = {
+    "contrastive": (5e-5, 1e-3),
+    "kl": (5e-5, 1e-3),
+    "margin_mse": (0.1, 0.08),
+}
+"""The weights of the regularizers of queries and of documents by default; the scale of a loss matters."""
+
+STATIC_RATE = 1e-3
+"""The learning rate of a table of weights of words by default."""
+
+
 @dataclass(frozen=True)
 class RetrievalSettings:
     """Training of a retriever on queries, positive documents and negatives."""
@@ -41,8 +54,8 @@ class RetrievalSettings:
     kind: Kind = "dense"
     """What is trained."""
     loss: RankingLoss | PairLoss | VectorLoss | None = None
-    """``"contrastive"`` (dense and multi_vector): the positive document against all of the batch.
-    ``"margin_mse"``, ``"kl"`` (those two and, of these, the first for a reranker): as a teacher scores the
+    """``"contrastive"`` (dense, multi_vector and sparse): the positive document against all of the batch.
+    ``"margin_mse"``, ``"kl"`` (those three and, of these, the first for a reranker): as a teacher scores the
     query's own documents. Of a reranker ``"bce"`` and ``"mse"`` (each pair alone, by relevance or by a
     teacher's score), ``"softmax"`` and ``"list_net"`` (over the query's documents, by the positive one or by
     all labels). Of distillation ``"l2"``, ``"mse"`` or ``"cosine"``: the distance from the teacher's vector.
@@ -52,9 +65,9 @@ class RetrievalSettings:
     scores."""
     scale: float | None = None
     """Contrastive: similarities are multiplied by it, the inverse of a temperature. None for 20, and for 1
-    with many vectors."""
+    with many vectors or sparse ones."""
     directions: tuple[Direction, ...] = ("query_to_doc",)
-    """Dense and contrastive: the similarities that a positive pair competes with."""
+    """Dense or sparse, and contrastive: the similarities that a positive pair competes with."""
     partition: Literal["joint", "per_direction"] = "joint"
     """One softmax over all directions, or the mean of one loss for each."""
     temperature: float = 1.0
@@ -73,6 +86,18 @@ class RetrievalSettings:
     """Multi_vector: the width of a token's vector."""
     skip_punctuation: bool = False
     """Multi_vector: punctuation of documents has no vectors."""
+    query_regularizer_weight: float | None = None
+    """Sparse: the weight of the FLOPS regularizer of queries, which makes weights of words 0; None for 5e-5,
+    for 0.1 with ``"margin_mse"``, and for 0 with ``static_queries``."""
+    document_regularizer_weight: float | None = None
+    """Sparse: the same of documents; None for 1e-3, and for 0.08 with ``"margin_mse"``."""
+    regularizer_warmup_share: float = 1 / 3
+    """Sparse: the share of the steps in which both weights rise from 0, with the square of the step."""
+    static_queries: bool = False
+    """Sparse: queries are weighted by a trained table with a weight for each word, so that no encoder runs
+    for them."""
+    query_learning_rate: float | None = None
+    """Sparse with ``static_queries``: the learning rate of the table; None for 1e-3."""
     pos_weight: float | None = None
     """Reranker with ``"bce"``: the factor of the loss of positive documents, such as the number of negatives
     of each; None for 1."""
@@ -131,23 +156,39 @@ class RetrievalSettings:
             raise InvalidRequest("layers and new_weights exclude each other; leave one of the two out")
         self._check_widths()
         self._check_used()
-        if self.kind in ("dense", "multi_vector"):
-            _ = self.ranking
+        if self.query_learning_rate is not None and not 0 < self.query_learning_rate < float("inf"):
+            raise InvalidRequest(
+                f"query_learning_rate is {self.query_learning_rate:g}; it must be above 0 and finite"
+            )
+        if self.kind in ("dense", "multi_vector", "sparse"):
+            _ = self.ranking, self.regularizer
 
     @property
     def ranking(self) -> RankingSpec:
-        """The loss of a dense or many-vector retriever."""
+        """The loss of a dense, many-vector or sparse retriever."""
         taught = self.loss in TAUGHT
         return RankingSpec(
             cast(RankingLoss, self.loss),
             scale=self.scale if self.scale is not None else 20.0 if self.kind == "dense" else 1.0,
-            similarity=self.similarity or ("dot" if taught else "cosine"),
+            similarity=self.similarity or ("dot" if taught or self.kind == "sparse" else "cosine"),
             directions=self.directions,
             joint=self.partition == "joint",
             temperature=self.temperature,
             teacher_temperature=self.teacher_temperature,
             min_max_scores=self.min_max_scores,
         )
+
+    @property
+    def regularizer(self) -> RegularizerSpec:
+        """The regularizers of sparse vectors."""
+        query, document = REGULARIZER_WEIGHTS.get(self.loss, (0.0, 0.0))
+        if self.static_queries:
+            query = 0.0
+        if self.query_regularizer_weight is not None:
+            query = self.query_regularizer_weight
+        if self.document_regularizer_weight is not None:
+            document = self.document_regularizer_weight
+        return RegularizerSpec(query, document, self.regularizer_warmup_share)
 
     @property
     def needs_scores(self) -> bool:
@@ -173,11 +214,22 @@ class RetrievalSettings:
                 self.kind != "reranker",
                 "kinds but reranker",
             ),
+            (
+                (
+                    "query_regularizer_weight",
+                    "document_regularizer_weight",
+                    "regularizer_warmup_share",
+                    "static_queries",
+                ),
+                self.kind == "sparse",
+                "kind sparse",
+            ),
+            (("query_learning_rate",), self.static_queries, "kind sparse with static_queries"),
             (("scale",), self.loss == "contrastive", "loss contrastive"),
             (
                 ("directions", "partition"),
-                self.loss == "contrastive" and self.kind == "dense",
-                "kind dense with the loss contrastive",
+                self.loss == "contrastive" and self.kind in ("dense", "sparse"),
+                "kinds dense and sparse with the loss contrastive",
             ),
             (("pos_weight",), self.loss == "bce", "loss bce"),
             (("temperature", "teacher_temperature", "min_max_scores"), self.loss == "kl", "loss kl"),

@@ -16,9 +16,19 @@ from unmask.learn.objectives.retrieval.dense import DenseObjective
 from unmask.learn.objectives.retrieval.distillation import VectorDistillation
 from unmask.learn.objectives.retrieval.multi_vector import MultiVectorObjective
 from unmask.learn.objectives.retrieval.reranker import RerankerObjective
+from unmask.learn.objectives.retrieval.sparse import SparseObjective
 from unmask.learn.objectives.retrieval.spec import PairLoss, VectorLoss
 from unmask.model.encoder import Encoder
-from unmask.model.spec import Dense, EncoderSpec, MultiVector, PairScore, PooledVector, TextKind
+from unmask.model.spec import (
+    Dense,
+    EncoderSpec,
+    MaskedLM,
+    MultiVector,
+    PairScore,
+    PooledVector,
+    SparseVector,
+    TextKind,
+)
 from unmask.model.weights import Checkpoint
 from unmask.model.weights.build import build
 from unmask.model.weights.multi_vector_files import PUNCTUATION
@@ -28,7 +38,9 @@ from unmask.model.weights.writable import check_written
 from unmask.tasks.prompts import prompt_of
 from unmask.text import Tokenizer
 
-RetrievalObjective = DenseObjective | MultiVectorObjective | RerankerObjective | VectorDistillation
+RetrievalObjective = (
+    DenseObjective | MultiVectorObjective | SparseObjective | RerankerObjective | VectorDistillation
+)
 """The objectives of all kinds."""
 
 SETTINGS = "config_sentence_transformers.json"
@@ -60,12 +72,16 @@ def retriever_checkpoint(
             head=PairScore(1, "sigmoid" if retrieval.loss == "bce" else "identity"),
             max_tokens=_longest(settings, made),
         )
-    made = with_config(settings, begun, {})
-    spec = replace(made.spec, pooler=None, heads=())
+    sparse = retrieval.kind == "sparse"
+    made = with_config(settings, begun, {}, *(["masked"] * sparse))
+    heads = tuple(head for head in made.spec.heads if sparse and isinstance(head, MaskedLM))
+    spec = replace(made.spec, pooler=None, heads=heads)
     if retrieval.layers:
         spec = with_layers(spec, retrieval.layers)
     check_written(made.family, spec, made.config)
     longest = _longest(settings, made)
+    if sparse:
+        return replace(made, spec=spec, head=sparse_vector(retrieval, begun), max_tokens=longest)
     if retrieval.kind == "multi_vector":
         return replace(made, spec=spec, head=multi_vector(retrieval, begun), max_tokens=longest)
     return replace(
@@ -147,6 +163,16 @@ def multi_vector(retrieval: RetrievalSettings, begun: Checkpoint) -> MultiVector
     )
 
 
+def sparse_vector(retrieval: RetrievalSettings, begun: Checkpoint) -> SparseVector:
+    """The weights of words: as the first checkpoint makes them, or by the largest logit of each word."""
+    output = begun.head if isinstance(begun.head, SparseVector) else SparseVector()
+    return replace(
+        output,
+        static_queries=retrieval.static_queries,
+        prompts=_prompts(retrieval, output.prompts),
+    )
+
+
 def _longest(settings: FinetuneSettings, made: Checkpoint) -> int | None:
     limits = [one for one in (settings.data.max_tokens, made.max_tokens) if one is not None]
     return min(limits, default=None)
@@ -172,7 +198,13 @@ def _sentence_files(retrieval: RetrievalSettings, begun: Checkpoint) -> dict[str
 
 
 def retriever(
-    settings: FinetuneSettings, checkpoint: Checkpoint, begun: Checkpoint, say: Say, *, weights: bool = True
+    settings: FinetuneSettings,
+    checkpoint: Checkpoint,
+    begun: Checkpoint,
+    say: Say,
+    *,
+    steps: int,
+    weights: bool = True,
 ) -> RetrievalObjective:
     """The objective with the first checkpoint's weights.
 
@@ -181,6 +213,7 @@ def retriever(
         checkpoint: see `retriever_checkpoint`.
         begun: the checkpoint to start from.
         say: called with a sentence about what is new and what is left out.
+        steps: steps of the run.
         weights: False skips reading weights, for a run that is resumed.
 
     Raises:
@@ -201,6 +234,8 @@ def retriever(
     if isinstance(head, MultiVector):
         skipped = skipped_ids(checkpoint.tokenizer, head)
         return MultiVectorObjective(encoder, retrieval.ranking, skipped=skipped, **common)
+    if isinstance(head, SparseVector):
+        return SparseObjective(encoder, head, retrieval.ranking, retrieval.regularizer, steps=steps, **common)
     assert isinstance(head, PooledVector)
     if retrieval.kind == "distillation":
         return VectorDistillation(
@@ -220,6 +255,8 @@ def retriever(
 def _fill(encoder: Encoder, begun: Checkpoint, retrieval: RetrievalSettings, say: Say) -> None:
     """Give a new encoder the first checkpoint's weights, or some of them."""
     teacher = build(begun)
+    if retrieval.kind == "sparse" and begun.query_weights is not None and not retrieval.static_queries:
+        say(f"the table of {begun.source.name} for queries is left out, because static_queries is false")
     if retrieval.layers:
         new = init_from_teacher(encoder, teacher, retrieval.layers)
         said = f"; {', '.join(new)} start with new weights" if new else ""

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest, InvalidText, OutputError
 from unmask.files import whole_file
+from unmask.finetuning.data_settings import DataSettings
 from unmask.finetuning.records import ROWS, labeled_files, labeled_format
 from unmask.finetuning.retrieval.records import NEGATIVES
-from unmask.finetuning.settings import DataSettings
 from unmask.finetuning.start import Say
 from unmask.learn.pretrain.start import source
 from unmask.model.spec import PooledVector

@@ -9,16 +9,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.errors import quoted
 from unmask.finetuning.retrieval.records import Ranked
 from unmask.finetuning.settings import FinetuneSettings
 from unmask.learn.data.labeled import LabeledSequence
 from unmask.learn.data.ranking import RankedTexts, TokenizedText
 from unmask.learn.pretrain.report import counted
-from unmask.model.spec import EncoderSpec, MultiVector, PooledVector
+from unmask.model.spec import EncoderSpec, MultiVector, PooledVector, SparseVector
 from unmask.model.spec.global_tokens import has_global_tokens
 from unmask.model.weights import Checkpoint
 from unmask.tasks.late_texts import with_markers
-from unmask.tasks.prompts import prompt_of
+from unmask.tasks.prompts import prompt_of, words_of
 from unmask.text import Encoding, Truncation
 
 TEXTS_AT_ONCE = 4096
@@ -37,10 +38,14 @@ class TextCounts:
 
     def add(self, encoding: Encoding) -> None:
         """Count a text."""
+        self.add_tokens(len(encoding), encoding.original_tokens or len(encoding))
+
+    def add_tokens(self, read: int, original: int) -> None:
+        """Count a text of which so many tokens are read, and so many there are."""
         self.texts += 1
-        self.tokens += len(encoding)
-        self.longest = max(self.longest, len(encoding))
-        dropped = (encoding.original_tokens or len(encoding)) - len(encoding)
+        self.tokens += read
+        self.longest = max(self.longest, read)
+        dropped = original - read
         self.truncated += dropped > 0
         self.truncated_tokens += dropped
 
@@ -72,7 +77,8 @@ class RetrievalTexts:
         self.tokenizer, head = checkpoint.tokenizer, checkpoint.head
         if isinstance(head, MultiVector):
             self.tokenizer = with_markers(self.tokenizer, head.markers)
-        self.prompts = head.prompts if isinstance(head, PooledVector | MultiVector) else ()
+        self.prompts = head.prompts if isinstance(head, PooledVector | MultiVector | SparseVector) else ()
+        self.static_queries = isinstance(head, SparseVector) and head.static_queries
         self.lower_case = isinstance(head, PooledVector) and head.lower_case
         self.max_tokens = checkpoint.max_tokens
         self.query_tokens = _least(self.retrieval.query_tokens, self.max_tokens)
@@ -88,7 +94,10 @@ class RetrievalTexts:
         Raises:
             TextError: a text is empty, too long, or not Unicode text.
         """
-        return self._all(texts, prompt_of(self.prompts, "query"), self.query_tokens, counts)
+        prompt = prompt_of(self.prompts, "query")
+        if self.static_queries:
+            return self._words(texts, prompt, counts)
+        return self._all(texts, prompt, self.query_tokens, counts)
 
     def documents(self, texts: Sequence[str], counts: TextCounts | None = None) -> list[TokenizedText]:
         """Documents, with their prompt; see `queries`."""
@@ -150,6 +159,20 @@ class RetrievalTexts:
             tokenized(encoding, document, self.spec)
             for encoding, document in zip(encodings, documents, strict=True)
         ]
+
+    def _words(self, texts: Sequence[str], prompt: str, counts: TextCounts | None) -> list[TokenizedText]:
+        """Texts without special tokens, as a table of weights reads them."""
+        made: dict[str, TokenizedText] = {}
+        different = list(dict.fromkeys(texts))
+        for start in range(0, len(different), TEXTS_AT_ONCE):
+            some = different[start : start + TEXTS_AT_ONCE]
+            encodings = self.tokenizer.encode_batch([prompt + text for text in some])
+            for text, encoding in zip(some, encodings, strict=True):
+                ids = words_of(encoding, self.query_tokens, self._truncation, quoted(text))
+                if counts is not None:
+                    counts.add_tokens(len(ids), int((~encoding.special).sum()))
+                made[text] = TokenizedText(ids, np.zeros_like(ids), text)
+        return [made[text] for text in texts]
 
     def _all(
         self, texts: Sequence[str], prompt: str, limit: int | None, counts: TextCounts | None

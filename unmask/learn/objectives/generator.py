@@ -18,6 +18,7 @@ from unmask.model.spec import (
     MaskedLM,
     Mixer,
     Projection,
+    SoftmaxAttention,
     Transform,
 )
 
@@ -32,7 +33,8 @@ def generator_spec(
     """A smaller encoder of the same architecture, with an MLM head.
 
     The width is the nearest whole number of heads, at least one, and the head width is unchanged (Clark
-    et al. 2020). Feed-forward networks shrink in proportion. The first layers are kept, so that alternating
+    et al. 2020). Feed-forward networks shrink in proportion, as do heads of keys and values that several
+    heads share, to a number that divides the heads. The first layers are kept, so that alternating
     layers still alternate. The embedding keeps its width E, so that its tables can be shared, and is
     projected if the generator's width differs. The MLM head has the transform of the encoder's own MLM head,
     if any, and is tied to the word embedding. If the embedding keeps positions that it does not add, the
@@ -131,7 +133,13 @@ def _width(spec: EncoderSpec, share: float) -> int:
 
 
 def _narrow(layer: Layer, before: int, width: int) -> Layer:
-    mixer: Mixer = replace(layer.mixer, heads=_scaled(layer.mixer.heads, before, width))
+    heads = _scaled(layer.mixer.heads, before, width)
+    mixer: Mixer
+    if isinstance(layer.mixer, SoftmaxAttention) and layer.mixer.key_value_heads is not None:
+        shared = math.gcd(heads, _scaled(layer.mixer.key_value_heads, before, width))
+        mixer = replace(layer.mixer, heads=heads, key_value_heads=shared)
+    else:
+        mixer = replace(layer.mixer, heads=heads)
     feedforward: FeedForward = replace(
         layer.feedforward, width=_scaled(layer.feedforward.width, before, width)
     )

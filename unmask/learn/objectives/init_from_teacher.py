@@ -49,7 +49,7 @@ def init_from_teacher(
         number, _, end = rest.partition(".")
         source = f"layers.{numbers[int(number)]}.{end}" if part == "layers" else name
         if source not in given:
-            if part in ("heads", "pooler"):
+            if part in ("heads", "pooler", "output"):
                 continue
             raise InvalidRequest(f"the student's {name} has no counterpart: the teacher has no {source}")
         if given[source].shape != tensor.shape:

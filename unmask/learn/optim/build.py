@@ -15,13 +15,20 @@ from unmask.learn.optim.muon import muon
 from unmask.learn.optim.spec import OptimizerSpec
 
 
-def build_optimizer(module: nn.Module, spec: OptimizerSpec) -> "Optimizer":
+def build_optimizer(
+    module: nn.Module, spec: OptimizerSpec, own_rates: Mapping[nn.Parameter, float] | None = None
+) -> "Optimizer":
     """The optimizer that ``spec`` describes, for every parameter of ``module`` that requires a gradient.
+
+    Args:
+        module: holds the parameters.
+        spec: the optimizer's settings.
+        own_rates: the maximum learning rate of parameters that have another than ``spec`` gives.
 
     Raises:
         InvalidRequest: there is no such parameter, or none for ``layer_decay``.
     """
-    return Optimizer(place_parameters(module), spec)
+    return Optimizer(place_parameters(module), spec, own_rates)
 
 
 class Optimizer(torch.optim.Optimizer):
@@ -38,13 +45,22 @@ class Optimizer(torch.optim.Optimizer):
     Args:
         placed: parameters and how they are updated.
         spec: the optimizer's settings.
+        own_rates: see `build_optimizer`.
     """
 
-    def __init__(self, placed: Iterable[Placed], spec: OptimizerSpec) -> None:
+    def __init__(
+        self,
+        placed: Iterable[Placed],
+        spec: OptimizerSpec,
+        own_rates: Mapping[nn.Parameter, float] | None = None,
+    ) -> None:
         self.spec = spec
         placed = list(placed)
         self._parts = {one.parameter: one.parts for one in placed}
-        super().__init__(list(_groups(placed, spec)), {})
+        rates = own_rates or {}
+        groups = list(_groups([one for one in placed if one.parameter not in rates], spec))
+        groups += _own_groups([one for one in placed if one.parameter in rates], spec, rates)
+        super().__init__(groups, {})
 
     def set_learning_rate(self, factor: float) -> None:
         """Set every group's learning rate to its maximum times ``factor``."""
@@ -220,6 +236,15 @@ def _groups(placed: list[Placed], spec: OptimizerSpec) -> Iterable[dict[str, Any
         for group in _kinds([one for one in placed if one.below == level], spec):
             rate = group["lr"] * factor
             yield {**group, "name": f"{group['name']}, level {level}", "lr": rate, "base_lr": rate}
+
+
+def _own_groups(
+    placed: list[Placed], spec: OptimizerSpec, rates: Mapping[nn.Parameter, float]
+) -> Iterable[dict[str, Any]]:
+    """The groups of parameters with rates of their own."""
+    for number, rate in enumerate(sorted({rates[one.parameter] for one in placed})):
+        for group in _kinds([one for one in placed if rates[one.parameter] == rate], spec):
+            yield {**group, "name": f"{group['name']}, own rate {number}", "lr": rate, "base_lr": rate}
 
 
 def _kinds(placed: list[Placed], spec: OptimizerSpec) -> Iterable[dict[str, Any]]:

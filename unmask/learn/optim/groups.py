@@ -1,7 +1,8 @@
 """Parameter groups: which parameters decay, and which are matrices updated by Muon."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from torch import nn
 
@@ -18,8 +19,15 @@ from unmask.model.layers.parts import GatedNetwork
 HIDDEN = (Block, TransformLayer, ResidualTransformLayer, PoolerLayer)
 """Modules whose linear layers map hidden states to hidden states; excludes embeddings and output layers."""
 
-STACKED: tuple[tuple[type[nn.Module], str, int], ...] = (
-    (SoftmaxMixer, "qkv", 3),
+
+def _stacked_in(mixer: SoftmaxMixer) -> int:
+    """Queries, keys and values; where heads share keys, queries are several matrices of the keys' size."""
+    queries, keys, values = mixer.spec.qkv_heads
+    return (queries + keys + values) // keys
+
+
+STACKED: tuple[tuple[type[nn.Module], str, int | Callable[[Any], int]], ...] = (
+    (SoftmaxMixer, "qkv", _stacked_in),
     (LinearMixer, "qkv", 3),
     (GlobalAttention, "qkv", 3),
     (GatedNetwork, "inner", 2),
@@ -69,7 +77,8 @@ def _walk(
     hidden = hidden or isinstance(module, HIDDEN)
     for kind, child, parts in STACKED:
         if isinstance(module, kind):
-            stacked = stacked | {getattr(module, child): parts}
+            count = parts if isinstance(parts, int) else parts(module)
+            stacked = stacked | {getattr(module, child): count}
     for name, parameter in module.named_parameters(recurse=False):
         decays = parameter.ndim >= 2
         matrix = hidden and name == "weight" and isinstance(module, nn.Linear)

@@ -11,6 +11,7 @@ from unmask.model.families.deberta import DEBERTA
 from unmask.model.families.deberta_v2 import DEBERTA_V2
 from unmask.model.families.distilbert import DISTILBERT
 from unmask.model.families.electra import ELECTRA
+from unmask.model.families.eurobert import EUROBERT
 from unmask.model.families.family import Compat, Family, Published
 from unmask.model.families.gte import GTE
 from unmask.model.families.jinabert import JINABERT
@@ -44,6 +45,7 @@ FAMILIES: tuple[Family, ...] = (
     GTE,
     MODERNBERT,
     NEOBERT,
+    EUROBERT,
     PERFORMER,
     LINEAR,
     NATIVE,
@@ -70,7 +72,10 @@ def family_of(config: Mapping[str, object]) -> Family:
             return family
     known = ", ".join(dict.fromkeys(name for family in FAMILIES for name in family.model_types))
     if model_type is None:
-        raise UnknownArchitecture(f"config.json does not say its model_type; built are: {known}")
+        raise UnknownArchitecture(
+            "config.json does not say its model_type; add that of its architecture, such as "
+            f'"model_type": "bert"; built are: {known}'
+        )
     raise UnknownArchitecture(
         f"config.json says model_type is {quoted(model_type)}, which is not built; built are: {known}"
     )

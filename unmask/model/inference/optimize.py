@@ -56,8 +56,10 @@ def _rewrite_mixer(mixer: SoftmaxMixer | LinearMixer, table_PD: Tensor | None, p
             mixer.register_module("distances", PrecomputedDistances(mixer.distances(table_PD, qkv)))
         apart = (mixer.query_bias, mixer.key_bias, mixer.value_bias)
         if any(part is not None for part in apart):
-            zeros = qkv.weight.new_zeros(qkv.out_features // 3)
-            bias = torch.cat([zeros if part is None else part for part in apart])
+            zeros = torch.split(qkv.weight.new_zeros(qkv.out_features), list(mixer.spec.qkv_widths))
+            bias = torch.cat(
+                [zero if part is None else part for zero, part in zip(zeros, apart, strict=True)]
+            )
             mixer.query_bias = mixer.key_bias = mixer.value_bias = None
     mixer.register_module("qkv", pack(qkv.weight, bias))
     mixer.register_module("out", pack(out.weight, out.bias))

@@ -1,4 +1,7 @@
-"""The softmax mixer: projections around the chosen attention kernel."""
+"""The softmax mixer: projections around the chosen attention kernel.
+
+Axes: G heads of keys and values, where they are fewer than those of queries.
+"""
 
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -80,7 +83,8 @@ class SoftmaxMixer(nn.Module):
     """Multi-head attention over packed tokens (Vaswani et al. 2017); the kernel is chosen per batch.
 
     Query, key and value projections are one matrix, their rows in that order. Their biases are
-    one vector if all three have a bias; otherwise each is a separate tensor.
+    one vector if all three have a bias; otherwise each is a separate tensor. Where keys and values have fewer
+    heads than queries, each is repeated for the heads that share it, so kernels and hooks see H of each.
     """
 
     query_bias: Tensor | None
@@ -99,14 +103,13 @@ class SoftmaxMixer(nn.Module):
             self.distances = RelativeBiasTerms(spec.position)
         else:
             self.bias = AttentionBias.of(spec.position, spec.heads)
-        inner = spec.heads * spec.head_width
         biased = {"query_bias": spec.query_bias, "key_bias": spec.key_bias, "value_bias": spec.value_bias}
         every = all(biased.values())
-        self.qkv = nn.Linear(width, 3 * inner, bias=every)
-        for name, has in biased.items():
-            own = nn.Parameter(torch.zeros(inner)) if has and not every else None
+        self.qkv = nn.Linear(width, sum(spec.qkv_widths), bias=every)
+        for (name, has), features in zip(biased.items(), spec.qkv_widths, strict=True):
+            own = nn.Parameter(torch.zeros(features)) if has and not every else None
             self.register_parameter(name, own)
-        self.out = nn.Linear(inner, width, bias=spec.out_bias)
+        self.out = nn.Linear(spec.heads * spec.head_width, width, bias=spec.out_bias)
         self.globals: GlobalAttention | None = None
         if isinstance(spec.pattern, SlidingWindowGlobal) and spec.pattern.own_projections:
             self.globals = GlobalAttention(spec, width)
@@ -162,15 +165,21 @@ class SoftmaxMixer(nn.Module):
     def project(self, x_TD: Tensor, rotation: RotaryTable | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, (T, H, K) each, rotated if positions are rotary; token-wise."""
         spec = self.spec
-        parts = self.qkv(x_TD).unflatten(-1, (3, spec.heads, spec.head_width)).unbind(-3)
-        q_THK, k_THK, v_THK = (
-            part if bias is None else part + bias.view(spec.heads, spec.head_width)
+        heads_THK = self.qkv(x_TD).unflatten(-1, (sum(spec.qkv_heads), spec.head_width))
+        parts = torch.split(heads_THK, list(spec.qkv_heads), dim=-2)
+        q_THK, k_TGK, v_TGK = (
+            part if bias is None else part + bias.view(-1, spec.head_width)
             for part, bias in zip(parts, (self.query_bias, self.key_bias, self.value_bias), strict=True)
         )
         if isinstance(spec.position, Rotary) and rotation is not None:
             q_THK = apply_rotary(q_THK, rotation, spec.position)
-            k_THK = apply_rotary(k_THK, rotation, spec.position)
-        return q_THK, k_THK, v_THK
+            k_TGK = apply_rotary(k_TGK, rotation, spec.position)
+        return q_THK, self._for_every_head(k_TGK), self._for_every_head(v_TGK)
+
+    def _for_every_head(self, x_TGK: Tensor) -> Tensor:
+        """Keys or values (T, G, K) as (T, H, K): those of each head repeated for the heads that share it."""
+        shared_by = self.spec.heads // x_TGK.shape[-2]
+        return x_TGK if shared_by == 1 else x_TGK.repeat_interleave(shared_by, dim=-2)
 
     def bias_of(self, plan: AttentionPlan) -> AttentionBias:
         """The attention bias of this layer for a batch."""

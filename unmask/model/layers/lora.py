@@ -1,11 +1,11 @@
 """Low-rank updates of linear layers (LoRA; Hu et al. 2022), added to an encoder that is already built.
 
 Axes: P matrices that are joined in a linear layer of ours (3 for queries, keys and values), R rank, K inputs,
-N outputs of each.
+N outputs of all of them.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -24,33 +24,38 @@ class LowRankUpdate(nn.Module):
 
     Args:
         linear: the layer.
-        parts: P; the outputs of the layer are divided into so many equal parts.
+        outputs: the number of outputs of each of the P matrices.
         rank: R.
         scale: the factor, ``lora_alpha / r`` in `peft`'s names.
         dropout: of the input of A, in training.
     """
 
     def __init__(
-        self, linear: nn.Linear, *, parts: int, rank: int, scale: float, dropout: float = 0.0
+        self, linear: nn.Linear, *, outputs: Sequence[int], rank: int, scale: float, dropout: float = 0.0
     ) -> None:
         super().__init__()
-        outputs, inputs = linear.weight.shape
+        self.outputs = tuple(outputs)
         self.scale = scale
         self.dropout = Dropout(dropout)
-        self.a_PRK = nn.Parameter(linear.weight.new_empty(parts, rank, inputs))
-        self.b_PNR = nn.Parameter(linear.weight.new_zeros(parts, outputs // parts, rank))
+        self.a_PRK = nn.Parameter(linear.weight.new_empty(len(outputs), rank, linear.weight.shape[1]))
+        self.b_NR = nn.Parameter(linear.weight.new_zeros(sum(outputs), rank))
         for part in self.a_PRK:
             nn.init.kaiming_uniform_(part, a=math.sqrt(5))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Shape (..., K) in, (..., P N) out."""
+        """Shape (..., K) in, (..., N) out."""
         inner = functional.linear(self.dropout(x), self.a_PRK.flatten(0, 1)).chunk(len(self.a_PRK), dim=-1)
-        outer = [functional.linear(part, b_NR) for part, b_NR in zip(inner, self.b_PNR, strict=True)]
+        outer = [functional.linear(part, b_MR) for part, b_MR in zip(inner, self.by_matrix(), strict=True)]
         return torch.cat(outer, dim=-1) * self.scale
 
     def weight(self) -> Tensor:
-        """What it adds to the layer's weight, shape (P N, K)."""
-        return (self.b_PNR @ self.a_PRK).flatten(0, 1) * self.scale
+        """What it adds to the layer's weight, shape (N, K)."""
+        parts = [b_MR @ a_RK for a_RK, b_MR in zip(self.a_PRK, self.by_matrix(), strict=True)]
+        return torch.cat(parts) * self.scale
+
+    def by_matrix(self) -> tuple[Tensor, ...]:
+        """B of each of the P matrices."""
+        return torch.split(self.b_NR, list(self.outputs))
 
 
 def add_update(linear: nn.Linear, update: LowRankUpdate) -> None:

@@ -210,11 +210,21 @@ class SoftmaxAttention:
     out_bias: bool = True
     dropout: float = 0.0
     """Dropout rate of attention probabilities in training."""
+    key_value_heads: int | None = None
+    """Heads of keys and values, each of which consecutive heads of queries share (grouped-query attention,
+    Ainslie et al. 2023); None: as many as ``heads``."""
 
     def __post_init__(self) -> None:
         require_size("heads", self.heads)
         require_size("head_width", self.head_width)
         require_share("attention dropout", self.dropout)
+        if self.key_value_heads is not None:
+            require_size("key_value_heads", self.key_value_heads)
+            if self.heads % self.key_value_heads:
+                raise InvalidRequest(
+                    f"key_value_heads is {self.key_value_heads} and heads {self.heads}; "
+                    "each must serve the same number of heads"
+                )
         if isinstance(self.position, Rotary):
             turned = self.head_width if self.position.width is None else self.position.width
             if turned % 2 or not 2 <= turned <= self.head_width:
@@ -222,6 +232,18 @@ class SoftmaxAttention:
                     f"rotary positions rotate {turned} of {self.head_width} features of a head; "
                     "they rotate pairs, so it must be an even number and at most all of them"
                 )
+
+    @property
+    def qkv_heads(self) -> tuple[int, int, int]:
+        """The number of heads of queries, keys and values, in the order of the rows of their matrix."""
+        shared = self.heads if self.key_value_heads is None else self.key_value_heads
+        return self.heads, shared, shared
+
+    @property
+    def qkv_widths(self) -> tuple[int, int, int]:
+        """The number of features of queries, keys and values, over all their heads."""
+        queries, keys, values = (heads * self.head_width for heads in self.qkv_heads)
+        return queries, keys, values
 
     def check_is_built(self) -> None:
         """Refuse an unsupported combination of parts.
@@ -232,6 +254,12 @@ class SoftmaxAttention:
         own_globals = isinstance(self.pattern, SlidingWindowGlobal) and self.pattern.own_projections
         if own_globals and not isinstance(self.position, NoPosition):
             raise UnknownArchitecture("own projections of global tokens are built without positions only")
+        if len(set(self.qkv_heads)) > 1 and (own_globals or isinstance(self.position, Disentangled)):
+            part = "own projections of global tokens" if own_globals else "disentangled positions"
+            raise UnknownArchitecture(
+                f"{part} are built with as many heads of keys and values as of queries, not with "
+                f"key_value_heads {self.key_value_heads} of {self.heads} heads"
+            )
         shared = isinstance(self.position, Disentangled) and self.position.shared_projections
         if shared and not self.query_bias == self.key_bias == self.value_bias:
             raise UnknownArchitecture(

@@ -13,9 +13,10 @@ two sentences are in order (Lan et al. 2020), which tokens were replaced (Clark 
 the text, the class of each token, where an answer starts and ends, or how well one of several choices fits a
 question."""
 
-Reads = Literal["pooler", "first", "mean", "tokens", "tokens_and_first"]
+Reads = Literal["pooler", "first", "mean", "tokens", "tokens_and_first", "late"]
 """The state a classifier reads: the pooler's, the first token's, the mean over tokens, every token's, or the
-sum of every token's and the first token's."""
+sum of every token's and the first token's. ``late``: every token's, and the logits of the text are the mean
+of those of its tokens (EuroBERT, Boizard et al. 2025)."""
 
 ProblemType = Literal["regression", "single_label_classification", "multi_label_classification"]
 """The task of a classifier's logits: regression, one class of several, or independent classes."""

@@ -20,10 +20,17 @@ class Rename:
 
 @dataclass(frozen=True)
 class Concat:
-    """Several of theirs, of equal shape, concatenated along the first axis, are one of ours."""
+    """Several of theirs, concatenated along the first axis, are one of ours."""
 
     theirs: tuple[str, ...]
     ours: str
+    shares: Callable[[EncoderSpec], tuple[int, ...]] | None = None
+    """For each of theirs, its part of the rows; None: all have as many."""
+
+    def rows_of(self, whole: int, spec: EncoderSpec) -> tuple[int, ...]:
+        """For each of theirs, its number of rows, if ours has ``whole``."""
+        shares = (1,) * len(self.theirs) if self.shares is None else self.shares(spec)
+        return tuple(whole * share // sum(shares) for share in shares)
 
 
 @dataclass(frozen=True)

@@ -251,8 +251,8 @@ class Part:
     """A matrix of theirs within one of ours."""
 
     ours: str
-    index: int
-    """Its place among those that form ours."""
+    rows: slice
+    """Its rows of ours."""
     shape: tuple[int, ...]
     reorder: Reorder | None
     """The order of its rows, if it is not that of ours."""
@@ -265,8 +265,10 @@ def parts_of(spec: EncoderSpec, family: Family) -> dict[str, Part]:
     found = {}
     for move in moves(family.module_map, names, partial(family.layer_name, spec)):
         outputs, inputs = shapes[move.ours]
-        for index, theirs in enumerate(move.theirs):
-            found[theirs] = Part(move.ours, index, (outputs // len(move.theirs), inputs), move.reorder)
+        first = 0
+        for theirs, rows in zip(move.theirs, move.rows_of(outputs, spec), strict=True):
+            found[theirs] = Part(move.ours, slice(first, first + rows), (rows, inputs), move.reorder)
+            first += rows
     return found
 
 

@@ -60,7 +60,7 @@ def add_low_rank(encoder: Encoder, family: Family, how: LowRank) -> int:
             linear,
             LowRankUpdate(
                 linear,
-                parts=len(move.theirs),
+                outputs=move.rows_of(linear.out_features, encoder.spec),
                 rank=how.r,
                 scale=how.lora_alpha / how.r,
                 dropout=how.lora_dropout,
@@ -86,11 +86,12 @@ def adapter_tensors(encoder: Encoder, family: Family, role: Role) -> dict[str, T
     for name, move in _targets(encoder, family, "all-linear").items():
         if name not in found:
             continue
-        a_PRK, b_PNR = found[name].a_PRK.detach(), found[name].b_PNR.detach()
-        b_PNR = in_their_order(b_PNR.flatten(0, 1), move.reorder, encoder.spec).view_as(b_PNR)
-        for part, theirs in enumerate(move.theirs):
+        a_PRK, b_NR = found[name].a_PRK.detach(), found[name].b_NR.detach()
+        b_NR = in_their_order(b_NR, move.reorder, encoder.spec)
+        parts = torch.split(b_NR, list(found[name].outputs))
+        for theirs, a_RK, b_MR in zip(move.theirs, a_PRK, parts, strict=True):
             target = PEFT_PREFIX + family.prefix + theirs.removesuffix(".weight")
-            tensors[target + A], tensors[target + B] = a_PRK[part], b_PNR[part]
+            tensors[target + A], tensors[target + B] = a_RK, b_MR
     whole = their_tensors(encoder, family)
     head = {move.theirs[0] for move in _head_moves(encoder, family, role)}
     for name, tensor in whole.items():

@@ -1,7 +1,6 @@
 """Apply an adapter's low-rank updates to the stored weights of its base model."""
 
 import hashlib
-from collections import Counter
 from collections.abc import Mapping
 
 from torch import Tensor
@@ -34,35 +33,33 @@ Factors = tuple[Tensor, Tensor]
 """A (R, K) and B (N, R) of a low-rank update of N x K."""
 
 
-def factors_of(checkpoint: Checkpoint) -> dict[str, list[Factors | None]]:
-    """The low-rank updates of the checkpoint's adapter, by our name of the matrix: one for each of its parts.
+RowUpdates = list[tuple[slice, Factors]]
+"""The rows of a matrix that each low-rank update changes."""
 
-    A part without an update is None. Rows are in our order.
-    """
+
+def factors_of(checkpoint: Checkpoint) -> dict[str, RowUpdates]:
+    """The low-rank updates of the checkpoint's adapter, by our name of the matrix. Rows are in our order."""
     adapter, family = checkpoint.adapter, checkpoint.family
     assert adapter is not None
     stored = {f"{target}{end}": one for target, ab in adapter.updates.items() for end, one in enumerate(ab)}
     tensors = read_tensors(stored, stored)
     known = parts_of(checkpoint.spec, family)
-    counts = Counter(part.ours for part in known.values())
-    found: dict[str, list[Factors | None]] = {}
+    found: dict[str, RowUpdates] = {}
     for target in adapter.updates:
         part = known[canonical(target, family.prefixes)]
         a_RK, b_NR = tensors[f"{target}0"], tensors[f"{target}1"]
         b_NR = in_our_order(b_NR, part.reorder, checkpoint.spec)
-        found.setdefault(part.ours, [None] * counts[part.ours])[part.index] = (a_RK, b_NR)
+        found.setdefault(part.ours, []).append((part.rows, (a_RK, b_NR)))
     return found
 
 
 def add_updates(checkpoint: Checkpoint, state: dict[str, Tensor]) -> None:
     """Add the updates of the checkpoint's adapter to the matrices of ``state``, computed in float64."""
     assert checkpoint.adapter is not None
-    for ours, parts in factors_of(checkpoint).items():
+    for ours, updates in factors_of(checkpoint).items():
         weight = state[ours].double()
-        for rows, factors in zip(weight.chunk(len(parts)), parts, strict=True):
-            if factors is not None:
-                a_RK, b_NR = factors
-                rows.add_(b_NR.double() @ a_RK.double(), alpha=checkpoint.adapter.scale)
+        for rows, (a_RK, b_NR) in updates:
+            weight[rows].add_(b_NR.double() @ a_RK.double(), alpha=checkpoint.adapter.scale)
         state[ours] = weight.to(state[ours].dtype)
 
 

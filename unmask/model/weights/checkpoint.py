@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.checksums import Verified, check_files
-from unmask.errors import CheckpointNotFound, CorruptCheckpoint
+from unmask.errors import CheckpointError, CheckpointNotFound, CorruptCheckpoint, UnknownArchitecture
 from unmask.files import read_bytes
 from unmask.model.families import Compat, Family, family_of
 from unmask.model.spec import CheckpointOutput, Classifier, EncoderSpec
 from unmask.model.spec.config import WITHOUT_EFFECT
 from unmask.model.weights.embedding_head import EMBEDDING_FILES, FoundOutput, read_output
 from unmask.model.weights.output_tensors import STANFORD_TENSOR, output_tensors
+from unmask.model.weights.sentence_modules import modules_of
 from unmask.model.weights.source import Source
 from unmask.model.weights.sparse_files import encoder_folder, query_weights
 from unmask.model.weights.tensor_report import canonical
@@ -97,7 +98,7 @@ def read_checkpoint(
     """
     root, folder = source.folder, encoder_folder(source.folder)
     if not (folder / "config.json").exists():
-        raise CheckpointNotFound(f"{folder} holds no config.json, so it is not a checkpoint folder")
+        raise _no_config(root, folder)
     verified = check_files(root, verify)
     config = JsonSettings.parse(_read(folder / "config.json"), "config.json")
     family = family_of(config.values)
@@ -134,6 +135,18 @@ def read_checkpoint(
         output_tensors=own,
         query_weights=query_weights(root, found, tokenizer),
     )
+
+
+def _no_config(root: Path, folder: Path) -> CheckpointError:
+    """Why a folder has no config.json: its modules.json may begin with something other than a Transformer."""
+    listed = root / "modules.json"
+    first = next(iter(modules_of(_read(listed))), None) if listed.exists() else None
+    if first is not None and first.kind != "Transformer":
+        return UnknownArchitecture(
+            f"{listed} begins with a {first.kind} module, which is not built; use a checkpoint whose first "
+            "module is a Transformer"
+        )
+    return CheckpointNotFound(f"{folder} holds no config.json, so it is not a checkpoint folder")
 
 
 def _output(

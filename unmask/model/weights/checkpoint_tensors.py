@@ -22,9 +22,10 @@ def report_tensors(checkpoint: Checkpoint) -> TensorReport:
     made = match_tensors(family.tensor_map, family.prefixes, shapes, checkpoint.tensors, layer_name)
     for ours, sources in made.sources.items():
         first, *rest = shapes[ours]
-        wanted = (first // len(sources), *rest)
-        for name in sources:
-            found = checkpoint.tensors[name]
+        concat = made.concats.get(ours)
+        rows = (first,) if concat is None else concat.rows_of(first, checkpoint.spec)
+        for name, share in zip(sources, rows, strict=True):
+            wanted, found = (share, *rest), checkpoint.tensors[name]
             if found.shape != wanted:
                 raise TensorMismatch(
                     f"the tensor {name} has shape {_by(found.shape)} and config.json asks for {_by(wanted)}"

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from unmask.model.engine import Floats
 from unmask.model.spec import Disentangled, SoftmaxAttention
 from unmask.model.torch_engine import TorchEngine
-from unmask.model.weights.adapter_weights import Factors, factors_of
+from unmask.model.weights.adapter_weights import RowUpdates, factors_of
 from unmask.model.weights.build import build
 from unmask.model.weights.checkpoint import Checkpoint
 from unmask.text import PackedBatch, SequenceLayout
@@ -37,24 +37,21 @@ class RoutedUpdates:
     def __init__(self, route: Route, like: Tensor) -> None:
         self.route = route
         self.like = like
-        self.factors: dict[int, list[Factors | None]] = {}
+        self.factors: dict[int, RowUpdates] = {}
 
-    def add(self, adapter: int, parts: Sequence[Factors | None], scale: float) -> None:
-        """Add the update of an adapter."""
+    def add(self, adapter: int, updates: RowUpdates, scale: float) -> None:
+        """Add the updates of an adapter."""
         self.factors[adapter] = [
-            None if one is None else (one[0].to(self.like), (scale * one[1].double()).to(self.like))
-            for one in parts
+            (outputs, (a_RK.to(self.like), (scale * b_PR.double()).to(self.like)))
+            for outputs, (a_RK, b_PR) in updates
         ]
 
     def __call__(self, linear: nn.Module, args: tuple[Tensor], y_TN: Tensor) -> Tensor:
         """The layer's output with the updates."""
         (x_TK,) = args
         for adapter, rows in self.route:
-            parts = self.factors.get(adapter, [])
-            for y_TP, factors in zip(y_TN[rows].chunk(max(1, len(parts)), dim=-1), parts, strict=False):
-                if factors is not None:
-                    a_RK, b_PR = factors
-                    y_TP.add_(x_TK[rows] @ a_RK.T @ b_PR.T)
+            for outputs, (a_RK, b_PR) in self.factors.get(adapter, []):
+                y_TN[rows, outputs].add_(x_TK[rows] @ a_RK.T @ b_PR.T)
         return y_TN
 
 
@@ -93,9 +90,7 @@ class RoutedEngine:
             for encoder in self._encoders:  # only their heads and poolers are used
                 encoder.layers = nn.ModuleList()
 
-    def _hook(
-        self, adapted: Sequence[Checkpoint], factors: Sequence[Mapping[str, list[Factors | None]]]
-    ) -> None:
+    def _hook(self, adapted: Sequence[Checkpoint], factors: Sequence[Mapping[str, RowUpdates]]) -> None:
         for name in sorted({name for one in factors for name in one if name.startswith("layers.")}):
             linear = self._encoder.get_submodule(name.removesuffix(".weight"))
             assert isinstance(linear, nn.Linear)

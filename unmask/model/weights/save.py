@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
@@ -58,7 +59,8 @@ def their_tensors(encoder: Encoder, family: Family) -> dict[str, Tensor]:
     state = {name: one for name, one in merged_state(encoder).items() if not name.startswith(OUTPUT)}
     tensors: dict[str, Tensor] = {}
     for move in moves(family.tensor_map, state, partial(family.layer_name, encoder.spec)):
-        parts = in_their_order(state[move.ours], move.reorder, encoder.spec).chunk(len(move.theirs))
+        whole = in_their_order(state[move.ours], move.reorder, encoder.spec)
+        parts = torch.split(whole, list(move.rows_of(len(whole), encoder.spec)))
         # Their classes store the encoder under the model's name, next to the heads.
         prefix = (
             family.prefix if encoder.spec.heads and not move.ours.startswith(family.outside_prefix) else ""

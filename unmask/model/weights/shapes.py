@@ -120,13 +120,14 @@ def _softmax(spec: SoftmaxAttention, width: int) -> Shapes:
     inner = spec.heads * spec.head_width
     biased = {"query_bias": spec.query_bias, "key_bias": spec.key_bias, "value_bias": spec.value_bias}
     if not all(biased.values()):
-        yield from ((name, (inner,)) for name, has in biased.items() if has)
+        named = zip(biased.items(), spec.qkv_widths, strict=True)
+        yield from ((name, (features,)) for (name, has), features in named if has)
     if isinstance(spec.position, Disentangled) and not spec.position.shared_projections:
         if spec.position.content_to_position:
             yield from _under("distances.key", _linear(width, inner, spec.position.position_key_bias))
         if spec.position.position_to_content:
             yield from _under("distances.query", _linear(width, inner))
-    yield from _under("qkv", _linear(width, 3 * inner, all(biased.values())))
+    yield from _under("qkv", _linear(width, sum(spec.qkv_widths), all(biased.values())))
     yield from _under("out", _linear(inner, width, spec.out_bias))
     if isinstance(spec.pattern, SlidingWindowGlobal) and spec.pattern.own_projections:
         yield from _under("globals.qkv", _linear(width, 3 * inner, spec.query_bias))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from unmask.errors import TensorMismatch
+from unmask.model.spec import EncoderSpec
 from unmask.model.spec.tensor_map import Concat, Copy, Ignore, Rename, Reorder, Same, TensorRule
 
 OLD_SUFFIXES = {".gamma": ".weight", ".beta": ".bias"}
@@ -20,6 +21,12 @@ class TensorMove:
     theirs: tuple[str, ...]
     reorder: Reorder | None = None
     """The entry that gives the order of its pieces in theirs."""
+    concat: Concat | None = None
+    """The entry that gives the number of rows of each of several of theirs."""
+
+    def rows_of(self, whole: int, spec: EncoderSpec) -> tuple[int, ...]:
+        """For each of theirs, its number of rows, if ours has ``whole``."""
+        return (whole,) if self.concat is None else self.concat.rows_of(whole, spec)
 
 
 def moves(
@@ -42,7 +49,8 @@ def moves(
                 named = "" if layer is None else layer_name(int(layer))
                 theirs = row.theirs if isinstance(row, Concat) else (row.theirs,)
                 names = tuple(t.replace("{l}", named) + suffix for t in theirs)
-                found.append(TensorMove(name, names, row if isinstance(row, Reorder) else None))
+                reorder, concat = (row if isinstance(row, kind) else None for kind in (Reorder, Concat))
+                found.append(TensorMove(name, names, reorder, concat))
                 break
         else:
             if not own:
@@ -79,6 +87,8 @@ class TensorReport:
     """The file's name of a second copy -> our tensor, which it must equal."""
     reorders: Mapping[str, Reorder]
     """Our tensor -> the entry that gives the order of its pieces in theirs."""
+    concats: Mapping[str, Concat]
+    """Our tensor -> the entry that gives the number of rows of each of theirs."""
 
 
 def canonical(name: str, prefix: str | tuple[str, ...]) -> str:
@@ -114,6 +124,7 @@ def match_tensors(
         sources={move.ours: tuple(in_file[name] for name in sources[move.ours]) for move in every},
         copies={in_file[theirs]: copied for theirs, copied in _copies(rows, sources, in_file).items()},
         reorders={move.ours: move.reorder for move in every if move.reorder is not None},
+        concats={move.ours: move.concat for move in every if move.concat is not None},
     )
 
 

@@ -35,7 +35,8 @@ class RankingExample(Example):
     scores_P: NDArray[np.float32] | None
     """A teacher's score of each document."""
     queries: int
-    """How many of the packed sequences are queries; 0 where a query is encoded with each document."""
+    """How many of the packed sequences are queries; 0 where a query is encoded with each document, or not
+    encoded."""
 
     def groups(self, device: torch.device) -> Groups:
         """Which documents belong to which query, on a device."""
@@ -63,6 +64,7 @@ def prepared(
     negatives: int | None,
     *,
     together: bool = False,
+    queries: bool = True,
 ) -> RankingExample:
     """Pack queries and documents.
 
@@ -71,6 +73,7 @@ def prepared(
         draw: decides which negatives are taken.
         negatives: of each query at most so many; None takes all.
         together: whether documents hold their query already, so that queries are not encoded.
+        queries: False leaves queries out of the batch.
     """
     documents: list[TokenizedText] = []
     scores: list[NDArray[np.float32]] = []
@@ -81,8 +84,8 @@ def prepared(
         if item.scores is not None:
             scores.append(item.scores[chosen])
         counts.append(len(chosen))
-    queries = [] if together else [item.query for item in items]
-    texts = queries + documents
+    encoded = [item.query for item in items] if queries and not together else []
+    texts = encoded + documents
     marks = [one.global_tokens for one in texts]
     batch = PackedBatch.of_ids(
         [one.ids for one in texts],
@@ -99,7 +102,7 @@ def prepared(
         query_of_P=np.repeat(np.arange(len(items)), counts),
         positive_Q=np.concatenate(([0], np.cumsum(counts)[:-1])).astype(np.int64),
         scores_P=np.concatenate(scores) if scores else None,
-        queries=len(queries),
+        queries=len(encoded),
     )
 
 

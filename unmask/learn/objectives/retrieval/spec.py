@@ -27,6 +27,31 @@ numbers, or 1 minus the cosine."""
 
 
 @dataclass(frozen=True)
+class RegularizerSpec:
+    """The FLOPS regularizers of sparse vectors, whose weights rise with the square of the step."""
+
+    query_weight: float
+    document_weight: float
+    warmup_share: float = 1 / 3
+    """The share of the run's steps after which the weights are reached; 0 for the whole weights at once."""
+
+    def __post_init__(self) -> None:
+        for name, value in (
+            ("query_regularizer_weight", self.query_weight),
+            ("document_regularizer_weight", self.document_weight),
+        ):
+            if not 0 <= value < float("inf"):
+                raise InvalidRequest(f"{name} is {value:g}; it must be at least 0 and finite")
+        if not 0 <= self.warmup_share <= 1:
+            raise InvalidRequest(f"regularizer_warmup_share is {self.warmup_share:g}; it must be from 0 to 1")
+
+    def factor(self, step: int, steps: int) -> float:
+        """The factor of both weights at a step, counted from 0, of a run of ``steps``."""
+        warmup = max(1, int(steps * self.warmup_share)) if self.warmup_share else 0
+        return 1.0 if step >= warmup else (step / warmup) ** 2
+
+
+@dataclass(frozen=True)
 class RankingSpec:
     """The loss of a retriever's scores."""
 
