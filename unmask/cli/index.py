@@ -113,7 +113,7 @@ def index(
     run: RunOptions = RUN,
     json: JsonOption = False,
 ) -> None:
-    """Make an index of documents that `unmask search` searches, or add to one.
+    """Make an index of documents to search, or add to one.
 
     Documents that the index has already are not computed again: give the same command to resume one that was
     stopped, or to bring the index up to date. Files that cannot be read are skipped and named.
