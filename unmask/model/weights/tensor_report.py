@@ -49,7 +49,8 @@ def moves(
                 named = "" if layer is None else layer_name(int(layer))
                 theirs = row.theirs if isinstance(row, Concat) else (row.theirs,)
                 names = tuple(t.replace("{l}", named) + suffix for t in theirs)
-                reorder, concat = (row if isinstance(row, kind) else None for kind in (Reorder, Concat))
+                reorder = row if isinstance(row, Reorder) else None
+                concat = row if isinstance(row, Concat) else None
                 found.append(TensorMove(name, names, reorder, concat))
                 break
         else:
