@@ -55,6 +55,8 @@ def test_colors_of_every_scale(page, fake_explorer, tone):
     exact = value(page)
     for words, scale in [("Linear", "linear"), ("Root", "sqrt"), ("Log", "log")]:
         page.get_by_text(words, exact=True).click()
+        # The cells are drawn in a frame of their own after the click.
+        page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
         wanted = [colors[index].tolist() for index in color_indexes(scale, exact)]
         assert pixel(page, 3, 5)[:3] in wanted, scale
     page.get_by_test_id("clip").fill("254")

@@ -19,7 +19,7 @@ from unmask.model.weights.new_checkpoint import new_checkpoint, new_encoder, wit
 from unmask.model.weights.save import save
 from unmask.text import PackedBatch, Tokenizer
 
-WITHOUT = ("deberta", "mosaicbert", "nomicbert", "gte", "neobert")
+WITHOUT = ("deberta", "mosaicbert", "nomicbert", "gte", "neobert", "eurobert")
 WITH = [name for name in NAMES if name not in (*WITHOUT, "unmask")]
 
 

@@ -108,8 +108,8 @@ def test_what_cannot_be_is_one_sentence(place, tmp_path, changes, sentence):
 @pytest.mark.parametrize(
     ("name", "value", "ignored"),
     [
-        ("label_smoothing", 0.1, ("answering", "regression", "multi_label")),
-        ("class_weights", [1.0, 2.0], ("answering", "regression", "multiple_choice")),
+        ("label_smoothing", 0.1, ("answering", "regression", "multi_label", "retrieval")),
+        ("class_weights", [1.0, 2.0], ("answering", "regression", "multiple_choice", "retrieval")),
     ],
 )
 def test_what_a_loss_would_ignore_is_refused(name, value, ignored):

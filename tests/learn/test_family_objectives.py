@@ -25,7 +25,7 @@ from unmask.text import PackedBatch
 SIZES = {
     **dict.fromkeys(("hidden_size", "dim", "n_embd", "pooler_hidden_size"), 12),
     **dict.fromkeys(("num_hidden_layers", "n_layers", "n_layer"), 2),
-    **dict.fromkeys(("num_attention_heads", "n_heads", "n_head"), 2),
+    **dict.fromkeys(("num_attention_heads", "num_key_value_heads", "n_heads", "n_head"), 2),
     **dict.fromkeys(("intermediate_size", "hidden_dim", "n_inner"), 24),
     **dict.fromkeys(("max_position_embeddings", "n_positions", "max_trained_positions", "max_length"), 40),
     **dict.fromkeys(("attention_head_size", "dim_head"), 6),

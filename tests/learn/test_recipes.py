@@ -20,7 +20,7 @@ from unmask.model.weights.build import on_meta
 from unmask.model.weights.new_checkpoint import new_checkpoint
 
 RECIPES = Path(__file__).parents[2] / "recipes"
-FINETUNED = ("tasks", "adapters")
+FINETUNED = ("tasks", "adapters", "retrieval")
 """Folders of the run files of fine-tuning."""
 ALL = sorted(
     path.relative_to(RECIPES).as_posix()

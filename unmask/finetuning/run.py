@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from safetensors.torch import load_file, save_file
-from torch import Tensor, bfloat16
+from torch import Tensor
 
 from unmask.errors import InvalidRequest
 from unmask.files import replaced_folder
@@ -28,8 +28,8 @@ from unmask.finetuning.examples import (
     labels_of,
 )
 from unmask.finetuning.few_shot import FewShot, few_texts, figures_before, write_body
-from unmask.finetuning.grid import FREE
 from unmask.finetuning.intervals import intervals
+from unmask.finetuning.parts import new_loop, newest_checkpoint
 from unmask.finetuning.records import Labeled, in_both_orders, read_labeled
 from unmask.finetuning.result import FinetuneResult, write_result
 from unmask.finetuning.retrieval.run import RetrievalRun
@@ -49,18 +49,13 @@ from unmask.intervals import Interval
 from unmask.learn.data.labeled import LabeledBatches
 from unmask.learn.objectives.contrastive import ContrastiveObjective
 from unmask.learn.objectives.labeled import LabeledObjective
-from unmask.learn.optim import build_optimizer
-from unmask.learn.pretrain.checkpoint import Snapshot
-from unmask.learn.pretrain.export import card_of, check_encoders, check_place, export, write_model
+from unmask.learn.pretrain.export import card_of, export, write_model
 from unmask.learn.pretrain.loop import Loop, evaluating
-from unmask.learn.pretrain.loop_settings import LoopSettings, TextBatchSettings
 from unmask.learn.pretrain.ranks import Ranks
 from unmask.learn.pretrain.report import Callback, NullCallback, counted
 from unmask.learn.pretrain.run import exclusive_lock
 from unmask.learn.pretrain.settings import EvaluationSettings
-from unmask.learn.pretrain.sharded import newest_for_all
 from unmask.learn.pretrain.start import choose_device
-from unmask.learn.pretrain.state import refuse_changes
 from unmask.learn.pretrain.trainer import Trainer
 from unmask.model.encoder import Encoder
 from unmask.model.torch_engine import TorchEngine
@@ -146,7 +141,7 @@ class FinetuneRun:
         self.ranks, self.callback = ranks, callback
         self.described: list[str] = []
         """What was said about the data."""
-        found = self._found()
+        found = newest_checkpoint(settings, base, out, ranks, callback)
         if settings.data.dev:
             require("finetune")
         records = self._records(settings.data.train)
@@ -244,17 +239,6 @@ class FinetuneRun:
             found,
         )
 
-    def _found(self) -> Snapshot | None:
-        """The newest intact checkpoint of the run; impossible requests are refused before it is read."""
-        settings = self.settings
-        check_place(self.out / "model", settings.name)
-        if settings.card is not None:
-            card_of(settings, self.base, None)
-        found = newest_for_all(self.out / "checkpoints", self.ranks, self.callback.say)
-        if found is not None:
-            refuse_changes(settings, found.state["settings"], self.out, FREE)
-        return found
-
     def _records(self, names: tuple[str, ...]) -> list[Labeled]:
         skipped: Counter[Path] = Counter()
         records = list(read_labeled(names, self.settings.data, self.base, skipped))
@@ -290,27 +274,7 @@ class FinetuneRun:
         )
         self.objective: LabeledObjective | ContrastiveObjective
         self.objective = self.few_shot.objective if self.few_shot else self._objective(encoder)
-        check_encoders(self.objective, self.checkpoint)
-        if settings.precision == "bfloat16":
-            self.objective.to(bfloat16)
-        self.objective.to(self.ranks.device).train()
-        return Loop(
-            LoopSettings(
-                max(1, round(settings.epochs * self.batches.steps_per_epoch)),
-                TextBatchSettings(settings.batch_size, settings.micro_batches),
-                settings.optimizer,
-                settings.schedule,
-                settings.precision,
-                settings.seed,
-                faults=settings.faults,
-            ),
-            self.objective,
-            self.batches,
-            optimizer=build_optimizer(self.objective, settings.optimizer),
-            averages=None,
-            ranks=self.ranks,
-            ahead=self.ranks.device.type != "cpu",
-        )
+        return new_loop(settings, self.objective, self.checkpoint, self.batches, self.ranks)
 
     def _objective(self, encoder: Encoder) -> LabeledObjective:
         settings = self.settings

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from torch import bfloat16, nn
+from torch import nn
 
 from unmask.errors import InvalidRequest
 from unmask.files import replaced_folder
 from unmask.finetuning.best import BestModel, check_metric
-from unmask.finetuning.grid import FREE
+from unmask.finetuning.parts import new_loop, newest_checkpoint, steps_of
 from unmask.finetuning.result import FinetuneResult
 from unmask.finetuning.retrieval.card import retriever_card
 from unmask.finetuning.retrieval.evaluate import DevSet, dev_figures, dev_set
@@ -23,16 +23,11 @@ from unmask.finetuning.settings import FinetuneSettings
 from unmask.finetuning.start import base_model, first_checkpoint
 from unmask.learn.data.labeled import LabeledBatches
 from unmask.learn.data.ranking import RankingBatches
-from unmask.learn.optim import build_optimizer
-from unmask.learn.pretrain.checkpoint import Snapshot
-from unmask.learn.pretrain.export import card_of, check_encoders, check_place, export, write_model
-from unmask.learn.pretrain.loop import Loop, evaluating
-from unmask.learn.pretrain.loop_settings import LoopSettings, TextBatchSettings
+from unmask.learn.pretrain.export import export, write_model
+from unmask.learn.pretrain.loop import evaluating
 from unmask.learn.pretrain.ranks import Ranks
 from unmask.learn.pretrain.report import Callback, counted
 from unmask.learn.pretrain.settings import EvaluationSettings
-from unmask.learn.pretrain.sharded import newest_for_all
-from unmask.learn.pretrain.state import refuse_changes
 from unmask.learn.pretrain.trainer import Trainer
 from unmask.model.heads import StaticWeights
 from unmask.model.trained_linear import train_with_onednn
@@ -59,7 +54,7 @@ class RetrievalRun:
         self.base, self.out, self.ranks, self.callback = base, out, ranks, callback
         self.described: list[str] = []
         """What was said about the data."""
-        found = self._found()
+        found = newest_checkpoint(settings, base, out, ranks, callback)
         check_metric(settings.evaluation.metric, FIGURES)
         begun = first_checkpoint(settings, base)
         records, vectors = self._read()
@@ -67,11 +62,13 @@ class RetrievalRun:
         self.checkpoint = retriever_checkpoint(settings, begun, taught)
         self.texts = RetrievalTexts(settings, self.checkpoint)
         self.batches = self._batches(records, vectors)
-        self.steps = max(1, round(settings.epochs * self.batches.steps_per_epoch))
+        steps = steps_of(settings, self.batches)
         self.objective = retriever(
-            settings, self.checkpoint, begun, callback.say, steps=self.steps, weights=found is None
+            settings, self.checkpoint, begun, callback.say, steps=steps, weights=found is None
         )
-        self.loop = self._loop()
+        self.loop = new_loop(
+            settings, self.objective, self.checkpoint, self.batches, ranks, own_rates=self._own_rates()
+        )
         self.dev = self._dev(records)
         self.best = BestModel(
             settings.evaluation.metric, settings.evaluation.patience, out / "best", self._keep_best
@@ -109,17 +106,6 @@ class RetrievalRun:
         )
         export(loop, settings, self.checkpoint, folder, base=self.base, held_out=figures, written_card=card)
         return FinetuneResult(settings.name, folder, loop.step, step, dict(figures))
-
-    def _found(self) -> Snapshot | None:
-        """The newest intact checkpoint of the run; impossible requests are refused before it is read."""
-        settings = self.settings
-        check_place(self.out / "model", settings.name)
-        if settings.card is not None:
-            card_of(settings, self.base, None)
-        found = newest_for_all(self.out / "checkpoints", self.ranks, self.callback.say)
-        if found is not None:
-            refuse_changes(settings, found.state["settings"], self.out, FREE)
-        return found
 
     def _read(self) -> tuple[list[Ranked] | list[str], Vectors | None]:
         """The training data, and of distillation the teacher's vector of each text."""
@@ -163,30 +149,6 @@ class RetrievalRun:
             micro_batches=settings.micro_batches,
             seed=settings.seed,
             distinct=self.retrieval.distinct,
-        )
-
-    def _loop(self) -> Loop:
-        settings = self.settings
-        check_encoders(self.objective, self.checkpoint)
-        if settings.precision == "bfloat16":
-            self.objective.to(bfloat16)
-        self.objective.to(self.ranks.device).train()
-        return Loop(
-            LoopSettings(
-                self.steps,
-                TextBatchSettings(settings.batch_size, settings.micro_batches),
-                settings.optimizer,
-                settings.schedule,
-                settings.precision,
-                settings.seed,
-                faults=settings.faults,
-            ),
-            self.objective,
-            self.batches,
-            optimizer=build_optimizer(self.objective, settings.optimizer, self._own_rates()),
-            averages=None,
-            ranks=self.ranks,
-            ahead=self.ranks.device.type != "cpu",
         )
 
     def _own_rates(self) -> dict[nn.Parameter, float]:
