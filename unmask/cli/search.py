@@ -156,9 +156,8 @@ def _snippet(hit: "Hit", spans: Sequence["Span"]) -> Text:
         begin, stop = start - hit.start - best, end - hit.start - best
         if begin < len(shown) and stop > 0:
             text.stylize("bold yellow", max(0, begin), stop)
-    before = Text("… " if best else "   ", "dim") if best else Text("   ")
-    text.pad_right(0)
-    return before + text + Text(" …" if until < len(hit.text) else "", "dim")
+    line = Text().append("… " if best else "   ", "dim").append_text(text)
+    return line.append(" …" if until < len(hit.text) else "", "dim")
 
 
 def _explained(one: "Explanation") -> Text:
