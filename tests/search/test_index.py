@@ -132,6 +132,7 @@ def test_dense_attribution_is_that_of_interpret(index, tiny_model):
         ({"tags": "b"}, {"bridge", "bank"}),
         (["year>=2001", "year<2020"], {"bank", "fish"}),
         (["year!=2001", "tags=all"], {"bridge", "code"}),
+        (["tags!=b"], {"fish", "code"}),
         (lambda metadata: metadata["year"] % 2 == 0, {"bridge", "code"}),
     ],
 )
@@ -161,6 +162,17 @@ def test_adding_again_computes_what_changed(index):
     before = index.generation
     assert index.add(given).unchanged == 4
     assert index.generation == before
+
+
+def test_a_new_title_or_other_metadata_are_a_change(index):
+    (bridge, bank, *_) = documents()
+    changed = [
+        Document(bridge.id, bridge.text, "A title", metadata=bridge.metadata),
+        Document(bank.id, bank.text, metadata={"year": 1}),
+    ]
+    assert index.add(changed).updated == 2
+    assert index.document("bridge").title == "A title"
+    assert index.document("bank").metadata == {"year": 1}
 
 
 def test_deleted_documents_are_gone_and_compacting_changes_no_result(index):
@@ -248,6 +260,31 @@ def test_documents_are_ranked_by_their_best_passage(tiny_model, tmp_path):
         if mode != "hybrid":
             passages = [hit for hit in made.search("river", k=50, mode=mode) if hit.document == "long"]
             assert hits[found(hits).index("long")].score == passages[0].score
+
+
+def test_a_fused_document_shows_the_passage_of_its_best_rank(tiny_model, tmp_path):
+    made = Index.create(tmp_path / "index", tiny_model, passage_tokens=12)
+    texts = {
+        id: " ".join(f"{word} {n} tells of the {other}." for n in range(4) for word, other in pairs)
+        for id, pairs in {
+            "a": (("River", "bank"), ("Money", "loan")),
+            "b": (("Stone", "river"), ("Fish", "bridge")),
+            "c": (("Loan", "river"), ("File", "stone")),
+        }.items()
+    }
+    made.add([{"id": id, "text": text} for id, text in texts.items()])
+    differing = 0
+    for query in ("the river", "a loan of money", "fish and stone", "bridge 2"):
+        ranked = {}
+        for view in ("bm25", "dense"):
+            for rank, hit in enumerate(made.search(query, 9, view, unit="document")):
+                ranked.setdefault(hit.document, []).append((rank, hit.start))
+        for hit in made.search(query, 9, unit="document"):
+            best = min(rank for rank, _ in ranked[hit.document])
+            first = next(start for rank, start in ranked[hit.document] if rank == best)
+            assert hit.start == first
+            differing += len({rank for rank, _ in ranked[hit.document]}) > 1
+    assert differing
 
 
 def test_passages_hold_every_token_and_whole_documents_say_what_they_drop(tiny_model, tmp_path):
