@@ -44,7 +44,7 @@ class NewIndexOptions:
         Parameter(help="embed every passage alone (windows), or each document whole (late)"),
     ] = None
     whole_documents: Annotated[
-        bool, Parameter(negative="", help="one passage per document; what is too long is cut off and counted")
+        bool, Parameter(negative="", help="one passage per document, of which models read the beginning")
     ] = False
     stemmer: Annotated[
         Stemmer | None, Parameter(help="language of the words that BM25 reduces to stems; default: english")

@@ -116,7 +116,7 @@ class Index:
                 what the model reads if that is less, or of whole documents in any case.
             overlap_tokens: tokens that neighboring passages share.
             chunking: ``"windows"`` embeds every passage alone, ``"late"`` the whole document (see
-                `unmask.search.settings.Chunking`).
+                `unmask.search.options.Chunking`).
             whole_documents: keep every document as one passage. Models read its beginning, as much as they
                 can; the tokens that they drop are counted in `Added.dropped_tokens`. BM25 reads all.
             stemmer: the language whose words BM25 reduces to their stems.

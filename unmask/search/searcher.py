@@ -29,7 +29,7 @@ Floats = NDArray[np.float32]
 Mask = NDArray[np.bool_]
 
 FUSED_DEPTH = 200
-"""Passages of each view whose ranks are fused."""
+"""The length of the rankings that are fused, at least."""
 
 DEFAULT_FUSION = FusionSettings()
 """Reciprocal rank fusion, all views alike."""

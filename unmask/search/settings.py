@@ -27,7 +27,7 @@ class PassageSettings:
     """Tokens that neighboring passages share."""
     chunking: Chunking = "windows"
     whole: bool = False
-    """One passage for each document; what the model cannot read of it is dropped and counted."""
+    """One passage for each document; the models read its beginning, and what they drop is counted."""
 
     def __post_init__(self) -> None:
         whole_number("max_tokens", self.max_tokens, 8)
