@@ -1,7 +1,7 @@
 """Find the exact clause among 10,000 pages: pages of openstax textbooks with 100 planted clauses.
 
     python benchmarks/clauses.py make -o runs/clauses
-    unmask index runs/clauses/pages.jsonl -o runs/clauses/index --passage-tokens 64 --dtype bfloat16
+    unmask index runs/clauses/pages.jsonl -o runs/clauses/index --passage-tokens 44 --dtype bfloat16
     python benchmarks/clauses.py ask runs/clauses
 
 A page is 300 consecutive words; a clause stands between two sentences of a page. Each clause has a question
@@ -27,7 +27,7 @@ PAGES = 10_000
 WORDS = 300
 
 FORMS = Path(__file__).with_suffix(".json")
-"""The forms of clauses, of their questions in their own words and in other words, and the values to fill in."""
+"""The forms of clauses and of their questions, in their own and in other words, and the values to fill in."""
 
 
 def clauses() -> list[tuple[str, str, str]]:
