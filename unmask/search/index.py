@@ -1,17 +1,12 @@
 """The index: documents, their views, and searching them."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args, overload
 
-import numpy as np
-from numpy.typing import NDArray
-
-from unmask.arguments import check_callable, check_choice, check_flag, listed, whole_number
+from unmask.arguments import check_callable, check_choice, check_flag, listed
 from unmask.errors import InvalidRequest, quoted
 from unmask.loaded import Model, load
-from unmask.model.spec import PairScore
 from unmask.search.additions import Addition, Given, compact, deleted_with
 from unmask.search.analysis import Analyzer
 from unmask.search.contents import Contents
@@ -24,50 +19,20 @@ from unmask.search.options import Chunking, Fusion, Mode, Stemmer, Unit, View, W
 from unmask.search.passages import TokensIndexed
 from unmask.search.queries import Query
 from unmask.search.ranking import Ranking, in_order
+from unmask.search.request import RERANKED, SearchRequest
 from unmask.search.searcher import DEFAULT_FUSION, Searcher
-from unmask.search.settings import PASSAGE_TOKENS, IndexSettings, PassageSettings
+from unmask.search.settings import IndexSettings, PassageSettings, passage_tokens_of
 from unmask.search.store import Check, Store, writing
 from unmask.search.values import Added, Explanation, Hit, Span
 from unmask.search.views.fusion import FusionSettings
 from unmask.tasks import Progress
 from unmask.text import Truncation
 
-RERANKED = 50
-"""Hits of the first stage that a reranker scores."""
-
-UNLIMITED = 2**31 - 1
-"""The longest passage of a model that reads any length."""
-
 MOST_SEGMENTS = 16
 """More segments than this are merged into one after an addition."""
 
 Models = str | Path | Model | Sequence[str | Path | Model]
 """One model or several, loaded or by name; each gives the view that its checkpoint defines."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Request:
-    """The arguments of one search; see `Index.search`."""
-
-    k: int
-    mode: Mode
-    unit: Unit
-    among: NDArray[np.bool_] | None
-    reranker: Model | None
-    candidates: int | None
-    approximate: bool = False
-    fusion: FusionSettings = DEFAULT_FUSION
-
-    def __post_init__(self) -> None:
-        whole_number("k", self.k, 1)
-        if self.candidates is not None:
-            whole_number("candidates", self.candidates, self.k)
-        reranker = self.reranker
-        scores_pairs = isinstance(reranker, Model) and isinstance(reranker.checkpoint.head, PairScore)
-        if reranker is not None and not scores_pairs:
-            raise InvalidRequest(
-                f"reranker is {quoted(reranker)}; give a loaded cross-encoder, which scores pairs of texts"
-            )
 
 
 class Index:
@@ -138,7 +103,7 @@ class Index:
             identities,
             Analyzer(stemmer) if bm25 else None,
             PassageSettings(
-                _passage_tokens(
+                passage_tokens_of(
                     passage_tokens,
                     min(limits, default=None),
                     late=chunking == "late",
@@ -411,7 +376,7 @@ class Index:
                 f"{'' if filter is None else ' with a filter'}; leave approximate out"
             )
         mixed = self._fusion(chosen, fusion, weights or {})
-        request = _Request(k, chosen, unit, among, reranker, candidates, bool(approximate), mixed)
+        request = SearchRequest(k, chosen, unit, among, reranker, candidates, bool(approximate), mixed)
         found = [self._search(self._searcher.query(one), request, why=why) for one in queries]
         return found[0] if isinstance(query, str) else found
 
@@ -446,7 +411,7 @@ class Index:
         """
         check_choice("truncation", truncation, get_args(Truncation))
         some = None if among is None else self._contents.among(among)
-        request = _Request(k, self.mode(mode), "document", some, reranker, candidates)
+        request = SearchRequest(k, self.mode(mode), "document", some, reranker, candidates)
         ids, document_P = self._contents.ids, self._contents.document_P
         found = []
         for text in listed("queries", queries):
@@ -457,7 +422,9 @@ class Index:
             )
         return found
 
-    def _ranked(self, query: Query, request: "_Request") -> tuple[Ranking, Ranking, Mapping[View, Ranking]]:
+    def _ranked(
+        self, query: Query, request: SearchRequest
+    ) -> tuple[Ranking, Ranking, Mapping[View, Ranking]]:
         """The ranking that was asked for, that of the first stage, and that of each view."""
         k, reranker = request.k, request.reranker
         depth = k if reranker is None else max(k, request.candidates or RERANKED)
@@ -474,7 +441,7 @@ class Index:
         best = first if reranker is None else self._reranked(query, first, reranker)
         return Ranking(best.passages[:k], best.scores[:k]), first, views
 
-    def _search(self, query: Query, request: "_Request", *, why: bool | Why) -> tuple[Hit, ...]:
+    def _search(self, query: Query, request: SearchRequest, *, why: bool | Why) -> tuple[Hit, ...]:
         ranking, first, views = self._ranked(query, request)
         before: dict[int, float] = {}
         if request.reranker is not None:
@@ -568,20 +535,3 @@ class Index:
     def _show(self, contents: Contents) -> None:
         self._contents = contents
         self._searcher = Searcher(contents, self.settings, self.model)
-
-
-def _passage_tokens(wanted: int | None, longest: int | None, *, late: bool, whole: bool) -> int:
-    """The longest passage for models that read ``longest`` tokens.
-
-    Raises:
-        InvalidRequest: the model reads fewer tokens than wanted.
-    """
-    if wanted is None:
-        default = UNLIMITED if whole else PASSAGE_TOKENS
-        return default if longest is None else min(default, longest)
-    whole_number("passage_tokens", wanted, 8)
-    if longest is not None and wanted > longest and not late:
-        raise InvalidRequest(
-            f"passage_tokens is {wanted} and the model reads {longest}; give at most {longest}"
-        )
-    return wanted

@@ -13,6 +13,9 @@ from unmask.search.options import VIEWS, Chunking, Mode, View
 FORMAT = 1
 """The number of this layout of settings and arrays."""
 
+UNLIMITED = 2**31 - 1
+"""The longest passage of a model that reads any length."""
+
 PASSAGE_TOKENS = 256
 """The longest passage by default, if the model reads as many: what most embedding models were trained on."""
 
@@ -86,3 +89,20 @@ class IndexSettings:
             None if analyzer is None else Analyzer(**analyzer),
             PassageSettings(**stored["passages"]),
         )
+
+
+def passage_tokens_of(wanted: int | None, longest: int | None, *, late: bool, whole: bool) -> int:
+    """The longest passage for models that read ``longest`` tokens.
+
+    Raises:
+        InvalidRequest: the model reads fewer tokens than wanted.
+    """
+    if wanted is None:
+        default = UNLIMITED if whole else PASSAGE_TOKENS
+        return default if longest is None else min(default, longest)
+    whole_number("passage_tokens", wanted, 8)
+    if longest is not None and wanted > longest and not late:
+        raise InvalidRequest(
+            f"passage_tokens is {wanted} and the model reads {longest}; give at most {longest}"
+        )
+    return wanted

@@ -19,9 +19,10 @@ from unmask.search.evaluation.indexing import (
     collection_index,
     passage_mode,
 )
-from unmask.search.index import RERANKED, Index, Models
+from unmask.search.index import Index, Models
 from unmask.search.options import Mode, View
 from unmask.search.passages import TokensIndexed
+from unmask.search.request import RERANKED
 from unmask.tasks.progress import Progress
 
 DEPTH = 1000
