@@ -17,7 +17,7 @@ from unmask.learn.pretrain.export import card_of, check_encoders, check_place
 from unmask.learn.pretrain.loop import Loop
 from unmask.learn.pretrain.loop_settings import LoopSettings, TextBatchSettings
 from unmask.learn.pretrain.ranks import Ranks
-from unmask.learn.pretrain.report import Callback
+from unmask.learn.pretrain.report import Callback, counted
 from unmask.learn.pretrain.sharded import newest_for_all
 from unmask.learn.pretrain.state import refuse_changes
 from unmask.model.weights import Checkpoint
@@ -82,3 +82,12 @@ def new_loop(
 def steps_of(settings: FinetuneSettings, batches: TrainingBatches) -> int:
     """Steps of a run: its epochs in whole steps, at least one."""
     return max(1, round(settings.epochs * batches.steps_per_epoch))
+
+
+def planned(settings: FinetuneSettings, batches: TrainingBatches, unit: str, ranks: Ranks) -> str:
+    """What a run is going to do, in a sentence; ``unit`` is what a batch consists of."""
+    return (
+        f"{settings.name}: {settings.epochs:g} {'epoch' if settings.epochs == 1 else 'epochs'} of "
+        f"{counted(batches.steps_per_epoch, 'step')}, {steps_of(settings, batches):,} in all, of "
+        f"{counted(settings.batch_size, unit)}, in {settings.precision} on {ranks.device.type}"
+    )

@@ -29,7 +29,7 @@ from unmask.finetuning.examples import (
 )
 from unmask.finetuning.few_shot import FewShot, few_texts, figures_before, write_body
 from unmask.finetuning.intervals import intervals
-from unmask.finetuning.parts import new_loop, newest_checkpoint
+from unmask.finetuning.parts import new_loop, newest_checkpoint, planned
 from unmask.finetuning.records import Labeled, in_both_orders, read_labeled
 from unmask.finetuning.result import FinetuneResult, write_result
 from unmask.finetuning.retrieval.run import RetrievalRun
@@ -52,7 +52,7 @@ from unmask.learn.objectives.labeled import LabeledObjective
 from unmask.learn.pretrain.export import card_of, export, write_model
 from unmask.learn.pretrain.loop import Loop, evaluating
 from unmask.learn.pretrain.ranks import Ranks
-from unmask.learn.pretrain.report import Callback, NullCallback, counted
+from unmask.learn.pretrain.report import Callback, NullCallback
 from unmask.learn.pretrain.run import exclusive_lock
 from unmask.learn.pretrain.settings import EvaluationSettings
 from unmask.learn.pretrain.start import choose_device
@@ -170,12 +170,7 @@ class FinetuneRun:
             settings.evaluation.metric, settings.evaluation.patience, out / "best", self._keep_best
         )
         self.trainer = self._trainer()
-        steps, unit = self.loop.settings.steps, "pair" if self.few_shot else "text"
-        callback.say(
-            f"{settings.name}: {settings.epochs:g} {'epoch' if settings.epochs == 1 else 'epochs'} of "
-            f"{counted(self.batches.steps_per_epoch, 'step')}, {steps:,} in all, of "
-            f"{counted(settings.batch_size, unit)}, in {settings.precision} on {ranks.device.type}"
-        )
+        callback.say(planned(settings, self.batches, "pair" if self.few_shot else "text", ranks))
         if found is not None:
             self.trainer.restore(found)
             self.best.restore(out / "log.jsonl", found.step)

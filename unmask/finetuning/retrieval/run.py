@@ -9,7 +9,7 @@ from torch import nn
 from unmask.errors import InvalidRequest
 from unmask.files import replaced_folder
 from unmask.finetuning.best import BestModel, check_metric
-from unmask.finetuning.parts import new_loop, newest_checkpoint, steps_of
+from unmask.finetuning.parts import new_loop, newest_checkpoint, planned, steps_of
 from unmask.finetuning.result import FinetuneResult
 from unmask.finetuning.retrieval.card import retriever_card
 from unmask.finetuning.retrieval.evaluate import DevSet, dev_figures, dev_set
@@ -74,12 +74,7 @@ class RetrievalRun:
             settings.evaluation.metric, settings.evaluation.patience, out / "best", self._keep_best
         )
         self.trainer = self._trainer()
-        callback.say(
-            f"{settings.name}: {settings.epochs:g} {'epoch' if settings.epochs == 1 else 'epochs'} of "
-            f"{counted(self.batches.steps_per_epoch, 'step')}, {self.loop.settings.steps:,} in all, of "
-            f"{counted(settings.batch_size, 'text' if vectors is not None else 'item')}, in "
-            f"{settings.precision} on {ranks.device.type}"
-        )
+        callback.say(planned(settings, self.batches, "item" if vectors is None else "text", ranks))
         if found is not None:
             self.trainer.restore(found)
             self.best.restore(out / "log.jsonl", found.step)
