@@ -2,6 +2,7 @@
 
     python benchmarks/retrieval_pairs.py code -o runs/retrieval/code
     python benchmarks/retrieval_pairs.py general -o runs/retrieval/general
+    python benchmarks/retrieval_pairs.py science -o runs/retrieval/science
 
 Writes train.jsonl and dev.jsonl with ``query`` and ``positive``. No test query of SciFact or CosQA is in
 them.
@@ -12,6 +13,9 @@ them.
 - general: those, and SciFact's training queries with the abstracts that answer them; SQuAD's dev questions
   with their paragraphs; QAMR's questions with their sentences; QNLI's positive dev pairs; titles of openstax
   modules with the beginning of the module.
+- science: SciFact's training queries with the abstracts that answer them (40 queries are the dev data), and
+  the last sentences of abstracts, without the heading, with their abstracts. corpus.jsonl has all abstracts,
+  for `unmask mine`.
 """
 
 import ast
@@ -140,13 +144,47 @@ def general() -> tuple[list[Pair], list[Pair]]:
     return train, dev + science[:DEV_QUERIES]
 
 
+SCIENCE_DEV_QUERIES = 40
+"""Each is scored with many documents by cross-encoders, so they are few."""
+
+
+def held_out() -> set[str]:
+    """The training queries of SciFact that are dev data instead; none of them is a test query."""
+    tested = {query for query, _ in judged("scifact", "test")}
+    queries = sorted({query for query, _ in judged("scifact", "train")} - tested)
+    return set(random.Random(0).sample(queries, SCIENCE_DEV_QUERIES))
+
+
+def last_sentences() -> Iterator[Pair]:
+    """The last sentence of each abstract of at least 150 words, most of which conclude, and the abstract."""
+    for row in rows("scifact/corpus.jsonl.xz"):
+        text = str(row["text"]).strip()
+        heading = r"^(CONCLUSIONS?|INTERPRETATION|SIGNIFICANCE|DISCUSSION)[A-Z /]*:?\s*"
+        last = re.sub(heading, "", re.split(r"(?<=[.!?])\s+", text)[-1])
+        if len(text.split()) >= 150 and 8 <= len(last.split()) <= 45:
+            yield last, document(row)
+
+
+def science() -> tuple[list[Pair], list[Pair]]:
+    """Training and dev pairs of scientific claims."""
+    tested, held = {query for query, _ in judged("scifact", "test")}, held_out()
+    pairs = [pair for pair in judged("scifact", "train") if pair[0] not in tested]
+    sentences = list(last_sentences())
+    random.Random(0).shuffle(sentences)
+    train = [pair for pair in pairs if pair[0] not in held]
+    return train + sentences, [pair for pair in pairs if pair[0] in held]
+
+
+KINDS = {"code": code, "general": general, "science": science}
+
+
 def main() -> None:
     """Write the pairs that the command line names."""
     parser = ArgumentParser(description=__doc__)
-    parser.add_argument("kind", choices=("code", "general"))
+    parser.add_argument("kind", choices=tuple(KINDS))
     parser.add_argument("-o", "--output", type=Path, required=True)
     chosen = parser.parse_args()
-    train, dev = code() if chosen.kind == "code" else general()
+    train, dev = KINDS[chosen.kind]()
     chosen.output.mkdir(parents=True, exist_ok=True)
     for name, pairs in (("train", list(dict.fromkeys(train))), ("dev", dev)):
         text = io.StringIO()
@@ -154,6 +192,9 @@ def main() -> None:
             text.write(json.dumps({"query": query, "positive": positive}, ensure_ascii=False) + "\n")
         (chosen.output / f"{name}.jsonl").write_text(text.getvalue(), encoding="utf-8")
         print(f"{chosen.output / name}.jsonl: {len(pairs):,} pairs")
+    if chosen.kind == "science":
+        lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows("scifact/corpus.jsonl.xz"))
+        (chosen.output / "corpus.jsonl").write_text("".join(lines), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -7,9 +7,10 @@ import pytest
 
 import unmask
 from tests.support.tiny import tiny_bert, write_checkpoint
-from unmask.errors import CorruptIndex, EmptyText, InvalidRequest, OutputError
+from unmask.errors import CorruptIndex, EmptyText, InvalidRequest, OutputError, TextTooLong
 from unmask.search.documents import Document, Skipped
 from unmask.search.index import Index
+from unmask.search.plain_words import words_of
 from unmask.search.store import writing
 from unmask.text.tokenizer import truncated
 
@@ -394,3 +395,41 @@ def test_a_document_that_the_tokenizer_cannot_read_is_skipped(index):
 
 def test_public_names():
     assert unmask.Index is Index
+
+
+def test_bm25_alone_needs_no_model(tmp_path, monkeypatch):
+    monkeypatch.setattr("unmask.search.models.load", None)  # loading anything would fail
+    made = Index.create(tmp_path / "index", [], passage_tokens=8)
+    added = made.add([*documents(), Document("blank", " \n"), Document("broken", "a \ud800 b")])
+    assert made.settings.views == made.settings.modes == ("bm25",)
+    assert {name for name, _ in added.skipped} == {"blank", "broken"}
+    opened = Index.open(tmp_path / "index")
+    assert opened.passages > len(opened) == len(TEXTS)
+    hits = opened.search("who lends money for a loan")
+    assert found(hits)[0] == "bank"
+    for hit in hits:
+        assert hit.text == TEXTS[hit.document][hit.start : hit.end]
+        assert 0 < len(words_of(hit.text)) <= 8
+    assert added.tokens == sum(len(words_of(text)) for text in TEXTS.values())
+    assert added.dropped_tokens == 0
+
+
+def test_settings_without_effect_are_refused(index, tmp_path):
+    with pytest.raises(InvalidRequest, match="candidates is 20 and has no effect with mode dense"):
+        index.search("river", mode="dense", candidates=20)
+    with pytest.raises(InvalidRequest, match="late chunking needs a model with one vector"):
+        Index.create(tmp_path / "a", [], chunking="late")
+    with pytest.raises(InvalidRequest, match="nothing to search"):
+        Index.create(tmp_path / "b", [], bm25=False)
+
+
+def test_a_long_query_is_refused_or_truncated_as_asked(index):
+    query = " ".join(WORDS * 4)
+    with pytest.raises(TextTooLong):
+        index.search(query, mode="dense")
+    (best,) = index.search(query, 1, mode="dense", truncation="end")
+    model = index.model("dense")
+    ((id, score),) = index.rank_documents([query], 1, "dense", truncation="end")[0]
+    assert (best.document, best.score) == (id, score)
+    vector = model.embed_query(query, normalize=True, truncation="end")
+    assert score == pytest.approx(float(vector @ model.embed_document(best.text, normalize=True)), abs=1e-5)

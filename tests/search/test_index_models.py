@@ -1,5 +1,7 @@
 """Indexes of models that give many vectors or weights of words, and reranking by a cross-encoder."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,10 @@ import transformers
 import unmask
 from tests.support.tiny import WIDTH, tiny_bert, write_checkpoint
 from unmask.errors import InvalidRequest
+from unmask.search.adding import SegmentBuilder
+from unmask.search.documents import Document
 from unmask.search.index import Index
+from unmask.search.settings import PassageSettings
 from unmask.tasks.late_interaction import late_interaction
 
 st = pytest.importorskip("sentence_transformers", reason="it writes the models of these tests")
@@ -182,3 +187,30 @@ def test_compacting_keeps_every_view(index):
 def test_a_reranker_gives_no_view(reranker, tmp_path):
     with pytest.raises(InvalidRequest, match="gives no vectors to search with"):
         Index.create(tmp_path / "index", reranker)
+
+
+@pytest.mark.parametrize("view", ["sparse", "multi_vector"])
+def test_tokens_that_a_passage_gains_and_the_model_cannot_read_are_dropped_and_counted(
+    colbert, splade, tmp_path, view
+):
+    """A passage that fills the model has more tokens after the prompt, or tokenized by another model."""
+    model = {"sparse": splade, "multi_vector": colbert}[view]
+    made = Index.create(tmp_path / "index", [model])
+    long = "river " * 60
+    assert made.add([{"id": "long", "text": long}]).dropped_tokens == 0
+
+    full = replace(made.settings, passages=PassageSettings(40))
+    by_words = SegmentBuilder(full, {view: model})
+    by_words._tokenizer = None  # then no token of a passage is left for special tokens
+    cut, skipped = by_words.add([Document("long", long), Document("short", "a muddy river")])
+    assert not skipped
+    read = [
+        model.multi_vectors(text, "document", truncation="end").truncated_tokens
+        if view == "multi_vector"
+        else model.sparse_vectors(text, "document", truncation="end").truncated_tokens
+        for text in cut[0].texts
+    ]
+    assert sum(read) > 0
+    assert cut[0].counts.dropped == min(sum(read), 60)
+    assert cut[0].counts.tokens + cut[0].counts.dropped == 60
+    assert cut[1].counts.dropped == 0

@@ -10,6 +10,7 @@ import unmask
 from tests.finetuning.retrieval.conftest import place, write_rows
 from tests.support.tiny import tiny_bert, write_checkpoint
 from unmask.cli.mine import mine as command
+from unmask.cli.options import RunOptions
 from unmask.errors import InvalidRequest, InvalidText, OutputError
 from unmask.search import mining
 from unmask.search.mining import MiningSettings, mine, nearest
@@ -143,6 +144,45 @@ def test_the_command(place, pairs, capsys):
     )
     assert "negatives for" in capsys.readouterr().out
     assert all(1 <= len(row["negatives"]) <= 2 for row in rows_of(out))
+
+
+def test_the_command_computes_in_the_dtype_that_is_asked_for(place, pairs):
+    asked = {"model": str(place / "tiny"), "num_negatives": 2, "relative_margin": None}
+    for dtype in ("float32", "bfloat16"):
+        command(pairs / "pairs.jsonl", output=pairs / dtype, run=RunOptions(dtype=dtype), **asked)
+    scores = [
+        [one for row in rows_of(pairs / dtype) for one in row["scores"]] for dtype in ("float32", "bfloat16")
+    ]
+    assert scores[0] != scores[1]
+    assert np.mean(scores[1]) == pytest.approx(np.mean(scores[0]), abs=0.02)
+
+
+def test_space_around_a_positive_document_makes_it_no_negative(place, tmp_path):
+    pairs = [{"query": "one", "positive": "  the answer\n"}]
+    corpus = [{"title": "", "text": "the answer "}, {"title": "the", "text": "answer"}, {"text": "the other"}]
+    write_rows(tmp_path / "pairs.jsonl", pairs)
+    write_rows(tmp_path / "corpus.jsonl", corpus)
+    settings = MiningSettings(num_negatives=1)
+    facts = mine(
+        unmask.load(place / "tiny"),
+        tmp_path / "pairs.jsonl",
+        tmp_path / "out.jsonl",
+        corpus=tmp_path / "corpus.jsonl",
+        settings=settings,
+    )
+    assert facts.documents == 2
+    (row,) = rows_of(tmp_path / "out.jsonl")
+    assert (row["positive"], row["negatives"]) == ("the answer", ["the other"])
+
+
+def test_unfinished_work_in_another_dtype_is_refused(place, pairs):
+    def stop(_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        mine(unmask.load(place / "tiny"), pairs / "pairs.jsonl", pairs / "out.jsonl", say=stop)
+    with pytest.raises(InvalidRequest, match="another dtype"):
+        mine(unmask.load(place / "tiny", dtype="bfloat16"), pairs / "pairs.jsonl", pairs / "out.jsonl")
 
 
 def test_what_is_refused(place, pairs):

@@ -41,7 +41,8 @@ def test_two_commands_find_a_passage(index):
 
 def test_json_has_the_hits_and_on_request_the_reasons(index):
     plain = json.loads(run_here("search", index, "river", "--json").out)
-    assert set(plain) == {"index", "generation", "query", "hits"}
+    assert set(plain) == {"index", "generation", "query", "query_truncated", "hits"}
+    assert plain["query_truncated"] is False
     for hit in plain["hits"]:
         assert set(hit) == {"document", "page", "start", "end", "score", "text", "title", "metadata"}
     by_id = {hit["document"]: hit for hit in plain["hits"]}
@@ -132,3 +133,26 @@ def test_mistakes_get_one_sentence(index, folder, model, tmp_path):
 def test_another_model_is_refused(index, tmp_path):
     other = write_reader(tmp_path / "another", seed=4)
     assert "the index was made with tiny" in refused("search", index, "x", "--model", other)
+
+
+def test_an_index_without_a_model(folder, tmp_path):
+    ran = run_here("index", folder, "-o", tmp_path / "words", "--model", "none")
+    assert ran.code == 0, ran.err
+    hits = json.loads(run_here("search", tmp_path / "words", "who lends money", "--json").out)["hits"]
+    assert hits[0]["document"] == "bank.txt"
+    again = run_here("index", folder, "-o", tmp_path / "words", "--model", "none")
+    assert again.code != 0
+    assert "keeps what it was made with; leave --model none out" in again.err
+    both = run_here("index", folder, "-o", tmp_path / "both", "--model", "none", "--model", "default")
+    assert "leave none out, or give it alone" in both.err
+    assert not (tmp_path / "both").exists()
+
+
+def test_a_long_query_is_truncated_if_asked_and_said(index):
+    query = "the bridge over the river " * 40
+    refused = run_here("search", index, query)
+    assert refused.code != 0
+    assert "--truncation end" in refused.err
+    ran = run_here("search", index, query, "--truncation", "end", "--json")
+    assert json.loads(ran.out)["query_truncated"] is True
+    assert "its end was dropped" in run_here("search", index, query, "--truncation", "end").err

@@ -70,7 +70,7 @@ def check_survived(path, here, done):
     assert [one.name for one in path.parent.iterdir()] == ["index"]
 
 
-@pytest.mark.parametrize(("every", "turn"), [(4, 0), pytest.param(1, 0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("every", "turn"), [(8, 0), pytest.param(1, 0, marks=pytest.mark.slow)])
 def test_killed_in_the_middle_of_operations(before, folder, every, turn):
     for place, here, number in operations(before, folder, every, turn):
         path, around = place / "index", interrupted_at(number, kill)
@@ -133,8 +133,8 @@ def live_and_tell(path, told):
 @pytest.mark.parametrize(
     ("code", "on", "every", "turn"),
     [
-        (errno.ENOSPC, True, 2, 0),
-        (errno.EIO, False, 2, 1),
+        (errno.ENOSPC, True, 4, 0),
+        (errno.EIO, False, 4, 1),
         *(
             pytest.param(*one, 1, 0, marks=pytest.mark.slow)
             for one in [(errno.ENOSPC, True), (errno.EIO, False)]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,13 @@ from unmask.search.late_chunks import late_chunks
 from unmask.search.models import tokens_of_prompt
 from unmask.search.options import View
 from unmask.search.passages import Passage, TokensIndexed, passage_encodings, passages_of
+from unmask.search.plain_words import words_of
 from unmask.search.settings import IndexSettings
 from unmask.search.views.bm25 import Bm25Builder
 from unmask.search.views.sparse import SparseBuilder
 from unmask.search.views.vectors import VectorsBuilder
 from unmask.tasks.prompts import prompt_of
-from unmask.text import Encoding, Tokenizer, Truncation
+from unmask.text import Encoding, Tokenizer
 from unmask.text.tokenizer import truncated
 
 CHARACTERS_AT_ONCE = 1_000_000
@@ -65,13 +67,14 @@ class SegmentBuilder:
 
     Args:
         settings: what the index is made with.
-        models: the model of each view. The tokens of the first one are counted for passages.
+        models: the model of each view. Passages are counted in tokens of the first one, or in words if there
+            is none.
     """
 
     def __init__(self, settings: IndexSettings, models: Mapping[View, Model]) -> None:
         self._settings = settings
         self._models = models
-        self._tokenizer: Tokenizer = next(iter(models.values())).tokenizer
+        self._tokenizer = next((model.tokenizer for model in models.values()), None)
         self._contents = ContentsBuilder()
         self._bm25 = Bm25Builder()
         self._sparse = SparseBuilder()
@@ -94,9 +97,6 @@ class SegmentBuilder:
         Returns the documents that were added, and the ids of others with the reason why they cannot be read.
         """
         cut, skipped = self._cut(documents)
-        for one in cut:
-            self._contents.add(one.document, one.passages, one.counts)
-            self.bytes += 4 * len(one.document.text)
         texts = [text for one in cut for text in one.texts]
         if self._settings.analyzer is not None:
             for text in texts:
@@ -104,13 +104,12 @@ class SegmentBuilder:
         if "dense" in self._models and cut:
             self._add_dense(cut)
         if "sparse" in self._models:
-            for found in self._models["sparse"].sparse_vectors(
-                texts, "document", truncation=self._truncation
-            ):
-                self._sparse.add(found.ids, found.weights)
-                self.bytes += 8 * len(found.ids)
+            cut = _with_dropped(cut, self._add_sparse(texts))
         if "multi_vector" in self._models:
-            self._add_vectors(cut, texts)
+            cut = _with_dropped(cut, self._add_vectors(cut, texts))
+        for one in cut:
+            self._contents.add(one.document, one.passages, one.counts)
+            self.bytes += 4 * len(one.document.text)
         return cut, skipped
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -164,9 +163,8 @@ class SegmentBuilder:
             max_tokens=limit,
             truncation="end",
         )
-        total = cut.counts.tokens + cut.counts.dropped
-        dropped = max(cut.counts.dropped, sum(part.truncated_tokens for part in parts))
-        return replace(cut, embedded=tuple(parts), counts=TokensIndexed(total - dropped, dropped))
+        dropped = sum(part.truncated_tokens for part in parts)
+        return replace(cut, embedded=tuple(parts), counts=cut.counts.at_least_dropped(dropped))
 
     @property
     def _document_prompt(self) -> str:
@@ -182,33 +180,27 @@ class SegmentBuilder:
             return {"max_tokens": None}
         return {"max_tokens": settings.max_tokens, "overlap_tokens": settings.overlap_tokens}
 
-    @property
-    def _truncation(self) -> Truncation:
-        """What models do with a passage that is too long; only a whole document can be."""
-        return "end" if self._settings.passages.whole else "error"
-
     def _encodings(self, documents: Sequence[Document]) -> list[Encoding | TextError]:
         """Each document tokenized whole, or the reason why it cannot be."""
-        try:
-            texts = [document.text for document in documents]
-            found: list[Encoding | TextError] = [*self._tokenizer.encode_batch(texts, max_tokens=None)]
-        except TextError:
-            found = []
-            for document in documents:
-                try:
-                    found += self._tokenizer.encode_batch(
-                        [document.text], max_tokens=None, name=lambda _: "it"
-                    )
-                except TextError as error:
-                    found.append(error)
+        found: list[Encoding | TextError] = []
+        if self._tokenizer is not None:
+            try:
+                texts = [document.text for document in documents]
+                return [*self._tokenizer.encode_batch(texts, max_tokens=None)]
+            except TextError:
+                pass
+        for document in documents:
+            try:
+                found.append(_encoded(self._tokenizer, document.text))
+            except TextError as error:
+                found.append(error)
         return found
 
     def _add_dense(self, cut: Sequence[CutDocument]) -> None:
         model = self._models["dense"]
         head = model.embedding_head(normalize=True)
         if self._settings.passages.chunking == "late":
-            parts = [late_chunks(model, head, one.encoding, one.passages) for one in cut]
-            found = np.concatenate(parts)
+            found = np.concatenate(late_chunks(model, head, [(one.encoding, one.passages) for one in cut]))
         else:
             encodings = [part for one in cut for part in one.embedded]
             # Equal passages get equal vectors, and so equal scores: that of one computation.
@@ -221,10 +213,39 @@ class SegmentBuilder:
         self._dense.append(found)
         self.bytes += found.nbytes
 
-    def _add_vectors(self, cut: Sequence[CutDocument], texts: Sequence[str]) -> None:
+    def _add_sparse(self, texts: Sequence[str]) -> list[int]:
+        """Returns the tokens that were dropped from each passage."""
+        found = self._models["sparse"].sparse_vectors(texts, "document", truncation="end")
+        for one in found:
+            self._sparse.add(one.ids, one.weights)
+            self.bytes += 8 * len(one.ids)
+        return [one.truncated_tokens for one in found]
+
+    def _add_vectors(self, cut: Sequence[CutDocument], texts: Sequence[str]) -> list[int]:
+        """Returns the tokens that were dropped from each passage."""
         starts = [passage.start for one in cut for passage in one.passages]
-        found = self._models["multi_vector"].multi_vectors(texts, "document", truncation=self._truncation)
+        found = self._models["multi_vector"].multi_vectors(texts, "document", truncation="end")
         for start, one in zip(starts, found, strict=True):
             spans_N2 = np.where(one.spans_N2 < 0, one.spans_N2, one.spans_N2 + start)
             self._vectors.add(one.vectors_NE, spans_N2)
             self.bytes += 2 * one.vectors_NE.size
+        return [one.truncated_tokens for one in found]
+
+
+def _encoded(tokenizer: Tokenizer | None, text: str) -> Encoding:
+    if tokenizer is None:
+        return words_of(text)
+    (found,) = tokenizer.encode_batch([text], max_tokens=None, name=lambda _: "it")
+    return found
+
+
+def _with_dropped(cut: Sequence[CutDocument], dropped: Sequence[int]) -> list[CutDocument]:
+    """Documents whose passages lost as many tokens at their ends in one view.
+
+    A passage is tokenized again alone, after a prompt and perhaps by another tokenizer, and can then have
+    more tokens than the view's model reads.
+    """
+    rest = iter(dropped)
+    return [
+        replace(one, counts=one.counts.at_least_dropped(sum(islice(rest, len(one.passages))))) for one in cut
+    ]

@@ -1,32 +1,24 @@
-"""The index: documents, their views, and searching them."""
+"""The index: documents and their views. How it is searched is in `unmask.search.searchable`."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import get_args, overload
 
-from unmask.arguments import check_callable, check_choice, check_flag, listed
-from unmask.errors import InvalidRequest, quoted
-from unmask.loaded import Model, load
+from unmask.arguments import check_callable, check_flag, listed
+from unmask.errors import InvalidRequest
+from unmask.loaded import Model
 from unmask.search.additions import Addition, Given, compact, deleted_with
 from unmask.search.analysis import Analyzer
 from unmask.search.contents import Contents
 from unmask.search.documents.values import Document
-from unmask.search.explain import Explainer
-from unmask.search.filters import Filter, accepting
 from unmask.search.late_chunks import check_late_chunks
-from unmask.search.models import ModelIdentity, load_again, longest_passage, models_by_view, view_of
-from unmask.search.options import Chunking, Fusion, Mode, Stemmer, Unit, View, Why
+from unmask.search.models import ModelIdentity, load_again, longest_passage, models_by_view
+from unmask.search.options import Chunking, Stemmer
 from unmask.search.passages import TokensIndexed
-from unmask.search.queries import Query
-from unmask.search.ranking import Ranking, in_order
-from unmask.search.request import RERANKED, SearchRequest
-from unmask.search.searcher import DEFAULT_FUSION, Searcher
+from unmask.search.searchable import SearchableIndex
 from unmask.search.settings import IndexSettings, PassageSettings, passage_tokens_of
 from unmask.search.store import Check, Store, writing
-from unmask.search.values import Added, Explanation, Hit, Span
-from unmask.search.views.fusion import FusionSettings
+from unmask.search.values import Added
 from unmask.tasks import Progress
-from unmask.text import Truncation
 
 MOST_SEGMENTS = 16
 """More segments than this are merged into one after an addition."""
@@ -35,26 +27,12 @@ Models = str | Path | Model | Sequence[str | Path | Model]
 """One model or several, loaded or by name; each gives the view that its checkpoint defines."""
 
 
-class Index:
+class Index(SearchableIndex):
     """Documents that can be searched. Made by `create` and `open`.
 
     An object shows the generation that was committed when it was opened, or last changed through it;
     `refresh` shows a newer one. Any number of processes may search while one changes the index.
     """
-
-    def __init__(
-        self,
-        path: Path,
-        settings: IndexSettings,
-        models: Mapping[View, Model],
-        contents: Contents,
-        loader: Callable[[ModelIdentity], Model] = load_again,
-    ) -> None:
-        self.path = path
-        self._loader = loader
-        self.settings = settings
-        self._models = dict(models)
-        self._show(contents)
 
     @classmethod
     def create(
@@ -75,7 +53,8 @@ class Index:
         Args:
             path: the folder; it must not exist, or be empty.
             model: one model or several; each gives one view: one vector per passage, one per token, or
-                weights of words.
+                weights of words. An empty list makes an index of BM25 alone, whose passages are counted in
+                words.
             bm25: whether to keep terms, too.
             passage_tokens: the longest passage, special tokens included; None for `PASSAGE_TOKENS`, or for
                 what the model reads if that is less, or of whole documents in any case.
@@ -95,7 +74,17 @@ class Index:
             check_flag(name, flag)
         given = [model] if isinstance(model, str | Path | Model) else listed("model", model)
         models, identities = models_by_view(given, sources)
-        if chunking == "late" and "dense" in models:
+        if not models and not bm25:
+            raise InvalidRequest(
+                "an index without a model and without BM25 has nothing to search; give a model, such as "
+                "default"
+            )
+        if chunking == "late":
+            if "dense" not in models:
+                raise InvalidRequest(
+                    "late chunking needs a model with one vector per passage, and none is given; give one, "
+                    "such as default, or leave chunking out"
+                )
             check_late_chunks(models["dense"].embedding_head())
         longest = [longest_passage(model, whole=bool(whole_documents)) for model in models.values()]
         limits = [limit for limit in longest if limit is not None]
@@ -196,37 +185,6 @@ class Index:
         facts = {id: self._contents.facts(number) for id, number in self._contents.numbers.items()}
         return {id: TokensIndexed(one["tokens"], one["dropped"]) for id, one in facts.items()}
 
-    def matches(self, query: str, hit: Hit) -> tuple[Span, ...]:
-        """The characters of a hit's document whose terms are those of the query, within the passage."""
-        analyzer = self.settings.analyzer or Analyzer()
-        wanted = set(analyzer.counted(query))
-        found = [one for one in analyzer.terms(hit.text) if one.term in wanted]
-        return tuple((hit.start + one.start, hit.start + one.end) for one in found)
-
-    def model(self, view: View) -> Model:
-        """The model of a view; it is loaded when it is first needed.
-
-        Raises:
-            InvalidRequest: the index has no such view, or its model has changed since.
-            CheckpointError: the model cannot be loaded.
-        """
-        if view not in self._models:
-            if view not in self.settings.models:
-                raise InvalidRequest(
-                    f"the index has no view {view!r}; it has: {', '.join(self.settings.views)}"
-                )
-            identity = self.settings.models[view]
-            self._accept(self._loader(identity), identity.source)
-        return self._models[view]
-
-    def use(self, model: Model) -> None:
-        """Use a loaded model for its view, instead of loading another copy of it.
-
-        Raises:
-            InvalidRequest: the index was made with another model, or has no such view.
-        """
-        self._accept(model)
-
     def add(
         self,
         documents: Iterable[Given],
@@ -282,256 +240,3 @@ class Index:
         with writing(self.path) as writer:
             compact(writer)
         self.refresh()
-
-    @overload
-    def search(  # type: ignore[overload-overlap]
-        self,
-        query: str,
-        k: int = 10,
-        mode: Mode | None = None,
-        *,
-        unit: Unit = "passage",
-        filter: Filter | None = None,
-        reranker: Model | None = None,
-        candidates: int | None = None,
-        fusion: Fusion = "rrf",
-        weights: Mapping[View, float] | None = None,
-        approximate: bool = False,
-        why: bool | Why = False,
-    ) -> tuple[Hit, ...]: ...
-
-    @overload
-    def search(
-        self,
-        query: Sequence[str],
-        k: int = 10,
-        mode: Mode | None = None,
-        *,
-        unit: Unit = "passage",
-        filter: Filter | None = None,
-        reranker: Model | None = None,
-        candidates: int | None = None,
-        fusion: Fusion = "rrf",
-        weights: Mapping[View, float] | None = None,
-        approximate: bool = False,
-        why: bool | Why = False,
-    ) -> list[tuple[Hit, ...]]: ...
-
-    def search(
-        self,
-        query: str | Sequence[str],
-        k: int = 10,
-        mode: Mode | None = None,
-        *,
-        unit: Unit = "passage",
-        filter: Filter | None = None,
-        reranker: Model | None = None,
-        candidates: int | None = None,
-        fusion: Fusion = "rrf",
-        weights: Mapping[View, float] | None = None,
-        approximate: bool = False,
-        why: bool | Why = False,
-    ) -> tuple[Hit, ...] | list[tuple[Hit, ...]]:
-        """The best passages for a query, best first; for a list of queries, a list.
-
-        Search is exact. Equal scores are ordered by document id and place, and a query gives the same hits
-        alone and in a list.
-
-        Args:
-            query: one query or several.
-            k: how many hits; fewer if the index has fewer, or BM25 finds fewer with a term of the query.
-            mode: the view to rank by, or ``"hybrid"``, which fuses the rankings of all views; None is
-                ``"hybrid"`` if there are several views.
-            unit: ``"passage"`` ranks passages, ``"document"`` documents, each shown by its best passage.
-            filter: which documents to search, by their metadata; see `unmask.search.filters.Filter`.
-            reranker: a cross-encoder that scores the best ``candidates`` hits again and orders them.
-            candidates: how many hits of a first stage are scored by the reranker (50 by default), or by many
-                vectors with ``mode="multi_vector"`` (all passages by default).
-            fusion: how hybrid search fuses rankings: ``"rrf"`` by ranks, ``"min_max"`` by scores, those of
-                each view brought to the range from 0 to 1 (Bruch, Gai & Ingber 2023).
-            weights: the factor of each view in hybrid search; 1 for a view that is not named.
-            approximate: with ``mode="dense"`` and no filter, let a graph of neighbors propose which passages
-                are scored (HNSW; needs the extra ``ann``). The graph is made at the first such search and
-                kept in the folder. Worth it beyond some hundred thousand passages; scores are exact, and a
-                few of the best passages can be missing.
-            why: whether to explain every hit; ``"shares"`` leaves out gradient attribution, which takes most
-                of the time.
-
-        Raises:
-            TextError: a query is blank, too long for the model, or not Unicode text.
-            InvalidRequest: there is no such mode, the index lacks its view, or the filter names no metadata.
-        """
-        check_choice("unit", unit, get_args(Unit))
-        if why != "shares":
-            check_flag("why", why)
-        check_flag("approximate", approximate)
-        among = None
-        if filter is not None:
-            among = self._contents.matching(accepting(filter, self._contents.metadata_keys))
-        queries = [query] if isinstance(query, str) else listed("query", query)
-        chosen = self.mode(mode)
-        if approximate and (chosen != "dense" or filter is not None):
-            raise InvalidRequest(
-                f"approximate search is for mode dense without a filter, and mode is {chosen}"
-                f"{'' if filter is None else ' with a filter'}; leave approximate out"
-            )
-        mixed = self._fusion(chosen, fusion, weights or {})
-        request = SearchRequest(k, chosen, unit, among, reranker, candidates, bool(approximate), mixed)
-        found = [self._search(self._searcher.query(one), request, why=why) for one in queries]
-        return found[0] if isinstance(query, str) else found
-
-    def rank_documents(
-        self,
-        queries: Sequence[str],
-        k: int = 10,
-        mode: Mode | None = None,
-        *,
-        among: Collection[str] | None = None,
-        reranker: Model | None = None,
-        candidates: int | None = None,
-        truncation: Truncation = "error",
-    ) -> list[list[tuple[str, float]]]:
-        """The ids and scores of the best documents for each query, best first.
-
-        They are those of the hits of `search` with ``unit="document"``. No texts are read, so that rankings
-        of a thousand documents are quick.
-
-        Args:
-            queries: several queries.
-            k: how many documents.
-            mode: see `search`.
-            among: the ids of the documents to rank; None for all. Unknown ids are passed over.
-            reranker: see `search`.
-            candidates: see `search`.
-            truncation: ``"error"`` refuses a query that is too long for a model, ``"end"`` drops its end.
-
-        Raises:
-            TextError: a query is blank, too long for the model, or not Unicode text.
-            InvalidRequest: there is no such mode, or the index lacks its view.
-        """
-        check_choice("truncation", truncation, get_args(Truncation))
-        some = None if among is None else self._contents.among(among)
-        request = SearchRequest(k, self.mode(mode), "document", some, reranker, candidates)
-        ids, document_P = self._contents.ids, self._contents.document_P
-        found = []
-        for text in listed("queries", queries):
-            ranking, _, _ = self._ranked(self._searcher.query(text, truncation), request)
-            documents = document_P[ranking.passages].tolist()
-            found.append(
-                [(ids[one], score) for one, score in zip(documents, ranking.scores.tolist(), strict=True)]
-            )
-        return found
-
-    def _ranked(
-        self, query: Query, request: SearchRequest
-    ) -> tuple[Ranking, Ranking, Mapping[View, Ranking]]:
-        """The ranking that was asked for, that of the first stage, and that of each view."""
-        k, reranker = request.k, request.reranker
-        depth = k if reranker is None else max(k, request.candidates or RERANKED)
-        first, views = self._searcher.rank(
-            query,
-            request.mode,
-            depth,
-            unit=request.unit,
-            among=request.among,
-            candidates=request.candidates if reranker is None else None,
-            approximate=request.approximate,
-            fusion=request.fusion,
-        )
-        best = first if reranker is None else self._reranked(query, first, reranker)
-        return Ranking(best.passages[:k], best.scores[:k]), first, views
-
-    def _search(self, query: Query, request: SearchRequest, *, why: bool | Why) -> tuple[Hit, ...]:
-        ranking, first, views = self._ranked(query, request)
-        before: dict[int, float] = {}
-        if request.reranker is not None:
-            before = dict(zip(first.passages.tolist(), first.scores.tolist(), strict=True))
-        analyzer = self.settings.analyzer or Analyzer()
-        explainer = Explainer(self._searcher, query, views, analyzer, attributes=why != "shares")
-        return tuple(
-            self._hit(passage, score, explainer.explain(passage) if why else None, before.get(passage))
-            for passage, score in zip(ranking.passages.tolist(), ranking.scores.tolist(), strict=True)
-        )
-
-    def _reranked(self, query: Query, ranking: Ranking, reranker: Model) -> Ranking:
-        """The ranking by a cross-encoder's scores; a passage that is too long for it is truncated."""
-        texts = [self._text(passage) for passage in ranking.passages.tolist()]
-        scores = reranker.score_pairs([query.text] * len(texts), texts, truncation="end")
-        order = in_order(self._contents, ranking.passages, scores)
-        return Ranking(ranking.passages[order], scores[order])
-
-    def _fusion(self, mode: Mode, kind: Fusion, weights: Mapping[View, float]) -> FusionSettings:
-        """Settings of hybrid search; refuses those that would have no effect.
-
-        Raises:
-            InvalidRequest: the mode is another, or a weight is of no view of the index.
-        """
-        settings = FusionSettings(kind, weights)
-        if settings != DEFAULT_FUSION and mode != "hybrid":
-            raise InvalidRequest(
-                f"fusion and weights are for hybrid search and mode is {mode}; leave them out"
-            )
-        for view in weights:
-            if view not in self.settings.views:
-                raise InvalidRequest(
-                    f"weights names {quoted(view)} and the index has the views "
-                    f"{', '.join(self.settings.views)}; name one of them"
-                )
-        return settings
-
-    def _text(self, passage: int) -> str:
-        place = self._contents.place(passage)
-        return self._contents.text(place.document)[place.start : place.end]
-
-    def _hit(
-        self, passage: int, score: float, why: tuple[Explanation, ...] | None, before: float | None
-    ) -> Hit:
-        contents, place = self._contents, self._contents.place(passage)
-        facts = contents.facts(place.document)
-        return Hit(
-            contents.ids[place.document],
-            contents.page(place.document, place.start),
-            place.start,
-            place.end,
-            score,
-            contents.text(place.document)[place.start : place.end],
-            contents.title(place.document),
-            facts["metadata"],
-            why,
-            before,
-        )
-
-    def mode(self, mode: Mode | None) -> Mode:
-        """The mode of a search for which this one is given; None is ``"hybrid"`` if there are several views.
-
-        Raises:
-            InvalidRequest: there is no such mode, or the index lacks its view.
-        """
-        views = self.settings.views
-        if mode is None:
-            return "hybrid" if len(views) > 1 else views[0]
-        check_choice("mode", mode, get_args(Mode))
-        if mode != "hybrid" and mode not in views:
-            raise InvalidRequest(f"mode is {mode!r} and the index has the views {', '.join(views)}; take one")
-        return mode
-
-    def _accept(self, model: str | Path | Model, source: str | Path | None = None) -> None:
-        """Use a model for its view.
-
-        Raises:
-            InvalidRequest: the index was made with another one, or without such a view.
-        """
-        loaded = model if isinstance(model, Model) else load(model)
-        view = view_of(loaded)
-        if view not in self.settings.models:
-            raise InvalidRequest(
-                f"{loaded.name} gives the view {view}, which the index does not have; it has: "
-                f"{', '.join(self.settings.views)}"
-            )
-        given = ModelIdentity.of(loaded, source or loaded.checkpoint.source.folder)
-        self.settings.models[view].require(given)
-        self._models[view] = loaded
-
-    def _show(self, contents: Contents) -> None:
-        self._contents = contents
-        self._searcher = Searcher(contents, self.settings, self.model)

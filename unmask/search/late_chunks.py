@@ -41,49 +41,58 @@ def check_late_chunks(head: PooledVector) -> None:
 def late_chunks(
     model: Model,
     head: PooledVector,
-    encoding: Encoding,
-    passages: Sequence[Passage],
+    documents: Sequence[tuple[Encoding, Sequence[Passage]]],
     *,
     overlap_tokens: int | None = None,
     tokens_per_pass: int = TOKENS_PER_PASS,
-    name: str = "the document",
-) -> NDArray[np.float32]:
-    """One vector per passage, (P, E): the mean of the states that its tokens have in the whole document.
+) -> list[NDArray[np.float32]]:
+    """One vector per passage of each document, (P, E): the mean of the states that its tokens have in the
+    whole document.
 
     The first passage includes the special tokens before the text and the last those after it, as in the
     authors' code, so that a document of one passage has the vector that `Model.embed` gives. A document that
     is longer than the model reads is read in overlapping windows, and each token's state is taken from the
-    window in which it has the most context.
+    window in which it has the most context. The windows of all documents run packed together.
 
     Args:
         model: the encoder.
         head: how it embeds: by mean pooling.
-        encoding: the whole document, not truncated.
-        passages: from `passages_of`.
+        documents: each as a whole, not truncated, with its passages from `passages_of`.
         overlap_tokens: tokens that neighboring windows share; None is the default of `windows`.
         tokens_per_pass: the maximum number of tokens per forward pass.
-        name: how errors name the document.
 
     Raises:
         InvalidRequest: the model does not pool by the mean, or the overlap does not fit into a window.
         NonFiniteResult: a hidden state is infinity or NaN.
     """
     check_late_chunks(head)
-    ranges_P2 = _ranges(encoding, passages)
-    sums_PE = np.zeros((len(passages), head.width(model.spec)), dtype=np.float64)
-    parts = windows(encoding, model.max_tokens, overlap_tokens, name)
+    width = head.width(model.spec)
+    ranges = [_ranges(encoding, passages) for encoding, passages in documents]
+    sums = [np.zeros((len(ranges_P2), width), dtype=np.float64) for ranges_P2 in ranges]
+    parts: list[Window] = []
+    owners: list[int] = []
+    for document, (encoding, _) in enumerate(documents):
+        own = windows(encoding, model.max_tokens, overlap_tokens, "a document")
+        parts += own
+        owners += [document] * len(own)
     encodings = [part.encoding for part in parts]
     for chosen, batch in text_batches(model.spec, encodings, "first", tokens_per_pass):
         states_TD = model.engine.hidden_states(batch)
         rows = batch.layout.sequence_of_T
         require_finite(
-            states_TD, chosen, rows, "a hidden state", name=lambda _: name, dtype=model.engine.dtype
+            states_TD, chosen, rows, "a hidden state", name=lambda _: "a document", dtype=model.engine.dtype
         )
         for place, index in enumerate(chosen.tolist()):
-            states_ND = states_TD[batch.layout.rows(place), : sums_PE.shape[1]]
-            _add(sums_PE, states_ND, parts[index], ranges_P2)
+            states_ND = states_TD[batch.layout.rows(place), :width]
+            _add(sums[owners[index]], states_ND, parts[index], ranges[owners[index]])
+    return [_means(*one, normalize=head.normalize) for one in zip(sums, ranges, strict=True)]
+
+
+def _means(
+    sums_PE: NDArray[np.float64], ranges_P2: NDArray[np.int64], *, normalize: bool
+) -> NDArray[np.float32]:
     vectors_PE = sums_PE / np.diff(ranges_P2, axis=1)
-    if head.normalize:
+    if normalize:
         vectors_PE /= np.maximum(np.linalg.norm(vectors_PE, axis=1, keepdims=True), 1e-12)
     return vectors_PE.astype(np.float32)
 

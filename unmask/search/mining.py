@@ -23,7 +23,7 @@ Floats = NDArray[np.float32]
 Places = NDArray[np.int64]
 Say = Callable[[str], None]
 
-DOCUMENTS_PER_PART, QUERIES_PER_PART = 4096, 256
+DOCUMENTS_PER_PART, QUERIES_PER_PART = 1024, 256
 """How much is computed between two writes; also the most scores in memory at once."""
 
 MINING_STREAM = 7
@@ -149,8 +149,9 @@ def mine(
 def _positives(path: Path) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for where, row in json_rows(path):
-        query, positive = row.get("query"), row.get("positive")
-        if not isinstance(query, str) or not isinstance(positive, str) or not query or not positive:
+        given = (row.get("query"), row.get("positive"))
+        query, positive = (one.strip() if isinstance(one, str) else "" for one in given)
+        if not query or not positive:
             raise InvalidText(f"{where} has no query with a positive document; give both as strings")
         some = found.setdefault(query, [])
         if positive not in some:
@@ -164,9 +165,10 @@ def _documents(path: Path | None) -> Iterator[str]:
     if path is None:
         return
     for where, row in json_rows(path):
+        # Stripped as positive documents are, which would else be negatives of their own queries.
         text = " ".join(
             part for part in (row.get("title"), row.get("text")) if isinstance(part, str) and part
-        )
+        ).strip()
         if not text:
             raise InvalidText(f"{where} has no text; give a string under text")
         yield text
@@ -177,7 +179,13 @@ def _begin(
 ) -> None:
     """Make the folder of the job, or refuse that of another one."""
     digest = hashlib.sha256(json.dumps([positives, documents]).encode()).hexdigest()
-    identity = {"model": model.name, "revision": model.revision, "data": digest, "settings": asdict(settings)}
+    identity = {
+        "model": model.name,
+        "revision": model.revision,
+        "dtype": model.dtype,
+        "data": digest,
+        "settings": asdict(settings),
+    }
     path = work / "job.json"
     if path.exists():
         before = json.loads(path.read_text())

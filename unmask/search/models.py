@@ -79,10 +79,8 @@ def models_by_view(
         sources: what loads each again; empty for its name or folder.
 
     Raises:
-        InvalidRequest: two give the same view, there is none, or the sources do not match.
+        InvalidRequest: two give the same view, or the sources do not match.
     """
-    if not given:
-        raise InvalidRequest("model is empty; give at least one, such as default")
     if sources and len(sources) != len(given):
         raise InvalidRequest(f"{len(given)} models and {len(sources)} sources are given; give one for each")
     models: dict[View, Model] = {}

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.text.sentences import sentence_starts
+
 SHARED, WITHIN, WORD, SENTENCE, PARAGRAPH, SECTION = range(-1, 5)
 """Levels of a border, the best last: within a character, within a word, at a word after white space, at a
 sentence (in code: a line), at a paragraph (a blank line), at a heading (a definition without indent)."""
@@ -15,13 +17,6 @@ BLANK = re.compile(rf"{NEWLINE}[ \t]*{NEWLINE}\s*")
 HEADING = re.compile(rf"(?:^|(?<=[\n\r])) {{0,3}}#{{1,6}}[ \t][^\n\r]*{NEWLINE}\s*")
 """An ATX heading of Markdown and the blank lines after it, at whose end the section's text begins."""
 ITEM = re.compile(r"(?<=[\n\r])[ \t]*(?=(?:[-*+•]|\d{1,3}[.)])[ \t])")
-FULL_STOP = re.compile(r"[.!?…]+[\"'”’»)\]]*\s+|[。！？｡]+[」』”’）]*\s*")
-ABBREVIATION = re.compile(
-    r"\b(?:[A-Z]|(?i:al|approx|cf|dr|e\.g|eds?|eqs?|etc|figs?|i\.e|mr|mrs|ms|nos?|pp?|prof|refs?|sec|st|vol|"
-    r"vs))\.\s+\Z"
-)
-"""What ends in a point that does not end a sentence: initials and common abbreviations."""
-LONGEST_ABBREVIATION = 16
 
 LINE = re.compile(rf"{NEWLINE}\s*")
 DEFINITION = re.compile(rf"{NEWLINE}[ \t]*{NEWLINE}\s*(?<=[\n\r])(?=[^\s\])}}])")
@@ -46,7 +41,7 @@ def border_levels(text: str, kind: str, spans: NDArray[np.int64]) -> NDArray[np.
 
 def _prose(text: str) -> Iterable[tuple[int, NDArray[np.int64]]]:
     """The places of each level, the lower levels first."""
-    yield SENTENCE, _array([*_sentences(text), *(match.end() for match in ITEM.finditer(text))])
+    yield SENTENCE, _array([*sentence_starts(text), *(match.end() for match in ITEM.finditer(text))])
     headings = [(match.start(), match.end()) for match in HEADING.finditer(text)]
     below = {end for _, end in headings}
     yield PARAGRAPH, _array(match.end() for match in BLANK.finditer(text))
@@ -60,15 +55,6 @@ def _code(text: str) -> Iterable[tuple[int, NDArray[np.int64]]]:
     yield SENTENCE, _array(match.end() for match in LINE.finditer(text))
     yield PARAGRAPH, _array(match.end() for match in BLANK.finditer(text))
     yield SECTION, _array(match.end() for match in DEFINITION.finditer(text))
-
-
-def _sentences(text: str) -> Iterable[int]:
-    for match in FULL_STOP.finditer(text):
-        end = match.end()
-        point = text[match.start()] == "." and match[0].rstrip() == "."
-        abbreviated = point and ABBREVIATION.search(text, max(0, match.start() - LONGEST_ABBREVIATION), end)
-        if end < len(text) and not text[end].islower() and not abbreviated:
-            yield end
 
 
 def _spaces(text: str, start: int) -> int:

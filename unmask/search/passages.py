@@ -47,6 +47,12 @@ class TokensIndexed:
             tokens = int(covered.sum())
         return cls(tokens, held - tokens + encoding.truncated_tokens)
 
+    def at_least_dropped(self, dropped: int) -> "TokensIndexed":
+        """These counts, or those of a view that dropped more tokens, if it did."""
+        total = self.tokens + self.dropped
+        dropped = min(max(self.dropped, dropped), total)
+        return TokensIndexed(total - dropped, dropped)
+
     def __add__(self, other: "TokensIndexed") -> "TokensIndexed":
         return TokensIndexed(self.tokens + other.tokens, self.dropped + other.dropped)
 

@@ -34,6 +34,11 @@ class SearchRequest:
         whole_number("k", self.k, 1)
         if self.candidates is not None:
             whole_number("candidates", self.candidates, self.k)
+            if self.reranker is None and self.mode not in ("multi_vector", "hybrid"):
+                raise InvalidRequest(
+                    f"candidates is {self.candidates} and has no effect with mode {self.mode} without a "
+                    "reranker; leave it out, or give a reranker"
+                )
         reranker = self.reranker
         scores_pairs = isinstance(reranker, Model) and isinstance(reranker.checkpoint.head, PairScore)
         if reranker is not None and not scores_pairs:

@@ -36,6 +36,8 @@ class LateText:
     """Which tokens get a vector."""
     unattended: tuple[int, ...]
     """Positions of tokens that no token attends to."""
+    truncated_tokens: int = 0
+    """Tokens that were dropped from the text's end."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -131,7 +133,14 @@ def read_texts(
     found = []
     for index, encoding in enumerate(encodings):
         spans_N2 = spans_after(encoding, len(prompt))
-        text = LateText(encoding.ids, encoding.token_type_ids, spans_N2, ~np.isin(encoding.ids, skipped), ())
+        text = LateText(
+            encoding.ids,
+            encoding.token_type_ids,
+            spans_N2,
+            ~np.isin(encoding.ids, skipped),
+            (),
+            encoding.truncated_tokens,
+        )
         if expansion is not None and added is not None and len(text) < expansion.length:
             text = _expanded(text, expansion, added)
             if text.unattended:
@@ -166,6 +175,7 @@ def _expanded(text: LateText, expansion: QueryExpansion, added: int) -> LateText
         np.append(text.spans_N2, np.full((missing, 2), -1), axis=0),
         np.append(text.given, np.ones(missing, dtype=np.bool_)),
         () if expansion.attended else tuple(range(len(text), expansion.length)),
+        text.truncated_tokens,
     )
 
 

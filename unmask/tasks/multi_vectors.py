@@ -26,6 +26,8 @@ class TokenVectors:
     spans_N2: NDArray[np.int64]
     """The characters of the given text that the token covers: the first, and the end (exclusive). -1, -1 for
     a special token, one of the prompt, and one that expands a query."""
+    truncated_tokens: int = 0
+    """Tokens that were dropped from the text's end."""
 
     def __post_init__(self) -> None:
         shapes = (self.vectors_NE.shape[:1], self.ids_N.shape, self.spans_N2.shape)
@@ -72,5 +74,7 @@ def multi_vectors(
         require_finite(e_ME, chosen, rows, "a token vector", name=name, dtype=engine.dtype)
         for index, part_NE in zip(chosen.tolist(), np.split(e_ME, np.cumsum(counts)[:-1]), strict=True):
             text = texts[index]
-            found[index] = TokenVectors(part_NE.copy(), text.ids[text.given], text.spans_N2[text.given])
+            found[index] = TokenVectors(
+                part_NE.copy(), text.ids[text.given], text.spans_N2[text.given], text.truncated_tokens
+            )
     return [found[index] for index in range(len(texts))]

@@ -1,18 +1,19 @@
 """The relevance of a document for a query, read together by a cross-encoder."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.model.engine import Engine
+from unmask.model.engine import Engine, Floats
 from unmask.model.spec import PairScore, PooledVector
-from unmask.tasks.batches import TOKENS_PER_PASS
+from unmask.tasks.batches import TOKENS_PER_PASS, require_finite
 from unmask.tasks.embed import embed
 from unmask.tasks.logits import logits
 from unmask.tasks.progress import Progress
-from unmask.text import Encoding
+from unmask.text import Encoding, PackedBatch
+from unmask.text.sharing import query_places
 from unmask.text.tokenizer import numbered
 
 ScoreActivation = Literal["default", "identity", "sigmoid"]
@@ -31,21 +32,83 @@ def pair_scores(
 ) -> NDArray[np.float32]:
     """The score of each pair, (P,), float32 whatever the model computes in, so that few scores are equal.
 
+    A checkpoint with a shared query computes each query once for all of its documents in a pass; see
+    `PairScore.shared_query`.
+
     Raises:
         NonFiniteResult: a score is infinity or NaN.
     """
-    if output.pooling is None:
+    if output.shared_query:
+        found = _with_shared_queries(
+            engine, output, encodings, tokens_per_pass=tokens_per_pass, progress=progress, name=name
+        )
+    elif output.pooling is None:
         found = logits(
             engine, "sequence", encodings, tokens_per_pass=tokens_per_pass, progress=progress, name=name
         ).values
     else:
-        pooled = PooledVector(output.pooling, projections=output.projections)
         found = embed(
-            engine, pooled, encodings, tokens_per_pass=tokens_per_pass, progress=progress, name=name
+            engine, _pooled(output), encodings, tokens_per_pass=tokens_per_pass, progress=progress, name=name
         )
     scores_P: NDArray[np.float32] = found[:, 0].astype(np.float32)
     how = output.activation if activation == "default" else activation
     return scores_P if how == "identity" else _sigmoid(scores_P)
+
+
+def _pooled(output: PairScore) -> PooledVector:
+    assert output.pooling is not None
+    return PooledVector(output.pooling, projections=output.projections)
+
+
+def _with_shared_queries(
+    engine: Engine,
+    output: PairScore,
+    encodings: Sequence[Encoding],
+    *,
+    tokens_per_pass: int,
+    progress: Progress | None,
+    name: Callable[[int], str],
+) -> Floats:
+    """Logits, (P, 1); each query is encoded once for its documents of a pass."""
+    queries = [query_places(encoding) for encoding in encodings]
+    found: Floats = np.empty((len(encodings), output.labels), dtype=np.float32)
+    done = 0
+    for chosen in _passes(encodings, queries, tokens_per_pass):
+        batch = PackedBatch.of_ids(
+            [encodings[index].ids for index in chosen],
+            [encodings[index].token_type_ids for index in chosen],
+            queries=[queries[index] for index in chosen],
+        )
+        if output.pooling is None:
+            values = engine.logits(batch, "sequence")
+        else:
+            values = engine.embed(batch, _pooled(output))
+        rows = np.arange(len(chosen))
+        require_finite(values, chosen, rows, "the score", name=name, dtype=engine.dtype)
+        found[chosen] = values
+        done += len(chosen)
+        if progress is not None:
+            progress(done, len(encodings))
+    return found
+
+
+def _passes(
+    encodings: Sequence[Encoding], queries: Sequence[range], tokens_per_pass: int
+) -> Iterator[NDArray[np.int64]]:
+    """Pairs of equal queries together, by length; a query counts once in a pass, as it is computed."""
+    asked = [encoding.ids[: query.stop].tobytes() for encoding, query in zip(encodings, queries, strict=True)]
+    chosen: list[int] = []
+    tokens, last = 0, None
+    for index in sorted(range(len(encodings)), key=lambda index: (asked[index], len(encodings[index]))):
+        own = len(encodings[index]) - len(queries[index])
+        new = own if asked[index] == last else len(encodings[index])
+        if chosen and tokens + new > tokens_per_pass:
+            yield np.array(chosen)
+            chosen, tokens, new = [], 0, len(encodings[index])
+        chosen.append(index)
+        tokens, last = tokens + new, asked[index]
+    if chosen:
+        yield np.array(chosen)
 
 
 def _sigmoid(x: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -23,6 +23,8 @@ class WordWeights:
     """Their ids in the vocabulary, increasing."""
     weights: NDArray[np.float32]
     """The weight of each, never 0."""
+    truncated_tokens: int = 0
+    """Tokens that were dropped from the text's end before the encoder read it."""
 
     def __post_init__(self) -> None:
         if self.ids.shape != self.weights.shape or self.ids.ndim != 1 or (np.diff(self.ids) < 1).any():
@@ -32,12 +34,14 @@ class WordWeights:
         return len(self.ids)
 
     @classmethod
-    def of_dense(cls, weights_V: NDArray[np.float32], most: int | None = None) -> "WordWeights":
+    def of_dense(
+        cls, weights_V: NDArray[np.float32], most: int | None = None, truncated_tokens: int = 0
+    ) -> "WordWeights":
         """The words of a dense vector that are not 0, or only the ``most`` of the largest weights."""
         ids = np.flatnonzero(weights_V)
         if most is not None and len(ids) > most:
             ids = np.sort(ids[np.argsort(-weights_V[ids], kind="stable")[:most]])
-        return cls(ids, weights_V[ids])
+        return cls(ids, weights_V[ids], truncated_tokens)
 
 
 def sparse_vectors(
@@ -59,7 +63,9 @@ def sparse_vectors(
         for place, weights_V in enumerate(engine.word_weights(batch, output)):
             row = np.array([place])
             require_finite(weights_V[None], chosen, row, "a weight", name=name, dtype=engine.dtype)
-            found[int(chosen[place])] = WordWeights.of_dense(weights_V, output.most_words)
+            index = int(chosen[place])
+            dropped = encodings[index].truncated_tokens
+            found[index] = WordWeights.of_dense(weights_V, output.most_words, dropped)
     return [found[index] for index in range(len(encodings))]
 
 

@@ -29,6 +29,7 @@ KINDS = {
     ),
     "dense margin_mse": ({"loss": "margin_mse", "tokens_per_pass": 64}, {"data": SCORED}),
     "reranker": ({"kind": "reranker", "pos_weight": 2.0, "tokens_per_pass": 64}, {}),
+    "reranker shared": ({"kind": "reranker", "shared_query": True, "tokens_per_pass": 64}, {}),
     "reranker mse": ({"kind": "reranker", "loss": "mse", "negatives": 1}, {"data": SCORED}),
 }
 
@@ -105,3 +106,17 @@ def test_a_reranker_scores_as_in_sentence_transformers(place, tmp_path):
         first.append(1 / (1 + int((scores > scores[0]).sum())))
     assert result.dev["dev/mrr@10"] == pytest.approx(np.mean(first), abs=0.05)
     assert sentence_transformers.__version__
+
+
+def test_a_reranker_with_a_shared_query_scores_as_it_was_trained(place, tmp_path):
+    """Dev figures of the run are computed from the objective, and here from the saved folder."""
+    given = {"kind": "reranker", "shared_query": True}
+    result = finetune(table(tmp_path / "run", given, epochs=8), base=place)
+    model = unmask.load(result.folder)
+    assert model.checkpoint.head.shared_query
+    first = []
+    for row in map(json.loads, (place / "dev.jsonl").read_text().splitlines()):
+        scores = model.score_pairs(row["query"], [row["positive"], *row["negatives"]])
+        first.append(1 / (1 + int((scores > scores[0]).sum())))
+    assert result.dev["dev/mrr@10"] > 0.5, "a third of the documents of a row is right"
+    assert result.dev["dev/mrr@10"] == pytest.approx(np.mean(first), abs=0.05)

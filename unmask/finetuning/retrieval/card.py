@@ -35,7 +35,7 @@ def retriever_card(
     metadata = {name: value for name, value in known.items() if value is not None} | {
         "base_model": base_model,
         "pipeline_tag": PIPELINES.get(retrieval.kind, "sentence-similarity"),
-        "library_name": "sentence-transformers",
+        "library_name": "unmask" if retrieval.shared_query else "sentence-transformers",
         "tags": ["unmask", "retrieval"],
     }
     lines = ["---", *yaml_lines(metadata), "---", "", f"# {settings.name}", ""]
@@ -79,6 +79,8 @@ def _loss(retrieval: RetrievalSettings) -> str:
             said += f" with temperature {ranking.temperature:g}"
         if retrieval.kind == "dense":
             said += f", {ranking.similarity} similarity"
+    if retrieval.shared_query:
+        said += ", queries that attend to themselves alone (shared_query), which only unmask computes"
     if retrieval.kind == "sparse":
         weights = retrieval.regularizer
         said += (

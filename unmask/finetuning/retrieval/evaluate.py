@@ -17,6 +17,7 @@ from unmask.finetuning.retrieval.start import RetrievalObjective
 from unmask.finetuning.retrieval.texts import RetrievalTexts
 from unmask.learn.data.ranking import TokenizedText
 from unmask.learn.objectives.retrieval.dense import DenseObjective
+from unmask.learn.objectives.retrieval.example import packed
 from unmask.learn.objectives.retrieval.losses import similarities
 from unmask.learn.objectives.retrieval.multi_vector import MultiVectorObjective, kept_layout, late_scores
 from unmask.learn.objectives.retrieval.passes import Encode, parts_of
@@ -146,14 +147,6 @@ def _reranked(objective: RerankerObjective, dev: DevSet) -> list[list[int]]:
 
 def _best(scores_QP: Tensor) -> list[list[int]]:
     return [best_of(scores_P).tolist() for scores_P in scores_QP.cpu().numpy()]
-
-
-def packed(texts: Sequence[TokenizedText]) -> PackedBatch:
-    """Texts end to end."""
-    marks = [one.global_tokens for one in texts]
-    return PackedBatch.of_ids(
-        [one.ids for one in texts], [one.token_type_ids for one in texts], marks if any(marks) else None
-    )
 
 
 def _passes(texts: Sequence[TokenizedText]) -> Iterator[tuple[NDArray[np.int64], PackedBatch]]:

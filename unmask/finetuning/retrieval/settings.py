@@ -101,6 +101,10 @@ class RetrievalSettings:
     pos_weight: float | None = None
     """Reranker with ``"bce"``: the factor of the loss of positive documents, such as the number of negatives
     of each; None for 1."""
+    shared_query: bool = False
+    """Reranker: tokens of the query attend to the query alone, so that it is computed once for all of its
+    documents of a pass, in training and in search (Schlatt et al. 2024). Worth it where queries are long
+    beside documents; other libraries refuse the exported model."""
     teacher: str | None = None
     """Distillation: the checkpoint whose vectors are learned, which encodes the training texts once: a folder
     (relative to the run file), "default", or a hub id."""
@@ -232,6 +236,7 @@ class RetrievalSettings:
                 "kinds dense and sparse with the loss contrastive",
             ),
             (("pos_weight",), self.loss == "bce", "loss bce"),
+            (("shared_query",), self.kind == "reranker", "kind reranker"),
             (("temperature", "teacher_temperature", "min_max_scores"), self.loss == "kl", "loss kl"),
         ):
             for name in names:

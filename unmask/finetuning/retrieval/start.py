@@ -28,6 +28,7 @@ from unmask.model.spec import (
     PooledVector,
     SparseVector,
     TextKind,
+    check_shared_query,
 )
 from unmask.model.weights import Checkpoint
 from unmask.model.weights.build import build
@@ -67,9 +68,15 @@ def retriever_checkpoint(
     assert retrieval is not None
     if retrieval.kind == "reranker":
         made = task_checkpoint(settings, begun, ())
+        if retrieval.shared_query:
+            check_shared_query(made.spec)
         return replace(
             made,
-            head=PairScore(1, "sigmoid" if retrieval.loss == "bce" else "identity"),
+            head=PairScore(
+                1,
+                "sigmoid" if retrieval.loss == "bce" else "identity",
+                shared_query=retrieval.shared_query,
+            ),
             max_tokens=_longest(settings, made),
         )
     sparse = retrieval.kind == "sparse"

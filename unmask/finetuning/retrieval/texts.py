@@ -4,7 +4,7 @@ Axes: Q texts with a teacher's vector.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from unmask.model.weights import Checkpoint
 from unmask.tasks.late_texts import with_markers
 from unmask.tasks.prompts import prompt_of, words_of
 from unmask.text import Encoding, Truncation
+from unmask.text.sharing import query_places
 
 TEXTS_AT_ONCE = 4096
 """Texts that are tokenized together; their offsets and words are then dropped."""
@@ -155,9 +156,14 @@ class RetrievalTexts:
         if counts is not None:
             for encoding in encodings:
                 counts.add(encoding)
-        return [
+        found = [
             tokenized(encoding, document, self.spec)
             for encoding, document in zip(encodings, documents, strict=True)
+        ]
+        if not self.retrieval.shared_query:
+            return found
+        return [
+            replace(one, query=query_places(encoding)) for one, encoding in zip(found, encodings, strict=True)
         ]
 
     def _words(self, texts: Sequence[str], prompt: str, counts: TextCounts | None) -> list[TokenizedText]:

@@ -101,7 +101,8 @@ def collection_index(
 
     Args:
         judged: the collection.
-        model: one model or several; if there are none, ``default``, or those that the index was made with.
+        model: one model or several. None for an index that exists: those that it was made with are loaded.
+            None for a new one: it has BM25 alone.
         folder: where the index is kept. One that exists is brought up to date, so that what was stopped is
             resumed; None for a temporary folder.
         settings: the passages.
@@ -120,8 +121,7 @@ def collection_index(
             _check_documents(index, judged)
             yield index
             return
-        given = model if isinstance(model, str | Path | Model) or model else "default"
-        index = Index.create(path, given, sources=sources, **settings.named())
+        index = Index.create(path, model, sources=sources, **settings.named())
         try:
             yield index
         except UnmaskError:

@@ -235,8 +235,8 @@ class MtebSearch:
         models = [*self._index.settings.models.values()]
         names = [one.name for one in models] + ([] if self.reranker is None else [self.reranker.name])
         settings = [self.mode, passage_mode(self._index.settings.passages)]
-        name = "-".join(["+".join(one.split("/")[-1] for one in names), *settings])
-        return _meta(name, models[0].revision if len(names) == 1 else None)
+        name = "-".join([*filter(None, ["+".join(one.split("/")[-1] for one in names)]), *settings])
+        return _meta(name, models[0].revision if len(models) == 1 == len(names) else None)
 
 
 def _meta(name: str, revision: str | None, **values: Any) -> Any:

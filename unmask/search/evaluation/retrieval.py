@@ -136,7 +136,8 @@ def evaluate_retrieval(
     """Index a collection in BEIR's layout, search it for every judged query, and score what is found.
 
     Args:
-        model: one model or several; each gives a view of the index, beside BM25.
+        model: one model or several; each gives a view of the index, beside BM25. An empty list measures
+            BM25 alone, or an index that exists with its own models.
         data: the folder, or what `read_beir` returned.
         index: the folder of an index that is kept, and reused if it exists; None for a temporary one.
         settings: the passages of a new index; see `CollectionSettings`.

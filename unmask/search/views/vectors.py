@@ -1,7 +1,8 @@
 """Late interaction: one vector per token, compared by MaxSim (ColBERT, Khattab & Zaharia 2020).
 
 The score of a passage is the sum over the vectors of the query of the largest dot product with a vector of
-the passage. Vectors are stored in float16 and multiplied in float32.
+the passage. Vectors are stored in float16 and multiplied in float32, both by torch: numpy converts float16
+several times as slowly.
 
 Axes: Q vectors of the query; N vectors of passages; E features; P passages.
 """
@@ -12,6 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from unmask.search.views.ragged import offsets_of, rows_of
@@ -108,8 +110,8 @@ class Vectors:
             chosen, sizes = passages[start:end], lengths[start:end]
             filled = np.flatnonzero(sizes)
             if len(filled):
-                vectors_NE = values[rows_of(offsets, chosen)].astype(np.float32)
-                products_QN = query_QE @ vectors_NE.T
+                vectors_NE = torch.from_numpy(values[rows_of(offsets, chosen)]).float()
+                products_QN = (torch.from_numpy(query_QE) @ vectors_NE.T).numpy()
                 firsts = np.concatenate(([0], np.cumsum(sizes[filled])[:-1]))
                 best_QP = np.maximum.reduceat(products_QN, firsts, axis=1)
                 scores[start + filled] = best_QP.sum(axis=0, dtype=np.float64)
