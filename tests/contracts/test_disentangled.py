@@ -4,10 +4,11 @@ from functools import partial
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support import plain
+from tests.support.examples import examples
 from unmask.errors import KernelError
 from unmask.model.kernels import AttentionBias, AttentionRequest, DistanceBias, choose
 from unmask.model.kernels.disentangled import kernel as disentangled
@@ -63,7 +64,7 @@ EDGES = st.sampled_from([1, 2, 5, 6, 7, 19, 21, ROWS - 1, ROWS, ROWS + 1, ROWS +
 
 @pytest.mark.parametrize("bias", TERMS)
 @pytest.mark.parametrize("shape", SHAPES)
-@settings(max_examples=3)
+@examples(3)
 @given(lengths=st.lists(EDGES, min_size=1, max_size=3), seed=st.integers(0, 2**16))
 def test_strips_equal_the_definition(shape, bias, lengths, seed):
     position = Disentangled(**shape, **bias)
@@ -113,7 +114,7 @@ def test_gradients_far_beyond_the_band_equal_the_definition(shape, bias, at_once
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@settings(max_examples=10)
+@examples(10)
 @given(length=st.integers(1, 500), first=st.integers(0, 499), seed=st.integers(0, 2**16))
 def test_a_strip_reads_one_row_for_every_key_outside_its_band(shape, length, first, seed):
     position, first = Disentangled(**shape), min(first, length - 1)

@@ -8,12 +8,13 @@ import pytest
 import tokenizers
 import torch
 import transformers
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 from transformers.models.longformer.modeling_longformer import _compute_global_attention_mask
 
 from tests.contracts.test_transformers import Exact
+from tests.support.examples import examples
 from tests.support.specs import SPECS, random_encoder
 from unmask import load
 from unmask.errors import InvalidRequest
@@ -43,7 +44,7 @@ def some_globals(layout, seed, share):
     return SequenceLayout(layout.offsets, marks)
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(
     lengths=st.lists(st.sampled_from([1, 2, 5, 5, 9]), min_size=1, max_size=7),
     share=st.sampled_from([0.1, 0.5, 1.0]),

@@ -6,15 +6,23 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from unmask.errors import KernelError
 from unmask.model.kernels import KERNELS, AttentionBias, MaskContext, Tile, allowed
 from unmask.model.kernels.gpu.flex import BLOCK, FlexKernel, block_map
 from unmask.model.kernels.gpu.varlen import VarlenKernel
 from unmask.model.kernels.reference import ReferenceKernel
-from unmask.model.spec import Alibi, BlockSparse, FullAttention, SlidingWindow, SlidingWindowGlobal
+from unmask.model.spec import (
+    Alibi,
+    BlockSparse,
+    CausalAttention,
+    FullAttention,
+    SlidingWindow,
+    SlidingWindowGlobal,
+)
 from unmask.text import SequenceLayout
 
 CPU = torch.device("cpu")
@@ -38,14 +46,15 @@ def seen_by_definition(layout, pattern, filled):
 
 
 REACHES = [
-    FullAttention(), SlidingWindow(0), SlidingWindow(3), SlidingWindow(150), SlidingWindow(300),
+    FullAttention(), CausalAttention(), SlidingWindow(0), SlidingWindow(3), SlidingWindow(150),
+    SlidingWindow(300),
     SlidingWindow(40, dilation=7),
     SlidingWindowGlobal(SlidingWindow(5)), SlidingWindowGlobal(SlidingWindow(2, dilation=90)),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("pattern", REACHES, ids=str)
-@settings(max_examples=8)
+@examples(8)
 @given(
     lengths=st.lists(st.sampled_from([1, 2, 40, 127, 128, 129, 256, 300, 600]), min_size=1, max_size=5),
     seed=st.integers(0, 99),
@@ -71,6 +80,9 @@ def test_the_map_leaves_out_what_is_far_and_other():
     assert some.sum() == 40 + 2 * 39
     assert not every.any()
     assert block_map(long, SlidingWindow(BLOCK * 3))[1].any()
+    some, every = block_map(long, CausalAttention())
+    assert np.array_equal(some, np.tri(40, dtype=bool))
+    assert np.array_equal(every, np.tri(40, k=-1, dtype=bool))
 
 
 @pytest.fixture
@@ -91,6 +103,7 @@ def uncompiled(monkeypatch):
         pytest.param(FullAttention(), None, marks=pytest.mark.slow),
         pytest.param(SlidingWindow(3), Alibi(), marks=pytest.mark.slow),
         (SlidingWindow(40, dilation=3), None),
+        (CausalAttention(), None),
         pytest.param(SlidingWindowGlobal(SlidingWindow(2)), None, marks=pytest.mark.slow),
         (SlidingWindowGlobal(SlidingWindow(4)), Alibi()),
     ],
@@ -136,7 +149,9 @@ class OnCpu(VarlenKernel):
 
 
 @pytest.mark.parametrize(
-    "pattern", [FullAttention(), SlidingWindow(0), SlidingWindow(3), SlidingWindow(500)], ids=str
+    "pattern",
+    [FullAttention(), CausalAttention(), SlidingWindow(0), SlidingWindow(3), SlidingWindow(500)],
+    ids=str,
 )
 def test_varlen_tells_torch_what_the_definition_means(pattern, monkeypatch):
     from torch.nn.attention import varlen
@@ -191,7 +206,9 @@ def test_varlen_refuses_what_its_record_does_not_list():
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("name", ["varlen", "flex"])
-@pytest.mark.parametrize("pattern", [FullAttention(), SlidingWindow(3), SlidingWindow(64)], ids=str)
+@pytest.mark.parametrize(
+    "pattern", [FullAttention(), CausalAttention(), SlidingWindow(3), SlidingWindow(64)], ids=str
+)
 def test_on_a_gpu_outputs_and_gradients_are_the_references(name, pattern):
     (kernel,) = [kernel for kernel in KERNELS if kernel.capability.name == name]
     layout, device = layout_of([1, 63, 200, 129]), torch.device("cuda")

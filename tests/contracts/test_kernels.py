@@ -7,10 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support import plain
+from tests.support.examples import examples
 from tests.support.kernels import CPU_KERNELS
 from unmask.errors import KernelError
 from unmask.model.kernels import (
@@ -28,6 +29,7 @@ from unmask.model.kernels import (
 from unmask.model.spec import (
     Alibi,
     BlockSparse,
+    CausalAttention,
     Disentangled,
     FullAttention,
     NoPosition,
@@ -39,6 +41,7 @@ from unmask.text import SequenceLayout
 
 REACHES = {
     FullAttention: [FullAttention()],
+    CausalAttention: [CausalAttention()],
     SlidingWindow: [SlidingWindow(0), SlidingWindow(3), SlidingWindow(2, dilation=3), SlidingWindow(200)],
     SlidingWindowGlobal: [
         SlidingWindowGlobal(SlidingWindow(0), own_projections=False),
@@ -110,7 +113,7 @@ def plain_attention(q, k, v, lengths, pattern, position, marks):
 
 
 @pytest.mark.parametrize(("kernel", "pattern", "position"), CASES)
-@settings(max_examples=5)
+@examples(5)
 @given(lengths=LENGTHS, seed=st.integers(0, 2**16))
 def test_kernel_equals_the_definition(kernel, pattern, position, lengths, seed):
     generator = torch.Generator().manual_seed(seed)
@@ -161,7 +164,7 @@ def test_gradients_of_relative_biases(kernel):
     q, k, v = torch.randn(3, 20, 2, 4, dtype=torch.float64)
     table = torch.randn(8, 2, dtype=torch.float64, requires_grad=True)
 
-    for pattern in (FullAttention(), SlidingWindow(3)):
+    for pattern in (FullAttention(), CausalAttention(), SlidingWindow(3)):
         plan = kernel.plan(layout, pattern, torch.device("cpu"))
 
         def attend(table_PH, plan=plan, pattern=pattern):
@@ -320,7 +323,9 @@ def test_sdpa_moves_nothing_when_equal_lengths_adjoin():
     assert torch.equal(mixed_plan.tokens_T[mixed_plan.restore_T], torch.arange(13))
 
 
-@pytest.mark.parametrize("pattern", [FullAttention(), SlidingWindow(3), BlockSparse(4, random_blocks=1)])
+@pytest.mark.parametrize(
+    "pattern", [FullAttention(), CausalAttention(), SlidingWindow(3), BlockSparse(4, random_blocks=1)]
+)
 def test_blocks_of_rows_are_exact_however_they_fall(pattern, monkeypatch):
     from unmask.model.kernels import rows
 

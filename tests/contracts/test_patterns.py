@@ -18,7 +18,7 @@ from unmask.errors import CorruptCheckpoint, InvalidRequest, KernelError, Unknow
 from unmask.model.families import family_of
 from unmask.model.kernels import AttentionBias, MaskContext, Tile, allowed, probabilities
 from unmask.model.kernels.blocks import block_counts, random_blocks
-from unmask.model.spec import BlockSparse, SlidingWindow, SlidingWindowGlobal
+from unmask.model.spec import BlockSparse, CausalAttention, SlidingWindow, SlidingWindowGlobal
 from unmask.model.weights import Source, read_checkpoint
 from unmask.model.weights.build import build
 from unmask.settings import JsonSettings
@@ -46,6 +46,11 @@ def test_window_and_globals_drawn():
     ]
 
 
+def test_causal_drawn():
+    assert drawn(Tile.whole(4), CausalAttention(), None) == ["#...", "##..", "###.", "####"]
+    assert drawn(Tile(1, 3, 2, 4), CausalAttention(), None) == ["..", "#."]
+
+
 def test_blocks_drawn():
     """Block 0 is counted three times by all but the blocks that see everything."""
     pattern = BlockSparse(1, random_blocks=2)
@@ -65,6 +70,7 @@ def test_blocks_drawn():
 
 
 REACHES = [
+    CausalAttention(),
     SlidingWindowGlobal(SlidingWindow(2)),
     SlidingWindowGlobal(SlidingWindow(1, dilation=2), own_projections=False),
     BlockSparse(2, 1, seed=4),

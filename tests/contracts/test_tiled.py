@@ -9,9 +9,10 @@ import sys
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from unmask.errors import KernelError
 from unmask.model.kernels import AttentionBias, DistanceBias, products
 from unmask.model.kernels.reference import ReferenceKernel
@@ -20,6 +21,7 @@ from unmask.model.kernels.tiled.kernel import TiledKernel
 from unmask.model.spec import (
     Alibi,
     BlockSparse,
+    CausalAttention,
     Disentangled,
     FullAttention,
     NoPosition,
@@ -33,6 +35,7 @@ TILED, REFERENCE = TiledKernel(), ReferenceKernel()
 
 REACHES = [
     FullAttention(),
+    CausalAttention(),
     SlidingWindow(64),
     SlidingWindow(9, dilation=11),
     SlidingWindow(1),
@@ -61,7 +64,7 @@ def attend(kernel, layout, qkv, pattern, position=NoPosition(), **options):  # n
 
 
 @pytest.mark.parametrize("pattern", REACHES, ids=str)
-@settings(max_examples=5)
+@examples(5)
 @given(lengths=LENGTHS, share=SHARES, alibi=st.booleans(), seed=st.integers(0, 99))
 def test_values_sums_and_gradients_equal_the_reference(pattern, lengths, share, alibi, seed):
     layout, qkv = drawn(lengths, share, seed=seed)
@@ -113,6 +116,7 @@ def test_the_log_sum_exp_has_a_gradient(pattern):
     "pattern",
     [
         FullAttention(),
+        CausalAttention(),
         SlidingWindow(2),
         SlidingWindowGlobal(SlidingWindow(1), own_projections=False),
         BlockSparse(1, 1, seed=1),
@@ -135,6 +139,7 @@ def test_dropout_is_the_same_forward_and_backward(pattern):
     ("pattern", "share"),
     [
         (FullAttention(), 0.0),
+        (CausalAttention(), 0.0),
         (SlidingWindowGlobal(SlidingWindow(64), own_projections=False), 0.001),
         (SlidingWindowGlobal(SlidingWindow(64), own_projections=False), 1.0),
         (BlockSparse(64, 3, seed=0), 0.0),
@@ -147,7 +152,9 @@ def test_one_text_of_4097_tokens(pattern, share):
     torch.testing.assert_close(attend(TILED, layout, qkv, pattern).o_THK, expected, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("pattern", [FullAttention(), SlidingWindow(64), BlockSparse(16, 1)], ids=str)
+@pytest.mark.parametrize(
+    "pattern", [FullAttention(), CausalAttention(), SlidingWindow(64), BlockSparse(16, 1)], ids=str
+)
 @pytest.mark.parametrize("sharpness", [1.0, 3.0])
 def test_bfloat16_is_within_the_rounding_of_its_scores(pattern, sharpness):
     """Scores are rounded, off by at most u |s|, u = 2^-8 with room for the scaled queries' rounding, which
@@ -209,6 +216,7 @@ def test_work_is_what_the_pattern_holds():
             assert scores(text, pattern) <= (length + 64) * (3 * 64 + 1) + (not own) * length
         assert scores(text, BlockSparse(64, 3, seed=0), heads=2) <= length * 8 * 64 + 2 * 64 * length
         assert scores(text, FullAttention()) == length**2
+        assert scores(text, CausalAttention()) <= length**2 * 9 / 16
     ragged = SequenceLayout.of_lengths(list(range(1, 100)))
     assert scores(ragged, SlidingWindow(16)) <= (ragged.token_count + 64) * (64 + 32)
     assert scores(ragged, FullAttention()) == (ragged.lengths**2).sum()
@@ -249,7 +257,8 @@ def test_refuses_what_its_record_does_not_list():
 PEAK = """
 import sys, torch
 from tests.contracts.test_tiled import TILED, attend, drawn
-from unmask.model.spec import Alibi, BlockSparse, FullAttention, SlidingWindow, SlidingWindowGlobal
+from unmask.model.spec import Alibi, BlockSparse, CausalAttention, FullAttention, SlidingWindow
+from unmask.model.spec import SlidingWindowGlobal
 
 def highest():
     lines = open("/proc/self/status").read().splitlines()
@@ -257,7 +266,7 @@ def highest():
 
 def run(length, share):
     globals = SlidingWindowGlobal(SlidingWindow(64), own_projections=False)
-    for pattern in (FullAttention(), SlidingWindow(64), globals, BlockSparse(64, seed=0)):
+    for pattern in (FullAttention(), CausalAttention(), SlidingWindow(64), globals, BlockSparse(64, seed=0)):
         layout, qkv = drawn([length], share, heads=1, width=8, dtype=torch.float32)
         leaf = qkv.requires_grad_()
         attend(TILED, layout, leaf.unbind(), pattern, Alibi()).o_THK.sum().backward()

@@ -26,6 +26,8 @@ CASES = [pytest.param(case, id=str(case)) for case in cases()]
 
 LOGITS = {
     "ForMaskedLM": {"masked": "logits"},
+    "LMHeadModel": {"masked": "logits"},
+    "ForCausalLM": {"masked": "logits"},
     "ForNextSentencePrediction": {"next_sentence": "logits"},
     "ForSequenceClassification": {"sequence": "logits"},
     "ForTokenClassification": {"tokens": "logits"},

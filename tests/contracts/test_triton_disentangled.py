@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support import plain
 from tests.support.cross_compile import HOPPER_SHARED_BYTES, compile_for_hopper
+from tests.support.examples import examples
 from unmask.errors import KernelError
 from unmask.model.kernels import AttentionBias, DistanceBias
 from unmask.model.kernels.gpu.bands import (
@@ -110,7 +111,7 @@ def test_dropout_is_the_same_in_both_passes(interpreted):
     assert facts["another seed"] > 0.1
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(position=POSITIONS, longest=st.integers(1, 700), heads=st.integers(1, 2))
 def test_a_band_holds_the_row_of_every_distance(position, longest, heads):
     band = band_of(position, longest, CPU)
@@ -123,7 +124,7 @@ def test_a_band_holds_the_row_of_every_distance(position, longest, heads):
         assert band.rows_W[column] == plain.distance_row(behind, position)
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(position=POSITIONS, longest=st.integers(1, 90), seed=st.integers(0, 99))
 def test_products_with_a_band_and_their_gradients(position, longest, seed):
     generator = torch.Generator().manual_seed(seed)

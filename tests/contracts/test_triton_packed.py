@@ -17,7 +17,15 @@ from unmask.errors import KernelError
 from unmask.model.kernels import AttentionBias, AttentionRequest, DistanceBias
 from unmask.model.kernels.gpu.packed import TritonPackedKernel
 from unmask.model.kernels.gpu.triton_code.packed_tiles import TILE
-from unmask.model.spec import Alibi, BlockSparse, Disentangled, FullAttention, NoPosition, SlidingWindow
+from unmask.model.spec import (
+    Alibi,
+    BlockSparse,
+    CausalAttention,
+    Disentangled,
+    FullAttention,
+    NoPosition,
+    SlidingWindow,
+)
 from unmask.text import SequenceLayout
 
 KERNEL = TritonPackedKernel()
@@ -73,6 +81,7 @@ def test_on_a_gpu_it_equals_the_definition():
     pattern=st.sampled_from(
         [
             FullAttention(),
+            CausalAttention(),
             SlidingWindow(0),
             SlidingWindow(70),
             SlidingWindow(400),
@@ -122,6 +131,7 @@ def attend(width=16, dtype=torch.float32, pattern=None, planned=None, bias=None)
         ({"dtype": torch.float64}, "something its record does not list"),
         ({"bias": AttentionBias(distances=DistanceBias(Disentangled(4), None, None))}, "does not list"),
         ({"pattern": SlidingWindow(1)}, "called for SlidingWindow.* with a plan for FullAttention"),
+        ({"pattern": CausalAttention()}, "called for CausalAttention.* with a plan for FullAttention"),
         ({"planned": BlockSparse(4)}, "has no BlockSparse pattern"),
         ({}, "runs on cuda, not on cpu"),
     ],

@@ -5,10 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.contracts.test_kernels import POSITIONS, terms_of
+from tests.support.examples import examples
 from tests.support.kernels import CPU_KERNELS
 from tests.support.specs import SPECS, random_encoder
 from unmask.errors import InvalidRequest, KernelError
@@ -44,7 +45,7 @@ def marked(lengths, seed):
 
 
 @pytest.mark.parametrize(("kernel", "pattern", "position"), CASES)
-@settings(max_examples=6)
+@examples(6)
 @given(lengths=st.lists(st.sampled_from([1, 2, 5, 5, 12]), min_size=1, max_size=5), seed=st.integers(0, 999))
 def test_the_others_keep_their_scores_and_share_what_is_left(kernel, pattern, position, lengths, seed):
     """The reference without marks gives every score; a row then mixes the keys that remain."""

@@ -15,9 +15,10 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from tests.support.places import REPOSITORY, shared
 from tests.support.tiny import VOCABULARY
 from unmask.errors import InvalidRequest, InvalidText, OutputError
@@ -265,7 +266,7 @@ def test_units():
     assert units(" \n ", "document") == units("", "paragraph") == units("\n", "sentence") == []
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     words=st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=25), min_size=1, max_size=4),
     most=st.integers(1, 30),
@@ -579,7 +580,7 @@ def test_a_kill_leaves_no_half_source(tmp_path):
 # --- order ------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(count=st.integers(1, 2000), key=st.integers(0, 2**64 - 1))
 def test_an_order_has_every_number_once(count, key):
     found = permute(np.arange(count), count, key)
@@ -639,7 +640,7 @@ def one_by_one(chunks_of, weights, count):
     return order
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(data=st.data(), weights=st.lists(st.sampled_from([0.125, 0.25, 0.5, 1.0]), min_size=1, max_size=4))
 def test_the_source_that_is_furthest_behind_comes_next(data, weights):
     share = np.array(weights)  # of powers of two, so that quotients are exact
@@ -678,7 +679,7 @@ def test_shares():
 # --- packing ----------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=80)
+@examples(80)
 @given(data=st.data(), capacity=st.integers(1, 300))
 def test_packing_uses_each_chunk_once_and_never_too_many(data, capacity):
     largest = data.draw(st.integers(1, capacity))
@@ -727,7 +728,7 @@ def contents(each):
     return Counter((int(each.documents[i]), each.ids(i).tobytes()) for i in range(each.count))
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(
     seed=st.integers(0, 2**31),
     micro=st.integers(42, 600),
@@ -793,7 +794,7 @@ def new_stream(sets, weights=(2.0, 1.0), **changes):
     return ChunkStream(list(zip(sets, weights, strict=True)), **values)
 
 
-@settings(max_examples=12)
+@examples(12)
 @given(before=st.lists(st.integers(0, 9), max_size=5), after=st.integers(1, 25))
 def test_a_restored_stream_goes_on_as_if_nothing_had_been(sets, before, after):
     stream = new_stream(sets)

@@ -12,6 +12,7 @@ from unmask.learn.pretrain.flops import Work, keys, peak_flops, peak_memory
 from unmask.model.encoder import Encoder
 from unmask.model.kernels.tile import Tile, allowed
 from unmask.model.spec import (
+    CausalAttention,
     FullAttention,
     LinearAttention,
     SlidingWindow,
@@ -27,6 +28,7 @@ LENGTHS = np.array([1, 2, 7, 12, 31])
     "pattern",
     [
         FullAttention(),
+        CausalAttention(),
         SlidingWindow(0),
         SlidingWindow(3),
         SlidingWindow(30),

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
 from tests.learn.toy import with_heads
+from tests.support.examples import examples
 from tests.support.specs import SPECS, random_encoder
 from unmask.errors import InvalidRequest
 from unmask.learn.data.chunk import Chunk
@@ -33,7 +34,7 @@ def packed(lengths, seed=0):
 # --- what is hidden ---------------------------------------------------------------------------------
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     lengths=st.lists(st.integers(1, 30), min_size=1, max_size=8),
     rate=st.floats(0.05, 0.9),

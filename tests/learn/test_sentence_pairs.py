@@ -6,11 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
 from tests.learn.toy import CLS, SEP, chunks, gradients, vocabulary, with_heads
+from tests.support.examples import examples
 from tests.support.specs import ALIBI_SHARED, POST_NORM, random_encoder
 from tests.support.tiny import VOCABULARY as WORDPIECES
 from tests.support.tiny import write_tokenizer
@@ -38,7 +39,7 @@ def rng(seed=0):
     return np.random.default_rng(seed)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(texts, st.integers(0, 1000), st.sampled_from([vocabulary(), WITH_ENDS]))
 def test_exchanged_parts_are_of_other_documents_and_no_token_is_lost(shapes, seed, words):
     given_chunks = chunks(*zip(*shapes, strict=True), seed=seed)
@@ -68,7 +69,7 @@ def test_exchanged_parts_are_of_other_documents_and_no_token_is_lost(shapes, see
     assert len(set(owners)) == len(owners)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.lists(st.integers(0, 5), min_size=0, max_size=25), st.integers(0, 1000))
 def test_partners_are_as_many_as_can_be(documents, seed):
     partners = pair_up(documents, rng(seed))

@@ -7,12 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.support import dense, plain
+from tests.support.examples import examples
 from tests.support.specs import SPECS, random_encoder
 from unmask.errors import InvalidRequest, UnknownArchitecture
 from unmask.model.families import FAMILIES
@@ -171,7 +172,7 @@ def mixed(mixer, x_TD, lengths):
 
 
 @pytest.mark.parametrize("name", ["linear", "performer"])
-@settings(max_examples=20)
+@examples(20)
 @given(lengths=st.lists(st.sampled_from([1, 2, 3, 3, 5, 6, 7, 40]), min_size=1, max_size=9))
 def test_texts_of_any_lengths_together_are_each_as_alone(name, lengths):
     mixer, x_TD = small_mixer(name, eps=1e-2), torch.randn(sum(lengths), 12).double()

@@ -39,12 +39,17 @@ def save(encoder, tmp_path, *parts, transformer=None, **options):
     return tmp_path / "theirs"
 
 
-def check(folder, tmp_path, texts=TEXTS, **how):
-    """As loaded and as saved again, in both libraries; returns the loaded model."""
+def read(folder, tmp_path):
+    """As loaded and as saved again, by us and by them."""
     theirs, ours = st.SentenceTransformer(str(folder)), unmask.load(folder)
     ours.save(tmp_path / "saved")
     again, theirs_again = unmask.load(tmp_path / "saved"), st.SentenceTransformer(str(tmp_path / "saved"))
     assert again.checkpoint.head == ours.checkpoint.head
+    return ours, again, theirs, theirs_again
+
+
+def assert_equal(ours, again, theirs, theirs_again, texts=TEXTS, **how):
+    """All four embed the texts alike."""
     for mine, other in (
         ("embed", "encode"),
         ("embed_query", "encode_query"),
@@ -57,7 +62,13 @@ def check(folder, tmp_path, texts=TEXTS, **how):
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
         np.testing.assert_array_equal(getattr(again, mine)(texts, **how), found)
         np.testing.assert_allclose(getattr(theirs_again, other)(texts, **how), expected, rtol=0, atol=1e-5)
-    return ours
+
+
+def check(folder, tmp_path, texts=TEXTS, **how):
+    """As loaded and as saved again, in both libraries; returns the loaded model."""
+    models = read(folder, tmp_path)
+    assert_equal(*models, texts, **how)
+    return models[0]
 
 
 @pytest.mark.parametrize("mode", [*MODES, ("weightedmean", "cls"), ("cls", "mean", "lasttoken")], ids=str)
@@ -70,11 +81,10 @@ def test_poolings_with_and_without_the_prompt(mode, include_prompt, encoder, tmp
         prompts={"query": "a text ", "document": "the "},
         default_prompt_name="query",
     )
-    ours = check(folder, tmp_path)
-    assert ours.checkpoint.head.pools_prompt == include_prompt
-    check(folder, tmp_path / "named", prompt_name="document")
-    check(folder, tmp_path / "given", prompt="the bank ")
-    check(folder, tmp_path / "none", prompt="")
+    models = read(folder, tmp_path)
+    assert models[0].checkpoint.head.pools_prompt == include_prompt
+    for how in ({}, {"prompt_name": "document"}, {"prompt": "the bank "}, {"prompt": ""}):
+        assert_equal(*models, **how)
 
 
 @pytest.mark.parametrize("function", ["Identity", "Tanh", "GELU", "ReLU", "SiLU"])

@@ -5,9 +5,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from tests.support.kernels import CPU_KERNELS
 from tests.support.specs import SPECS, VOCABULARY, global_tokens, random_encoder
 from unmask.errors import InvalidRequest, KernelError
@@ -45,7 +46,7 @@ def reach_among(pattern, longest):
 
 @pytest.mark.parametrize("kernel", KERNEL_NAMES)
 @pytest.mark.parametrize("name", SPECS)
-@settings(max_examples=20)
+@examples(20)
 @given(data=st.data())
 def test_states_do_not_depend_on_the_batch(name, kernel, data):
     encoder = ENCODERS[name]

@@ -9,10 +9,11 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 import unmask
+from tests.support.examples import examples
 from tests.support.places import shared
 from tests.support.tiny import change_json, change_tensors, tiny_bert, write_tokenizer
 from unmask.errors import EmptyText, InvalidRequest
@@ -80,7 +81,7 @@ def room_and_overlap(encoding, data, least_overlap=0):
     return fixed + room, data.draw(st.integers(least_overlap, room - 1))
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(name=NAMES, text=TEXT, seed=st.integers(0, 9), data=st.data())
 def test_tags_index_the_text_and_windows_change_nothing(name, text, seed, data):
     encoding = encoded(name, text)
@@ -131,7 +132,7 @@ def test_a_token_over_several_words_makes_them_one(name, text, words):
     assert [one.text for one in found.words] == words
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(name=NAMES, words=st.lists(TEXT.filter(str.strip), min_size=1, max_size=6), seed=st.integers(0, 9))
 def test_tags_of_given_words(name, words, seed):
     try:
@@ -151,7 +152,7 @@ def test_tags_of_given_words(name, words, seed):
         assert joined[entity.start : entity.end] == entity.text
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(name=NAMES, context=TEXT, seed=st.integers(0, 9), longest=st.integers(1, 5), data=st.data())
 @example(name="roberta-base", context="👩‍👩‍👧‍👦 ﷺ", seed=0, longest=3, data=None)
 def test_answers_index_the_context_and_windows_change_nothing(name, context, seed, longest, data):
@@ -247,7 +248,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", sorted(TOKENIZERS))
-@settings(max_examples=6)
+@examples(6)
 @given(texts=st.lists(TEXT, min_size=2, max_size=5))
 def test_companions_change_nothing(folder, name, texts):
     for text in texts:

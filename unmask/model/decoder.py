@@ -18,7 +18,7 @@ from torch import Tensor
 
 from unmask.errors import InvalidRequest
 from unmask.model.encoder import Encoder
-from unmask.model.engine import masked_lm_role
+from unmask.model.engine import lm_role
 from unmask.model.hooks import Hook, HookPoint
 from unmask.model.layers import AttentionPlan, Block, SoftmaxMixer
 from unmask.model.layers.rotary import RotaryTable
@@ -84,12 +84,12 @@ def decode_states(
 
 
 def word_role(encoder: Encoder, name: str = "the model") -> str:
-    """The role of the MLM head: ``masked`` if there is one, else ``enhanced``.
+    """The role of the head over the vocabulary: ``masked`` if there is one, else ``enhanced``.
 
     Raises:
         InvalidRequest: the encoder has neither.
     """
-    return masked_lm_role(encoder.spec, name)
+    return lm_role(encoder.spec, name)
 
 
 def predicts_by_decoder(encoder: Encoder, role: str) -> bool:

@@ -26,10 +26,12 @@ from unmask.model.spec import (
     EncoderSpec,
     LinearAttention,
     RelativePositionBias,
+    check_shared_query,
     role_of,
 )
 from unmask.model.spec.initialization import Initialization
 from unmask.text.batch import PackedBatch, SequenceLayout
+from unmask.text.sharing import share_queries
 
 
 def build_distances(spec: EncoderSpec) -> DistanceTable | RelativeBiasTable | None:
@@ -142,7 +144,20 @@ class Encoder(nn.Module):
         return plan
 
     def encode(self, batch: PackedBatch, *, hook: Hook | None = None) -> Tensor:
-        """`forward` for a batch that is still on the host."""
+        """`forward` for a batch that is still on the host; equal queries of pairs are computed once.
+
+        Raises:
+            InvalidRequest: see `forward`; or queries are marked, and the encoder cannot share them or
+                intermediate tensors are asked for.
+        """
+        if batch.queries_T is not None:
+            check_shared_query(self.spec)
+            if hook is not None:
+                raise InvalidRequest(
+                    "the states inside of pairs with a shared query are not recorded; encode without a hook"
+                )
+            shared = share_queries(batch)
+            return self.encode(shared.batch)[torch.from_numpy(shared.tokens_T).to(self.device)]
         ids_T, segments_T = (
             torch.from_numpy(array).to(self.device) for array in (batch.ids_T, batch.token_type_ids_T)
         )
@@ -185,7 +200,8 @@ class Encoder(nn.Module):
             raise InvalidRequest(
                 f"the layout holds {layout.token_count} tokens and the ids have shape {tuple(ids_T.shape)}"
             )
-        longest, limit = int(layout.lengths.max()), self.spec.max_tokens
+        read = layout if layout.expansion is None else layout.expansion.layout
+        longest, limit = int(read.lengths.max()), self.spec.max_tokens
         if limit is not None and longest > limit:
             raise InvalidRequest(
                 f"a sequence has {longest} tokens and the encoder's position table reaches {limit}"

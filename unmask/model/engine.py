@@ -74,7 +74,17 @@ def head_of(spec: EncoderSpec, role: str) -> Head:
 
 
 def masked_lm_role(spec: EncoderSpec, name: str = "the model") -> str:
-    """The role of the MLM head: ``masked`` if there is one, else ``enhanced``.
+    """The role of the MLM head of an encoder that predicts masked words.
+
+    Raises:
+        InvalidRequest: the encoder has no such head, or its attention is causal.
+    """
+    require_both_directions(spec, name)
+    return lm_role(spec, name)
+
+
+def lm_role(spec: EncoderSpec, name: str = "the model") -> str:
+    """The role of the head over the vocabulary: ``masked`` if there is one, else ``enhanced``.
 
     Raises:
         InvalidRequest: the encoder has neither.
@@ -87,6 +97,19 @@ def masked_lm_role(spec: EncoderSpec, name: str = "the model") -> str:
             f"(heads: {', '.join(roles) or 'none'}); use a checkpoint that was saved with one"
         )
     return role
+
+
+def require_both_directions(spec: EncoderSpec, name: str = "the model") -> None:
+    """Refuse an encoder that sees no later token: its logits at a token are those of the next one.
+
+    Raises:
+        InvalidRequest: the attention of all layers is causal.
+    """
+    if spec.causal:
+        raise InvalidRequest(
+            f"{name} cannot predict masked words: its attention is causal (is_decoder in config.json), so it "
+            "predicts the next token; use predict_tokens (unmask compare), or another checkpoint"
+        )
 
 
 def is_per_token(head: Head) -> bool:

@@ -1,4 +1,7 @@
-"""Packed batches: the tokens of all sequences end to end, with the offset of each sequence."""
+"""Packed batches: the tokens of all sequences end to end, with the offset of each sequence.
+
+Axes: A places that attention reads, where some packed tokens belong to several sequences.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,6 +29,9 @@ class SequenceLayout:
     unattended_T: NDArray[np.bool_] | None = None
     """Which tokens attend to their sequence and are attended to by no token, not even by themselves, such as
     the mask tokens that ColBERT appends to a query; None for none."""
+    expansion: "Expansion | None" = None
+    """What attention reads where some tokens are packed once and belong to several sequences; None: what is
+    packed. See `unmask.text.sharing`."""
 
     def __post_init__(self) -> None:
         offsets = self.offsets
@@ -77,6 +83,8 @@ class SequenceLayout:
     @cached_property
     def positions_T(self) -> NDArray[np.int64]:
         """Each token's position within its own sequence, from 0."""
+        if self.expansion is not None:
+            return self.expansion.positions_T
         return np.arange(self.token_count) - np.repeat(self.offsets[:-1], self.lengths)
 
     @cached_property
@@ -90,12 +98,32 @@ class SequenceLayout:
 
 
 @dataclass(frozen=True, eq=False)
+class Expansion:
+    """The sequences that attention reads, of A tokens, where fewer tokens T are packed.
+
+    Every token of a sequence has queries, keys and values there; a packed token takes the attention output of
+    one place.
+    """
+
+    layout: SequenceLayout
+    tokens_A: NDArray[np.int64]
+    """The packed token at each place."""
+    places_T: NDArray[np.int64]
+    """The place whose output each packed token takes."""
+    positions_T: NDArray[np.int64]
+    """Each packed token's position within the sequences that hold it."""
+
+
+@dataclass(frozen=True, eq=False)
 class PackedBatch:
     """Token ids and token types of several sequences, end to end, without padding or mask."""
 
     ids_T: NDArray[np.int64]
     token_type_ids_T: NDArray[np.int64]
     layout: SequenceLayout
+    queries_T: NDArray[np.bool_] | None = None
+    """Which tokens are of a query that attends to nothing else of its sequence, so that its states depend on
+    no document; None for none. An encoder computes equal queries once."""
 
     @classmethod
     @renamed_arguments(segments="token_type_ids")
@@ -105,6 +133,7 @@ class PackedBatch:
         token_type_ids: Sequence[Sequence[int] | NDArray[np.int64]] | None = None,
         global_tokens: Sequence[Sequence[int]] | None = None,
         unattended: Sequence[Sequence[int]] | None = None,
+        queries: Sequence[range] | None = None,
     ) -> "PackedBatch":
         """Pack sequences of ids end to end, in the given order.
 
@@ -114,6 +143,7 @@ class PackedBatch:
             global_tokens: the positions of each sequence's global tokens, counted from its beginning;
                 none by default.
             unattended: the positions of each sequence's tokens that are not attended to; none by default.
+            queries: the positions of each sequence's query, see `queries_T`; none by default.
         """
         if not len(ids):
             raise InvalidRequest("a batch needs at least one sequence, and none was given")
@@ -128,7 +158,8 @@ class PackedBatch:
         marks = None if global_tokens is None else _marks(lengths, global_tokens, "global")
         unseen = unattended is not None and any(map(len, unattended))
         hidden = _marks(lengths, unattended, "unattended") if unattended is not None and unseen else None
-        return cls(ids_T, token_type_ids_T, SequenceLayout.of_lengths(lengths, marks, hidden))
+        alone = None if queries is None else _marks(lengths, queries, "query")
+        return cls(ids_T, token_type_ids_T, SequenceLayout.of_lengths(lengths, marks, hidden), alone)
 
 
 def _marks(lengths: Sequence[int], places: Sequence[Sequence[int]], kind: str) -> NDArray[np.bool_]:

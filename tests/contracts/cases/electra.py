@@ -17,6 +17,7 @@ CASES = [
     Case("ElectraForSequenceClassification", SMALL | {"embedding_size": 6, "num_labels": 4}),
     Case("ElectraForSequenceClassification", TINY | {"embedding_size": 8, "hidden_act": "relu"}, "relu"),
     Case("ElectraForTokenClassification", SMALL | {"embedding_size": 6, "num_labels": 7}),
+    Case("ElectraForCausalLM", SMALL | {"embedding_size": 7, "is_decoder": True}, "causal"),
     Case("ElectraForQuestionAnswering", TINY | {"embedding_size": 9, "layer_norm_eps": 1e-5}),
     Case("ElectraForMultipleChoice", SMALL | {"embedding_size": 6, "hidden_act": "relu"}, "relu"),
 ]

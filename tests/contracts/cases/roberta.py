@@ -18,6 +18,7 @@ CASES = [
     Case("RobertaForSequenceClassification", TINY | {"num_labels": 1}, "a score"),
     Case("RobertaForTokenClassification", SMALL | {"num_labels": 7}),
     Case("RobertaForQuestionAnswering", TINY),
+    Case("RobertaForCausalLM", TINY | {"is_decoder": True}, "causal"),
     Case("RobertaForMultipleChoice", SMALL),
     Case("XLMRobertaModel", TINY | {"type_vocab_size": 1}),
     Case("XLMRobertaForMaskedLM", SMALL | {"layer_norm_eps": 1e-5}),

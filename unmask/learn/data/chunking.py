@@ -1,8 +1,8 @@
 """Split documents into chunks of a bounded number of tokens, at sentence ends where possible."""
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import tokenizers
@@ -11,24 +11,13 @@ from numpy.typing import NDArray
 from unmask.learn.data.sources import SplitBy
 from unmask.learn.vocabulary import Vocabulary
 from unmask.text import Tokenizer
+from unmask.text.sentence_ends import CLOSERS, SENTENCE_ENDS, sentence_ends
 
-SENTENCE_ENDS = ".!?…。！？"
-CLOSERS = "\"'”’»)]"
 NO_BEGINNINGS = ",;:.!?…%”’»)]}。！？，、；：）」』"
 """Marks that belong to the preceding text, so that no chunk should begin with one."""
 
-ABBREVIATIONS = frozenset(
-    (
-        *("mr", "mrs", "ms", "dr", "prof", "st", "jr", "sr", "rev", "hon", "messrs", "mme", "mlle"),
-        *("gen", "col", "capt", "lt", "vs", "etc", "fig", "no", "vol", "pp", "cf", "al", "ed", "eds"),
-        *("e.g", "i.e", "inc", "ltd", "co", "approx", "dept", "est"),
-    )
-)
-
 MOST_CHARACTERS = 2**20
 """Characters of a document that are tokenized at once."""
-
-_SENTENCE_END = re.compile(rf"[{re.escape(SENTENCE_ENDS)}]+[{re.escape(CLOSERS)}]*(?=\s)")
 
 
 def units(text: str, split_by: SplitBy) -> list[tuple[str, bool]]:
@@ -65,23 +54,10 @@ def parts(text: str, most: int) -> Iterator[str]:
 
 
 def sentences(paragraph: str) -> list[str]:
-    """Split after periods, question marks and exclamation marks followed by whitespace.
-
-    Does not split after an initial or a common English abbreviation, nor before a lowercase letter.
-    """
-    found, start = [], 0
-    for match in _SENTENCE_END.finditer(paragraph):
-        words = paragraph[start : match.start()].split()
-        last = words[-1].lstrip("\"'“‘«([") if words else ""
-        initial = len(last) == 1 and last.isupper()
-        if match.group() == "." and (initial or last.lower() in ABBREVIATIONS):
-            continue
-        if paragraph[match.end() :].lstrip()[:1].islower():
-            continue
-        found.append(paragraph[start : match.end()].strip())
-        start = match.end()
-    rest = paragraph[start:].strip()
-    return [*found, rest] if rest else found
+    """The sentences of a paragraph, see `sentence_ends`."""
+    ends = [0, *sentence_ends(paragraph), len(paragraph)]
+    found = [paragraph[start:end].strip() for start, end in pairwise(ends)]
+    return [sentence for sentence in found if sentence]
 
 
 @dataclass(frozen=True, eq=False)

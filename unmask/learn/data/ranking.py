@@ -21,6 +21,8 @@ class TokenizedText:
     """Equal for equal texts, whatever their prompt is."""
     global_tokens: tuple[int, ...] = ()
     """Positions of global tokens, for encoders that have them."""
+    query: range | None = None
+    """Positions of the query of a pair that attends to itself alone, see `PackedBatch.queries_T`."""
 
 
 @dataclass(frozen=True, eq=False)

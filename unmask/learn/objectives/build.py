@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from unmask.deprecation import renamed_keys
 from unmask.errors import InvalidRequest
+from unmask.learn.objectives.causal import CausalLanguageModel, CausalSpec
 from unmask.learn.objectives.decoder import EnhancedMaskedLanguageModel
 from unmask.learn.objectives.distillation import Distillation
 from unmask.learn.objectives.distillation_spec import MINILM, MINILM_V2, DistillationSpec, TeacherChoice
@@ -71,12 +72,17 @@ def _preset(table: Mapping[str, Any], plain: Spec, presets: Mapping[str, Spec]) 
     return read_table(type(plain), {**defaults, **keys}, "objective")
 
 
-def _heads_of_masked(_: MaskingSpec) -> frozenset[str]:
+def _heads_of_masked(_: Any) -> frozenset[str]:
     return frozenset({"masked"})
 
 
 OBJECTIVES: Mapping[str, _Kind] = {
     "masked": _Kind(lambda table: read_table(MaskingSpec, table, "objective"), _heads_of_masked, _masked),
+    "causal": _Kind(
+        lambda table: read_table(CausalSpec, table, "objective"),
+        _heads_of_masked,
+        lambda _, encoder, vocabulary: CausalLanguageModel(encoder, vocabulary),
+    ),
     "sentence_pairs": _Kind(
         lambda table: read_table(SentencePairSpec, table, "objective"),
         lambda spec: frozenset({"masked", spec.task}),
@@ -121,9 +127,15 @@ def build_objective(
     """The objective that a run file's ``[objective]`` describes.
 
     Raises:
-        InvalidRequest: there is no such kind, or a key is not one of its keys.
+        InvalidRequest: there is no such kind, a key is not one of its keys, or the objective is not for an
+            encoder with causal attention.
     """
     kind, read = _read(table)
+    if encoder.spec.causal and table["kind"] != "causal":
+        raise InvalidRequest(
+            f"objective.kind is {table['kind']!r}, and the encoder's attention is causal; such an encoder is "
+            'trained to predict the next token: kind = "causal"'
+        )
     return kind.build(read, encoder, vocabulary)
 
 

@@ -11,7 +11,14 @@ from torch import nn
 
 from unmask.model.encoder import Encoder
 from unmask.model.heads import MaskedLMHead
-from unmask.model.spec import BlockSparse, FullAttention, LinearAttention, Mixer, SlidingWindow
+from unmask.model.spec import (
+    BlockSparse,
+    CausalAttention,
+    FullAttention,
+    LinearAttention,
+    Mixer,
+    SlidingWindow,
+)
 
 
 class Work:
@@ -52,6 +59,8 @@ def keys(mixer: Mixer, lengths: NDArray[np.int64]) -> float:
     reach = mixer.pattern
     if isinstance(reach, FullAttention):
         return whole
+    if isinstance(reach, CausalAttention):
+        return (whole + float(lengths.sum())) / 2
     if isinstance(reach, BlockSparse):
         seen = (5 + reach.random_blocks) * reach.block
         return float(np.where(lengths <= reach.whole_up_to, lengths**2, lengths * seen).sum())

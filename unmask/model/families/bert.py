@@ -12,12 +12,15 @@ from unmask.model.families.common import (
     NO_DECODER,
     head_width_of,
     post_norm_encoder,
+    with_decoder,
 )
 from unmask.model.families.family import Family, Release
 from unmask.model.families.heads import CHOICE, POOLED_OR_TOKENS, SPAN, masked_words, pooled
 from unmask.model.spec import (
     Activation,
+    CausalAttention,
     EncoderSpec,
+    FullAttention,
     LearnedPositions,
     PlainFeedForward,
     Pooler,
@@ -43,12 +46,18 @@ def spec(
     activation: Activation,
     attention_dropout: float,
     positions: int,
+    causal: bool = False,
     **others: Any,
 ) -> EncoderSpec:
     """A BERT of the given sizes; ``others`` are those of `post_norm_encoder`."""
     return post_norm_encoder(
         width=width,
-        mixer=SoftmaxAttention(heads, head_width_of(width, heads), dropout=attention_dropout),
+        mixer=SoftmaxAttention(
+            heads,
+            head_width_of(width, heads),
+            CausalAttention() if causal else FullAttention(),
+            dropout=attention_dropout,
+        ),
         feedforward=PlainFeedForward(feedforward, activation),
         positions=LearnedPositions(positions),
         **{"pooler": Pooler()} | others,
@@ -85,11 +94,12 @@ BERT = Family(
     model_types=("bert",),
     stem="Bert",
     paper="Devlin et al. 2019",
-    keys=KEYS,
+    keys=with_decoder(KEYS),
     encoder_rows=ROWS,
     spec=spec,
     prefix="bert.",
     heads=HEADS,
     releases=PUBLISHED,
     roles=("masked", "next_sentence"),
+    causal_class="LMHeadModel",
 )

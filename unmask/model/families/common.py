@@ -1,5 +1,6 @@
 """Shared by families: BERT's config keys and tensor names, and post-norm layers."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unmask.errors import UnknownArchitecture
@@ -15,8 +16,10 @@ from unmask.model.spec import (
     Pooler,
     Projection,
 )
-from unmask.model.spec.config_keys import ConfigKey, Key, only
+from unmask.model.spec.compat import Compat
+from unmask.model.spec.config_keys import Arguments, ConfigKey, Key, KeyGroup, only
 from unmask.model.spec.tensor_map import Concat, Ignore, Rename
+from unmask.settings import JsonSettings
 
 ACTIVATIONS: dict[str, Activation] = {
     "gelu": "gelu",
@@ -29,6 +32,21 @@ ACTIVATIONS: dict[str, Activation] = {
 """config.json's ``hidden_act`` -> our activation; the first name of each activation is the one written."""
 
 NO_DECODER = (only("is_decoder", False), only("add_cross_attention", False))
+
+
+def _read_decoder(config: JsonSettings, arguments: Arguments, compat: Compat) -> Arguments:
+    return {"causal": config.get("is_decoder", False)}
+
+
+def _write_decoder(encoder: EncoderSpec) -> Mapping[str, Any]:
+    return {"is_decoder": True} if encoder.causal else {}
+
+
+def with_decoder(keys: Sequence[ConfigKey]) -> tuple[ConfigKey, ...]:
+    """A table in which ``is_decoder`` gives the argument ``causal``: whether attention is causal."""
+    decoder = KeyGroup(_read_decoder, _write_decoder)
+    return tuple(decoder if key == NO_DECODER[0] else key for key in keys)
+
 
 ENCODER_KEYS: tuple[ConfigKey, ...] = (
     Key("hidden_act", "activation", "gelu", ACTIVATIONS),

@@ -11,7 +11,7 @@ from typing import Any
 
 from unmask.model.families.bert import KEYS as BERT_KEYS
 from unmask.model.families.bert import spec as bert_spec
-from unmask.model.families.common import ENCODER_ROWS, LARGE, activation_of
+from unmask.model.families.common import ENCODER_ROWS, LARGE, activation_of, with_decoder
 from unmask.model.families.family import Family, Release
 from unmask.model.families.heads import SPAN, TOKENS, Found, choice, classifier, dense_sequence, masked_words
 from unmask.model.spec import Classifier, EncoderSpec, Projection, Transform
@@ -92,7 +92,7 @@ ELECTRA = Family(
     model_types=("electra",),
     stem="Electra",
     paper="Clark et al. 2020",
-    keys=KEYS,
+    keys=with_decoder(KEYS),
     encoder_rows=ROWS,
     spec=spec,
     prefix="electra.",

@@ -112,6 +112,8 @@ class Family:
     """The value of ``{l}`` in their names for the set of weights with that index."""
     classes: Mapping[frozenset[str], str] = field(default_factory=lambda: CLASSES)
     """The suffixes of class names, by the roles of the heads."""
+    causal_class: str = "ForCausalLM"
+    """The suffix of the class with an MLM head whose encoder attends causally."""
     linear_modules: tuple[TensorRule, ...] = ()
     """Names of linear layers in the classes of `transformers`, where its files join several in one tensor.
     Adapters name them."""
@@ -190,6 +192,8 @@ class Family:
     def _architectures(self, encoder: EncoderSpec) -> list[str]:
         if DETECTOR in self.head_layouts and any(role_of(head) == "replaced" for head in encoder.heads):
             return [self.stem + DETECTOR_CLASS]
+        if encoder.causal and {role_of(head) for head in encoder.heads} == {"masked"}:
+            return [self.stem + self.causal_class]
         return architectures(self.stem, encoder, self.classes)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from unmask.errors import CorruptCheckpoint
 from unmask.model.families.bert import KEYS as BERT_KEYS
 from unmask.model.families.bert import spec as bert_spec
-from unmask.model.families.common import ENCODER_ROWS, LARGE
+from unmask.model.families.common import ENCODER_ROWS, LARGE, with_decoder
 from unmask.model.families.family import Family, Release
 from unmask.model.families.heads import CHOICE, DENSE_OR_TOKENS, SPAN, masked_words
 from unmask.model.spec import EncoderSpec, LearnedPositions
@@ -57,7 +57,7 @@ def _family(name: str, model_type: str, stem: str, paper: str, *releases: Releas
         model_types=(model_type,),
         stem=stem,
         paper=paper,
-        keys=KEYS,
+        keys=with_decoder(KEYS),
         encoder_rows=ROWS,
         spec=spec,
         prefix="roberta.",

@@ -22,7 +22,14 @@ from unmask.errors import KernelError
 from unmask.model.dropout import apply_kept, kept
 from unmask.model.kernels.interface import AttentionOutput, Capability
 from unmask.model.kernels.tile import AttentionBias, Tile, allowed
-from unmask.model.spec import Alibi, AttentionPattern, FullAttention, NoPosition, SlidingWindow
+from unmask.model.spec import (
+    Alibi,
+    AttentionPattern,
+    CausalAttention,
+    FullAttention,
+    NoPosition,
+    SlidingWindow,
+)
 from unmask.text.batch import SequenceLayout
 
 SMALLEST_BIN, STEP = 64, 32
@@ -116,7 +123,7 @@ class BinnedKernel:
         computes="short texts side by side in square blocks, probabilities kept for the backward pass",
         devices=frozenset({"cpu"}),
         dtypes=frozenset({"float64", "float32", "bfloat16"}),
-        patterns=frozenset({FullAttention, SlidingWindow}),
+        patterns=frozenset({FullAttention, CausalAttention, SlidingWindow}),
         positions=frozenset({NoPosition, Alibi}),
         gradients=True,
         dropout=True,

@@ -1,5 +1,7 @@
 """The reference kernel for testing others: one tile per sequence, in float64, from the definitions alone."""
 
+from typing import get_args
+
 import torch
 from torch import Tensor
 
@@ -8,13 +10,9 @@ from unmask.model.kernels.tile import AttentionBias, MaskContext, Tile, probabil
 from unmask.model.spec import (
     Alibi,
     AttentionPattern,
-    BlockSparse,
     Disentangled,
-    FullAttention,
     NoPosition,
     RelativePositionBias,
-    SlidingWindow,
-    SlidingWindowGlobal,
 )
 from unmask.text.batch import SequenceLayout
 
@@ -27,7 +25,7 @@ class ReferenceKernel:
         computes="one tile per sequence, in float64",
         devices=frozenset({"cpu", "cuda"}),
         dtypes=frozenset({"float64", "float32", "bfloat16", "float16"}),
-        patterns=frozenset({FullAttention, SlidingWindow, SlidingWindowGlobal, BlockSparse}),
+        patterns=frozenset(get_args(AttentionPattern)),
         positions=frozenset({NoPosition, Alibi, Disentangled, RelativePositionBias}),
         gradients=True,
         dropout=True,

@@ -6,6 +6,7 @@ inference; with gradients, torch keeps the probabilities of every block.
 """
 
 from collections.abc import Iterator
+from typing import get_args
 
 import torch
 from torch import Tensor
@@ -16,13 +17,9 @@ from unmask.model.kernels.tile import AttentionBias, MaskContext, Tile, probabil
 from unmask.model.spec import (
     Alibi,
     AttentionPattern,
-    BlockSparse,
     Disentangled,
-    FullAttention,
     NoPosition,
     RelativePositionBias,
-    SlidingWindow,
-    SlidingWindowGlobal,
 )
 from unmask.text.batch import SequenceLayout
 
@@ -38,7 +35,7 @@ class RowsKernel:
         computes="the definitions, a block of queries at a time",
         devices=frozenset({"cpu", "cuda"}),
         dtypes=frozenset({"float64", "float32", "bfloat16", "float16"}),
-        patterns=frozenset({FullAttention, SlidingWindow, SlidingWindowGlobal, BlockSparse}),
+        patterns=frozenset(get_args(AttentionPattern)),
         positions=frozenset({NoPosition, Alibi, Disentangled, RelativePositionBias}),
         gradients=True,
         dropout=True,

@@ -13,7 +13,7 @@ from unmask.errors import KernelError
 from unmask.model.kernels.interface import AttentionOutput, Capability
 from unmask.model.kernels.rectangles import Rectangles
 from unmask.model.kernels.tile import AttentionBias
-from unmask.model.spec import AttentionPattern, FullAttention, NoPosition
+from unmask.model.spec import AttentionPattern, CausalAttention, FullAttention, NoPosition
 from unmask.text.batch import SequenceLayout
 
 
@@ -25,7 +25,7 @@ class SdpaKernel:
         computes="torch SDPA, one call per distinct length",
         devices=frozenset({"cpu", "cuda"}),
         dtypes=frozenset({"float64", "float32", "bfloat16", "float16"}),
-        patterns=frozenset({FullAttention}),
+        patterns=frozenset({FullAttention, CausalAttention}),
         positions=frozenset({NoPosition}),
         gradients=True,
         dropout=True,
@@ -60,11 +60,11 @@ class SdpaKernel:
         log_sum_exp: bool = False,
     ) -> AttentionOutput:
         """Each rectangle by SDPA; see `Kernel.attend`."""
-        if log_sum_exp or not isinstance(pattern, FullAttention) or bias != AttentionBias():
+        if log_sum_exp or type(pattern) not in self.capability.patterns or bias != AttentionBias():
             raise KernelError("the sdpa kernel was called for something its record does not list")
-        mixed = []
+        mixed, causal = [], isinstance(pattern, CausalAttention)
         for each in zip(plan.cut(q_THK), plan.cut(k_THK), plan.cut(v_THK), strict=True):
             q_BHNK, k_BHNK, v_BHNK = (x_BNHK.transpose(1, 2) for x_BNHK in each)
-            o_BHNK = scaled_dot_product_attention(q_BHNK, k_BHNK, v_BHNK, dropout_p=dropout)
+            o_BHNK = scaled_dot_product_attention(q_BHNK, k_BHNK, v_BHNK, dropout_p=dropout, is_causal=causal)
             mixed.append(o_BHNK.transpose(1, 2))
         return AttentionOutput(plan.join(mixed), None)

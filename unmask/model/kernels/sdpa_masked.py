@@ -18,6 +18,7 @@ from unmask.model.kernels.tile import AttentionBias, Tile, allowed
 from unmask.model.spec import (
     Alibi,
     AttentionPattern,
+    CausalAttention,
     FullAttention,
     NoPosition,
     RelativePositionBias,
@@ -43,7 +44,7 @@ class MaskedSdpaKernel:
         computes="torch SDPA, one call and one mask per distinct length",
         devices=frozenset({"cpu"}),
         dtypes=frozenset({"float64", "float32", "bfloat16", "float16"}),
-        patterns=frozenset({FullAttention, SlidingWindow}),
+        patterns=frozenset({FullAttention, CausalAttention, SlidingWindow}),
         positions=frozenset({NoPosition, Alibi, RelativePositionBias}),
         gradients=True,
         dropout=True,

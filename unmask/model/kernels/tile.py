@@ -20,6 +20,7 @@ from unmask.model.spec import (
     Alibi,
     AttentionPattern,
     BlockSparse,
+    CausalAttention,
     Disentangled,
     FullAttention,
     NoPosition,
@@ -197,6 +198,8 @@ def _pattern_counts(
     match pattern:
         case FullAttention():
             return None
+        case CausalAttention():
+            return tile.distance_RC(device) <= 0
         case SlidingWindow():
             distance_RC = tile.distance_RC(device)
             seen_RC = distance_RC.abs() <= pattern.radius * pattern.dilation
@@ -210,18 +213,24 @@ def _pattern_counts(
             columns_C = globals_N[tile.first_column : tile.end_column]
             return near_RC | rows_R[:, None] | columns_C[None, :]
         case BlockSparse():
-            if context is None:
-                raise KernelError("block-sparse attention depends on the sequence; give its MaskContext")
-            if context.length <= pattern.whole_up_to:
-                return None
-            blocks_R = np.arange(tile.first_row, tile.end_row) // pattern.block
-            blocks_C = np.arange(tile.first_column, tile.end_column) // pattern.block
-            counts = block_counts(pattern, -(-context.length // pattern.block), context.heads)
-            if not pattern.heads_differ:
-                counts = counts[0]
-            elif context.head is not None:
-                counts = counts[context.head : context.head + 1]
-            return torch.from_numpy(counts[..., blocks_R[:, None], blocks_C[None, :]]).to(device)
+            return _block_sparse_counts(tile, pattern, device, context)
+
+
+def _block_sparse_counts(
+    tile: Tile, pattern: BlockSparse, device: torch.device, context: MaskContext | None
+) -> Tensor | None:
+    if context is None:
+        raise KernelError("block-sparse attention depends on the sequence; give its MaskContext")
+    if context.length <= pattern.whole_up_to:
+        return None
+    blocks_R = np.arange(tile.first_row, tile.end_row) // pattern.block
+    blocks_C = np.arange(tile.first_column, tile.end_column) // pattern.block
+    counts = block_counts(pattern, -(-context.length // pattern.block), context.heads)
+    if not pattern.heads_differ:
+        counts = counts[0]
+    elif context.head is not None:
+        counts = counts[context.head : context.head + 1]
+    return torch.from_numpy(counts[..., blocks_R[:, None], blocks_C[None, :]]).to(device)
 
 
 def probabilities(

@@ -1,6 +1,6 @@
 """The softmax mixer: projections around the chosen attention kernel.
 
-Axes: G heads of keys and values, where they are fewer than those of queries.
+Axes: G heads of keys and values, where they are fewer than those of queries; A places that attention reads.
 """
 
 from contextlib import nullcontext
@@ -48,6 +48,10 @@ class AttentionPlan:
     """The distance table, for disentangled layers and those with relative position biases."""
     rows_read: slice | None = None
     """The rows of the table that this batch can use."""
+    tokens_A: Tensor | None = None
+    """The packed token at each place that attention reads, if sequences share tokens; see `Expansion`."""
+    places_T: Tensor | None = None
+    """The place whose output each packed token takes, if sequences share tokens."""
 
 
 def simplify(pattern: AttentionPattern, layout: SequenceLayout) -> AttentionPattern:
@@ -122,8 +126,9 @@ class SoftmaxMixer(nn.Module):
         made: dict[Any, Any],
     ) -> AttentionPlan:
         """The plan of this layer, shared in ``made`` with every layer of equal pattern and position."""
-        spec = self.spec
-        pattern, unattended = simplify(spec.pattern, layout), layout.unattended_T is not None
+        spec, expansion = self.spec, layout.expansion
+        read_layout = layout if expansion is None else expansion.layout
+        pattern, unattended = simplify(spec.pattern, read_layout), layout.unattended_T is not None
         if unattended and self.globals is not None:
             raise KernelError(
                 "global tokens with projections of their own attend to every token, and some tokens are not "
@@ -143,7 +148,7 @@ class SoftmaxMixer(nn.Module):
                 pattern=pattern,
                 position=NoPosition() if isinstance(spec.position, Rotary) else spec.position,
                 head_width=spec.head_width,
-                longest=int(layout.lengths.max()),
+                longest=int(read_layout.lengths.max()),
                 gradients=torch.is_grad_enabled()
                 and (x_TD.requires_grad or any(p.requires_grad for p in self.parameters())),
                 dropout=self.training and spec.dropout > 0,
@@ -154,12 +159,25 @@ class SoftmaxMixer(nn.Module):
             if isinstance(spec.position, Rotary):
                 positions_T = torch.from_numpy(layout.positions_T).to(x_TD.device)
                 rotation = RotaryTable.of(positions_T, spec.position, spec.head_width, x_TD.dtype)
-            prepared = chosen.plan(layout, pattern, x_TD.device)
+            prepared = chosen.plan(read_layout, pattern, x_TD.device)
             global_rows = None if self.globals is None else GlobalRows.of(layout, x_TD.device)
             read = (
                 rows_read(spec.position, request.longest) if isinstance(spec.position, Disentangled) else None
             )
-            made[key] = AttentionPlan(chosen, prepared, rotation, pattern, global_rows, rows_read=read)
+            tokens_A, places_T = None, None
+            if expansion is not None:
+                tokens_A = torch.from_numpy(expansion.tokens_A).to(x_TD.device)
+                places_T = torch.from_numpy(expansion.places_T).to(x_TD.device)
+            made[key] = AttentionPlan(
+                chosen,
+                prepared,
+                rotation,
+                pattern,
+                global_rows,
+                rows_read=read,
+                tokens_A=tokens_A,
+                places_T=places_T,
+            )
         return made[key]  # type: ignore[no-any-return]
 
     def project(self, x_TD: Tensor, rotation: RotaryTable | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -198,11 +216,13 @@ class SoftmaxMixer(nn.Module):
         # A kernel chooses its own precision; autocast would change some of its products.
         apart = torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
         q_THK, k_THK, v_THK = q_THK.to(dtype), k_THK.to(dtype), v_THK.to(dtype)
+        if plan.tokens_A is not None:
+            q_THK, k_THK, v_THK = (x.index_select(0, plan.tokens_A) for x in (q_THK, k_THK, v_THK))
         with apart:
             o_THK, _ = plan.kernel.attend(
                 q_THK, k_THK, v_THK, plan.prepared, pattern=plan.pattern, bias=bias, dropout=dropout
             )
-        return o_THK
+        return o_THK if plan.places_T is None else o_THK.index_select(0, plan.places_T)
 
     def forward(self, x_TD: Tensor, plan: AttentionPlan, layer: int, hook: Hook | None) -> Tensor:
         """Shape (T, D) in and out."""

@@ -5,6 +5,7 @@ from unmask.model.spec.attention import (
     AttentionPattern,
     AttentionPosition,
     BlockSparse,
+    CausalAttention,
     Disentangled,
     FullAttention,
     LinearAttention,
@@ -61,6 +62,7 @@ from unmask.model.spec.parts import (
     PlainFeedForward,
     RMSNorm,
 )
+from unmask.model.spec.shared_query import check_shared_query
 
 __all__ = [
     "POOLING_MODES",
@@ -70,6 +72,7 @@ __all__ = [
     "AttentionPattern",
     "AttentionPosition",
     "BlockSparse",
+    "CausalAttention",
     "CheckpointOutput",
     "Classifier",
     "Convolution",
@@ -113,5 +116,6 @@ __all__ = [
     "Transform",
     "UnitLength",
     "UnknownOutput",
+    "check_shared_query",
     "role_of",
 ]

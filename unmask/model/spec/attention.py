@@ -20,6 +20,11 @@ class FullAttention:
 
 
 @dataclass(frozen=True)
+class CausalAttention:
+    """Every query attends to itself and to the keys before it (the decoder of Vaswani et al. 2017)."""
+
+
+@dataclass(frozen=True)
 class SlidingWindow:
     """Keys at distance 0, d, 2d ... up to ``radius`` times ``dilation`` d (Beltagy, Peters & Cohan 2020)."""
 
@@ -77,7 +82,7 @@ class BlockSparse:
         return (5 + 2 * self.random_blocks) * self.block
 
 
-AttentionPattern = FullAttention | SlidingWindow | SlidingWindowGlobal | BlockSparse
+AttentionPattern = FullAttention | CausalAttention | SlidingWindow | SlidingWindowGlobal | BlockSparse
 
 # --- position: how positions enter attention scores --------------------------------------------------
 

@@ -171,6 +171,9 @@ class PairScore:
     """The pooling whose vector ``projections`` turn into logits; None: the encoder's own classifier does."""
     projections: tuple[OutputLayer, ...] = ()
     """Layers after pooling, in order."""
+    shared_query: bool = False
+    """Tokens of the query attend to the query alone, so that one encoding of it serves all of its documents
+    (Schlatt, Fröbe & Hagen 2024); see `PackedBatch.queries_T`."""
 
     def __post_init__(self) -> None:
         require_at_least("PairScore.labels", self.labels, 1)

@@ -4,7 +4,13 @@ from collections import Counter
 from dataclasses import dataclass
 
 from unmask.errors import InvalidRequest
-from unmask.model.spec.attention import Disentangled, Mixer, RelativePositionBias, SoftmaxAttention
+from unmask.model.spec.attention import (
+    CausalAttention,
+    Disentangled,
+    Mixer,
+    RelativePositionBias,
+    SoftmaxAttention,
+)
 from unmask.model.spec.check import require_at_least, require_share, require_size
 from unmask.model.spec.heads import Head, MaskedLM, role_of
 from unmask.model.spec.parts import Activation, FeedForward, Norm
@@ -168,6 +174,15 @@ class EncoderSpec:
         for group in Counter(sharing):
             if len({layer for layer, uses in zip(self.layers, sharing, strict=True) if uses == group}) > 1:
                 raise InvalidRequest(f"layers that share weights {group} differ from one another")
+
+    @property
+    def causal(self) -> bool:
+        """Whether the state of a token depends on no later token."""
+        mixers = (layer.mixer for layer in self.layers)
+        return self.convolution is None and all(
+            isinstance(mixer, SoftmaxAttention) and isinstance(mixer.pattern, CausalAttention)
+            for mixer in mixers
+        )
 
     @property
     def distances(self) -> Disentangled | RelativePositionBias | None:

@@ -26,6 +26,11 @@ ACTIVATIONS: dict[str, Literal["identity", "sigmoid"]] = {
     "torch.nn.modules.linear.Identity": "identity",
 }
 
+SHARED_QUERY = "shared_query"
+"""The key of config_sentence_transformers.json for `PairScore.shared_query`. Where it is set, modules.json
+names a class that other libraries do not have, so that they refuse the folder: they would let queries attend
+to documents, and give other scores."""
+
 OLD_KEY = "sbert_ce_default_activation_function"
 """The key of config.json by which versions before 4 named the activation."""
 
@@ -62,10 +67,12 @@ def read_pair(
             f"the checkpoint puts its prompt {quoted(default)} before every pair, which is not built"
         )
     kinds = [module.kind for module in modules]
+    if shared := settings.get_optional(SHARED_QUERY, bool) or False:
+        kinds = ["Transformer" if kind == "SharedQueryTransformer" else kind for kind in kinds]
     if kinds in ([], ["Transformer"]):
         if classes is None:
             raise NotKnown("the checkpoint is a cross-encoder without a classifier of texts")
-        return PairScore(classes, _activation(settings, config, classes)), ()
+        return PairScore(classes, _activation(settings, config, classes), shared_query=shared), ()
     if kinds[:2] != ["Transformer", "Pooling"]:
         raise NotKnown(f"a score by the modules {', '.join(kinds)} is not built")
     found = read_layers(modules[2:], open_file, "sentence_embedding")
@@ -73,7 +80,7 @@ def read_pair(
     if not isinstance(last, Dense):
         raise NotKnown("the last module of the cross-encoder is not a Dense module")
     modes, activation = modes_of(modules[1].config(open_file)), _activation(settings, config, last.width)
-    return PairScore(last.width, activation, modes, found.layers), found.folders
+    return PairScore(last.width, activation, modes, found.layers, shared), found.folders
 
 
 def _activation(settings: JsonSettings, config: JsonSettings, labels: int) -> Literal["identity", "sigmoid"]:
@@ -98,7 +105,7 @@ def write_pair(
 
     A classifier of one label that applies a sigmoid needs none, and gets none if it had none.
     """
-    if not kept and head.pooling is None and head.activation == "sigmoid":
+    if not kept and head.pooling is None and head.activation == "sigmoid" and not head.shared_query:
         return {}
     base, dense = "sentence_transformers.base.modules", "sentence_transformers.sentence_transformer.modules"
     classes = {
@@ -115,7 +122,8 @@ def write_pair(
         layers[-1] = (kind, path, {**(config or {}), **named})
         modules = [("Pooling", "1_Pooling", write_pooling(head.pooling, width)), *layers]
     own = head.pooling is None
-    listed = [{"idx": 0, "name": "0", "path": "", "type": f"{base}.transformer.Transformer"}]
+    encoder = "unmask.SharedQueryTransformer" if head.shared_query else f"{base}.transformer.Transformer"
+    listed = [{"idx": 0, "name": "0", "path": "", "type": encoder}]
     listed += [
         {"idx": index, "name": str(index), "path": path, "type": classes[kind]}
         for index, (kind, path, _) in enumerate(modules, start=1)
@@ -132,6 +140,9 @@ def write_pair(
     names = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
     settings = {"prompts": {}, "default_prompt_name": None} | settings
     settings |= {"model_type": "CrossEncoder", "activation_fn": names[head.activation]}
+    settings.pop(SHARED_QUERY, None)
+    if head.shared_query:
+        settings[SHARED_QUERY] = True
     files: dict[str, object] = {
         "modules.json": listed,
         "sentence_bert_config.json": transformer,

@@ -86,12 +86,7 @@ def prepared(
         counts.append(len(chosen))
     encoded = [item.query for item in items] if queries and not together else []
     texts = encoded + documents
-    marks = [one.global_tokens for one in texts]
-    batch = PackedBatch.of_ids(
-        [one.ids for one in texts],
-        [one.token_type_ids for one in texts],
-        marks if any(marks) else None,
-    )
+    batch = packed(texts)
     if scores and len(scores) < len(items):
         raise InvalidRequest("some queries have a teacher's scores and some have none; give scores of all")
     return RankingExample(
@@ -103,6 +98,18 @@ def prepared(
         positive_Q=np.concatenate(([0], np.cumsum(counts)[:-1])).astype(np.int64),
         scores_P=np.concatenate(scores) if scores else None,
         queries=len(encoded),
+    )
+
+
+def packed(texts: Sequence[TokenizedText]) -> PackedBatch:
+    """Texts end to end."""
+    marks = [one.global_tokens for one in texts]
+    queries = [one.query for one in texts if one.query is not None]
+    return PackedBatch.of_ids(
+        [one.ids for one in texts],
+        [one.token_type_ids for one in texts],
+        marks if any(marks) else None,
+        queries=queries or None,
     )
 
 

@@ -31,7 +31,8 @@ def _part(batch: PackedBatch, first: int, last: int) -> PackedBatch:
     rows = slice(int(layout.offsets[first]), int(layout.offsets[last]))
     marks = None if layout.globals_T is None else layout.globals_T[rows]
     inner = SequenceLayout(layout.offsets[first : last + 1] - layout.offsets[first], marks)
-    return PackedBatch(batch.ids_T[rows], batch.token_type_ids_T[rows], inner)
+    queries = None if batch.queries_T is None else batch.queries_T[rows]
+    return PackedBatch(batch.ids_T[rows], batch.token_type_ids_T[rows], inner, queries)
 
 
 def encode_in_passes(encode: Encode, batch: PackedBatch, tokens_per_pass: int | None) -> Tensor:

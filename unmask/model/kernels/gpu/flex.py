@@ -26,6 +26,7 @@ from unmask.model.kernels.tile import AttentionBias
 from unmask.model.spec import (
     Alibi,
     AttentionPattern,
+    CausalAttention,
     FullAttention,
     NoPosition,
     SlidingWindow,
@@ -62,7 +63,7 @@ class FlexKernel:
         computes="torch FlexAttention, its map of blocks from the layout",
         devices=frozenset({"cuda"}),
         dtypes=frozenset({"float32", "bfloat16", "float16"}),
-        patterns=frozenset({FullAttention, SlidingWindow, SlidingWindowGlobal}),
+        patterns=frozenset({FullAttention, CausalAttention, SlidingWindow, SlidingWindowGlobal}),
         positions=frozenset({NoPosition, Alibi}),
         gradients=True,
         dropout=False,
@@ -147,6 +148,8 @@ def block_map(
     match pattern:
         case FullAttention():
             return share, same
+        case CausalAttention():
+            return np.tril(share), np.tril(same, -1)
         case SlidingWindow(radius=radius, dilation=dilation):
             some = share & (nearest <= radius * dilation)
             inside = (between + 1) * BLOCK - 1 <= radius
@@ -194,6 +197,8 @@ def _rule(
 
     def seen(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         together = sequence_T[query] == sequence_T[key]
+        if isinstance(window, CausalAttention):
+            return together & (key <= query)
         if not isinstance(window, SlidingWindow):
             return together
         near = (query - key).abs() <= window.radius * window.dilation

@@ -21,7 +21,14 @@ from unmask.errors import KernelError
 from unmask.model.kernels.gpu.triton_code.packed_tiles import GROUPS, TILE
 from unmask.model.kernels.interface import AttentionOutput, Capability
 from unmask.model.kernels.tile import AttentionBias
-from unmask.model.spec import Alibi, AttentionPattern, FullAttention, NoPosition, SlidingWindow
+from unmask.model.spec import (
+    Alibi,
+    AttentionPattern,
+    CausalAttention,
+    FullAttention,
+    NoPosition,
+    SlidingWindow,
+)
 from unmask.text.batch import SequenceLayout
 
 PER_LN = 1 / np.log(2)
@@ -59,7 +66,7 @@ class TritonPackedKernel:
         computes="tiles with a running softmax, several short texts to a tile, in Triton",
         devices=frozenset({"cuda"}),
         dtypes=frozenset({"float32", "bfloat16", "float16"}),
-        patterns=frozenset({FullAttention, SlidingWindow}),
+        patterns=frozenset({FullAttention, CausalAttention, SlidingWindow}),
         positions=frozenset({NoPosition, Alibi}),
         gradients=True,
         dropout=True,
@@ -122,6 +129,7 @@ class TritonPackedKernel:
             plan.size,
             plan.span,
             plan.dilation,
+            isinstance(pattern, CausalAttention),
             float(dropout),
         )
         return AttentionOutput(o_THK, lse_HT.mT.to(q_THK.dtype) if log_sum_exp else None)
@@ -141,7 +149,7 @@ class TritonPackedKernel:
 def _span(pattern: AttentionPattern, longest: int) -> tuple[int, int]:
     """The radius and dilation of a query's window; a window that covers every text counts as none."""
     match pattern:
-        case FullAttention():
+        case FullAttention() | CausalAttention():
             return -1, 1
         case SlidingWindow(radius=radius, dilation=dilation):
             whole = dilation == 1 and radius >= longest - 1

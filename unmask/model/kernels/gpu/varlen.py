@@ -14,7 +14,7 @@ from torch import Tensor
 from unmask.errors import KernelError
 from unmask.model.kernels.interface import AttentionOutput, Capability
 from unmask.model.kernels.tile import AttentionBias
-from unmask.model.spec import AttentionPattern, FullAttention, NoPosition, SlidingWindow
+from unmask.model.spec import AttentionPattern, CausalAttention, FullAttention, NoPosition, SlidingWindow
 from unmask.text.batch import SequenceLayout
 
 UNBOUNDED = (-1, -1)
@@ -41,7 +41,7 @@ class VarlenKernel:
         computes="torch varlen_attn (FlashAttention 2)",
         devices=frozenset({"cuda"}),
         dtypes=frozenset({"bfloat16", "float16"}),
-        patterns=frozenset({FullAttention, SlidingWindow}),
+        patterns=frozenset({FullAttention, CausalAttention, SlidingWindow}),
         positions=frozenset({NoPosition}),
         gradients=True,
         dropout=False,
@@ -99,15 +99,17 @@ def window_of(pattern: AttentionPattern) -> tuple[int, int]:
     """Keys before and after a query.
 
     Raises:
-        KernelError: the pattern is neither full attention nor an undilated window.
+        KernelError: the pattern is neither full nor causal attention nor an undilated window.
     """
     match pattern:
         case FullAttention():
             return UNBOUNDED
+        case CausalAttention():
+            return (-1, 0)
         case SlidingWindow(radius=radius, dilation=1):
             return (radius, radius)
         case _:
             raise KernelError(
-                f"the varlen kernel was called for {pattern}, and its record lists none but whole attention "
-                "and windows without gaps"
+                f"the varlen kernel was called for {pattern}, and its record lists none but whole and causal "
+                "attention and windows without gaps"
             )

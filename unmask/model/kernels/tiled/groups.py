@@ -110,6 +110,8 @@ class Group:
     band: int = 0
     """How many of the keys, from the first, are restricted to the window; the others, global tokens, are
     restricted to the text."""
+    causal: int = 0
+    """How many of the keys, from the last, are masked for the queries before them; the others are seen."""
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -164,9 +166,12 @@ class TiledPlan:
     def band(self, number: int, blocks: slice, dtype: torch.dtype) -> Tensor | None:
         """The additive mask of a group's scores: minus infinity or 0, (B, R, C).
 
-        (1, R, C) where it is the same for all; None where all keys are seen.
+        (1, R, C) where it is the same for all; of the last keys only where the others are seen by all;
+        None where all keys are seen.
         """
         group = self.groups[number]
+        if group.causal:
+            return self._later(number, blocks, dtype)
         if not group.band:
             return None
         key = (number, blocks.start, dtype)
@@ -180,6 +185,20 @@ class TiledPlan:
         band = torch.zeros(unseen.shape, dtype=dtype, device=unseen.device)
         band.masked_fill_(unseen, float("-inf"))
         if band.shape[-1] <= 2 * group.band:  # else global tokens are many, and memory not linear in tokens
+            self.seen[key] = band
+        return band
+
+    def _later(self, number: int, blocks: slice, dtype: torch.dtype) -> Tensor:
+        """The band of a causal group; kept for the following layers where all blocks share it."""
+        group, shared = self.groups[number], self.groups[number].rows is self.groups[number].keys
+        key = (number, 0, dtype)
+        if shared and key in self.seen:
+            return self.seen[key]
+        some = slice(0, 1) if shared else blocks
+        rows_BR1 = group.rows.index[some][:, :, None]
+        later = group.keys.index[some][:, None, -group.causal :] > rows_BR1
+        band = torch.zeros(later.shape, dtype=dtype, device=later.device).masked_fill_(later, float("-inf"))
+        if shared:
             self.seen[key] = band
         return band
 

@@ -9,7 +9,7 @@ Axes: P places of tokens in the plan, empty ones among them.
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
@@ -24,11 +24,7 @@ from unmask.model.kernels.tiled.run import Work, backward, forward
 from unmask.model.spec import (
     Alibi,
     AttentionPattern,
-    BlockSparse,
-    FullAttention,
     NoPosition,
-    SlidingWindow,
-    SlidingWindowGlobal,
 )
 from unmask.text.batch import SequenceLayout
 
@@ -62,7 +58,7 @@ class TiledKernel:
         computes="blocks of complete rows, computed again in the backward pass",
         devices=frozenset({"cpu", "cuda"}),
         dtypes=frozenset({"float64", "float32", "bfloat16", "float16"}),
-        patterns=frozenset({FullAttention, SlidingWindow, SlidingWindowGlobal, BlockSparse}),
+        patterns=frozenset(get_args(AttentionPattern)),
         positions=frozenset({NoPosition, Alibi}),
         gradients=True,
         dropout=True,

@@ -5,6 +5,7 @@ Axes: P places of tokens in the plan, empty ones among them.
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,13 @@ from numpy.typing import NDArray
 
 from unmask.model.kernels.blocks import block_counts
 from unmask.model.kernels.tiled.groups import SCORES_AT_ONCE, Group, Places, TiledPlan
-from unmask.model.spec import AttentionPattern, BlockSparse, SlidingWindow, SlidingWindowGlobal
+from unmask.model.spec import (
+    AttentionPattern,
+    BlockSparse,
+    CausalAttention,
+    SlidingWindow,
+    SlidingWindowGlobal,
+)
 from unmask.text.batch import SequenceLayout
 
 CHUNK = 64
@@ -23,6 +30,10 @@ scores are used."""
 MOST_ROWS = 512
 """Maximum number of queries of a block that runs alone; for long texts the limit is twice a slab's scores.
 Both are measured."""
+
+STRETCHES = 8
+"""Stretches of a long text with causal attention; with n of them, a share of 1 / (n + 1) of the scores is not
+used."""
 
 Span = tuple[int, int]
 """The first place of a text and its number of tokens."""
@@ -41,7 +52,7 @@ def make_plan(
         spans = [(front + int(o), int(n)) for o, n in zip(layout.offsets, layout.lengths, strict=False)]
         if isinstance(window, BlockSparse):
             return plan.of(_blocks(spans, window, heads, device))
-        return plan.of(_whole(spans, device))
+        return plan.of(_whole(spans, device, causal=isinstance(window, CausalAttention)))
     radius = min(window.radius, (longest - 1) // window.dilation)
     globals_T = layout.globals_T if isinstance(pattern, SlidingWindowGlobal) else None
     if globals_T is not None and not globals_T.any():
@@ -108,28 +119,51 @@ class _Places:
         )
 
 
-def _whole(spans: list[Span], device: torch.device) -> Iterator[Group]:
-    """Texts of a length that fit a slab together; longer ones by blocks of queries against all keys."""
+def _whole(spans: list[Span], device: torch.device, *, causal: bool = False) -> Iterator[Group]:
+    """Texts of a length that fit a slab together; longer ones by blocks of queries against all keys.
+
+    ``causal``: against the keys up to the last query of the block.
+    """
     by_length = defaultdict(list)
     for first, length in spans:
         by_length[length].append(first)
     for length, firsts in by_length.items():
         if length * length <= SCORES_AT_ONCE:
             places = _runs(firsts, length, device)
-            yield Group(places, places)
+            yield Group(places, places, causal=length if causal else 0)
         else:
             for first in firsts:
-                yield from _all_keys(first, length, first, length, device)
+                if causal:
+                    yield from _earlier_keys(first, length, device)
+                else:
+                    yield from _all_keys(first, length, first, length, device)
 
 
 def _all_keys(first: int, rows: int, first_key: int, keys: int, device: torch.device) -> Iterator[Group]:
     """Some rows of a text against all of its keys; the incomplete last block is a separate group."""
-    block = min(rows, MOST_ROWS, max(16, 2 * SCORES_AT_ONCE // keys // 16 * 16))
+    block = min(rows, _block_rows(keys))
     blocks, rest = divmod(rows, block)
     for start, count, size in ((first, blocks, block), (first + rows - rest, 1, rest)):
         if size:
             queries = Places.runs(start, count, size, size, device)
             yield Group(queries, Places.runs(first_key, count, keys, 0, device))
+
+
+def _earlier_keys(first: int, length: int, device: torch.device) -> Iterator[Group]:
+    """Stretches of rows of a text, each against the keys up to its last row, the longest keys first.
+
+    They are few, because products of every other shape are compiled and kept by oneDNN.
+    """
+    size = -(-length // STRETCHES)
+    for start in reversed(range(0, length, size)):
+        end = min(start + size, length)
+        for group in _all_keys(first + start, end - start, first, end, device):
+            yield replace(group, causal=first + end - group.rows.first)
+
+
+def _block_rows(keys: int) -> int:
+    """The number of queries of a block that has this many keys."""
+    return min(MOST_ROWS, max(16, 2 * SCORES_AT_ONCE // keys // 16 * 16))
 
 
 def _runs(firsts: list[int], length: int, device: torch.device) -> Places:

@@ -41,7 +41,7 @@ class Work:
             some = log_counts[heads, blocks] if log_counts.ndim == 3 else log_counts[blocks]
             s_HBRC += some[..., None, :].to(s_HBRC.dtype)
         if band is not None:
-            s_HBRC += band
+            s_HBRC[..., s_HBRC.shape[-1] - band.shape[-1] :] += band
 
     def kept(self, p_HBRC: Tensor, generator: torch.Generator) -> Tensor:
         """The dropout factors of probabilities: 0, or 1 divided by the kept share."""

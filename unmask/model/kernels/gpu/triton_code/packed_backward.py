@@ -20,6 +20,7 @@ from unmask.model.kernels.gpu.triton_code.packed_parts import (
     load_rows,
     place_of,
     product,
+    rows_of_keys,
     scores_of,
     store_rows,
     survivors,
@@ -33,7 +34,8 @@ def backward_short(
     d_o, lse, d_lse, d_q, d_k, d_v, slopes, seed, owner, items,
     heads, tokens, scale, span, dilation, dropout,
     WIDTH: tl.constexpr, PADDED: tl.constexpr, SIZE: tl.constexpr, EXACT: tl.constexpr,
-    WINDOW: tl.constexpr, DILATED: tl.constexpr, ALIBI: tl.constexpr, DROPOUT: tl.constexpr,
+    WINDOW: tl.constexpr, DILATED: tl.constexpr, CAUSAL: tl.constexpr, ALIBI: tl.constexpr,
+    DROPOUT: tl.constexpr,
 ):  # fmt: skip
     """All gradients of one head of a group of whole sequences; see `forward_short`.
 
@@ -54,7 +56,7 @@ def backward_short(
     of = tl.load(owner + start + rows, mask=rows < end, other=-1)
     seen = of[:, None] == of[None, :]
     if WINDOW:
-        seen = seen & within(distance, span, dilation, DILATED)
+        seen = seen & within(distance, span, dilation, DILATED, CAUSAL)
     at = head.to(tl.int64) * tokens + start + rows
     # An infinite log-sum-exp gives rows past the end probability 0.
     total = tl.load(lse + at, mask=rows < end, other=float("inf")) * PER_LN
@@ -83,8 +85,8 @@ def rows_step(
     g_q, x_q, x_o, total, delta, k, k_token, v, v_token, slope, drawn, start, head, rows, first, length,
     scale, span, dilation, dropout,
     WIDTH: tl.constexpr, PADDED: tl.constexpr, COLUMNS: tl.constexpr, EXACT: tl.constexpr,
-    INSIDE: tl.constexpr, WINDOW: tl.constexpr, DILATED: tl.constexpr, ALIBI: tl.constexpr,
-    DROPOUT: tl.constexpr,
+    INSIDE: tl.constexpr, WINDOW: tl.constexpr, DILATED: tl.constexpr, CAUSAL: tl.constexpr,
+    ALIBI: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
     """Add the contribution of keys from ``first`` on to the gradient of queries."""
     columns = first + tl.arange(0, COLUMNS)
@@ -93,7 +95,7 @@ def rows_step(
     s = scores_of(product(x_q, tl.trans(x_k), EXACT), distance, scale, slope, ALIBI) - total[:, None]
     if WINDOW:
         s = tl.where(
-            (columns[None, :] < length) & within(distance, span, dilation, DILATED), s, float("-inf")
+            (columns[None, :] < length) & within(distance, span, dilation, DILATED, CAUSAL), s, float("-inf")
         )
     elif not INSIDE:
         s = tl.where(columns[None, :] < length, s, float("-inf"))
@@ -114,7 +116,8 @@ def backward_rows(
     heads, tokens, scale, span, dilation, dropout,
     WIDTH: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
     SPLIT: tl.constexpr, EXACT: tl.constexpr,
-    WINDOW: tl.constexpr, DILATED: tl.constexpr, ALIBI: tl.constexpr, DROPOUT: tl.constexpr,
+    WINDOW: tl.constexpr, DILATED: tl.constexpr, CAUSAL: tl.constexpr, ALIBI: tl.constexpr,
+    DROPOUT: tl.constexpr,
 ):  # fmt: skip
     """The gradient of one head of a tile of queries, and their ``delta``, (H, T); see `forward_long`."""
     head, start, length, first, share = place_of(tl.program_id(0), items, heads, SPLIT)
@@ -137,18 +140,18 @@ def backward_rows(
     slope = tl.load(slopes + head) if ALIBI else 0.0
     drawn = tl.load(seed) if DROPOUT else 0
     g_q = tl.zeros([ROWS, PADDED], tl.float32)
-    begin, plain, end = keys_of_rows(first, length, span, ROWS, COLUMNS, WINDOW)
+    begin, plain, end = keys_of_rows(first, length, span, ROWS, COLUMNS, WINDOW, CAUSAL)
     for place in range(begin, plain, COLUMNS):
         g_q = rows_step(
             g_q, x_q, x_o, total, less, k, k_token, v, v_token, slope, drawn, start, head, rows,
             place, length, scale, span, dilation, dropout,
-            WIDTH, PADDED, COLUMNS, EXACT, True, False, False, ALIBI, DROPOUT,
+            WIDTH, PADDED, COLUMNS, EXACT, True, False, False, False, ALIBI, DROPOUT,
         )  # fmt: skip
     for place in range(plain, end, COLUMNS):
         g_q = rows_step(
             g_q, x_q, x_o, total, less, k, k_token, v, v_token, slope, drawn, start, head, rows,
             place, length, scale, span, dilation, dropout,
-            WIDTH, PADDED, COLUMNS, EXACT, False, WINDOW, DILATED, ALIBI, DROPOUT,
+            WIDTH, PADDED, COLUMNS, EXACT, False, WINDOW, DILATED, CAUSAL, ALIBI, DROPOUT,
         )  # fmt: skip
     store_rows(d_q + own, heads * WIDTH, rows, length, g_q * (scale / PER_LN), WIDTH, PADDED)
 
@@ -158,8 +161,8 @@ def columns_step(
     g_k, g_v, x_k, x_v, q, q_token, d_o, o_token, lse, delta, slope, drawn, start, head, columns, first,
     length, scale, span, dilation, dropout,
     WIDTH: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr, EXACT: tl.constexpr,
-    INSIDE: tl.constexpr, WINDOW: tl.constexpr, DILATED: tl.constexpr, ALIBI: tl.constexpr,
-    DROPOUT: tl.constexpr,
+    INSIDE: tl.constexpr, WINDOW: tl.constexpr, DILATED: tl.constexpr, CAUSAL: tl.constexpr,
+    ALIBI: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
     """Add the contribution of queries from ``first`` on to the gradients of keys and values, transposed."""
     rows = first + tl.arange(0, ROWS)
@@ -170,7 +173,7 @@ def columns_step(
     total = tl.load(lse + rows, mask=rows < length, other=float("inf")) * PER_LN
     s = s - total[None, :]
     if WINDOW:
-        s = tl.where(within(distance, span, dilation, DILATED), s, float("-inf"))
+        s = tl.where(within(distance, span, dilation, DILATED, CAUSAL), s, float("-inf"))
     p = tl.math.exp2(s)
     x_o = load_rows(d_o, o_token, rows, length, WIDTH, PADDED, INSIDE)
     d_p = product(x_v, tl.trans(x_o), EXACT)
@@ -192,7 +195,8 @@ def backward_columns(
     heads, tokens, scale, span, dilation, dropout,
     WIDTH: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
     SPLIT: tl.constexpr, EXACT: tl.constexpr,
-    WINDOW: tl.constexpr, DILATED: tl.constexpr, ALIBI: tl.constexpr, DROPOUT: tl.constexpr,
+    WINDOW: tl.constexpr, DILATED: tl.constexpr, CAUSAL: tl.constexpr, ALIBI: tl.constexpr,
+    DROPOUT: tl.constexpr,
 ):  # fmt: skip
     """The gradients of one head of a tile of keys and values, after `backward_rows`; items are its own."""
     head, start, length, first, share = place_of(tl.program_id(0), items, heads, SPLIT)
@@ -212,18 +216,18 @@ def backward_columns(
     drawn = tl.load(seed) if DROPOUT else 0
     g_k = tl.zeros([COLUMNS, PADDED], tl.float32)
     g_v = tl.zeros([COLUMNS, PADDED], tl.float32)
-    begin, plain, end = keys_of_rows(first, length, span, COLUMNS, ROWS, WINDOW)
+    begin, plain, end = rows_of_keys(first, length, span, COLUMNS, ROWS, WINDOW, CAUSAL)
     for place in range(begin, plain, ROWS):
         g_k, g_v = columns_step(
             g_k, g_v, x_k, x_v, q, q_token, d_o, heads * WIDTH, lse, delta, slope, drawn, start, head,
             columns, place, length, scale, span, dilation, dropout,
-            WIDTH, PADDED, ROWS, EXACT, True, False, False, ALIBI, DROPOUT,
+            WIDTH, PADDED, ROWS, EXACT, True, False, False, False, ALIBI, DROPOUT,
         )  # fmt: skip
     for place in range(plain, end, ROWS):
         g_k, g_v = columns_step(
             g_k, g_v, x_k, x_v, q, q_token, d_o, heads * WIDTH, lse, delta, slope, drawn, start, head,
             columns, place, length, scale, span, dilation, dropout,
-            WIDTH, PADDED, ROWS, EXACT, False, WINDOW, DILATED, ALIBI, DROPOUT,
+            WIDTH, PADDED, ROWS, EXACT, False, WINDOW, DILATED, CAUSAL, ALIBI, DROPOUT,
         )  # fmt: skip
     store_rows(d_k + own, heads * WIDTH, columns, length, g_k * (scale / PER_LN), WIDTH, PADDED)
     store_rows(d_v + own, heads * WIDTH, columns, length, g_v, WIDTH, PADDED)

@@ -28,7 +28,8 @@ def forward_short(
     o, lse, slopes, seed, owner, items,
     heads, tokens, scale, span, dilation, dropout,
     WIDTH: tl.constexpr, PADDED: tl.constexpr, SIZE: tl.constexpr, EXACT: tl.constexpr,
-    WINDOW: tl.constexpr, DILATED: tl.constexpr, ALIBI: tl.constexpr, DROPOUT: tl.constexpr,
+    WINDOW: tl.constexpr, DILATED: tl.constexpr, CAUSAL: tl.constexpr, ALIBI: tl.constexpr,
+    DROPOUT: tl.constexpr,
 ):  # fmt: skip
     """One program for each head of a group of whole sequences that one tile holds.
 
@@ -57,7 +58,7 @@ def forward_short(
     of = tl.load(owner + start + rows, mask=rows < end, other=-1)
     seen = of[:, None] == of[None, :]
     if WINDOW:
-        seen = seen & within(distance, span, dilation, DILATED)
+        seen = seen & within(distance, span, dilation, DILATED, CAUSAL)
     s = tl.where(seen, s, float("-inf"))
     highest = tl.max(s, 1)
     p = tl.math.exp2(s - highest[:, None])
@@ -76,8 +77,8 @@ def forward_step(
     x_q, highest, total, mixed, k, k_token, v, v_token, slope, drawn, start, head, rows, first, length,
     scale, span, dilation, dropout,
     WIDTH: tl.constexpr, PADDED: tl.constexpr, COLUMNS: tl.constexpr, EXACT: tl.constexpr,
-    INSIDE: tl.constexpr, WINDOW: tl.constexpr, DILATED: tl.constexpr, ALIBI: tl.constexpr,
-    DROPOUT: tl.constexpr,
+    INSIDE: tl.constexpr, WINDOW: tl.constexpr, DILATED: tl.constexpr, CAUSAL: tl.constexpr,
+    ALIBI: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
     """Add keys from ``first`` on to running maxima, sums and mixes (Milakov & Gimelshein 2018)."""
     columns = first + tl.arange(0, COLUMNS)
@@ -86,7 +87,7 @@ def forward_step(
     s = scores_of(product(x_q, tl.trans(x_k), EXACT), distance, scale, slope, ALIBI)
     if WINDOW:
         s = tl.where(
-            (columns[None, :] < length) & within(distance, span, dilation, DILATED), s, float("-inf")
+            (columns[None, :] < length) & within(distance, span, dilation, DILATED, CAUSAL), s, float("-inf")
         )
     elif not INSIDE:
         s = tl.where(columns[None, :] < length, s, float("-inf"))
@@ -109,7 +110,8 @@ def forward_long(
     heads, tokens, scale, span, dilation, dropout,
     WIDTH: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
     SPLIT: tl.constexpr, EXACT: tl.constexpr,
-    WINDOW: tl.constexpr, DILATED: tl.constexpr, ALIBI: tl.constexpr, DROPOUT: tl.constexpr,
+    WINDOW: tl.constexpr, DILATED: tl.constexpr, CAUSAL: tl.constexpr, ALIBI: tl.constexpr,
+    DROPOUT: tl.constexpr,
 ):  # fmt: skip
     """One program for each head of a tile of queries; it visits the keys that they may see.
 
@@ -130,18 +132,18 @@ def forward_long(
     highest = tl.full([ROWS], LOWEST, tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     mixed = tl.zeros([ROWS, PADDED], tl.float32)
-    begin, plain, end = keys_of_rows(first, length, span, ROWS, COLUMNS, WINDOW)
+    begin, plain, end = keys_of_rows(first, length, span, ROWS, COLUMNS, WINDOW, CAUSAL)
     for at in range(begin, plain, COLUMNS):
         highest, total, mixed = forward_step(
             x_q, highest, total, mixed, k, k_token, v, v_token, slope, drawn, start, head, rows, at, length,
             scale, span, dilation, dropout,
-            WIDTH, PADDED, COLUMNS, EXACT, True, False, False, ALIBI, DROPOUT,
+            WIDTH, PADDED, COLUMNS, EXACT, True, False, False, False, ALIBI, DROPOUT,
         )  # fmt: skip
     for at in range(plain, end, COLUMNS):
         highest, total, mixed = forward_step(
             x_q, highest, total, mixed, k, k_token, v, v_token, slope, drawn, start, head, rows, at, length,
             scale, span, dilation, dropout,
-            WIDTH, PADDED, COLUMNS, EXACT, False, WINDOW, DILATED, ALIBI, DROPOUT,
+            WIDTH, PADDED, COLUMNS, EXACT, False, WINDOW, DILATED, CAUSAL, ALIBI, DROPOUT,
         )  # fmt: skip
     # Rows past the end may have had no key.
     total = tl.where(rows < length, total, 1.0)

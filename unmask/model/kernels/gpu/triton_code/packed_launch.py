@@ -52,6 +52,7 @@ def packed_attention(
     size: int,
     span: int,
     dilation: int,
+    causal: bool,
     dropout: float,
 ) -> tuple[Tensor, Tensor]:
     """Mixed values (T, H, K) and the log-sum-exp (H, T) in float32.
@@ -67,11 +68,12 @@ def packed_attention(
         size: maximum tokens of a group.
         span: the radius of the window; -1 for all.
         dilation: the window uses every n-th key.
+        causal: a query attends to no key after it; then there is no window.
         dropout: the dropout rate of probabilities.
     """
     o_THK = torch.empty_like(q_THK, memory_format=torch.contiguous_format)
     lse_HT = torch.empty(q_THK.shape[1], q_THK.shape[0], dtype=torch.float32, device=q_THK.device)
-    call = _arguments(q_THK, k_THK, v_THK, slopes_H, seed, span, dilation, dropout)
+    call = _arguments(q_THK, k_THK, v_THK, slopes_H, seed, span, dilation, causal, dropout)
     call |= {"o": o_THK, "lse": lse_HT, "owner": owner_T}
     with torch.cuda.device_of(q_THK):  # type: ignore[no-untyped-call]
         grouped = _launch_short("forward_short", call, groups, size)
@@ -97,13 +99,14 @@ def packed_attention_backward(
     size: int,
     span: int,
     dilation: int,
+    causal: bool,
     dropout: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of queries, keys and values; arguments as for `packed_attention`."""
     d_q, d_k, d_v = (
         torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q_THK, k_THK, v_THK)
     )
-    call = _arguments(q_THK, k_THK, v_THK, slopes_H, seed, span, dilation, dropout)
+    call = _arguments(q_THK, k_THK, v_THK, slopes_H, seed, span, dilation, causal, dropout)
     call |= {"o": o_THK, "lse": lse_HT, "owner": owner_T, "delta": torch.empty_like(lse_HT)}
     call |= {"d_o": d_o_THK.contiguous(), "d_lse": d_lse_HT.contiguous(), "d_q": d_q, "d_k": d_k, "d_v": d_v}
     with torch.cuda.device_of(q_THK):  # type: ignore[no-untyped-call]
@@ -122,6 +125,7 @@ def _arguments(
     seed: Tensor | None,
     span: int,
     dilation: int,
+    causal: bool,
     dropout: float,
 ) -> dict[str, Any]:
     """The common arguments of the kernels, by name. A missing one is an arbitrary pointer, never read."""
@@ -142,8 +146,9 @@ def _arguments(
         "WIDTH": width,
         "PADDED": padded_width(width),
         "EXACT": q_THK.dtype == torch.float32,
-        "WINDOW": span >= 0,
+        "WINDOW": span >= 0 or causal,
         "DILATED": span >= 0 and dilation > 1,
+        "CAUSAL": causal,
         "ALIBI": slopes_H is not None,
         "DROPOUT": dropout > 0,
     }
@@ -198,7 +203,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 
 def _differentiate(ctx: Any, d_o_THK: Tensor, d_lse_HT: Tensor) -> tuple[Tensor | None, ...]:
     gradients = packed_attention_backward(d_o_THK, d_lse_HT, *ctx.saved_tensors, *ctx.numbers)
-    return (*gradients, *([None] * 10))
+    return (*gradients, *([None] * 11))
 
 
 packed_attention.register_autograd(_differentiate, setup_context=_keep)

@@ -73,8 +73,10 @@ def scores_of(s, distance, scale, slope, ALIBI: tl.constexpr):
 
 
 @triton.jit
-def within(distance, span, dilation, DILATED: tl.constexpr):
-    """Whether a key at this distance is in the window."""
+def within(distance, span, dilation, DILATED: tl.constexpr, CAUSAL: tl.constexpr):
+    """Whether a key at this distance is in the window, or, if ``CAUSAL``, not after the query."""
+    if CAUSAL:
+        return distance <= 0
     near = tl.abs(distance) <= span
     if DILATED:
         near = near & (distance % dilation == 0)
@@ -94,12 +96,27 @@ def survivors(seed, head, rows, columns, dropout):
 
 
 @triton.jit
-def keys_of_rows(first, length, span, ROWS: tl.constexpr, STEP: tl.constexpr, WINDOW: tl.constexpr):
+def keys_of_rows(
+    first, length, span, ROWS: tl.constexpr, STEP: tl.constexpr, WINDOW: tl.constexpr, CAUSAL: tl.constexpr
+):
     """What rows from ``first`` on must visit on the other side, in steps: begin, end of plain steps, end.
 
-    Steps up to the second need no mask. The same holds for keys that visit queries: patterns are symmetric.
+    Steps up to the second need no mask. The same holds for keys that visit queries, but for ``CAUSAL``.
     """
+    if CAUSAL:
+        return 0, first // STEP * STEP, tl.minimum(first + ROWS, length)
     if WINDOW:
         begin = tl.maximum(first - span, 0) // STEP * STEP
         return begin, begin, tl.minimum(first + ROWS + span, length)
     return 0, length // STEP * STEP, length
+
+
+@triton.jit
+def rows_of_keys(
+    first, length, span, COLUMNS: tl.constexpr, STEP: tl.constexpr, WINDOW: tl.constexpr, CAUSAL: tl.constexpr
+):
+    """The same for keys from ``first`` on; causally, they are visited by the queries from theirs on."""
+    if CAUSAL:
+        begin = first // STEP * STEP
+        return begin, begin, length
+    return keys_of_rows(first, length, span, COLUMNS, STEP, WINDOW, False)
