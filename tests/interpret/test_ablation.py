@@ -10,7 +10,7 @@ from tests.support.specs import SPECS, random_encoder
 from unmask.errors import InvalidRequest, NonFiniteResult
 from unmask.interpret.activation_cache import ActivationCache
 from unmask.interpret.intervention.ablation import ablate, ablate_each, ablate_edge, importance
-from unmask.interpret.intervention.target import Class, Embedding, Word
+from unmask.interpret.intervention.target import Class, Embedding, TokenClasses, Word
 from unmask.model.decoder import decode
 from unmask.model.hooks import HookPoint
 from unmask.model.inference import optimize_for_inference
@@ -19,7 +19,14 @@ from unmask.model.layers.global_attention import GlobalAttention
 from unmask.model.spec import SlidingWindowGlobal, SoftmaxAttention
 
 N = 23
-TARGETS = (Word(5, 31), Class("tokens", 2, 7), Class("sequence", 1), Embedding(), Embedding(token=9))
+TARGETS = (
+    Word(5, 31),
+    Class("tokens", 2, 7),
+    Class("sequence", 1),
+    Embedding(),
+    Embedding(token=9),
+    TokenClasses("tokens", (7, 3), (2, 0)),
+)
 SOFTMAX = [name for name, spec in SPECS.items() if isinstance(spec.layers[0].mixer, SoftmaxAttention)]
 
 
@@ -35,6 +42,8 @@ def measure(encoder, cache, target, *, length=False):
                 )
             case Class(role, index, token):
                 return encoder.logits(role, final, layout)[token or 0, index].item()
+            case TokenClasses(role, tokens, classes):
+                return encoder.logits(role, final, layout)[list(tokens), list(classes)].sum().item()
             case Embedding(_, token):
                 now, then = (x.mean(0) if token is None else x[token] for x in (final, before))
                 return (now @ then / then.norm() / (1 if length else now.norm())).item()

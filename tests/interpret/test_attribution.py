@@ -17,7 +17,7 @@ from unmask.errors import InvalidRequest
 from unmask.interpret.activation_cache import ActivationCache
 from unmask.interpret.attribution.gradient import attribution
 from unmask.interpret.attribution.rollout import rollout
-from unmask.interpret.intervention.target import Class, Embedding, Word
+from unmask.interpret.intervention.target import Class, Embedding, TokenClasses, Word
 from unmask.model.decoder import decode
 from unmask.model.inference import optimize_for_inference, unsupported_reason
 from unmask.model.kernels import reference
@@ -106,6 +106,11 @@ def targets(cache, encoder):
         (Word(5, 31), lambda x: encoder.logits("masked", x[5:6], layout)[0, 31], one[5]),
         (Class("tokens", 2, 7), lambda x: encoder.logits("tokens", x, layout)[7, 2], one[7]),
         (Class("sequence", 1), lambda x: encoder.logits("sequence", x, layout)[0, 1], even),
+        (
+            TokenClasses("tokens", (7, 3), (2, 0)),
+            lambda x: encoder.logits("tokens", x, layout)[[7, 3], [2, 0]].sum(),
+            (one[7] + one[3]) / 2,
+        ),
         (Embedding(), lambda x: x.mean(0) @ direction, even),
         (Embedding(("cls",)), lambda x: x[0] @ before[0] / before[0].norm(), one[0]),
         (Embedding(token=9), lambda x: x[9] @ before[9] / before[9].norm(), one[9]),
@@ -259,6 +264,8 @@ def test_what_is_asked_must_be_there():
         (Word(0, 97), "words 0 to 96"),
         (Class("span", 0), "no classifier 'span'; it has: tokens, sequence"),
         (Class("tokens", 9, 0), "classes 0 to 3"),
+        (TokenClasses("tokens", (1, 2), (0, 9)), "classes 0 to 3"),
+        (TokenClasses("sequence", (1,), (0,)), "leave the token out"),
         (Class("tokens", 0), "say which"),
         (Class("sequence", 0, 3), "leave the token out"),
         (Embedding(token=-1), "tokens 0 to 4"),

@@ -241,17 +241,20 @@ def test_the_sample_is_seeded_and_says_its_size():
 
 def test_too_few_points_are_refused_by_number():
     rng = np.random.default_rng(11)
-    with pytest.raises(InvalidRequest, match="there are 29 tokens and geometry needs at least 30"):
+    with pytest.raises(InvalidRequest, match="geometry needs at least 30 tokens, and there are 29"):
         geometry([rng.normal(size=(29, 4))])
     one = measured(rng.normal(size=(60, 4)))
     assert one.two_nn.value is None
-    assert one.two_nn.reason == "there are 60 distinct points and 100 are needed; give more text"
+    assert (
+        one.two_nn.reason
+        == "this estimate needs 100 different token vectors, and there are 60; use a longer text"
+    )
     assert one.gride == ()
     assert one.participation_ratio.value is not None
     half = measured(rng.normal(size=(120, 4)))
     assert half.two_nn.value is not None
     assert half.mle.value is None
-    assert "160 are needed" in half.mle.reason
+    assert "needs 160 different" in half.mle.reason
 
 
 def test_what_cannot_be_measured_is_one_sentence():

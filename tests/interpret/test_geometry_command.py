@@ -6,7 +6,7 @@ import numpy as np
 
 import unmask
 from tests.support.command import assert_one_sentence, run_here
-from unmask.interpret.geometry import cka, geometry, read_texts, stretches
+from unmask.interpret.geometry import cka, geometry, project, read_texts, stretches
 
 WORDS = (
     *("river", "water", "bank", "money", "letter", "garden", "winter", "summer", "window", "table", "story"),
@@ -55,6 +55,43 @@ def test_tables_and_refusals():
     assert_one_sentence(run_here("geometry", "--model", "unmask-mini"), "--file")
     assert_one_sentence(run_here("geometry", "a", "--points", 0), "1 to 4096")
     assert_one_sentence(run_here("geometry", " ", "--model", "unmask-mini"), "no words")
+
+
+def test_a_projection_is_written_whole_in_both_forms(tmp_path):
+    given = ("geometry", prose(60), "--model", "unmask-mini", "--no-random", "--json")
+    archive, plain = tmp_path / "cloud.npz", tmp_path / "cloud.json"
+    assert run_here(*given, "--projection", archive).code == 0
+    assert run_here(*given, "--projection", plain, "--basis", "own").code == 0
+    with np.load(archive) as kept:
+        made = {name: kept[name] for name in kept.files}
+    other = json.loads(plain.read_text())
+    assert (
+        set(made)
+        == set(other)
+        == {
+            *("points", "piece", "chunk", "special", "explained", "method", "basis"),
+        }
+    )
+    np.testing.assert_array_equal(made["points"], np.array(other["points"], dtype=np.float32))
+    model = unmask.load("unmask-mini")
+    limit = model.checkpoint.trained_tokens
+    texts = stretches(prose(60), lambda one: len(model.tokenizer.encode(one)) <= limit)
+    read = read_texts(model.encoder, model.tokenize(texts))
+    wanted = project(read.states, special_N=read.special_T)
+    np.testing.assert_array_equal(made["points"], wanted.points_LN3)
+    np.testing.assert_array_equal(made["special"], read.special_T)
+    assert made["piece"].tolist() == [piece for one in read.encodings for piece in one.pieces]
+    assert len(made["chunk"]) == made["points"].shape[1]
+
+
+def test_a_projection_that_cannot_be_is_one_sentence(tmp_path):
+    given = ("geometry", "a b c", "--model", "unmask-mini")
+    assert_one_sentence(run_here(*given, "--projection", tmp_path / "cloud.csv"), ".npz or .json")
+    assert_one_sentence(run_here(*given, "--projection", tmp_path / "no" / "cloud.npz"), "cloud.npz")
+    assert_one_sentence(run_here(*given, "--method", "umap"), "--projection")
+    both = run_here(*given, "--model-b", "default", "--projection", tmp_path / "cloud.npz")
+    assert_one_sentence(both, "--model-b")
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_adapter_is_of_the_first_model_alone(monkeypatch):

@@ -1,5 +1,7 @@
 """Rollout of one token equals the row of the whole product, in every kind of encoder."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -17,12 +19,19 @@ def fuse(p, norms, fusion):
     return {"mean": p.mean, "max": p.max, "min": p.min}[fusion](axis=0)
 
 
-def dense_levels(cache, fusion):
+@functools.cache
+def read(name, length=23):
+    """A text that was recorded, and its whole maps."""
+    cache = recorded(name, length)
+    return cache, dense.maps(cache.encoder, cache.encoding, cache.globals_N)
+
+
+def dense_levels(maps, fusion):
     """The product from each level to the last, (L + 1, N, N), as the authors' code makes it."""
-    maps = dense.maps(cache.encoder, cache.encoding, cache.globals_N)
-    levels = [np.eye(len(cache))]
+    itself = np.eye(maps[0][0].shape[-1])
+    levels = [itself]
     for p, norms, _ in reversed(maps):
-        step = fuse(p, norms, fusion) + np.eye(len(cache))
+        step = fuse(p, norms, fusion) + itself
         levels.insert(0, levels[0] @ (step / step.sum(-1, keepdims=True)))
     return np.stack(levels)
 
@@ -31,8 +40,8 @@ def dense_levels(cache, fusion):
 @pytest.mark.parametrize("name", SPECS)
 def test_a_row_is_that_of_the_whole_product(name, fusion, monkeypatch):
     monkeypatch.setattr(module, "CELLS_AT_ONCE", 200)  # several blocks of rows
-    cache = recorded(name)
-    levels = dense_levels(cache, fusion)
+    cache, maps = read(name)
+    levels = dense_levels(maps, fusion)
     for token in (0, 4, 11, 22):
         found = rollout(cache, token, fusion=fusion).values
         np.testing.assert_allclose(found, levels[:, token], rtol=1e-6, atol=1e-12)
@@ -42,8 +51,8 @@ def test_a_row_is_that_of_the_whole_product(name, fusion, monkeypatch):
 
 
 def test_two_hundred_tokens():
-    cache = recorded("rotary-windows", 200)
-    levels = dense_levels(cache, "mean")
+    cache, maps = read("rotary-windows", 200)
+    levels = dense_levels(maps, "mean")
     np.testing.assert_allclose(rollout(cache, 100).values, levels[:, 100], rtol=1e-6, atol=1e-12)
     assert (rollout(cache, 100).values[0, :90] == 0).all()  # two windows of radius 2 below
 

@@ -6,12 +6,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import jensenshannon
 
 from tests.support import dense
+from tests.support.examples import examples
 from tests.support.heads import recorded
 from tests.support.specs import SPECS, random_encoder
 from tests.support.tokenizers_built import of_bytes, of_pieces
@@ -193,7 +194,7 @@ def test_models_of_unlike_tokens_are_compared_by_what_they_share():
     assert {(match.b, match.a) for match in turned} == {(match.a, match.b) for match in match_heads(found)}
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.integers(1, 9), st.integers(0, 6), st.integers(0, 10**6), st.booleans())
 def test_pairs_are_the_cheapest(rows, more, seed, whole):
     rng = np.random.default_rng(seed)

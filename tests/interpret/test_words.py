@@ -4,10 +4,11 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support import dense
+from tests.support.examples import examples
 from tests.support.places import shared
 from tests.support.tokenizers_built import of_bytes, of_pieces
 from tests.unit.test_tokenizer import TORTURE
@@ -72,7 +73,7 @@ def check_alignment(one, other, texts):
     return found
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(TEXTS, TEXTS, st.booleans(), st.integers(6, 40))
 def test_an_alignment_covers_every_character_and_token_once(parts, more, paired, most):
     texts = ["".join(parts), *(["".join(more)] if paired else [])]
@@ -123,7 +124,7 @@ def test_published_tokenizers_side_by_side():
         assert "".join(spoken).endswith("bank.")
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(TEXTS, TEXTS, st.booleans())
 def test_every_token_is_of_one_word_that_covers_it(parts, more, paired):
     texts = ["".join(parts), *(["".join(more)] if paired else [])]

@@ -108,6 +108,11 @@ class ActivationCache:
             raise NonFiniteResult("states of this text are not finite; try dtype='float32'")
         return cls(encoder, encoding, batch, states, final_ND)
 
+    def sharing(self, other: "ActivationCache") -> "ActivationCache":
+        """This cache, with the tables of positions of another one of the same encoder and as many tokens."""
+        self._terms = other._terms
+        return self
+
     def __len__(self) -> int:
         """N, the number of tokens."""
         return len(self.encoding)

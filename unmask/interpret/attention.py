@@ -12,6 +12,7 @@ from unmask.errors import InvalidRequest
 from unmask.interpret.activation_cache import ActivationCache, Kind
 from unmask.interpret.arguments import at_least
 from unmask.interpret.layer_cache import LayerCache
+from unmask.interpret.pooled import Pool, pooled_rectangle
 from unmask.interpret.rectangles import probabilities, score_parts
 from unmask.interpret.rows import LayerRows
 from unmask.interpret.statistics.attention_statistics import MAPS, TOP_K, AttentionStatistics
@@ -162,8 +163,7 @@ class AttentionView:
             InvalidRequest: no such layer, head or weight, or a slice with a step.
         """
         self.cache.head(layer, head)
-        if weight not in ("raw", "norm"):
-            raise InvalidRequest(f"weight is {weight!r}; it can be raw or norm")
+        _check_weight(weight)
         tile = self._tile(rows, columns)
         if tile.first_row == tile.end_row or tile.first_column == tile.end_column:
             shape = (tile.end_row - tile.first_row, tile.end_column - tile.first_column)
@@ -172,6 +172,37 @@ class AttentionView:
         if measured is not None and self.kind(layer) == "softmax":
             return probabilities(self.cache, measured, layer, head, tile, weighted=weight == "norm")
         return self._from_rows(layer, head, tile, weight)
+
+    def pooled(
+        self,
+        layer: int | None = None,
+        pool: Pool = "mean",
+        rows: slice = slice(None),
+        columns: slice = slice(None),
+        *,
+        weight: Weight = "raw",
+        watch: Watch | None = None,
+    ) -> NDArray[np.float32]:
+        """The mean or maximum over the heads of a layer, or over all heads, of a rectangle, (R, C), float32.
+
+        Args:
+            layer: which; None means all layers.
+            pool: ``mean``, whose rows sum to 1 as those of heads do, or ``max``, whose rows do not.
+            rows: the queries.
+            columns: the keys.
+            weight: as in `probabilities`.
+            watch: called after each block of rows.
+
+        Raises:
+            InvalidRequest: no such layer, pool or weight, or a slice with a step.
+            Cancelled: ``watch`` stopped the work.
+        """
+        if layer is not None:
+            self.cache.block(layer)
+        _check_weight(weight)
+        layers = tuple(range(self.layer_count)) if layer is None else (layer,)
+        tile = self._tile(rows, columns)
+        return pooled_rectangle(self.cache, layers, tile, pool, weighted=weight == "norm", watch=watch)
 
     def score_parts(
         self, layer: int, head: int, rows: slice = slice(None), columns: slice = slice(None)
@@ -290,6 +321,11 @@ class AttentionView:
     top_edges = renamed_method("top_edges", "topk")
     received = renamed_property("received", "attention_received")
     recording = renamed_property("recording", "cache")
+
+
+def _check_weight(weight: str) -> None:
+    if weight not in ("raw", "norm"):
+        raise InvalidRequest(f"weight is {weight!r}; it can be raw or norm")
 
 
 def _bounds(part: slice, length: int) -> tuple[int, int]:

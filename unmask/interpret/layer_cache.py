@@ -5,6 +5,7 @@ suitable for a single rectangle but slow for the many that a pointer requests wh
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -16,6 +17,18 @@ from unmask.interpret.statistics.layer_statistics import LayerStatistics
 from unmask.model.kernels import Tile
 
 Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class RowSums:
+    """What rows are divided by, in place of the sums that were measured; see `LayerStatistics`."""
+
+    lse_HN: NDArray[np.float64]
+    norm_sum_HN: Floats
+
+
+Sums = LayerStatistics | RowSums
+"""What is known of rows."""
 
 
 class LayerCache:
@@ -32,7 +45,7 @@ class LayerCache:
         self,
         head: tuple[int, int],
         tile: Tile,
-        measured: LayerStatistics | None,
+        measured: Sums | None,
         *,
         weighted: bool = False,
     ) -> Iterator[tuple[int, Floats]]:
@@ -44,7 +57,7 @@ class LayerCache:
             measured: of the layer, if it is: then nothing outside of the rectangle is computed.
             weighted: each key's part in ``sum_j p_ij n_j`` instead of ``p_ij``.
         """
-        rows = self._layer(head[0])
+        rows = self.rows(head[0])
         width = tile.end_column - tile.first_column if measured is not None else rows.length
         step = max(1, cells_at_once(rows.length) // width)
         for first, end in rows.stretches(tile.first_row, tile.end_row, step):
@@ -57,21 +70,25 @@ class LayerCache:
                 yield first, _of_known_sums(rows, head[1], part, measured, weighted)
 
     def rectangle(
-        self, head: tuple[int, int], tile: Tile, measured: LayerStatistics | None, *, weighted: bool = False
+        self,
+        head: tuple[int, int],
+        tile: Tile,
+        measured: Sums | None,
+        *,
+        weighted: bool = False,
     ) -> Floats:
         """The whole rectangle, (R, C)."""
         return np.concatenate([p_RC for _, p_RC in self.blocks(head, tile, measured, weighted=weighted)])
 
-    def _layer(self, layer: int) -> LayerRows:
+    def rows(self, layer: int) -> LayerRows:
+        """Queries, keys and norms of a layer; only those of the last one are kept."""
         if self._rows is None or self._rows.layer != layer:
             self._rows = None  # one at a time
             self._rows = LayerRows(self._recording, layer)
         return self._rows
 
 
-def _of_known_sums(
-    rows: LayerRows, head: int, tile: Tile, measured: LayerStatistics, weighted: bool
-) -> Floats:
+def _of_known_sums(rows: LayerRows, head: int, tile: Tile, measured: Sums, weighted: bool) -> Floats:
     """From the logarithms of rows' sums, which were measured."""
     side, some = rows.side(tile.first_row), slice(head, head + 1)
     s_RC = rows.scores(side, tile, some)[0]

@@ -18,7 +18,7 @@ from unmask.model.kernels import AttentionBias, MaskContext, Tile
 from unmask.model.kernels.tile import key_counts, scores
 from unmask.model.layers.attention import SoftmaxMixer, simplify
 from unmask.model.layers.linear_attention import LinearMixer
-from unmask.model.spec import AttentionPattern, FullAttention, SlidingWindow
+from unmask.model.spec import AttentionPattern, CausalAttention, FullAttention, SlidingWindow
 
 NEVER = -1e30
 """Score of a masked key. It is finite, so that 0 times it is 0; its probability is exactly 0."""
@@ -99,9 +99,12 @@ class LayerRows:
         cache: the activation cache of the text.
         layer: which layer.
         exact: compute in float64, regardless of the encoder's dtype.
+        norms: compute the norms of values; without them, `RowBlock.norms_HC` is 0.
     """
 
-    def __init__(self, cache: ActivationCache, layer: int, *, exact: bool = False) -> None:
+    def __init__(
+        self, cache: ActivationCache, layer: int, *, exact: bool = False, norms: bool = True
+    ) -> None:
         self.layer = layer
         self.length = len(cache)
         self.kind = cache.kind(layer)
@@ -109,7 +112,8 @@ class LayerRows:
         self.globals_N = cache.globals_N
         self.dtype = torch.float64 if exact else cache.dtype
         mixer = cache.mixer(layer)
-        parts = _projections(cache, layer, self.dtype, out_factors(mixer))
+        factors = out_factors(mixer) if norms else None
+        parts = _projections(cache, layer, self.dtype, factors)
         if isinstance(mixer, LinearMixer):
             with torch.no_grad():
                 q_HNM, k_HNM = mixer.features(parts[0], parts[1])
@@ -120,7 +124,7 @@ class LayerRows:
         self.ordinary = self._side(mixer, parts, pattern, bias)
         self.of_globals = None
         if cache.projected_for_globals(layer, slice(0, 1)) is not None:
-            own = _projections(cache, layer, self.dtype, out_factors(mixer), of_globals=True)
+            own = _projections(cache, layer, self.dtype, factors, of_globals=True)
             self.of_globals = self._side(mixer, own, FullAttention(), AttentionBias(), of_globals=True)
 
     @staticmethod
@@ -153,6 +157,8 @@ class LayerRows:
 
     def band(self, side: Side, first: int, end: int) -> tuple[int, int]:
         """Columns outside of which these rows see nothing."""
+        if isinstance(side.pattern, CausalAttention):
+            return 0, end
         if not isinstance(side.pattern, SlidingWindow):
             return 0, self.length
         far = side.pattern.radius * side.pattern.dilation
@@ -247,9 +253,14 @@ def _of_heads(bias: AttentionBias, heads: slice) -> AttentionBias:
 
 
 def _projections(
-    cache: ActivationCache, layer: int, dtype: torch.dtype, factors_HKE: Tensor, *, of_globals: bool = False
+    cache: ActivationCache,
+    layer: int,
+    dtype: torch.dtype,
+    factors_HKE: Tensor | None,
+    *,
+    of_globals: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries and keys (H, N, K), laid out head by head, and norms of values (H, N)."""
+    """Queries and keys (H, N, K), laid out head by head, and norms of values (H, N), 0 without factors."""
     project = cache.projected_for_globals if of_globals else cache.projected
     length, made = len(cache), None
     for first in range(0, length, TOKENS_AT_ONCE):
@@ -260,9 +271,10 @@ def _projections(
         if made is None:
             heads, width = q_RHK.shape[1:]
             q_HNK, k_HNK = (q_RHK.new_empty(heads, length, width) for _ in range(2))
-            made = q_HNK, k_HNK, q_RHK.new_empty(heads, length)
+            made = q_HNK, k_HNK, q_RHK.new_zeros(heads, length)
         made[0][:, rows] = q_RHK.transpose(0, 1)
         made[1][:, rows] = k_RHK.transpose(0, 1)
-        made[2][:, rows] = value_norms(v_RHK, factors_HKE)
+        if factors_HKE is not None:
+            made[2][:, rows] = value_norms(v_RHK, factors_HKE)
     assert made is not None
     return made

@@ -1,11 +1,14 @@
-"""The geometry of layers: intrinsic dimension, isotropy, similarity of layers (CKA), word senses.
+"""The geometry of layers: intrinsic dimension, isotropy, similarity of layers (CKA), word senses,
+the cloud in three dimensions.
 
-`geometry` and `cka` take arrays from any source; `read_texts` computes them with an encoder.
+`geometry`, `cka` and `project` take arrays from any source; `read_texts` computes them with an encoder.
 """
 
 from unmask.interpret.geometry.cka import Cka, cka
 from unmask.interpret.geometry.layers import geometry
+from unmask.interpret.geometry.projection import Projection, project
 from unmask.interpret.geometry.reading import ReadTexts, random_baseline, read_texts, stretches
+from unmask.interpret.geometry.sense_cloud import SenseCloud, sense_cloud
 from unmask.interpret.geometry.values import (
     Estimate,
     LayerGeometry,
@@ -28,8 +31,10 @@ __all__ = [
     "Estimate",
     "LayerGeometry",
     "Null",
+    "Projection",
     "ReadTexts",
     "ScaleEstimate",
+    "SenseCloud",
     "SenseLayer",
     "SenseReport",
     "SenseSet",
@@ -38,9 +43,11 @@ __all__ = [
     "WithoutDirections",
     "cka",
     "geometry",
+    "project",
     "random_baseline",
     "read_sense_file",
     "read_texts",
+    "sense_cloud",
     "sense_layers",
     "shipped_senses",
     "shipped_words",

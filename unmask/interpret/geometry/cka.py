@@ -100,7 +100,10 @@ def _rows(a: Sequence[FloatArray], b: Sequence[FloatArray]) -> int:
         )
     (rows,) = counts
     if rows < FEWEST_ROWS:
-        raise InvalidRequest(f"there are {rows} rows and CKA needs at least {FEWEST_ROWS}; give more text")
+        raise InvalidRequest(
+            f"CKA needs at least {FEWEST_ROWS} rows (tokens or words), and there are {rows}; "
+            "use a longer text"
+        )
     return rows
 
 

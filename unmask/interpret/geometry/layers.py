@@ -85,7 +85,8 @@ def geometry(
         some = sample(tokens, points, seed)
         if len(some) < FEWEST_TOKENS:
             raise InvalidRequest(
-                f"there are {len(some)} tokens and geometry needs at least {FEWEST_TOKENS}; give more text"
+                f"geometry needs at least {FEWEST_TOKENS} tokens, and there are {len(some)}; "
+                "use a longer text"
             )
         found.append(_measure(x_ND[some], layer, tokens, seed if shuffled else None, tick))
     watch("geometry", len(states), len(states))
@@ -147,10 +148,14 @@ def _near(x_MD: FloatArray, blocks_M: NDArray[np.int64], tick: Callable[[], None
 
 def _estimate(near: Neighbors | None, points: int, measure: Callable[[FloatArray], float]) -> Estimate:
     if near is None:
-        reason = f"there are {points} distinct points and {FEWEST_FOR_NEIGHBORS} are needed; give more text"
+        reason = _too_few(points, FEWEST_FOR_NEIGHBORS)
         return Estimate.refused(reason, points)
     less = [measure(near.without(g)) for g in range(BLOCKS)]
     return with_interval(measure(near.r_MK), less, points)
+
+
+def _too_few(points: int, needed: int) -> str:
+    return f"this estimate needs {needed} different token vectors, and there are {points}; use a longer text"
 
 
 def _gride(near: Neighbors | None) -> tuple[ScaleEstimate, ...]:
@@ -172,7 +177,7 @@ def _gride(near: Neighbors | None) -> tuple[ScaleEstimate, ...]:
 def _mle(near: Neighbors | None, points: int) -> tuple[Estimate, tuple[float, float] | None]:
     first, last = MLE_BAND
     if near is None or near.r_MK.shape[1] < last:
-        reason = f"there are {points} distinct points and {8 * last} are needed; give more text"
+        reason = _too_few(points, 8 * last)
         return Estimate.refused(reason, points), None
     band = levina_bickel_band(near.r_MK, first, last)
 

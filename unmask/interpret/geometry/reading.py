@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar, cast
 
 import numpy as np
 import torch
@@ -12,14 +13,17 @@ from torch import Tensor
 from unmask.errors import InvalidRequest, NonFiniteResult
 from unmask.interpret.geometry.intervals import generator
 from unmask.interpret.watch import Watch, unwatched
+from unmask.model.elmo import Elmo, character_ids
 from unmask.model.encoder import Encoder
 from unmask.model.hooks import HookPoint
 from unmask.model.spec.global_tokens import pack, trained_global_tokens
-from unmask.text import Encoding, token_budget_batches
+from unmask.text import Encoding, SequenceLayout, token_budget_batches
 
 TOKENS_PER_PASS = 2048
 WORDS_AT_ONCE = 120
 """Words per chunk of running text; this fits the maximum length of nearly every encoder."""
+
+Network = TypeVar("Network", bound=Encoder | Elmo)
 
 Range = tuple[int, int, int]
 """A range of characters: the index of the text, its first character, and the one after its last."""
@@ -61,10 +65,13 @@ class ReadTexts:
         ]
 
 
-def read_texts(encoder: Encoder, encodings: Sequence[Encoding], *, watch: Watch = unwatched) -> ReadTexts:
+def read_texts(
+    encoder: Encoder | Elmo, encodings: Sequence[Encoding], *, watch: Watch = unwatched
+) -> ReadTexts:
     """Run an encoder over texts and keep the states of every depth, 4 T D (L + 1) bytes.
 
-    ``watch`` is called as ``watch("reading", texts done, texts)``.
+    An ELMo reads encodings of its own `WordTokenizer`; its states are those of the words, then of every
+    recurrent layer. ``watch`` is called as ``watch("reading", texts done, texts)``.
 
     Raises:
         InvalidRequest: there is no text.
@@ -74,14 +81,15 @@ def read_texts(encoder: Encoder, encodings: Sequence[Encoding], *, watch: Watch 
         raise InvalidRequest("there is no text to read; give a text with words")
     lengths = np.array([len(one) for one in encodings], dtype=np.int64)
     starts = np.cumsum([0, *lengths])
-    width, depth = encoder.spec.width, len(encoder.spec.layers) + 1
+    width, depth = _shape(encoder)
     states = tuple(np.empty((int(starts[-1]), width), dtype=np.float32) for _ in range(depth))
     done = 0
     for chosen in token_budget_batches(lengths, TOKENS_PER_PASS):
         watch("reading", done, len(encodings))
         some = [encodings[index] for index in chosen]
         rows = np.concatenate([np.arange(starts[i], starts[i + 1]) for i in chosen])
-        for layer, state_TD in enumerate(_run(encoder, some)):
+        made = _run_elmo(encoder, some) if isinstance(encoder, Elmo) else _run(encoder, some)
+        for layer, state_TD in enumerate(made):
             states[layer][rows] = state_TD.float().cpu().numpy()
         done += len(chosen)
     watch("reading", done, len(encodings))
@@ -90,8 +98,8 @@ def read_texts(encoder: Encoder, encodings: Sequence[Encoding], *, watch: Watch 
     return ReadTexts(tuple(encodings), states)
 
 
-def random_baseline(encoder: Encoder, seed: int = 0) -> Encoder:
-    """An encoder of the same architecture with random weights in float32, as an untrained baseline.
+def random_baseline(encoder: Network, seed: int = 0) -> Network:
+    """An encoder or ELMo of the same architecture with random weights in float32, as an untrained baseline.
 
     Raises:
         InvalidRequest: the seed is negative or has more than 63 bits.
@@ -99,8 +107,8 @@ def random_baseline(encoder: Encoder, seed: int = 0) -> Encoder:
     generator(seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        twin = Encoder(encoder.spec)
-    return twin.eval().to(encoder.device)
+        twin = Elmo(encoder.spec) if isinstance(encoder, Elmo) else Encoder(encoder.spec)
+    return cast("Network", twin.eval().to(next(encoder.parameters()).device))
 
 
 def stretches(text: str, fits: Callable[[str], bool], words: int = WORDS_AT_ONCE) -> list[str]:
@@ -128,6 +136,22 @@ def stretches(text: str, fits: Callable[[str], bool], words: int = WORDS_AT_ONCE
             middle = len(some) // 2
             waiting += [some[middle:], some[:middle]]
     return found
+
+
+def _shape(encoder: Encoder | Elmo) -> tuple[int, int]:
+    """The width of a state, and the number of levels."""
+    if isinstance(encoder, Elmo):
+        return 2 * encoder.spec.width, encoder.spec.layers + 1
+    return encoder.spec.width, len(encoder.spec.layers) + 1
+
+
+def _run_elmo(elmo: Elmo, some: Sequence[Encoding]) -> Tensor:
+    words = [word for encoding in some for word in encoding.pieces]
+    characters = torch.from_numpy(character_ids(words, elmo.spec.word_characters))
+    layout = SequenceLayout.of_lengths([len(encoding) for encoding in some])
+    with torch.inference_mode():
+        layers_LTD: Tensor = elmo(characters.to(next(elmo.parameters()).device), layout).layers_LTD
+    return layers_LTD
 
 
 def _run(encoder: Encoder, some: Sequence[Encoding]) -> list[Tensor]:

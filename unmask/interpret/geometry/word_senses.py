@@ -19,8 +19,10 @@ from unmask.interpret.geometry.spread import unit
 from unmask.interpret.geometry.values import Estimate, FloatArray
 from unmask.interpret.geometry.word_sense_sets import FEWEST, SenseSet
 from unmask.interpret.watch import Watch, unwatched
+from unmask.model.elmo import Elmo
+from unmask.model.elmo.tokenizer import WordTokenizer
 from unmask.model.encoder import Encoder
-from unmask.text import Tokenizer
+from unmask.text import Encoding, Tokenizer
 
 PERMUTATIONS = 999
 MOST_PERMUTATIONS = 99_999
@@ -77,8 +79,8 @@ class SenseReport:
 
 
 def word_senses(
-    encoder: Encoder,
-    tokenizer: Tokenizer,
+    encoder: Encoder | Elmo,
+    tokenizer: Tokenizer | WordTokenizer,
     given: SenseSet,
     *,
     max_tokens: int | None = None,
@@ -92,7 +94,7 @@ def word_senses(
     The vector of a word is the mean of the vectors of its tokens, matched by characters.
 
     Args:
-        encoder: the encoder.
+        encoder: the encoder, or an ELMo.
         tokenizer: its tokenizer.
         given: sentences and senses, see `shipped_senses` and `read_sense_file`.
         max_tokens: maximum length of the model; longer sentences raise an error.
@@ -105,20 +107,12 @@ def word_senses(
         TextError: a sentence cannot be read.
         InvalidRequest: the word has no token in a sentence.
     """
-    encodings = tokenizer.encode_batch(
-        [one.text for one in given.sentences],
-        max_tokens=max_tokens,
-        name=lambda index: f"sentence {index + 1} of {given.word!r}",
-    )
+    encodings = encode_sentences(tokenizer, given, max_tokens)
     labels = [one.sense for one in given.sentences]
 
-    def measured(which: Encoder) -> tuple[SenseLayer, ...]:
-        read = read_texts(which, encodings, watch=watch)
-        rows = [read.tokens_of((i, one.start, one.end)) for i, one in enumerate(given.sentences)]
-        for one, some in zip(given.sentences, rows, strict=True):
-            if not len(some):
-                raise InvalidRequest(f"the tokenizer gives no token for {given.word!r} in {one.text[:60]!r}")
-        return sense_layers(read.mean_states(rows), labels, permutations=permutations, seed=seed)
+    def measured(which: Encoder | Elmo) -> tuple[SenseLayer, ...]:
+        vectors = occurrence_states(which, encodings, given, watch=watch)
+        return sense_layers(vectors, labels, permutations=permutations, seed=seed)
 
     return SenseReport(
         word=given.word,
@@ -130,6 +124,33 @@ def word_senses(
         layers=measured(encoder),
         random=measured(random_baseline(encoder, seed)) if random else None,
     )
+
+
+def encode_sentences(
+    tokenizer: Tokenizer | WordTokenizer, given: SenseSet, max_tokens: int | None
+) -> list[Encoding]:
+    """The sentences of a set as tokens; `TextError` for one that cannot be read."""
+    return tokenizer.encode_batch(
+        [one.text for one in given.sentences],
+        max_tokens=max_tokens,
+        name=lambda index: f"sentence {index + 1} of {given.word!r}",
+    )
+
+
+def occurrence_states(
+    encoder: Encoder | Elmo, encodings: Sequence[Encoding], given: SenseSet, *, watch: Watch = unwatched
+) -> list[FloatArray]:
+    """The mean vector of the word's tokens in each of M sentences, at every depth: L + 1 arrays (M, D).
+
+    Raises:
+        InvalidRequest: the word has no token in a sentence.
+    """
+    read = read_texts(encoder, encodings, watch=watch)
+    rows = [read.tokens_of((i, one.start, one.end)) for i, one in enumerate(given.sentences)]
+    for one, some in zip(given.sentences, rows, strict=True):
+        if not len(some):
+            raise InvalidRequest(f"the tokenizer gives no token for {given.word!r} in {one.text[:60]!r}")
+    return read.mean_states(rows)
 
 
 def sense_layers(

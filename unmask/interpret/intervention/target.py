@@ -1,5 +1,6 @@
 """Targets: scalar outputs of an encoder that attribution and ablation explain."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -42,6 +43,25 @@ class Class:
 
 
 @dataclass(frozen=True)
+class TokenClasses:
+    """Classes of several tokens, whose logits are added: the labels of a name's words, or the start and the
+    end of an answer."""
+
+    role: str
+    """A classifier of tokens, as in `Encoder.heads`."""
+    tokens: tuple[int, ...]
+    classes: tuple[int, ...]
+    """The class of each token."""
+
+    def __post_init__(self) -> None:
+        if not self.tokens or len(self.tokens) != len(self.classes):
+            raise InvalidRequest(
+                f"{len(self.tokens)} tokens and {len(self.classes)} classes were given; give a class for "
+                "each of at least one token"
+            )
+
+
+@dataclass(frozen=True)
 class Embedding:
     """The text's embedding, or one token's last state.
 
@@ -56,7 +76,7 @@ class Embedding:
     """A vector to compare with, such as that of a query, (E,)."""
 
 
-AttributionTarget = Word | Class | Embedding
+AttributionTarget = Word | Class | TokenClasses | Embedding
 
 
 class TargetScore:
@@ -89,6 +109,9 @@ class TargetScore:
                 one_of("word", target.id, words, "this vocabulary has words")
             case Class():
                 self._check_class(target)
+            case TokenClasses():
+                for token, index in zip(target.tokens, target.classes, strict=True):
+                    self._check_class(Class(target.role, index, token))
             case Embedding():
                 if target.token is not None:
                     self._check_token(target.token)
@@ -101,7 +124,15 @@ class TargetScore:
     @property
     def unit(self) -> str:
         """What the number of `of` is."""
-        return {Word: "log-probability in nats", Class: "logit", Embedding: "cosine"}[type(self.target)]
+        match self.target:
+            case Word():
+                return "log-probability in nats"
+            case TokenClasses(tokens=tokens) if len(tokens) > 1:
+                return "sum of logits"
+            case Class() | TokenClasses():
+                return "logit"
+            case Embedding():
+                return "cosine"
 
     def of(self, x_ND: Tensor, scale: Scale = "log-probability") -> float:
         """The value; for embeddings, their cosine with the cached embedding."""
@@ -120,7 +151,7 @@ class TargetScore:
         layout, target = self.cache.batch.layout, self.target
         match target:
             case Word():
-                logits_V = self._words(x_ND, target.token, hook)
+                logits_V = self.word_logits(x_ND, target.token, hook)
                 logits_V = logits_V if scale == "logit" else logits_V.log_softmax(-1)
                 word: Tensor = logits_V[target.id]
                 return word
@@ -129,6 +160,12 @@ class TargetScore:
                 logits = self.encoder.logits(target.role, final_ND, layout)
                 logit: Tensor = logits[target.token or 0, target.index]
                 return logit.to(torch.promote_types(logit.dtype, torch.float32))
+            case TokenClasses():
+                final_ND = self.encoder.final_norm(x_ND)
+                logits = self.encoder.logits(target.role, final_ND, layout)
+                chosen = logits[list(target.tokens), list(target.classes)]
+                total: Tensor = chosen.to(torch.promote_types(chosen.dtype, torch.float32)).sum()
+                return total
             case Embedding():
                 own_E, before_E = self._embedding(x_ND), self._before()
                 if target.toward is not None:
@@ -138,14 +175,19 @@ class TargetScore:
 
     def start(self) -> Tensor:
         """How much the target reads of each token's last state, (N,), float64: 1 at a token, or a mean."""
-        length, target = len(self.cache), self.target
-        token = target.token or 0
+        match target := self.target:
+            case TokenClasses():
+                reads = [self._predictor(target.role).spec.reads]
+                return torch.stack([self._start(reads, token) for token in target.tokens]).mean(0)
+            case Class():
+                return self._start([self._predictor(target.role).spec.reads], target.token or 0)
+            case Embedding(token=None):
+                return self._start(target.pooling, 0)
+        return self._start(["tokens"], target.token or 0)
+
+    def _start(self, reads: Sequence[str], token: int) -> Tensor:
+        length = len(self.cache)
         weights_N = torch.zeros(length, dtype=torch.float64)
-        reads = ["tokens"]
-        if isinstance(target, Class):
-            reads = [self._predictor(target.role).spec.reads]
-        elif isinstance(target, Embedding) and target.token is None:
-            reads = list(target.pooling)
         for one in reads:
             if one in ("first", "cls", "pooler", "tokens_and_first"):
                 weights_N[0] += 1 / len(reads)
@@ -155,8 +197,8 @@ class TargetScore:
                 weights_N += 1 / length / len(reads)
         return weights_N
 
-    def _words(self, x_ND: Tensor, token: int, hook: Hook | None) -> Tensor:
-        """Logits of all words at a token, (V,), float32 at least."""
+    def word_logits(self, x_ND: Tensor, token: int, hook: Hook | None = None) -> Tensor:
+        """Of a `Word`: logits of all words at a token, (V,), float32 at least. ``x_ND`` is as in `value`."""
         layout = self.cache.batch.layout
         if self.by_decoder:
             selected_M = torch.tensor([token], device=x_ND.device)

@@ -17,7 +17,14 @@ from unmask.interpret.statistics.layer_statistics import Floats, LayerStatistics
 from unmask.interpret.statistics.token_classes import column_classes
 from unmask.interpret.watch import Watch, unwatched
 from unmask.interpret.workers import Tick, together
-from unmask.model.spec import BlockSparse, EncoderSpec, FullAttention, SlidingWindow, SoftmaxAttention
+from unmask.model.spec import (
+    BlockSparse,
+    CausalAttention,
+    EncoderSpec,
+    FullAttention,
+    SlidingWindow,
+    SoftmaxAttention,
+)
 
 TOP_K = 8
 MAPS = 128
@@ -266,6 +273,8 @@ def _keys_allowed(rows: LayerRows) -> NDArray[np.int32]:
         at = np.arange(length)
         sides = (np.minimum(pattern.radius, side // pattern.dilation) for side in (at, length - 1 - at))
         keys_HN[0] = 1 + sum(sides)
+    elif isinstance(pattern, CausalAttention):
+        keys_HN[0] = np.arange(1, length + 1)
     elif not isinstance(pattern, FullAttention):
         count = rows.heads if isinstance(pattern, BlockSparse) and pattern.heads_differ else 1
         keys_HN = np.repeat(keys_HN, count, axis=0)

@@ -126,16 +126,16 @@ def _distances(
     if b is not None and len(asking) > 1 and asking[-1] == count - 1:
         asking = asking[:-1]  # what has no counterpart asks nothing
     heads_a, heads_b = _heads(a.cache), _heads((b or a).cache)
-    chosen = asking[_evenly(len(asking), _queries(len(heads_a), len(heads_b), count))]
+    chosen = asking[evenly(len(asking), _queries(len(heads_a), len(heads_b), count))]
     layers = [of.cache.layer_count for of in (a, b) if of is not None]
 
     def tick(done: int) -> None:
         watched("reading heads", done, sum(layers))
 
-    p_ARG = _weights(a, chosen, count, smoothing, tick)
+    p_ARG = grouped_weights(a, chosen, count, smoothing, tick)
     p_BRG = p_ARG
     if b is not None:
-        p_BRG = _weights(b, chosen, count, smoothing, lambda done: tick(layers[0] + done))
+        p_BRG = grouped_weights(b, chosen, count, smoothing, lambda done: tick(layers[0] + done))
     tick(sum(layers))
     divergence = _divergence(p_ARG, p_BRG, b is None, watched)
     return HeadDistances(heads_a, heads_b, divergence, len(chosen), len(asking))
@@ -146,7 +146,7 @@ def _queries(heads_a: int, heads_b: int, groups: int) -> int:
     return max(1, min(held, compared))
 
 
-def _evenly(count: int, most: int) -> NDArray[np.int64]:
+def evenly(count: int, most: int) -> NDArray[np.int64]:
     """At most ``most`` of ``count`` places, evenly spaced."""
     if count <= most:
         return np.arange(count)
@@ -158,7 +158,9 @@ def _heads(cache: ActivationCache) -> tuple[Head, ...]:
 
 
 @torch.no_grad()
-def _weights(of: Grouped, chosen_R: NDArray[np.int64], count: int, smoothing: float, tick: Tick) -> Tensor:
+def grouped_weights(
+    of: Grouped, chosen_R: NDArray[np.int64], count: int, smoothing: float, tick: Tick
+) -> Tensor:
     """Attention of some groups to all groups, every head: (A, R, G), rows sum to 1.
 
     ``tick`` hears after every block of rows how many layers are done.

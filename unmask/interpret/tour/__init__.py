@@ -4,7 +4,9 @@ from unmask.interpret.tour.alternation import Alternation, alternation
 from unmask.interpret.tour.blur import Blur, blur, evenness
 from unmask.interpret.tour.collapse import Collapse, collapse
 from unmask.interpret.tour.handshake import Handshake, clearest_head, handshake
-from unmask.interpret.tour.order import Shuffled, is_unordered, shuffled
+from unmask.interpret.tour.matching import Matching, matching
+from unmask.interpret.tour.order import Shuffled, is_unordered, shuffled, swapped
+from unmask.interpret.tour.pairs import Pair, clearest_pair, content_token
 from unmask.interpret.tour.positions import (
     DistancePenalty,
     Parts,
@@ -15,12 +17,14 @@ from unmask.interpret.tour.positions import (
     position_table,
     turned_alike,
 )
+from unmask.interpret.tour.prediction import MaskedPrediction, masked_prediction
 from unmask.interpret.tour.reach import ReachAndEffect, reach_and_effect
 from unmask.interpret.tour.recorded_text import MOST_TOKENS, RecordedText, record_text
 from unmask.interpret.tour.scaling import RandomProducts, TrainedProducts, random_products, trained_products
 from unmask.interpret.tour.sinks import Sinks, sinks
 from unmask.interpret.tour.tiles import Tiled, tiled
 from unmask.interpret.tour.twice import Twice, twice
+from unmask.interpret.tour.values import Values, values
 
 __all__ = [
     "MOST_TOKENS",
@@ -29,6 +33,9 @@ __all__ = [
     "Collapse",
     "DistancePenalty",
     "Handshake",
+    "MaskedPrediction",
+    "Matching",
+    "Pair",
     "Parts",
     "PositionTable",
     "RandomProducts",
@@ -40,14 +47,19 @@ __all__ = [
     "TrainedProducts",
     "TurnedAlike",
     "Twice",
+    "Values",
     "alternation",
     "blur",
     "clearest_head",
+    "clearest_pair",
     "collapse",
+    "content_token",
     "distance_penalty",
     "evenness",
     "handshake",
     "is_unordered",
+    "masked_prediction",
+    "matching",
     "parts",
     "position_table",
     "random_products",
@@ -55,8 +67,10 @@ __all__ = [
     "record_text",
     "shuffled",
     "sinks",
+    "swapped",
     "tiled",
     "trained_products",
     "turned_alike",
     "twice",
+    "values",
 ]

@@ -1,16 +1,22 @@
 """Encoders without positions treat a sentence as a bag of words."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
+from unmask.interpret.arguments import one_of
 from unmask.interpret.tour.recorded_text import run_ids
+from unmask.interpret.words.words import Words, words
 from unmask.model.encoder import Encoder
 from unmask.model.spec import EncoderSpec, FullAttention, SoftmaxAttention
 from unmask.model.spec.attention import NoPosition
 from unmask.text import Encoding
+
+TRIES = 100
+"""Permutations that are tried; of a text with different words, one of the first few differs from it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,19 +38,42 @@ class Shuffled:
 def shuffled(encoder: Encoder, encoding: Encoding, *, seed: int = 0) -> Shuffled:
     """Run a text and a random permutation of its words, and compare the states of each token.
 
-    Self-attention treats its input as a set: without positions, permuting the tokens only permutes their
-    states (Vaswani et al. 2017, 3.5).
+    Words are moved whole, with all their tokens. Self-attention treats its input as a set: without positions,
+    permuting the tokens only permutes their states (Vaswani et al. 2017, 3.5).
 
     Raises:
-        InvalidRequest: fewer than two tokens can be permuted, or all of them are equal.
+        InvalidRequest: fewer than two words can be permuted, or all of them are equal.
     """
-    movable = np.flatnonzero(~encoding.special)
-    if len(set(encoding.ids[movable].tolist())) < 2:
-        raise InvalidRequest("the text has fewer than two different words; give at least two to shuffle")
+    found = words(encoding)
+    movable = [word for word in range(len(found)) if not found.special[word]]
     generator = np.random.default_rng(seed)
-    order = np.arange(len(encoding))
-    while (encoding.ids[order] == encoding.ids).all():
-        order[movable] = generator.permutation(movable)
+    for _ in range(TRIES):
+        order = _moved(found, dict(zip(movable, generator.permutation(movable).tolist(), strict=True)))
+        if (encoding.ids[order] != encoding.ids).any():
+            return _compared(encoder, encoding, order)
+    # All words are equal, or are one token repeated.
+    raise InvalidRequest("the text has fewer than two different words; give at least two to shuffle")
+
+
+def swapped(encoder: Encoder, encoding: Encoding, one: int, other: int) -> Shuffled:
+    """The same comparison for a text in which two words change places; words count as in `words`.
+
+    Raises:
+        InvalidRequest: there is no such word.
+    """
+    found = words(encoding)
+    for word in (one, other):
+        one_of("word", word, len(found), "this text has words")
+    return _compared(encoder, encoding, _moved(found, {one: other, other: one}))
+
+
+def _moved(found: Words, to: Mapping[int, int]) -> NDArray[np.int64]:
+    """The order of tokens when the place of each word is taken by another one."""
+    tokens = [np.flatnonzero(found.of_token == to.get(word, word)) for word in range(len(found))]
+    return np.concatenate(tokens)
+
+
+def _compared(encoder: Encoder, encoding: Encoding, order: NDArray[np.int64]) -> Shuffled:
     states = run_ids(encoder, [encoding.ids, encoding.ids[order]])
     count = len(encoding)
     rows = []

@@ -58,6 +58,11 @@ class RecordedText:
         """L."""
         return len(self.encoder.spec.layers)
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype that the encoder computes its states in."""
+        return next(self.encoder.parameters()).dtype
+
     def mixer(self, layer: int) -> SoftmaxAttention:
         """The layer's softmax attention.
 

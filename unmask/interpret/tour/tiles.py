@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from unmask.errors import InvalidRequest
 from unmask.interpret.tour.recorded_text import RecordedText
 from unmask.model.kernels import Tile, allowed, scores
+from unmask.model.spec import CausalAttention, FullAttention, SlidingWindow
 
 LENGTHS = (512, 2048, 8192, 32768)
 BYTES = 4
@@ -130,4 +131,4 @@ def _rows(
 
 def _heads_differ(heard: RecordedText, layer: int) -> bool:
     """Whether the attention pattern depends on more than the tile: random blocks, global tokens."""
-    return type(heard.mixer(layer).pattern).__name__ not in ("Whole", "Window")
+    return not isinstance(heard.mixer(layer).pattern, FullAttention | CausalAttention | SlidingWindow)

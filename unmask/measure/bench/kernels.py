@@ -28,6 +28,7 @@ from unmask.model.spec import (
     Alibi,
     AttentionPattern,
     BlockSparse,
+    CausalAttention,
     Disentangled,
     FullAttention,
     NoPosition,
@@ -39,7 +40,7 @@ from unmask.model.weights.build import device_named
 from unmask.tasks.progress import Progress
 from unmask.text import SequenceLayout
 
-PatternName = Literal["full", "sliding-window", "sliding-window-global", "block-sparse"]
+PatternName = Literal["full", "causal", "sliding-window", "sliding-window-global", "block-sparse"]
 PositionName = Literal["none", "alibi", "disentangled"]
 
 CHECKED_ROWS, ROWS_AT_ONCE = 512, 64
@@ -117,6 +118,7 @@ def pattern_of(name: PatternName, radius: int) -> AttentionPattern:
     window = SlidingWindow(radius)
     patterns: dict[str, Callable[[], AttentionPattern]] = {
         "full": FullAttention,
+        "causal": CausalAttention,
         "sliding-window": lambda: window,
         "sliding-window-global": lambda: SlidingWindowGlobal(window, own_projections=False),
         "block-sparse": lambda: BlockSparse(radius),

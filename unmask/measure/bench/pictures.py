@@ -52,7 +52,7 @@ def check_picture(path: Path) -> None:
     """
     if path.suffix not in SUFFIXES:
         raise InvalidRequest(f"a picture is a file that ends in {' or '.join(SUFFIXES)}, not {path}")
-    require("bench")
+    require("figures")
 
 
 def draw(report: Report, path: Path) -> None:

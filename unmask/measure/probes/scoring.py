@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from unmask.errors import InvalidRequest, not_finite
 from unmask.learn.vocabulary import Vocabulary
 from unmask.loaded import Model
+from unmask.model.engine import require_both_directions
 from unmask.tasks.batches import TOKENS_PER_PASS, batches
 from unmask.tasks.progress import Progress
 from unmask.text import PackedBatch
@@ -61,8 +62,10 @@ def check_masked(model: Model) -> int:
     """The id of the mask token.
 
     Raises:
-        InvalidRequest: the checkpoint has no MLM head, or its tokenizer no mask token.
+        InvalidRequest: the checkpoint has no MLM head, its attention is causal, or its tokenizer has no mask
+            token.
     """
+    require_both_directions(model.spec, model.name)
     if "masked" not in model.encoder.heads:
         has = ", ".join(model.encoder.heads) or "none"
         raise InvalidRequest(

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from unmask.errors import TextTooLong, not_finite
 from unmask.loaded import Model
+from unmask.model.engine import Engine
 from unmask.text import Encoding, PackedBatch, token_budget_batches
 
 TOKENS_PER_PASS = 4096
@@ -78,7 +79,12 @@ def _first_tokens(encoding: Encoding, count: int) -> NDArray[np.int64]:
 
 
 def word_states(
-    model: Model, words: ReadWords, layers: Sequence[int], advance: Callable[[int], None] = lambda _: None
+    model: Model,
+    words: ReadWords,
+    layers: Sequence[int],
+    advance: Callable[[int], None] = lambda _: None,
+    *,
+    engine: Engine | None = None,
 ) -> Tensor:
     """The state of each word's first token, float32 of shape (layers, M, D); zeros for a word without tokens.
 
@@ -87,6 +93,7 @@ def word_states(
         words: see `read_words`.
         layers: from 0, the output of the embedding, to L, which includes the encoder's final norm.
         advance: called with the number of encodings read since the last call.
+        engine: runs instead of the model's, of the same architecture.
 
     Raises:
         NonFiniteResult: a state is not finite.
@@ -103,7 +110,7 @@ def word_states(
             asked.append(words.firsts[index][has] + offset)
             rows.append(starts[index] + np.flatnonzero(has))
         places, into = (torch.from_numpy(np.concatenate(one)) for one in (asked, rows))
-        states = torch.from_numpy(model.engine.hidden_states(batch, "all"))
+        states = torch.from_numpy((engine or model.engine).hidden_states(batch, "all"))
         for number, layer in enumerate(layers):
             states_LMD[number, into] = states[layer, places].float()
         advance(len(chosen))

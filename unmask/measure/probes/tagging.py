@@ -83,17 +83,17 @@ def measure_tagging(
         TextError: a sentence gives no token.
         NonFiniteResult: a hidden state is not finite.
     """
-    chosen = _layers(model, layer)
+    chosen = layers_of(model, layer)
     for part in PARTS:
         if not treebank.get(part):
             raise InvalidRequest(f"the treebank's {part} part is empty; give at least one sentence")
     start = time.perf_counter()
     tags = sorted({tag for sentence in treebank["train"] for tag in sentence.tags})
-    read = {part: _read(model, part, treebank[part]) for part in PARTS}
+    read = {part: read_part(model, part, treebank[part]) for part in PARTS}
     classes = {part: _classes(treebank[part], tags) for part in PARTS}
     at_once = max(1, FEATURE_BYTES // (4 * model.width * sum(read[part].count for part in PARTS)))
     groups = [chosen[first : first + at_once] for first in range(0, len(chosen), at_once)]
-    advance = _counter(progress, len(groups) * sum(len(read[part].encodings) for part in PARTS))
+    advance = counter(progress, len(groups) * sum(len(read[part].encodings) for part in PARTS))
     scores: list[LayerScore] = []
     for group in groups:
         scores += _scores(model, read, classes, group, advance)
@@ -140,7 +140,12 @@ def _most_frequent(counts: Counter[str]) -> str:
     return min(counts, key=lambda tag: (-counts[tag], tag))
 
 
-def _layers(model: Model, layer: int | None) -> list[int]:
+def layers_of(model: Model, layer: int | None) -> list[int]:
+    """The layers to probe: the one that is named, or all from the embedding on.
+
+    Raises:
+        InvalidRequest: there is no such layer.
+    """
     if layer is not None and not 0 <= layer <= model.layer_count:
         raise InvalidRequest(
             f"layer is {layer}; it can be 0 (the embedding) to {model.layer_count} (--layer)"
@@ -148,7 +153,8 @@ def _layers(model: Model, layer: int | None) -> list[int]:
     return list(range(model.layer_count + 1)) if layer is None else [layer]
 
 
-def _read(model: Model, part: str, sentences: Sequence[TaggedSentence]) -> ReadWords:
+def read_part(model: Model, part: str, sentences: Sequence[TaggedSentence]) -> ReadWords:
+    """Tokenize the sentences of a part."""
     words = [sentence.words for sentence in sentences]
     return read_words(model, words, lambda index: f"sentence {index + 1} of {part}")
 
@@ -159,7 +165,8 @@ def _classes(sentences: Sequence[TaggedSentence], tags: Sequence[str]) -> Tensor
     return torch.tensor([number.get(tag, -1) for sentence in sentences for tag in sentence.tags])
 
 
-def _counter(progress: Progress | None, total: int) -> Callable[[int], None]:
+def counter(progress: Progress | None, total: int) -> Callable[[int], None]:
+    """A function that adds to what is done and reports it."""
     done = 0
 
     def advance(more: int) -> None:

@@ -1,0 +1,133 @@
+"""Figures for papers: the numbers of the model, text as text, and the same bytes twice."""
+
+import re
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from tests.support.command import assert_one_sentence, run_here
+from tests.support.explorable import FakeModel
+from unmask.errors import InvalidRequest, UnmaskError
+from unmask.interpret.figures.attention import arcs_figure, layers_figure, map_figure
+from unmask.interpret.figures.colors import palette
+from unmask.interpret.figures.paper import COLUMN, PAGE, new_figure, save_figure
+
+TEXT = "the $cat$ sat on the <mat> & a bank"
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture(scope="module")
+def view():
+    return FakeModel().attention(TEXT)
+
+
+def texts_of(path):
+    return ["".join(one.itertext()).strip() for one in ElementTree.parse(path).iter(f"{SVG}text")]
+
+
+def test_cells_of_the_svg_are_the_probabilities(view, tmp_path):
+    path = tmp_path / "map.svg"
+    figure = map_figure(view, 1, 2)
+    weights = view.probabilities(1, 2)
+    (mesh,) = figure.axes[0].collections
+    np.testing.assert_array_equal(np.asarray(mesh.get_array()), weights)
+    save_figure(figure, path)
+    root = ElementTree.parse(path).getroot()
+    assert root.get("width") == f"{COLUMN * 72:g}pt"
+    (cells,) = (one for one in root.iter(f"{SVG}g") if one.get("id") == "QuadMesh_1")
+    fills = re.findall(r"fill: #([0-9a-f]{6})", ElementTree.tostring(cells, encoding="unicode"))
+    found = np.array([[int(one[at : at + 2], 16) for at in (0, 2, 4)] for one in fills])
+    indexes = np.minimum(255, np.floor(256 * np.sqrt(weights.ravel()))).astype(int)
+    assert (found == palette("light")[indexes]).all()
+    assert len({tuple(one) for one in found.tolist()}) > 20
+
+
+def test_text_stays_text_and_no_word_is_a_formula(view, tmp_path):
+    save_figure(map_figure(view, 0, 0, width=PAGE), tmp_path / "map.svg")
+    written = texts_of(tmp_path / "map.svg")
+    for at in range(len(view)):
+        assert written.count(view.encoding.surface(at)) >= 2
+    assert {"$", "&", "query", "key", "attention"} <= set(written)
+    save_figure(layers_figure({"$b$": [1.0], "c": [2.0]}, "cost in $ or $"), tmp_path / "cost.svg")
+    assert {"$b$", "cost in $ or $"} <= set(texts_of(tmp_path / "cost.svg"))
+    save_figure(map_figure(view, 0, 0), tmp_path / "map.pdf")
+    pdf = (tmp_path / "map.pdf").read_bytes()
+    assert b"/FontFile2" in pdf
+    assert b"/Type3" not in pdf
+
+
+@pytest.mark.parametrize("kind", ["svg", "pdf", "png"])
+def test_the_same_figure_is_the_same_file(view, tmp_path, kind, monkeypatch):
+    for name, when in (("a", "1"), ("b", "1000000000")):
+        monkeypatch.setattr("time.time", lambda when=when: float(when))
+        save_figure(map_figure(view, 0, 1), tmp_path / f"{name}.{kind}")
+    content = (tmp_path / f"a.{kind}").read_bytes()
+    assert content == (tmp_path / f"b.{kind}").read_bytes()
+    assert b"CreationDate" not in content
+    assert b"dc:date" not in content
+
+
+def test_arcs_are_the_edges_between_words(view):
+    weights, special = view.probabilities(2, 1), view.encoding.special
+    figure = arcs_figure(view, 2, 1, least=0.05)
+    drawn = {tuple(map(int, arc.get_gid().split()[1:])): arc for arc in figure.axes[0].patches}
+    words = np.flatnonzero(~special)
+    expected = {(i, j) for i in words for j in words if i != j and weights[i, j] >= 0.05}
+    assert set(drawn) == expected
+    assert len(expected) > 5
+    for (query, key), arc in drawn.items():
+        assert arc.get_alpha() == pytest.approx(weights[query, key])
+        assert arc.center == ((query + key) / 2, 0)
+        assert arc.width == abs(query - key)
+
+
+def test_lines_are_the_values_of_the_layers(view, tmp_path):
+    entropies = [float(layer.entropy_HN.mean()) for layer in view.statistics().layers]
+    figure = layers_figure({"entropy": entropies, "half": [e / 2 for e in entropies]}, "nats")
+    lines = figure.axes[0].lines
+    assert [list(line.get_ydata()) for line in lines] == [entropies, [e / 2 for e in entropies]]
+    states = layers_figure({"norm": [1.0, 2.0, 3.0, 4.0]}, "norm", first="emb.")
+    save_figure(states, tmp_path / "a.svg")
+    assert [one for one in texts_of(tmp_path / "a.svg") if one in ("emb.", "0", "2", "3")] == [
+        "emb.",
+        "0",
+        "2",
+    ]
+
+
+def test_names_give_way_to_positions_and_cells_to_an_image_in_a_long_text(tmp_path):
+    view = FakeModel(max_tokens=512).attention("a bank " * 60)
+    save_figure(map_figure(view, 0, 0), tmp_path / "long.svg")
+    written = texts_of(tmp_path / "long.svg")
+    assert "bank" not in written
+    assert "100" in written
+    assert "<image" in (tmp_path / "long.svg").read_text()
+
+
+def test_what_cannot_be_drawn_is_said(view, tmp_path):
+    with pytest.raises(InvalidRequest, match=r"width is 0\.1; give inches"):
+        new_figure(0.1, 1)
+    with pytest.raises(InvalidRequest, match=r"ends in \.svg, \.pdf or \.png"):
+        save_figure(map_figure(view, 0, 0), tmp_path / "map.jpg")
+    with pytest.raises(UnmaskError, match="9"):
+        map_figure(view, 0, 9)
+    with pytest.raises(InvalidRequest, match="least is 2"):
+        arcs_figure(view, 0, 0, least=2)
+    with pytest.raises(InvalidRequest, match="values; give one for each layer"):
+        layers_figure({"a": [1.0], "b": []}, "")
+    with pytest.raises(InvalidRequest, match="at most 64"):
+        arcs_figure(FakeModel(max_tokens=512).attention("a bank " * 60), 0, 0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_look_writes_a_picture(tmp_path):
+    folder, path = str(FakeModel().checkpoint.source.folder), tmp_path / "map.svg"
+    options = ("look", TEXT, "-m", folder)
+    assert run_here(*options, "-l", "1", "-H", "2", "--picture", str(path)).code == 0
+    expected = tmp_path / "expected.svg"
+    save_figure(map_figure(FakeModel().attention(TEXT), 1, 2), expected)
+    assert path.read_bytes() == expected.read_bytes()
+    assert_one_sentence(run_here(*options, "--picture", str(path)), "name it with --layer and --head")
+    wrong = run_here(*options, "-l", "1", "-H", "2", "--picture", str(tmp_path / "map.gif"))
+    assert_one_sentence(wrong, "ends in .svg, .pdf or .png")

@@ -1,0 +1,1 @@
+"""Heads over a corpus: their statistics over thousands of texts, and the texts that show what they do."""

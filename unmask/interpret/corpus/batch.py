@@ -1,0 +1,142 @@
+"""Attention of several texts of one length, as one array: a packed forward pass.
+
+Axes: S texts of N tokens each.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unmask.errors import NonFiniteResult
+from unmask.interpret.activation_cache import ActivationCache
+from unmask.interpret.rows import NEVER, LayerRows
+from unmask.interpret.watch import Watch
+from unmask.model.encoder import Encoder
+from unmask.model.hooks import HookPoint
+from unmask.model.kernels import MaskContext, Tile
+from unmask.model.kernels.tile import key_counts
+from unmask.model.layers.attention import SoftmaxMixer, simplify
+from unmask.model.spec import EncoderSpec
+from unmask.model.spec.global_tokens import has_global_tokens, places, trained_global_tokens
+from unmask.text import Encoding, PackedBatch
+
+ROWS = 128
+"""Tokens of a batch are a multiple of this. oneDNN keeps a compiled product for every number of rows that it
+meets (a thousand of them, hundreds of megabytes), and memory between them cannot be used again."""
+
+
+class EqualLengthBatch:
+    """The residual stream of texts that have the same number of tokens; made by `run`."""
+
+    def __init__(
+        self, encoder: Encoder, encodings: Sequence[Encoding], batch: PackedBatch, states: list[Tensor]
+    ) -> None:
+        self.encodings = encodings
+        self.length = len(encodings[0])
+        self._batch = batch
+        # What depends on the number of tokens and not on the text is in its tables, shared by all texts.
+        self._packed = ActivationCache(encoder, encodings[0], batch, states, states[-1])
+
+    @classmethod
+    def run(cls, encoder: Encoder, encodings: Sequence[Encoding], watch: Watch) -> "EqualLengthBatch":
+        """One forward pass; ``watch`` is called after each layer.
+
+        Raises:
+            NonFiniteResult: a state is infinite or not a number.
+        """
+        batch = _filled(encoder.spec, encodings)
+        states: list[Tensor] = []
+
+        def record(place: HookPoint, layer: int, tensor: Tensor) -> None:
+            if place in (HookPoint.EMBEDDED, HookPoint.LAYER):
+                states.append(tensor.detach())
+            if place is HookPoint.LAYER:
+                watch("reading", layer + 1, len(encoder.spec.layers))
+
+        with torch.no_grad():
+            encoder.encode(batch, hook=record)
+        if not all(bool(torch.isfinite(x_TD).all()) for x_TD in states):
+            raise NonFiniteResult("states of a text of the corpus are not finite; try dtype='float32'")
+        return cls(encoder, encodings, batch, states)
+
+    @torch.no_grad()
+    def attention(self, layer: int) -> tuple[Tensor, Tensor]:
+        """Attention of every head, (S, H, N, N), and the number of keys each query may see, (S, H, N).
+
+        On the CPU, in the dtype of analyses. Where every text can be evaluated at once, the scores are one
+        product; other kinds of attention are evaluated text by text.
+        """
+        mixer, marks = self._packed.mixer(layer), self._batch.layout.globals_T
+        if (
+            isinstance(mixer, SoftmaxMixer)
+            and mixer.spec.head_width
+            and not (marks is not None and marks.any())
+        ):
+            bias = self._packed.bias(layer)
+            if bias.distances is None:
+                return self._at_once(layer, mixer)
+        parts = [self._of_text(layer, text) for text in range(len(self.encodings))]
+        return torch.stack([p_HNN for p_HNN, _ in parts]), torch.stack([keys_HN for _, keys_HN in parts])
+
+    def _at_once(self, layer: int, mixer: SoftmaxMixer) -> tuple[Tensor, Tensor]:
+        heads, length, dtype = mixer.spec.heads, self.length, self._packed.dtype
+        q_THK, k_THK, _ = self._packed.projected(layer)
+        of_texts = slice(len(self.encodings) * length)
+        q_SHNK, k_SHNK = (
+            x[of_texts].to(dtype).view(-1, length, *x.shape[1:]).transpose(1, 2) for x in (q_THK, k_THK)
+        )
+        s_SHNN = q_SHNK / mixer.spec.head_width**0.5 @ k_SHNK.mT
+        tile = Tile.whole(length)
+        added_HNN = self._packed.bias(layer).added(tile, s_SHNN)
+        if added_HNN is not None:
+            s_SHNN = s_SHNN.add_(added_HNN)
+        pattern = simplify(mixer.spec.pattern, self._batch.layout)
+        counts = key_counts(tile, pattern, s_SHNN.device, MaskContext(length, heads))
+        keys_HN = torch.full((heads, length), length)
+        if counts is not None:
+            s_SHNN = s_SHNN.masked_fill_(counts == 0, NEVER) + counts.clamp(min=1).to(dtype).log()
+            keys_HN = (counts > 0).sum(-1).expand(heads, length)
+        return s_SHNN.softmax(-1).cpu(), keys_HN.cpu().expand(len(s_SHNN), heads, length)
+
+    def _of_text(self, layer: int, text: int) -> tuple[Tensor, Tensor]:
+        rows = LayerRows(self._cache(text), layer, norms=False)
+        p_HNN = torch.zeros(rows.heads, rows.length, rows.length, dtype=rows.dtype)
+        keys_HN = torch.zeros(rows.heads, rows.length, dtype=torch.int64)
+        for block in rows.blocks():
+            some = slice(block.first_row, block.end_row)
+            p_HNN[:, some, block.first_column : block.end_column] = block.p_HRC.cpu()
+            keys_HN[:, some] = torch.from_numpy(
+                np.asarray(rows.keys_allowed(block.first_row, block.end_row), dtype=np.int64)
+            )
+        return p_HNN, keys_HN
+
+    def _cache(self, text: int) -> ActivationCache:
+        packed, rows = self._packed, self._batch.layout.rows(text)
+        encoding = self.encodings[text]
+        marks = self._batch.layout.globals_T
+        batch = PackedBatch.of_ids(
+            [encoding.ids],
+            [encoding.token_type_ids],
+            None if marks is None else [np.flatnonzero(marks[rows]).tolist()],
+        )
+        states = [x_TD[rows] for x_TD in packed.states]
+        return ActivationCache(packed.encoder, encoding, batch, states, states[-1]).sharing(packed)
+
+
+def _filled(spec: EncoderSpec, encodings: Sequence[Encoding]) -> PackedBatch:
+    """The texts, and behind them tokens that nothing asks for, up to a multiple of `ROWS`.
+
+    They are sequences of their own, which no text attends to.
+    """
+    first, length = encodings[0], len(encodings[0])
+    missing = -len(encodings) * length % ROWS
+    lengths = [min(length, missing - begun) for begun in range(0, missing, length)]
+    chosen = trained_global_tokens(spec, paired=False)
+    marks = [places(one, chosen) for one in encodings] if has_global_tokens(spec) else None
+    return PackedBatch.of_ids(
+        [one.ids for one in encodings] + [first.ids[:some] for some in lengths],
+        [one.token_type_ids for one in encodings] + [first.token_type_ids[:some] for some in lengths],
+        None if marks is None else marks + [()] * len(lengths),
+    )

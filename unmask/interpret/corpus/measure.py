@@ -1,0 +1,292 @@
+"""One pass of a corpus through an encoder, in rounds; what it finds, and how that is kept on disk."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+from typing import SupportsIndex
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.arguments import check_choice
+from unmask.errors import UnknownArchitecture
+from unmask.interpret.arguments import at_least, one_of
+from unmask.interpret.corpus.batch import EqualLengthBatch
+from unmask.interpret.corpus.patterns import PATTERNS, relations
+from unmask.interpret.corpus.statistics import EXAMPLES, NONE, HeadTotals
+from unmask.interpret.corpus.stored import read_totals, write_totals
+from unmask.interpret.corpus.texts import Corpus
+from unmask.interpret.statistics.layer_statistics import CLASSES
+from unmask.interpret.statistics.taxonomy import LABELS
+from unmask.interpret.watch import Watch, unwatched
+from unmask.model.encoder import Encoder
+from unmask.text import Encoding, Tokenizer
+
+MOST_TOKENS = 512
+"""Longer texts are truncated to their beginnings, and counted: a whole map of each is held for a moment."""
+
+CELLS_AT_ONCE = 1 << 19
+"""Probabilities of one layer of a batch: 2 MB in float32, what two cores keep close."""
+
+FIRST_ROUND, LARGEST_ROUND = 128, 1024
+"""Texts of the first round and of the largest; each round is twice as long as the one before it."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """One text in which a head does something, and the strongest pair of tokens in that relation."""
+
+    text: str
+    source: str
+    score: float
+    """How much the head does it in this text, see `unmask.interpret.corpus.patterns.BatchRelations`."""
+    query: tuple[int, int]
+    """Characters of the query in the text."""
+    key: tuple[int, int]
+    """Characters of the key; (0, 0) for a special token."""
+    key_piece: str
+    """The key as the vocabulary spells it."""
+    weight: float
+    """The attention from the query to the key."""
+    query_token: int
+    key_token: int
+
+
+@dataclass(frozen=True, eq=False)
+class CorpusStatistics:
+    """Every head over the first texts of a corpus: all of them, unless it was stopped.
+
+    Means are over queries, so longer texts count more. Heads that a layer does not have are 0.
+    """
+
+    corpus: Corpus
+    totals: HeadTotals
+    truncated: int
+    """Texts of the whole corpus of which only the beginning is read."""
+    encode: Callable[[str], Encoding]
+    """The tokenizer, as it was used."""
+    from_cache: bool = False
+    """Whether all of it was read from a file."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether all texts are in it."""
+        return self.totals.texts == len(self.corpus)
+
+    @property
+    def entropy(self) -> NDArray[np.float64]:
+        """Mean entropy in nats, (L, H)."""
+        return self._mean(self.totals.entropy_LH)
+
+    @property
+    def entropy_share(self) -> NDArray[np.float64]:
+        """Mean entropy as a share of the largest possible one, (L, H)."""
+        return self._mean(self.totals.entropy_share_LH)
+
+    @property
+    def distance(self) -> NDArray[np.float64]:
+        """Mean distance from query to key in tokens, (L, H)."""
+        return self._mean(self.totals.distance_LH)
+
+    @property
+    def classes(self) -> NDArray[np.float64]:
+        """Mean attention to keys of each class of `unmask.interpret.CLASSES`, (L, H, X)."""
+        return self._mean(self.totals.classes_LHX)
+
+    @property
+    def labels(self) -> NDArray[np.float64]:
+        """Share of texts in which a head has each label of `taxonomy.LABELS`, (L, H, B)."""
+        return np.asarray(self.totals.labels_LHB / max(1, self.totals.texts))
+
+    def label(self, layer: int, head: int) -> tuple[str, float]:
+        """The most frequent label of a head, and the share of texts in which it has it."""
+        shares = self.labels[self._head(layer, head)]
+        return LABELS[int(shares.argmax())], float(shares.max())
+
+    def examples(
+        self, layer: int, head: int, pattern: str = "edge", top: SupportsIndex = 10
+    ) -> tuple[Example, ...]:
+        """The texts in which a head does something most, best first, each text once.
+
+        Args:
+            layer: which.
+            head: which.
+            pattern: one of `PATTERNS`.
+            top: how many, at most `EXAMPLES`; there are fewer if no more texts have such a pair of tokens.
+
+        Raises:
+            InvalidRequest: no such layer, head or pattern, or ``top`` is out of range.
+        """
+        where = self._head(layer, head)
+        check_choice("pattern", pattern, PATTERNS)
+        most = one_of("top", top, EXAMPLES + 1, "examples are kept for")
+        totals, at = self.totals, (*where, PATTERNS.index(pattern))
+        found = []
+        for place in range(min(at_least("top", most), totals.text_LHPk.shape[-1])):
+            number = int(totals.text_LHPk[at][place])
+            if number == NONE:
+                break
+            query, key = int(totals.query_LHPk[at][place]), int(totals.key_LHPk[at][place])
+            score, weight = float(totals.score_LHPk[at][place]), float(totals.weight_LHPk[at][place])
+            found.append(self._example(number, query, key, score, weight))
+        return tuple(found)
+
+    def _example(self, number: int, query: int, key: int, score: float, weight: float) -> Example:
+        one = self.corpus.texts[number]
+        encoding = self.encode(one.text)
+        spans = [tuple(map(int, encoding.offsets[token])) for token in (query, key)]
+        return Example(
+            text=one.text,
+            source=one.source,
+            score=score,
+            query=(spans[0][0], spans[0][1]),
+            key=(spans[1][0], spans[1][1]),
+            key_piece=encoding.pieces[key],
+            weight=weight,
+            query_token=query,
+            key_token=key,
+        )
+
+    def _head(self, layer: int, head: int) -> tuple[int, int]:
+        layers, heads = self.totals.entropy_LH.shape
+        one_of("layer", layer, layers, "this encoder has layers")
+        return layer, one_of("head", head, heads, f"layer {layer} has heads")
+
+    def _mean(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.asarray(sums / max(1, self.totals.queries))
+
+
+def measure_corpus(
+    encoder: Encoder,
+    tokenizer: Tokenizer,
+    corpus: Corpus,
+    *,
+    max_tokens: int | None = None,
+    cache: Path | None = None,
+    identity: str = "",
+    known: CorpusStatistics | None = None,
+    watch: Watch | None = None,
+    partial: Callable[[CorpusStatistics], None] | None = None,
+) -> CorpusStatistics:
+    """Read a corpus and keep statistics and examples of every head, in memory that does not grow with it.
+
+    Texts of equal length are read together, without padding; see `EqualLengthBatch`. The result does not
+    depend on the order of the texts.
+
+    Args:
+        encoder: what reads them.
+        tokenizer: of the encoder.
+        corpus: the texts.
+        max_tokens: what the encoder reads at most; texts of more tokens, and of more than `MOST_TOKENS`, are
+            truncated.
+        cache: a file to keep the result in, written after every round. If it holds a result, or the beginning
+            of one, of the same ``identity`` and corpus, it is taken up; a file that is damaged or of anything
+            else is replaced.
+        identity: what the numbers depend on besides the corpus, such as a digest of the model.
+        known: the result of the same pass that was stopped, which is taken up.
+        watch: called after each layer of a batch with the texts done and in all; it may raise
+            `unmask.errors.Cancelled`. Finished rounds stay in the file.
+        partial: called after each round with the result so far.
+
+    Raises:
+        UnknownArchitecture: the encoder has no attention.
+        TextError: a text cannot be tokenized.
+        NonFiniteResult: a state is infinite or not a number.
+        OutputError: the file cannot be written.
+        Cancelled: ``watch`` stopped the work.
+    """
+    if not isinstance(encoder, Encoder):
+        raise UnknownArchitecture(f"{type(encoder).__name__} has no attention, so there is none to show")
+    limit = MOST_TOKENS if max_tokens is None else min(MOST_TOKENS, max_tokens)
+    texts = [one.text for one in corpus.texts]
+    encodings = tokenizer.encode_batch(
+        texts, max_tokens=limit, truncation="end", name=lambda number: corpus.texts[number].source
+    )
+    key = f"{identity} {corpus.sha256} {limit}"
+    heads = [layer.mixer.heads for layer in encoder.spec.layers]
+    totals = HeadTotals.empty(len(heads), max(heads)) if known is None else known.totals
+    held = None if cache is None else read_totals(cache, key, totals)
+    if held is not None and held.texts in _ends(len(corpus)) and held.texts >= totals.texts:
+        totals = held
+
+    def encode(text: str) -> Encoding:
+        return tokenizer.encode(text, max_tokens=limit, truncation="end")
+
+    made = CorpusStatistics(
+        corpus,
+        totals,
+        truncated=sum(one.original_tokens > one.kept_tokens for one in encodings),
+        encode=encode,
+        from_cache=totals is held and totals.texts == len(corpus),
+    )
+    if partial is not None and totals.texts:
+        partial(made)
+    watched = watch or unwatched
+    for end in _ends(len(corpus)):
+        if end <= made.totals.texts:
+            continue
+        totals = made.totals.copied()
+        _add_round(encoder, encodings, totals, end, watched)
+        if cache is not None:
+            write_totals(cache, key, totals)
+        made = replace(made, totals=totals)
+        if partial is not None:
+            partial(made)
+    return made
+
+
+def _ends(count: int) -> list[int]:
+    """Where rounds end."""
+    found, size = [0], FIRST_ROUND
+    while found[-1] < count:
+        found.append(min(count, found[-1] + size))
+        size = min(LARGEST_ROUND, 2 * size)
+    return found
+
+
+def _add_round(
+    encoder: Encoder,
+    encodings: Sequence[Encoding],
+    totals: HeadTotals,
+    end: int,
+    watch: Watch,
+) -> None:
+    """Add the texts that are not in ``totals`` yet, up to ``end``."""
+    done, count = totals.texts, len(encodings)
+    for numbers in batches(encodings, range(done, end), encoder):
+        some = [encodings[number] for number in numbers]
+
+        def ticked(what: str, layers: int, of: int, done: int = done, texts: int = len(some)) -> None:
+            # Half of the work of a batch is the forward pass, more or less.
+            part = layers / (2 * of) + (0.5 if what == "measuring" else 0)
+            watch("measuring the corpus", done + int(texts * part), count)
+
+        batch = EqualLengthBatch.run(encoder, some, ticked)
+        related = relations(some)
+        texts_S = np.array(numbers)
+        for layer in range(len(encoder.spec.layers)):
+            p_SHNN, keys_SHN = batch.attention(layer)
+            totals.add(layer, p_SHNN, keys_SHN, related, texts_S)
+            ticked("measuring", layer + 1, len(encoder.spec.layers))
+        totals.count(len(some), len(some[0]))
+        done += len(some)
+
+
+def batches(
+    encodings: Sequence[Encoding] | Mapping[int, Encoding], numbers: Sequence[int], encoder: Encoder
+) -> Iterator[list[int]]:
+    """Texts of equal length, as many as `CELLS_AT_ONCE` allows, in the order of their numbers."""
+    heads = max(layer.mixer.heads for layer in encoder.spec.layers)
+
+    def length(number: int) -> int:
+        return len(encodings[number])
+
+    for tokens, same in groupby(sorted(numbers, key=lambda number: (length(number), number)), key=length):
+        at_once = max(1, CELLS_AT_ONCE // (heads * tokens * tokens))
+        some = list(same)
+        for first in range(0, len(some), at_once):
+            yield some[first : first + at_once]
+
+
+__all__ = ["CLASSES", "LABELS", "PATTERNS", "CorpusStatistics", "Example", "measure_corpus"]

@@ -1,0 +1,205 @@
+"""Statistics of every head over a corpus, and the texts that show best what it does.
+
+Axes: k examples, best first; S texts of one batch; B labels; P patterns; X classes of keys; O distances from
+key to query; A examples that are new; c candidates for examples.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from unmask.interpret.corpus.patterns import PATTERNS, BatchRelations
+from unmask.interpret.statistics.layer_statistics import CLASSES
+from unmask.interpret.statistics.taxonomy import CLASS_MASS, DIFFUSE_SHARE, LABELS, POSITIONAL_SHARE
+
+EXAMPLES = 20
+"""Examples kept of every head and pattern."""
+
+CELLS_OF_EXAMPLES = 1 << 20
+"""Probabilities that are copied at once to find the strongest pairs of new examples: 4 MB in float32."""
+
+NONE = -1
+"""In `HeadTotals.text_LHPk`, where there are fewer examples."""
+
+
+@dataclass(eq=False)
+class HeadTotals:
+    """Sums over texts, and the best examples so far. Heads that a layer does not have are 0."""
+
+    texts: int
+    """How many are in it, from the first of the corpus on."""
+    queries: int
+    entropy_LH: NDArray[np.float64]
+    """Sum over queries of the entropy of their attention, in nats."""
+    entropy_share_LH: NDArray[np.float64]
+    """Sum over queries of the entropy as a share of the largest possible one."""
+    distance_LH: NDArray[np.float64]
+    """Sum over queries of the mean distance to their keys, in tokens."""
+    classes_LHX: NDArray[np.float64]
+    """Sum over queries of the attention to keys of each class of `CLASSES`."""
+    labels_LHB: NDArray[np.int64]
+    """Texts in which the head has each label of `LABELS`."""
+    score_LHPk: NDArray[np.float64]
+    """Scores of the examples, see `BatchRelations.scoring`; for ``edge``, the largest attention weight."""
+    text_LHPk: NDArray[np.int64]
+    """Which text of the corpus, or `NONE`."""
+    query_LHPk: NDArray[np.int64]
+    """The query and the key of the strongest pair in the relation, as tokens of the text."""
+    key_LHPk: NDArray[np.int64]
+    weight_LHPk: NDArray[np.float64]
+    """Its attention weight."""
+
+    @classmethod
+    def empty(cls, layers: int, heads: int, examples: int = EXAMPLES) -> "HeadTotals":
+        """Of no text."""
+        sums, best = (layers, heads), (layers, heads, len(PATTERNS), examples)
+        return cls(
+            texts=0,
+            queries=0,
+            entropy_LH=np.zeros(sums),
+            entropy_share_LH=np.zeros(sums),
+            distance_LH=np.zeros(sums),
+            classes_LHX=np.zeros((*sums, len(CLASSES))),
+            labels_LHB=np.zeros((*sums, len(LABELS)), dtype=np.int64),
+            score_LHPk=np.full(best, -1.0),
+            text_LHPk=np.full(best, NONE, dtype=np.int64),
+            query_LHPk=np.zeros(best, dtype=np.int64),
+            key_LHPk=np.zeros(best, dtype=np.int64),
+            weight_LHPk=np.zeros(best),
+        )
+
+    def copied(self) -> "HeadTotals":
+        """A copy that later texts do not change."""
+        arrays: dict[str, Any] = {
+            name: one.copy() for name, one in vars(self).items() if isinstance(one, np.ndarray)
+        }
+        return replace(self, **arrays)
+
+    def count(self, texts: int, length: int) -> None:
+        """Count texts of ``length`` tokens, all layers of which were added."""
+        self.texts += texts
+        self.queries += texts * length
+
+    def add(
+        self,
+        layer: int,
+        p_SHNN: Tensor,
+        keys_SHN: Tensor,
+        relations: BatchRelations,
+        texts_S: NDArray[np.int64],
+    ) -> None:
+        """Add one layer of a batch.
+
+        Args:
+            layer: which.
+            p_SHNN: attention, rows sum to 1.
+            keys_SHN: the number of keys that each query may see.
+            relations: of the texts.
+            texts_S: which texts of the corpus these are.
+        """
+        heads, length = p_SHNN.shape[1], p_SHNN.shape[-1]
+        entropy_SHN = torch.special.entr(p_SHNN).sum(-1).double()
+        share_SHN = (entropy_SHN / keys_SHN.clamp(min=2).log()).clamp(max=1)
+        at_N = torch.arange(length)
+        away_NN = (at_N[:, None] - at_N).abs().flatten().to(p_SHNN)
+        flat_SHC = p_SHNN.flatten(2)
+        classes_SCX = torch.from_numpy(relations.classes_SNNX).flatten(1, 2).to(p_SHNN)
+        classes_SHX = (flat_SHC @ classes_SCX).double().numpy()
+        some = slice(0, heads)
+        self.entropy_LH[layer, some] += entropy_SHN.sum((0, 2)).numpy()
+        self.entropy_share_LH[layer, some] += share_SHN.sum((0, 2)).numpy()
+        self.distance_LH[layer, some] += (flat_SHC @ away_NN).double().sum(0).numpy()
+        self.classes_LHX[layer, some] += classes_SHX.sum(0)
+        top_SHN = p_SHNN.argmax(-1).numpy()
+        labels_SH = labels(top_SHN, classes_SHX / length, share_SHN.mean(-1).numpy())
+        for label in range(len(LABELS)):
+            self.labels_LHB[layer, some, label] += (labels_SH == label).sum(0)
+        self.rank(layer, some, p_SHNN, relations, texts_S)
+
+    def rank(
+        self,
+        layer: int,
+        heads: slice,
+        p_SHNN: Tensor,
+        relations: BatchRelations,
+        texts_S: NDArray[np.int64],
+    ) -> None:
+        """Put the texts of a batch among the examples of some heads, whose attention ``p_SHNN`` is."""
+        weights_SCP, known_SP = relations.scoring
+        flat_SHC = p_SHNN.flatten(2)
+        score_SHP = (flat_SHC @ weights_SCP.to(flat_SHC)).double().numpy()
+        edge = PATTERNS.index("edge")
+        edges_SC = torch.from_numpy(relations.patterns_SNNP[..., edge]).flatten(1)
+        score_SHP[..., edge] = flat_SHC.masked_fill(~edges_SC[:, None], 0).amax(-1).double().numpy()
+        score_SHP = np.where(known_SP[:, None], score_SHP, -1.0)
+        held_HPk, new_HPS = self.score_LHPk[layer, heads], score_SHP.transpose(1, 2, 0)
+        kept = held_HPk.shape[-1]
+        scores_HPc = np.concatenate([held_HPk, new_HPS], -1)
+        texts_HPc = np.concatenate(
+            [self.text_LHPk[layer, heads], np.broadcast_to(texts_S, new_HPS.shape)], -1
+        )
+        # Of equal scores, the text that comes first in the corpus: no matter in which order they came here.
+        order_HPk = np.lexsort((texts_HPc, -scores_HPc), axis=-1)[..., :kept]
+        scores_HPk = np.take_along_axis(scores_HPc, order_HPk, -1)
+        self.score_LHPk[layer, heads] = scores_HPk
+        self.text_LHPk[layer, heads] = np.where(
+            scores_HPk < 0, NONE, np.take_along_axis(texts_HPc, order_HPk, -1)
+        )
+        new = (order_HPk >= kept) & (scores_HPk >= 0)
+        head, pattern, _ = at = np.nonzero(new)
+        text = order_HPk[at] - kept
+        patterns_SPC = torch.from_numpy(relations.patterns_SNNP).flatten(1, 2).mT
+        weight_A, cell_A = np.zeros(len(text)), np.zeros(len(text), dtype=np.int64)
+        # A whole map of each new example: of long texts, a few at a time.
+        at_once = max(1, CELLS_OF_EXAMPLES // flat_SHC.shape[-1])
+        for begin in range(0, len(text), at_once):
+            some = slice(begin, begin + at_once)
+            cells_AC = flat_SHC[text[some], head[some]]
+            best = cells_AC.masked_fill_(~patterns_SPC[text[some], pattern[some]], -1).max(-1)
+            weight_A[some], cell_A[some] = best.values.numpy(), best.indices.numpy()
+        length = p_SHNN.shape[-1]
+        found = (
+            (self.query_LHPk, cell_A // length),
+            (self.key_LHPk, cell_A % length),
+            (self.weight_LHPk, weight_A),
+        )
+        old_HPk = np.minimum(order_HPk, kept - 1)
+        for array, values in found:
+            moved_HPk = np.take_along_axis(array[layer, heads], old_HPk, -1)
+            moved_HPk[at] = values
+            array[layer, heads] = moved_HPk
+
+
+def labels(
+    top_SHN: NDArray[np.int64], mass_SHX: NDArray[np.float64], entropy_share_SH: NDArray[np.float64]
+) -> NDArray[np.int64]:
+    """The label of every head in every text, (S, H), by the rules of `taxonomy.label_heads`.
+
+    Args:
+        top_SHN: the top key of each query.
+        mass_SHX: mean attention to keys of each class.
+        entropy_share_SH: mean entropy as a share of the largest possible one.
+    """
+    length = top_SHN.shape[-1]
+    offset_SHN = top_SHN - np.arange(length) + length - 1
+    count_SHO = (offset_SHN[..., None] == np.arange(2 * length - 1)).sum(-2)
+    offset_O = np.arange(2 * length - 1) - (length - 1)
+    share_SHO = count_SHO / np.maximum(length - np.abs(offset_O), (length + 1) // 2)
+    best_SH = share_SHO.argmax(-1)
+    offset_SH = offset_O[best_SH]
+    positional_SH = (share_SHO.max(-1) >= POSITIONAL_SHARE) & (length > 1)
+    mass_SHX = mass_SHX[..., : CLASSES.index("other")]
+    of_offset = {0: "self", -1: "previous", 1: "next"}
+    by_offset_SH = np.full(offset_SH.shape, LABELS.index("offset"))
+    for offset, label in of_offset.items():
+        by_offset_SH[offset_SH == offset] = LABELS.index(label)
+    by_class_X = np.array([LABELS.index(name) for name in CLASSES[:-1]])
+    return np.select(
+        [positional_SH, mass_SHX.max(-1) >= CLASS_MASS, entropy_share_SH >= DIFFUSE_SHARE],
+        [by_offset_SH, by_class_X[mass_SHX.argmax(-1)], np.full(offset_SH.shape, LABELS.index("diffuse"))],
+        LABELS.index("mixed"),
+    )

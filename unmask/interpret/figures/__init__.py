@@ -1,0 +1,1 @@
+"""Figures of an analysis for papers, as vectors."""

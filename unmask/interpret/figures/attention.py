@@ -1,0 +1,246 @@
+"""Figures of one head, and of a quantity layer by layer."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.errors import InvalidRequest
+from unmask.interpret.attention import AttentionView, Weight
+from unmask.interpret.figures.paper import (
+    COLUMN,
+    KEY,
+    MUTED,
+    PAGE,
+    QUERY,
+    attention_colors,
+    new_figure,
+    paper_style,
+)
+from unmask.interpret.pooled import Pool
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_TOKENS = 1024
+"""Of a map."""
+MOST_VECTORS = 96
+"""Tokens up to which every cell is a vector; the cells of a longer text are one image."""
+MOST_ARC_TOKENS = 64
+POINTS = 72
+"""Points per inch."""
+SMALLEST_TYPE = 5.0
+"""Points; where names would be smaller, positions are written instead."""
+TICKS = (0.0, 0.01, 0.1, 0.5, 1.0)
+
+
+def map_figure(
+    view: AttentionView, layer: int, head: int, *, weight: Weight = "raw", width: float = COLUMN
+) -> "Figure":
+    """The attention map of one head: queries down, keys across, colors on a square-root scale from 0 to 1.
+
+    Args:
+        view: the text.
+        layer: from 0.
+        head: from 0.
+        weight: attention as it is, or weighted by the norms of values (Kobayashi et al. 2020).
+        width: inches; `COLUMN` or `PAGE` of `unmask.interpret.figures.paper`.
+
+    Raises:
+        InvalidRequest: there is no such layer or head, or the text is longer than `MOST_TOKENS` tokens.
+        MissingExtra: matplotlib is not installed.
+    """
+    _check_length(view, MOST_TOKENS, "map")
+    label = "attention" if weight == "raw" else "norm-weighted attention"
+    return _map(view, view.probabilities(layer, head, weight=weight), label, width)
+
+
+def pooled_figure(
+    view: AttentionView,
+    layer: int | None,
+    pool: Pool = "mean",
+    *,
+    weight: Weight = "raw",
+    width: float = COLUMN,
+) -> "Figure":
+    """The mean or maximum over the heads of a layer, or over all heads, as a map; see `map_figure`.
+
+    Args:
+        view: the text.
+        layer: from 0; None means all layers.
+        pool: ``mean`` or ``max``.
+        weight: as in `map_figure`.
+        width: inches.
+
+    Raises:
+        InvalidRequest: there is no such layer or pool, or the text is longer than `MOST_TOKENS` tokens.
+        MissingExtra: matplotlib is not installed.
+    """
+    _check_length(view, MOST_TOKENS, "map")
+    label = f"attention, {pool} over heads" if weight == "raw" else f"norm-weighted, {pool} over heads"
+    return _map(view, view.pooled(layer, pool, weight=weight), label, width)
+
+
+def _map(view: AttentionView, weights: NDArray[np.float32], label: str, width: float) -> "Figure":
+    count = len(weights)
+    with paper_style():
+        from matplotlib.colors import PowerNorm
+
+        figure = new_figure(width, 0.9 * width)
+        axes = figure.add_subplot()
+        edges = np.arange(count + 1) - 0.5
+        cells = axes.pcolormesh(
+            edges,
+            edges,
+            weights,
+            cmap=attention_colors(),
+            norm=PowerNorm(0.5, 0, 1),
+            rasterized=count > MOST_VECTORS,
+            edgecolors="none",
+            antialiased=False,
+        )
+        axes.set_aspect("equal")
+        axes.invert_yaxis()
+        axes.xaxis.tick_top()
+        axes.xaxis.set_label_position("top")
+        axes.set_xlabel("key", color=KEY)
+        axes.set_ylabel("query", color=QUERY)
+        _name_tokens(axes, view, 0.7 * width)
+        bar = figure.colorbar(cells, ax=axes, shrink=0.6, pad=0.02, aspect=28, ticks=TICKS)
+        bar.outline.set_visible(False)
+        bar.ax.set_yticklabels([f"{tick:g}" for tick in TICKS])
+        bar.set_label(label)
+    return figure
+
+
+def arcs_figure(
+    view: AttentionView,
+    layer: int,
+    head: int,
+    *,
+    least: float = 0.1,
+    weight: Weight = "raw",
+    width: float = PAGE,
+) -> "Figure":
+    """One head as arcs over the words: from a query to a key, as strong as the attention.
+
+    Attention to the token itself and to special tokens is not drawn.
+
+    Args:
+        view: the text.
+        layer: from 0.
+        head: from 0.
+        least: weaker attention is not drawn.
+        weight: as in `map_figure`.
+        width: inches.
+
+    Raises:
+        InvalidRequest: there is no such layer or head, the text has more than `MOST_ARC_TOKENS` tokens, or
+            ``least`` is not between 0 and 1.
+        MissingExtra: matplotlib is not installed.
+    """
+    _check_length(view, MOST_ARC_TOKENS, "figure of arcs")
+    if not 0 <= least <= 1:
+        raise InvalidRequest(f"least is {least}; it must be from 0 to 1")
+    weights = view.probabilities(layer, head, weight=weight)
+    special = view.encoding.special
+    count = len(weights)
+    pairs = [(query, key) for query in range(count) for key in range(count) if query != key]
+    drawn = [one for one in pairs if weights[one] >= least and not special[list(one)].any()]
+    farthest = max((abs(query - key) for query, key in drawn), default=1)
+    with paper_style():
+        from matplotlib.patches import Arc
+
+        height = width * farthest / count / 2 + 0.7
+        figure = new_figure(width, height)
+        axes = figure.add_subplot()
+        for query, key in drawn:
+            # An arc to a key on the left is blue, the color of queries; to the right, orange.
+            axes.add_patch(
+                Arc(
+                    ((query + key) / 2, 0),
+                    abs(query - key),
+                    abs(query - key),
+                    theta1=0,
+                    theta2=180,
+                    color=QUERY if key < query else KEY,
+                    alpha=float(weights[query, key]),
+                    linewidth=0.4 + 1.8 * float(weights[query, key]),
+                    gid=f"arc {query} {key}",
+                )
+            )
+        axes.set_xlim(-0.5, count - 0.5)
+        axes.set_ylim(0, farthest / 2 + 0.5)
+        axes.set_yticks([])
+        axes.spines[:].set_visible(False)
+        _name_tokens(axes, view, width, rows=False)
+        axes.tick_params(length=0)
+        axes.set_title(
+            f"layer {layer}, head {head}: attention from {least:g} on, to words before (blue) and after "
+            "(orange)",
+            color=MUTED,
+            fontsize=7,
+        )
+    return figure
+
+
+def layers_figure(
+    series: Mapping[str, Sequence[float]],
+    label: str,
+    *,
+    first: str | None = None,
+    width: float = COLUMN,
+) -> "Figure":
+    """A quantity layer by layer, one line per series.
+
+    Args:
+        series: the values of each layer by the name of the series; all of one length.
+        label: the quantity and its unit.
+        first: what the first value stands for if it is no layer, such as ``"emb."`` for the embeddings.
+        width: inches.
+
+    Raises:
+        InvalidRequest: there is no value, or series have different lengths.
+        MissingExtra: matplotlib is not installed.
+    """
+    lengths = {len(values) for values in series.values()}
+    if len(lengths) != 1 or 0 in lengths:
+        raise InvalidRequest(f"series have {sorted(lengths)} values; give one for each layer, in each series")
+    (count,) = lengths
+    with paper_style():
+        figure = new_figure(width, 0.62 * width)
+        axes = figure.add_subplot()
+        shades = attention_colors()(np.linspace(0.9, 0.4, len(series)))
+        for (name, values), color, marker in zip(series.items(), shades, "os^Dv<>ph*" * count, strict=False):
+            axes.plot(values, color=color, marker=marker, markersize=3, label=name)
+        names = [str(at) for at in range(count)] if first is None else [first, *map(str, range(count - 1))]
+        step = max(1, round(count / (3.5 * width)))
+        axes.set_xticks(range(0, count, step), names[::step])
+        axes.set_xlabel("layer")
+        axes.set_ylabel(label)
+        axes.spines[["top", "right"]].set_visible(False)
+        if len(series) > 1:
+            axes.legend(frameon=False)
+    return figure
+
+
+def _name_tokens(axes: "Axes", view: AttentionView, inches: float, *, rows: bool = True) -> None:
+    """Write the tokens at an axis or both, or positions where they do not fit."""
+    count = len(view)
+    size = min(7.0, 0.85 * POINTS * inches / count)
+    if size < SMALLEST_TYPE:
+        return
+    names = [view.encoding.surface(at) for at in range(count)]
+    axes.set_xticks(range(count), names, rotation=90, fontsize=size)
+    if rows:
+        axes.set_yticks(range(count), names, fontsize=size)
+    axes.tick_params(length=0)
+
+
+def _check_length(view: AttentionView, most: int, what: str) -> None:
+    if len(view) > most:
+        raise InvalidRequest(
+            f"the text has {len(view):,} tokens, and a {what} shows at most {most:,}; give a part of the text"
+        )

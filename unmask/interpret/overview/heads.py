@@ -1,0 +1,315 @@
+"""Findings about heads, from the attention statistics of a text.
+
+Axes: W words; M queries whose word occurs more than once.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.interpret.overview.finding import Edge, Finding
+from unmask.interpret.overview.names import Names, also, head_name, percent, tokens
+from unmask.interpret.statistics.distances import uniform_distance
+from unmask.interpret.statistics.layer_statistics import CLASSES, LayerStatistics
+from unmask.interpret.statistics.taxonomy import HeadLabel, label_heads
+
+FEWEST_TOKENS = 6
+"""In a shorter text nearly every head looks positional."""
+
+SPREAD = 0.5
+"""The entropy, as a share of the maximum, from which a head is called diffuse here."""
+
+STRONG_EDGE = 0.2
+"""The least attention of an edge that is told."""
+
+SAME_WORD = 0.2
+"""The least attention to other occurrences of a word for a head to be told."""
+
+WINDOW = 28
+"""Tokens that edges of a head are given for."""
+
+FAINT_EDGE = 0.08
+"""Weaker edges are not given."""
+
+TO_CLASS = {
+    "self": "the token itself",
+    "previous": "the token before",
+    "next": "the token after",
+    "special": "other special tokens",
+    "punctuation": "punctuation",
+    "other": "other words",
+}
+
+Head = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class MeasuredHeads:
+    """The heads of the layers that are measured, and the names of the text's tokens."""
+
+    layers: tuple[tuple[int, LayerStatistics], ...]
+    names: Names
+
+    @property
+    def tokens(self) -> int:
+        """N."""
+        return len(self.names.encoding)
+
+    @property
+    def count(self) -> int:
+        """How many heads there are."""
+        return sum(layer.heads for _, layer in self.layers)
+
+    @cached_property
+    def labels(self) -> dict[Head, HeadLabel]:
+        """The label of every head."""
+        special_N = self.names.encoding.special
+        return {
+            (number, head): label
+            for number, layer in self.layers
+            for head, label in enumerate(label_heads(layer, special_N))
+        }
+
+    def of(self, head: Head) -> LayerStatistics:
+        """The statistics of a head's layer."""
+        return dict(self.layers)[head[0]]
+
+    def ranked(self, values_of: str) -> Iterator[tuple[float, Head]]:
+        """The mean over queries of a statistic (H, N) of every head."""
+        for number, layer in self.layers:
+            means_H = getattr(layer, values_of).mean(axis=-1, dtype=np.float64)
+            yield from ((float(value), (number, head)) for head, value in enumerate(means_H))
+
+    def mass(self, head: Head, name: str) -> float:
+        """Mean attention of a head to keys of a class."""
+        return float(self.of(head).classes_HX[head[1], CLASSES.index(name)])
+
+    def top_key_share(self, head: Head, offset: int) -> float:
+        """Share of the queries with a token at an offset whose top key it is."""
+        top_N = self.of(head).edges_keys_HNk[head[1], :, 0]
+        hits = int((top_N - np.arange(self.tokens) == offset).sum())
+        return hits / (self.tokens - abs(offset))
+
+    def goes_to(self, head: Head) -> str:
+        """Where most of a head's attention goes, and how much."""
+        masses = self.of(head).classes_HX[head[1]]
+        most = int(masses.argmax())
+        name = CLASSES[most]
+        where = self.names.token(0) if name == "first" else TO_CLASS[name]
+        return f"{percent(float(masses[most]))} of its attention goes to {where}"
+
+    def caution(self, head: Head) -> str:
+        """What must be said of a head of linear attention."""
+        if self.of(head).kind == "softmax":
+            return ""
+        return " These are the weights that linear attention implies; it has no softmax."
+
+    def drawn(self, head: Head, around: int = 0) -> tuple[tuple[Edge, ...], tuple[int, int]]:
+        """The strongest edge of each query, within a window of the text, and the window."""
+        first = max(0, min(around - WINDOW // 2, self.tokens - WINDOW))
+        end = min(self.tokens, first + WINDOW)
+        layer = self.of(head)
+        found = []
+        for query in range(first, end):
+            for place in range(min(2, layer.edges_HNk.shape[-1])):
+                key = int(layer.edges_keys_HNk[head[1], query, place])
+                weight = float(layer.edges_HNk[head[1], query, place])
+                if first <= key < end and weight >= FAINT_EDGE:
+                    found.append(Edge(query, key, weight))
+        return tuple(found), (first, end)
+
+
+def positional(heads: MeasuredHeads) -> Iterator[Finding]:
+    """The clearest previous-token head and the clearest next-token head."""
+    if heads.tokens < FEWEST_TOKENS:
+        return
+    kind: Literal["previous", "next"]
+    for kind, where, offset in (("previous", "before", -1), ("next", "after", 1)):
+        some = [one for one, label in heads.labels.items() if label.label == kind]
+        if not some:
+            continue
+        best = max(some, key=lambda one: (heads.mass(one, kind), one))
+        others = [one for one in some if one != best]
+        share = heads.top_key_share(best, offset)
+        whom = "Every token attends" if share > 0.999 else f"{percent(share)} of the tokens attend"
+        edges, window = heads.drawn(best)
+        yield Finding(
+            kind=kind,
+            sentence=f"{whom} most to the token right {where} it in head {head_name(*best)}, which gives "
+            f"that token {percent(heads.mass(best, kind))} of its attention."
+            f"{also(others)}{heads.caution(best)}",
+            value=share,
+            layer=best[0],
+            head=best[1],
+            edges=edges,
+            window=window,
+        )
+
+
+def strongest_edge(heads: MeasuredHeads) -> Iterator[Finding]:
+    """The strongest edge between two different words that are not neighbors, if it is a strong one.
+
+    A key that is not among the eight largest of its query gets at most 1/9, so that none stronger than
+    `STRONG_EDGE` is missed.
+    """
+    names = heads.names
+    word_N, wordlike_W = names.words.of_token, names.wordlike
+    surface_W = np.array([names.same_as(word) for word in range(len(names.words))])
+    best: tuple[float, Head, int, int] | None = None
+    for number, layer in heads.layers:
+        keys_HNk = layer.edges_keys_HNk
+        query_word_1N1, key_word_HNk = word_N[None, :, None], word_N[keys_HNk]
+        counted = (np.abs(key_word_HNk - query_word_1N1) > 1) & wordlike_W[key_word_HNk]
+        counted &= wordlike_W[query_word_1N1] & (surface_W[key_word_HNk] != surface_W[query_word_1N1])
+        weights = np.where(counted, layer.edges_HNk, 0)
+        head, query, place = map(int, np.unravel_index(int(weights.argmax()), weights.shape))
+        weight = float(weights[head, query, place])
+        if best is None or weight > best[0]:
+            best = weight, (number, head), query, int(keys_HNk[head, query, place])
+    if best is None or best[0] < STRONG_EDGE:
+        return
+    weight, found, reader, key = best
+    edges, window = heads.drawn(found, reader)
+    yield Finding(
+        kind="edge",
+        sentence=f"{names.word(reader)} gives {names.word(key)} {percent(weight)} of its attention in head "
+        f"{head_name(*found)}: the strongest link between two words that are not neighbors (the same word "
+        f"again, punctuation and special tokens are not counted).{heads.caution(found)}",
+        value=weight,
+        layer=found[0],
+        head=found[1],
+        query=reader,
+        key=key,
+        tokens=(reader, key),
+        edges=edges,
+        window=window,
+    )
+
+
+def same_word(heads: MeasuredHeads) -> Iterator[Finding]:
+    """The head in which words attend most to other occurrences of themselves.
+
+    Keys beyond the eight largest of a query are not counted, so the number is a lower bound.
+    """
+    names = heads.names
+    group_N, word_N = names.repeated_N, names.words.of_token
+    counted_N = group_N >= 0
+    if not counted_N.any():
+        return
+    sizes = np.bincount(group_N[counted_N])
+    best: tuple[float, Head, NDArray[np.float64]] | None = None
+    for number, layer in heads.layers:
+        keys_HNk = layer.edges_keys_HNk[:, counted_N]
+        same = group_N[keys_HNk] == group_N[counted_N][None, :, None]
+        same &= word_N[keys_HNk] != word_N[counted_N][None, :, None]
+        mass_HM = np.where(same, layer.edges_HNk[:, counted_N], 0).sum(-1, dtype=np.float64)
+        head = int(mass_HM.mean(-1).argmax())
+        mass = float(mass_HM[head].mean())
+        if best is None or mass > best[0]:
+            best = mass, (number, head), mass_HM[head]
+    assert best is not None
+    mass, found, mass_M = best
+    # A word of one token sees the others of its group; of several tokens, a little fewer.
+    even = float((sizes[group_N[counted_N]] - 1).mean() / heads.tokens)
+    if mass < max(SAME_WORD, 2 * even):
+        return
+    tokens = np.flatnonzero(counted_N)
+    strongest = int(tokens[int(mass_M.argmax())])
+    edges, window = heads.drawn(found, strongest)
+    yield Finding(
+        kind="same",
+        sentence=f"Words that occur more than once, such as {names.surface(strongest)}, look for each other "
+        f"in head {head_name(*found)}: {percent(mass)} of their attention goes to their other occurrences, "
+        f"where evenly spread attention would give {percent(even)}.{heads.caution(found)}",
+        value=mass,
+        baseline=even,
+        layer=found[0],
+        head=found[1],
+        query=strongest,
+        tokens=tuple(tokens[:64].tolist()),
+        edges=edges,
+        window=window,
+    )
+
+
+def punctuation(heads: MeasuredHeads) -> Iterator[Finding]:
+    """The head with most attention to punctuation, if it is labeled with it."""
+    some = [one for one, label in heads.labels.items() if label.label == "punctuation"]
+    if not some:
+        return
+    best = max(some, key=lambda one: heads.mass(one, "punctuation"))
+    tokens = np.flatnonzero(heads.names.punctuation_N)
+    even, mass = len(tokens) / heads.tokens, heads.mass(best, "punctuation")
+    if mass < 2 * even:
+        return
+    others = [one for one in some if one != best]
+    yield Finding(
+        kind="punctuation",
+        sentence=f"Head {head_name(*best)} attends to punctuation, which is {percent(even)} of the tokens "
+        f"and gets {percent(mass)} of its attention.{also(others)}{heads.caution(best)}",
+        value=mass,
+        baseline=even,
+        layer=best[0],
+        head=best[1],
+        tokens=tuple(tokens[:64].tolist()),
+    )
+
+
+def entropies(heads: MeasuredHeads) -> Iterator[Finding]:
+    """The most focused and the most diffuse head."""
+    ranked = sorted(heads.ranked("entropy_share_HN"))
+    if len(ranked) < 2 or heads.tokens < FEWEST_TOKENS:
+        return
+    (least, focused), (most, diffuse) = ranked[0], ranked[-1]
+    if heads.labels[focused].label not in ("previous", "next") and least < SPREAD:
+        yield Finding(
+            kind="focused",
+            sentence=f"Head {head_name(*focused)} is the most focused of {heads.count}: its entropy is "
+            f"{percent(least)} of the maximum, and {heads.goes_to(focused)}.{heads.caution(focused)}",
+            value=least,
+            layer=focused[0],
+            head=focused[1],
+        )
+    if most >= SPREAD:
+        yield Finding(
+            kind="diffuse",
+            sentence=f"Head {head_name(*diffuse)} is the most diffuse of {heads.count}: its entropy is "
+            f"{percent(most)} of the maximum, where 100 % would be the same attention to every token."
+            f"{heads.caution(diffuse)}",
+            value=most,
+            layer=diffuse[0],
+            head=diffuse[1],
+        )
+
+
+def farthest(heads: MeasuredHeads) -> Iterator[Finding]:
+    """The head with the longest mean distance, of those that do not mostly attend to special tokens.
+
+    A head that attends to [CLS] from everywhere reaches far without reading anything far away.
+    """
+    found: tuple[float, float, Head] | None = None
+    for number, layer in heads.layers:
+        even_H = uniform_distance(layer.keys_HN)
+        distance_H = layer.distance_HN.mean(axis=-1, dtype=np.float64)
+        to_special_H = layer.attention_received_HN[:, heads.names.encoding.special].sum(-1)
+        for head in np.flatnonzero((to_special_H < 0.5) & (distance_H > even_H)).tolist():
+            one = float(distance_H[head]), float(even_H[head]), (number, int(head))
+            if found is None or one > found:
+                found = one
+    if found is None or heads.tokens < FEWEST_TOKENS:
+        return
+    distance, even, best = found
+    yield Finding(
+        kind="distance",
+        sentence=f"Head {head_name(*best)} reads farthest: {tokens(distance)} tokens from query to key on "
+        f"average, where evenly spread attention would give {tokens(even)}. Heads that give half of their "
+        f"attention to special tokens are not counted.{heads.caution(best)}",
+        value=distance,
+        baseline=even,
+        layer=best[0],
+        head=best[1],
+    )

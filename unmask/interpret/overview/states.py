@@ -1,0 +1,149 @@
+"""Findings about tokens and hidden states.
+
+Axes: W words.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unmask.errors import InvalidRequest
+from unmask.interpret.activation_cache import ActivationCache
+from unmask.interpret.geometry.cka import FEWEST_ROWS, cka
+from unmask.interpret.overview.finding import Bar, Finding
+from unmask.interpret.overview.names import Names, level_name, quoted
+from unmask.interpret.watch import Watch, unwatched
+
+DRIFT = 0.05
+"""The least loss of cosine between two occurrences of a word that is told."""
+
+CKA_ROWS = 512
+"""Tokens for which layers are compared, evenly spread over the text."""
+
+CKA_LEVELS = 13
+"""Levels that are compared; of a deeper model, evenly spread ones."""
+
+ROWS_AT_ONCE = 1024
+
+
+def split_words(names: Names) -> Iterator[Finding]:
+    """Words that the vocabulary splits into several tokens, and the one with the most."""
+    words = names.words
+    tokens_W = np.bincount(words.of_token, minlength=len(words))
+    counted_W = names.wordlike
+    split = np.flatnonzero(counted_W & (tokens_W > 1))
+    if len(split) == 0:
+        return
+    word = int(split[int(tokens_W[split].argmax())])
+    tokens = np.flatnonzero(words.of_token == word).tolist()
+    pieces = [names.part(token) for token in tokens]
+    shown = " + ".join(pieces[:6]) + (" + …" if len(pieces) > 6 else "")
+    count = int(counted_W.sum())
+    some = f"{len(split)} of {count} words {'is' if len(split) == 1 else 'are'} split into several tokens"
+    whole = f", {quoted(words.surface(word))} into {shown}"
+    yield Finding(
+        kind="split",
+        sentence=f"{some}{whole if len(split) == 1 else f'; most of all{whole[1:]}'}.",
+        value=len(split) / count,
+        query=tokens[0],
+        tokens=tuple(tokens[:64]),
+        bars=tuple(Bar(piece, 1.0) for piece in pieces[:12]),
+    )
+
+
+def changes(cache: ActivationCache) -> Iterator[Finding]:
+    """The layer that turns the hidden states most: 1 minus the cosine of its input and output."""
+    if cache.layer_count < 2:
+        return
+    distances = [
+        1 - _mean_cosine(before_ND, after_ND)
+        for before_ND, after_ND in zip(cache.states, cache.states[1:], strict=False)
+    ]
+    most, least = int(np.argmax(distances)), int(np.argmin(distances))
+    yield Finding(
+        kind="states",
+        sentence=f"Layer {most} changes the hidden states most: the cosine distance between its input and "
+        f"its output is {distances[most]:.2f} on average over tokens. Layer {least} changes them least, "
+        f"{distances[least]:.2f}.",
+        value=distances[most],
+        baseline=distances[least],
+        layer=most,
+        bars=tuple(Bar(f"layer {layer}", distance) for layer, distance in enumerate(distances)),
+    )
+
+
+def senses(cache: ActivationCache, names: Names) -> Iterator[Finding]:
+    """The first and last occurrence of the longest repeated word, if their states drift apart."""
+    group_N = names.repeated_N
+    tokens = np.flatnonzero(group_N >= 0)
+    if len(tokens) == 0:
+        return
+    longest = max(tokens.tolist(), key=lambda one: len(names.surface(one)))
+    of_N = names.words.of_token
+    words = np.unique(of_N[group_N == group_N[longest]])
+    first, last = np.flatnonzero(of_N == words[0]), np.flatnonzero(of_N == words[-1])
+    cosines = [
+        _cosine(x_ND[first[0] : first[-1] + 1].mean(0), x_ND[last[0] : last[-1] + 1].mean(0))
+        for x_ND in cache.states
+    ]
+    drops = -np.diff(cosines)
+    layer = int(drops.argmax())
+    if cosines[0] - cosines[-1] < DRIFT:
+        return
+    which = "The two" if len(words) == 2 else "The first and the last"
+    yield Finding(
+        kind="sense",
+        sentence=f"{which} {names.surface(longest)} start with a cosine of {cosines[0]:.2f} between "
+        f"their embeddings and end at {cosines[-1]:.2f}: their contexts tell them apart, most of all in "
+        f"layer {layer}.",
+        value=cosines[-1],
+        baseline=cosines[0],
+        layer=layer,
+        query=int(first[0]),
+        key=int(last[0]),
+        tokens=(*first.tolist(), *last.tolist()),
+        bars=tuple(Bar(level_name(level), cosine) for level, cosine in enumerate(cosines)),
+    )
+
+
+def layer_similarity(cache: ActivationCache, watch: Watch = unwatched) -> Iterator[Finding]:
+    """CKA between levels, from `FEWEST_ROWS` tokens on."""
+    if len(cache) < FEWEST_ROWS or cache.layer_count < 2:
+        return
+    rows = np.unique(np.linspace(0, len(cache) - 1, min(CKA_ROWS, len(cache))).round().astype(int))
+    count = min(CKA_LEVELS, len(cache.states))
+    levels = np.unique(np.linspace(0, len(cache.states) - 1, count).round().astype(int)).tolist()
+    try:
+        found = cka([cache.states[level][rows].double().cpu().numpy() for level in levels], watch=watch)
+    except InvalidRequest:  # a level without variation has no similarity
+        return
+    steps = np.diag(found.debiased, 1)
+    at = int(steps.argmin())
+    ends = float(found.debiased[0, -1])
+    yield Finding(
+        kind="cka",
+        sentence=f"The similarity of the embeddings and the last layer is {ends:.2f} (debiased CKA; 1 means "
+        f"equal up to rotation). Of the states next to each other, {level_name(levels[at])} and "
+        f"{level_name(levels[at + 1])} differ most, {float(steps[at]):.2f}.",
+        value=ends,
+        baseline=float(steps[at]),
+        layer=max(0, levels[at + 1] - 1),
+        bars=tuple(Bar(level_name(level), float(level)) for level in levels),
+        matrix=tuple(tuple(row) for row in found.debiased.tolist()),
+    )
+
+
+def _mean_cosine(a_ND: Tensor, b_ND: Tensor) -> float:
+    """Mean over tokens of the cosine of two states, in float64, some rows at a time."""
+    total = 0.0
+    for first in range(0, len(a_ND), ROWS_AT_ONCE):
+        rows = slice(first, first + ROWS_AT_ONCE)
+        cosines_R = torch.nn.functional.cosine_similarity(a_ND[rows].double(), b_ND[rows].double(), dim=-1)
+        total += float(cosines_R.sum())
+    return total / len(a_ND)
+
+
+def _cosine(a_D: Tensor, b_D: Tensor) -> float:
+    return float(torch.nn.functional.cosine_similarity(a_D.double(), b_D.double(), dim=0))
