@@ -17,6 +17,7 @@ from typing import Any
 
 from unmask.explorer.api.page_request import Arrays, PageRequest
 from unmask.explorer.api.requests import REQUESTS
+from unmask.explorer.api.session_schemas import PdfText
 from unmask.explorer.server.address import VERSION
 from unmask.http.errors import Failure
 
@@ -46,7 +47,7 @@ def _types() -> str:
 
 
 def _answers() -> tuple[type, ...]:
-    """The dataclasses of all answers, each after those that it is made of."""
+    """The dataclasses of all answers, to GETs and of a PDF, each after those that it is made of."""
     found: dict[type, None] = {}
 
     def add(given: Any) -> None:
@@ -57,7 +58,7 @@ def _answers() -> tuple[type, ...]:
                 add(hint)
             found[typing.cast(type, given)] = None
 
-    for one in (Failure, *(request.answer for request in REQUESTS)):
+    for one in (Failure, PdfText, *(request.answer for request in REQUESTS)):
         add(one)
     return tuple(found)
 

@@ -6,6 +6,7 @@ import { join } from 'node:path';
 const SOURCES = [
   'index.html',
   'manifest.js',
+  'notices.js',
   'package-lock.json',
   'package.json',
   'src',

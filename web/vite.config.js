@@ -2,13 +2,14 @@ import { svelte } from '@sveltejs/vite-plugin-svelte';
 import { fileURLToPath } from 'node:url';
 import { defineConfig } from 'vite';
 import { manifest } from './manifest.js';
+import { notices } from './notices.js';
 
 const root = fileURLToPath(new URL('.', import.meta.url));
 const outDir = fileURLToPath(new URL('../unmask/explorer/static', import.meta.url));
 
 export default defineConfig({
   root,
-  plugins: [svelte(), manifest(root)],
+  plugins: [svelte(), notices(), manifest(root)],
   build: {
     outDir,
     emptyOutDir: true,

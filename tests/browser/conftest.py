@@ -9,7 +9,10 @@ from dataclasses import dataclass, field
 import pytest
 from fake_model import FakeModel
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "google-chrome"))), None
+)
+"""The first is the same engine without windows: a page takes a third of the processor time."""
 ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -57,6 +60,9 @@ def settle(page, view=None):
     page.wait_for_function(SETTLED)
 
 
+CORPUS = ("the river bank was muddy.", "a river, a bank!", "the text was another text.", "a 🙂 river")
+
+
 @dataclass
 class Running:
     """An explorer that answers at ``url`` until ``stop`` is called."""
@@ -71,8 +77,11 @@ class Running:
 
 @contextmanager
 def running(model, *, port=0, token=TOKEN, **options):
-    """Serve a model's explorer from a thread."""
+    """Serve a model's explorer from a thread, with a corpus of a few texts."""
     uvicorn = pytest.importorskip("uvicorn", reason="the explorer extra is not installed")
+    from unmask.interpret.corpus.texts import Corpus
+
+    options.setdefault("corpus", Corpus.of_strings(CORPUS, "a few texts"))
     from unmask.explorer import make_app
     from unmask.http.server import configured
 

@@ -2,15 +2,24 @@
 
 from urllib.parse import parse_qs, quote
 
+import pytest
+
+from tests.support.waiting import wait_until
+
 SHORT = "the river bank was muddy"
 
 
 def read(page, text):
-    """Type a text, read it with the keyboard, wait for its map."""
+    """Type a text, read it with the keyboard, wait for the map of head 0.0."""
     greeted(page)
     page.get_by_test_id("text").fill(text)
     page.keyboard.press("Control+Enter")
+    page.locator("[data-tab=map]").click()
     page.wait_for_selector('[data-testid="map"]:not([data-shown=""])')
+    if "/0/0/" not in page.get_by_test_id("map").get_attribute("data-shown"):
+        # The overview was there first and chose the clearest head.
+        page.evaluate("location.hash = location.hash.replace(/&(layer|head)=\\d+/g, '')")
+        shown(page, 0, 0)
 
 
 def greeted(page):
@@ -21,7 +30,7 @@ def greeted(page):
 def look(page, server, view, text=SHORT, **state):
     """Open an address of a view."""
     fields = "".join(f"&{name}={quote(str(value))}" for name, value in state.items())
-    page.goto(f"{server.url}#v=2&view={view}&text={quote(text)}{fields}")
+    page.goto(f"{server.url}#v=3&view={view}&text={quote(text)}{fields}")
 
 
 def shown(page, layer, head):
@@ -65,6 +74,42 @@ def state(page):
     # Asked of the page: what Playwright knows of its address may be old.
     fields = parse_qs(page.evaluate("location.hash.slice(1)"))
     return {name: values[0] for name, values in fields.items()}
+
+
+def address_says(page, **fields):
+    """Wait until the address holds these fields; a name's dots are written as two underscores.
+
+    The page writes changes that follow each other closely only when they rest.
+    """
+    wanted = {name.replace("__", "."): value for name, value in fields.items()}
+    wait_until(lambda: wanted.items() <= state(page).items(), pause=0.05)
+
+
+def becomes(what, wanted):
+    """Wait until ``what()`` equals ``wanted``; a failure shows what it was instead."""
+    found = []
+
+    def same():
+        found[:] = [what()]
+        return found[0] == wanted
+
+    try:
+        wait_until(same, pause=0.05)
+    except AssertionError:
+        assert found[0] == wanted
+
+
+def reads(page, query, key, wanted, rel=1e-5):
+    """Wait until the readout of a cell shows a value.
+
+    The pointer is brought there again each time: the map may be laid out anew under it.
+    """
+
+    def shows():
+        point(page, query, key)
+        return value(page) == pytest.approx(wanted, rel=rel)
+
+    wait_until(shows, pause=0.05)
 
 
 def measured(page):

@@ -5,8 +5,10 @@ from urllib.parse import parse_qs, quote, urlencode
 import pytest
 from conftest import opened, running, settle
 from fake_model import FakeModel
-from looking import greeted
+from looking import address_says, becomes, greeted
 from rules import broken_rules, tab_through
+
+from tests.support.waiting import wait_until
 
 TEXT = (
     "The old man sat by the river bank and counted the money he had taken from the bank in town; "
@@ -14,8 +16,22 @@ TEXT = (
 )
 SHORT = "the river bank was muddy"
 RIVER = 7
-VIEWS = ["tokens", "heads", "map", "flow", "sinks", "paths", "words", "compare", "geometry", "wall", "tour"]
-KEYS = dict(zip("khmfspwcglt", VIEWS, strict=True))
+VIEWS = [
+    "overview",
+    "tokens",
+    "heads",
+    "head",
+    "map",
+    "flow",
+    "sinks",
+    "paths",
+    "words",
+    "compare",
+    "geometry",
+    "wall",
+    "tour",
+]
+KEYS = dict(zip("okhimfspwcglt", VIEWS, strict=True))
 
 CONTROLS = """() => [...document.querySelectorAll('#stage :is(select, input[type=range], input:checked)')]
     .filter(one => one.checkVisibility() && !one.closest('form'))
@@ -65,7 +81,7 @@ def test_the_rules_find_what_breaks_them(page):
     assert [stop["shown"] for stop in tab_through(page)] == [False]
 
 
-@pytest.mark.parametrize("tone", ["light", "dark"])
+@pytest.mark.parametrize("tone", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_every_view_keeps_the_rules(browser, house, tone):
     broken = []
     with opened(browser) as page:
@@ -76,6 +92,7 @@ def test_every_view_keeps_the_rules(browser, house, tone):
             settle(page, view or "map")
             broken += [f"{view or 'blank'}: {line}" for line in broken_rules(page)]
         page.keyboard.press("?")
+        page.get_by_role("dialog").wait_for()
         broken += [f"help: {line}" for line in broken_rules(page)]
     assert broken == []
 
@@ -89,8 +106,8 @@ def test_by_keyboard_alone_through_all_views(browser, house):
             page.keyboard.press("Tab")
         page.keyboard.type(TEXT)
         page.keyboard.press("Control+Enter")
-        page.wait_for_selector('[data-testid="map"]:not([data-shown=""])')
-        settle(page)
+        address_says(page, text=TEXT)  # typed over the example
+        settle(page, "overview")
         page.keyboard.press("Tab")  # no longer typing
         for key, view in KEYS.items():
             page.keyboard.press(key)
@@ -180,11 +197,9 @@ def test_two_people_at_once(browser):
                 view = model.attention(text)
                 whole = view.probabilities(layer, head, slice(0, len(view)), slice(0, len(view)))
                 page.wait_for_selector('[data-testid="readout"][data-key][data-value]')
-                at = page.get_by_test_id("readout")
-                query, key = (int(at.get_attribute(f"data-{name}")) for name in ("query", "key"))
-                assert float(at.get_attribute("data-value")) == pytest.approx(
-                    float(whole[query, key]), rel=1e-5
-                )
+                at = page.get_by_test_id("readout").evaluate("readout => ({...readout.dataset})")
+                exact = float(whole[int(at["query"]), int(at["key"])])
+                assert float(at["value"]) == pytest.approx(exact, rel=1e-5)
 
 
 def test_attribution_for_another_word_and_for_a_class(browser):
@@ -202,11 +217,11 @@ def test_attribution_for_another_word_and_for_a_class(browser):
         choice.select_option(index=3)
         name = choice.locator("option").nth(3).inner_text().split(" ")[0]
         page.get_by_text(f"Attribution for the word “{name}” at token 2").wait_for()
-        assert page.get_by_test_id("paths-table").inner_text() != own
+        wait_until(lambda: page.get_by_test_id("paths-table").inner_text() != own)
         page.locator('[data-testid="model"] select').first.select_option("classes")
         page.get_by_text("of the classifier").wait_for()
-        assert page.get_by_test_id("paths-word").count() == 0
-        assert page.get_by_role("radio", name="Predicted class").is_checked()
+        page.get_by_test_id("paths-word").wait_for(state="detached")
+        becomes(page.get_by_role("radio", name="Predicted class").is_checked, True)
 
 
 def test_length_scaling_is_started_and_stopped(browser, house):

@@ -29,7 +29,7 @@ def test_a_long_text_stays_smooth(browser):
         page.wait_for_function("() => window.timers.size === 0")
         assert np.median(page.evaluate("window.moves")) < 50
         assert int(page.get_by_test_id("map").get_attribute("data-level")) > 0
-        assert "largest of" in page.get_by_test_id("drawn").inner_text()
+        page.get_by_test_id("drawn").filter(has_text="largest of").wait_for()
         while page.get_by_test_id("map").get_attribute("data-level") != "0":
             page.keyboard.press("+")
         page.locator('[data-token="4"]').click()
@@ -61,6 +61,8 @@ def test_a_document_of_8192_tokens_stays_smooth_while_it_is_measured(browser, mo
         page.get_by_test_id("text").fill(text)
         browser.start_tracing(page=page, categories=["toplevel", "disabled-by-default-devtools.timeline"])
         page.keyboard.press("Control+Enter")
+        page.get_by_text("8,192 tokens").wait_for()
+        page.locator("[data-tab=map]").click()
         page.wait_for_selector('[data-testid="map"]:not([data-shown=""])')
         page.wait_for_selector('[data-testid="progress"]')
         page.evaluate(
@@ -84,20 +86,29 @@ def test_a_document_of_8192_tokens_stays_smooth_while_it_is_measured(browser, mo
         page.wait_for_selector('[data-testid="progress"][data-phase="stopped"]')
 
 
-def test_a_long_text_can_be_brightened_and_says_its_limit_in_the_reader_s_words(browser):
-    with running(FakeModel(max_tokens=600)) as server, opened(browser, expected_errors=["422"]) as page:
+def test_a_long_text_is_brightened_and_says_its_limit_in_the_reader_s_words(browser):
+    model = FakeModel(max_tokens=1100, num_hidden_layers=1, num_attention_heads=1)
+    with running(model) as server, opened(browser, expected_errors=["422"]) as page:
         page.goto(server.url)
-        greeted(page)
-        page.get_by_test_id("text").fill("bank river " * 290)
-        page.keyboard.press("Control+Enter")
+        read(page, "bank river " * 500)
+        said = page.get_by_test_id("brightened")
+        assert "Brightened × 2 for a text of 1,002 tokens" in said.inner_text()
+        assert "brightness × 2" in page.get_by_test_id("drawn").inner_text()
+        assert "gain" not in page.evaluate("location.hash"), "the address holds what was chosen by hand"
+        page.get_by_test_id("dim").click()
+        page.wait_for_function("() => location.hash.includes('gain=0')")
+        assert "brightness" not in page.get_by_test_id("drawn").inner_text()
+        page.reload()
         page.get_by_test_id("brighten").click()
-        page.wait_for_function("() => location.hash.includes('gain=4')")
-        assert page.get_by_test_id("brighten").count() == 0
+        page.wait_for_function("() => !location.hash.includes('gain')")
+        page.keyboard.press("h")
+        page.get_by_test_id("all-heads").wait_for()
+        assert "Brightened × 2" in said.inner_text()
         page.get_by_test_id("edit").click()
         page.get_by_test_id("text").fill("bank river " * 600)
         with page.expect_response("**/api/texts"):
             page.keyboard.press("Control+Enter")
         said = page.get_by_test_id("problem").inner_text()
         assert "The text has 1,202 tokens, and" in said
-        assert "reads at most 600" in said
+        assert "reads at most 1,100" in said
         assert "cut'" not in said, "how it is said on the command line"

@@ -3,9 +3,10 @@
 import threading
 
 import pytest
-from conftest import opened, running
-from fake_model import FakeModel
-from looking import SHORT, greeted, look, measured, point, read, shown, state, value
+from conftest import opened, running, settle
+from fake_model import NAME, FakeModel
+from looking import SHORT, address_says, greeted, look, measured, point, read, shown, value
+from test_export import opened_file
 
 from tests.support.held_measuring import held_measuring
 from unmask.errors import InvalidRequest
@@ -18,9 +19,10 @@ def test_too_long_offers_to_cut(browser, fake_explorer):
         page.get_by_test_id("text").fill("bank " * 40)
         page.get_by_test_id("read").click()
         page.get_by_text("Read the first 32 of 42 tokens").click()
-        shown(page, 0, 0)
-        assert "first 32 of 42" in page.get_by_test_id("was-cut").inner_text()
-        assert state(page)["cut"] == "1"
+        page.locator("[data-tab=map]").click()
+        page.wait_for_selector('[data-testid="map"]:not([data-shown=""])')
+        page.get_by_test_id("was-cut").filter(has_text="first 32 of 42").wait_for()
+        address_says(page, cut="1")
         page.get_by_test_id("edit").click()
         page.get_by_test_id("text").fill("  ")
         page.get_by_test_id("read").click()
@@ -40,15 +42,14 @@ def test_a_text_the_server_dropped_is_sent_again(browser):
         running(FakeModel(), held_texts=1) as server,
         opened(browser, expected_errors=["404"]) as page,
     ):
-        page.goto(server.url)
-        read(page, SHORT)
+        look(page, server, "map")
+        shown(page, 0, 0)
         measured(page)
         page.evaluate(
             """() => fetch('/api/texts', {method: 'POST', body: '{"text": "bank"}', headers: {
                 'Content-Type': 'application/json',
                 'X-Unmask-Token': sessionStorage.getItem('unmask-token')}})"""
         )
-        page.keyboard.press("Tab")
         page.keyboard.press(".")
         shown(page, 0, 1)
         assert page.get_by_test_id("problem").count() == 0
@@ -59,13 +60,12 @@ def test_a_server_that_stopped(browser):
         running(FakeModel()) as server,
         opened(browser, expected_errors=["ERR_CONNECTION_REFUSED"]) as page,
     ):
-        page.goto(server.url)
-        read(page, SHORT)
+        look(page, server, "map")
+        shown(page, 0, 0)
         point(page, 1, 1)
         value(page)
         measured(page)
         server.stop()
-        page.keyboard.press("Tab")
         page.keyboard.press(".")
         page.get_by_test_id("gone").wait_for()
         shown(page, 0, 0)
@@ -78,18 +78,17 @@ def test_a_server_that_came_back_goes_on(browser):
     model = FakeModel()
     with opened(browser, expected_errors=["ERR_CONNECTION_REFUSED", "404"]) as page:
         with running(model) as server:
-            page.goto(server.url)
-            read(page, SHORT)
+            look(page, server, "map")
+            shown(page, 0, 0)
             measured(page)
             server.stop()
-            page.keyboard.press("Tab")
             page.keyboard.press(".")
             page.get_by_test_id("gone").wait_for()
             port = int(server.origin.rsplit(":", 1)[1])
         with running(model, port=port):
             page.wait_for_selector('[data-testid="page"][data-phase="ready"]')
             shown(page, 0, 1)
-            assert page.get_by_test_id("gone").count() == 0
+            page.get_by_test_id("gone").wait_for(state="detached")
 
 
 def test_an_analysis_is_stopped_and_goes_on(browser, monkeypatch):
@@ -102,7 +101,7 @@ def test_an_analysis_is_stopped_and_goes_on(browser, monkeypatch):
         read(page, SHORT)
         page.get_by_test_id("stop").click()
         page.wait_for_selector('[data-testid="progress"][data-phase="stopped"]')
-        assert "the measured layers can be viewed" in page.get_by_test_id("progress").inner_text()
+        page.get_by_test_id("progress").filter(has_text="the measured layers can be viewed").wait_for()
         page.get_by_test_id("go").click()
         page.wait_for_selector('[data-testid="progress"][data-phase="measuring"]')
         released.set()
@@ -166,7 +165,28 @@ def test_two_models_read_one_text(browser):
         look(page, server, "map", beside="two", query=2)
         shown(page, 0, 0)
         page.get_by_test_id("beside").wait_for()
-        assert state(page)["beside"] == "two"
+        address_says(page, beside="two")
         page.locator("#tab-compare").click()
         page.wait_for_selector('[data-testid="page"][data-view="compare"]')
         assert page.get_by_test_id("needs-two").count() == 0
+
+
+def test_a_model_beside_itself_differs_in_nothing(page, browser, fake_explorer, tmp_path):
+    look(page, fake_explorer, "compare", beside=NAME, layer=1, head=2)
+    settle(page, "compare")
+
+    def differences(shown):
+        shown.get_by_test_id("map-difference-twin").click()
+        rows = shown.locator("[data-testid=map-difference-table] tbody tr td:last-child")
+        rows.first.wait_for()
+        return {float(one) for one in rows.evaluate_all("all => all.map(one => one.dataset.value)")}
+
+    assert differences(page) == {0}
+    assert page.get_by_test_id("matches").count() == 1
+    page.keyboard.press("e")
+    with page.expect_download() as download:
+        page.get_by_test_id("save-html").click()
+    download.value.save_as(tmp_path / "itself.html")
+    with opened_file(browser, tmp_path / "itself.html") as file:
+        file.goto((tmp_path / "itself.html").as_uri())
+        assert differences(file) == {0}

@@ -4,7 +4,7 @@ from urllib.parse import quote
 
 import pytest
 from conftest import opened, running, settle
-from looking import state
+from looking import address_says, becomes, state
 from rules import broken_rules, tab_through
 
 QUERY = "money from the river bank"
@@ -69,20 +69,20 @@ def test_a_query_is_typed_searched_and_kept_in_the_address(page, library, index)
     page.keyboard.press("Enter")
     page.wait_for_selector("[data-testid=hit]")
     settle(page, "search")
-    assert state(page)["search.text"] == QUERY
+    address_says(page, search__text=QUERY)
     wanted = index.search(QUERY)
     assert [one["document"] for one in hits(page)] == [hit.document for hit in wanted]
     page.evaluate("window.now += 1000")
     page.locator("label", has_text="BM25").first.click()
     settle(page)
-    assert state(page)["search.mode"] == "bm25"
+    address_says(page, search__mode="bm25")
     assert [one["document"] for one in hits(page)] == [
         hit.document for hit in index.search(QUERY, mode="bm25")
     ]
     page.go_back()
     page.go_back()
     page.get_by_test_id("search-empty").wait_for()
-    assert page.get_by_test_id("query").input_value() == ""
+    becomes(page.get_by_test_id("query").input_value, "")
 
 
 @pytest.mark.parametrize("tint", ["bm25", "dense", "attribution"])
@@ -141,10 +141,9 @@ def test_a_result_opens_as_a_pair_and_back_finds_it_again(searched):
     page.keyboard.press("Enter")
     page.wait_for_selector('[data-testid="map"]:not([data-shown=""])')
     settle(page, "map")
-    address = state(page)
     passage = TEXTS[second["document"]][int(second["start"]) : int(second["end"])]
-    assert (address["text"], address["pair"]) == (QUERY, passage)
-    assert "cut" not in address
+    address_says(page, text=QUERY, pair=passage)
+    assert "cut" not in state(page)
     page.go_back()
     settle(page, "search")
     page.wait_for_function("document.activeElement?.dataset.open === '2'")
@@ -165,14 +164,15 @@ def test_a_passage_that_is_too_long_is_truncated_and_that_is_said(browser, defau
         settle(page, "map")
         limit = default_model.max_tokens
         assert f"only the first {limit}" in page.get_by_test_id("was-cut").inner_text()
-        assert state(page)["cut"] == "1"
+        address_says(page, cut="1")
 
 
 def test_the_results_as_tables_have_every_share(searched, index):
     page = searched(mode="dense")
     page.get_by_test_id("hits-twin").click()
     rows = page.locator("[data-testid=hits-table] tbody tr")
-    assert rows.count() == len(index.search(QUERY, mode="dense"))
+    becomes(rows.count, len(index.search(QUERY, mode="dense")))
+    page.locator("[data-testid=shares-table] tbody tr").first.wait_for()
     shares = page.locator("[data-testid=shares-table] tbody tr").evaluate_all(
         "all => all.map(row => [...row.cells].map(cell => cell.dataset.value))"
     )
@@ -191,7 +191,7 @@ def test_nothing_found_and_what_is_refused_are_said(browser, library):
         page.goto(f"{library.url}#v=2&view=search&search.text={quote('river ' * 300)}")
         problem = page.get_by_test_id("search-results-problem")
         problem.wait_for()
-        assert "tokens" in problem.inner_text()
+        problem.filter(has_text="tokens").wait_for()
 
 
 @pytest.mark.parametrize("tone", ["light", "dark"])
@@ -207,6 +207,7 @@ def test_the_view_keeps_the_rules(browser, library, tone):
             broken += broken_rules(page)
             assert [stop["what"] for stop in tab_through(page) if not stop["shown"]] == []
         page.set_viewport_size({"width": 390, "height": 844})
+        settle(page)
         broken += broken_rules(page)
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
     assert broken == []

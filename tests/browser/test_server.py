@@ -228,18 +228,21 @@ def test_serve_prints_an_address_that_works_and_leaves_on_interrupt():
         text=True,
     ) as server:
         assert server.stdout is not None
-        url = server.stdout.readline().strip()
-        address, _, state = url.partition("#")
-        assert state == "v=2&text=a%2Bb%20%26%20c"
-        host, _, token = address.removeprefix("http://").partition("/?token=")
-        assert host.startswith("127.0.0.1:")
-        assert len(token) >= 32
-        connection = http.client.HTTPConnection(host, timeout=60)
-        connection.request("GET", "/api/session", headers={"X-Unmask-Token": token})
-        answer = connection.getresponse()
-        assert (answer.status, json.load(answer)["models"][0]["name"]) == (200, "fake")
-        assert answer.headers["server"] is None
-        connection.close()
-        server.send_signal(signal.SIGINT)
-        assert server.stdout.read().strip() == "left"
-        assert server.wait(timeout=60) == 0
+        try:
+            url = server.stdout.readline().strip()
+            address, _, state = url.partition("#")
+            assert state == "v=3&text=a%2Bb%20%26%20c"
+            host, _, token = address.removeprefix("http://").partition("/?token=")
+            assert host.startswith("127.0.0.1:")
+            assert len(token) >= 32
+            connection = http.client.HTTPConnection(host, timeout=60)
+            connection.request("GET", "/api/session", headers={"X-Unmask-Token": token})
+            answer = connection.getresponse()
+            assert (answer.status, json.load(answer)["models"][0]["name"]) == (200, "fake")
+            assert answer.headers["server"] is None
+            connection.close()
+            server.send_signal(signal.SIGINT)
+            assert server.stdout.read().strip() == "left"
+            assert server.wait(timeout=60) == 0
+        finally:
+            server.kill()  # what fails above must not wait for a server that goes on

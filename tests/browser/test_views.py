@@ -6,7 +6,11 @@ from urllib.parse import urlencode
 
 import numpy as np
 import pytest
-from conftest import opened, running
+from colors import palette
+from conftest import opened, running, settle
+from looking import address_says, becomes
+
+from tests.support.waiting import wait_until
 
 TEXT = "The old man sat by the river bank and counted the money in the bank."
 RIVER = 7
@@ -62,10 +66,10 @@ def test_at_the_top_a_rollout_is_the_token_itself_and_the_address_holds_the_leve
     slider = page.get_by_test_id("paths-level")
     slider.focus()
     page.keyboard.press("End")
-    page.wait_for_function("document.querySelectorAll('[data-testid=paths-table] tbody tr').length > 0")
+    address_says(page, paths__level="6")
+    page.get_by_test_id("paths-level-words").filter(has_text="where it starts").wait_for()
+    settle(page, "paths")
     assert float(cells(page, "paths-table")[0][2]) == pytest.approx(1)
-    assert "where it starts" in page.get_by_test_id("paths-level-words").inner_text()
-    page.wait_for_function("location.hash.includes('paths.level=6')")
     assert "not an explanation" in page.get_by_test_id("caution").inner_text()
 
 
@@ -81,8 +85,11 @@ def test_guesses_are_those_of_fill_and_heads_are_taken_out_by_key(show, mini):
     grid.focus()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowRight")
-    named = page.locator(f"#{grid.get_attribute('aria-activedescendant')}").inner_text()
-    assert named.startswith("layer 1, head 1: ")
+
+    def named():
+        return page.locator(f"#{grid.get_attribute('aria-activedescendant')}").inner_text()
+
+    wait_until(lambda: named().startswith("layer 1, head 1: "))
     page.keyboard.press("Enter")
     page.get_by_test_id("ablation-table").wait_for()
     name, effect, _estimate, before, after = cells(page, "ablation-table")[0]
@@ -93,6 +100,7 @@ def test_guesses_are_those_of_fill_and_heads_are_taken_out_by_key(show, mini):
 def test_a_cell_has_the_color_of_its_value(show):
     page = show(view="words", query=RIVER)
     page.get_by_test_id("importance-canvas").wait_for()
+    settle(page, "words")
     pixels = page.get_by_test_id("importance-canvas").evaluate(
         "canvas => [...canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data]"
     )
@@ -113,7 +121,7 @@ def test_a_model_without_a_word_head_says_so_and_offers_one_that_has(show, defau
     page.get_by_test_id("importance").wait_for()
     notice.get_by_role("button").click()
     page.get_by_test_id("predictions").wait_for()
-    assert page.get_by_test_id("words-cannot").count() == 0
+    notice.wait_for(state="detached")
 
 
 def test_two_models_are_linked_by_characters_and_compared_by_words(show, mini, default_model):
@@ -122,11 +130,32 @@ def test_two_models_are_linked_by_characters_and_compared_by_words(show, mini, d
     page.locator("[data-testid=strip-a] [data-token]", has_text="money").hover()
     lit = page.locator("[data-testid=strip-b] .lit")
     lit.first.wait_for()
-    assert lit.all_inner_texts() == ["money"]
+    becomes(lit.all_inner_texts, ["money"])
     page.get_by_test_id("matches").wait_for()
     assert len(cells(page, "matches")) > 0
     # Too short for CKA: said, not drawn.
     assert re.search(r"\d+ rows", page.get_by_test_id("cka-refused").inner_text())
+
+
+def test_maps_that_are_compared_line_up_and_share_the_colors_of_the_page(show, default_model):
+    page = show(view="compare", beside=default_model.name, compare__head="0.0")
+    page.get_by_test_id("map-difference").wait_for()
+    names = ("map-a", "map-b", "map-difference")
+    tops = [page.get_by_test_id(f"{name}-canvas").bounding_box()["y"] for name in names]
+    assert max(tops) - min(tops) < 1
+    assert len({page.get_by_test_id(name).bounding_box()["x"] for name in names}) == 3, "side by side"
+    # A weight has one color on all maps: that of its place on the scale, not among the values of its map.
+    page.get_by_test_id("colors").click()
+    page.get_by_test_id("gain").fill("2")
+    address_says(page, gain="2")
+    settle(page, "compare")
+    pixels = page.get_by_test_id("map-a-canvas").evaluate(
+        "canvas => [...canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data]"
+    )
+    page.get_by_test_id("map-a-twin").click()
+    values = [min(1.0, 4 * float(value)) for *_, value in cells(page, "map-a-table")]
+    wanted = palette("light")[np.floor(255 * np.sqrt(values) + 0.5).astype(int)]
+    np.testing.assert_array_equal(np.array(pixels).reshape(-1, 4)[:, :3], wanted)
 
 
 def test_geometry_refuses_what_is_too_short_and_measures_what_is_not(show):
@@ -138,7 +167,7 @@ def test_geometry_refuses_what_is_too_short_and_measures_what_is_not(show):
     chart = page.locator("[data-testid=geometry-spread] svg[role=img]")
     chart.focus()
     page.keyboard.press("ArrowRight")
-    assert "participation ratio" in page.get_by_test_id("geometry-spread-readout").inner_text()
+    page.get_by_test_id("geometry-spread-readout").filter(has_text="participation ratio").wait_for()
 
 
 def curve(constant, line, square):

@@ -1,6 +1,7 @@
 """Every route of the API, without a server, against the library and against dense computations."""
 
 import math
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -192,11 +193,91 @@ def test_statistics_of_one_head(asking, text_id, dense):
     assert len(arrays["profile_edges"]) == len(arrays["profile"]) + 1
 
 
-def test_edges(asking, text_id, dense):
-    arrays, _ = asking.arrays(f"texts/{text_id}/edges/0/2")
-    order = np.argsort(-dense[0, 2], axis=1, kind="stable")[:, :8]
+def test_edges_of_all_heads(asking, text_id, dense):
+    arrays, _ = asking.arrays(f"texts/{text_id}/edges/0")
+    order = np.argsort(-dense[0], axis=-1, kind="stable")[..., :8]
     assert np.array_equal(arrays["keys"], order)
-    np.testing.assert_allclose(arrays["values"], np.take_along_axis(dense[0, 2], order, 1), rtol=1e-4)
+    np.testing.assert_allclose(arrays["values"], np.take_along_axis(dense[0], order, -1), rtol=1e-4)
+    assert not arrays["left_out"].any()
+
+
+def test_edges_without_special_tokens(asking, text_id, dense):
+    """[CLS] and [SEP] are the first and the last token; the rest of each row sums to 1 again."""
+    arrays, _ = asking.arrays(f"texts/{text_id}/edges/1?special=hide")
+    kept = dense[1][:, 1:-1, 1:-1]
+    np.testing.assert_allclose(arrays["left_out"][:, 1:-1], 1 - kept.sum(-1), rtol=1e-3, atol=1e-6)
+    kept = kept / kept.sum(-1, keepdims=True)
+    np.testing.assert_allclose(arrays["values"][:, 1:-1], -np.sort(-kept, axis=-1)[..., :8], rtol=1e-4)
+    assert (arrays["keys"][:, [0, -1]] == -1).all()
+    assert not np.isin(arrays["keys"], (0, dense.shape[-1] - 1)).any()
+    np.testing.assert_allclose(arrays["received"][:, 1:-1], kept.mean(1), rtol=1e-4, atol=1e-7)
+
+
+def test_fewer_edges_are_the_first_of_all(asking, text_id):
+    whole, _ = asking.arrays(f"texts/{text_id}/edges/1?special=hide")
+    few, _ = asking.arrays(f"texts/{text_id}/edges/1?special=hide&most=2")
+    for name in ("keys", "values"):
+        assert np.array_equal(few[name], whole[name][..., :2])
+    assert np.array_equal(few["left_out"], whole["left_out"])
+    assert "most is '9'" in asking.problem(f"texts/{text_id}/edges/1?most=9", 400)["sentence"]
+
+
+@pytest.mark.parametrize("weight", ["raw", "norm"])
+def test_edges_between_the_texts_of_a_pair(asking, text_id, weight):
+    pair_id = asking.measured(pair="the bank was a text")
+    read = asking.json(f"texts/{pair_id}")
+    whole, _ = asking.arrays(f"texts/{pair_id}/values/1/2?weight={weight}")
+    found, _ = asking.arrays(f"texts/{pair_id}/edges/1/pair?weight={weight}&most=3")
+    of = np.array([2 if one["special"] else int(one["in_pair"]) for one in read["tokens"]])
+    for text in (0, 1):
+        there = np.where(of == text, whole["values"], 0)
+        there[of == 2] = 0
+        there = there.astype(np.float64)
+        rows = np.flatnonzero(of < 2)
+        np.testing.assert_allclose(found["kept"][text, 2, rows], there[rows].sum(-1), rtol=1e-4)
+        order = np.argsort(-there, axis=-1, kind="stable")[:, :3]
+        assert np.array_equal(found["keys"][text, 2, rows], order[rows])
+        as_they_were = found["values"][text, 2] * found["kept"][text, 2][:, None]
+        np.testing.assert_allclose(as_they_were[rows], np.take_along_axis(there, order, -1)[rows], rtol=1e-4)
+        assert (found["keys"][text][:, of == 2] == -1).all()
+    assert "single text" in asking.problem(f"texts/{text_id}/edges/1/pair", 409)["sentence"]
+
+
+def without_special(p):
+    """A dense map of one head without its first and last token, which are special."""
+    kept = np.zeros_like(p)
+    kept[1:-1, 1:-1] = p[1:-1, 1:-1] / p[1:-1, 1:-1].sum(-1, keepdims=True)
+    return kept
+
+
+def test_maps_without_special_tokens(asking, text_id, dense):
+    expected = without_special(dense[1, 2])
+    found, _ = asking.arrays(f"texts/{text_id}/values/1/2?special=hide")
+    np.testing.assert_allclose(found["values"], expected, rtol=1e-4)
+    found, _ = asking.arrays(f"texts/{text_id}/values/1/2?rows=0:3&columns=2:5&special=hide")
+    np.testing.assert_allclose(found["values"], expected[:3, 2:5], rtol=1e-4)
+    weighted, _ = asking.arrays(f"texts/{text_id}/values/1/2?weight=norm")
+    found, _ = asking.arrays(f"texts/{text_id}/values/1/2?weight=norm&special=hide")
+    np.testing.assert_allclose(found["values"], without_special(weighted["values"]), rtol=1e-4)
+    for weight in ("raw", "norm"):
+        values, _ = asking.arrays(f"texts/{text_id}/values/1/2?weight={weight}&special=hide")
+        tile, _ = asking.arrays(f"texts/{text_id}/tiles/1/2/0/0/0?weight={weight}&special=hide")
+        assert np.array_equal(tile["codes"], codes(values["values"]))
+        small, meta = asking.arrays(f"texts/{text_id}/overview?weight={weight}&special=hide")
+        assert meta["cell"] == 1
+        assert np.array_equal(small["codes"][1, 2], tile["codes"])
+
+
+def test_a_coarse_tile_without_special_tokens_is_not_the_one_that_is_kept():
+    with closing(Api([FakeModel(max_tokens=320)])) as api:
+        asking = Asking(api)
+        text_id = asking.measured("the river bank " * 90)
+        tile, meta = asking.arrays(f"texts/{text_id}/tiles/1/2/1/0/0?special=hide")
+        values, _ = asking.arrays(f"texts/{text_id}/values/1/2?special=hide")
+        whole = Tile(0, meta["tokens"], 0, meta["tokens"])
+        assert meta["cell"] == 2
+        most, _ = pooled([(0, values["values"])], whole, 2)
+        assert np.array_equal(tile["codes"], codes(most))
 
 
 def test_sinks(asking, text_id, dense):
@@ -282,6 +363,11 @@ def test_words(asking, text_id, dense):
     wanted = [[dense[1, 1, a, b].sum(1).mean() for b in groups] for a in groups]
     np.testing.assert_allclose(arrays["values"], wanted, atol=1e-6)
     assert meta["words"] == len(groups)
+    found, _ = asking.arrays(f"texts/{text_id}/words/1/1?special=hide")
+    kept = without_special(dense[1, 1])
+    wanted = [[kept[a, b].sum(1).mean() for b in groups] for a in groups]
+    np.testing.assert_allclose(found["values"], wanted, atol=1e-6)
+    assert not found["values"][[0, -1]].any()
 
 
 def test_vocabulary_and_geometry(asking, text_id):

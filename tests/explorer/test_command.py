@@ -1,5 +1,7 @@
 """``unmask explore`` as it is typed."""
 
+import gc
+
 import pytest
 
 from unmask.cli.explore import MODELS, _load, explore
@@ -49,3 +51,30 @@ def test_a_model_that_is_not_there_is_said_in_the_terminal_too(capsys):
     with pytest.raises(CheckpointError):
         _load("./nowhere", RunOptions())
     assert "nowhere" in capsys.readouterr().err
+
+
+def test_no_garbage_is_collected_until_the_first_model_is_there(monkeypatch):
+    during = []
+
+    def serve(models, **options):
+        during.append(gc.isenabled())
+        ((_, load),) = models
+        with pytest.raises(CheckpointError):
+            load()
+        during.append(gc.isenabled())
+
+    monkeypatch.setattr("unmask.explorer.serve", serve)
+    explore(model=["./nowhere"])
+    assert during == [False, True]
+    gc.unfreeze()
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_garbage_is_collected_after_an_explorer_as_before_it(served, before):
+    if not before:
+        gc.disable()
+    try:
+        explore()  # it ends before any model is loaded
+        assert gc.isenabled() is before
+    finally:
+        gc.enable()

@@ -32,13 +32,26 @@ def test_every_path_of_every_view_is_answered(get, texts):
         assert answer.status == (422 if path.startswith("bank") else 200), (path, answer.data)
     for part in (
         "/tiles/1/2/0/0/0?",
-        "/edges/2/3",
+        "/edges/2?weight=norm&special=hide",
         "/rollout?token=3&",
         "/lens?token=3",
         "compare/",
         "bank?",
     ):
         assert any(part in path for path in paths), part
+
+
+def test_flow_holds_what_its_controls_offer(get, asking):
+    """Every layer by both weights, with and without special tokens, and between the texts of a pair."""
+    pair = asking.measured(pair="the bank was a text")
+    paths = view_paths(get, [pair], ViewSelection(("flow",), 1, 2, 3))
+    found = {path.removeprefix(f"texts/{pair}/edges/") for path in paths if "/edges/" in path}
+    weights = ("raw", "norm")
+    assert found == {
+        *(f"{at}?weight={weight}&special={special}&most=8"
+          for at in range(3) for weight in weights for special in ("show", "hide")),
+        *(f"{at}/pair?weight={weight}&most=8" for at in range(3) for weight in weights),
+    }  # fmt: skip
 
 
 def test_a_long_text_keeps_the_chosen_head_alone(get, asking):
@@ -54,13 +67,13 @@ def test_a_long_text_keeps_the_chosen_head_alone(get, asking):
         return answer
 
     paths = view_paths(pretended, [text_id], ViewSelection(("map", "flow", "paths"), 1, 2, 5))
-    assert [path for path in paths if "/edges/" in path] == [f"texts/{text_id}/edges/1/2"]
-    rows = [path for path in paths if f"columns=0:{count}&weight=raw" in path]
+    assert {path.split("?")[0] for path in paths if "/edges/" in path} == {f"texts/{text_id}/edges/1"}
+    rows = [path for path in paths if f"columns=0:{count}&weight=raw&special=show" in path]
     height = 65_536 // count
-    assert rows == [f"texts/{text_id}/values/1/2?rows=0:{height}&columns=0:{count}&weight=raw"]
+    assert rows == [f"texts/{text_id}/values/1/2?rows=0:{height}&columns=0:{count}&weight=raw&special=show"]
     levels = {found[1] for found in (re.search(r"/tiles/1/2/(\d+)/", path) for path in paths) if found}
     assert "4" in levels, "the coarsest level, all of the text in one tile"
-    assert len([path for path in paths if "/tiles/" in path and "raw" in path and "max" in path]) <= 85
+    assert len([path for path in paths if "/tiles/" in path and "max&weight=raw&special=show" in path]) <= 85
 
 
 def test_which_token_is_asked_about():
@@ -114,13 +127,13 @@ def test_the_digest_of_a_pair_names_both_texts(asking):
 def test_a_file_too_large_is_refused(get, texts, monkeypatch):
     monkeypatch.setattr(saved, "MOST_BYTES", 5000)
     with pytest.raises(Refused, match="look at less"):
-        standalone(get, [f"texts/{texts[0]}/heads"], "#v=2")
+        standalone(get, [f"texts/{texts[0]}/heads"], "#v=3")
 
 
 def test_a_text_that_is_gone_is_refused(get):
     """A page without what it is about would be worse than none."""
     with pytest.raises(Refused, match="no longer held"):
-        standalone(get, ["texts/gone/heads"], "#v=2")
+        standalone(get, ["texts/gone/heads"], "#v=3")
 
 
 def test_scripts_of_the_file_are_those_of_its_policy(get, texts):
@@ -128,7 +141,7 @@ def test_scripts_of_the_file_are_those_of_its_policy(get, texts):
     import base64
     import hashlib
 
-    page = standalone(get, [f"texts/{texts[0]}/heads"], "#v=2&weight=norm", "a </title> b").decode()
+    page = standalone(get, [f"texts/{texts[0]}/heads"], "#v=3&weight=norm", "a </title> b").decode()
     (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]+)"', page)
     allowed = set(re.findall(r"'sha256-([^']+)'", policy))
     scripts = re.findall(r'<script type="module">(.*?)</script>', page, re.DOTALL)

@@ -69,7 +69,7 @@ def test_stopped_half_way_what_is_done_stays_and_goes_on(held, released):
     # What is measured is there, the rest says why it is not.
     done, missing = ready.index(True), ready.index(False)
     held.arrays(f"texts/{text_id}/head/{done}/0")
-    assert held.problem(f"texts/{text_id}/edges/{missing}/0", 409)["kind"] == "NotReady"
+    assert held.problem(f"texts/{text_id}/head/{missing}/0", 409)["kind"] == "NotReady"
     arrays, _ = held.arrays(f"texts/{text_id}/heads")
     assert arrays["ready"].tolist() == ready
     assert not arrays["entropy"][missing].any()
@@ -300,7 +300,7 @@ def test_length_scaling_is_measured_watched_and_stopped(model, monkeypatch):
 def test_a_saved_page_is_whole_and_asks_for_nothing(asking):
     text_id = asking.measured("the </script> bank")
     paths = [f"texts/{text_id}/heads", f"texts/{text_id}/values/0/0?rows=0:2"]
-    body = {"paths": paths, "hash": "#v=2&text=</script>", "title": "a <b> title"}
+    body = {"paths": paths, "hash": "#v=3&text=</script>", "title": "a <b> title"}
     answer = asking.raw("export", "POST", body)
     assert (answer.status, answer.media_type) == (200, "text/html; charset=utf-8")
     page = answer.data.decode()

@@ -35,13 +35,18 @@ def test_a_report_holds_the_numbers_of_the_model(model, tmp_path, capsys):
     assert tuple(told["views"]) == ("map", *(view for view in OF_A_TEXT if view != "map"))
     kept = saved(path)
     answers = kept["answers"]
-    assert {path for path, answer in answers.items() if answer["status"] != 200} <= {"bank?model=0&word=bank"}
+    assert {path for path, answer in answers.items() if answer["status"] != 200} <= {
+        "bank?model=0&word=bank",
+        "bank/cloud?model=0&word=bank&method=pca&basis=shared",
+    }
     assert "layer=1" in kept["hash"]
     view = model.attention(TEXT)
     count = len(view)
     (text_id,) = {found[1] for found in map(re.compile("texts/([^/]+)$").match, answers) if found}
     for layer, head in ((0, 0), (1, 2), (2, 3)):
-        answer = answers[f"texts/{text_id}/values/{layer}/{head}?rows=0:{count}&columns=0:{count}&weight=raw"]
+        answer = answers[
+            f"texts/{text_id}/values/{layer}/{head}?rows=0:{count}&columns=0:{count}&weight=raw&special=show"
+        ]
         values, _ = unpack(base64.b64decode(answer["data"]))
         np.testing.assert_allclose(values["values"], view.probabilities(layer, head), atol=1e-6)
     stamp = kept["stamp"]

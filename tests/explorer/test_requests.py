@@ -8,10 +8,12 @@ import pytest
 
 from unmask.explorer.api import api as api_module
 from unmask.explorer.api.binary import unpack
+from unmask.explorer.api.corpus_schemas import CorpusFindRequest, CorpusHeadRequest, CorpusHeadsRequest
 from unmask.explorer.api.page_request import Arrays, PageRequest
 from unmask.explorer.api.requests import REQUESTS
 from unmask.explorer.api.routes import ROUTES
 from unmask.explorer.api.search_schemas import SearchIndexRequest, SearchRequest
+from unmask.explorer.api.task_schemas import TaskPredictionRequest
 from unmask.explorer.export.views import VIEWS
 from unmask.http.requests import Request
 
@@ -68,17 +70,31 @@ class Read(dict):
 
 
 EXAMPLE = {
-    **{"layer": 1, "head": 2, "token": 3, "level": 0, "y": 0, "x": 0, "model": 0, "top": 4, "id": 5},
+    **{
+        "layer": 1,
+        "head": 2,
+        "token": 3,
+        "special": "hide",
+        "level": 0,
+        "y": 0,
+        "x": 0,
+        "model": 0,
+        "top": 4,
+        "most": 2,
+        "id": 5,
+    },
     **{"rows": (0, 2), "columns": (1, 3), "weight": "norm", "pool": "mean", "fusion": "norm", "how": "mean"},
     **{"part": "all", "epsilon": 0.25, "target": "word", "random": "no", "word": "bank"},
-    **{"chapter": "handshake"},
+    **{"chapter": "handshake", "classes": None, "method": "pca", "basis": "shared"},
     **{"k": 3, "mode": "dense", "unit": "document", "why": "shares"},
+    **{"texts": 0, "pattern": "next", "query_word": "bank", "key_word": "river"},
 }
 
 
 @pytest.fixture(scope="module")
 def texts(asking):
-    return {"text": asking.measured(), "a": asking.measured(), "b": asking.measured(model=1)}
+    found = {"text": asking.measured(pair="the bank"), "a": asking.measured(), "b": asking.measured(model=1)}
+    return {**found, "before": found["a"], "after": asking.measured("The river text was muddy.")}
 
 
 @pytest.mark.parametrize("request_class", REQUESTS, ids=lambda one: one.__name__)
@@ -96,12 +112,16 @@ def test_a_handler_reads_the_parameters_that_are_declared(request_class, asking,
     answer = asking.raw(str(asked))
     (query,) = given
     assert query.names == set(request_class.query())
-    if request_class.path == "bank":
+    if request_class.path in ("bank", "bank/cloud"):
         # The sentences of the bank are longer than this small model reads.
         assert answer.status == 422
         return
-    if request_class in (SearchIndexRequest, SearchRequest):
-        # This explorer has no index.
+    if request_class in (SearchIndexRequest, SearchRequest, TaskPredictionRequest):
+        # This explorer has no index, and its model no classifier.
+        assert answer.status == 409
+        return
+    if request_class in (CorpusHeadsRequest, CorpusHeadRequest, CorpusFindRequest):
+        # This explorer has not read its corpus.
         assert answer.status == 409
         return
     assert answer.status == 200, answer.data

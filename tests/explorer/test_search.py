@@ -181,6 +181,6 @@ def test_the_command_opens_the_search_and_refuses_what_is_no_index(monkeypatch, 
         explore(index=tmp_path / "nothing")
     assert len(calls) == 1
     host = "127.0.0.1"
-    assert _address(host, 1, "t", None, searches=True).endswith("#v=2&view=search")
+    assert _address(host, 1, "t", None, searches=True).endswith("#v=3&view=search")
     assert "view=search" not in _address(host, 1, "t", "a text", searches=True)
     assert "#" not in _address(host, 1, "t", None)

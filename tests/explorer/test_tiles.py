@@ -5,7 +5,10 @@ import math
 import numpy as np
 import pytest
 
+from tests.explorer.conftest import Asking
+from tests.support.explorable import FakeModel
 from unmask.errors import NonFiniteResult
+from unmask.explorer import Api
 from unmask.explorer.api.tiles import (
     FLOOR,
     TILE,
@@ -123,3 +126,18 @@ def test_maps_are_made_smaller():
     np.testing.assert_allclose(mean, maps.reshape(2, 32, 4, 32, 4).mean((2, 4)), rtol=1e-5)
     assert reduced(maps[:, :7, :7], 32, largest=True).shape == (2, 7, 7)
     assert reduced(maps[:, :33, :33], 32, largest=False).shape == (2, 17, 17)
+
+
+def test_thumbnails_without_special_tokens_do_not_take_a_tile_for_theirs():
+    """A text of one tile has the same tokens in both, at another zoom."""
+    asking = Asking(Api([FakeModel(max_tokens=64)]))
+    text_id = asking.measured("the river bank was muddy , another text . " * 6)
+    tile, _ = asking.arrays(f"texts/{text_id}/tiles/0/1/0/0/0?pool=max&weight=raw&special=hide")
+    small, meta = asking.arrays(f"texts/{text_id}/overview?pool=max&weight=raw&special=hide")
+    assert meta["cell"] == 2
+    side = -(-tile["codes"].shape[0] // 2)
+    assert small["codes"].shape[-2:] == (side, side)
+    codes = np.pad(tile["codes"], (0, 2 * side - len(tile["codes"])))
+    largest = codes.reshape(side, 2, side, 2).max(axis=(1, 3))
+    np.testing.assert_array_equal(small["codes"][0, 1], largest)
+    asking.api.close()

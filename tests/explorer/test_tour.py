@@ -34,8 +34,8 @@ def keys_of(value):
 
 
 def test_chapters_are_told_in_order():
-    assert [chapter.order for chapter in tour.chapters()] == list(range(1, 11))
-    assert len(set(CHAPTERS)) == 10
+    assert [chapter.order for chapter in tour.chapters()] == list(range(1, 14))
+    assert len(set(CHAPTERS)) == 13
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
@@ -67,12 +67,34 @@ def test_what_the_chapters_claim_is_measured(told):
     assert experiment(told, "positions", "rotary")["turned"]["errors"][-1] < 1e-8
     near, marked = (experiment(told, "reach", name)["reach"] for name in ("windows", "globals"))
     assert near["effect_outside"] < 1e-6
-    assert [sum(row) for row in near["reachable"]][:3] == [1, 9, 17]
+    count, target = len(near["reachable"][0]), near["target"]
+    window = [min(count, target + 4 * level + 1) - max(0, target - 4 * level) for level in range(3)]
+    assert [sum(row) for row in near["reachable"]][:3] == window
+    swaps = [experiment(told, "order", name)["swap"] for name in ("without", "with")]
+    assert all(swap["names"] == ["The", "dog", "bit", "the", "man", "."] for swap in swaps)
+    assert max(swaps[0]["change"]) < 1e-5
+    assert min(swaps[1]["change"]) > 1e-3
     assert all(marked["reachable"][2])
     assert experiment(told, "tiles", "tiles")["tiled"]["error"] < 1e-10
     assert np.sum(experiment(told, "handshake", "handshake")["handshake"]["shares"], axis=1) == pytest.approx(
         1, abs=1e-3
     )
+
+
+def test_page_and_package_begin_with_the_same_text():
+    guide = (ANSWERS.parent / "guide.ts").read_text()
+    assert f"SAMPLE = '{tour.DEFAULT_TEXT}'" in guide
+
+
+def test_predictions_and_matches_use_a_loaded_model_that_can():
+    loaded = [unmask.load("variant/alibi")]
+    (masked,) = tour.run("prediction", loaded, "a river by a bank")["experiments"]
+    assert masked["model"]["shipped"] == ("masked" not in loaded[0].encoder.heads)
+    (found,) = tour.run("search", loaded, "a river by a bank")["experiments"]
+    assert found["model"]["name"].endswith("all-MiniLM-L6-v2")
+    for passage in found["passages"]:
+        for parts in ("query_parts", "passage_parts"):
+            assert sum(passage[parts]) == pytest.approx(passage["cosine"], abs=1e-3)
 
 
 def test_a_loaded_encoder_with_the_mechanism_is_used():

@@ -78,7 +78,7 @@ class Request:
     def json(self) -> dict[str, Any]:
         """The body as a JSON object."""
         if len(self.body) > MAX_BODY_BYTES:
-            raise _too_large()
+            raise _too_large(MAX_BODY_BYTES)
         try:
             given = json.loads(self.body)
         except (ValueError, RecursionError):
@@ -95,11 +95,16 @@ def index(name: str, given: str, count: int) -> int:
     return int(given)
 
 
-async def read_body(request: "WebRequest") -> bytes:
+async def read_body(request: "WebRequest", *, limit: int = MAX_BODY_BYTES, kind: str = JSON) -> bytes:
     """The whole body; reading stops as soon as it exceeds the size or time limit.
 
+    Args:
+        request: the request.
+        limit: maximum number of bytes.
+        kind: the content type that a POST must have.
+
     Raises:
-        Refused: it is too long, too slow or not JSON, or the client disconnected.
+        Refused: it is too long, too slow or of another type, or the client disconnected.
     """
     from starlette.requests import ClientDisconnect
 
@@ -108,19 +113,20 @@ async def read_body(request: "WebRequest") -> bytes:
         async with asyncio.timeout(BODY_SECONDS):
             async for chunk in request.stream():
                 body += chunk
-                if len(body) > MAX_BODY_BYTES:
-                    raise _too_large()
+                if len(body) > limit:
+                    raise _too_large(limit)
     except TimeoutError:
         sentence = f"the body was not sent within {BODY_SECONDS:g} seconds; send it again"
         raise Refused(408, "BodyTooSlow", sentence) from None
     except ClientDisconnect:
         raise Refused(400, "BadRequest", "the body ends before its announced length") from None
     said = request.headers.get("content-type", "").partition(";")[0].strip()
-    # A form on another page can post without a preflight request, but not as JSON.
-    if request.method == "POST" and said != JSON:
-        raise Refused(415, "BadRequest", "the body must be JSON, with its content type saying so")
+    # A form on another page can post without a preflight request, but of neither of these types.
+    if request.method == "POST" and said != kind:
+        wanted = "JSON" if kind == JSON else kind
+        raise Refused(415, "BadRequest", f"the body must be {wanted}, with its content type saying so")
     return bytes(body)
 
 
-def _too_large() -> Refused:
-    return Refused(413, "BodyTooLarge", f"a request may hold {MAX_BODY_BYTES:,} bytes, not more")
+def _too_large(limit: int) -> Refused:
+    return Refused(413, "BodyTooLarge", f"a request may hold {limit:,} bytes, not more")

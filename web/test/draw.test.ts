@@ -1,7 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { Token } from '../src/api/types';
 import { COLORS, palette, type Tone } from '../src/draw/color';
-import { curve, flowRows, largest, WHOLE_TEXT } from '../src/draw/flow';
 import {
   cellAt,
   coarsestLevel,
@@ -17,11 +16,14 @@ import {
   visible,
   zoomsOf,
 } from '../src/draw/layout';
-import { codeOf, colorCode, colorIndexes, FLOOR, pixelTable, probabilityOf, SCALES, ticks } from '../src/draw/scale';
+import { drawAxes, type Ink } from '../src/draw/map';
+import {
+  automaticGain, codeOf, colorCode, colorIndexes, differenceCode, differencePixels, FLOOR, largestDifference, MOST_GAIN, pixelTable, probabilityOf, SCALES, ticks, tintWords,
+  weightCode,
+} from '../src/draw/scale';
 import { stacked } from '../src/draw/stack';
 import { PAGE, pageOf } from '../src/draw/strip';
 import { codeAt, nameOf, placesIn } from '../src/draw/tiles';
-import { trace } from '../src/draw/trace';
 import {
   exactWords,
   probabilityWords,
@@ -30,6 +32,22 @@ import {
   shortWords,
   utf16Offsets,
 } from '../src/draw/words';
+
+describe('the axes of a map', () => {
+  it('are named, whether the tokens have room for their names or not', () => {
+    const ink: Ink = { paper: '', text: '', muted: '', query: '', key: '', font: '' };
+    for (const tokens of [18, 4000]) {
+      const written: string[] = [];
+      const canvas = { width: 800, height: 600 };
+      const known: Record<string, unknown> = { canvas, measureText: () => ({ width: 10 }), fillText: (words: string) => written.push(words) };
+      const context = new Proxy({}, { get: (_, name) => known[name as string] ?? (() => {}), set: () => true });
+      const layout = layoutMap({ tokens, width: 800, height: 600, ratio: 1, zoom: null, nameWidth: 40 });
+      drawAxes(context as CanvasRenderingContext2D, layout, { x: 0, y: 0 }, Array(tokens).fill('name'), ink);
+      expect(written).toContain('key →');
+      expect(written).toContain('query ↓');
+    }
+  });
+});
 
 describe('scale', () => {
   it.each(SCALES)('%s runs over all colors, in order', (scale) => {
@@ -64,11 +82,42 @@ describe('scale', () => {
     expect(plain[0]).toBe(0);
   });
 
+  it('brightens long texts by itself, where cells show means more than where they show the largest', () => {
+    expect([1, 18, 362, 724].map((tokens) => automaticGain(tokens, 'sqrt', 'max'))).toEqual([0, 0, 0, 0]);
+    expect([725, 2048, 4587, 8192].map((tokens) => automaticGain(tokens, 'linear', 'max'))).toEqual([1, 2, 3, 4]);
+    expect([64, 128, 4096].map((tokens) => automaticGain(tokens, 'sqrt', 'mean'))).toEqual([0, 1, 6]);
+    expect(automaticGain(8192, 'log', 'max')).toBe(0);
+    expect(automaticGain(1e9, 'sqrt', 'mean')).toBe(MOST_GAIN);
+  });
+
+  it('colors differences by their size, in two hues from the middle', () => {
+    const tint = { scale: 'sqrt', gain: 1, clip: codeOf(0.01) } as const;
+    expect(weightCode(tint, 0.125)).toBe(128);
+    expect([0.005, 0].map((weight) => weightCode(tint, weight))).toEqual([0, 0]);
+    expect([0.5, -0.5, 0.125, -0.125].map((weight) => differenceCode(tint, weight))).toEqual([255, 0, 192, 64]);
+    expect(differenceCode(tint, 0.005)).toBe(differenceCode(tint, 0));
+  });
+
+  it('says in words how a picture is colored', () => {
+    expect(tintWords({ scale: 'sqrt', gain: 0, clip: 0 })).toBe('square-root scale');
+    expect(tintWords({ scale: 'log', gain: 3, clip: 128 })).toBe('logarithmic scale, brightness × 8, hidden below 0.0010');
+  });
+
   it('makes pixels of the colors, red first', () => {
     const colors = palette('light');
     const table = pixelTable(colors, { scale: 'sqrt', gain: 0, clip: 0 });
     const bytes = new Uint8Array(Uint32Array.of(table[255] as number).buffer);
     expect([...bytes]).toEqual([...colors.subarray(-3), 255]);
+  });
+
+  it('colors the difference of two maps by its sign and size', () => {
+    const hues = Uint8Array.from({ length: 768 }, (_, at) => Math.floor(at / 3));
+    const [now, before] = [Uint8Array.of(255, 255, 0, 200), Uint8Array.of(255, 0, 255, 0)];
+    const most = largestDifference(now.subarray(3), before.subarray(3));
+    expect(most).toBe(probabilityOf(200));
+    const red = (pixels: Uint32Array) => [...pixels].map((pixel) => pixel & 255);
+    expect(red(differencePixels(now, before, hues, 1))).toEqual([128, 255, 0, differenceCode({ scale: 'sqrt', gain: 0, clip: 0 }, most)]);
+    expect(red(differencePixels(now, before, hues, most))[3]).toBe(255);
   });
 
   it('places its marks in order', () => {
@@ -212,25 +261,6 @@ describe('tiles', () => {
   });
 });
 
-describe('trace', () => {
-  // Three tokens; every query's two strongest keys.
-  const step = { keys: [1, 2, 0, 2, 0, 1], values: [0.6, 0.3, 0.5, 0.5, 0.9, 0.1], width: 2 };
-
-  it('multiplies along ways and adds over them', () => {
-    const [first, second] = trace(0, [step, step], 2, 0);
-    expect(first?.nodes).toEqual([{ token: 1, mass: 0.6 }, { token: 2, mass: 0.3 }]);
-    const masses = new Map(second?.nodes.map(({ token, mass }) => [token, mass]));
-    expect(masses.get(0)).toBeCloseTo(0.6 * 0.5 + 0.3 * 0.9, 12);
-    expect(masses.get(2)).toBeCloseTo(0.6 * 0.5, 12);
-    expect(masses.get(1)).toBeCloseTo(0.3 * 0.1, 12);
-  });
-
-  it('keeps to the number of edges and to the least', () => {
-    expect(trace(0, [step], 1, 0)[0]?.edges).toHaveLength(1);
-    expect(trace(0, [step], 2, 0.5)[0]?.nodes).toEqual([{ token: 1, mass: 0.6 }]);
-  });
-});
-
 describe('stacked bars', () => {
   it('fill the bar whatever the masses sum to', () => {
     const { layers } = stacked(['a', 'b'], [{ layer: 3, mass: [0.9, 0.3] }]);
@@ -249,33 +279,6 @@ describe('pages of a long text', () => {
     expect(pages.map(({ text }) => text)).toEqual(parts.map(({ text }) => text));
     expect(pageOf(parts, 1).filter(({ token }) => token !== null)).toHaveLength(PAGE);
     expect(pageOf(parts.slice(0, 9), 0)).toHaveLength(9);
-  });
-});
-
-describe('flow', () => {
-  it('takes the largest, ties in order', () => {
-    const values = Float32Array.of(0.1, 0.5, 0.1, 0.3, 0.5);
-    expect(largest(values, 3).map((edge) => edge.token)).toEqual([1, 4, 3]);
-    expect(largest(values, 4).map((edge) => edge.token)).toEqual([1, 4, 3, 0]);
-    expect(largest(values, 9)).toHaveLength(5);
-  });
-
-  it('shows short texts whole and long ones with gaps that add up', () => {
-    expect(flowRows(WHOLE_TEXT, [])).toHaveLength(WHOLE_TEXT);
-    const rows = flowRows(100, [7, 3, 99, 4, 3]);
-    expect(rows).toEqual([
-      { gap: 3 },
-      { token: 3 },
-      { token: 4 },
-      { gap: 2 },
-      { token: 7 },
-      { gap: 91 },
-      { token: 99 },
-    ]);
-  });
-
-  it('draws curves that end level', () => {
-    expect(curve(0, 1, 10, 5)).toBe('M0,1C5,1 5,5 10,5');
   });
 });
 
@@ -323,7 +326,7 @@ describe('words', () => {
   it('writes numbers and sentences', () => {
     expect([0, 0.31274, 0.00099].map(probabilityWords)).toEqual(['0.0000', '0.3127', '9.90e-4']);
     expect([0, 0.31274, 1e-12].map(shortWords)).toEqual(['0.0000', '0.3127', '1.0e-12']);
-    expect(exactWords(Math.fround(0.3127))).toBe('0.312700003');
+    expect(exactWords(Math.fround(0.3127))).toBe('0.3127');
     expect(sentenceWords('it is so')).toBe('It is so.');
     expect(sentenceWords('Is it?')).toBe('Is it?');
   });

@@ -24,8 +24,8 @@ describe('a saved page', () => {
 
 describe('the stamp', () => {
   it('says how attention is drawn, and of a second model what differs', () => {
-    const view = { ...DEFAULTS, weight: 'norm' as const, gain: 2, layer: 1, head: 3 };
-    const lines = stampLines([stamp('one'), stamp('two')], view, 'Map', new Date(0));
+    const view = { ...DEFAULTS, weight: 'norm' as const, layer: 1, head: 3 };
+    const lines = stampLines([stamp('one'), stamp('two')], view, { scale: 'sqrt', gain: 2, clip: 0 }, 'Map', new Date(0));
     const text = stampText(lines);
     expect(text).toContain('view: Map, layer 1 head 3; model: one; torch: 2.13.0; compared with, model: two; weighting: norm');
     expect(text).toContain('brightness × 4');
@@ -50,7 +50,7 @@ describe('Python', () => {
 
   it('follows the choices of a view', () => {
     expect(pythonOf(shown('paths', { 'paths.fusion': 'max' }))).toContain('rollout(view.cache, 2, fusion="max")');
-    expect(pythonOf(shown('map', { 'map.by': 'words' }))).toContain('word_map(view, 0, 0');
+    expect(pythonOf(shown('map', { 'map.by': 'words' }))).toContain('word_map(maps, 0, 0');
     expect(pythonOf({ ...shown('map'), reads: [] })).toBeNull();
   });
 });

@@ -10,7 +10,7 @@ import { Lines } from '../src/state/rows.svelte';
 import { Tiles } from '../src/state/tiles.svelte';
 import { codeOf, probabilityOf } from '../src/draw/scale';
 import { nameOf, type Place, type Tile } from '../src/draw/tiles';
-import { DEFAULTS, formatHash, parseHash, POOLS, THEMES, type ViewState, WEIGHTS } from '../src/state/url';
+import { DEFAULTS, formatHash, parseHash, POOLS, THEMES, type ViewState, SPECIALS, WEIGHTS } from '../src/state/url';
 import { SCALES } from '../src/draw/scale';
 
 /** A number generator with a seed (mulberry32). */
@@ -27,6 +27,8 @@ function generator(seed: number): () => number {
 describe('address', () => {
   const state: ViewState = {
     text: 'a+b & c=#🙂\n%20',
+    against: 'a-b & c=#🙂',
+    againstPair: '+',
     pair: 'and & this',
     model: 'a/b-c d',
     beside: 'e',
@@ -37,6 +39,7 @@ describe('address', () => {
     query: 0,
     key: 12,
     weight: 'norm',
+    special: 'hide',
     pool: 'mean',
     scale: 'log',
     gain: 3,
@@ -51,7 +54,10 @@ describe('address', () => {
   it('returns what was put in', () => {
     expect(parseHash(formatHash(state))).toEqual(state);
     expect(parseHash(formatHash(DEFAULTS))).toEqual(DEFAULTS);
-    expect(formatHash(DEFAULTS)).toBe('#v=2');
+    // Brightness that was set back by hand is not the automatic one.
+    expect(formatHash({ ...DEFAULTS, gain: 0 })).toBe('#v=3&gain=0');
+    expect(parseHash('#v=3&gain=0').gain).toBe(0);
+    expect(formatHash(DEFAULTS)).toBe('#v=3');
   });
 
   it('returns any state that was put in', () => {
@@ -61,12 +67,12 @@ describe('address', () => {
     const text = () => Array.from({ length: whole(12) }, () => String.fromCodePoint(32 + whole(random() < 0.5 ? 95 : 60000 - 32))).join('').replace(/[\ud800-\udfff]/g, '');
     for (let round = 0; round < 300; round++) {
       const drawn: ViewState = {
-        text: text(), pair: text(), model: text(), beside: text(),
-        cut: random() < 0.5, view: pick(['map', 'heads', 'tour']),
+        text: text(), pair: text(), against: text(), againstPair: text(), model: text(), beside: text(),
+        cut: random() < 0.5, view: pick(['overview', 'map', 'heads', 'tour']),
         layer: whole(30), head: whole(30),
         query: random() < 0.3 ? null : whole(9000), key: random() < 0.3 ? null : whole(9000),
-        weight: pick(WEIGHTS), pool: pick(POOLS), scale: pick(SCALES), theme: pick(THEMES),
-        gain: whole(13), clip: whole(255), zoom: random() < 0.3 ? null : whole(25) - 12,
+        weight: pick(WEIGHTS), special: pick(SPECIALS), pool: pick(POOLS), scale: pick(SCALES), theme: pick(THEMES),
+        gain: random() < 0.3 ? null : whole(13), clip: whole(255), zoom: random() < 0.3 ? null : whole(25) - 12,
         top: whole(9000), left: whole(9000),
         more: random() < 0.5 ? {} : { 'a.b': text(), 'c.d': String(whole(9)) },
       };
@@ -76,18 +82,29 @@ describe('address', () => {
 
   it('takes defaults for what it cannot read', () => {
     expect(parseHash('')).toEqual(DEFAULTS);
-    expect(parseHash('#v=3&text=a')).toEqual(DEFAULTS);
-    expect(parseHash('#v=2&layer=-1&head=x&query=1.5&scale=cube&theme=&zoom=99&gain=1e3&clip=999')).toEqual({
+    expect(parseHash('#v=4&text=a')).toEqual(DEFAULTS);
+    expect(parseHash('#v=3&layer=-1&head=x&query=1.5&scale=cube&theme=&zoom=99&gain=1e3&clip=999')).toEqual({
       ...DEFAULTS,
       zoom: 12,
       clip: 254,
     });
   });
 
+  it('opens the overview where no view is named, and what an older address opened', () => {
+    expect(parseHash('#v=3&text=a').view).toBe('overview');
+    expect(parseHash('#v=3&text=a&view=map').view).toBe('map');
+    expect(formatHash({ ...DEFAULTS, text: 'a', view: 'map' })).toContain('view=map');
+    expect(parseHash('#v=2&text=a&layer=3').view).toBe('map');
+    expect(parseHash('#v=2&text=a&view=heads').view).toBe('heads');
+    // Without a text there was nothing to see.
+    expect(parseHash('#v=2&theme=dark')).toEqual({ ...DEFAULTS, theme: 'dark' });
+    expect(parseHash('#v=1&layer=2').view).toBe('overview');
+  });
+
   it('reads what Python writes, and addresses of the first version', () => {
-    expect(parseHash('#v=2&text=a%2Bb%20c').text).toBe('a+b c');
+    expect(parseHash('#v=3&text=a%2Bb%20c').text).toBe('a+b c');
     expect(parseHash('#v=1&text=a%20b&layer=2&head=1&query=3&scale=log&zoom=4&side=table')).toEqual({
-      ...DEFAULTS, text: 'a b', layer: 2, head: 1, query: 3, scale: 'log',
+      ...DEFAULTS, view: 'map', text: 'a b', layer: 2, head: 1, query: 3, scale: 'log',
     });
   });
 });

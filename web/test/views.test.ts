@@ -35,7 +35,7 @@ describe('what a token is made of', () => {
     expect(lines[0]?.points).toEqual([{ x: 0, y: 0.5 }, { x: 1, y: 0 }]);
     expect(courses(values, rowOf(values, 1), ['a', 'b', 'c'], 3)).toHaveLength(1);
     expect(levelWords(0, 7)).toContain('embeddings');
-    expect(levelWords(2, 7)).toContain('layer 2');
+    expect(levelWords(2, 7)).toBe('down to the output of layer 1');
     expect(levelWords(6, 7)).toContain('top');
   });
 });
@@ -156,7 +156,7 @@ describe('geometry', () => {
 
   it('says every reason once, with its levels where some have values', () => {
     expect(refusals(given, panel('dimension'))).toEqual([
-      'TwoNN (Facco et al. 2017): too few (level 0)',
+      'TwoNN (Facco et al. 2017): too few (embeddings)',
       'Levina and Bickel 2004, k = 10 to 20: too few',
     ]);
     expect(refusals(given, panel('norm'))).toEqual([]);
@@ -164,7 +164,7 @@ describe('geometry', () => {
 
   it('says n, what was left out and what was equal', () => {
     expect(samplePhrase(given)).toBe('n = 200 tokens drawn from 210 in 64 dimensions; 2 special tokens are left out');
-    expect(equalPhrase(given)).toContain('level 0 only 90');
+    expect(equalPhrase(given)).toContain('In the embeddings only 90');
     expect(scaleCurve(given.levels[1] as LayerGeometry)[0]?.points.map(({ y }) => y)).toEqual([3, null]);
     expect(PANELS.every((one) => panelSeries(given, one).length > 0)).toBe(true);
   });

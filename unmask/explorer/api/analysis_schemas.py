@@ -6,6 +6,7 @@ from typing import Literal
 from unmask.explorer.api.page_request import Arrays, PageRequest
 from unmask.explorer.api.session_schemas import Json
 from unmask.http.errors import Problem
+from unmask.interpret.geometry.projection import Basis, Method
 from unmask.interpret.geometry.values import LayerGeometry
 from unmask.interpret.geometry.word_senses import SenseReport
 
@@ -103,6 +104,116 @@ class SensesRequest(PageRequest):
 
     model: int
     word: str = "bank"
+
+
+@dataclass(frozen=True)
+class CloudMeta:
+    """Of a cloud of points (levels, N, 3) around the mean of those fitted, with explained (levels, 3), the
+    shares of variance along the axes, unless UMAP made it."""
+
+    method: str
+    basis: str
+    fitted: int
+
+
+@dataclass(frozen=True)
+class CloudRequest(PageRequest):
+    """All tokens in three dimensions at every level; special ones do not determine the directions."""
+
+    path = "texts/{text}/cloud"
+    answer = Arrays[CloudMeta]
+    saved_in = ("geometry",)
+
+    text: str
+    method: Method = "pca"
+    basis: Basis = "own"
+
+
+@dataclass(frozen=True)
+class ReceivedRequest(PageRequest):
+    """Mean attention (L, N) that each token receives, over the heads of a layer; 0 where not measured."""
+
+    path = "texts/{text}/received"
+    answer = Arrays[None]
+    grows = True
+    saved_in = ("geometry",)
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Occurrence:
+    """One sentence with the word at ``start`` to ``end``, counted in code points; ``sense`` is a number."""
+
+    text: str
+    start: int
+    end: int
+    sense: int
+
+
+@dataclass(frozen=True)
+class SenseCloudMeta:
+    """Of the cloud of a word's occurrences: arrays as in `CloudMeta`, one point per sentence."""
+
+    model: str
+    word: str
+    senses: tuple[str, ...]
+    sentences: tuple[Occurrence, ...]
+    method: str
+    basis: str
+
+
+@dataclass(frozen=True)
+class SenseCloudRequest(PageRequest):
+    """The occurrences of a word in three dimensions at every level; ``model`` is its number."""
+
+    path = "bank/cloud"
+    answer = Arrays[SenseCloudMeta]
+    saved_in = ("geometry",)
+
+    model: int
+    word: str = "bank"
+    method: Method = "pca"
+    basis: Basis = "shared"
+
+
+@dataclass(frozen=True)
+class Underway:
+    """An analysis in progress. ``name``: which one, as the server calls it; ``what``: its present stage, of
+    which ``done`` of ``total`` steps are done; ``eta_s``: the seconds left of it, None until known."""
+
+    name: str
+    phase: str
+    what: str
+    done: int
+    total: int
+    seconds: float
+    eta_s: float | None
+
+
+@dataclass(frozen=True)
+class UnderwayList:
+    """The analyses in progress of a text, or of no text."""
+
+    analyses: tuple[Underway, ...]
+
+
+@dataclass(frozen=True)
+class TextAnalysesRequest(PageRequest):
+    """The analyses of a text that are in progress."""
+
+    path = "texts/{text}/analyses"
+    answer = UnderwayList
+
+    text: str
+
+
+@dataclass(frozen=True)
+class AnalysesRequest(PageRequest):
+    """The analyses in progress that belong to no single text."""
+
+    path = "analyses"
+    answer = UnderwayList
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,16 @@ from unmask.errors import UnmaskError
 from unmask.explorer.api.routes import ROUTES
 from unmask.explorer.sessions.analyses import Analyses
 from unmask.explorer.sessions.context import AppContext
-from unmask.explorer.sessions.models import Loader, Models
+from unmask.explorer.sessions.corpora import Corpora
+from unmask.explorer.sessions.models import Loader, Models, ModelSlot
 from unmask.explorer.sessions.opened_index import OpenedIndex
 from unmask.explorer.sessions.scaling import LengthScaling
-from unmask.explorer.sessions.texts import HELD_BYTES, HELD_TEXTS, Texts
+from unmask.explorer.sessions.texts import HELD_BYTES, HELD_TEXTS, Texts, read_ahead
 from unmask.http.errors import Refused, unexpected
 from unmask.http.requests import Request
 from unmask.http.responses import Answer, failure, plain
 from unmask.http.worker import Worker
+from unmask.interpret.corpus.texts import Corpus
 from unmask.loaded import Model
 
 
@@ -34,6 +36,9 @@ class Api:
         held_texts: texts kept in memory.
         held_bytes: memory limit for all texts together; a text that needs more by itself is refused.
         index: the folder of an index that the page can search; None offers no search.
+        first_text: read by the first model as soon as it is loaded, before a page asks for it.
+        corpus: the texts that heads are shown on; None takes the sentences of the package.
+        corpus_cache: the folder where results over the corpus are kept; None keeps them in memory alone.
     """
 
     def __init__(
@@ -43,6 +48,9 @@ class Api:
         held_texts: int = HELD_TEXTS,
         held_bytes: int = HELD_BYTES,
         index: str | Path | None = None,
+        first_text: str | None = None,
+        corpus: Corpus | str | Path | None = None,
+        corpus_cache: Path | None = None,
     ) -> None:
         worker, all_models = Worker(), Models(models)
         texts = Texts(all_models, worker, held_texts, held_bytes)
@@ -55,9 +63,15 @@ class Api:
             analyses,
             LengthScaling(worker),
             opened,
+            Corpora(corpus, corpus_cache, all_models, worker),
             lambda path: self.answer("GET", path),
         )
-        all_models.start()
+
+        def loaded(place: ModelSlot) -> None:
+            if place.index == 0 and first_text is not None:
+                read_ahead(texts, place, first_text)
+
+        all_models.start(loaded)
 
     def answer(
         self, method: str, path: str, query: Mapping[str, str] | None = None, body: bytes = b""

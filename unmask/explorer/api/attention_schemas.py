@@ -6,10 +6,14 @@ from typing import Literal
 from unmask.explorer.api.page_request import Arrays, PageRequest
 from unmask.interpret.attention import Weight
 from unmask.interpret.attribution.rollout import Fusion
+from unmask.interpret.overview.finding import Overview
+from unmask.interpret.statistics.attention_statistics import TOP_K
 from unmask.interpret.statistics.sinks import EPSILON, HeadSink, TokenSink
 
 Pool = Literal["max", "mean"]
 Target = Literal["word", "class", "embedding"]
+Special = Literal["show", "hide"]
+"""Whether special tokens are part of attention; without them, the rest of each row is divided by its sum."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,7 @@ class HeadRequest(PageRequest):
 
     path = "texts/{text}/head/{layer}/{head}"
     answer = Arrays[HeadsMeta]
-    saved_in = ("tokens", "flow")
+    saved_in = ("tokens",)
 
     text: str
     layer: int
@@ -50,15 +54,49 @@ class HeadRequest(PageRequest):
 
 @dataclass(frozen=True)
 class EdgesRequest(PageRequest):
-    """The top-k keys of every query of a head."""
+    """The top-k keys of every query of all heads of a layer, (H, N, k), -1 where there are fewer; the share
+    of each query's attention that is left out, (H, N), and what keys receive on average, (H, N).
 
-    path = "texts/{text}/edges/{layer}/{head}"
+    ``special="hide"`` leaves out special tokens as queries and as keys, and divides the rest of each row by
+    its sum. ``most`` is k, so that all layers of a long text stay within `Limits.edges`.
+    """
+
+    path = "texts/{text}/edges/{layer}"
+    answer = Arrays[None]
+
+    text: str
+    layer: int
+    weight: Weight = "raw"
+    special: Special = "show"
+    most: int = TOP_K
+
+
+@dataclass(frozen=True)
+class PairEdgesRequest(PageRequest):
+    """The top-k keys of every query in each text of a pair, (2, H, N, k), with shares that sum to 1 over that
+    text, and the part of the query's attention that goes there, (2, H, N).
+
+    A share times that part is the attention. Special tokens belong to neither text, and have no edges.
+    """
+
+    path = "texts/{text}/edges/{layer}/pair"
+    answer = Arrays[None]
+
+    text: str
+    layer: int
+    weight: Weight = "raw"
+    most: int = TOP_K
+
+
+@dataclass(frozen=True)
+class ResidualRequest(PageRequest):
+    """Norms of the residual stream, (L + 1, N), and of each layer's attention output, (L, N)."""
+
+    path = "texts/{text}/residual"
     answer = Arrays[None]
     saved_in = ("flow",)
 
     text: str
-    layer: int
-    head: int
 
 
 @dataclass(frozen=True)
@@ -89,6 +127,7 @@ class TileRequest(PageRequest):
     x: int
     pool: Pool = "max"
     weight: Weight = "raw"
+    special: Special = "show"
 
 
 @dataclass(frozen=True)
@@ -102,6 +141,33 @@ class OverviewRequest(PageRequest):
     text: str
     weight: Weight = "raw"
     pool: Pool = "max"
+    special: Special = "show"
+
+
+@dataclass(frozen=True)
+class FindingsRequest(PageRequest):
+    """What the model did with the text, from the layers that are measured: one sentence and figures each."""
+
+    path = "texts/{text}/findings"
+    answer = Overview
+    grows = True
+    saved_in = ("overview",)
+
+    text: str
+
+
+@dataclass(frozen=True)
+class MeasuredFindingsRequest(PageRequest):
+    """Findings that need the model to run again: ablated heads, a masked word, the similarity of layers.
+
+    ``token`` is the word that is masked; None chooses the longest word of a single token.
+    """
+
+    path = "texts/{text}/findings/measured"
+    answer = Overview
+
+    text: str
+    token: int | None = None
 
 
 @dataclass(frozen=True)
@@ -130,6 +196,7 @@ class ValuesRequest(PageRequest):
     columns: tuple[int, int]
     weight: Weight = "raw"
     part: str | None = None
+    special: Special = "show"
 
 
 @dataclass(frozen=True)
@@ -198,7 +265,10 @@ class RelevanceMeta:
 
 @dataclass(frozen=True)
 class AttributionRequest(PageRequest):
-    """Gradient attribution for a target; without ``id``, for the word in the text or the predicted class."""
+    """Gradient attribution for a target; without ``id``, for the word in the text or the predicted class.
+
+    ``classes``: pairs ``token:class`` with commas between them, of a head for tokens, whose logits are added.
+    """
 
     path = "texts/{text}/relevance"
     answer = Arrays[RelevanceMeta]
@@ -207,3 +277,4 @@ class AttributionRequest(PageRequest):
     token: int | None
     target: Target
     id: int | None = None
+    classes: str | None = None

@@ -11,6 +11,7 @@ from unmask.interpret.words.words import Words
 from unmask.loaded import Model
 from unmask.model.spec import (
     BlockSparse,
+    CausalAttention,
     FullAttention,
     SlidingWindow,
     SlidingWindowGlobal,
@@ -54,7 +55,7 @@ def model_info(place: ModelSlot) -> ModelInfo:
         width=model.width if model else 0,
         max_tokens=model.max_tokens if model else None,
         layer_kinds=tuple(_kind(mixer) for mixer in mixers),
-        can_fill=any(role in CAN_FILL for role in roles),
+        can_fill=any(role in CAN_FILL for role in roles) and not (model and model.spec.causal),
         can_classify=any(role not in CAN_FILL for role in roles),
         maps=bool(mixers),
         no_maps=None if mixers or model is None else f"{place.name} has no layer with attention",
@@ -143,6 +144,8 @@ def _kind(mixer: object) -> str:
     match mixer.pattern:
         case FullAttention():
             return "full attention"
+        case CausalAttention():
+            return "causal attention"
         case SlidingWindow(radius, dilation):
             return f"window {radius}" if dilation == 1 else f"window {radius} every {dilation}"
         case SlidingWindowGlobal(window):

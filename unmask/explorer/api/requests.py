@@ -3,13 +3,25 @@
 from unmask.explorer.api import (
     analysis_schemas,
     attention_schemas,
+    change_schemas,
+    corpus_schemas,
     search_schemas,
     session_schemas,
+    task_schemas,
     word_schemas,
 )
 from unmask.explorer.api.page_request import PageRequest
 
-SCHEMAS = (session_schemas, attention_schemas, word_schemas, analysis_schemas, search_schemas)
+SCHEMAS = (
+    session_schemas,
+    attention_schemas,
+    word_schemas,
+    task_schemas,
+    analysis_schemas,
+    change_schemas,
+    corpus_schemas,
+    search_schemas,
+)
 
 REQUESTS: tuple[type[PageRequest], ...] = tuple(
     value

@@ -50,10 +50,12 @@ class Limits:
     """What one answer, and the explorer as a whole, will hold."""
 
     body_bytes: int
+    pdf_bytes: int
     values_cells: int
     tile_cells: int
     overview_cells: int
     words: int
+    edges: int
     held_texts: int
     held_bytes: int
 
@@ -62,7 +64,8 @@ class Limits:
 class Session:
     """What the page requests first. ``versions`` names the packages that computed what is shown.
 
-    ``index`` is the name of the folder that can be searched, if there is one.
+    ``index`` is the name of the folder that can be searched, if there is one. The page reads the first of
+    ``examples`` if its address names no text.
     """
 
     version: str
@@ -70,6 +73,7 @@ class Session:
     models: tuple[ModelInfo, ...]
     limits: Limits
     index: str | None
+    examples: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -134,6 +138,15 @@ class TextRead:
     note: str | None
     tokens: tuple[Token, ...]
     words: tuple[Word, ...]
+
+
+@dataclass(frozen=True)
+class PdfText:
+    """The text of a PDF file, page after page. ``without_text``: pages that hold a picture and no text."""
+
+    text: str
+    pages: int
+    without_text: int
 
 
 @dataclass(frozen=True)

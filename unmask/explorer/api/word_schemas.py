@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from unmask.explorer.api.attention_schemas import Target
+from unmask.explorer.api.attention_schemas import Special, Target
 from unmask.explorer.api.page_request import Arrays, PageRequest
 from unmask.explorer.api.session_schemas import Word
 from unmask.interpret.attention import Weight
@@ -87,7 +87,7 @@ class Ablation:
 
     layer: int
     head: int
-    token: int
+    token: int | None
     how: str
     what: str
     unit: str
@@ -99,7 +99,10 @@ class Ablation:
 
 @dataclass(frozen=True)
 class AblationRequest(PageRequest):
-    """One head ablated; the first target that the model has, where none is given."""
+    """One head ablated; the first target that the model has, where none is given.
+
+    Without a token, the effect on the embedding of the text.
+    """
 
     path = "texts/{text}/ablate/{layer}/{head}"
     answer = Ablation
@@ -107,7 +110,7 @@ class AblationRequest(PageRequest):
     text: str
     layer: int
     head: int
-    token: int
+    token: int | None
     how: How
     target: Target | None = None
 
@@ -148,7 +151,10 @@ class WordsMeta:
 
 @dataclass(frozen=True)
 class WordMapRequest(PageRequest):
-    """The map of a head between words."""
+    """The map of a head between words.
+
+    ``special="hide"`` leaves out special tokens, and divides the rest of each row of tokens by its sum.
+    """
 
     path = "texts/{text}/words/{layer}/{head}"
     answer = Arrays[WordsMeta]
@@ -157,6 +163,7 @@ class WordMapRequest(PageRequest):
     layer: int
     head: int
     weight: Weight = "raw"
+    special: Special = "show"
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ def _with_texts(paths: Sequence[str]) -> list[str]:
     wanted = [str(SessionRequest())]
     for path in paths:
         text = re.match(r"texts/([^/?]+)", path)
-        compared = re.match(r"compare/([^/?]+)/([^/?]+)", path)
+        compared = re.match(r"(?:compare|change)/([^/?]+)/([^/?]+)", path)
         found = text or compared
         for name in found.groups() if found else ():
             wanted += [str(request(name)) for request in (TextRequest, StateRequest, StampRequest)]

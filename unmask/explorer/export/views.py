@@ -9,19 +9,25 @@ from unmask.errors import InvalidRequest
 from unmask.explorer.api.analysis_schemas import ChapterRequest, CompareRequest, TourRequest
 from unmask.explorer.api.attention_schemas import (
     AttributionRequest,
+    EdgesRequest,
     HeadsRequest,
+    MeasuredFindingsRequest,
     OverviewRequest,
+    PairEdgesRequest,
     Pool,
     RolloutRequest,
+    Special,
     TileRequest,
     ValuesRequest,
 )
 from unmask.explorer.api.binary import unpack
+from unmask.explorer.api.corpus_schemas import CorpusHeadRequest, CorpusHeadsRequest, CorpusRequest
 from unmask.explorer.api.page_request import PageRequest
 from unmask.explorer.api.requests import REQUESTS
 from unmask.explorer.api.session_schemas import SessionRequest, StampRequest, StateRequest, TextRequest
+from unmask.explorer.api.task_schemas import TaskPredictionRequest
 from unmask.explorer.api.tiles import TILE
-from unmask.explorer.api.word_schemas import WordMapRequest
+from unmask.explorer.api.word_schemas import AblationRequest, WordMapRequest
 from unmask.explorer.export.standalone_html import Get, saved_page
 from unmask.explorer.server.address import fragment
 from unmask.http.responses import Answer, accepted, plain
@@ -30,7 +36,7 @@ from unmask.interpret.attribution.rollout import Fusion
 from unmask.tasks import Progress
 
 VIEWS = (
-    *("tokens", "heads", "map", "flow", "sinks", "paths"),
+    *("overview", "tokens", "heads", "head", "map", "flow", "sinks", "paths"),
     *("words", "compare", "geometry", "wall", "tour"),
 )
 """Views by their ids in the page."""
@@ -46,6 +52,10 @@ MOST_TILES = 85
 ALL_HEADS_BYTES = 4 << 20
 """Every head is kept whole where that needs no more."""
 ALL_ROLLOUTS_TOKENS = 64
+MOST_SAVED_WORDS = 1024
+"""Longer texts keep the map between words only if it was looked at: 4 bytes a cell, 6 MB in a file."""
+ALL_WORD_MAPS = 256
+"""Texts of up to so many words keep it by both weights, with and without special tokens."""
 TOUR_CHARACTERS = 600
 """Of the text, in UTF-16, that the page takes to the tour."""
 
@@ -122,6 +132,8 @@ def view_paths(get: Get, texts: Sequence[str], look: ViewSelection) -> list[str]
         for read in reads
         for request in (TextRequest, StateRequest, StampRequest, HeadsRequest)
     ]
+    if model["can_classify"]:
+        found.append(TaskPredictionRequest(reads[0]["id"]))
     asked = _ExportRequests(
         get, reads, model, look, question_token(reads[0]) if look.token is None else look.token
     )
@@ -184,7 +196,14 @@ class _ExportRequests:
             return [self.chosen]
         return [(layer, head) for layer, heads in enumerate(self.read["heads"]) for head in range(heads)]
 
-    def rows(self, layer: int, head: int, weight: Weight = "raw") -> Iterator[PageRequest]:
+    @property
+    def edge_layers(self) -> list[int]:
+        """Layers whose edges are kept: all of a short text."""
+        return list(dict.fromkeys(layer for layer, _ in self.heads))
+
+    def rows(
+        self, layer: int, head: int, weight: Weight = "raw", special: Special = "show"
+    ) -> Iterator[PageRequest]:
         """Exact rows in the blocks of the page: all of a text that is not long, else those of the token."""
         height = max(1, min(self.tokens, VALUES_AT_ONCE // self.tokens))
         starts = range(0, self.tokens, height)
@@ -192,13 +211,13 @@ class _ExportRequests:
             starts = range(self.token // height * height, self.token + 1, height)
         for start in starts:
             rows = start, min(self.tokens, start + height)
-            yield ValuesRequest(self.text, layer, head, rows, (0, self.tokens), weight)
+            yield ValuesRequest(self.text, layer, head, rows, (0, self.tokens), weight, special=special)
 
     def tiles(
-        self, layer: int, head: int, pool: Pool = "max", weight: Weight = "raw"
+        self, layer: int, head: int, pool: Pool = "max", weight: Weight = "raw", special: Special = "show"
     ) -> Iterator[PageRequest]:
         for level, y, x in _tiles(self.tokens):
-            yield TileRequest(self.text, layer, head, level, y, x, pool, weight)
+            yield TileRequest(self.text, layer, head, level, y, x, pool, weight, special)
 
 
 def _of_selection(request: type[PageRequest], asked: _ExportRequests) -> Iterator[PageRequest]:
@@ -215,7 +234,38 @@ def _of_selection(request: type[PageRequest], asked: _ExportRequests) -> Iterato
 def _heads(asked: _ExportRequests) -> Iterator[PageRequest]:
     for weight in get_args(Weight):
         for pool in get_args(Pool):
-            yield OverviewRequest(asked.text, weight, pool)
+            for special in get_args(Special):
+                yield OverviewRequest(asked.text, weight, pool, special)
+    for layer in asked.edge_layers:
+        for weight in get_args(Weight):
+            yield EdgesRequest(asked.text, layer, weight, "hide")
+
+
+def _overview(asked: _ExportRequests) -> Iterator[PageRequest]:
+    yield OverviewRequest(asked.text)
+    # The word that is masked, where the model predicts words.
+    yield MeasuredFindingsRequest(asked.text, asked.look.token if asked.model["can_fill"] else None)
+
+
+def _tokens(asked: _ExportRequests) -> Iterator[PageRequest]:
+    for weight in get_args(Weight):
+        yield EdgesRequest(asked.text, asked.chosen[0], weight, "hide")
+
+
+def _head(asked: _ExportRequests) -> Iterator[PageRequest]:
+    model, (layer, head) = asked.read["model_index"], asked.chosen
+    for special in get_args(Special):
+        yield OverviewRequest(asked.text, special=special)
+    yield EdgesRequest(asked.text, layer, "raw", "hide")
+    yield AblationRequest(asked.text, layer, head, None, "zero", "embedding")
+    if asked.model["can_fill"]:
+        yield AblationRequest(asked.text, layer, head, asked.token, "zero", "word")
+    if len(asked.reads) > 1:
+        yield CompareRequest(asked.reads[0]["id"], asked.reads[1]["id"])
+    texts = plain(asked.get(str(CorpusRequest(model))))["texts"]
+    if texts:
+        yield CorpusHeadsRequest(model, texts)
+        yield CorpusHeadRequest(model, layer, head, texts)
 
 
 def _map(asked: _ExportRequests) -> Iterator[PageRequest]:
@@ -224,7 +274,16 @@ def _map(asked: _ExportRequests) -> Iterator[PageRequest]:
         for pool in get_args(Pool):
             yield from asked.tiles(layer, head, pool, weight)
         yield from asked.rows(layer, head, weight)
-    yield WordMapRequest(asked.text, layer, head)
+        yield from asked.rows(layer, head, weight, "hide")
+        yield from asked.tiles(layer, head, "max", weight, "hide")
+    yield EdgesRequest(asked.text, layer, "raw", "hide")
+    yield EdgesRequest(asked.text, layer, "norm", "hide")
+    if len(asked.read["words"]) <= MOST_SAVED_WORDS:
+        yield WordMapRequest(asked.text, layer, head)
+    if len(asked.read["words"]) <= ALL_WORD_MAPS:
+        for weight in get_args(Weight):
+            for special in get_args(Special):
+                yield WordMapRequest(asked.text, layer, head, weight, special)
     for layer, head in asked.heads:
         yield from asked.tiles(layer, head)
         yield from asked.rows(layer, head)
@@ -247,8 +306,12 @@ def _tiles(tokens: int) -> list[tuple[int, int, int]]:
 
 
 def _flow(asked: _ExportRequests) -> Iterator[PageRequest]:
-    for layer, head in asked.heads:
-        yield from asked.rows(layer, head)
+    for layer in asked.edge_layers:
+        for weight in get_args(Weight):
+            for special in get_args(Special):
+                yield EdgesRequest(asked.text, layer, weight, special)
+            if asked.read["pair"] is not None and len(asked.heads) > 1:
+                yield PairEdgesRequest(asked.text, layer, weight)
 
 
 def _paths(asked: _ExportRequests) -> Iterator[PageRequest]:
@@ -273,8 +336,9 @@ def _compare(asked: _ExportRequests) -> Iterator[PageRequest]:
     _, meta = unpack(accepted(asked.get(str(request))).data)
     match = [one for one in meta["matches"] if (one["a_layer"], one["a_head"]) == asked.chosen]
     other = (match[0]["b_layer"], match[0]["b_head"]) if match else (0, 0)
-    for read, (layer, head) in zip(asked.reads, (asked.chosen, other), strict=True):
-        yield WordMapRequest(read["id"], layer, head)
+    for special in get_args(Special):
+        for read, (layer, head) in zip(asked.reads, (asked.chosen, other), strict=True):
+            yield WordMapRequest(read["id"], layer, head, special=special)
     # Shown until the page knows which head matches.
     yield WordMapRequest(asked.reads[1]["id"], 0, 0)
 
@@ -288,7 +352,10 @@ def _tour(asked: _ExportRequests) -> Iterator[PageRequest]:
 
 
 _BEYOND_SELECTION: dict[str, Callable[[_ExportRequests], Iterator[PageRequest]]] = {
+    "overview": _overview,
+    "tokens": _tokens,
     "heads": _heads,
+    "head": _head,
     "map": _map,
     "flow": _flow,
     "paths": _paths,

@@ -17,6 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from unmask.explorer.server.page import page_routes
+from unmask.explorer.sessions.documents import MAX_PDF_BYTES, PDF
 from unmask.http.errors import Refused, own_fault, unexpected
 from unmask.http.guard import Guard
 from unmask.http.requests import read_body
@@ -25,6 +26,8 @@ from unmask.http.responses import Answer, failure, to_response
 if TYPE_CHECKING:
     from unmask.explorer.api.api import Api
 
+PDF_PATH = "/api/pdf"
+"""The one route whose body is a file."""
 WAITING_REQUESTS = 64
 """Maximum concurrent requests; most of them wait for a model to become free, not for a core."""
 
@@ -69,7 +72,8 @@ def build_app(make: "Callable[[], Api]", token: str, port: int) -> Starlette:
 
     async def api(request: Request) -> Response:
         try:
-            body = await read_body(request)
+            is_pdf = request.url.path == PDF_PATH
+            body = await (read_body(request, limit=MAX_PDF_BYTES, kind=PDF) if is_pdf else read_body(request))
         except Refused as refused:
             return to_response(failure(refused))
         loop = asyncio.get_running_loop()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from unmask import optional
 from unmask.errors import InvalidRequest
+from unmask.explorer.examples import EXAMPLES
 from unmask.explorer.server.address import fragment
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from unmask.explorer.api.api import Api
     from unmask.explorer.sessions.models import Loader
+    from unmask.interpret.corpus.texts import Corpus
     from unmask.loaded import Model
 
 _ADDRESSES = {
@@ -39,6 +41,9 @@ def make_app(
     held_texts: int | None = None,
     held_bytes: int | None = None,
     index: str | Path | None = None,
+    first_text: str | None = None,
+    corpus: "Corpus | str | Path | None" = None,
+    corpus_cache: Path | None = None,
 ) -> "Starlette":
     """The explorer as an ASGI application that answers only at ``http://127.0.0.1:port``.
 
@@ -50,6 +55,9 @@ def make_app(
         held_texts: maximum number of texts in memory; None for 8.
         held_bytes: maximum memory of all texts; None for 2 GiB.
         index: the folder of an index that the page can search; None offers no search.
+        first_text: read by the first model as soon as it is loaded, before a page asks for it.
+        corpus: a file of the texts that heads are shown on; None takes the sentences of the package.
+        corpus_cache: the folder where results over the corpus are kept; None keeps them in memory alone.
     """
     optional.require("explorer")
     from unmask.explorer.server.application import build_app
@@ -60,7 +68,15 @@ def make_app(
         given: Sequence[Model | tuple[str, Loader]]
         given = models if isinstance(models, Sequence) else [models]
         limits = {"held_texts": held_texts, "held_bytes": held_bytes}
-        return Api(given, index=index, **{name: limit for name, limit in limits.items() if limit is not None})
+        given_limits = {name: limit for name, limit in limits.items() if limit is not None}
+        return Api(
+            given,
+            index=index,
+            corpus=corpus,
+            corpus_cache=corpus_cache,
+            first_text=first_text,
+            **given_limits,
+        )
 
     return build_app(make, token, port)
 
@@ -75,11 +91,14 @@ def serve(
     on_ready: Callable[[str], None] | None = None,
     held_bytes: int | None = None,
     index: str | Path | None = None,
+    corpus: "Corpus | str | Path | None" = None,
+    corpus_cache: Path | None = None,
 ) -> None:
     """Serve the explorer until interrupted.
 
-    ``models``, ``held_bytes`` and ``index`` are as in `make_app`; the page is available before models are
-    loaded, and opens with the search of an index if there is one and no text.
+    ``models``, ``held_bytes``, ``index``, ``corpus`` and ``corpus_cache`` are as in `make_app`; the page is
+    available before models are loaded, and opens with the search of an index if there is one and no text,
+    else with an example.
     ``host`` must be a loopback address; ``port`` 0 uses a free one. ``on_ready`` is called with the address
     to open, which contains the token of this launch. ``text`` is read when the page opens. Raises
     `InvalidRequest` for another host or a port that is in use.
@@ -93,7 +112,17 @@ def serve(
     token = secrets.token_urlsafe(24)
     bound_port: int = listening.getsockname()[1]
     url = _address(host, bound_port, token, text, searches=index is not None)
-    app = make_app(models, token, port=bound_port, held_bytes=held_bytes, index=index)
+    first = text if text is not None or index is not None else EXAMPLES[0]
+    app = make_app(
+        models,
+        token,
+        port=bound_port,
+        held_bytes=held_bytes,
+        index=index,
+        corpus=corpus,
+        corpus_cache=corpus_cache,
+        first_text=first,
+    )
     if on_ready is not None:
         on_ready(url)
     if open_browser:

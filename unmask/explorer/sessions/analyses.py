@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar, cast
 
-from unmask.http.errors import cannot
+from unmask.http.errors import Refused
 from unmask.http.worker import Job, Watch, Worker
 
 Value = TypeVar("Value")
@@ -39,7 +39,7 @@ class Analyses:
         with self._lock:
             if self._made.get(key, (None,))[0] is job:
                 del self._made[key]
-        raise job.error or cannot("this analysis was stopped; ask for it again")
+        raise job.error or Refused(409, "Stopped", "this analysis was stopped; ask for it again")
 
     def _make_room(self) -> None:
         """Drop results until one more may be kept; none still being made, which `stop` must reach."""
@@ -47,9 +47,18 @@ class Analyses:
         for key in ended[: max(0, len(self._made) - KEPT + 1)]:
             del self._made[key]
 
-    def stop(self) -> None:
-        """Stop those that run."""
+    def underway(self) -> list[tuple[Hashable, Job]]:
+        """Those that have not ended, by key, in the order in which they were asked for."""
         with self._lock:
-            jobs = [job for job, _ in self._made.values()]
-        for job in jobs:
-            job.stop()
+            return [(key, job) for key, (job, _) in self._made.items() if not job.ended.is_set()]
+
+    def stop(self, name: str | None = None) -> None:
+        """Stop those that run: all, or those whose key is ``name`` or begins with it."""
+        for key, job in self.underway():
+            if name is None or name_of(key) == name:
+                job.stop()
+
+
+def name_of(key: Hashable) -> str:
+    """The name of an analysis: its key, or the first part of that."""
+    return str(key[0] if isinstance(key, tuple) else key)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from unmask.explorer.sessions.analyses import Analyses
+from unmask.explorer.sessions.corpora import Corpora
 from unmask.explorer.sessions.models import Models
 from unmask.explorer.sessions.opened_index import OpenedIndex
 from unmask.explorer.sessions.scaling import LengthScaling
@@ -23,5 +24,6 @@ class AppContext:
     """Analyses that do not belong to a single text."""
     wall: LengthScaling
     index: OpenedIndex
+    corpora: Corpora
     answer: Callable[[str], Answer]
     """What the API answers to a GET of a path."""

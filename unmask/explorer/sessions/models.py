@@ -82,12 +82,15 @@ class Models:
             place.load()
             self.places.append(place)
 
-    def start(self) -> None:
-        """Load those that are not loaded yet, one after the other, in a thread of their own."""
+    def start(self, loaded: Callable[[ModelSlot], None] | None = None) -> None:
+        """Load those that are not loaded yet, one after the other, in a thread of their own.
+
+        ``loaded`` is called there after each, before the next one is loaded.
+        """
         waiting = [place for place in self.places if place.phase == "waiting"]
         if waiting:
             name = "unmask explorer: models"
-            threading.Thread(target=_load_all, args=(waiting,), name=name, daemon=True).start()
+            threading.Thread(target=_load_all, args=(waiting, loaded), name=name, daemon=True).start()
 
     def at(self, index: int) -> ModelSlot:
         """The place of that number; `InvalidRequest` where there is none."""
@@ -103,9 +106,11 @@ class Models:
         return [place.model for place in self.places if place.model is not None]
 
 
-def _load_all(places: Sequence[ModelSlot]) -> None:
+def _load_all(places: Sequence[ModelSlot], loaded: Callable[[ModelSlot], None] | None) -> None:
     for place in places:
         place.load()
+        if loaded is not None:
+            loaded(place)
 
 
 def _candidate(given: Model | tuple[str, Loader]) -> Candidate:

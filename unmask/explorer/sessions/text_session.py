@@ -131,6 +131,11 @@ class TextSession:
         view = self.view
         return self._analyses.once(key, lambda watch: work(view, watch))
 
+    @property
+    def analyses(self) -> Analyses:
+        """Its analyses that may take long."""
+        return self._analyses
+
     def layer(self, layer: int) -> LayerStatistics:
         """The statistics of a layer; `Refused` where it was not measured yet."""
         found = self.layers[layer]

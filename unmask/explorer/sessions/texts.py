@@ -4,6 +4,7 @@ import threading
 from collections import OrderedDict
 from typing import Literal
 
+from unmask.errors import UnmaskError
 from unmask.explorer.sessions.identity import digest
 from unmask.explorer.sessions.models import Models, ModelSlot
 from unmask.explorer.sessions.text_session import TextSession
@@ -15,6 +16,8 @@ TooLong = Literal["error", "cut"]
 
 HELD_TEXTS = 8
 """Texts held unless said otherwise."""
+AHEAD_SECONDS = 2.0
+"""How long other models wait for the text that is read first."""
 HELD_BYTES = 2 << 30
 """What they may hold together unless said otherwise: 2 GiB, three times 8,192 tokens of ModernBERT-base."""
 
@@ -91,6 +94,17 @@ class Texts:
 
     def _bytes(self) -> int:
         return sum(reading.stated_bytes for reading in self._held.values())
+
+
+def read_ahead(texts: Texts, place: ModelSlot, text: str) -> None:
+    """Read a text before anybody asks for it, and wait a little, so that nothing else slows it down.
+
+    An error is not reported here: the page sends the text too, and gets the same one.
+    """
+    try:
+        texts.read(place, text, None, "error").wait(AHEAD_SECONDS)
+    except UnmaskError:
+        return
 
 
 def _name(place: ModelSlot, text: str, pair: str | None, too_long: TooLong) -> str:

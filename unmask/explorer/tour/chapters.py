@@ -14,14 +14,17 @@ from unmask.explorer.tour.experiments import (
     layers,
     order,
     positions,
+    prediction,
     reach,
     scaling,
+    search,
     sinks,
     tiles,
+    values,
 )
 from unmask.loaded import Model
 
-DEFAULT_TEXT = "The bank by the river was muddy, and the bank in the town was closed."
+DEFAULT_TEXT = "The woman lost her keys in the garden, so she waited by the door until her brother came home."
 MOST_CHARACTERS = 4000
 
 
@@ -61,7 +64,7 @@ def run(
         text: the reader's text; an empty one is replaced by a default sentence, a long one is truncated.
         layer: layer of the head, for chapters that show one head; None chooses a head with a clear pattern.
         head: the head in that layer.
-        token: the chosen token; None for the one in the middle.
+        token: the chosen token; None for a content word near the middle.
 
     Raises:
         InvalidRequest: there is no such chapter, layer, head or token, or the text is too long.
@@ -82,6 +85,7 @@ def run(
 _HEAD = ("layer", "head")
 _TOLD: tuple[tuple[str, str, str, tuple[str, ...], Run], ...] = (
     ("handshake", "Queries and keys", "softmax attention", _HEAD, handshake),
+    ("values", "Values and the residual stream", "softmax attention", (*_HEAD, "token"), values),
     ("scaling", "Why scores are scaled", "softmax attention", (), scaling),
     ("order", "Attention without positions", "no positions", (), order),
     ("positions", "Four position encodings", "positions of four kinds", _HEAD, positions),
@@ -91,6 +95,8 @@ _TOLD: tuple[tuple[str, str, str, tuple[str, ...], Run], ...] = (
     ("layers", "Local and global layers", "windows in some layers", (), layers),
     ("sinks", "Attention sinks", "softmax attention", (), sinks),
     ("collapse", "Does the representation collapse?", "softmax attention", (), collapse),
+    ("prediction", "What a prediction rests on", "an MLM head", ("token",), prediction),
+    ("search", "Why a passage matches", "mean-pooled embeddings", (), search),
 )
 CHAPTERS = tuple(
     Chapter(name, title, order, needs, choices)

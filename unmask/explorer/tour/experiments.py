@@ -16,19 +16,37 @@ from unmask.explorer.tour.models import (
     alternating,
     always,
     choose,
+    choose_model,
     disentangled,
     followed_by_features,
     learned,
+    pools_mean,
+    predicts,
     rotary,
     softmax,
+    trainable,
 )
 from unmask.interpret import tour as story
+from unmask.interpret.activation_cache import ActivationCache
+from unmask.interpret.arguments import one_of
+from unmask.interpret.words.words import words as grouped
 from unmask.loaded import Model
 from unmask.model.spec import Rotary, SoftmaxAttention
 from unmask.text import Encoding
+from unmask.text.masking import spellings
 
 DIGITS = 5
 """Significant digits of the numbers that are sent."""
+TILE, SMALL_TILE, SHORT_TEXT = 8, 4, 32
+"""Side of a tile, and of those of a short text, so that there are several to step through."""
+EMBEDDER = "default"
+SWAPPED = "The dog bit the man."
+PASSAGES = (
+    "She could not open the house and sat on the steps outside.",
+    "The river rose after the storm and flooded the fields.",
+    "The key signature of a piece of music names its sharps and flats.",
+)
+"""What the chapter on search compares the reader's text with."""
 POSITION_VARIANTS = (
     ("learned", learned, "variant/learned"),
     ("disentangled", disentangled, "variant/disentangled"),
@@ -102,8 +120,17 @@ def _head(
 
 
 def _token(encoding: Encoding, asked: TourQuery) -> int:
-    """The observed token; tokenizers differ in the number of tokens, so it is limited to the last one."""
-    return min(len(encoding) - 1, len(encoding) // 2 if asked.token is None else asked.token)
+    """The observed token, or a content word; tokenizers differ in how many tokens there are, so the last is
+    the limit."""
+    return min(len(encoding) - 1, story.content_token(encoding) if asked.token is None else asked.token)
+
+
+def _pair(heard: story.RecordedText, asked: TourQuery) -> story.Pair:
+    """A pair of words that means something, in the requested head if there is one."""
+    if asked.layer is None:
+        return story.clearest_pair(heard)
+    one_of("head", asked.head or 0, heard.mixer(asked.layer).heads, f"layer {asked.layer} has heads")
+    return story.clearest_pair(heard, asked.layer, asked.head or 0)
 
 
 def handshake(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
@@ -111,8 +138,20 @@ def handshake(models: Sequence[Model], text: str, asked: TourQuery) -> list[Expe
     chosen = choose(models, softmax, MINI)
     encoding = chosen.read(text)
     heard = story.record_text(chosen.model.encoder, encoding)
-    found = story.handshake(heard, *_head(heard, asked))
-    return [_experiment("handshake", chosen, encoding, handshake=found)]
+    pair = _pair(heard, asked)
+    found = story.handshake(heard, pair.layer, pair.head)
+    return [_experiment("handshake", chosen, encoding, handshake=found, pair=pair)]
+
+
+def values(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
+    """The same head and query: values, their sum, and what the layer adds to the residual stream."""
+    chosen = choose(models, softmax, MINI)
+    encoding = chosen.read(text)
+    heard = story.record_text(chosen.model.encoder, encoding)
+    pair = _pair(heard, asked)
+    query = pair.query if asked.token is None else _token(encoding, asked)
+    found = story.values(heard, pair.layer, pair.head, query)
+    return [_experiment("values", chosen, encoding, values=found)]
 
 
 def scaling(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
@@ -124,7 +163,7 @@ def scaling(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experi
 
 
 def order(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
-    """A shuffled text, in encoders without and with positions."""
+    """Two words of a sentence swapped, and the reader's text shuffled, without and with positions."""
     found = []
     for name, chosen in (
         ("without", choose(models, story.is_unordered, "variant/unordered")),
@@ -132,8 +171,20 @@ def order(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experime
     ):
         encoding = chosen.read(text)
         shuffled = story.shuffled(chosen.model.encoder, encoding)
-        found.append(_experiment(name, chosen, encoding, shuffled=shuffled))
+        values = {"shuffled": shuffled, "words": grouped(encoding).of_token, "swap": _swap(chosen)}
+        found.append(_experiment(name, chosen, encoding, **values))
     return found
+
+
+def _swap(chosen: Chosen) -> dict[str, Any]:
+    """`SWAPPED` with its two nouns exchanged: the relative change of the state of each word."""
+    encoding = chosen.read(SWAPPED)
+    of = grouped(encoding)
+    names = [of.surface(word).strip() for word in range(len(of))]
+    found = story.swapped(chosen.model.encoder, encoding, names.index("dog"), names.index("man"))
+    spoken = [word for word in range(len(of)) if not of.special[word]]
+    change = [float(found.final[of.of_token == word].mean()) for word in spoken]
+    return {"names": [names[word] for word in spoken], "change": change}
 
 
 def positions(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
@@ -222,7 +273,7 @@ def tiles(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experime
     heard = story.record_text(chosen.model.encoder, encoding)
     layer, head = _head(heard, asked)
     query = _token(encoding, asked)
-    tiled = story.tiled(heard, layer, head, query)
+    tiled = story.tiled(heard, layer, head, query, tile=SMALL_TILE if len(encoding) <= SHORT_TEXT else TILE)
     shares = heard.probabilities(layer)[head].numpy()
     return [_experiment("tiles", chosen, encoding, tiled=tiled, shares=shares)]
 
@@ -254,3 +305,29 @@ def collapse(models: Sequence[Model], text: str, asked: TourQuery) -> list[Exper
     encoding = chosen.read(text)
     found = story.collapse(story.record_text(chosen.model.encoder, encoding))
     return [_experiment("collapse", chosen, encoding, collapse=found)]
+
+
+def prediction(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
+    """What the prediction of a masked word rests on."""
+    chosen = choose_model(models, predicts, MINI)
+    encoding, model = chosen.read(text), chosen.model
+    mask_id = model.tokenizer.mask_id
+    assert mask_id is not None
+    token = None if asked.token is None else _token(encoding, asked)
+    found = story.masked_prediction(model.encoder, encoding, mask_id, token, plain=trainable(model))
+    words = [spellings(model.tokenizer, int(id))[1].strip() for id in found.top_ids]
+    return [_experiment("prediction", chosen, encoding, prediction=found, top_words=words)]
+
+
+def search(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
+    """The similarity of the reader's text to three passages, and what every token adds to it."""
+    chosen = choose_model(models, pools_mean, EMBEDDER)
+    encoding, encoder = chosen.read(text), chosen.model.encoder
+    query = ActivationCache.of(encoder, encoding)
+    found = []
+    for passage in PASSAGES:
+        read = chosen.read(passage)
+        matched = story.matching(query, ActivationCache.of(encoder, read))
+        tokens = [read.surface(token) or read.pieces[token] for token in range(len(read))]
+        found.append({"text": passage, "tokens": tokens, "special": read.special.tolist(), **plain(matched)})
+    return [_experiment("search", chosen, encoding, passages=found)]

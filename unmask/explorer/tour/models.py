@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from unmask.loaded import Model, load
+from unmask.model.encoder import Encoder
 from unmask.model.spec import (
     Alibi,
     Disentangled,
     EncoderSpec,
     FullAttention,
+    PooledVector,
     RelativePositionBias,
     Rotary,
     SlidingWindow,
@@ -46,6 +48,12 @@ def choose(models: Sequence[Model], has: Has, shipped: str) -> Chosen:
     return Chosen(_shipped(shipped), True) if found is None else Chosen(found, False)
 
 
+def choose_model(models: Sequence[Model], can: Callable[[Model], bool], shipped: str) -> Chosen:
+    """The first loaded model that can do something, such as predict words; otherwise the shipped one."""
+    found = next((model for model in models if can(model)), None)
+    return Chosen(_shipped(shipped), True) if found is None else Chosen(found, False)
+
+
 def always(shipped: str) -> Chosen:
     """A shipped encoder, independent of the loaded ones."""
     return Chosen(_shipped(shipped), True)
@@ -54,6 +62,27 @@ def always(shipped: str) -> Chosen:
 @lru_cache(maxsize=8)
 def _shipped(name: str) -> Model:
     return load(name)
+
+
+@lru_cache(maxsize=4)
+def trainable(model: Model) -> Encoder:
+    """The model's weights in modules that give gradients, kept for the next experiment."""
+    return model.trainable_encoder(replace=False)
+
+
+def predicts(model: Model) -> bool:
+    """An MLM head that predicts masked words, a mask token, and softmax attention in every layer."""
+    heads = ("masked", "enhanced")
+    has = any(role in model.encoder.heads for role in heads) and not model.spec.causal
+    return has and model.tokenizer.mask_id is not None and softmax(model.spec)
+
+
+def pools_mean(model: Model) -> bool:
+    """Whether texts become the mean of their tokens' states, without projections and prompts."""
+    head = model.checkpoint.head
+    if not isinstance(head, PooledVector):
+        return False
+    return head.pooling == ("mean",) and not head.projections and not head.prompts and not head.lower_case
 
 
 def softmax(spec: EncoderSpec) -> bool:

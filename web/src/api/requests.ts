@@ -3,23 +3,36 @@
 import { arrays, json } from './request';
 import type {
   Ablation,
+  CloudMeta,
   CompareMeta,
+  CorpusFound,
+  CorpusHead,
+  CorpusHeadsMeta,
+  CorpusState,
   Fill,
   Geometry,
+  Guesses,
+  HeadChangeMeta,
   HeadsMeta,
   ImportanceMeta,
   Lens,
+  Overview,
+  PredictionChange,
   RelevanceMeta,
   RolloutMeta,
   SearchIndex,
   SearchResults,
+  SenseCloudMeta,
   Senses,
   Session,
   Sinks,
   Stamp,
   State,
+  TaskPrediction,
+  TextChangeMeta,
   TextRead,
   TileMeta,
+  UnderwayList,
   ValuesMeta,
   VocabularyFit,
   WallState,
@@ -51,21 +64,52 @@ export const heads = (given: { text: string }) =>
 export const head = (given: { text: string; layer: number; head: number }) =>
   arrays<HeadsMeta>({ path: 'texts/{text}/head/{layer}/{head}' }, given);
 
-/** The top-k keys of every query of a head. */
-export const edges = (given: { text: string; layer: number; head: number }) =>
-  arrays<null>({ path: 'texts/{text}/edges/{layer}/{head}' }, given);
+/**
+ * The top-k keys of every query of all heads of a layer, (H, N, k), -1 where there are fewer; the share
+ * of each query's attention that is left out, (H, N), and what keys receive on average, (H, N).
+ *
+ * `special="hide"` leaves out special tokens as queries and as keys, and divides the rest of each row by
+ * its sum. `most` is k, so that all layers of a long text stay within `Limits.edges`.
+ */
+export const edges = (given: { text: string; layer: number; weight?: 'raw' | 'norm'; special?: 'show' | 'hide'; most?: number }) =>
+  arrays<null>({ path: 'texts/{text}/edges/{layer}', query: ['weight', 'special', 'most'], defaults: { weight: 'raw', special: 'show', most: 8 } }, given);
+
+/**
+ * The top-k keys of every query in each text of a pair, (2, H, N, k), with shares that sum to 1 over that
+ * text, and the part of the query's attention that goes there, (2, H, N).
+ *
+ * A share times that part is the attention. Special tokens belong to neither text, and have no edges.
+ */
+export const pairEdges = (given: { text: string; layer: number; weight?: 'raw' | 'norm'; most?: number }) =>
+  arrays<null>({ path: 'texts/{text}/edges/{layer}/pair', query: ['weight', 'most'], defaults: { weight: 'raw', most: 8 } }, given);
+
+/** Norms of the residual stream, (L + 1, N), and of each layer's attention output, (L, N). */
+export const residual = (given: { text: string }) =>
+  arrays<null>({ path: 'texts/{text}/residual' }, given);
 
 /** Codes of one tile of a head's map, at most 256 x 256 cells of 2^level x 2^level tokens. */
-export const tile = (given: { text: string; layer: number; head: number; level: number; y: number; x: number; pool?: 'max' | 'mean'; weight?: 'raw' | 'norm' }) =>
-  arrays<TileMeta>({ path: 'texts/{text}/tiles/{layer}/{head}/{level}/{y}/{x}', query: ['pool', 'weight'], defaults: { pool: 'max', weight: 'raw' } }, given);
+export const tile = (given: { text: string; layer: number; head: number; level: number; y: number; x: number; pool?: 'max' | 'mean'; weight?: 'raw' | 'norm'; special?: 'show' | 'hide' }) =>
+  arrays<TileMeta>({ path: 'texts/{text}/tiles/{layer}/{head}/{level}/{y}/{x}', query: ['pool', 'weight', 'special'], defaults: { pool: 'max', weight: 'raw', special: 'show' } }, given);
 
 /** Codes of small maps of all heads, of the layers that are measured. */
-export const overview = (given: { text: string; weight?: 'raw' | 'norm'; pool?: 'max' | 'mean' }) =>
-  arrays<TileMeta>({ path: 'texts/{text}/overview', query: ['weight', 'pool'], defaults: { weight: 'raw', pool: 'max' }, grows: true }, given);
+export const overview = (given: { text: string; weight?: 'raw' | 'norm'; pool?: 'max' | 'mean'; special?: 'show' | 'hide' }) =>
+  arrays<TileMeta>({ path: 'texts/{text}/overview', query: ['weight', 'pool', 'special'], defaults: { weight: 'raw', pool: 'max', special: 'show' }, grows: true }, given);
+
+/** What the model did with the text, from the layers that are measured: one sentence and figures each. */
+export const findings = (given: { text: string }) =>
+  json<Overview>({ path: 'texts/{text}/findings', grows: true }, given);
+
+/**
+ * Findings that need the model to run again: ablated heads, a masked word, the similarity of layers.
+ *
+ * `token` is the word that is masked; None chooses the longest word of a single token.
+ */
+export const measuredFindings = (given: { text: string; token?: number | null }) =>
+  json<Overview>({ path: 'texts/{text}/findings/measured', query: ['token'] }, given);
 
 /** Exact probabilities of a rectangle of a head's map, or one part of its scores. */
-export const values = (given: { text: string; layer: number; head: number; rows: [number, number]; columns: [number, number]; weight?: 'raw' | 'norm'; part?: string | null }) =>
-  arrays<ValuesMeta>({ path: 'texts/{text}/values/{layer}/{head}', query: ['rows', 'columns', 'weight', 'part'], defaults: { weight: 'raw' } }, given);
+export const values = (given: { text: string; layer: number; head: number; rows: [number, number]; columns: [number, number]; weight?: 'raw' | 'norm'; part?: string | null; special?: 'show' | 'hide' }) =>
+  arrays<ValuesMeta>({ path: 'texts/{text}/values/{layer}/{head}', query: ['rows', 'columns', 'weight', 'part', 'special'], defaults: { weight: 'raw', special: 'show' } }, given);
 
 /** Attention sinks of the layers that are measured so far. */
 export const sinks = (given: { text: string; epsilon?: number }) =>
@@ -75,9 +119,13 @@ export const sinks = (given: { text: string; epsilon?: number }) =>
 export const rollout = (given: { text: string; token: number | null; fusion: 'mean' | 'max' | 'min' | 'norm' }) =>
   arrays<RolloutMeta>({ path: 'texts/{text}/rollout', query: ['token', 'fusion'] }, given);
 
-/** Gradient attribution for a target; without `id`, for the word in the text or the predicted class. */
-export const attribution = (given: { text: string; token: number | null; target: 'word' | 'class' | 'embedding'; id?: number | null }) =>
-  arrays<RelevanceMeta>({ path: 'texts/{text}/relevance', query: ['token', 'target', 'id'] }, given);
+/**
+ * Gradient attribution for a target; without `id`, for the word in the text or the predicted class.
+ *
+ * `classes`: pairs `token:class` with commas between them, of a head for tokens, whose logits are added.
+ */
+export const attribution = (given: { text: string; token: number | null; target: 'word' | 'class' | 'embedding'; id?: number | null; classes?: string | null }) =>
+  arrays<RelevanceMeta>({ path: 'texts/{text}/relevance', query: ['token', 'target', 'id', 'classes'] }, given);
 
 /** What the model would predict at a token, were it masked. */
 export const fill = (given: { text: string; token: number; top?: number }) =>
@@ -87,17 +135,25 @@ export const fill = (given: { text: string; token: number; top?: number }) =>
 export const lens = (given: { text: string; token: number; top?: number }) =>
   json<Lens>({ path: 'texts/{text}/lens', query: ['token', 'top'], defaults: { top: 5 } }, given);
 
-/** One head ablated; the first target that the model has, where none is given. */
-export const ablation = (given: { text: string; layer: number; head: number; token: number; how: 'zero' | 'mean'; target?: 'word' | 'class' | 'embedding' | null }) =>
+/**
+ * One head ablated; the first target that the model has, where none is given.
+ *
+ * Without a token, the effect on the embedding of the text.
+ */
+export const ablation = (given: { text: string; layer: number; head: number; token: number | null; how: 'zero' | 'mean'; target?: 'word' | 'class' | 'embedding' | null }) =>
   json<Ablation>({ path: 'texts/{text}/ablate/{layer}/{head}', query: ['token', 'how', 'target'] }, given);
 
 /** First-order estimates of what each head contributes, for the same targets as an ablation. */
 export const importance = (given: { text: string; token: number; target?: 'word' | 'class' | 'embedding' | null }) =>
   arrays<ImportanceMeta>({ path: 'texts/{text}/importance', query: ['token', 'target'] }, given);
 
-/** The map of a head between words. */
-export const wordMap = (given: { text: string; layer: number; head: number; weight?: 'raw' | 'norm' }) =>
-  arrays<WordsMeta>({ path: 'texts/{text}/words/{layer}/{head}', query: ['weight'], defaults: { weight: 'raw' } }, given);
+/**
+ * The map of a head between words.
+ *
+ * `special="hide"` leaves out special tokens, and divides the rest of each row of tokens by its sum.
+ */
+export const wordMap = (given: { text: string; layer: number; head: number; weight?: 'raw' | 'norm'; special?: 'show' | 'hide' }) =>
+  arrays<WordsMeta>({ path: 'texts/{text}/words/{layer}/{head}', query: ['weight', 'special'], defaults: { weight: 'raw', special: 'show' } }, given);
 
 /** The words of a text. */
 export const words = (given: { text: string }) =>
@@ -106,6 +162,10 @@ export const words = (given: { text: string }) =>
 /** How well a model's vocabulary fits a text. */
 export const vocabulary = (given: { text: string }) =>
   json<VocabularyFit>({ path: 'texts/{text}/vocabulary' }, given);
+
+/** What the model's first head that is not for masked words predicts for a text. */
+export const taskPrediction = (given: { text: string }) =>
+  json<TaskPrediction>({ path: 'texts/{text}/prediction' }, given);
 
 /** One text in two models. */
 export const compare = (given: { a: string; b: string }) =>
@@ -119,6 +179,26 @@ export const geometry = (given: { text: string; random?: 'no' | 'yes' }) =>
 export const senses = (given: { model: number; word?: string }) =>
   json<Senses>({ path: 'bank', query: ['model', 'word'], defaults: { word: 'bank' } }, given);
 
+/** All tokens in three dimensions at every level; special ones do not determine the directions. */
+export const cloud = (given: { text: string; method?: 'pca' | 'umap'; basis?: 'own' | 'shared' }) =>
+  arrays<CloudMeta>({ path: 'texts/{text}/cloud', query: ['method', 'basis'], defaults: { method: 'pca', basis: 'own' } }, given);
+
+/** Mean attention (L, N) that each token receives, over the heads of a layer; 0 where not measured. */
+export const received = (given: { text: string }) =>
+  arrays<null>({ path: 'texts/{text}/received', grows: true }, given);
+
+/** The occurrences of a word in three dimensions at every level; `model` is its number. */
+export const senseCloud = (given: { model: number; word?: string; method?: 'pca' | 'umap'; basis?: 'own' | 'shared' }) =>
+  arrays<SenseCloudMeta>({ path: 'bank/cloud', query: ['model', 'word', 'method', 'basis'], defaults: { word: 'bank', method: 'pca', basis: 'shared' } }, given);
+
+/** The analyses of a text that are in progress. */
+export const textAnalyses = (given: { text: string }) =>
+  json<UnderwayList>({ path: 'texts/{text}/analyses' }, given);
+
+/** The analyses in progress that belong to no single text. */
+export const analyses = () =>
+  json<UnderwayList>({ path: 'analyses' });
+
 /** How far the length-scaling measurement is. */
 export const wall = () =>
   json<WallState>({ path: 'wall' });
@@ -130,6 +210,49 @@ export const tour = () =>
 /** The experiments of a chapter on a text; `model` is the number of the preferred one. */
 export const chapter = (given: { chapter: string; model: number; text: string; layer?: number | null; head?: number | null; token?: number | null }) =>
   json<unknown>({ path: 'tour/{chapter}', query: ['model', 'text', 'layer', 'head', 'token'] }, given);
+
+/** One model on two texts, aligned by their words. */
+export const textChange = (given: { before: string; after: string }) =>
+  arrays<TextChangeMeta>({ path: 'change/{before}/{after}' }, given);
+
+/** How much the attention of every head changed between two texts. */
+export const headChange = (given: { before: string; after: string }) =>
+  arrays<HeadChangeMeta>({ path: 'change/{before}/{after}/heads' }, given);
+
+/**
+ * What the model would predict at a token of the second text, and in the first at the token that stands
+ * for it, were they masked.
+ */
+export const predictionChange = (given: { before: string; after: string; token: number; top?: number }) =>
+  json<PredictionChange>({ path: 'change/{before}/{after}/fill', query: ['token', 'top'], defaults: { top: 8 } }, given);
+
+/** What the model would write in place of the word of a token, however many tokens it has. */
+export const guesses = (given: { text: string; token: number; top?: number }) =>
+  json<Guesses>({ path: 'texts/{text}/guesses', query: ['token', 'top'], defaults: { top: 8 } }, given);
+
+/** `shares` (L, H, 2, 3): what each text of a pair attends to: the first, the second, special tokens. */
+export const segments = (given: { text: string }) =>
+  arrays<null>({ path: 'texts/{text}/segments' }, given);
+
+/** How far the corpus is read. */
+export const corpus = (given: { model: number }) =>
+  json<CorpusState>({ path: 'corpus/{model}' }, given);
+
+/** Means over the queries of all texts, (L, H), and the share of texts with each label, (L, H, B). */
+export const corpusHeads = (given: { model: number; texts: number }) =>
+  arrays<CorpusHeadsMeta>({ path: 'corpus/{model}/heads', query: ['texts'] }, given);
+
+/** The examples of one head. */
+export const corpusHead = (given: { model: number; layer: number; head: number; texts: number }) =>
+  json<CorpusHead>({ path: 'corpus/{model}/head/{layer}/{head}', query: ['texts'] }, given);
+
+/** The examples of one head whose query, or key, is of a word. */
+export const corpusFind = (given: { model: number; layer: number; head: number; pattern?: string; query_word?: string | null; key_word?: string | null }) =>
+  json<CorpusFound>({ path: 'corpus/{model}/find/{layer}/{head}', query: ['pattern', 'query_word', 'key_word'], defaults: { pattern: 'edge' } }, given);
+
+/** `distance` (A, A): Jensen-Shannon divergence of all heads of a model on a text, layer by layer. */
+export const alike = (given: { text: string }) =>
+  arrays<null>({ path: 'texts/{text}/alike' }, given);
 
 /** What the index holds; asked again, it shows what was added since. */
 export const searchIndex = () =>

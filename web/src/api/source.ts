@@ -16,6 +16,8 @@ export interface Source {
   get(path: string, signal?: AbortSignal): Promise<Answer>;
   post(path: string, body: unknown, signal?: AbortSignal): Promise<Answer>;
   remove(path: string): Promise<Answer>;
+  /** Posts a file as it is; absent where there is no server to take one. */
+  upload?(path: string, file: Blob): Promise<Answer>;
 }
 
 /** The server refused; `problem` says why. */

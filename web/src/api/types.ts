@@ -1,7 +1,7 @@
 /** The typed results of the API. Written by scripts/page_schema.py from Python: change it there. */
 
 /** Version of the page's state in its address. */
-export const ADDRESS_VERSION = '2';
+export const ADDRESS_VERSION = '3';
 
 /**
  * Why a request was refused: a kind for programs, a message for people.
@@ -18,6 +18,13 @@ export interface Problem {
 /** The body of every unsuccessful response. */
 export interface Failure {
   error: Problem;
+}
+
+/** The text of a PDF file, page after page. `without_text`: pages that hold a picture and no text. */
+export interface PdfText {
+  text: string;
+  pages: number;
+  without_text: number;
 }
 
 /**
@@ -49,10 +56,12 @@ export interface ModelInfo {
 /** What one answer, and the explorer as a whole, will hold. */
 export interface Limits {
   body_bytes: number;
+  pdf_bytes: number;
   values_cells: number;
   tile_cells: number;
   overview_cells: number;
   words: number;
+  edges: number;
   held_texts: number;
   held_bytes: number;
 }
@@ -60,7 +69,8 @@ export interface Limits {
 /**
  * What the page requests first. `versions` names the packages that computed what is shown.
  *
- * `index` is the name of the folder that can be searched, if there is one.
+ * `index` is the name of the folder that can be searched, if there is one. The page reads the first of
+ * `examples` if its address names no text.
  */
 export interface Session {
   version: string;
@@ -68,6 +78,7 @@ export interface Session {
   models: ModelInfo[];
   limits: Limits;
   index: string | null;
+  examples: string[];
 }
 
 /**
@@ -182,6 +193,43 @@ export interface TileMeta {
   floor: number;
 }
 
+/** One value of a finding's picture, with its name. */
+export interface Bar {
+  label: string;
+  value: number;
+}
+
+/** Attention from one token to another. */
+export interface Edge {
+  query: number;
+  key: number;
+  weight: number;
+}
+
+/** One thing that a model did with a text, and the numbers that its sentence states. */
+export interface Finding {
+  kind: string;
+  sentence: string;
+  value: number;
+  baseline: number | null;
+  layer: number | null;
+  head: number | null;
+  query: number | null;
+  key: number | null;
+  tokens: number[];
+  bars: Bar[];
+  matrix: number[][];
+  edges: Edge[];
+  window: [number, number];
+}
+
+/** What a model did with one text. A finding that does not hold for the text is left out. */
+export interface Overview {
+  layers: number;
+  layers_measured: number;
+  findings: Finding[];
+}
+
 /** Of exact values: which ranges, and what is in them. */
 export interface ValuesMeta {
   rows: [number, number];
@@ -293,7 +341,7 @@ export interface Lens {
 export interface Ablation {
   layer: number;
   head: number;
-  token: number;
+  token: number | null;
   how: string;
   what: string;
   unit: string;
@@ -352,6 +400,52 @@ export interface VocabularyFit {
   single_share: number;
   partial_share: number;
   most_split: SplitWord[];
+}
+
+/**
+ * One class of the text. `id` is its number in the head; `score` its probability, or a value.
+ *
+ * `applies`: whether the model predicts it.
+ */
+export interface PredictedClass {
+  label: string;
+  id: number;
+  score: number;
+  applies: boolean;
+}
+
+/**
+ * A word, an entity or an answer: its tokens `first` to `stop`, and its probability.
+ *
+ * `in_pair`: it is in the second text. The prediction rests on the logits of `classes` at `tokens`:
+ * the first token of each word, or the first and the last token of an answer.
+ */
+export interface PredictedSpan {
+  label: string;
+  text: string;
+  first: number;
+  stop: number;
+  in_pair: boolean;
+  score: number;
+  tokens: number[];
+  classes: number[];
+}
+
+/**
+ * What a head of the model predicts for a text.
+ *
+ * `kind`: `classes` of the text, `labels` of its words, or `answers` in the second text to the first
+ * one. `value`: the classes are numbers of a regression or a score, not probabilities. `spans` are
+ * entities where the labels are of entities, else words. `note` says why there is no prediction, or what a
+ * reader must know of it. `role` names the head.
+ */
+export interface TaskPrediction {
+  kind: string;
+  role: string;
+  value: boolean;
+  classes: PredictedClass[];
+  spans: PredictedSpan[];
+  note: string | null;
 }
 
 /** Characters `start` to `end` and the tokens of both texts that hold them (half-open ranges). */
@@ -502,6 +596,53 @@ export interface Senses {
 }
 
 /**
+ * Of a cloud of points (levels, N, 3) around the mean of those fitted, with explained (levels, 3), the
+ * shares of variance along the axes, unless UMAP made it.
+ */
+export interface CloudMeta {
+  method: string;
+  basis: string;
+  fitted: number;
+}
+
+/** One sentence with the word at `start` to `end`, counted in code points; `sense` is a number. */
+export interface Occurrence {
+  text: string;
+  start: number;
+  end: number;
+  sense: number;
+}
+
+/** Of the cloud of a word's occurrences: arrays as in `CloudMeta`, one point per sentence. */
+export interface SenseCloudMeta {
+  model: string;
+  word: string;
+  senses: string[];
+  sentences: Occurrence[];
+  method: string;
+  basis: string;
+}
+
+/**
+ * An analysis in progress. `name`: which one, as the server calls it; `what`: its present stage, of
+ * which `done` of `total` steps are done; `eta_s`: the seconds left of it, None until known.
+ */
+export interface Underway {
+  name: string;
+  phase: string;
+  what: string;
+  done: number;
+  total: number;
+  seconds: number;
+  eta_s: number | null;
+}
+
+/** The analyses in progress of a text, or of no text. */
+export interface UnderwayList {
+  analyses: Underway[];
+}
+
+/**
  * The length-scaling measurement. `phase`: none, waiting, running, done, stopped or failed; `eta_s`:
  * what is left of the seconds given; `ways`: the kernels and libraries that may be asked for. `points`
  * are those measured so far and `report` is the final report, both as in `unmask scaling --json`.
@@ -517,6 +658,144 @@ export interface WallState {
   ways: string[];
   points: unknown;
   report: unknown;
+}
+
+/** A word of the first text and the word of the second that stands for it; None where there is none. */
+export interface WordPair {
+  change: string;
+  before: number | null;
+  after: number | null;
+}
+
+/** The probability of a label of the model's classifier of texts, or the value of a regression. */
+export interface ClassChange {
+  label: string;
+  before: number;
+  after: number;
+}
+
+/**
+ * Of `change`: `cosine` (L + 1, P), the states of the P words that both texts have, level by level.
+ *
+ * `pairs` has every word of both texts in order, numbered as in `TextRead.words`. `pooling`: how the
+ * embeddings, whose cosine is `embedding_cosine`, are pooled.
+ */
+export interface TextChangeMeta {
+  before: string;
+  after: string;
+  pairs: WordPair[];
+  embedding_cosine: number;
+  pooling: string;
+  classes: ClassChange[];
+}
+
+/**
+ * Of `change/heads`: `moved`, `to_removed` and `to_inserted` (L, H), see
+ * `unmask.interpret.comparison.AttentionChange`; means over `queries` of the `of` words that attend.
+ */
+export interface HeadChangeMeta {
+  queries: number;
+  of: number;
+}
+
+/** A predicted word and its probability in both texts. */
+export interface ChangedPrediction {
+  piece: string;
+  text: string;
+  id: number;
+  before: number;
+  after: number;
+}
+
+/**
+ * Predictions at a token of the second text and its counterpart in the first, which are masked.
+ *
+ * `predictions` has the most likely words of either text and the two actual tokens, `own_before` and
+ * `own_after`. `same`: both texts have the same tokens once these two are masked, so nothing changes.
+ */
+export interface PredictionChange {
+  token_before: number;
+  token_after: number;
+  same: boolean;
+  own_before: number;
+  own_after: number;
+  predictions: ChangedPrediction[];
+}
+
+/**
+ * Words that the model predicts in place of the whole word of a token.
+ *
+ * `own`: the actual word, if it is one token.
+ */
+export interface Guesses {
+  token: number;
+  own: OwnWord | null;
+  predictions: Prediction[];
+}
+
+/**
+ * How far a corpus is read by a model. `phase`: none, waiting, running, done, stopped or failed.
+ *
+ * `texts` of `total` are in the answers, the first `done` are read. `kept`: where results are kept
+ * for the next launch, or None, if they are not; `note` says why not. `from_cache`: all were kept.
+ */
+export interface CorpusState {
+  model: number;
+  name: string;
+  phase: string;
+  done: number;
+  texts: number;
+  total: number;
+  tokens: number;
+  truncated: number;
+  seconds: number;
+  eta_s: number | null;
+  from_cache: boolean;
+  kept: string | null;
+  note: string | null;
+  problem: Problem | null;
+}
+
+/** Of `heads` of a corpus: what classes of keys and labels are called, and the texts in it. */
+export interface CorpusHeadsMeta {
+  classes: string[];
+  labels: string[];
+  texts: number;
+}
+
+/** One text in which a head does something, and the strongest pair of tokens in that relation. */
+export interface Example {
+  text: string;
+  source: string;
+  score: number;
+  query: [number, number];
+  key: [number, number];
+  key_piece: string;
+  weight: number;
+  query_token: number;
+  key_token: number;
+}
+
+/** The texts in which a head does one thing most, best first. */
+export interface PatternExamples {
+  pattern: string;
+  examples: Example[];
+}
+
+/** The examples of one head, by pattern. */
+export interface CorpusHead {
+  layer: number;
+  head: number;
+  texts: number;
+  patterns: PatternExamples[];
+}
+
+/** The examples of a head with certain words: of `matching` texts that have them, `read` were read. */
+export interface CorpusFound {
+  pattern: string;
+  matching: number;
+  read: number;
+  examples: Example[];
 }
 
 /** The model of one view of the index. */

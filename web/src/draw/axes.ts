@@ -26,6 +26,8 @@ export interface AxisOptions {
   about?: number | undefined;
   /** How a mark is written. */
   words?: ((value: number) => string) | undefined;
+  /** How a value is called away from its axis, where its mark with the axis' title would not say it. */
+  name?: ((value: number) => string) | undefined;
 }
 
 /** An axis that holds all values; those that are not finite (or not positive, if log) are left out. */
@@ -124,11 +126,11 @@ function niceStep(rough: number): number {
   return power * (share < 1.5 ? 1 : share < 3.5 ? 2 : share < 7.5 ? 5 : 10);
 }
 
-/** A number as people read it: four digits that count, powers of ten only where they must be. */
+/** A number as people read it: all digits of a whole number, else four that count; powers of ten only where they must be. */
 export function numberWords(value: number): string {
   const size = Math.abs(value);
   if (value !== 0 && (size < 1e-4 || size >= 1e9)) return value.toExponential(2).replace('-', '−');
-  const written = value.toLocaleString('en', { maximumSignificantDigits: 4 });
+  const written = value.toLocaleString('en', Number.isInteger(value) ? {} : { maximumSignificantDigits: 4 });
   return written.replace('-', '−');
 }
 

@@ -49,6 +49,11 @@ export function hue(place: number): string {
   return `light-dark(${light}, ${dark})`;
 }
 
+/** The same in one tone, for pixels. */
+export function hueOf(place: number, tone: Tone): string {
+  return (HUES[place % HUES.length] ?? HUES[0])[tone === 'dark' ? 1 : 0];
+}
+
 /** A second sign besides the color: dashes of a line. */
 export function dashes(place: number, baseline = false): string {
   if (baseline) return ['2 4', '1 3 6 3', '2 4 2 8'][place % 3] ?? '';

@@ -69,6 +69,7 @@ export interface WordMaps {
   first: HeadAt;
   second: HeadAt;
   weight: string;
+  special: string;
   common: Common;
   one: NumberArray<Float32Array>;
   other: NumberArray<Float32Array>;

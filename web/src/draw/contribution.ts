@@ -4,6 +4,7 @@ import type { Token } from '../api/types';
 import type { NumberArray } from '../api/binary';
 import { largest } from './flow';
 import type { Series } from './chart';
+import { levelPhrase } from './levels';
 
 /** The token that is asked about when none is chosen: the first mask of the text, else its first token. */
 export function questionToken(tokens: readonly Token[]): number {
@@ -38,7 +39,6 @@ export function courses(values: NumberArray<Float32Array>, by: Float32Array, nam
 
 /** Where a rollout was followed to, in words; the last level is where it starts. */
 export function levelWords(level: number, levels: number): string {
-  if (level === 0) return 'down to the embeddings';
   if (level === levels - 1) return 'at the top, where it starts';
-  return `down to the input of layer ${level}`;
+  return `down to ${levelPhrase(level)}`;
 }

@@ -3,6 +3,7 @@
 import type { Estimate, Geometry, LayerGeometry, SenseReport } from '../api/types';
 import { numberWords } from './axes';
 import type { Point, Series } from './chart';
+import { levelName, levelPhrase } from './levels';
 
 interface Measure {
   label: string;
@@ -176,7 +177,7 @@ export function samplePhrase({ levels, tokens }: Geometry): string {
 export function equalPhrase({ levels }: Geometry): string | null {
   const fewest = levels.reduce<LayerGeometry | null>((one, next) => (one && one.distinct <= next.distinct ? one : next), null);
   if (!fewest || fewest.distinct === fewest.n) return null;
-  return `At level ${fewest.layer} only ${numberWords(fewest.distinct)} of them are distinct; neighbor-based dimensions use those.`;
+  return `In ${levelPhrase(fewest.layer)} only ${numberWords(fewest.distinct)} of them are distinct; neighbor-based dimensions use those.`;
 }
 
 function levelReasons(levels: readonly { layer: number; estimate: Estimate | null }[]): string[] {
@@ -185,8 +186,7 @@ function levelReasons(levels: readonly { layer: number; estimate: Estimate | nul
     if (estimate?.value !== null || !estimate.reason) continue;
     found.set(estimate.reason, [...(found.get(estimate.reason) ?? []), layer]);
   }
-  const where = (at: number[]) => `level${at.length > 1 ? 's' : ''} ${at.join(', ')}`;
-  return [...found].map(([reason, at]) => (at.length === levels.length ? reason : `${reason} (${where(at)})`));
+  return [...found].map(([reason, at]) => (at.length === levels.length ? reason : `${reason} (${at.map(levelName).join(', ')})`));
 }
 
 function held(series: Series[]): Series[] {

@@ -45,6 +45,8 @@ export const NAME_LINE = 12;
 const FIT_CELL = 40;
 const NAME_GAP = 14;
 const PLAIN_MARGIN = { left: 92, top: 34 };
+/** On a narrow page numbers have less room. */
+const NARROW = { width: 420, left: 58 };
 /** Room behind the last cell for the frame of its row or column. */
 const EDGE = 2;
 
@@ -109,7 +111,8 @@ function layoutAt(space: Space, zoom: number, scale = scaleOf(zoom)): MapLayout 
   const level = levelOf(zoom);
   const named = scale >= NAME_LINE * ratio;
   const margin = space.nameWidth + NAME_GAP;
-  const { left, top } = named ? { left: margin, top: margin } : PLAIN_MARGIN;
+  const plain = space.width < NARROW.width ? { ...PLAIN_MARGIN, left: NARROW.left } : PLAIN_MARGIN;
+  const { left, top } = named ? { left: margin, top: margin } : plain;
   return {
     tokens,
     zoom,

@@ -3,11 +3,6 @@
 import type { Lens } from '../api/types';
 import type { Series } from './chart';
 
-/** "embeddings", "layer 0", "layer 1": the states in the order of the layers. */
-export function levelName(level: number): string {
-  return level === 0 ? 'embeddings' : `layer ${level - 1}`;
-}
-
 /** Probability of the actual word (`name`) by level; without one, of the final prediction. */
 export function lensSeries(lens: Lens, name: string): Series[] {
   if (lens.levels.some(({ own }) => own !== null)) {

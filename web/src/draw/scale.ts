@@ -7,6 +7,7 @@
  */
 
 import { COLORS } from './color';
+import { probabilityWords } from './words';
 
 export const SCALES = ['linear', 'sqrt', 'log'] as const;
 export type Scale = (typeof SCALES)[number];
@@ -47,24 +48,73 @@ export interface Tint {
   clip: number;
 }
 
+export const MOST_GAIN = 12;
+
+/**
+ * The brightness that a text gets by itself, the same for all of its heads, so that their colors can be compared.
+ * Weights shrink with 1 / tokens: where cells show means, uniform attention is as bright as in a text of 64
+ * tokens. The largest weight of a cell shrinks less: 512. The logarithmic scale shows small weights as it is.
+ */
+export function automaticGain(tokens: number, scale: Scale, pool: 'max' | 'mean'): number {
+  const doublings = Math.round(Math.log2(tokens / (pool === 'max' ? 512 : 64)));
+  return scale === 'log' ? 0 : Math.max(0, Math.min(MOST_GAIN, doublings));
+}
+
+/** How a picture is colored, in words: scale, brightness, what is hidden. */
+export function tintWords(tint: Tint): string {
+  const words = [SCALE_WORDS[tint.scale]];
+  if (tint.gain > 0) words.push(`brightness × ${2 ** tint.gain}`);
+  if (tint.clip > 0) words.push(`hidden below ${probabilityWords(probabilityOf(tint.clip))}`);
+  return words.join(', ');
+}
+
+/** Index of the color of an attention weight. */
+export function weightCode(tint: Tint, probability: number): number {
+  if (tint.clip > 0 && probability < probabilityOf(tint.clip)) return 0;
+  return colorCode(tint.scale, Math.min(1, probability * 2 ** tint.gain));
+}
+
+/** Index of the color of a difference of two weights among two hues: its size counts, its sign says which hue. */
+export function differenceCode(tint: Tint, difference: number): number {
+  const half = (COLORS - 1) / 2;
+  return Math.floor(half + (Math.sign(difference) * weightCode(tint, Math.abs(difference))) / 2 + 0.5);
+}
+
 /** For every code of a tile the index of its color. */
 export function colorIndexes(tint: Tint): Uint8Array {
   const indexes = new Uint8Array(COLORS);
-  for (let code = 1; code < COLORS; code++) {
-    if (code < tint.clip) continue;
-    indexes[code] = colorCode(tint.scale, Math.min(1, probabilityOf(code) * 2 ** tint.gain));
-  }
+  for (let code = 1; code < COLORS; code++) indexes[code] = weightCode(tint, probabilityOf(code));
   return indexes;
 }
 
-/** For every code its color as the four bytes of a pixel, red first. */
+/** The four bytes of a pixel, red first. */
+function pixel(colors: Uint8Array, index: number): number {
+  const [red = 0, green = 0, blue = 0] = colors.subarray(3 * index, 3 * index + 3);
+  return (0xff000000 | (blue << 16) | (green << 8) | red) >>> 0;
+}
+
+/** For every code the pixel of its color. */
 export function pixelTable(colors: Uint8Array, tint: Tint): Uint32Array {
-  const table = new Uint32Array(COLORS);
-  colorIndexes(tint).forEach((index, code) => {
-    const [red = 0, green = 0, blue = 0] = colors.subarray(3 * index, 3 * index + 3);
-    table[code] = 0xff000000 | (blue << 16) | (green << 8) | red;
+  return Uint32Array.from(colorIndexes(tint), (index) => pixel(colors, index));
+}
+
+/** The pixels of the difference of two maps that are coded alike, in two hues; `most` has the full color. */
+export function differencePixels(now: Uint8Array, before: Uint8Array, hues: Uint8Array, most: number): Uint32Array {
+  const tint: Tint = { scale: 'sqrt', gain: -Math.log2(most), clip: 0 };
+  return Uint32Array.from(now, (code, cell) => {
+    const difference = probabilityOf(code) - probabilityOf(before[cell] ?? 0);
+    return pixel(hues, differenceCode(tint, difference));
   });
-  return table;
+}
+
+/** The largest difference between cells of two maps that are coded alike; not 0. */
+export function largestDifference(now: Uint8Array, before: Uint8Array): number {
+  let most = FLOOR;
+  now.forEach((code, cell) => {
+    const other = before[cell] ?? 0;
+    if (code !== other) most = Math.max(most, Math.abs(probabilityOf(code) - probabilityOf(other)));
+  });
+  return most;
 }
 
 const TICKS: Record<Scale, readonly number[]> = {

@@ -8,6 +8,8 @@ export interface Column {
   unit?: string | undefined;
   /** How a number is written in a cell; the CSV always has all its digits. */
   words?: ((value: number) => string) | undefined;
+  /** Length of a bar behind a number, 0 to 1. */
+  bar?: ((value: number) => number) | undefined;
 }
 
 export type Row = Readonly<Record<string, Value>>;
@@ -17,7 +19,7 @@ export interface Order {
   down: boolean;
 }
 
-/** Rows in the asked order; equal ones keep theirs, absent values come last. */
+/** Rows in the asked order, numbers in names by their size; equal ones keep theirs, absent values come last. */
 export function sorted<R extends Row>(rows: readonly R[], order: Order | null): R[] {
   if (!order) return [...rows];
   const turn = order.down ? -1 : 1;
@@ -26,7 +28,7 @@ export function sorted<R extends Row>(rows: readonly R[], order: Order | null): 
     const b = other[order.column] ?? null;
     if (a === null || b === null) return Number(a === null) - Number(b === null);
     if (typeof a === 'number' && typeof b === 'number') return turn * (a - b);
-    return turn * String(a).localeCompare(String(b), 'en');
+    return turn * String(a).localeCompare(String(b), 'en', { numeric: true });
   });
 }
 

@@ -85,9 +85,9 @@ export function sentenceWords(sentence: string): string {
   return `${first.toUpperCase()}${rest.join('')}${/[.!?]$/.test(sentence) ? '' : '.'}`;
 }
 
-/** All digits a float32 holds. */
+/** The seven digits that a float32 carries: those beyond differ from one computation of a number to the next. */
 export function exactWords(value: number): string {
-  return String(Number(value.toPrecision(9)));
+  return String(Number(value.toPrecision(7)));
 }
 
 /** 22713216 -> "22.7 M". */

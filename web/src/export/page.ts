@@ -9,15 +9,16 @@ const PAUSE_MS = 250;
 
 /** What was asked for, and all that the open view asks for. */
 export async function savedPage(explorer: Explorer): Promise<string> {
-  const readings = [explorer.a, explorer.b].filter((reading) => reading !== null);
+  const readings = [...explorer.readings, explorer.before].filter((reading) => reading !== null);
   for (const reading of readings) await held(explorer, reading);
   const { view, layer, head, query: token } = explorer.view;
   const texts = readings.map(({ id }) => id);
+  const looked = readings.filter(({ side }) => side !== 'before').map(({ id }) => id);
   const body = {
     paths: pathsOf(explorer.asked, texts),
     hash: formatHash(explorer.view),
     title: `${explorer.a?.text.slice(0, 60) ?? view} | unmask`,
-    ...(texts.length > 0 ? { look: { texts, views: [...new Set([view, 'heads'])], layer, head, token } } : {}),
+    ...(texts.length > 0 ? { look: { texts: looked, views: [...new Set([view, 'heads'])], layer, head, token } } : {}),
   };
   return new TextDecoder().decode(accepted(await explorer.source.post('export', body)).data);
 }
@@ -29,7 +30,7 @@ export function pathsOf(asked: Iterable<string>, texts: readonly string[]): stri
     if (what === 'texts') return texts.includes(first);
     // A saved page has no search: what was found stays here.
     if (what === 'search' || what === 'index') return false;
-    return what !== 'compare' || (texts.includes(first) && texts.includes(second));
+    return (what !== 'compare' && what !== 'change') || (texts.includes(first) && texts.includes(second));
   });
 }
 

@@ -44,6 +44,14 @@ export function pictureOf(root: Element, caption: readonly string[]): string {
 
 /** An SVG as pixels, `ratio` of them along each of its own. */
 export async function pixelsOf(svg: string, ratio = 2): Promise<Blob> {
+  const canvas = await canvasOf(svg, ratio);
+  return new Promise((resolve, reject) =>
+    canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Error('the picture is too large for this browser'))), 'image/png'),
+  );
+}
+
+/** An SVG on a canvas. */
+export async function canvasOf(svg: string, ratio: number): Promise<HTMLCanvasElement> {
   const image = new Image();
   const bytes = new TextEncoder().encode(svg);
   let binary = '';
@@ -55,9 +63,7 @@ export async function pixelsOf(svg: string, ratio = 2): Promise<Blob> {
   const context = canvas.getContext('2d') as CanvasRenderingContext2D;
   context.imageSmoothingEnabled = false;
   context.drawImage(image, 0, 0, canvas.width, canvas.height);
-  return new Promise((resolve, reject) =>
-    canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Error('the picture is too large for this browser'))), 'image/png'),
-  );
+  return canvas;
 }
 
 class Walk {

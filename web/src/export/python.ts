@@ -1,6 +1,7 @@
 /** The numbers of a view as Python: a snippet that recomputes them with the package. */
 
 import type { SearchIndex, Stamp, TextRead } from '../api/types';
+import { targetOf } from '../draw/prediction';
 import type { ViewState } from '../state/url';
 
 export interface Shown {
@@ -43,16 +44,32 @@ function attention(model: string, view: ViewState, read: TextRead): string {
 
 type Body = (shown: Shown, read: TextRead) => string[];
 
-const map: Body = ({ view, option }) => {
+/** Tokens of the longest text that a figure of a map shows. */
+const FIGURE_TOKENS = 1024;
+
+const map: Body = ({ view, option }, read) => {
   const { layer, head } = view;
+  const weight = written(view.weight);
+  const chosen = 'from unmask.interpret.words.chosen_maps import ChosenMaps';
+  const maps = `maps = ChosenMaps(view, ${weight}${view.special === 'hide' ? ', view.encoding.special' : ''})`;
   if (option('map.by', 'tokens') === 'words') {
     return [
+      chosen,
       'from unmask.interpret.words.words import word_map, words',
-      '# summed over the tokens of a key word, averaged over those of a query word; raw attention',
-      `result = word_map(view, ${layer}, ${head}, words(view.encoding))`,
+      maps,
+      '# summed over the tokens of a key word, averaged over those of a query word',
+      `result = word_map(maps, ${layer}, ${head}, words(view.encoding))`,
     ];
   }
-  return [`result = view.probabilities(${layer}, ${head}, weight=${written(view.weight)})  # (queries, keys)`];
+  if (view.special === 'hide') return [chosen, maps, `result = maps.probabilities(${layer}, ${head})  # (queries, keys)`];
+  const result = `result = view.probabilities(${layer}, ${head}, weight=${weight})  # (queries, keys)`;
+  if (read.kept_tokens > FIGURE_TOKENS) return [result];
+  return [
+    'from unmask.interpret.figures.attention import map_figure',
+    'from unmask.interpret.figures.paper import save_figure',
+    result,
+    `save_figure(map_figure(view, ${layer}, ${head}, weight=${weight}), "map.svg")  # 3.25 inches wide; .pdf and .png too`,
+  ];
 };
 
 /** Statistics that addresses of earlier versions name differently. */
@@ -63,12 +80,25 @@ const tokens: Body = ({ view, option }) => [
   `result = layer.${FIELDS[option('tokens.by', 'attention_received')] ?? option('tokens.by', 'attention_received')}_HN[${view.head}]  # one number per token`,
 ];
 
+const overview: Body = () => [
+  'from unmask.interpret.overview.overview import overview',
+  'result = overview(view).findings  # each with a sentence and its figures',
+];
+
 const heads: Body = () => ['result = view.summaries()  # one entry per head'];
 
-const flow: Body = ({ view }) => [
-  `edges = view.topk(${view.layer}, ${view.head}, k=8)`,
-  'result = edges.probabilities  # of the keys in edges.keys, largest first',
+const head: Body = ({ view, option }) => [
+  'corpus = model.attention_over()  # the sentences of the package; a file or a list of texts for yours',
+  `result = corpus.examples(${view.layer}, ${view.head}, ${written(option('head.by', 'edge'))})`,
 ];
+
+const flow: Body = ({ view, option }, read) => {
+  const imports = ['from unmask.interpret.edges import layer_edges', 'from unmask.interpret.rows import LayerRows'];
+  const given = `8, weighted=${view.weight === 'norm' ? 'True' : 'False'}, without_N=${view.special === 'hide' ? 'view.encoding.special' : 'None'}`;
+  const of = 'of the keys in keys_HNk, by head and query, largest first';
+  if (option('flow.as', '') === '') return [...imports, `edges = layer_edges(LayerRows(view.cache, ${view.layer}), ${given})`, `result = edges.shares_HNk  # ${of}`];
+  return [...imports, `edges = [layer_edges(LayerRows(view.cache, layer), ${given}) for layer in range(${read.layers})]`, `result = [one.shares_HNk for one in edges]  # ${of}`];
+};
 
 const sinks: Body = ({ option }) => [
   'from unmask.interpret.statistics.sinks import sinks',
@@ -87,8 +117,9 @@ const paths: Body = (shown) => {
   }
   const target = option('paths.target', shown.canFill ? 'word' : 'embedding');
   if (target === 'word') return attributionOfWord(token);
-  const what = target === 'class' ? 'Class' : 'Embedding';
-  const made = target === 'class' ? CLASS : whole ? ['target = Embedding(model.embedding_head().pooling)'] : [`target = Embedding(token=${token})`];
+  const asked = targetOf(option('paths.class', ''));
+  const what = target !== 'class' ? 'Embedding' : asked.classes === null ? 'Class' : 'TokenClasses';
+  const made = target === 'class' ? classOf(asked) : whole ? ['target = Embedding(model.embedding_head().pooling)'] : [`target = Embedding(token=${token})`];
   return [
     'from unmask.interpret.attribution.gradient import attribution',
     `from unmask.interpret.intervention.target import ${what}`,
@@ -97,10 +128,12 @@ const paths: Body = (shown) => {
   ];
 };
 
-const CLASS = [
-  'role = next(name for name in model.encoder.heads if name not in ("masked", "enhanced"))',
-  'target = Class(role, 0)  # the class to explain',
-];
+function classOf({ id, classes }: ReturnType<typeof targetOf>): string[] {
+  const role = 'role = next(name for name in model.encoder.heads if name not in ("masked", "enhanced"))';
+  if (classes === null) return [role, `target = Class(role, ${id ?? 0})  # the class to explain`];
+  const [tokens, of] = [0, 1].map((part) => classes.split(',').map((pair) => `${pair.split(':')[part]},`).join(' '));
+  return [role, `target = TokenClasses(role, (${tokens}), (${of}))  # tokens, and the class of each`];
+}
 
 function attributionOfWord(token: number): string[] {
   return [
@@ -143,13 +176,18 @@ const compare: Body = ({ view, reads, stamps }) => {
   ];
 };
 
-const geometry: Body = () => [
-  'from unmask.interpret.geometry import geometry',
+const geometry: Body = ({ option }) => [
+  'from unmask.interpret.geometry import geometry, project',
   'levels = [*view.cache.states[:-1], view.cache.final_ND]',
+  `cloud = project(levels, special_N=view.encoding.special, ${projected(option('cloud.axes', 'own'))})`,
   'result = geometry(levels, special_N=view.encoding.special)  # one entry per level',
 ];
 
-const BODIES: Record<string, Body> = { map, tokens, heads, flow, sinks, paths, words, compare, geometry };
+function projected(axes: string): string {
+  return axes === 'umap' ? 'method="umap"' : `basis="${axes === 'shared' ? 'shared' : 'own'}"`;
+}
+
+const BODIES: Record<string, Body> = { overview, map, tokens, heads, head, flow, sinks, paths, words, compare, geometry };
 
 function search({ option, index }: Shown): string | null {
   const text = option('search.text', '');
@@ -165,13 +203,15 @@ function search({ option, index }: Shown): string | null {
 }
 
 function tour({ view, option, stamps }: Shown, read: TextRead): string {
-  const text = option('tour.text', view.text.slice(0, 600));
+  const text = view.text.slice(0, 600);
+  const chosen = ['layer', 'head', 'token'].map((name) => [name, option(`tour.${name}`, '')] as const);
+  const choices = chosen.filter(([, value]) => /^\d+$/.test(value)).map(([name, value]) => `, ${name}=${value}`).join('');
   return [
     'import unmask',
     'from unmask.explorer.tour.chapters import run',
     '',
     `model = ${stamps[0]?.load ?? `unmask.load(${written(read.model)})`}`,
-    `result = run(${written(option('tour.chapter', 'handshake'))}, [model], ${written(text)})`,
+    `result = run(${written(option('tour.chapter', 'handshake'))}, [model], ${written(text)}${choices})`,
     '',
   ].join('\n');
 }

@@ -46,3 +46,41 @@ export async function allTables(): Promise<Twin[]> {
   for (const [turn, asTable] of before) turn(asTable);
   return found;
 }
+
+/** Side of a square recording in pixels; others have at most as many pixels. */
+export const FILM_SIDE = 720;
+
+/** A view that moves: its frames, each drawn when it is asked for. */
+export interface Film {
+  frames: number;
+  /** Milliseconds of one frame. */
+  delay: number;
+  /** What the recording shows, for the Save dialog: "the cloud turning once". */
+  shows: string;
+  /** A frame, and what stands below it. */
+  draw: (frame: number) => Drawn | Promise<Drawn>;
+  /** Called when the recording is over, finished or not. */
+  end?: () => void;
+}
+
+interface Drawn {
+  picture: HTMLCanvasElement;
+  words: string;
+}
+
+const films = new Set<() => Film | null>();
+
+/** A film of the open view; the answer takes it away. */
+export function addFilm(film: () => Film | null): () => void {
+  films.add(film);
+  return () => films.delete(film);
+}
+
+/** The film of the open view, if it moves. */
+export function currentFilm(): Film | null {
+  for (const film of films) {
+    const found = film();
+    if (found) return found;
+  }
+  return null;
+}

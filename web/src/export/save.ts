@@ -6,16 +6,20 @@ import type { Explorer } from '../state/explorer.svelte';
 import { viewOf } from '../views';
 import { savedPage } from './page';
 import { pictureOf, pixelsOf } from './picture';
-import { allTables } from './registry';
+import { recorded } from './film';
+import { allTables, currentFilm } from './registry';
 import { stampText } from './stamp';
 
-export type Kind = 'png' | 'svg' | 'csv' | 'html';
+export type Kind = 'png' | 'svg' | 'csv' | 'html' | 'gif';
 
-const TYPES: Record<Kind, string> = { png: 'image/png', svg: 'image/svg+xml', csv: 'text/csv', html: 'text/html' };
+/** Frames recorded so far, of how many; it may throw to stop. */
+type Report = (done: number, of: number) => void;
+
+const TYPES: Record<Kind, string> = { png: 'image/png', svg: 'image/svg+xml', csv: 'text/csv', html: 'text/html', gif: 'image/gif' };
 
 /** Makes one file of the open view and hands it to the browser; throws an `Error` with a sentence. */
-export async function save(explorer: Explorer, kind: Kind, lines: readonly StampLine[]): Promise<void> {
-  const content = await contentOf(explorer, kind, lines);
+export async function save(explorer: Explorer, kind: Kind, lines: readonly StampLine[], report: Report = () => {}): Promise<void> {
+  const content = await contentOf(explorer, kind, lines, report);
   const link = document.createElement('a');
   link.href = URL.createObjectURL(content instanceof Blob ? content : new Blob([content], { type: `${TYPES[kind]};charset=utf-8` }));
   link.download = `${nameOf(explorer)}.${kind}`;
@@ -23,7 +27,12 @@ export async function save(explorer: Explorer, kind: Kind, lines: readonly Stamp
   setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
 
-async function contentOf(explorer: Explorer, kind: Kind, lines: readonly StampLine[]): Promise<Blob | string> {
+async function contentOf(explorer: Explorer, kind: Kind, lines: readonly StampLine[], report: Report): Promise<Blob | string> {
+  if (kind === 'gif') {
+    const film = currentFilm();
+    if (!film) throw new Error('this view does not move');
+    return recorded(film, stampText(lines), report);
+  }
   if (kind === 'html') return savedPage(explorer);
   if (kind === 'csv') return tables(lines);
   const stage = document.getElementById('stage');

@@ -1,8 +1,7 @@
 /** Provenance of a view: the server's record of the text, and the display settings of the page. */
 
 import type { SearchIndex, Stamp, StampLine } from '../api/types';
-import { probabilityOf, SCALE_WORDS } from '../draw/scale';
-import { probabilityWords } from '../draw/words';
+import { type Tint, tintWords } from '../draw/scale';
 import type { ViewState } from '../state/url';
 
 const WEIGHTINGS = {
@@ -12,16 +11,11 @@ const WEIGHTINGS = {
 const POOLINGS = { max: 'maximum of a pooled cell', mean: 'mean of a pooled cell' };
 
 /** All lines, the title of the view first and the time last. */
-export function stampLines(stamps: readonly Stamp[], view: ViewState, title: string, now = new Date()): StampLine[] {
-  const drawn = [
-    `${SCALE_WORDS[view.scale]}`,
-    view.gain > 0 ? `brightness × ${2 ** view.gain}` : '',
-    view.clip > 0 ? `hidden below ${probabilityWords(probabilityOf(view.clip))}` : '',
-  ];
+export function stampLines(stamps: readonly Stamp[], view: ViewState, tint: Tint, title: string, now = new Date()): StampLine[] {
   const own: [string, string][] = [
     ['weighting', WEIGHTINGS[view.weight]],
     ['pooling', POOLINGS[view.pool]],
-    ['color scale', drawn.filter(Boolean).join(', ')],
+    ['color scale', tintWords(tint)],
     ['saved', utc(now)],
   ];
   const place = stamps.length > 0 ? `, layer ${view.layer} head ${view.head}` : '';

@@ -71,6 +71,12 @@ export class Answers {
     return jsonOf<T>(accepted(await this.watched(() => this.source.post(path, body, signal))));
   }
 
+  /** Posts a file; only to a source that takes one. */
+  async upload<T>(path: string, file: Blob): Promise<T> {
+    const { source } = this;
+    return jsonOf<T>(accepted(await this.watched(() => source.upload?.(path, file) ?? Promise.reject(new ServerGone()))));
+  }
+
   async remove(path: string): Promise<void> {
     accepted(await this.watched(() => this.source.remove(path)));
   }

@@ -2,6 +2,7 @@
 
 import type { Binding } from './keys';
 import type { Explorer } from './explorer.svelte';
+import { chooseFile, kindsWords, opensFiles } from './files';
 
 export interface Command {
   title: string;
@@ -14,7 +15,7 @@ export interface Command {
 export function commandsFor(explorer: Explorer, typed: string, bindings: readonly Binding[]): Command[] {
   const wanted = typed.trim().toLowerCase();
   const direct = placeOf(explorer, wanted);
-  const all = [...keyed(explorer, bindings), ...settings(explorer)];
+  const all = [...keyed(explorer, bindings), ...settings(explorer), ...files(explorer)];
   const words = wanted.split(/\s+/).filter(Boolean);
   const fits = all
     .map((command) => ({ command, title: command.title.toLowerCase() }))
@@ -71,6 +72,11 @@ function settings(explorer: Explorer): Command[] {
     { title: `Compare with: ${name}`, shown: '', run: () => explorer.change({ beside: name }) },
   ]);
   return [...models, ...scales, ...themes];
+}
+
+function files(explorer: Explorer): Command[] {
+  const { text, pdf } = opensFiles(explorer);
+  return text ? [{ title: `Open ${kindsWords(pdf)}`, shown: '', run: () => chooseFile(explorer) }] : [];
 }
 
 function capital(words: string): string {

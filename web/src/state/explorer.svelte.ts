@@ -11,11 +11,12 @@ import { keepToken, keyIn, withHash } from '../api/token';
 import type { ModelInfo, Problem, Session } from '../api/types';
 import { shortName } from '../draw/compare';
 import { Answers } from './answers.svelte';
+import { againstOf, type Replaceable, type TextPair, withWord } from './editing';
 import type { Action } from './keys';
 import { Looking, type Spot } from './looking.svelte';
 import { perform } from './perform';
 import type { Reading, Side } from './reading.svelte';
-import { sendBoth, unpackBoth } from './sending';
+import { loadedFirst, sendBoth, unpackBoth } from './sending';
 import { parseHash, type ViewState } from './url';
 
 export type { Reading, Side, Spot };
@@ -26,6 +27,8 @@ export type Phase = 'starting' | 'ready' | 'locked' | 'gone';
 /** Dialogs over the page. */
 export type Dialog = 'help' | 'palette' | 'export';
 
+/** A short text is read sooner than it takes to ask twice at leisure. */
+const AT_ONCE_MS = 30;
 const SOON_MS = 250;
 const LATER_MS = 1500;
 
@@ -38,13 +41,21 @@ export class Explorer extends Looking {
   draftPair = $state('');
   /** The text box is open although a text is shown. */
   editing = $state(false);
+  /** Counts how often the text box was asked for: it takes the focus then. */
+  edits = $state(0);
   /** When the page closed the text box under the hands of somebody who typed; null: it did not. */
   closedAt: number | null = null;
   /** A text is being sent. */
   busy = $state(false);
   /** Why the last text was refused. */
   problem: Problem | null = $state.raw(null);
+  /** What was left out of a file that was opened, or empty. */
+  fileNote = $state('');
   dialog: Dialog | null = $state(null);
+  /** The box for another word in place of the chosen one is open. */
+  replacing = $state(false);
+  /** Texts before the one that is shown, as edits left them. */
+  private past: { texts: TextPair; against: TextPair | null }[] = [];
   /** Larger or smaller cells, set by the map while it is shown. */
   zoomBy: (by: number) => void = () => {};
 
@@ -70,6 +81,25 @@ export class Explorer extends Looking {
     return this.answers.asked;
   }
 
+  /** Texts that the page offers to begin with. */
+  get examples(): readonly string[] {
+    return this.session?.examples ?? [];
+  }
+
+  /** Whether the text that is shown is one of the examples. */
+  get example(): boolean {
+    return this.view.pair === '' && this.examples.includes(this.view.text);
+  }
+
+  /** Reads the first example, where no text was given; it is no step of its own for Back. */
+  async readExample(): Promise<void> {
+    const [text = ''] = this.examples;
+    if (text === '') return;
+    this.draft = text;
+    this.change({ text }, true);
+    await this.attempt(() => this.load());
+  }
+
   /** Whether there is an index that can be searched. */
   get searches(): boolean {
     return this.source.live && this.session !== null && this.session.index !== null;
@@ -85,7 +115,7 @@ export class Explorer extends Looking {
   }
 
   private get shown(): Reading[] {
-    return [this.a, this.b].filter((reading) => reading !== null);
+    return [this.a, this.b, this.before].filter((reading) => reading !== null);
   }
 
   /** Greets the server and reads the text in the address, if there is one. */
@@ -135,11 +165,48 @@ export class Explorer extends Looking {
     return '';
   }
 
+  /** Opens the text box to type another text; that of an example is marked, so that typing replaces it. */
+  edit(): void {
+    this.editing = true;
+    this.edits++;
+  }
+
   /** Reads a text that was typed. */
   async read(text: string, pair = '', cut = false): Promise<void> {
     this.draft = text;
     this.draftPair = pair;
-    this.change({ text, pair, cut, query: null, key: null, zoom: null, top: 0, left: 0 });
+    this.fileNote = '';
+    this.change({ text, pair, cut, against: '', againstPair: '', query: null, key: null, zoom: null, top: 0, left: 0 });
+    await this.attempt(() => this.load());
+  }
+
+  /** Reads the text with another word in place of one, and compares it with what it was. */
+  async replace(word: Replaceable, typed: string): Promise<void> {
+    const { text, pair } = this.view;
+    const next = withWord({ text, pair }, word, typed.trim());
+    this.replacing = false;
+    if (next.text === text && next.pair === pair) return;
+    this.past.push({ texts: { text, pair }, against: againstOf(this.view) });
+    await this.show(next, { text, pair }, word.first);
+  }
+
+  /** Shows the text before the last edit again, and compares it with what that was compared with. */
+  async undo(): Promise<void> {
+    if (!this.source.live) return;
+    const last = this.past.pop();
+    const texts = last?.texts ?? againstOf(this.view);
+    if (texts) await this.show(texts, last?.against ?? null, this.view.query);
+  }
+
+  /** Compares the text with another one; null: with none. */
+  async compareWith(against: TextPair | null): Promise<void> {
+    await this.show({ text: this.view.text, pair: this.view.pair }, against, this.view.query);
+  }
+
+  private async show(texts: TextPair, against: TextPair | null, query: number | null): Promise<void> {
+    [this.draft, this.draftPair] = [texts.text, texts.pair];
+    const compared = { against: against?.text ?? '', againstPair: against?.pair ?? '' };
+    this.change({ ...texts, ...compared, query, key: null });
     await this.attempt(() => this.load());
   }
 
@@ -171,6 +238,11 @@ export class Explorer extends Looking {
   /** Posts to the API; the answer is a typed result. */
   post<T>(path: string, body: unknown = {}): Promise<T> {
     return this.answers.post<T>(path, body);
+  }
+
+  /** Posts a file to the API. */
+  upload<T>(path: string, file: Blob): Promise<T> {
+    return this.answers.upload<T>(path, file);
   }
 
   /** Deletes at the API. */
@@ -229,7 +301,7 @@ export class Explorer extends Looking {
   /** Takes up a state of the address that was left before. */
   private async restore(state: ViewState): Promise<void> {
     const { view } = this;
-    const same = (['text', 'pair', 'cut', 'model', 'beside'] as const).every((name) => state[name] === view[name]);
+    const same = (['text', 'pair', 'against', 'againstPair', 'cut', 'model', 'beside'] as const).every((name) => state[name] === view[name]);
     this.takeUp(state);
     if (same) return;
     this.draft = state.text;
@@ -245,9 +317,9 @@ export class Explorer extends Looking {
   /** Reads the text of the view with the models of the view. */
   private async load(): Promise<void> {
     this.sending?.abort();
-    const { text, pair, cut } = this.view;
+    const { text } = this.view;
     if (text === '') {
-      [this.a, this.b, this.busy] = [null, null, false];
+      [this.a, this.b, this.before, this.busy] = [null, null, null, false];
       return;
     }
     const sending = new AbortController();
@@ -257,11 +329,12 @@ export class Explorer extends Looking {
     try {
       await this.named();
       const models = { a: this.model, b: this.beside };
-      const { a, b } = await sendBoth(this.answers, { text, pair, cut }, models, this, sending.signal);
+      const { a, b, before } = await loadedFirst(() => sendBoth(this.answers, this.view, models, this, sending.signal));
       if (this.sending !== sending) return;
-      [this.a, this.b, this.hover] = [a, b, null];
+      [this.a, this.b, this.before, this.hover] = [a, b, before, null];
+      this.pairs = [];
       this.view = this.within(this.view);
-      for (const reading of [a, b]) if (reading) void this.follow(reading);
+      for (const reading of [a, b, before]) if (reading) void this.follow(reading);
     } catch (error) {
       if (this.sending === sending) throw error;
     } finally {
@@ -269,19 +342,18 @@ export class Explorer extends Looking {
     }
   }
 
-  /** Waits for the models of the view, which the server may still be loading. */
+  /** Waits for the names of the models of the view; the server itself waits for their weights. */
   private async named(): Promise<void> {
     const coming = () =>
-      [this.model, this.beside].some((one) => one?.phase === 'waiting' || one?.phase === 'loading') ||
       [this.view.model, this.view.beside].some((name) => name !== '' && this.loading && !this.modelNamed(name));
     while (coming() && this.source.live) await new Promise((resolve) => setTimeout(resolve, SOON_MS));
   }
 
   /** The texts that a saved page holds. */
   private async unpack(source: SavedSource): Promise<void> {
-    const { a, b } = await unpackBoth(source, this.view.model, this.view.cut);
+    const { a, b, before } = await unpackBoth(source, this.view);
     if (!a) return;
-    [this.a, this.b] = [a, b];
+    [this.a, this.b, this.before] = [a, b, before];
     [this.draft, this.draftPair] = [a.text, a.pair];
     this.view = this.within(this.view);
     for (const reading of this.shown) await this.poll(reading);
@@ -294,7 +366,9 @@ export class Explorer extends Looking {
       do {
         await this.poll(reading);
         if (!reading.underway) return;
-        const wait = performance.now() - began < 3000 ? SOON_MS : 4 * SOON_MS;
+        // A short text is measured within a moment.
+        const spent = performance.now() - began;
+        const wait = spent < 400 ? AT_ONCE_MS : spent < 3000 ? SOON_MS : 4 * SOON_MS;
         await new Promise((resolve) => setTimeout(resolve, wait));
       } while (this[reading.side] === reading && this.phase === 'ready');
     } catch (error) {

@@ -8,25 +8,29 @@ import type { Explorer } from './explorer.svelte';
 import type { Reading } from './reading.svelte';
 import { AT_ONCE, Lines } from './rows.svelte';
 import { Tiles } from './tiles.svelte';
-import type { Pool, Weight } from './url';
+import type { Pool, Special, Weight } from './url';
 
 export interface HeadPlace {
   layer: number;
   head: number;
   weight: Weight;
+  special?: Special;
 }
 
 function keyOf(reading: Reading, at: HeadPlace): string {
-  return `${reading.id}/${at.layer}/${at.head}/${at.weight}`;
+  return `${reading.id}/${at.layer}/${at.head}/${at.weight}/${at.special}`;
 }
 
 /** Tiles of the map over tokens. */
 export function tokenTiles(explorer: Explorer, reading: Reading, at: HeadPlace, pool: Pool): Tiles {
-  return new Tiles(`${keyOf(reading, at)}/${pool}`, async (place) => {
-    const request = requests.tile({ text: reading.id, ...at, level: place.level, y: place.y, x: place.x, pool });
-    const { shape, data } = bytesOf(await explorer.fetch(request), 'codes');
-    return { ...place, rows: shape[0] ?? 0, columns: shape[1] ?? 0, codes: data };
-  });
+  return new Tiles(`${keyOf(reading, at)}/${pool}`, (place) => tileOf(explorer, reading, at, pool, place));
+}
+
+/** One tile of the map over tokens. */
+export async function tileOf(explorer: Explorer, reading: Reading, at: HeadPlace, pool: Pool, place: Place): Promise<Tile> {
+  const request = requests.tile({ text: reading.id, ...at, level: place.level, y: place.y, x: place.x, pool });
+  const { shape, data } = bytesOf(await explorer.fetch(request), 'codes');
+  return { ...place, rows: shape[0] ?? 0, columns: shape[1] ?? 0, codes: data };
 }
 
 /** Exact rows: where each query looks. */
@@ -54,6 +58,11 @@ async function rectangle(
 ): Promise<Float32Array> {
   const request = requests.values({ text: reading.id, ...at, rows, columns });
   return floatsOf(await explorer.fetch(request), 'values').data;
+}
+
+/** The whole map over tokens, (N, N); of texts that one answer holds. */
+export function wholeValues(explorer: Explorer, reading: Reading, at: HeadPlace): Promise<Float32Array> {
+  return rectangle(explorer, reading, at, [0, reading.count], [0, reading.count]);
 }
 
 /** The whole map over words, (W, W). */

@@ -3,7 +3,7 @@
 import { arrayOf, type Arrays } from '../api/binary';
 import * as requests from '../api/requests';
 import type { HeadsMeta } from '../api/types';
-import type { Explorer } from './explorer.svelte';
+import type { Explorer, Reading } from './explorer.svelte';
 import { type Loaded, loaded } from './loaded.svelte';
 
 /** How one statistic of a head is displayed. */
@@ -22,6 +22,15 @@ export const MEASURES: readonly Measure[] = [
   { id: 'distance', short: 'Mean distance', long: 'mean distance from query to key, in tokens', digits: 1, most: null },
   { id: 'distance_share', short: 'Relative distance', long: 'mean distance divided by that of uniform attention', digits: 2, most: null },
 ];
+
+/** Of two texts: not a statistic of one of them. */
+export const MOVED: Measure = {
+  id: 'moved',
+  short: 'Moved',
+  long: 'share of a word’s attention that goes to other words than before, mean over the words of both texts',
+  digits: 3,
+  most: null,
+};
 
 export function measureOf(id: string): Measure {
   return MEASURES.find((measure) => measure.id === id) ?? (MEASURES[0] as Measure);
@@ -75,10 +84,11 @@ export class Heads {
   }
 }
 
-export function loadedHeads(explorerOf: () => Explorer): Loaded<Heads> {
+/** Those of the text that is shown, or of another reading. */
+export function loadedHeads(explorerOf: () => Explorer, readingOf: () => Reading | null = () => explorerOf().a): Loaded<Heads> {
   return loaded(() => {
     const explorer = explorerOf();
-    const reading = explorer.a;
+    const reading = readingOf();
     if (!reading || reading.measured === 0) return null;
     return explorer
       .fetch(requests.heads({ text: reading.id }))

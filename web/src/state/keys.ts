@@ -2,7 +2,7 @@
 
 export type Action =
   | { do: 'layer' | 'head' | 'query' | 'key' | 'zoom'; by: number }
-  | { do: 'fit' | 'weight' | 'pool' | 'help' | 'palette' | 'export' | 'release' }
+  | { do: 'fit' | 'weight' | 'pool' | 'help' | 'palette' | 'export' | 'release' | 'replace' | 'undo' }
   | { do: 'view'; view: string };
 
 export interface Binding {
@@ -45,6 +45,8 @@ export const BINDINGS: readonly Binding[] = [
   bind('0', 'fit the map', { do: 'fit' }),
   bind('n', 'raw or norm-weighted', { do: 'weight' }),
   bind('x', 'pooled cells show the maximum or the mean', { do: 'pool' }),
+  bind('r', 'replace the chosen word', { do: 'replace' }),
+  bind('u', 'undo the last replacement', { do: 'undo' }),
   bind('e', 'save this view', { do: 'export' }),
   bind('?', 'this help', { do: 'help' }),
 ];

@@ -9,7 +9,12 @@ export class Loaded<T> {
   /** Why the last request was refused. */
   problem: Problem | null = $state.raw(null);
   busy = $state(false);
+  /** The last request had no answer at all: the server has stopped. */
+  silent = $state(false);
 }
+
+/** What stands in place of a value that nobody answers for. */
+export const SILENT = "The explorer's server does not respond, so this cannot be computed now.";
 
 /**
  * Follows `ask`, which runs as an effect: call it while a component is made. `ask` returns null
@@ -31,15 +36,17 @@ export function loaded<T>(ask: () => Promise<T> | null): Loaded<T> {
         if (number !== latest) return;
         result.value = value;
         result.problem = null;
+        result.silent = false;
         result.busy = false;
       },
       (error: unknown) => {
         if (number !== latest) return;
         result.busy = false;
+        result.silent = error instanceof ServerGone;
         if (error instanceof Refused) result.problem = error.problem;
         else if (error instanceof RangeError) result.problem = problemWords('BadAnswer', error.message);
-        // That the server is silent is said by the page; anything else is a fault and must be seen.
-        else if (!(error instanceof ServerGone)) throw error;
+        // Anything else is a fault and must be seen.
+        else if (!result.silent) throw error;
       },
     );
   });

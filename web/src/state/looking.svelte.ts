@@ -1,6 +1,9 @@
 /** What is looked at: the view and its address, the pointer, and how two texts hang together. */
 
+import type { WordPair } from '../api/types';
 import { palette, type Tone } from '../draw/color';
+import { automaticGain, pixelTable, type Tint } from '../draw/scale';
+import { acrossTexts } from '../draw/edits';
 import { writeHash } from './address';
 import type { Reading, Side } from './reading.svelte';
 import { toneOf } from './tone.svelte';
@@ -21,7 +24,15 @@ export abstract class Looking {
   /** The text as the chosen model reads it, and as the model beside it does. */
   a: Reading | null = $state.raw(null);
   b: Reading | null = $state.raw(null);
+  /** The text compared with, in the model of A, and the words of both side by side once they are known. */
+  before: Reading | null = $state.raw(null);
+  pairs: readonly WordPair[] = $state.raw([]);
   hover: Spot | null = $state.raw(null);
+
+  /** The readings of A and B; a model beside itself is one. */
+  readings: readonly Reading[] = $derived(
+    [this.a, this.b].filter((one, at): one is Reading => one !== null && (at === 0 || one.id !== this.a?.id)),
+  );
 
   /** The query and key looked at, as tokens of A: under the pointer, else chosen. */
   query: number | null = $derived(this.litIn('a', 'query')[0] ?? null);
@@ -29,8 +40,18 @@ export abstract class Looking {
   /** Light or dark, and the 256 colors of a probability with it. */
   tone: Tone = $derived(toneOf(this.view.theme));
   colors: Uint8Array = $derived(palette(this.tone));
+  /** Doublings of brightness that this text gets by itself, and those in force. */
+  readonly autoGain: number = $derived(automaticGain(this.a?.count ?? 1, this.view.scale, this.view.pool));
+  readonly gain: number = $derived(this.view.gain ?? this.autoGain);
+  private readonly scale = $derived(this.view.scale);
+  private readonly clip = $derived(this.view.clip);
+  /** How probabilities are colored, and the pixel of every code of a tile. Both change only when colors do. */
+  readonly tint: Tint = $derived({ scale: this.scale, gain: this.gain, clip: this.clip });
+  readonly pixels: Uint32Array = $derived(pixelTable(this.colors, this.tint));
 
   private lastPush = 0;
+  /** The head that was suggested last; the first head before one was. */
+  private suggested: readonly [number, number] = [DEFAULTS.layer, DEFAULTS.head];
   private writing: ReturnType<typeof setTimeout> | undefined;
 
   /** Reads the text again, with the models that the view names now. */
@@ -50,6 +71,15 @@ export abstract class Looking {
     else this.writing = setTimeout(() => writeHash(formatHash(this.view), false), 120);
     const moved = this.view.model !== before.model || this.view.beside !== before.beside;
     if (moved && this.view.text !== '') this.reload();
+  }
+
+  /** Looks at a head worth seeing, unless the reader has chosen one. */
+  suggest(layer: number, head: number): void {
+    const [lastLayer, lastHead] = this.suggested;
+    const chosen = this.view.layer !== lastLayer || this.view.head !== lastHead;
+    this.suggested = [layer, head];
+    const there = this.view.layer === layer && this.view.head === head;
+    if (!chosen && !there) this.change({ layer, head }, true);
   }
 
   /** A view's own state, kept in the address under a name with a dot, `paths.level`. */
@@ -99,6 +129,13 @@ export abstract class Looking {
   /** The tokens of one side that stand for a token of another: those that share its characters. */
   across(from: Side, to: Side, token: number): number[] {
     if (from === to) return [token];
+    if (from === 'before' || to === 'before') {
+      const mine = from === 'before' ? [token] : this.across(from, 'a', token);
+      if (!this.a || !this.before) return [];
+      const reads = { before: this.before.read, after: this.a.read };
+      if (to === 'before') return mine.flatMap((one) => acrossTexts(this.pairs, reads, one, 'after'));
+      return acrossTexts(this.pairs, reads, token, 'before').flatMap((one) => this.across('a', to, one));
+    }
     const [here, there] = [this[from], this[to]];
     const found = here?.read.tokens[token];
     if (!found || !there || found.special) return [];

@@ -11,6 +11,7 @@ export function perform(explorer: Explorer, action: Action): void {
   if (action.do === 'view') return explorer.change({ view: action.view });
   const { view, a } = explorer;
   if (!a) return;
+  if (action.do === 'undo') return void explorer.undo();
   const step = (from: number | null, by: number) =>
     from === null ? (by > 0 ? 0 : a.count - 1) : Math.min(a.count - 1, Math.max(0, from + by));
   explorer.point(null);
@@ -31,6 +32,9 @@ export function perform(explorer: Explorer, action: Action): void {
       return explorer.change({ weight: view.weight === 'raw' ? 'norm' : 'raw' });
     case 'pool':
       return explorer.change({ pool: view.pool === 'max' ? 'mean' : 'max' });
+    case 'replace':
+      explorer.replacing = explorer.source.live;
+      return;
     case 'release':
       return explorer.change({ query: null, key: null });
   }

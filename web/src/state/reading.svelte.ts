@@ -3,8 +3,8 @@
 import type { State, TextRead } from '../api/types';
 import { label, type Segment, segments } from '../draw/words';
 
-/** a: the model that is looked at; b: the one beside it. */
-export type Side = 'a' | 'b';
+/** a: the model that is looked at; b: the one beside it; before: the text compared with, in the model of a. */
+export type Side = 'a' | 'b' | 'before';
 
 export class Reading {
   readonly segments: Segment[];
@@ -27,6 +27,13 @@ export class Reading {
   /** How it was sent, to send it again. */
   get sent(): { text: string; pair: string; cut: boolean; model: number } {
     return { text: this.text, pair: this.pair, cut: this.cut, model: this.read.model_index };
+  }
+
+  /** The same text on another side, as far as it is measured. */
+  as(side: Side): Reading {
+    const found = new Reading(side, this.read, this.text, this.pair, this.cut);
+    found.state = this.state;
+    return found;
   }
 
   get id(): string {

@@ -1,11 +1,12 @@
 /**
  * What is looked at, as the part of the address behind `#`: a link, a reload and Back restore it.
- * Version 2; values equal to the default are left out. Version 1 is still read.
+ * Version 3; values equal to the default are left out. Versions 1 and 2 are still read: there, a text without
+ * a view meant the map.
  * Views keep state of their own under names with a dot: `paths.level=3`.
  */
 
 import { ADDRESS_VERSION } from '../api/types';
-import { SCALES, type Scale } from '../draw/scale';
+import { MOST_GAIN, SCALES, type Scale } from '../draw/scale';
 
 export const THEMES = ['system', 'light', 'dark'] as const;
 export type Theme = (typeof THEMES)[number];
@@ -16,10 +17,16 @@ export type Weight = (typeof WEIGHTS)[number];
 export const POOLS = ['max', 'mean'] as const;
 export type Pool = (typeof POOLS)[number];
 
+export const SPECIALS = ['show', 'hide'] as const;
+export type Special = (typeof SPECIALS)[number];
+
 export interface ViewState {
   text: string;
   /** The second text of a pair, or empty. */
   pair: string;
+  /** The text that it is compared with, such as the one before a word was replaced, and its second text; or empty. */
+  against: string;
+  againstPair: string;
   /** Names of the model, and of the second one beside it; empty: the first of the session, none. */
   model: string;
   beside: string;
@@ -33,10 +40,12 @@ export interface ViewState {
   query: number | null;
   key: number | null;
   weight: Weight;
+  /** Whether special tokens are part of attention; without them, the rest of each row is divided by its sum. */
+  special: Special;
   pool: Pool;
   scale: Scale;
-  /** Colors: probabilities are multiplied by 2^gain; codes below `clip` show nothing. */
-  gain: number;
+  /** Colors: probabilities are multiplied by 2^gain, null: as the text needs; codes below `clip` show nothing. */
+  gain: number | null;
   clip: number;
   /** Half octaves of device pixels a token, and the first query and key in sight; null: fitted. */
   zoom: number | null;
@@ -50,18 +59,21 @@ export interface ViewState {
 export const DEFAULTS: ViewState = {
   text: '',
   pair: '',
+  against: '',
+  againstPair: '',
   model: '',
   beside: '',
   cut: false,
-  view: 'map',
+  view: 'overview',
   layer: 0,
   head: 0,
   query: null,
   key: null,
   weight: 'raw',
+  special: 'show',
   pool: 'max',
   scale: 'sqrt',
-  gain: 0,
+  gain: null,
   clip: 0,
   zoom: null,
   top: 0,
@@ -70,12 +82,11 @@ export const DEFAULTS: ViewState = {
   more: {},
 };
 
-export const MOST_GAIN = 12;
 export const MOST_CLIP = 254;
 /** Half octaves: from 1/64 of a device pixel to 64 of them for one token. */
 export const ZOOMS = [-12, 12] as const;
 
-/** The state as `#v=2&text=…`. */
+/** The state as `#v=3&text=…`. */
 export function formatHash(state: ViewState): string {
   const fields = new URLSearchParams({ v: ADDRESS_VERSION });
   for (const [name, value] of Object.entries(state)) {
@@ -91,23 +102,27 @@ export function parseHash(hash: string): ViewState {
   const fields = new URLSearchParams(hash.replace(/^#/, ''));
   const version = fields.get('v');
   if (version === '1') return parseFirst(fields);
-  if (version !== ADDRESS_VERSION) return { ...DEFAULTS };
+  if (version !== ADDRESS_VERSION && version !== '2') return { ...DEFAULTS };
   const oneOf = <T extends string>(name: string, all: readonly T[], otherwise: T): T =>
     all.find((value) => value === fields.get(name)) ?? otherwise;
   const zoom = whole(fields, 'zoom');
+  const gain = count(fields, 'gain');
   return {
     ...texts(fields),
+    against: fields.get('against') ?? '',
+    againstPair: fields.get('againstPair') ?? '',
     model: fields.get('model') ?? '',
     beside: fields.get('beside') ?? '',
-    view: fields.get('view') ?? DEFAULTS.view,
+    view: fields.get('view') ?? (version === '2' ? viewBefore(fields) : DEFAULTS.view),
     layer: count(fields, 'layer') ?? 0,
     head: count(fields, 'head') ?? 0,
     query: count(fields, 'query'),
     key: count(fields, 'key'),
     weight: oneOf('weight', WEIGHTS, DEFAULTS.weight),
+    special: oneOf('special', SPECIALS, DEFAULTS.special),
     pool: oneOf('pool', POOLS, DEFAULTS.pool),
     scale: oneOf('scale', SCALES, DEFAULTS.scale),
-    gain: Math.min(count(fields, 'gain') ?? 0, MOST_GAIN),
+    gain: gain === null ? null : Math.min(gain, MOST_GAIN),
     clip: Math.min(count(fields, 'clip') ?? 0, MOST_CLIP),
     zoom: zoom === null ? null : Math.max(ZOOMS[0], Math.min(zoom, ZOOMS[1])),
     top: count(fields, 'top') ?? 0,
@@ -117,11 +132,17 @@ export function parseHash(hash: string): ViewState {
   };
 }
 
+/** What an address before version 3 opened that names no view. */
+function viewBefore(fields: URLSearchParams): string {
+  return fields.has('text') ? 'map' : DEFAULTS.view;
+}
+
 /** Version 1 had one page: map, heads and flow side by side. */
 function parseFirst(fields: URLSearchParams): ViewState {
   return {
     ...DEFAULTS,
     ...texts(fields),
+    view: viewBefore(fields),
     layer: count(fields, 'layer') ?? 0,
     head: count(fields, 'head') ?? 0,
     query: count(fields, 'query'),

@@ -1,8 +1,15 @@
 """All routes of the API, one module per group."""
 
 from unmask.explorer.api.routes import (
+    analyses,
+    change,
+    cloud,
     compare,
+    corpus,
+    documents,
+    edges,
     export,
+    findings,
     geometry,
     heads,
     maps,
@@ -11,6 +18,7 @@ from unmask.explorer.api.routes import (
     search,
     session,
     sinks,
+    tasks,
     tour,
     words,
 )
@@ -18,13 +26,21 @@ from unmask.explorer.api.routes.route import Route
 
 ROUTES: tuple[Route, ...] = (
     *session.ROUTES,
+    *findings.ROUTES,
+    *documents.ROUTES,
     *heads.ROUTES,
     *maps.ROUTES,
+    *edges.ROUTES,
     *sinks.ROUTES,
     *paths.ROUTES,
     *words.ROUTES,
+    *tasks.ROUTES,
     *compare.ROUTES,
+    *change.ROUTES,
+    *corpus.ROUTES,
     *geometry.ROUTES,
+    *cloud.ROUTES,
+    *analyses.ROUTES,
     *scaling.ROUTES,
     *tour.ROUTES,
     *search.ROUTES,

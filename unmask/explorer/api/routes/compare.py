@@ -80,7 +80,7 @@ def _levels_alike(a: AttentionView, b: AttentionView, found: Alignment, watch: W
     """CKA over what both have, special tokens left out; and whether tokens had to be pooled for it."""
     pairs = [(one.a, one.b) for one in found.segments if one.a[0] < one.a[1] and one.b[0] < one.b[1]]
     if not pairs:
-        raise InvalidRequest("no stretch of the text has tokens in both models, so levels are not compared")
+        raise InvalidRequest("no stretch of the text has tokens in both models, so layers are not compared")
     states = []
     for view, side in ((a, 0), (b, 1)):
         cache = view.cache

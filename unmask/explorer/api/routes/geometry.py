@@ -4,6 +4,7 @@ from unmask.errors import InvalidRequest
 from unmask.explorer.api.analysis_schemas import Geometry, GeometryRequest, Senses, SensesRequest
 from unmask.explorer.api.routes.route import Route, of_text
 from unmask.explorer.sessions.context import AppContext
+from unmask.explorer.sessions.models import ModelSlot
 from unmask.explorer.sessions.text_session import TextSession
 from unmask.http.errors import problem_of
 from unmask.http.requests import Request
@@ -28,11 +29,11 @@ def of_a_text(reading: TextSession, request: Request) -> Answer:
         tokens = int((~special_N).sum())
         cache = view.cache
         try:
-            levels = geometry(_levels(cache), special_N=special_N, watch=watch)
+            levels = geometry(levels_of(cache), special_N=special_N, watch=watch)
             twin = None
             if random:
                 other = ActivationCache.of(random_baseline(cache.encoder), cache.encoding, watch=watch)
-                twin = geometry(_levels(other), special_N=special_N, shuffled=False, watch=watch)
+                twin = geometry(levels_of(other), special_N=special_N, shuffled=False, watch=watch)
         except InvalidRequest as error:
             return Geometry(tokens, (), None, problem_of(error))
         return Geometry(tokens, levels, twin, None)
@@ -42,9 +43,7 @@ def of_a_text(reading: TextSession, request: Request) -> Answer:
 
 def bank(context: AppContext, request: Request) -> Answer:
     """``GET bank?model=&word=``: the senses of a word that sentences are shipped of."""
-    words = shipped_words()
-    word = request.choice("word", words)
-    place = context.models.at(request.number("model", 0, 0, len(context.models.places) - 1))
+    place, word = model_and_word(context, request)
     model = place.need()
 
     def measure(watch: Watch) -> SenseReport:
@@ -53,10 +52,16 @@ def bank(context: AppContext, request: Request) -> Answer:
         )
 
     report = context.analyses.once(("bank", place.index, word), measure)
-    return json_answer(Senses(place.name, word, words, report))
+    return json_answer(Senses(place.name, word, shipped_words(), report))
 
 
-def _levels(cache: ActivationCache) -> list[object]:
+def model_and_word(context: AppContext, request: Request) -> tuple[ModelSlot, str]:
+    """The model, and the word with example sentences, that the query names."""
+    word = request.choice("word", shipped_words())
+    return context.models.at(request.number("model", 0, 0, len(context.models.places) - 1)), word
+
+
+def levels_of(cache: ActivationCache) -> list[object]:
     """States of every level; the last as the encoder returns it."""
     return [*cache.states[:-1], cache.final_ND]
 

@@ -9,6 +9,7 @@ from unmask.explorer.api.routes.route import Route, head_of, of_text
 from unmask.explorer.sessions.text_session import TextSession
 from unmask.http.requests import Request
 from unmask.http.responses import Answer
+from unmask.interpret.statistics.distances import uniform_distance
 from unmask.interpret.statistics.layer_statistics import CLASSES, LayerStatistics
 from unmask.interpret.statistics.taxonomy import LABELS, label_heads
 
@@ -71,7 +72,7 @@ def head(reading: TextSession, request: Request) -> Answer:
 def _means(statistics: LayerStatistics) -> dict[str, Floats]:
     """Statistics of a layer's heads, (H,) each."""
     distance_H = statistics.distance_HN.mean(axis=-1, dtype=np.float64)
-    even_H = even_distance(statistics.keys_HN)
+    even_H = uniform_distance(statistics.keys_HN)
     return {
         "entropy": statistics.entropy_HN.mean(axis=-1, dtype=np.float64),
         "entropy_share": statistics.entropy_share_HN.mean(axis=-1, dtype=np.float64),
@@ -79,22 +80,6 @@ def _means(statistics: LayerStatistics) -> dict[str, Floats]:
         "distance_share": np.divide(distance_H, even_H, out=np.zeros_like(distance_H), where=even_H > 0),
         "sink_mass": statistics.attention_received_HN.max(axis=-1).astype(np.float64),
     }
-
-
-def even_distance(keys_HN: NDArray[np.int32]) -> Floats:
-    """Mean distance of attention that is spread evenly, (H,), over so many keys of each query.
-
-    The keys are taken to lie around the query, evenly to both sides as far as the text goes: exact for whole
-    attention and for windows, and short of it where single keys far away are seen too.
-    """
-    length = keys_HN.shape[-1]
-    at_N = np.arange(length)
-    side = (int(keys_HN.max()) - 1) / 2
-    whole_HN = keys_HN == length
-    before = np.where(whole_HN, at_N, np.minimum(at_N, side))
-    after = np.where(whole_HN, length - 1 - at_N, np.minimum(length - 1 - at_N, side))
-    total = before * (before + 1) / 2 + after * (after + 1) / 2
-    return np.asarray((total / (before + after + 1)).mean(axis=-1))
 
 
 ROUTES = (

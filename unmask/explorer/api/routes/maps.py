@@ -1,5 +1,6 @@
-"""Maps of one head: tiles at any zoom, thumbnails of all heads, exact values, the strongest edges."""
+"""Maps of one head: tiles at any zoom, thumbnails of all heads, exact values."""
 
+import math
 from collections.abc import Iterator
 from typing import get_args
 
@@ -8,15 +9,16 @@ from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
 from unmask.explorer.api.attention_schemas import (
-    EdgesRequest,
     OverviewRequest,
     Pool,
+    Special,
     TileMeta,
     TileRequest,
     ValuesMeta,
     ValuesRequest,
 )
 from unmask.explorer.api.binary import array_answer
+from unmask.explorer.api.routes.edges import SPECIALS, WEIGHTS, sums_without_special, without_special
 from unmask.explorer.api.routes.limits import MAX_CELLS, MAX_DRAWN_CELLS, OVERVIEW_CELLS
 from unmask.explorer.api.routes.route import Route, head_of, of_text
 from unmask.explorer.api.tiles import FLOOR, TILE, Codes, codes, levels, pooled, reduced, tile_of
@@ -26,12 +28,12 @@ from unmask.http.requests import Request
 from unmask.http.responses import Answer
 from unmask.http.worker import Watch
 from unmask.interpret.attention import AttentionView, Weight
-from unmask.interpret.layer_cache import Floats
+from unmask.interpret.layer_cache import Floats, RowSums
+from unmask.interpret.statistics.layer_statistics import LayerStatistics
 from unmask.interpret.watch import unwatched
 from unmask.model.kernels import Tile
 from unmask.model.spec import Alibi, Disentangled, RelativePositionBias
 
-WEIGHTS: tuple[Weight, ...] = get_args(Weight)
 POOLS: tuple[Pool, ...] = get_args(Pool)
 WHOLE_PART = "all"
 
@@ -43,10 +45,11 @@ def tile(reading: TextSession, request: Request) -> Answer:
     count = -(-len(reading) // (TILE << z))
     y, x = request.index(4, "row of tiles", count), request.index(5, "column of tiles", count)
     pool, weight = request.choice("pool", POOLS), request.choice("weight", WEIGHTS)
-    coded = _kept(reading, (layer, head), z, pool, weight)
+    special = request.choice("special", SPECIALS)
+    coded = _kept(reading, (layer, head), z, pool, weight) if special == "show" else None
     if coded is None:
         part = tile_of(z, y, x, len(reading))
-        both = _pooled(reading, (layer, head), part, z, weight)
+        both = _pooled(reading, (layer, head), part, z, (weight, special))
         coded = both[POOLS.index(pool)]
     meta = TileMeta(1 << z, len(reading), pool, weight, reading.view.kind(layer), FLOOR)
     return array_answer({"codes": coded}, meta)
@@ -63,20 +66,21 @@ def _kept(reading: TextSession, head: tuple[int, int], z: int, pool: str, weight
 
 
 def _pooled(
-    reading: TextSession, head: tuple[int, int], part: Tile, z: int, weight: Weight
+    reading: TextSession, head: tuple[int, int], part: Tile, z: int, shares: tuple[Weight, Special]
 ) -> tuple[Codes, Codes]:
     """Codes of the largest and of the mean of each cell, kept for who asks for the other."""
-    key = ("tile", *head, part, weight)
+    weight, special = shares
+    key = ("tile", *head, part, z, weight, special)
     found = reading.cache.get(key)
     if found is not None:
         return found[0], found[1]
-    measured = reading.layers[head[0]]
-    if measured is None:
-        reading.prioritize(head[0])
+    measured = _sums(reading, head[0], weight, special)
 
     def compute(view: AttentionView, watch: Watch) -> Codes:
         def watched() -> Iterator[tuple[int, Floats]]:
             for first, p_RC in view.layer_cache.blocks(head, part, measured, weighted=weight == "norm"):
+                if special == "hide":
+                    without_special(reading, p_RC, first, part.first_column)
                 yield first, p_RC
                 watch("drawing", first - part.first_row, part.end_row - part.first_row)
 
@@ -92,14 +96,27 @@ def _pooled(
     return both[0], both[1]
 
 
+def _sums(
+    reading: TextSession, layer: int, weight: Weight, special: Special
+) -> LayerStatistics | RowSums | None:
+    """What rows of a layer are divided by; None where it is not known before they are computed."""
+    measured = reading.layers[layer]
+    if measured is None:
+        reading.prioritize(layer)
+    return measured if special == "show" else sums_without_special(reading, layer, weight)
+
+
 def overview(reading: TextSession, request: Request) -> Answer:
     """``GET texts/{id}/overview``: thumbnails of all heads, of the layers that are measured (``ready``)."""
     pool, weight = request.choice("pool", POOLS), request.choice("weight", WEIGHTS)
     if weight == "norm":
         pool = "mean"  # the one that is kept of weighted maps; the meta says so
+    special = request.choice("special", SPECIALS)
     small, cell = {}, 0
     for layer, statistics in enumerate(reading.layers):
-        if statistics is not None:
+        if statistics is not None and special == "hide":
+            small[layer], cell = _small_without_special(reading, layer, pool, weight)
+        elif statistics is not None:
             whole = {"max": statistics.map_max_HSS, "mean": statistics.map_mean_HSS}[pool]
             whole = statistics.map_norm_HSS if weight == "norm" else whole
             small[layer] = codes(reduced(whole, OVERVIEW_CELLS, largest=pool == "max"))
@@ -113,6 +130,16 @@ def overview(reading: TextSession, request: Request) -> Answer:
     kind = kinds.pop() if len(kinds) == 1 else "mixed"
     meta = TileMeta(cell, len(reading), pool, weight, kind, FLOOR)
     return array_answer({"codes": coded, "ready": ready}, meta)
+
+
+def _small_without_special(reading: TextSession, layer: int, pool: Pool, weight: Weight) -> tuple[Codes, int]:
+    """Thumbnails of a layer's heads without special tokens, and the tokens along the side of a cell."""
+    whole = Tile(0, len(reading), 0, len(reading))
+    z = max(0, math.ceil(math.log2(len(reading) / OVERVIEW_CELLS)))
+    heads = range(reading.described.heads[layer])
+    at = POOLS.index(pool)
+    found = [_pooled(reading, (layer, head), whole, z, (weight, "hide"))[at] for head in heads]
+    return np.stack(found), 1 << z
 
 
 def values(reading: TextSession, request: Request) -> Answer:
@@ -132,15 +159,15 @@ def values(reading: TextSession, request: Request) -> Answer:
         has = f"they are made of {', '.join(parts)}" if parts else "they are one thing only"
         raise cannot(f"the scores of layer {layer} have no part {part!r}; {has}")
 
-    measured = reading.layers[layer]
-    if measured is None:
-        reading.prioritize(layer)
+    special = request.choice("special", SPECIALS)
+    measured = _sums(reading, layer, weight, special)
     rectangle = Tile(rows.start, rows.stop, columns.start, columns.stop)
 
     def compute(view: AttentionView) -> NDArray[np.floating]:
         if part == WHOLE_PART:
-            found = view.layer_cache.rectangle
-            return found((layer, head), rectangle, measured, weighted=weight == "norm")
+            whole = view.layer_cache.rectangle
+            found = whole((layer, head), rectangle, measured, weighted=weight == "norm")
+            return without_special(reading, found, rows.start, columns.start) if special == "hide" else found
         return view.score_parts(layer, head, rows, columns)[part]
 
     meta = ValuesMeta(
@@ -163,17 +190,8 @@ def _parts(reading: TextSession, view: AttentionView, layer: int) -> tuple[str, 
     return tuple(reading.ask(lambda view: view.score_parts(layer, 0, one, one)))
 
 
-def edges(reading: TextSession, request: Request) -> Answer:
-    """``GET texts/{id}/edges/{l}/{h}``: the strongest keys of every query."""
-    layer, head = head_of(reading, request)
-    reading.prioritize(layer)
-    statistics = reading.layer(layer)
-    return array_answer({"keys": statistics.edges_keys_HNk[head], "values": statistics.edges_HNk[head]})
-
-
 ROUTES = (
     Route.get(TileRequest, of_text(tile)),
     Route.get(OverviewRequest, of_text(overview)),
     Route.get(ValuesRequest, of_text(values)),
-    Route.get(EdgesRequest, of_text(edges)),
 )

@@ -9,7 +9,14 @@ from unmask.explorer.api.attention_schemas import (
     RolloutRequest,
 )
 from unmask.explorer.api.binary import array_answer
-from unmask.explorer.api.routes.queries import AttributionQuery, TargetQuery, ask, plain_encoder, target_of
+from unmask.explorer.api.routes.queries import (
+    AttributionQuery,
+    TargetQuery,
+    ask,
+    classes_of,
+    plain_encoder,
+    target_of,
+)
 from unmask.explorer.api.routes.route import Route, of_text, token_of
 from unmask.explorer.sessions.text_session import TextSession
 from unmask.http.requests import Request
@@ -35,13 +42,12 @@ def of_rollout(reading: TextSession, request: Request) -> Answer:
 
 
 def of_relevance(reading: TextSession, request: Request) -> Answer:
-    """``GET texts/{id}/relevance?token=&target=word|class|embedding&id=``: values (N,), by_layer (L, N)."""
+    """``GET texts/{id}/relevance?token=&target=&id=&classes=``: values (N,), by_layer (L, N)."""
     kind = target_of(reading, request)
     token = token_of(reading, request) if "token" in request.query or kind == "word" else None
     highest = reading.model.spec.embedding.vocabulary - 1
     id = request.number("id", None, 0, highest) if "id" in request.query else None
-
-    question = TargetQuery(kind, token, id)
+    question = TargetQuery(kind, token, id, classes_of(request, len(reading)))
 
     def follow(view: AttentionView, watch: Watch) -> tuple[AttributionQuery, Attribution]:
         asked = ask(reading, view, question, watch)

@@ -1,27 +1,35 @@
 """What a question about one token is: the text it is asked of, and the number whose causes are looked for."""
 
+import re
 from dataclasses import dataclass
 from typing import get_args
 
-import torch
-
-from unmask.errors import InvalidRequest
+from unmask.errors import InvalidRequest, quoted
 from unmask.explorer.api.attention_schemas import Target
+from unmask.explorer.api.task_predictions import class_names, classifiers, head_logits
 from unmask.explorer.sessions.text_session import TextSession
 from unmask.http.errors import cannot
 from unmask.http.requests import Request
 from unmask.http.worker import Watch
 from unmask.interpret import AttentionView
 from unmask.interpret.activation_cache import ActivationCache
-from unmask.interpret.intervention.target import AttributionTarget, Class, Embedding, Word
+from unmask.interpret.intervention.target import (
+    AttributionTarget,
+    Class,
+    Embedding,
+    TargetScore,
+    TokenClasses,
+    Word,
+)
 from unmask.interpret.logit_lens import logit_lens
-from unmask.model.decoder import word_role
 from unmask.model.encoder import Encoder
-from unmask.model.heads import ClassificationHead
-from unmask.model.spec import PooledVector
+from unmask.model.engine import masked_lm_role
+from unmask.model.spec import Classifier, PooledVector
 from unmask.text.masking import masked
 
 TARGETS: tuple[Target, ...] = get_args(Target)
+PAIRS = re.compile(r"\d{1,7}:\d{1,7}(?:,\d{1,7}:\d{1,7}){0,511}")
+"""Tokens with a class each; as many as a long name has words, and more."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +39,8 @@ class TargetQuery:
     kind: str
     token: int | None
     id: int | None = None
+    classes: tuple[tuple[int, int], ...] = ()
+    """Tokens with a class each, of a head for tokens."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +61,7 @@ def need_predictor(reading: TextSession) -> None:
     """Refuse with a sentence unless the model predicts words and can be asked for one."""
     model = reading.model
     try:
-        word_role(model.encoder, reading.place.name)
+        masked_lm_role(model.spec, reading.place.name)
     except InvalidRequest as error:
         raise cannot(str(error)) from None
     if model.tokenizer.mask_id is None:
@@ -79,14 +89,14 @@ def masked_at(reading: TextSession, view: AttentionView, token: int, watch: Watc
 def target_of(reading: TextSession, request: Request) -> str:
     """The kind of target that the query asks for, else the first that this model has."""
     roles = reading.model.encoder.heads
-    words = "masked" in roles or "enhanced" in roles
+    words = ("masked" in roles or "enhanced" in roles) and not reading.model.spec.causal
     target = request.query.get("target") or ("word" if words else "embedding")
     request = Request(request.parts, {**request.query, "target": target})
     target = request.choice("target", TARGETS)
     if target == "word":
         need_predictor(reading)
-    if target == "class" and not _classifiers(reading):
-        raise cannot(f"{reading.place.name} has no classifier; ask for another target")
+    if target == "class":
+        need_classifier(reading)
     return target
 
 
@@ -98,10 +108,12 @@ def ask(reading: TextSession, view: AttentionView, question: TargetQuery, watch:
         cache = masked_at(reading, view, token, watch)
         if id is None:
             id = _predicted(cache, token) if is_mask(reading, token) else int(reading.encoding.ids[token])
-        words = f"the word “{_written(reading, id)}” at token {token}, which is masked"
+        words = f"the word “{written(reading, id)}” at token {token}, which is masked"
         return AttributionQuery(cache, Word(token, id), words)
+    if kind == "class" and question.classes:
+        return _classes_of_tokens(view, question.classes)
     if kind == "class":
-        return _class(reading, view, token, id)
+        return _class(view, token, id)
     if token is not None:
         name = reading.encoding.surface(token) or reading.encoding.pieces[token]
         return AttributionQuery(
@@ -113,28 +125,62 @@ def ask(reading: TextSession, view: AttentionView, question: TargetQuery, watch:
     return AttributionQuery(view.cache, Embedding(pooling), words)
 
 
-def _written(reading: TextSession, id: int) -> str:
+def written(reading: TextSession, id: int) -> str:
     """A word of the vocabulary as people write it, without the marks of its tokenizer."""
     engine = reading.model.tokenizer.engine
     return engine.decode([id], skip_special_tokens=False).strip() or engine.id_to_token(id) or f"<{id}>"
 
 
-def _classifiers(reading: TextSession) -> list[str]:
-    heads = reading.model.encoder.heads
-    return [role for role in heads if isinstance(heads[role], ClassificationHead)]
+def need_classifier(reading: TextSession) -> None:
+    """Refuse with a sentence unless the model has a classifier."""
+    if not any(isinstance(head, Classifier) for head in reading.model.spec.heads):
+        raise cannot(f"{reading.place.name} has no classifier; ask for another target")
 
 
-def _class(reading: TextSession, view: AttentionView, token: int | None, id: int | None) -> AttributionQuery:
-    cache, role = view.cache, _classifiers(reading)[0]
-    predictor = cache.encoder.heads[role]
-    assert isinstance(predictor, ClassificationHead)
-    by_token = predictor.spec.reads in ("tokens", "tokens_and_first")
-    at = (token or 0) if by_token else None
-    with torch.no_grad():
-        logits = cache.encoder.logits(role, cache.final_ND, cache.batch.layout)
-    chosen = int(logits[at or 0].argmax()) if id is None else id
-    where = f" at token {at}" if by_token else ""
-    return AttributionQuery(cache, Class(role, chosen, at), f"class {chosen} of the classifier {role}{where}")
+def _class(view: AttentionView, token: int | None, id: int | None) -> AttributionQuery:
+    cache = view.cache
+    role, head = next(iter(classifiers(cache).items()))
+    at = (token or 0) if head.reads in ("tokens", "tokens_and_first") else None
+    logits = head_logits(cache, role)
+    chosen = int((logits if at is None else logits[at]).argmax()) if id is None else id
+    if chosen >= head.classes:
+        raise cannot(f"there is no class {chosen}; the classifier {role} has 0 to {head.classes - 1}")
+    where = "" if at is None else f" at token {at}"
+    words = f"the class {class_names(head)[chosen]} of the classifier {role}{where}"
+    return AttributionQuery(cache, Class(role, chosen, at), words)
+
+
+def _classes_of_tokens(view: AttentionView, pairs: tuple[tuple[int, int], ...]) -> AttributionQuery:
+    """Classes of several tokens; their sum is what is explained."""
+    role, head = next(iter(classifiers(view.cache).items()))
+    tokens, classes = zip(*pairs, strict=True)
+    target = TokenClasses(role, tokens, classes)
+    TargetScore(view.cache, target)  # refuses what the head does not have
+    encoding, names = view.encoding, class_names(head)
+    said = ", ".join(
+        f"{names[one]} at “{encoding.surface(token) or encoding.pieces[token]}”" for token, one in pairs[:4]
+    )
+    more = "" if len(pairs) <= 4 else f" and {len(pairs) - 4} more"
+    return AttributionQuery(view.cache, target, f"{said}{more} (classifier {role})")
+
+
+def classes_of(request: Request, tokens: int) -> tuple[tuple[int, int], ...]:
+    """The pairs of ``classes=1:5,2:6``.
+
+    Raises:
+        InvalidRequest: it is something else, or names a token that the text does not have.
+    """
+    given = request.query.get("classes")
+    if not given:
+        return ()
+    if not PAIRS.fullmatch(given):
+        raise InvalidRequest(f"classes is {quoted(given)}; write token:class, such as 1:5,2:6")
+    pairs = tuple(
+        (int(token), int(one)) for token, _, one in (pair.partition(":") for pair in given.split(","))
+    )
+    if any(token >= tokens for token, _ in pairs):
+        raise InvalidRequest(f"classes names a token from {tokens} on; the text has {tokens}")
+    return pairs
 
 
 def _predicted(cache: ActivationCache, token: int) -> int:

@@ -2,7 +2,7 @@
 
 import unmask
 from unmask.explorer.api.describe import model_info, versions
-from unmask.explorer.api.routes.limits import MAX_CELLS, MAX_WORDS, OVERVIEW_CELLS
+from unmask.explorer.api.routes.limits import MAX_CELLS, MAX_EDGES, MAX_WORDS, OVERVIEW_CELLS
 from unmask.explorer.api.routes.route import Route, of_text
 from unmask.explorer.api.session_schemas import (
     Limits,
@@ -13,8 +13,10 @@ from unmask.explorer.api.session_schemas import (
     TextRequest,
 )
 from unmask.explorer.api.tiles import TILE
+from unmask.explorer.examples import EXAMPLES
 from unmask.explorer.export.provenance import stamp
 from unmask.explorer.sessions.context import AppContext
+from unmask.explorer.sessions.documents import MAX_PDF_BYTES
 from unmask.explorer.sessions.text_session import TextSession
 from unmask.http.errors import Refused
 from unmask.http.requests import MAX_BODY_BYTES, Request
@@ -25,17 +27,19 @@ def session(context: AppContext, request: Request) -> Answer:
     """``GET session``: the versions, the models and the limits."""
     limits = Limits(
         body_bytes=MAX_BODY_BYTES,
+        pdf_bytes=MAX_PDF_BYTES,
         values_cells=MAX_CELLS,
         tile_cells=TILE,
         overview_cells=OVERVIEW_CELLS,
         words=MAX_WORDS,
+        edges=MAX_EDGES,
         held_texts=context.texts.held_texts,
         held_bytes=context.texts.held_bytes,
     )
     models = tuple(model_info(place) for place in context.models.places)
     path = context.index.path
     index = None if path is None else path.resolve().name
-    return json_answer(Session(unmask.__version__, versions(), models, limits, index))
+    return json_answer(Session(unmask.__version__, versions(), models, limits, index, EXAMPLES))
 
 
 def read(context: AppContext, request: Request) -> Answer:

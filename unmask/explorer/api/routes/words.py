@@ -1,6 +1,5 @@
 """Words: word-level maps, vocabulary fit, predictions, logit lens and head ablations."""
 
-from dataclasses import dataclass
 from typing import get_args
 
 import numpy as np
@@ -8,8 +7,8 @@ from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
 from unmask.explorer.api.binary import array_answer
+from unmask.explorer.api.routes.edges import SPECIALS, WEIGHTS
 from unmask.explorer.api.routes.limits import MAX_LISTED, MAX_WORDS
-from unmask.explorer.api.routes.maps import WEIGHTS
 from unmask.explorer.api.routes.queries import (
     AttributionQuery,
     TargetQuery,
@@ -43,10 +42,11 @@ from unmask.http.errors import cannot
 from unmask.http.requests import Request
 from unmask.http.responses import Answer, json_answer
 from unmask.http.worker import Watch
-from unmask.interpret.attention import AttentionView, Weight
+from unmask.interpret.attention import AttentionView
 from unmask.interpret.intervention.ablation import Effect, How, Importance, ablate, importance
 from unmask.interpret.logit_lens import LogitLens as Found
 from unmask.interpret.logit_lens import logit_lens
+from unmask.interpret.words.chosen_maps import ChosenMaps
 from unmask.interpret.words.vocabulary_fit import vocabulary_fit
 from unmask.interpret.words.words import grouped_map
 from unmask.tasks.fill import Prediction
@@ -56,7 +56,7 @@ HOWS: tuple[How, ...] = get_args(How)
 RULE = "summed over the tokens of the attended word, averaged over those of the attending (Clark et al. 2019)"
 BY_DECODER = (
     "this model predicts words with an enhanced mask decoder instead of its last layer, so there is "
-    "one level less"
+    "one layer fewer"
 )
 
 
@@ -66,9 +66,9 @@ def spans(reading: TextSession, request: Request) -> Answer:
 
 
 def word_map(reading: TextSession, request: Request) -> Answer:
-    """``GET texts/{id}/words/{l}/{h}?weight=``: values (W, W)."""
+    """``GET texts/{id}/words/{l}/{h}?weight=&special=``: values (W, W)."""
     layer, head = head_of(reading, request)
-    weight = request.choice("weight", WEIGHTS)
+    weight, special = request.choice("weight", WEIGHTS), request.choice("special", SPECIALS)
     found = reading.found_words
     if len(found) > MAX_WORDS:
         raise cannot(
@@ -77,9 +77,10 @@ def word_map(reading: TextSession, request: Request) -> Answer:
         )
 
     def compute(view: AttentionView) -> NDArray[np.float32]:
-        return grouped_map(_Weighted(view, weight), layer, head, found.of_token, len(found))
+        maps = ChosenMaps(view, weight, reading.encoding.special if special == "hide" else None)
+        return grouped_map(maps, layer, head, found.of_token, len(found))
 
-    key = ("words", layer, head, weight)
+    key = ("words", layer, head, weight, special)
     values = reading.cache.get(key)
     if values is None:
         values = reading.ask(compute)
@@ -113,7 +114,8 @@ def of_head(reading: TextSession, request: Request) -> Answer:
     """``GET texts/{id}/ablate/{l}/{h}?token=&how=zero|mean``: one head taken out, measured."""
     layer, head = head_of(reading, request)
     kind, how = target_of(reading, request), request.choice("how", HOWS)
-    token = token_of(reading, request)
+    whole = kind == "embedding" and "token" not in request.query
+    token = None if whole else token_of(reading, request)
 
     def measure(view: AttentionView, watch: Watch) -> tuple[AttributionQuery, Effect]:
         asked = ask(reading, view, TargetQuery(kind, token), watch)
@@ -121,7 +123,7 @@ def of_head(reading: TextSession, request: Request) -> Answer:
 
     asked, effect = reading.analyse(("ablate", kind, token, layer, head, how), measure)
     estimate = None
-    if how == "zero" and kind != "embedding":
+    if how == "zero" and kind != "embedding" and token is not None:
         estimate = float(_importance(reading, kind, token)[1].slopes[layer, head])
     return json_answer(
         Ablation(
@@ -188,20 +190,6 @@ def _level(reading: TextSession, found: Found, level: int, own: int | None) -> L
         piece = spellings(tokenizer, own)[0]
         word = OwnWord(piece, own, float(found.followed[0, level]), int(found.ranks[0, level]) + 1)
     return LensLayer(level, word, predictions)
-
-
-@dataclass(frozen=True)
-class _Weighted:
-    """A view whose rows are of one weight, as `grouped_map` reads them."""
-
-    view: AttentionView
-    weight: Weight
-
-    def __len__(self) -> int:
-        return len(self.view)
-
-    def probabilities(self, layer: int, head: int, rows: slice = slice(None)) -> NDArray[np.float32]:
-        return self.view.probabilities(layer, head, rows, weight=self.weight)
 
 
 ROUTES = (

@@ -16,20 +16,23 @@ import { placesIn, type Place } from '../../draw/tiles';
 const NAME_WIDTH = 112;
 /** More names than this are not measured: they never fit beside their cells. */
 const MOST_NAMES = 2000;
-/** CSS pixels of the window that the map leaves free, so that all of it can be seen at once. */
-const AROUND = 110;
-const LEAST_HEIGHT = 480;
+/** CSS pixels below the map: its buttons, the border of its card. */
+const BELOW = 72;
+/** The map is never smaller, however little of the screen is left. */
+const LEAST_HEIGHT = 320;
 const MOST_HEIGHT = 1200;
 
 export interface Asked {
   names: readonly string[];
   zoom: number | null;
   family: string;
+  /** CSS width that the map may take. */
+  width: number;
 }
 
 export class Frame {
-  /** CSS width of the card. */
-  available = $state(0);
+  /** CSS pixels of the page above the map. */
+  above = $state(300);
   ratio = $state(devicePixelRatio);
   private windowHeight = $state(innerHeight);
   private x = $state(0);
@@ -49,10 +52,10 @@ export class Frame {
     const shown = names.map((name) => shorten(context, name, NAME_WIDTH));
     return { names: shown, width: Math.max(0, ...shown.map((name) => context.measureText(name).width)) };
   });
-  private readonly most = $derived(Math.max(LEAST_HEIGHT, Math.min(this.windowHeight - AROUND, MOST_HEIGHT)));
+  private readonly most = $derived(Math.max(LEAST_HEIGHT, Math.min(this.windowHeight - this.above - BELOW, MOST_HEIGHT)));
   private readonly space: Space = $derived.by(() => ({
     tokens: Math.max(1, this.asked().names.length),
-    width: this.available,
+    width: this.asked().width,
     height: this.most,
     ratio: this.ratio,
     zoom: this.asked().zoom,
@@ -64,7 +67,7 @@ export class Frame {
   readonly shown: readonly string[] = $derived(this.measured.names);
   /** CSS size of all of the map, and of the part that is in sight. */
   readonly content = $derived(contentSize(this.layout));
-  readonly width = $derived(Math.min(this.available, Math.ceil(this.content.width)));
+  readonly width = $derived.by(() => Math.max(0, Math.min(this.asked().width, Math.ceil(this.content.width))));
   readonly height = $derived(Math.min(this.most, Math.ceil(this.content.height)));
   /** Whether some of the map is out of sight. */
   readonly larger = $derived(this.content.width > this.width + 1 || this.content.height > this.height + 1);

@@ -39,6 +39,30 @@ export interface HandshakeRun extends Experiment {
     shares: Rows;
     steps: Rows;
   };
+  /** The pair of words that is shown first. */
+  pair: { layer: number; head: number; query: number; key: number };
+}
+
+export interface ValuesRun extends Experiment {
+  values: {
+    layer: number;
+    head: number;
+    query: number;
+    shares: Numbers;
+    value_norms: Numbers;
+    contributions: Numbers;
+    parts: Numbers;
+    head_norm: number;
+    head_parts: Numbers;
+    bias_part: number;
+    before_norm: number;
+    attention_norm: number;
+    feedforward_norm: number;
+    attention_part: Numbers;
+    feedforward_part: Numbers;
+    kept_cosine: Numbers;
+    error: number;
+  };
 }
 
 export interface ScalingRun extends Experiment {
@@ -63,6 +87,10 @@ export interface ScalingRun extends Experiment {
 
 export interface OrderRun extends Experiment {
   shuffled: { order: Numbers; difference: Rows; final: Numbers; without_positions: boolean };
+  /** The word of each token. */
+  words: Numbers;
+  /** A sentence whose two nouns changed places. */
+  swap: { names: readonly string[]; change: Numbers };
 }
 
 export interface Twice {
@@ -171,4 +199,31 @@ export interface CollapseRun extends Experiment {
     residual: Numbers;
     averaged: Numbers;
   };
+}
+
+export interface PredictionRun extends Experiment {
+  prediction: {
+    token: number;
+    id: number;
+    probability: number;
+    rank: number;
+    top_ids: Numbers;
+    top_probabilities: Numbers;
+    attribution: Numbers;
+    effect: Numbers;
+  };
+  top_words: readonly string[];
+}
+
+export interface Passage {
+  text: string;
+  tokens: readonly string[];
+  special: readonly boolean[];
+  cosine: number;
+  query_parts: Numbers;
+  passage_parts: Numbers;
+}
+
+export interface SearchRun extends Experiment {
+  passages: readonly Passage[];
 }

@@ -50,7 +50,9 @@ export function said(value: number): string {
 
 /** A number in a column: as many decimals as its neighbors have. */
 export function fixed(value: number, digits = 2): string {
-  return minus(value.toFixed(digits));
+  const written = value.toFixed(digits);
+  // A negative number that rounds to zero is zero.
+  return minus(Number(written) === 0 ? written.replace('-', '') : written);
 }
 
 function minus(written: string): string {
@@ -59,6 +61,11 @@ function minus(written: string): string {
 
 export function percent(share: number): string {
   return `${Number((100 * share).toPrecision(share < 0.1 ? 2 : 3))} %`;
+}
+
+/** A share in a column: one decimal, like its neighbors. */
+export function tenths(share: number): string {
+  return `${fixed(100 * share, 1)} %`;
 }
 
 /** Bytes in the unit that leaves few digits. */
