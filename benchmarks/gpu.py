@@ -28,6 +28,7 @@ from unmask.model.kernels import KERNELS, AttentionBias, DistanceBias, Kernel
 from unmask.model.spec import (
     Alibi,
     BlockSparse,
+    CausalAttention,
     Disentangled,
     FullAttention,
     LayerNorm,
@@ -46,6 +47,7 @@ WORDS = 1000
 KERNEL = {kernel.capability.name: kernel for kernel in KERNELS}
 REACHES = (
     FullAttention(),
+    CausalAttention(),
     SlidingWindow(5),
     SlidingWindow(64),
     SlidingWindow(3, dilation=2),

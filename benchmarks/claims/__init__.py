@@ -1,0 +1,1 @@
+"""Claims of the literature about encoders, each tried with small models: see docs/claims.md."""

@@ -1,0 +1,162 @@
+"""Write the tables of docs/claims.md and a picture per claim from the result files.
+
+python -m benchmarks.claims.report                 # rewrite docs/claims.md and its pictures
+python -m benchmarks.claims.report --results DIR   # from other results
+"""
+
+import re
+from argparse import ArgumentParser
+from collections.abc import Mapping
+from pathlib import Path
+
+from benchmarks.claims.experiments import CLAIMS, EXPERIMENTS, MARGIN, Claim, Comparison, Table
+from benchmarks.claims.results import RESULTS, Result, read_all
+from unmask.measure.ablation.statistics import Mean, mean_of, paired
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = DOCS / "claims.md"
+BLOCK = re.compile(
+    r"<!-- (?P<name>[\w-]+): written by benchmarks\.claims\.report -->\n.*?<!-- end -->", re.DOTALL
+)
+Runs = Mapping[str, Mapping[int, Result]]
+SEEDS = 3
+"""Fewer give no verdict."""
+
+
+def figures_of(runs: Runs, variant: str, figure: str) -> dict[int, float]:
+    """A figure of every seed that has it. ``unigram:`` before a loss is the loss of word frequencies."""
+    if figure.startswith("unigram:"):
+        figure = "unigram" if "loss" in figure else ""
+    found = runs.get(variant, {}).items()
+    return {seed: one.figures[figure] for seed, one in found if figure in one.figures}
+
+
+def cell(mean: Mean | None) -> str:
+    """A mean with its interval."""
+    if mean is None:
+        return ""
+    if mean.mean == int(mean.mean) and mean.mean > 1000:
+        return f"{mean.mean:,.0f}"
+    return f"{mean.mean:.3f}" if mean.half is None else f"{mean.mean:.3f} ± {mean.half:.3f}"
+
+
+def table(wanted: Table, runs: Runs) -> list[str]:
+    """A table in Markdown."""
+    lines = [f"**{wanted.title}**", ""] if wanted.title else []
+    lines += [f"| | {' | '.join(wanted.columns)} | n |", f"|---|{'---:|' * len(wanted.columns)}---:|"]
+    for label, (variant, prefix) in wanted.rows.items():
+        every = [figures_of(runs, variant, prefix + end) for end in wanted.columns.values()]
+        if any(every):
+            cells = [cell(mean_of(list(one.values()))) for one in every]
+            lines.append(f"| {label} | {' | '.join(cells)} | {max(map(len, every))} |")
+    return [*lines, ""]
+
+
+def difference(one: Comparison, runs: Runs) -> Mean | None:
+    """The mean difference over the seeds of both."""
+    return paired(figures_of(runs, *one.ours), figures_of(runs, *one.theirs))
+
+
+def verdict(one: Comparison, runs: Runs) -> str:
+    """Whether the interval of the difference lies where the claim says, elsewhere, or on both sides.
+
+    Empty if the claim says nothing of the difference.
+    """
+    found = difference(one, runs)
+    if one.said is None:
+        return ""
+    if found is None or found.half is None or found.count < SEEDS:
+        return "undecided"
+    low, high = found.mean - found.half, found.mean + found.half
+    if one.said == "higher":
+        low, high = -high, -low
+    limit = MARGIN if one.said == "not higher" else 0.0
+    return "holds" if high < limit else "does not hold" if low > limit else "undecided"
+
+
+def was_run(claim: Claim, runs: Runs) -> bool:
+    """Whether there are results to compare."""
+    return any(difference(one, runs) for one in claim.comparisons)
+
+
+def trained_for(claim: Claim, runs: Runs) -> list[Result]:
+    """The runs of a claim, without random weights."""
+    return [one for variant in claim.variants for one in runs.get(variant, {}).values()]
+
+
+def overall(claim: Claim, runs: Runs) -> str:
+    """The verdict on a claim: that of its comparisons if they agree."""
+    if not was_run(claim, runs):
+        return "not run yet"
+    every = {verdict(one, runs) for one in claim.comparisons if one.said is not None}
+    if len(every) == 1:
+        return every.pop()
+    return "holds in part" if "holds" in every else "does not hold"
+
+
+def block(claim: Claim, runs: Runs) -> str:
+    """Everything that the results say about a claim, in Markdown."""
+    if not was_run(claim, runs):
+        return f"Not run yet: `python -m benchmarks.claims --only {claim.name}`.\n"
+    trained = trained_for(claim, runs)
+    tokens = trained[0].tokens
+    seconds = sum(one.cpu_seconds for one in trained)
+    lines = [f"{len(trained)} runs of {tokens:,} tokens, {seconds:.0f} s of one core in all.", ""]
+    for wanted in claim.tables:
+        lines += table(wanted, runs)
+    lines += ["| difference, seed by seed | mean | the claim says | verdict |", "|---|---:|---|---|"]
+    for one in claim.comparisons:
+        if (found := difference(one, runs)) is not None:
+            sign = "+" if found.mean > 0 else ""
+            lines.append(f"| {one.text} | {sign}{cell(found)} | {one.said or ''} | {verdict(one, runs)} |")
+    lines += ["", f"![{claim.says}: means with 95 % intervals](pictures/claims-{claim.name}.svg)", ""]
+    return "\n".join(lines)
+
+
+def summary(every: Mapping[str, Runs]) -> str:
+    """One line per claim."""
+    lines = ["| claim | source | verdict | runs |", "|---|---|---|---:|"]
+    for claim in CLAIMS:
+        runs = every[claim.experiment]
+        count = len(trained_for(claim, runs)) if was_run(claim, runs) else 0
+        link = f"[{claim.says}](#{claim.name})"
+        lines.append(f"| {link} | {claim.source} | {overall(claim, runs)} | {count} |")
+    return "\n".join([*lines, ""])
+
+
+def blocks(results: Path) -> dict[str, str]:
+    """The generated parts of the page by name."""
+    every = {name: read_all(results, name) for name in EXPERIMENTS}
+    return {
+        "summary": summary(every),
+        **{claim.name: block(claim, every[claim.experiment]) for claim in CLAIMS},
+    }
+
+
+def filled(page: str, results: Path) -> str:
+    """The page with its generated parts replaced."""
+    made = blocks(results)
+
+    def written(found: re.Match[str]) -> str:
+        name = found["name"]
+        return f"<!-- {name}: written by benchmarks.claims.report -->\n{made[name]}<!-- end -->"
+
+    return BLOCK.sub(written, page)
+
+
+def main() -> None:
+    """Rewrite the page and the pictures."""
+    parser = ArgumentParser(description=__doc__)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    given = parser.parse_args()
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), given.results), encoding="utf-8")
+    from benchmarks.claims.pictures import draw
+
+    for claim in CLAIMS:
+        runs = read_all(given.results, claim.experiment)
+        if was_run(claim, runs):
+            draw(claim, runs, DOCS / "pictures" / f"claims-{claim.name}.svg")
+
+
+if __name__ == "__main__":
+    main()

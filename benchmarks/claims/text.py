@@ -1,0 +1,225 @@
+"""Small encoders trained by masked language modeling on textbooks, and their loss at several lengths.
+
+The loss is measured on the same masked tokens at every length: held-out text is cut into blocks of `LONGEST`
+tokens, 15 % of which are masked once, and a block is read whole or in shorter windows.
+
+Axes: B blocks, N tokens of a block, W windows of a block, T tokens of all windows, M masked tokens, D width.
+"""
+
+import json
+import lzma
+import random
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn import functional
+
+import unmask
+from benchmarks.claims.variants import POSITIONS, SIZES, VARIANTS, Variant, rescaled
+from unmask.errors import InvalidRequest
+from unmask.files import whole_file
+from unmask.learn.data import train_tokenizer
+from unmask.measure.ablation.budget import body_parameters
+from unmask.measure.probes.perplexity import unigram
+from unmask.model.encoder import Encoder
+from unmask.model.families.native import to_config
+from unmask.model.weights import find, read_checkpoint
+from unmask.model.weights.build import build
+from unmask.text import PackedBatch, Tokenizer
+
+HELD_OUT = "held-out.npy"
+SPECIAL = 2
+"""Special tokens around every text."""
+TRAINED = SIZES.tokens - SPECIAL
+TIMES = (1, 2, 4, 8, 16)
+"""Lengths that are evaluated, in multiples of the trained one."""
+LONGEST = TRAINED * TIMES[-1]
+BLOCKS = 24
+MASKED_SHARE = 0.15
+BATCH = 512
+"""Tokens per step."""
+MUCH_BYTES = 8_000_000
+"""Training text: about 2 million tokens, of which a run with the default budget reads no part twice."""
+LITTLE_TOKENS = 28_000
+"""The text of variants that read little text many times."""
+PART = 2000
+"""Characters of each module in that text."""
+TOKENIZER_BYTES = 3_000_000
+
+
+def prepare(data: Path, work: Path) -> Path:
+    """Write the training texts, the tokenizer and the held-out text, unless they are there."""
+    folder = work / "text"
+    if (folder / HELD_OUT).is_file():
+        return folder
+    (folder / "tokenizer").mkdir(parents=True, exist_ok=True)
+    train = list(modules(data, "train"))
+    random.Random(0).shuffle(train)
+    sample = taken(train, TOKENIZER_BYTES)
+    files = train_tokenizer(sample, "bpe", SIZES.vocabulary, max_tokens=LONGEST + SPECIAL)
+    for name, content in files.items():
+        (folder / "tokenizer" / name).write_bytes(content)
+    tokenizer = Tokenizer.from_files(files)
+    write_texts(folder / "much.jsonl", taken(train, MUCH_BYTES))
+    write_texts(folder / "little.jsonl", first_tokens(tokenizer, train, LITTLE_TOKENS))
+    blocks: list[NDArray[np.int64]] = []
+    for text in modules(data, "dev"):
+        ids = tokenizer.encode(text).ids[1:-1]
+        if len(ids) >= LONGEST:
+            blocks.append(ids[:LONGEST])
+        if len(blocks) == BLOCKS:
+            break
+    with whole_file(folder / HELD_OUT) as partial, partial.open("wb") as file:
+        np.save(file, np.stack(blocks))
+    return folder
+
+
+def modules(data: Path, split: str) -> Iterator[str]:
+    """Texts of the textbook modules of a split."""
+    path = data / "openstax" / "openstax_ccby.jsonl.xz"
+    if not path.is_file():
+        raise InvalidRequest(f"{path} does not exist; name the folder that holds the text with --data")
+    with lzma.open(path, "rt", encoding="utf-8") as lines:
+        for line in lines:
+            row = json.loads(line)
+            if row["split"] == split:
+                yield row["text"]
+
+
+def taken(texts: list[str], size: int) -> list[str]:
+    """The first texts with at least ``size`` bytes together."""
+    made, have = [], 0
+    for text in texts:
+        if have >= size:
+            break
+        made.append(text)
+        have += len(text.encode())
+    return made
+
+
+def first_tokens(tokenizer: Tokenizer, texts: list[str], tokens: int) -> list[str]:
+    """The first texts with about ``tokens`` tokens; each is cut to its first paragraphs, for variety."""
+    made, have = [], 0
+    for text in texts:
+        if have >= tokens:
+            break
+        made.append(text[:PART])
+        have += len(tokenizer.encode(text[:PART]).ids)
+    return made
+
+
+def write_texts(path: Path, texts: list[str]) -> None:
+    """One JSON object per text."""
+    with whole_file(path) as partial, partial.open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts)
+
+
+def run_table(variant: Variant, name: str, seed: int, tokens: int) -> dict[str, Any]:
+    """The run file of a variant, in a folder below that of the text."""
+    pairs = variant.objective["kind"] == "sentence_pairs"
+    source = "little" if variant.repeated else "much"
+    return {
+        "name": f"{name}-{seed}",
+        "steps": tokens // BATCH,
+        "seed": seed,
+        "device": "cpu",
+        "model": {"config": to_config(variant.encoder)},
+        "tokenizer": {"folder": "../tokenizer"},
+        "data": {
+            "cache": "../data",
+            "sources": [
+                {
+                    "name": f"{source}{'-pairs' if pairs else ''}",
+                    "files": [f"../{source}.jsonl"],
+                    "max_tokens": TRAINED - pairs,
+                }
+            ],
+        },
+        "objective": dict(variant.objective),
+        "batch": {"tokens": BATCH, "micro_tokens": BATCH},
+        "optimizer": {
+            "kind": "muon",
+            "learning_rate": 3e-3,
+            "muon_learning_rate": 5e-3,
+            "weight_decay": 0.05,
+        },
+        "schedule": {"kind": "wsd", "warmup_share": 0.05, "decay_share": 0.4},
+        "checkpoints": {"every": max(1, tokens // BATCH // 5), "minutes": 0, "keep": 1},
+    }
+
+
+def run(name: str, seed: int, tokens: int, data: Path, work: Path) -> tuple[float, dict[str, float]]:
+    """Train, or resume, and measure; 0 tokens: random weights."""
+    variant = VARIANTS[name]
+    folder = prepare(data, work)
+    out = folder / f"{name}-{seed}"
+    start = time.process_time()
+    if tokens:
+        unmask.train(run_table(variant, name, seed, tokens), base=out)
+        checkpoint = read_checkpoint(find(str(out / "model")))
+        encoder = build(checkpoint).eval()
+    else:
+        torch.manual_seed(seed)
+        encoder = Encoder(variant.encoder).eval()
+    seconds = time.process_time() - start
+    held_out = HeldOut.read(folder)
+    figures = {"loss@1": held_out.loss(encoder, 1)}
+    for times in TIMES[1:] if name in POSITIONS else ():
+        figures[f"loss@{times}"] = held_out.loss(encoder, times)
+        for kind, spec in rescaled(encoder.spec, times).items():
+            changed = Encoder(spec).eval()
+            changed.load_state_dict(encoder.state_dict())
+            figures[f"{kind}@{times}"] = held_out.loss(changed, times)
+    figures["parameters"] = body_parameters(variant.encoder)
+    figures["unigram"] = held_out.unigram()
+    if tokens:
+        shutil.rmtree(out)
+    return seconds, figures
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """Blocks of held-out text and the tokens that are masked in them: the same ones at every length."""
+
+    ids_BN: NDArray[np.int64]
+    masked_BN: NDArray[np.bool_]
+    cls_id: int
+    sep_id: int
+    mask_id: int
+
+    @classmethod
+    def read(cls, folder: Path) -> "HeldOut":
+        """Read the blocks that `prepare` wrote, and draw their masks."""
+        ids_BN = np.load(folder / HELD_OUT)
+        masked_BN = np.random.default_rng(0).random(ids_BN.shape) < MASKED_SHARE
+        files = {path.name: path.read_bytes() for path in (folder / "tokenizer").iterdir()}
+        tokenizer = Tokenizer.from_files(files)
+        cls_id, sep_id = tokenizer.encode("a").ids[[0, -1]].tolist()
+        assert tokenizer.mask_id is not None
+        return cls(ids_BN, masked_BN, cls_id, sep_id, tokenizer.mask_id)
+
+    @torch.inference_mode()
+    def loss(self, encoder: Encoder, times: int) -> float:
+        """Mean -log p of the masked tokens, in nats, read in windows of ``times`` the trained length."""
+        size, total, edges = TRAINED * times, 0.0, ((0, 0), (1, 1))
+        special = ((0, 0), (self.cls_id, self.sep_id))
+        for ids_N, masked_N in zip(self.ids_BN, self.masked_BN, strict=True):
+            read_WN = np.where(masked_N, self.mask_id, ids_N).reshape(-1, size)
+            batch = PackedBatch.of_ids(list(np.pad(read_WN, edges, constant_values=special)))
+            masked_T = np.pad(masked_N.reshape(-1, size), edges).reshape(-1)
+            x_MD = encoder.encode(batch)[torch.from_numpy(masked_T)]
+            logits_MV = encoder.logits("masked", x_MD, batch.layout)
+            targets_M = torch.from_numpy(ids_N[masked_N])
+            total += float(functional.cross_entropy(logits_MV, targets_M, reduction="sum"))
+        return total / int(self.masked_BN.sum())
+
+    def unigram(self) -> float:
+        """The loss of predicting by the frequency of tokens in this text itself, with add-one smoothing."""
+        return unigram(self.ids_BN.reshape(-1), self.ids_BN[self.masked_BN], SIZES.vocabulary)[0]
