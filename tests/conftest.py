@@ -9,12 +9,14 @@ import pytest
 from hypothesis import settings
 
 from tests.support.apart import Parent
+from tests.support.examples import QUICK, THOROUGH
 from tests.support.places import default_folder
 from tests.support.tiny import write_checkpoint
 
 # Another process may take the machine for a second, so how long one example takes says nothing.
-settings.register_profile("unmask", deadline=None, max_examples=50)
-settings.load_profile("unmask")
+settings.register_profile("quick", deadline=None, max_examples=QUICK)
+settings.register_profile("thorough", deadline=None, max_examples=THOROUGH)
+settings.load_profile("quick")
 
 
 def pytest_configure(config):

@@ -21,6 +21,12 @@ KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
 """Kinds of paths that are not regular files."""
 
 
+def user_cache(name: str) -> Path:
+    """The folder of a cache that can be removed at any time: below ``$XDG_CACHE_HOME`` or ``~/.cache``."""
+    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (given if given.is_absolute() else Path.home() / ".cache") / "unmask" / name
+
+
 def unwritable(path: Path, error: OSError) -> OutputError:
     """The error for a file system that refused to write ``path``."""
     return OutputError(f"cannot write {path}: {error.strerror or error}")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,14 @@ def samples(items: int) -> Iterator[NDArray[np.int64]]:
     draw = np.random.default_rng(0)
     for _ in range(RESAMPLES if items <= LARGE else RESAMPLES // 5):
         yield draw.integers(0, items, items)
+
+
+@lru_cache(maxsize=2)
+def sample_counts(items: int) -> NDArray[np.float64]:
+    """How often each item is in each of `samples`, (samples, items); a product with it sums over samples."""
+    counted = np.stack([np.bincount(one, minlength=items) for one in samples(items)]).astype(np.float64)
+    counted.setflags(write=False)
+    return counted
 
 
 def percentile_interval(values: Sequence[float]) -> Interval:

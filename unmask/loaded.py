@@ -17,7 +17,11 @@ from unmask.model.weights import find, read_checkpoint
 from unmask.model.weights.adapter import adapted, find_adapter
 from unmask.model.weights.build import DTYPES, device_named
 
-__all__ = ["ElmoModel", "Model", "load", "save"]
+__all__ = ["ElmoModel", "HoldsElmo", "Model", "load", "save"]
+
+
+class HoldsElmo(InvalidRequest):
+    """A folder holds an ELMo, and an encoder was to be loaded."""
 
 
 @overload
@@ -106,9 +110,10 @@ def load(
         network = elmo.read(verify).to(device_named(place), DTYPES[number_format])
         return ElmoModel(network, found.name)
     if elmo is not None:
-        raise InvalidRequest(
+        raise HoldsElmo(
             f"{found.folder} holds an ELMo, which is not a Transformer; "
-            "load it in Python with unmask.load(folder, family='elmo')"
+            "load it in Python with unmask.load(folder, family='elmo'); on the command line, unmask geometry "
+            "and unmask senses read it"
         )
     checkpoint = read_checkpoint(found, compat, verify=verify)
     if adapter is not None:

@@ -12,10 +12,11 @@ from unmask.arguments import check_callable, check_choice, check_flag, listed, w
 from unmask.errors import EmptyText, InvalidRequest, quoted
 from unmask.model import heads
 from unmask.model.elmo import Elmo, ElmoSpec, character_ids
+from unmask.model.elmo.tokenizer import WordTokenizer
 from unmask.model.spec import POOLING_MODES, PooledVector, PoolingMode
 from unmask.tasks import Progress
 from unmask.tasks.batches import TOKENS_PER_PASS, Chosen, batches, require_finite
-from unmask.text import SequenceLayout
+from unmask.text import Encoding, SequenceLayout
 from unmask.text.tokenizer import numbered
 
 ElmoLayers = Literal["mixed", "last", "all"]
@@ -32,6 +33,9 @@ class ElmoModel:
     with punctuation separated from words. A single string gives the result for one text.
     """
 
+    revision = None
+    """No revision is known of its files."""
+
     def __init__(self, network: Elmo, name: str) -> None:
         self.network = network
         """The torch module."""
@@ -44,6 +48,33 @@ class ElmoModel:
     def spec(self) -> ElmoSpec:
         """The specification of the network."""
         return self.network.spec
+
+    @property
+    def encoder(self) -> Elmo:
+        """The torch module, by the name that `Model` gives it."""
+        return self.network
+
+    @property
+    def tokenizer(self) -> WordTokenizer:
+        """Divides texts into words and punctuation marks; see `tokenize`."""
+        return WordTokenizer()
+
+    @property
+    def max_tokens(self) -> None:
+        """A text may have any length."""
+        return None
+
+    def tokenize(self, texts: Sequence[str]) -> list[Encoding]:
+        """Texts as words with their offsets, for `unmask.interpret.geometry`.
+
+        Punctuation marks are words of their own here, as in the text that the model was trained on; `embed`
+        and `hidden_states` split strings at white space only.
+
+        Raises:
+            TextError: a text has no words.
+            InvalidRequest: a text is not a string.
+        """
+        return self.tokenizer.encode_batch(listed("texts", texts))
 
     @property
     def width(self) -> int:

@@ -1,9 +1,11 @@
 """An encoder loaded from a checkpoint: the module that runs, its properties, and the trainable module."""
 
+import hashlib
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from unmask.arguments import check_flag
@@ -12,7 +14,7 @@ from unmask.errors import CorruptCheckpoint, InvalidRequest
 from unmask.model.encoder import Encoder
 from unmask.model.families import Compat
 from unmask.model.inference import optimize_for_inference, unsupported_reason
-from unmask.model.spec import EncoderSpec
+from unmask.model.spec import EncoderSpec, PairScore
 from unmask.model.torch_engine import TorchEngine
 from unmask.model.weights import Checkpoint, Source, read_checkpoint
 from unmask.model.weights.adapter import adapted, read_adapter
@@ -59,6 +61,19 @@ class LoadedEncoder:
         """
         return self.engine.encoder
 
+    def _refuse_shared_query(self, pairs: object) -> None:
+        """Refuse a task that reads pairs with full attention.
+
+        Raises:
+            InvalidRequest: pairs are given, and the checkpoint's queries attend to themselves alone.
+        """
+        head = self.checkpoint.head
+        if pairs is not None and isinstance(head, PairScore) and head.shared_query:
+            raise InvalidRequest(
+                f"in {self.checkpoint.source.name} tokens of a query do not attend to its document "
+                "(shared_query), which is built for scores of pairs alone; use score_pairs"
+            )
+
     def trainable_encoder(self, *, replace: bool = True) -> Encoder:
         """The plain `torch.nn.Module`, whose weights can be trained and have the spec's names and shapes.
 
@@ -83,6 +98,31 @@ class LoadedEncoder:
         if replace:
             self.engine, self._trainable = TorchEngine(encoder), True
         return encoder
+
+    def content_digest(self) -> str:
+        """A SHA-256 of what its results depend on: weights, spec, tokenizer, number format and longest text.
+
+        Weights are read from the checkpoint's files, or from the module if it may have been trained since.
+
+        Raises:
+            CheckpointError: the checkpoint's files have changed since they were loaded.
+        """
+        found = hashlib.sha256()
+        for part in (repr(self.spec), self.dtype, str(self.max_tokens), repr(sorted(self._options.items()))):
+            found.update(hashlib.sha256(part.encode()).digest())
+        for name, content in sorted(self.tokenizer.files.items()):
+            found.update(hashlib.sha256(name.encode()).digest() + hashlib.sha256(content).digest())
+        if self._trainable:
+            for name, tensor in sorted(self.encoder.state_dict().items()):
+                flat = tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
+                found.update(hashlib.sha256(name.encode()).digest() + hashlib.sha256(flat).digest())
+            return found.hexdigest()
+        if stamps(self.checkpoint) != self._files:
+            raise _changed(self.name)
+        for path in sorted(self._files):
+            with path.open("rb") as file:
+                found.update(hashlib.file_digest(file, "sha256").digest())
+        return found.hexdigest()
 
     def __repr__(self) -> str:
         return (

@@ -16,6 +16,9 @@ from unmask.arguments import whole_number as whole
 from unmask.deprecation import renamed_arguments, renamed_method
 from unmask.errors import BeyondTraining, InvalidRequest, InvalidText, quoted
 from unmask.interpret import AttentionView, Watch
+from unmask.interpret.corpus.measure import CorpusStatistics, measure_corpus
+from unmask.interpret.corpus.stored import cache_file
+from unmask.interpret.corpus.texts import Corpus, corpus_of
 from unmask.loaded_retrieval import RetrievalModel
 from unmask.model.engine import Layers
 from unmask.model.spec import (
@@ -34,6 +37,7 @@ from unmask.tasks.embed import embed
 from unmask.tasks.fill import FilledMask, fill
 from unmask.tasks.hidden_states import checked_ids, checked_places, checked_types, hidden_states
 from unmask.tasks.logits import chosen_head, logits
+from unmask.tasks.predict_tokens import TokenPredictions, predict_tokens
 from unmask.tasks.prompts import chosen_prompt, prompt_of, unpooled_tokens
 from unmask.tasks.quantize import PRECISIONS, Precision, quantize
 from unmask.tasks.similarity import METRICS, Metric, similarity
@@ -421,6 +425,7 @@ class Model(RetrievalModel):
             NonFiniteResult: a logit is infinity or NaN.
         """
         role = chosen_head(self.spec, head, self.name)
+        self._refuse_shared_query(pairs)
         whole("tokens_per_pass", tokens_per_pass, 1)
         encodings = self._tokenized(texts, pairs, truncation, numbered_or_the(texts))
         return logits(
@@ -469,6 +474,47 @@ class Model(RetrievalModel):
         )
         return filled[0] if isinstance(text, str) else filled
 
+    def predict_tokens(
+        self,
+        text: str,
+        *,
+        top_k: int = 5,
+        truncation: Truncation = "error",
+        tokens_per_pass: int = TOKENS_PER_PASS,
+        progress: Progress | None = None,
+    ) -> TokenPredictions:
+        """The loss of every token of a text and the best guesses at its place.
+
+        From all other tokens by masking, or from the tokens before if attention is causal; see
+        `unmask.tasks.predict_tokens.predict_tokens`.
+
+        Args:
+            text: one text.
+            top_k: the number of guesses for each token.
+            truncation: whether to refuse a text longer than the model's maximum, or to drop its end.
+            tokens_per_pass: the maximum number of tokens per forward pass.
+            progress: called with (tokens done, tokens in all).
+
+        Raises:
+            TextError: the text is empty, too long, or not Unicode text.
+            InvalidRequest: the checkpoint has no masked-LM head, or an argument is out of range.
+            NonFiniteResult: a loss is infinity or NaN.
+        """
+        if not isinstance(text, str):
+            raise InvalidText(f"the text is {quoted(text)}; predict_tokens reads one text, so give a string")
+        whole("tokens_per_pass", tokens_per_pass, 1)
+        check_callable("progress", progress)
+        (encoding,) = self._tokenized(text, None, truncation)
+        return predict_tokens(
+            self.engine,
+            self.tokenizer,
+            encoding,
+            top_k=top_k,
+            tokens_per_pass=tokens_per_pass,
+            model=self.name,
+            progress=progress,
+        )
+
     @renamed_arguments(too_long="truncation")
     def attention(
         self,
@@ -489,8 +535,53 @@ class Model(RetrievalModel):
                 f"the text is {quoted(text)}; attention reads one text at a time, so give a string"
             )
         check_callable("watch", watch)
+        self._refuse_shared_query(pair)
         (encoding,) = self._tokenized(text, pair, truncation)
         return AttentionView(self.encoder, encoding, global_tokens=global_tokens, watch=watch)
+
+    def attention_over(
+        self,
+        corpus: Corpus | str | Path | Sequence[str] | None = None,
+        *,
+        cache: str | Path | None = None,
+        watch: Watch | None = None,
+        partial: Callable[[CorpusStatistics], None] | None = None,
+    ) -> CorpusStatistics:
+        """Statistics of every head over a corpus, and the texts in which each does something most.
+
+        Texts of more than 512 tokens, or than the model reads, are truncated and counted.
+
+        Args:
+            corpus: a ``.txt`` file with one text on each line, a ``.jsonl`` file of objects with a ``text``,
+                or a list of texts; None takes 3,024 sentences of public-domain books, which come with the
+                package.
+            cache: a folder where results are kept, by model and corpus; they are read from there if they
+                are whole. None keeps nothing.
+            watch: called with the texts done and in all; it may raise `unmask.errors.Cancelled`.
+            partial: called with what is known so far, several times.
+
+        Raises:
+            TextError: the file cannot be read, or has no text.
+            InvalidRequest: it is not a file of texts, or there are too many.
+            OutputError: the cache cannot be written.
+        """
+        check_callable("watch", watch)
+        check_callable("partial", partial)
+        found = corpus_of(corpus)
+        kept, identity = None, ""
+        if cache is not None:
+            identity = self.content_digest()
+            kept = cache_file(Path(cache), identity, found.sha256)
+        return measure_corpus(
+            self.encoder,
+            self.tokenizer,
+            found,
+            max_tokens=self.max_tokens,
+            cache=kept,
+            identity=identity,
+            watch=watch,
+            partial=partial,
+        )
 
     def save(self, folder: str | Path, *, shard_bytes: int | None = None) -> None:
         """Write a checkpoint folder that `transformers` and `sentence-transformers` can also load.

@@ -82,6 +82,7 @@ class TaskModel(LoadedEncoder):
         """
         head = classifier_of(self.spec, "sequence", "classify texts", self.name)
         check_fraction("threshold", threshold)
+        self._refuse_shared_query(pairs)
         name = (lambda _: "the text") if isinstance(texts, str) else name
         encodings = self._whole(texts, pairs, name)
         read = self._read("sequence", encodings, truncation, overlap_tokens, progress=progress, name=name)

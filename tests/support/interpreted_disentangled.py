@@ -92,9 +92,9 @@ def beside_the_reference(position, lengths, dtype=torch.float32, heads=2, width=
 
 
 def heads_apart():
-    """Three heads in runs of one, and in one run."""
-    position, lengths = Disentangled(5), [9, 20]
-    made = inputs(position, lengths, 3, 32)
+    """Two heads in runs of one, and in one run."""
+    position, lengths = Disentangled(5), [20]
+    made = inputs(position, lengths, 2, 32)
     kernel = TritonDisentangledKernel()
     together = run(kernel, position, lengths, *made, torch.float32)
     bands.BYTES_AT_ONCE, kept = 1, bands.BYTES_AT_ONCE

@@ -14,7 +14,14 @@ from unmask.model.kernels.gpu.packed import TritonPackedKernel
 from unmask.model.kernels.gpu.triton_code import packed_launch
 from unmask.model.kernels.gpu.triton_code.packed_tiles import Tiles
 from unmask.model.kernels.reference import ReferenceKernel
-from unmask.model.spec import Alibi, AttentionPattern, FullAttention, NoPosition, SlidingWindow
+from unmask.model.spec import (
+    Alibi,
+    AttentionPattern,
+    CausalAttention,
+    FullAttention,
+    NoPosition,
+    SlidingWindow,
+)
 from unmask.text import SequenceLayout
 
 
@@ -46,6 +53,8 @@ CASES = (
     Case([64, 20], SlidingWindow(2, dilation=3), heads=3, width=16),
     Case([33, 17], SlidingWindow(0), heads=1, grouped=False),
     Case([140, 1], SlidingWindow(9, dilation=4), alibi=True, heads=1, grouped=False),
+    Case([63, 1, 64, 2], CausalAttention(), heads=1),
+    Case([33, 140, 1], CausalAttention(), alibi=True, heads=1, grouped=False),
     Case([20, 9], width=80, heads=1),
     Case([33], width=128, heads=1, alibi=True),
     Case([64, 65, 1, 129], heads=1, width=64, dtype="float16"),

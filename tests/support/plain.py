@@ -11,6 +11,7 @@ from scipy.special import erf
 from unmask.model.spec import (
     Alibi,
     BlockSparse,
+    CausalAttention,
     Disentangled,
     EncoderSpec,
     GatedFeedForward,
@@ -175,6 +176,8 @@ def times_seen(pattern, length: int, heads: int, marks) -> np.ndarray:
     i, j = np.indices((length, length))
     window = pattern.window if isinstance(pattern, SlidingWindowGlobal) else pattern
     seen = np.ones((heads, length, length), dtype=np.int64)
+    if isinstance(pattern, CausalAttention):
+        seen *= j <= i
     if isinstance(window, SlidingWindow):
         far = np.abs(i - j)
         seen *= (far <= window.radius * window.dilation) & (far % window.dilation == 0)

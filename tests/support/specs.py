@@ -6,6 +6,7 @@ from unmask.model.encoder import Encoder
 from unmask.model.spec import (
     Alibi,
     BlockSparse,
+    CausalAttention,
     Convolution,
     Disentangled,
     Embedding,
@@ -16,6 +17,7 @@ from unmask.model.spec import (
     LayerNorm,
     LearnedPositions,
     LinearAttention,
+    NoPosition,
     PlainFeedForward,
     Pooler,
     Projection,
@@ -250,6 +252,23 @@ GROUPED = EncoderSpec(
 """EuroBERT's parts: heads that share keys and values by three, by two, and all of them; a bias left out."""
 
 SPECS["grouped"] = GROUPED
+
+
+CAUSAL = EncoderSpec(
+    width=20,
+    embedding=Embedding(VOCABULARY, width=20, positions=LearnedPositions(64), norm=LayerNorm(1e-12)),
+    layers=tuple(
+        Layer(
+            mixer=SoftmaxAttention(4, 5, pattern=CausalAttention(), position=position),
+            feedforward=PlainFeedForward(28, "gelu"),
+            norm=LayerNorm(1e-12),
+        )
+        for position in (NoPosition(), Alibi(), Disentangled(5))
+    ),
+)
+"""A decoder without cross attention, with several positions."""
+
+SPECS["causal"] = CAUSAL
 
 
 def global_tokens(length: int) -> list[int]:

@@ -2,8 +2,8 @@
 
 import time
 
-HANG_SECONDS = 900
-"""After so long something counts as hanging; what takes seconds is done by then with a fiftieth of a core."""
+HANG_SECONDS = 120
+"""After so long something counts as hanging; what takes a second is done by then on a hundredth of a core."""
 
 
 def wait_until(what, pause=0.002):

@@ -124,7 +124,8 @@ DAMAGE = {
     "relative positions": (config(position_embedding_type="relative_key"), ("'relative_key'", "'absolute'")),
     "activation unknown": (config(hidden_act="quick_gelu"), ("hidden_act", "'quick_gelu'", "'gelu'")),
     "activation a list": (config(hidden_act=["gelu"]), ("hidden_act", "['gelu']")),
-    "decoder": (config(is_decoder=True), ("is_decoder is True",)),
+    "decoder": (config(add_cross_attention=True), ("add_cross_attention is True",)),
+    "decoder a number": (config(is_decoder=1), ("is_decoder is 1",)),
     "width a string": (config(hidden_size="30"), ("hidden_size is '30'",)),
     "width null": (null("hidden_size"), ("hidden_size is None",)),
     "feed-forward a truth": (config(intermediate_size=True), ("intermediate_size is True",)),
@@ -375,7 +376,7 @@ def test_a_bad_argument_or_text(case, tiny_folder, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        (["nothing"], ('"nothing"', "embed")),
+        (["nothing"], ('"nothing"', "look")),
         (["embed", "--nothing"], ("--nothing",)),
         (["embed", "--dtype", "int3"], ('"int3"', "float32")),
         (["embed", "--truncation", "maybe"], ('"maybe"', "end")),

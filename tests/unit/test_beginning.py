@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from tests.support.tokenizers_built import of_bytes
 from tests.unit.test_encoding import PUBLISHED, read, spaces_are_tokens
 from tests.unit.test_tokenizer import TORTURE
@@ -38,7 +39,7 @@ def own(engine, text):
 def test_the_tokens_of_a_prefix_are_those_of_the_whole_text(name):
     engine = (BUILT[name]() if name in BUILT else read(name)).engine
 
-    @settings(max_examples=80)
+    @examples(80)
     @given(st.lists(st.sampled_from(PARTS), min_size=1, max_size=30), st.integers(40, 400))
     def holds(parts, size):
         text = "".join(parts)

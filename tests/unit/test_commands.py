@@ -23,6 +23,7 @@ from tests.support.tiny import (
     write_checkpoint,
 )
 from unmask.cli.main import COMMANDS, GROUPS
+from unmask.interpret.comparison import attention_change
 from unmask.interpret.statistics.taxonomy import LABELS
 from unmask.model.families import DEFAULT_NAME, FAMILIES
 from unmask.model.kernels import KERNELS
@@ -225,7 +226,8 @@ def test_kernels():
         assert [record["name"]] in names
     assert max(map(len, text.splitlines())) <= 100
     block = " ".join(text.split()).partition("varlen computes")[2].partition("triton computes")[0]
-    assert "dtypes bfloat16, float16 attention FullAttention, SlidingWindow score terms NoPosition" in block
+    assert "dtypes bfloat16, float16 attention CausalAttention, FullAttention, SlidingWindow" in block
+    assert "score terms NoPosition" in block
 
 
 # --- look ----------------------------------------------------------------------------------------------
@@ -280,6 +282,26 @@ def test_look_summarizes_every_head(tiny_folder, view):
         assert head["kind"] == "softmax"
         assert head["label"] in LABELS
         assert head["label_share"] == pytest.approx(label_share(head["label"], p_NN, view.encoding), abs=1e-5)
+
+
+def test_look_compares_two_texts(tiny_folder, tiny_model):
+    other = "The river text was, xyz!"
+    found = answer("look", other, "-m", tiny_folder, "--against", TEXT)
+    before, after = tiny_model.attention(TEXT), tiny_model.attention(other)
+    assert [(word["before"], word["after"]) for word in found["words"] if word["change"] != "kept"] == [
+        ("bank", "text"),
+        ("muddy", None),
+    ]
+    expected = tiny_model.similarity(TEXT, other)[0, 0]
+    assert found["embedding_cosine"] == pytest.approx(expected, abs=1e-5)
+    assert len(found["heads"]) == LAYERS * HEADS
+    moved = [head["moved"] for head in found["heads"]]
+    assert moved == sorted(moved, reverse=True)
+    change = attention_change(before.cache, after.cache)
+    assert found["heads"][0]["moved"] == pytest.approx(change.moved.max())
+    assert "removed" in shown("look", other, "-m", tiny_folder, "--against", TEXT)
+    ran = run_here("look", other, "-m", tiny_folder, "--against", TEXT, "--layer", "0")
+    assert (ran.code, "--against is about all layers, and --layer 0 was given" in ran.err) == (1, True)
 
 
 def label_share(label, p_NN, encoding):

@@ -11,6 +11,7 @@ from unmask.model.families import FAMILIES
 from unmask.model.spec import (
     Dense,
     LayerNorm,
+    MaskedLM,
     MultiVector,
     PairScore,
     PooledVector,
@@ -64,6 +65,7 @@ def test_every_spec_has_words(name):
         ("linear", "layers 0 to 1", "linear attention (elu+1), 3 heads of width 5"),
         ("disentangled", "layers 0 to 2", ", disentangled relative positions up to 9 in 6 log buckets;"),
         ("disentangled", "convolution", "over 3 tokens"),
+        ("causal", "layer 0", "causal attention, 4 heads of width 5; feed-forward"),
         (
             "EuroBERT/EuroBERT-610m",
             "layers 0 to 25",
@@ -89,6 +91,8 @@ def test_parts_that_no_published_encoder_has():
     words = dict(describe_spec(decoded_spec()))
     assert "64 positions for the mask decoder" in words["embedding"]
     assert words["heads"].startswith("masked language modeling through an enhanced mask decoder (tied")
+    words = dict(describe_spec(replace(SPECS["causal"], heads=(MaskedLM(None),))))
+    assert words["heads"] == "causal language modeling (tied to the embedding)"
 
 
 @pytest.mark.parametrize(

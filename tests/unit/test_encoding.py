@@ -6,9 +6,10 @@ import pickle
 import numpy as np
 import pytest
 import tokenizers
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from tests.support.places import shared
 from tests.unit.test_tokenizer import TORTURE
 from unmask.deprecation import RenamedWarning
@@ -103,7 +104,7 @@ def test_what_surely_has_words_has_words_by_its_offsets(name):
     """The quick check may only ever be too careful."""
     ours = spaces_are_tokens() if name == "spaces" else read(name)
 
-    @settings(max_examples=150)
+    @examples(150)
     @given(st.text(alphabet=" \t\n\u00a0\u200b\u3000\u0301\x00\x1f\x85a.'\U0001f44d", max_size=6))
     def holds(text):
         encoding = ours._encoding(ours.engine.encode(text), text, None)

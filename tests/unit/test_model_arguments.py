@@ -7,6 +7,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 import unmask
 from tests.support.tiny import WIDTH, change_json, tiny_bert, write_checkpoint
@@ -299,3 +300,16 @@ def test_old_names_of_poolings_on_the_command_line():
         found, notes = renamed_command_line(["embed", *given, "-o", "first"])
         assert " ".join(found).replace("=", " ") == "embed --pooling cls -o first"
         assert notes == ["--pooling first is now called --pooling cls"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_one_weight_that_is_not_finite_is_found_when_a_model_is_loaded(tmp_path, bad, dtype):
+    folder = write_checkpoint(tmp_path / "broken", tiny_bert(), sentence=False)
+    (file,) = folder.glob("*.safetensors")
+    tensors = load_file(file)
+    name = next(name for name in tensors if name.endswith("word_embeddings.weight"))
+    tensors[name][3, 5] = bad
+    save_file(tensors, file, {"format": "pt"})
+    with pytest.raises(CorruptCheckpoint, match=rf"{name} holds a number that is not finite in {dtype}"):
+        unmask.load(folder, dtype=dtype)

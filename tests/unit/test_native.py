@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import unmask
+from tests.support.examples import examples
 from tests.support.specs import SPECS, VOCABULARY, random_encoder
 from tests.support.tiny import change_tensors
 from unmask.errors import CorruptCheckpoint, InvalidRequest, TensorMismatch, UnknownArchitecture
@@ -62,6 +63,7 @@ NORM = st.builds(s.LayerNorm, EPS, st.booleans()) | st.builds(s.RMSNorm, EPS)
 WINDOW = st.builds(s.SlidingWindow, st.integers(0, 99), st.integers(1, 9))
 REACH = (
     st.just(s.FullAttention())
+    | st.just(s.CausalAttention())
     | WINDOW
     | st.builds(s.SlidingWindowGlobal, WINDOW, st.booleans())
     | st.builds(s.BlockSparse, SIZE, st.integers(0, 4), st.none() | st.integers(0, 99), st.integers(64, 4096))
@@ -153,7 +155,7 @@ def encoders(draw):
 
 
 @given(encoders())
-@settings(max_examples=100)
+@examples(100)
 def test_a_drawn_spec_is_read_back_equal(spec):
     again = through_json(spec)
     assert again == spec

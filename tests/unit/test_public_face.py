@@ -83,16 +83,24 @@ def test_commands_and_their_options():
     from unmask.cli.main import COMMANDS
 
     assert {command.__name__: options_of(command) for command in COMMANDS} == {
-        "look": ["text", "pair", "model", *RUN, "layer", "head", "top", "truncation", "json"],
-        "explore": ["text", "model", "index", *RUN, "port", "browser", "memory", "json"],
+        "look": [
+            *("text", "pair", "model", *RUN, "layer", "head", "top", "against", "overview"),
+            *("patterns", "pool", "global_words", "global_sentences", "picture", "csv", "truncation", "json"),
+        ],
+        "head": ["head", "corpus", "pattern", "query", "key", "top", "model", *RUN, "cache", "json"],
+        "sinks": ["corpus", "limit", "epsilon", "remove", "model", *RUN, "output", "json"],
+        "explore": ["text", "model", "index", "corpus", *RUN, "port", "browser", "memory", "json"],
         "report": [
             "text", "pair", "output", "model", *RUN, "views", "layer", "head", "token", "truncation", "json",
         ],
+        "gallery": ["texts", "output", "model", *RUN, "title", "truncation", "overwrite", "json"],
         "geometry": [
-            "text", "file", "model", "model_b", *RUN, "points", "special", "random", "seed", "json",
+            "text", "file", "model", "model_b", *RUN, "points", "special", "random", "seed", "projection",
+            "method", "basis", "json",
         ],
         "senses": ["word", "file", "model", *RUN, "shuffle", "random", "permutations", "seed", "json"],
         "fill": ["text", "file", "model", *RUN, "top", "truncation", "blank", "field", "json"],
+        "compare": ["text", "model", "model_b", *RUN, "top", "truncation", "json"],
         "embed": [
             "inputs", "output", "model", *RUN, "truncation", "blank", "field", "pooling", "normalize",
             "prompt", "prompt_name", "truncate_dim", "precision", "overwrite", "restart", "json",
@@ -109,7 +117,7 @@ def test_commands_and_their_options():
         "search": [
             "index", "query", "k", "mode", "unit", "filter", "reranker", "candidates", "fusion", "weight",
             "approximate", "model",
-            "why", *RUN,
+            "truncation", "why", *RUN,
             "json",
         ],
         "classify": [
@@ -131,7 +139,7 @@ def test_commands_and_their_options():
         "finetune": ["run", "json"],
         "mine": [
             "pairs", "output", "model", "corpus", "num_negatives", "range_min", "range_max", "max_score",
-            "absolute_margin", "relative_margin", "sampling_strategy", "seed", "json",
+            "absolute_margin", "relative_margin", "sampling_strategy", "seed", *RUN, "json",
         ],
         "pretrain": ["run", "json"],
         "inspect": ["checkpoint", "revision", "compat", "tensors", "verify", "json"],
@@ -180,6 +188,12 @@ def test_groups_and_their_options():
         "evaluate blimp": ["model", "data", *RUN, "score", "limit", *RESULT],
         "evaluate perplexity": [
             "model", "data", *RUN, "measure", "score", "tokens", "limit", "seed", *RESULT,
+        ],
+        "evaluate dependencies": ["model", "data", *RUN, "limit", "cache", "output", "json"],
+        "evaluate coreference": ["model", "data", *RUN, "limit", "cache", "output", "json"],
+        "evaluate probes": [
+            *("model", "data", "labels", "layer", "hidden", "control", "random", "seed", "limit", *RUN),
+            *("output", "json"),
         ],
         "evaluate tagging": ["model", "data", *RUN, "layer", "limit", *RESULT],
         "evaluate glue": [

@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -106,15 +106,30 @@ MEASURE_FLOORS = (
 FOREIGN = ("transformers", "sentence_transformers")
 
 
-def modules() -> dict[str, Path]:
-    """Every module of the package by its dotted name below ``unmask``; packages without ``__init__``."""
+@cache
+def _modules(root: Path) -> dict[str, Path]:
     found = {}
-    for path in sorted(ROOT.rglob("*.py")):
-        parts = path.relative_to(ROOT).with_suffix("").parts
+    for path in sorted(root.rglob("*.py")):
+        parts = path.relative_to(root).with_suffix("").parts
         if len(parts) > 1 and parts[-1] == "__init__":
             parts = parts[:-1]
         found[".".join(parts)] = path
     return found
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the package by its dotted name below ``unmask``; packages without ``__init__``."""
+    return _modules(ROOT)
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(parsed(path)))
 
 
 @cache
@@ -124,15 +139,14 @@ def imports(path: Path, *, run_time_only: bool = False) -> tuple[str, ...]:
 
 
 def _imports(path: Path, run_time_only: bool) -> Iterator[str]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
     skipped: set[ast.AST] = set()
     if run_time_only:
-        for node in ast.walk(tree):
+        for node in nodes(path):
             later = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
             typing = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
             if later or typing:
                 skipped.update(ast.walk(node))
-    for node in ast.walk(tree):
+    for node in nodes(path):
         if node in skipped:
             continue
         if isinstance(node, ast.Import):
@@ -269,7 +283,7 @@ def test_the_encoder_names_no_family():
         for path in sorted(where.rglob("*.py")) if where.is_dir() else [where]:
             strings = {
                 node.value
-                for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+                for node in nodes(path)
                 if isinstance(node, ast.Constant) and isinstance(node.value, str)
             }
             assert not strings & {family.name for family in FAMILIES}, path
@@ -282,7 +296,7 @@ PAGE_PARTS = ("KEYS", "ROWS", "spec", "HEADS", "PUBLISHED", "Family")
 def parts_of_page(path: Path) -> list[str]:
     """The parts of a page in the order in which they are made."""
     found: list[str] = []
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    for node in parsed(path).body:
         if isinstance(node, ast.FunctionDef) and node.name == "spec":
             found.append("spec")
         elif isinstance(node, ast.Assign | ast.AnnAssign):
@@ -311,10 +325,10 @@ AXIS = re.compile(r"[a-z0-9]_([A-Z][A-Z0-9]*[a-z]?)$")
 LONGEST_AXES = 6
 
 
-def axes_used(tree: ast.AST) -> dict[str, str]:
+def axes_used(walked: Iterable[ast.AST]) -> dict[str, str]:
     """Each axis letter at the end of a name, and one name that has it."""
     found = {}
-    for node in ast.walk(tree):
+    for node in walked:
         name = next((value for field in ("id", "attr", "arg") if (value := getattr(node, field, None))), None)
         if isinstance(name, str) and (match := AXIS.search(name)) and len(match[1]) <= LONGEST_AXES:
             found |= {letter: name for letter in match[1] if not letter.isdigit()}
@@ -333,8 +347,7 @@ def test_axis_letters_are_explained():
 
     wrong = []
     for name, path in modules().items():
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        used, declared = axes_used(tree), axes_declared(tree)
+        used, declared = axes_used(nodes(path)), axes_declared(parsed(path))
         wrong += [
             f"{name}: {used[letter]} has an axis {letter}" for letter in used.keys() - declared - AXES.keys()
         ]
@@ -346,7 +359,7 @@ def test_the_axis_test_sees_a_letter_that_nobody_explained():
     tree = ast.parse(
         '"""A module.\n\nAxes: W words; G groups\nof words."""\nx_TW = edges_HNk = norms_Q11 = RESULT_X'
     )
-    assert axes_used(tree) == {
+    assert axes_used(ast.walk(tree)) == {
         "T": "x_TW", "W": "x_TW", "H": "edges_HNk", "N": "edges_HNk", "k": "edges_HNk", "Q": "norms_Q11",
     }  # fmt: skip
     assert axes_declared(tree) == {"W", "G"}

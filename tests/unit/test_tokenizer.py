@@ -8,9 +8,10 @@ import unicodedata
 import numpy as np
 import pytest
 import tokenizers
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from tests.support.places import default_folder, shared
 from unmask.errors import CorruptCheckpoint, EmptyText, InvalidRequest, InvalidText, TextTooLong
 from unmask.text import Tokenizer
@@ -261,7 +262,7 @@ LETTERS = "abcdefghijklmn"
 def test_cutting_is_that_of_the_tokenizers_package(uncased):
     engine = tokenizers.Tokenizer.from_str(uncased.engine.to_str())
 
-    @settings(max_examples=300, derandomize=True)
+    @examples(300, derandomize=True)
     @given(st.integers(1, 14), st.integers(0, 14), st.integers(1, 34))
     def holds(in_text, in_pair, max_tokens):
         text, pair = " ".join(LETTERS[:in_text]), " ".join(LETTERS[::-1][:in_pair]) or None

@@ -112,7 +112,7 @@ def peers(
 def kernels(
     *,
     pattern: Annotated[
-        Literal["full", "sliding-window", "sliding-window-global", "block-sparse"],
+        Literal["full", "causal", "sliding-window", "sliding-window-global", "block-sparse"],
         Parameter(help="attention pattern"),
     ] = "full",
     position: Annotated[

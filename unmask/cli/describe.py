@@ -8,6 +8,7 @@ from unmask.model.spec import (
     AttentionPattern,
     AttentionPosition,
     BlockSparse,
+    CausalAttention,
     CheckpointOutput,
     Classifier,
     Dense,
@@ -87,7 +88,7 @@ def describe_spec(spec: EncoderSpec) -> Iterator[tuple[str, str]]:
         yield "final norm", _norm(spec.final_norm)
     if spec.pooler is not None:
         yield "pooler", f"dense layer and {ACTIVATIONS[spec.pooler.activation]} on the first token"
-    yield "heads", "; ".join(map(_head, spec.heads)) or "none"
+    yield "heads", "; ".join(_head(head, causal=spec.causal) for head in spec.heads) or "none"
 
 
 def describe_output(head: CheckpointOutput) -> str:
@@ -105,7 +106,8 @@ def describe_output(head: CheckpointOutput) -> str:
         case PairScore():
             scores = "one score" if head.labels == 1 else f"{head.labels} scores"
             sigmoid = ", between 0 and 1" if head.activation == "sigmoid" else ""
-            return f"{scores} for a pair of texts{sigmoid}"
+            shared = "; a query is encoded once for its documents" if head.shared_query else ""
+            return f"{scores} for a pair of texts{sigmoid}{shared}"
 
 
 def _pooled(head: PooledVector) -> str:
@@ -180,6 +182,8 @@ def _pattern(pattern: AttentionPattern) -> str:
     match pattern:
         case FullAttention():
             return "full attention"
+        case CausalAttention():
+            return "causal attention"
         case SlidingWindow(radius=radius, dilation=dilation):
             gaps = f", every {dilation} tokens" if dilation > 1 else ""
             return f"sliding window of {radius} tokens to each side{gaps}"
@@ -221,9 +225,10 @@ def _norm(norm: Norm | None) -> str:
     return f"RMSNorm (eps {norm.eps:g})"
 
 
-def _head(head: Head) -> str:
+def _head(head: Head, *, causal: bool) -> str:
     if isinstance(head, MaskedLM):
-        kind = "masked language modeling" + (" through an enhanced mask decoder" if head.enhanced else "")
+        kind = "causal" if causal else "masked"
+        kind += " language modeling" + (" through an enhanced mask decoder" if head.enhanced else "")
         return f"{kind} ({'tied to the embedding' if head.tied else 'separate matrix'})"
     assert isinstance(head, Classifier)
     return f"{ROLES[head.role]} ({head.classes} {'classes' if head.classes > 1 else 'logit'})"

@@ -1,10 +1,12 @@
-"""``unmask evaluate``: minimal pairs, masked words, parts of speech, tasks, and retrieval."""
+"""``unmask evaluate``: minimal pairs, masked words, parts of speech, heads, tasks, and retrieval."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
+from unmask.cli.evaluate_heads import coreference, dependencies
+from unmask.cli.evaluate_probes import probes
 from unmask.cli.evaluate_retrieval import retrieval
 from unmask.cli.evaluate_tasks import COMMANDS
 from unmask.cli.options import OUTPUT, RUN, ModelOption, OutputOptions, RunOptions
@@ -21,10 +23,10 @@ if TYPE_CHECKING:
 
 evaluate = App(
     name="evaluate",
-    help="Evaluate an encoder: minimal pairs, masked words, parts of speech; tasks; retrieval.",
+    help="Evaluate an encoder: minimal pairs, masked words, parts of speech; heads; tasks; retrieval.",
     sort_key=1001,
 )
-for _command in (*COMMANDS, retrieval):
+for _command in (*COMMANDS, retrieval, dependencies, coreference, probes):
     evaluate.command(_command)
 
 DataOption = Annotated[Path, Parameter(name="--data", help="the data folder, or one of its files")]

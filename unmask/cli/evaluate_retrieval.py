@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from unmask.cli.index import model_names
 from unmask.cli.options import OUTPUT, RUN, OutputOptions, RunOptions
 from unmask.cli.output import console, progress, safe, table
 from unmask.search.options import Mode
@@ -24,7 +25,8 @@ class CollectionIndexOptions:
         Parameter(
             name=["--model", "-m"],
             negative="",
-            help="a checkpoint folder, a hub id, or default; repeat it for several views of each passage",
+            help="a checkpoint folder, a hub id, default, or none for BM25 alone; repeat it for several "
+            "views of each passage",
         ),
     ] = None
     index: Annotated[
@@ -100,7 +102,8 @@ def retrieval(
         drop_same_id=drop_same_id,
     )
     check(wanted, judged)
-    names = new.model or ([] if new.index is not None and holds_files(new.index) else ["default"])
+    exists = new.index is not None and holds_files(new.index)
+    names = new.model or [] if exists else model_names(new.model or ())
     with collection_index(
         judged,
         [run.load(name) for name in names],
@@ -132,7 +135,7 @@ def _show(result: "RetrievalResult") -> None:
             screen.print(f"queries with equal scores across the cutoff, ordered by document id: {ties}")
         if mode.without_results:
             screen.print(f"queries for which nothing was found: {mode.without_results:,}")
-    models = ", ".join(f"{one.name} ({one.view}, {one.dtype})" for one in result.models)
+    models = ", ".join(f"{one.name} ({one.view}, {one.dtype})" for one in result.models) or "BM25 alone"
     screen.print(
         safe(
             f"{models}, on {result.data} ({result.split}): {result.queries:,} queries, "

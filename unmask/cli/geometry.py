@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -10,11 +10,14 @@ from unmask.cli.geometry_tables import CkaReport, GeometryReport, show, show_cka
 from unmask.cli.input import STANDARD_INPUT, read_standard_input
 from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions
 from unmask.cli.output import print_json, progress
+from unmask.cli.projected import check_projection_file, write_projection
 from unmask.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from unmask.interpret.geometry import ReadTexts
-    from unmask.loaded import Model
+    from unmask.loaded import ElmoModel, Model
+
+    StateModel = Model | ElmoModel
 
 MOST = 4096
 
@@ -37,24 +40,42 @@ def geometry(
     special: Annotated[bool, Parameter(negative="", help="include special tokens")] = False,
     random: Annotated[bool, Parameter(help="also measure a baseline with random weights")] = True,
     seed: Annotated[int, Parameter(help="random seed of samples, shuffles and random weights")] = 0,
+    projection: Annotated[
+        Path | None,
+        Parameter(help="also write every token in three dimensions at every layer: .npz or .json"),
+    ] = None,
+    method: Annotated[
+        Literal["pca", "umap"], Parameter(help="of --projection; umap needs the extra of that name")
+    ] = "pca",
+    basis: Annotated[
+        Literal["own", "shared"],
+        Parameter(help="of --projection by PCA: each layer's own directions, or one basis for all"),
+    ] = "own",
     json: JsonOption = False,
 ) -> None:
     """Measure the geometry of hidden states: intrinsic dimension, effective rank, anisotropy, collapse.
 
     Every number comes with its confidence interval, its sample size, and baselines from shuffled states and
-    random weights. With --model-b, the similarity between the layers of two models (CKA).
+    random weights. With --model-b, the similarity between the layers of two models (CKA). A model may also be
+    a folder with an ELMo, whose layers are recurrent.
     """
     if not 1 <= points <= MOST:
         raise InvalidRequest(f"--points is {points}; it can be 1 to {MOST}")
+    if projection is None and (method, basis) != ("pca", "own"):
+        raise InvalidRequest("--method and --basis are of a projection; name a file with --projection")
+    if projection is not None and model_b is not None:
+        raise InvalidRequest("--projection is of one model; leave --model-b out")
+    if projection is not None:
+        check_projection_file(projection)
     words, left = _words(text, file, points)
 
-    loaded = run.load(model)
+    loaded = run.load_states(model)
     if model_b is not None:
-        other = run.of_another_model().load(model_b)
+        other = run.of_another_model().load_states(model_b)
         _compare((loaded, other), words, left, points, seed=seed, json=json)
         return
     from unmask.interpret.geometry import geometry as measure
-    from unmask.interpret.geometry import random_baseline, read_texts
+    from unmask.interpret.geometry import project, random_baseline, read_texts
 
     with progress("Measuring layers", 0) as report:
         read, used = _read((loaded,), words, points)
@@ -62,6 +83,16 @@ def geometry(
         layers = measure(
             read[0].states, special_N=mask, points=points, seed=seed, watch=lambda _, i, of: report(i, of)
         )
+        if projection is not None:
+            made = project(
+                read[0].states,
+                method=method,
+                basis=basis,
+                special_N=read[0].special_T,
+                seed=seed,
+                watch=lambda _, i, of: report(i, of),
+            )
+            write_projection(projection, made, read[0])
         twin = None
         if random:
             twin_states = read_texts(random_baseline(loaded.encoder, seed), read[0].encodings).states
@@ -97,15 +128,15 @@ def _file_words(file: Path) -> Iterator[str]:
             yield from line.text.split()
 
 
-def _read(models: "tuple[Model, ...]", words: list[str], points: int) -> "tuple[list[ReadTexts], int]":
+def _read(models: "tuple[StateModel, ...]", words: list[str], points: int) -> "tuple[list[ReadTexts], int]":
     """The beginning of the text for each model, in the same chunks: enough for ``points``."""
     from unmask.interpret.geometry import read_texts, stretches
 
-    def tokens(model: "Model", stretch: str) -> int:
+    def tokens(model: "StateModel", stretch: str) -> int:
         return len(model.tokenizer.encode(stretch))
 
     def fits(stretch: str) -> bool:
-        limits = ((m, limit) for m in models for limit in (m.max_tokens, m.checkpoint.trained_tokens))
+        limits = ((m, limit) for m in models for limit in _limits(m))
         return all(limit is None or tokens(m, stretch) <= limit for m, limit in limits)
 
     chosen, count = [], 0
@@ -118,8 +149,21 @@ def _read(models: "tuple[Model, ...]", words: list[str], points: int) -> "tuple[
     return read, sum(len(stretch.split()) for stretch in chosen)
 
 
+def _limits(model: "StateModel") -> tuple[int | None, ...]:
+    """The longest text that the model reads, and the longest that it was trained on; None for no limit."""
+    from unmask.loaded import ElmoModel
+
+    return () if isinstance(model, ElmoModel) else (model.max_tokens, model.checkpoint.trained_tokens)
+
+
 def _compare(
-    models: "tuple[Model, Model]", words: list[str], left: int, points: int, *, seed: int, json: bool
+    models: "tuple[StateModel, StateModel]",
+    words: list[str],
+    left: int,
+    points: int,
+    *,
+    seed: int,
+    json: bool,
 ) -> None:
     from unmask.interpret.geometry import cka
     from unmask.interpret.geometry.cka import MOST_ROWS

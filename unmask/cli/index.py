@@ -31,7 +31,8 @@ class NewIndexOptions:
         Parameter(
             name=["--model", "-m"],
             negative="",
-            help="a checkpoint folder, a hub id, or default; repeat it for several views of each passage",
+            help="a checkpoint folder, a hub id, default, or none for BM25 alone; repeat it for several "
+            "views of each passage",
         ),
     ] = None
     bm25: Annotated[bool, Parameter(help="keep terms for BM25, too")] = True
@@ -150,15 +151,34 @@ def _opened(output: Path, new: NewIndexOptions, run: RunOptions, *, create: bool
         raise InvalidRequest(f"there is no index {output}; name the folder of one, or inputs to index")
     if exists:
         given = new.named()
+        if names == ["none"]:
+            raise InvalidRequest(
+                f"{output} exists and keeps what it was made with; leave --model none out, or name a "
+                "new folder"
+            )
         if given:
             option = "--" + next(iter(given)).replace("_", "-")
             raise InvalidRequest(
                 f"{output} exists and keeps what it was made with; leave {option} out, or name a new folder"
             )
         return open_index(output, names, run), False
-    names = names or ["default"]
+    names = model_names(names)
     loaded = [run.load(name) for name in names]
     return Index.create(output, loaded, sources=names, **new.named()), True
+
+
+def model_names(given: Sequence[str]) -> list[str]:
+    """The models of a new index: ``default`` if none is named, and no model for the name ``none``.
+
+    Raises:
+        InvalidRequest: ``none`` stands beside another name.
+    """
+    if "none" in given and len(given) > 1:
+        raise InvalidRequest(
+            f"--model none makes an index without a model, and {len(given)} models are named; leave none "
+            "out, or give it alone"
+        )
+    return [] if list(given) == ["none"] else [*given] or ["default"]
 
 
 def open_index(path: Path, names: Sequence[str], run: RunOptions) -> "Index":

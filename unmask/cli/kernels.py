@@ -11,7 +11,7 @@ from unmask.cli.output import console, plain, print_json, table
 if TYPE_CHECKING:
     from unmask.model.kernels import AttentionRequest, Capability
 
-Patterns = Literal["full", "sliding-window", "dilated", "sliding-window-global", "block-sparse"]
+Patterns = Literal["full", "causal", "sliding-window", "dilated", "sliding-window-global", "block-sparse"]
 Positions = Literal["none", "rotary", "alibi", "disentangled", "relative-bias"]
 FEATURE_NAMES = {
     "gradients": "gradients",
@@ -104,6 +104,7 @@ def _pattern(name: Patterns) -> Any:
     window = spec.SlidingWindow(64)
     return {
         "full": spec.FullAttention(),
+        "causal": spec.CausalAttention(),
         "sliding-window": window,
         "dilated": spec.SlidingWindow(64, dilation=2),
         "sliding-window-global": spec.SlidingWindowGlobal(window),

@@ -6,6 +6,19 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from unmask.cli.input import STANDARD_INPUT, read_standard_input
+from unmask.cli.look_against import look_against
+from unmask.cli.look_global import GlobalSentencesOption, GlobalWordsOption, look_global
+from unmask.cli.look_overview import show_overview
+from unmask.cli.look_patterns import show_patterns
+from unmask.cli.look_picture import (
+    CsvOption,
+    PictureOption,
+    Pool,
+    PoolOption,
+    check_picture,
+    map_rows,
+    write_maps,
+)
 from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions, TruncationOption
 from unmask.cli.output import console, print_json, progress, safe, table
 from unmask.errors import InvalidRequest
@@ -27,7 +40,7 @@ entropy        in nats, and as a share of the entropy of uniform attention
 distance       mean distance between query and key, in tokens
 most attended  the token that receives most attention (its position), and how
                much it receives; uniform attention gives each token {uniform:.2f},
-               unless layers have a window"""
+               unless layers have a window or causal attention"""
 
 
 @dataclass(frozen=True)
@@ -84,7 +97,11 @@ class Look:
     kept_tokens: int
     heads: tuple[LookHead, ...]
     edges: tuple[LookEdge, ...]
-    """Edges of the chosen head; empty if none was chosen."""
+    """Edges of the chosen head, or of the pooled map; empty if none was chosen."""
+    pool: str | None
+    """``mean`` or ``max`` over the heads of `layer`, or over all heads where that is None."""
+    layer: int | None
+    """The layer that was asked for."""
 
 
 def look(
@@ -96,37 +113,100 @@ def look(
     layer: Annotated[int | None, Parameter(name=["--layer", "-l"], help="show this layer, from 0")] = None,
     head: Annotated[int | None, Parameter(name=["--head", "-H"], help="show this head, from 0")] = None,
     top: Annotated[int, Parameter(help="with --head: number of keys to show per token")] = 3,
+    against: Annotated[
+        str | None, Parameter(help="an earlier version of the text: show what changed")
+    ] = None,
+    overview: Annotated[
+        bool, Parameter(negative="", help="say in one sentence each what the model did with the text")
+    ] = False,
+    patterns: Annotated[
+        bool,
+        Parameter(negative="", help="score every head for lines, diagonals, blocks and distant links"),
+    ] = False,
+    pool: PoolOption = None,
+    global_words: GlobalWordsOption = None,
+    global_sentences: GlobalSentencesOption = None,
+    picture: PictureOption = None,
+    csv: CsvOption = None,
     truncation: TruncationOption = "error",
     json: JsonOption = False,
 ) -> None:
     """Show how an encoder reads a text: its tokens, and the pattern, entropy and sink of each head.
 
-    With --layer and --head, show what each token attends to in that head.
+    With --layer and --head, show what each token attends to in that head; with --pool, in the mean or the
+    maximum of heads. --picture writes that map as a figure for a paper, --csv as a table. With --overview,
+    say what stands out: the clearest heads, the attention sink, where hidden states change, the head with the
+    largest effect. With --patterns, score the shape of each head's map: vertical lines, diagonals, blocks,
+    distant links. With --against, show what changed: words, their states, the embedding, and the attention
+    that each head moved. With --global-words or --global-sentences, make tokens global in an encoder such as
+    Longformer, and show what changed.
     """
     if text == STANDARD_INPUT:
         text = read_standard_input()
-    if head is not None and layer is None:
-        raise InvalidRequest(f"--head {head} was given without --layer; name both")
+    chosen = (global_words or [], global_sentences or [])
+    views = {
+        "--against": against is not None,
+        "--overview": overview,
+        "--patterns": patterns,
+        "--pool": pool is not None,
+        "--global-words or --global-sentences": any(chosen),
+    }
+    _check_views([name for name, asked in views.items() if asked], layer, head)
+    check_picture(picture, csv, has_map=head is not None or pool is not None)
     if top < 1:
         raise InvalidRequest(f"--top is {top}; it must be at least 1")
     loaded = run.load(model)
+    if any(chosen):
+        encoding = loaded.tokenize([text], None if pair is None else [pair], truncation=truncation)[0]
+        look_global(loaded, encoding, *chosen, json=json)
+        return
     view = loaded.attention(text, pair, truncation=truncation)
+    if against is not None:
+        look_against(loaded, loaded.attention(against, pair, truncation=truncation), view, json=json)
+        return
+    if overview:
+        show_overview(view, loaded, json=json)
+        return
+    if patterns:
+        show_patterns(view, loaded, layer, json=json)
+        return
     if layer is not None:
         view.probabilities(layer, head or 0, slice(0, 0))  # rejects a layer that does not exist
-    edges = () if layer is None or head is None else _edges(view, layer, head, top)
+    write_maps(view, layer, head, pool, picture=picture, csv=csv)
+    edges = () if head is None and pool is None else _edges(view, layer, head, pool, top)
     found = Look(
         model=loaded.name,
         revision=loaded.revision,
         tokens=_tokens(view),
         original_tokens=view.encoding.original_tokens if view.encoding.counted_whole else None,
         kept_tokens=view.encoding.kept_tokens,
-        heads=tuple(one for one in _heads(view, layer) if head in (None, one.head)),
+        heads=() if pool else tuple(one for one in _heads(view, layer) if head in (None, one.head)),
         edges=edges,
+        pool=pool,
+        layer=layer,
     )
     if json:
         print_json(found)
     else:
         _show(found, loaded)
+
+
+def _check_views(views: list[str], layer: int | None, head: int | None) -> None:
+    """Refuse options that belong to different views of the text.
+
+    Raises:
+        InvalidRequest: they do.
+    """
+    if head is not None and layer is None:
+        raise InvalidRequest(f"--head {head} was given without --layer; name both")
+    if len(views) > 1:
+        raise InvalidRequest(f"{' and '.join(views)} show different things; leave one out")
+    if not views:
+        return
+    if layer is not None and views[0] not in ("--patterns", "--pool"):
+        raise InvalidRequest(f"{views[0]} is about all layers, and --layer {layer} was given; leave one out")
+    if head is not None:
+        raise InvalidRequest(f"{views[0]} is about all heads, and --head {head} was given; leave one out")
 
 
 def _tokens(view: "AttentionView") -> tuple[LookToken, ...]:
@@ -165,12 +245,21 @@ def _heads(view: "AttentionView", layer: int | None) -> tuple[LookHead, ...]:
     return tuple(found)
 
 
-def _edges(view: "AttentionView", layer: int, head: int, top: int) -> tuple[LookEdge, ...]:
-    strongest = view.topk(layer, head, top)
+def _edges(
+    view: "AttentionView", layer: int | None, head: int | None, pool: Pool | None, top: int
+) -> tuple[LookEdge, ...]:
+    """The largest weights of each query in the map of a head, or in that of ``pool``."""
+    if pool is None and layer is not None and head is not None:
+        strongest = view.topk(layer, head, top)
+        rows = list(zip(strongest.keys, strongest.probabilities, strict=True))
+    else:
+        from unmask.interpret.pooled import top_of_rows
+
+        rows = list(top_of_rows(len(view), lambda some: map_rows(view, layer, head, pool, some), top))
     return tuple(
-        LookEdge(query, int(key), float(probability))
-        for query in range(len(view))
-        for key, probability in zip(strongest.keys[query], strongest.probabilities[query], strict=True)
+        LookEdge(query, int(key), float(weight))
+        for query, (keys, weights) in enumerate(rows)
+        for key, weight in zip(keys, weights, strict=True)
     )
 
 
@@ -226,12 +315,16 @@ def _legend(found: Look) -> str:
 
 
 def _show_edges(found: Look) -> None:
-    one = found.heads[0]
     screen = console()
-    what = ", by kernel weights (linear attention has no softmax)" if one.kind == "kernel" else ""
-    screen.print(
-        f"layer {one.layer}, head {one.head}, {one.label}: which keys each token attends to most{what}"
-    )
+    if found.pool is None:
+        one = found.heads[0]
+        what = ", by kernel weights (linear attention has no softmax)" if one.kind == "kernel" else ""
+        whose = f"layer {one.layer}, head {one.head}, {one.label}"
+    else:
+        what = "" if found.pool == "mean" else "; a maximum is no distribution, its rows sum to more than 1"
+        whose = "all layers" if found.layer is None else f"layer {found.layer}"
+        whose += f", {found.pool} over heads"
+    screen.print(f"{whose}: which keys each token attends to most{what}")
     shown = table(None, "", "query", "keys", right=("",))
     for query, token in enumerate(found.tokens):
         keys = "   ".join(

@@ -13,13 +13,16 @@ from unmask.cli.answer import answer
 from unmask.cli.bench import bench
 from unmask.cli.choose import choose
 from unmask.cli.classify import classify
+from unmask.cli.compare import compare
 from unmask.cli.convert import convert
 from unmask.cli.embed import embed
 from unmask.cli.evaluate import evaluate
 from unmask.cli.explore import explore
 from unmask.cli.fill import fill
 from unmask.cli.finetune import finetune
+from unmask.cli.gallery import gallery
 from unmask.cli.geometry import geometry
+from unmask.cli.head import head
 from unmask.cli.index import index
 from unmask.cli.input import STANDARD_INPUT
 from unmask.cli.inspect import inspect
@@ -34,17 +37,22 @@ from unmask.cli.search import search
 from unmask.cli.senses import senses
 from unmask.cli.sentence import misuse, one_line
 from unmask.cli.similarity import similarity
+from unmask.cli.sinks import sinks
 from unmask.cli.tag import tag
 from unmask.deprecation import RenamedWarning, renamed_command_line
 from unmask.errors import BeyondTraining, UnmaskError
 
 COMMANDS = (
     look,
+    head,
+    sinks,
     explore,
     report,
+    gallery,
     geometry,
     senses,
     fill,
+    compare,
     embed,
     similarity,
     index,

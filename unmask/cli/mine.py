@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from unmask.cli.options import JsonOption
+from unmask.cli.options import RUN, JsonOption, RunOptions
 from unmask.cli.output import console, print_json
 from unmask.cli.pretrain import ProgressPrinter
 
@@ -26,19 +26,20 @@ def mine(
         float | None, Parameter(help="a negative scores lower than the positive by so much")
     ] = None,
     relative_margin: Annotated[
-        float | None, Parameter(help="0.05: a negative scores at most 95 % of the positive")
+        float | None,
+        Parameter(help="0.05: a negative scores at most 95 % of the positive; none: no limit"),
     ] = 0.05,
     sampling_strategy: Annotated[
         Literal["top", "random"], Parameter(help="take the best candidates, or draw")
     ] = "top",
     seed: Annotated[int, Parameter(help="determines what is drawn")] = 0,
+    run: RunOptions = RUN,
     json: JsonOption = False,
 ) -> None:
     """Find documents near each query that probably do not answer it, as negatives for training.
 
     The rows written are what `unmask finetune` reads for the task retrieval. A stopped job resumes.
     """
-    from unmask.loaded import load
     from unmask.search.mining import MiningSettings
     from unmask.search.mining import mine as find
 
@@ -54,7 +55,7 @@ def mine(
     )
     teller = ProgressPrinter()
     try:
-        facts = find(load(model), pairs, output, corpus=corpus, settings=settings, say=teller.say)
+        facts = find(run.load(model), pairs, output, corpus=corpus, settings=settings, say=teller.say)
     finally:
         teller.close()
     if json:

@@ -14,7 +14,7 @@ from unmask.model.spec.compat import Compat
 from unmask.text import Blank, Truncation
 
 if TYPE_CHECKING:
-    from unmask.loaded import Model
+    from unmask.loaded import ElmoModel, Model
 
 Dtype = Literal["float32", "bfloat16", "float16", "float64"]
 RunDtype = Literal["float32", "bfloat16", "int8", "float16", "float64"]
@@ -114,6 +114,25 @@ class RunOptions:
             kernel=self.kernel,
             adapter=adapter,
         )
+
+    def load_states(self, model: str) -> "Model | ElmoModel":
+        """Load an encoder as `load` does, or an ELMo, which has states and no attention.
+
+        Raises:
+            InvalidRequest: see `load`, or an option that an ELMo lacks.
+            CheckpointError: see `load`.
+        """
+        from unmask.loaded import HoldsElmo, load
+
+        try:
+            return self.load(model)
+        except HoldsElmo:
+            if (self.kernel, self.compat, self.adapter) != (None, "published", None) or self.dtype == "int8":
+                raise InvalidRequest(
+                    f"{model} is an ELMo, which has no --kernel, --compat, --adapter or --dtype int8; "
+                    "leave them out"
+                ) from None
+        return load(model, family="elmo", dtype=self.dtype, device=self.device, revision=self.revision)
 
 
 @Parameter(name="*")

@@ -87,7 +87,7 @@ def report(
             api.ask("texts", {"text": text, "pair": pair, "model": at, "too_long": too_long})
             for at in range(len(names))
         ]
-        size, answers = _write(api, reads, look, truncation == "end", output)
+        size, answers = write_page(api, reads, look, output, cut=truncation == "end")
     finally:
         api.close()
     found = Report(
@@ -126,26 +126,38 @@ def _look(views: str | None, layer: int, head: int, token: int | None) -> "ViewS
     return ViewSelection(chosen, layer, head, token)
 
 
-def _write(
-    api: "Api", reads: list[dict[str, Any]], look: "ViewSelection", cut: bool, output: Path
+def write_page(
+    api: "Api",
+    reads: list[dict[str, Any]],
+    look: "ViewSelection",
+    output: Path,
+    *,
+    cut: bool,
+    title: str | None = None,
 ) -> tuple[int, int]:
-    """Measure, collect and write; return the size of the file and its number of answers."""
+    """Measure a text, collect what its views ask for and write the page; return its bytes and its answers.
+
+    ``reads`` are the text as the API described it, by one model or two. Without a ``title``, the page has the
+    first words of the text.
+    """
     from unmask.explorer.export.views import address, standalone, view_paths
     from unmask.files import whole_file
 
     for read in reads:
-        _measure(api, read["id"], read["model"])
+        measure(api, read["id"], read["model"])
     get = partial(api.answer, "GET")
     hash_ = address(look, reads, cut=cut)
     paths = view_paths(get, [read["id"] for read in reads], look)
     with progress("answers", len(paths)) as done:
-        page = standalone(get, paths, hash_, _title(reads[0]["text"]), progress=done)
+        page = standalone(
+            get, paths, hash_, f"{title or first_words(reads[0]['text'])} | unmask", progress=done
+        )
     with whole_file(output) as partial_file:
         partial_file.write_bytes(page)
     return len(page), len(paths)
 
 
-def _measure(api: "Api", text_id: str, name: str) -> None:
+def measure(api: "Api", text_id: str, name: str) -> None:
     """Wait until all layers of a text are measured."""
     with progress(f"measuring with {name}", 1) as done:
         while True:
@@ -160,6 +172,10 @@ def _measure(api: "Api", text_id: str, name: str) -> None:
         raise InvalidRequest(problem["sentence"] if problem else f"the analysis by {name} was stopped")
 
 
-def _title(text: str) -> str:
+def first_words(text: str, most: int = 72) -> str:
+    """The beginning of a text as a title of at most ``most`` characters and an ellipsis, in whole words."""
     words = " ".join(text.split())
-    return f"{words[:60]}{'…' if len(words) > 60 else ''} | unmask"
+    if len(words) <= most:
+        return words
+    whole = words[: most + 1].rpartition(" ")[0] or words[:most]
+    return f"{whole.rstrip('.,;:')}…"

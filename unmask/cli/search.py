@@ -1,6 +1,9 @@
 """``unmask search``: the passages of an index that fit a query."""
 
+import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,9 +11,9 @@ from cyclopts import Parameter
 from rich.text import Text
 
 from unmask.cli.index import open_index
-from unmask.cli.options import RUN, JsonOption, RunOptions
+from unmask.cli.options import RUN, JsonOption, RunOptions, TruncationOption
 from unmask.cli.output import console, print_json
-from unmask.errors import InvalidRequest
+from unmask.errors import InvalidRequest, TextTooLong
 from unmask.search.options import Fusion, Mode, Unit
 
 if TYPE_CHECKING:
@@ -24,40 +27,70 @@ SHOWN_SHARES = 8
 """Shares of an explanation that are printed, the largest."""
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class RankingOptions:
+    """How passages are ranked."""
+
+    mode: Annotated[
+        Mode | None, Parameter(help="rank by one view, or fuse the ranks of all; default: hybrid if possible")
+    ] = None
+    unit: Annotated[Unit, Parameter(help="rank passages, or documents by their best passage")] = "passage"
+    filter: Annotated[
+        list[str] | None,
+        Parameter(
+            negative="", help="search documents with this metadata, such as 'year>=2020'; repeat it for more"
+        ),
+    ] = None
+    reranker: Annotated[
+        str | None, Parameter(help="a cross-encoder that scores the best hits again: a folder or a hub id")
+    ] = None
+    candidates: Annotated[
+        int | None,
+        Parameter(help="hits of the first stage that are scored again; default: 50 with a reranker"),
+    ] = None
+    fusion: Annotated[
+        Fusion, Parameter(help="hybrid search: fuse ranks (rrf), or scores brought to the range 0 to 1")
+    ] = "rrf"
+    weight: Annotated[
+        list[str] | None,
+        Parameter(negative="", help="hybrid search: the factor of a view, such as dense=2; repeat it"),
+    ] = None
+    approximate: Annotated[
+        bool,
+        Parameter(negative="", help="with --mode dense: score what a graph of neighbors proposes (HNSW)"),
+    ] = False
+
+    def arguments(self, run: RunOptions) -> dict[str, Any]:
+        """As arguments of `Index.search`, with the reranker loaded.
+
+        Raises:
+            InvalidRequest: a weight is not VIEW=NUMBER.
+            CheckpointError: the reranker cannot be found, read or trusted.
+        """
+        scorer = None if self.reranker is None else run.of_another_model().load(self.reranker)
+        return {
+            "mode": self.mode,
+            "unit": self.unit,
+            "filter": self.filter,
+            "reranker": scorer,
+            "candidates": self.candidates,
+            "fusion": self.fusion,
+            "weights": _weights(self.weight or ()),
+            "approximate": self.approximate,
+        }
+
+
+RANKING = RankingOptions()
+
+
 def search(
     index: Annotated[Path, Parameter(help="the folder of an index (see: unmask index)")],
     query: Annotated[str, Parameter(help="what to search for")],
     /,
     *,
     k: Annotated[int, Parameter(name=["--k", "-k"], help="how many hits")] = 10,
-    mode: Annotated[
-        Mode | None, Parameter(help="rank by one view, or fuse the ranks of all; default: hybrid if possible")
-    ] = None,
-    unit: Annotated[Unit, Parameter(help="rank passages, or documents by their best passage")] = "passage",
-    filter: Annotated[
-        list[str] | None,
-        Parameter(
-            negative="", help="search documents with this metadata, such as 'year>=2020'; repeat it for more"
-        ),
-    ] = None,
-    reranker: Annotated[
-        str | None, Parameter(help="a cross-encoder that scores the best hits again: a folder or a hub id")
-    ] = None,
-    candidates: Annotated[
-        int | None,
-        Parameter(help="hits of the first stage that are scored again; default: 50 with a reranker"),
-    ] = None,
-    fusion: Annotated[
-        Fusion, Parameter(help="hybrid search: fuse ranks (rrf), or scores brought to the range 0 to 1")
-    ] = "rrf",
-    weight: Annotated[
-        list[str] | None,
-        Parameter(negative="", help="hybrid search: the factor of a view, such as dense=2; repeat it"),
-    ] = None,
-    approximate: Annotated[
-        bool,
-        Parameter(negative="", help="with --mode dense: score what a graph of neighbors proposes (HNSW)"),
-    ] = False,
+    ranking: RankingOptions = RANKING,
     model: Annotated[
         list[str] | None,
         Parameter(
@@ -66,6 +99,7 @@ def search(
             help="where a model of the index is, if it has moved; another model is refused",
         ),
     ] = None,
+    truncation: TruncationOption = "error",
     why: Annotated[bool, Parameter(negative="", help="explain every hit")] = False,
     run: RunOptions = RUN,
     json: JsonOption = False,
@@ -74,23 +108,20 @@ def search(
     if k < 1:
         raise InvalidRequest(f"-k is {k}; it must be at least 1")
     opened = open_index(index, model or (), run)
-    scorer = None if reranker is None else run.of_another_model().load(reranker)
-    hits = opened.search(
-        query,
-        k,
-        mode,
-        unit=unit,
-        filter=filter,
-        reranker=scorer,
-        candidates=candidates,
-        fusion=fusion,
-        weights=_weights(weight or ()),
-        approximate=approximate,
-        why=why,
-    )
+    searched = partial(opened.search, query, k, **ranking.arguments(run), why=why)
+    truncated = False
+    try:
+        hits = searched()
+    except TextTooLong:
+        if truncation == "error":
+            raise
+        truncated = True
+        hits = searched(truncation="end")
     if json:
-        print_json(_as_json(opened, query, hits, why=why))
+        print_json(_as_json(opened, query, hits, why=why) | {"query_truncated": truncated})
         return
+    if truncated:
+        print("the query is longer than a model of the index reads; its end was dropped", file=sys.stderr)
     if not hits:
         print("no passage was found")
     for rank, hit in enumerate(hits, start=1):

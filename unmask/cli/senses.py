@@ -34,6 +34,8 @@ def senses(
 ) -> None:
     """Compare the vectors of one word across sentences, layer by layer: are its senses separated?
 
+    The model may also be a folder with an ELMo, whose layers are recurrent.
+
     Sentences for bank, bat, spring, crane and bark are included; other words need a --file.
     """
     from unmask.interpret.geometry import read_sense_file, shipped_senses
@@ -42,7 +44,7 @@ def senses(
     given = shipped_senses(word) if file is None else read_sense_file(file, word)
     if shuffle != "none":
         given = given.dealt(shuffle, seed)
-    loaded = run.load(model)
+    loaded = run.load_states(model)
     with progress("Reading sentences", 0) as report:
         found = measure(
             loaded.encoder,
