@@ -20,7 +20,7 @@ test: .venv/dev.stamp
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" -n auto --dist loadfile
 
 test-slow: .venv/dev.stamp
-	$(BIN)/pytest -m slow
+	$(BIN)/pytest -m "slow or hypothesis" --hypothesis-profile thorough
 
 check: .venv/dev.stamp
 	$(BIN)/ruff format --check .
