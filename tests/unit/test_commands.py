@@ -230,6 +230,17 @@ def test_kernels():
     assert "score terms NoPosition" in block
 
 
+@pytest.mark.parametrize(("before", "after"), [(None, "64"), ("7", "7")])
+def test_the_program_bounds_the_products_that_onednn_keeps(monkeypatch, before, after):
+    name = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
+    monkeypatch.setenv(name, "set, so that its former value comes back")
+    monkeypatch.delenv(name)
+    if before is not None:
+        monkeypatch.setenv(name, before)
+    assert run_here("models").code == 0
+    assert os.environ[name] == after
+
+
 # --- look ----------------------------------------------------------------------------------------------
 
 
