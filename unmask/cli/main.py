@@ -92,8 +92,8 @@ for group in GROUPS:
 
 def main() -> None:
     """Run the command that the arguments name; exit 0, 1 (it failed), 2 (misused) or 130 (stopped)."""
-    # oneDNN keeps a compiled product for each number of rows, 1,024 of them unless told otherwise. Batches of packed
-    # texts rarely have the same number twice, so a training run would grow by gigabytes for no gain in speed.
+    # oneDNN keeps a compiled product for each number of rows, 1,024 of them unless told otherwise. Batches of
+    # packed texts rarely have the same number twice, so training would take gigabytes and be no faster.
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
     if sys.stdout is None:
         _stop(1, "standard output is closed, so no result can be shown; leave it open")
