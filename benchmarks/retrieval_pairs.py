@@ -3,6 +3,7 @@
     python benchmarks/retrieval_pairs.py code -o runs/retrieval/code
     python benchmarks/retrieval_pairs.py general -o runs/retrieval/general
     python benchmarks/retrieval_pairs.py science -o runs/retrieval/science
+    python benchmarks/retrieval_pairs.py queries -o runs/cosqa
 
 Writes train.jsonl and dev.jsonl with ``query`` and ``positive``. No test query of SciFact or CosQA is in
 them.
@@ -16,6 +17,8 @@ them.
 - science: SciFact's training queries with the abstracts that answer them (40 queries are the dev data), and
   the last sentences of abstracts, without the heading, with their abstracts. corpus.jsonl has all abstracts,
   for `unmask mine`.
+- queries: of the pairs of code those whose query somebody typed. The dev queries are a collection in BEIR's
+  layout, in the folder dev, to be ranked among all functions; corpus.jsonl has them for `unmask mine`.
 """
 
 import ast
@@ -27,7 +30,7 @@ import random
 import re
 import textwrap
 from argparse import ArgumentParser
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
@@ -110,6 +113,13 @@ def code() -> tuple[list[Pair], list[Pair]]:
     return train, queries[:DEV_QUERIES]
 
 
+def queries() -> tuple[list[Pair], list[Pair]]:
+    """Training and dev pairs of code search that have queries which somebody typed."""
+    train, dev = code()
+    made = set(docstrings())
+    return [pair for pair in train if pair not in made], dev
+
+
 def squad(name: str, most: int | None = None) -> Iterator[Pair]:
     """Questions with the paragraphs that answer them."""
     with lzma.open(DATA / name, "rt", encoding="utf-8") as file:
@@ -175,7 +185,9 @@ def science() -> tuple[list[Pair], list[Pair]]:
     return train + sentences, [pair for pair in pairs if pair[0] in held]
 
 
-KINDS = {"code": code, "general": general, "science": science}
+KINDS = {"code": code, "queries": queries, "general": general, "science": science}
+CORPORA = {"queries": "cosqa", "science": "scifact"}
+"""The kinds that negatives are mined for, and the collection that has the documents."""
 
 
 def main() -> None:
@@ -192,9 +204,29 @@ def main() -> None:
             text.write(json.dumps({"query": query, "positive": positive}, ensure_ascii=False) + "\n")
         (chosen.output / f"{name}.jsonl").write_text(text.getvalue(), encoding="utf-8")
         print(f"{chosen.output / name}.jsonl: {len(pairs):,} pairs")
-    if chosen.kind == "science":
-        lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows("scifact/corpus.jsonl.xz"))
-        (chosen.output / "corpus.jsonl").write_text("".join(lines), encoding="utf-8")
+    if name := CORPORA.get(chosen.kind):
+        write_rows(chosen.output / "corpus.jsonl", rows(f"{name}/corpus.jsonl.xz"))
+    if chosen.kind == "queries":
+        write_collection(chosen.output / "dev", {query for query, _ in dev})
+
+
+def write_rows(path: Path, some: Iterable[Mapping[str, object]]) -> None:
+    """JSONL of the rows."""
+    lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in some)
+    path.write_text("".join(lines), encoding="utf-8")
+
+
+def write_collection(folder: Path, kept: set[str]) -> None:
+    """The part of CosQA's dev judgments that is about the queries, in BEIR's layout."""
+    (folder / "qrels").mkdir(parents=True, exist_ok=True)
+    asked = {str(row["_id"]): row for row in rows("cosqa/queries.jsonl.xz") if row["text"] in kept}
+    judgments = [row for row in table("cosqa/qrels/dev.tsv.xz") if row["query-id"] in asked]
+    write_rows(folder / "corpus.jsonl", rows("cosqa/corpus.jsonl.xz"))
+    write_rows(folder / "queries.jsonl", [asked[row["query-id"]] for row in judgments])
+    with (folder / "qrels" / "dev.tsv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, judgments[0], delimiter="\t", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(judgments)
 
 
 if __name__ == "__main__":
