@@ -127,6 +127,57 @@ def test_a_web_page_shows_the_same_without_a_network(page, browser, live, tmp_pa
         assert "unmask explore --model fake" in words
 
 
+def test_a_saved_map_and_page_hold_every_head(page, browser, live, tmp_path):
+    """In the attention that was looked at; keys lead from head to head as in the live page."""
+    show(page, live.url + PLACE + "&weight=norm&special=hide")
+    wait_for_map(page)
+    page.keyboard.press("]")
+    shown(page, 2, 2)
+    wanted = point(page, 3, 2)
+    page.keyboard.press("[")
+    shown(page, 1, 2)
+    path = saved(page, "html", tmp_path)
+    with opened_file(browser, path) as file:
+        file.add_init_script(MISSING)
+        file.goto(path.as_uri())
+        wait_for_map(file)
+        file.keyboard.press("]")
+        shown(file, 2, 2)
+        assert point(file, 3, 2) == wanted
+        for key in "n,n.x[":
+            file.keyboard.press(key)
+            settle(file)
+        assert "not saved" not in file.get_by_test_id("stage").inner_text()
+        assert file.get_by_test_id("problem").count() == 0
+        assert file.evaluate("missing") == []
+
+
+@pytest.mark.parametrize("view", ["map", "head"])
+def test_keys_say_which_heads_a_saved_page_lacks(page, browser, live, tmp_path, monkeypatch, view):
+    monkeypatch.setattr("unmask.explorer.export.views.ALL_HEADS_BYTES", 1)
+    show(page, live.url + PLACE, view)
+    settle(page, view)
+    path = saved(page, "html", tmp_path)
+    with opened_file(browser, path) as file:
+        file.goto(path.as_uri())
+        settle(file, view)
+        layer = file.get_by_label("layer", exact=True).locator("select")
+        for key, place in (("]", "layer 2, head 2"), (",", "layer 1, head 1")):
+            file.keyboard.press(key)
+            said = file.get_by_test_id("problem").filter(has_text=place).inner_text()
+            assert "is not in this file, which holds only that of layer 1, head 2" in said
+            assert "unmask explore --model fake" in said
+            assert layer.input_value() == "1"
+        layer.select_option("0")
+        file.get_by_test_id("problem").filter(has_text="layer 0, head 2").wait_for()
+        assert layer.input_value() == "1"
+        assert "not saved" not in file.get_by_test_id("stage").inner_text()
+        # What is there is shown again, and nothing is said about it.
+        file.keyboard.press("f")
+        settle(file, "flow")
+        assert file.get_by_test_id("problem").count() == 0
+
+
 def test_picture_and_vectors_are_whole_and_stamped(page, live, tmp_path):
     show(page, live.url + PLACE)
     wait_for_map(page)
