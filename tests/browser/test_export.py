@@ -277,6 +277,7 @@ def test_python_computes_what_is_shown(page, live, monkeypatch):
     [
         ("tokens", "head/1/2", "attention_received"),
         ("map&map.by=words&special=hide&weight=norm", "words/1/2?weight=norm&special=hide", "values"),
+        ("tokens&special=hide", "edges/1?special=hide", "received"),
         ("map&special=hide", "values/1/2?special=hide", "values"),
         ("flow", "edges/1", "values"),
         ("flow&special=hide&weight=norm", "edges/1?weight=norm&special=hide", "values"),
@@ -298,8 +299,42 @@ def test_python_of_other_views_computes_the_api_s_numbers(page, live, monkeypatc
         wanted = [one["probability"] for one in api.ask(f"texts/{text_id}/{path}")["predictions"]]
     else:
         wanted = unpack(api.answer("GET", f"texts/{text_id}/{path}").data)[0][array]
+        wanted = wanted[2] if array == "received" else wanted
     api.close()
     np.testing.assert_allclose(np.asarray(result), wanted, rtol=1e-4, atol=1e-7)
+
+
+PAIRED = "bank money"
+
+
+@pytest.mark.parametrize(
+    "rows", ["", "&special=hide", "&pair.rows=renormalized", "&special=hide&weight=norm"]
+)
+@pytest.mark.parametrize("view", ["map", "map&map.by=words", "flow", "flow&flow.as=all"])
+def test_python_of_a_pair_computes_what_is_between_its_texts(page, live, monkeypatch, view, rows):
+    """The snippet's numbers are those of the page: of the map's cells, of the flow's lines."""
+    show(page, live.url + PLACE + f"&pair={PAIRED}&pair.edges=ba&flow.edges=2&flow.least=0{rows}", view)
+    result = run(python_of(page), monkeypatch)
+    if view.startswith("flow"):
+        layers = result if "all" in view else [result]
+        listed = [one[..., :2].reshape(-1) for one in layers]
+        page.get_by_test_id("all-edges-twin").click()
+        cells = page.locator("table tbody tr").evaluate_all(
+            "rows => rows.map(row => +row.lastElementChild.dataset.value)"
+        )
+        wanted = np.sort(np.concatenate([one[one > 0] for one in listed]))
+        np.testing.assert_allclose(np.sort(cells)[::-1][:40], wanted[::-1][:40], rtol=1e-4)
+        return
+    assert result.shape[0] == result.shape[1]
+    queries, keys = np.nonzero(result)
+    count = len(result)
+    # Queries of the second text, keys of the first; special tokens are of neither.
+    assert queries.min() > keys.max() + 1
+    assert queries.max() == count - 2
+    if "renormalized" in rows:
+        np.testing.assert_allclose(result[queries.min() : count - 1].sum(-1), 1, rtol=1e-5)
+    at = int(queries[0]), int(keys[0])
+    becomes(lambda: point(page, *at)[0], pytest.approx(float(result[at]), rel=1e-4))
 
 
 MISSING = """
