@@ -51,7 +51,7 @@ MOST_ROWS_TOKENS = 1024
 MOST_TILES = 85
 """Tiles of one head: all levels of 2,048 tokens."""
 ALL_HEADS_BYTES = 4 << 20
-"""Every head is kept where that needs no more, in all attentions that the map offers or as it was looked at."""
+"""Every head is kept where that needs no more: in every attention that a map offers, or as looked at."""
 ALL_ATTENTIONS_HEADS = MOST_PATHS // 24
 """Each head has twelve paths then; they may be half of a file's."""
 TOKEN_CELL_BYTES = 5

@@ -53,8 +53,8 @@ def map_figure(
         head: from 0.
         weight: attention as it is, or weighted by the norms of values (Kobayashi et al. 2020).
         width: inches; `COLUMN` or `PAGE` of `unmask.interpret.figures.paper`.
-        map_NN: what is drawn in place of the whole map, (queries, keys): the head's map without special tokens,
-            or between the texts of a pair. ``weight`` names it.
+        map_NN: drawn in place of the whole map, (queries, keys): the head's map without special tokens, or
+            between the texts of a pair. ``weight`` names it.
 
     Raises:
         InvalidRequest: there is no such layer or head, the text is longer than `MOST_TOKENS` tokens, or

@@ -28,7 +28,7 @@ export function tokenTiles(explorer: Explorer, reading: Reading, at: HeadPlace, 
 
 /** A tile of the map over tokens; single cells are the same in either way of pooling. */
 export function tileRequest(text: string, { layer, head, weight, special = 'show' }: HeadPlace, pool: Pool, { level, y, x }: Place) {
-  return requests.tile({ text, layer, head, weight, special, level, y, x, pool: level === 0 ? 'max' : pool });
+  return requests.tile({ text, layer, head, weight, special, level, y, x, pool: level > 0 ? pool : 'max' });
 }
 
 /** One tile of the map over tokens. */
