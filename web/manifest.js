@@ -5,6 +5,7 @@ import { join } from 'node:path';
 /** Files and folders of web/ that decide what the build holds; a test in Python has the same list. */
 const SOURCES = [
   'index.html',
+  'lean.js',
   'manifest.js',
   'notices.js',
   'package-lock.json',

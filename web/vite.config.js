@@ -1,6 +1,7 @@
 import { svelte } from '@sveltejs/vite-plugin-svelte';
 import { fileURLToPath } from 'node:url';
 import { defineConfig } from 'vite';
+import { scopeNames, withoutHydration } from './lean.js';
 import { manifest } from './manifest.js';
 import { notices } from './notices.js';
 
@@ -9,7 +10,9 @@ const outDir = fileURLToPath(new URL('../unmask/explorer/static', import.meta.ur
 
 export default defineConfig({
   root,
-  plugins: [svelte(), notices(), manifest(root)],
+  plugins: [svelte({ compilerOptions: { cssHash: scopeNames(root) } }), withoutHydration(), notices(), manifest(root)],
+  // Its `browser` field names a file of CommonJS, of which nothing can be left out.
+  resolve: { alias: { gifenc: 'gifenc/dist/gifenc.esm.js' } },
   build: {
     outDir,
     emptyOutDir: true,

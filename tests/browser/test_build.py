@@ -15,6 +15,7 @@ STATIC = ROOT / "unmask" / "explorer" / "static"
 
 SOURCES = (
     "index.html",
+    "lean.js",
     "manifest.js",
     "notices.js",
     "package-lock.json",
@@ -26,7 +27,7 @@ SOURCES = (
 )
 """As in web/manifest.js."""
 
-MAX_GZIP_BYTES = 220_000
+MAX_GZIP_BYTES = 217_000
 
 
 def source_hash():

@@ -127,6 +127,57 @@ def test_a_web_page_shows_the_same_without_a_network(page, browser, live, tmp_pa
         assert "unmask explore --model fake" in words
 
 
+def test_a_saved_map_and_page_hold_every_head(page, browser, live, tmp_path):
+    """In the attention that was looked at; keys lead from head to head as in the live page."""
+    show(page, live.url + PLACE + "&weight=norm&special=hide")
+    wait_for_map(page)
+    page.keyboard.press("]")
+    shown(page, 2, 2)
+    wanted = point(page, 3, 2)
+    page.keyboard.press("[")
+    shown(page, 1, 2)
+    path = saved(page, "html", tmp_path)
+    with opened_file(browser, path) as file:
+        file.add_init_script(MISSING)
+        file.goto(path.as_uri())
+        wait_for_map(file)
+        file.keyboard.press("]")
+        shown(file, 2, 2)
+        assert point(file, 3, 2) == wanted
+        for key in "n,n.x[":
+            file.keyboard.press(key)
+            settle(file)
+        assert "not saved" not in file.get_by_test_id("stage").inner_text()
+        assert file.get_by_test_id("problem").count() == 0
+        assert file.evaluate("missing") == []
+
+
+@pytest.mark.parametrize("view", ["map", "head"])
+def test_keys_say_which_heads_a_saved_page_lacks(page, browser, live, tmp_path, monkeypatch, view):
+    monkeypatch.setattr("unmask.explorer.export.views.ALL_HEADS_BYTES", 1)
+    show(page, live.url + PLACE, view)
+    settle(page, view)
+    path = saved(page, "html", tmp_path)
+    with opened_file(browser, path) as file:
+        file.goto(path.as_uri())
+        settle(file, view)
+        layer = file.get_by_label("layer", exact=True).locator("select")
+        for key, place in (("]", "layer 2, head 2"), (",", "layer 1, head 1")):
+            file.keyboard.press(key)
+            said = file.get_by_test_id("problem").filter(has_text=place).inner_text()
+            assert "is not in this file, which holds only that of layer 1, head 2" in said
+            assert "unmask explore --model fake" in said
+            assert layer.input_value() == "1"
+        layer.select_option("0")
+        file.get_by_test_id("problem").filter(has_text="layer 0, head 2").wait_for()
+        assert layer.input_value() == "1"
+        assert "not saved" not in file.get_by_test_id("stage").inner_text()
+        # What is there is shown again, and nothing is said about it.
+        file.keyboard.press("f")
+        settle(file, "flow")
+        assert file.get_by_test_id("problem").count() == 0
+
+
 def test_picture_and_vectors_are_whole_and_stamped(page, live, tmp_path):
     show(page, live.url + PLACE)
     wait_for_map(page)
@@ -226,6 +277,7 @@ def test_python_computes_what_is_shown(page, live, monkeypatch):
     [
         ("tokens", "head/1/2", "attention_received"),
         ("map&map.by=words&special=hide&weight=norm", "words/1/2?weight=norm&special=hide", "values"),
+        ("tokens&special=hide", "edges/1?special=hide", "received"),
         ("map&special=hide", "values/1/2?special=hide", "values"),
         ("flow", "edges/1", "values"),
         ("flow&special=hide&weight=norm", "edges/1?weight=norm&special=hide", "values"),
@@ -247,8 +299,42 @@ def test_python_of_other_views_computes_the_api_s_numbers(page, live, monkeypatc
         wanted = [one["probability"] for one in api.ask(f"texts/{text_id}/{path}")["predictions"]]
     else:
         wanted = unpack(api.answer("GET", f"texts/{text_id}/{path}").data)[0][array]
+        wanted = wanted[2] if array == "received" else wanted
     api.close()
     np.testing.assert_allclose(np.asarray(result), wanted, rtol=1e-4, atol=1e-7)
+
+
+PAIRED = "bank money"
+
+
+@pytest.mark.parametrize(
+    "rows", ["", "&special=hide", "&pair.rows=renormalized", "&special=hide&weight=norm"]
+)
+@pytest.mark.parametrize("view", ["map", "map&map.by=words", "flow", "flow&flow.as=all"])
+def test_python_of_a_pair_computes_what_is_between_its_texts(page, live, monkeypatch, view, rows):
+    """The snippet's numbers are those of the page: of the map's cells, of the flow's lines."""
+    show(page, live.url + PLACE + f"&pair={PAIRED}&pair.edges=ba&flow.edges=2&flow.least=0{rows}", view)
+    result = run(python_of(page), monkeypatch)
+    if view.startswith("flow"):
+        layers = result if "all" in view else [result]
+        listed = [one[..., :2].reshape(-1) for one in layers]
+        page.get_by_test_id("all-edges-twin").click()
+        cells = page.locator("table tbody tr").evaluate_all(
+            "rows => rows.map(row => +row.lastElementChild.dataset.value)"
+        )
+        wanted = np.sort(np.concatenate([one[one > 0] for one in listed]))
+        np.testing.assert_allclose(np.sort(cells)[::-1][:40], wanted[::-1][:40], rtol=1e-4)
+        return
+    assert result.shape[0] == result.shape[1]
+    queries, keys = np.nonzero(result)
+    count = len(result)
+    # Queries of the second text, keys of the first; special tokens are of neither.
+    assert queries.min() > keys.max() + 1
+    assert queries.max() == count - 2
+    if "renormalized" in rows:
+        np.testing.assert_allclose(result[queries.min() : count - 1].sum(-1), 1, rtol=1e-5)
+    at = int(queries[0]), int(keys[0])
+    becomes(lambda: point(page, *at)[0], pytest.approx(float(result[at]), rel=1e-4))
 
 
 MISSING = """

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from conftest import settle
-from fake_model import HEADS, LAYERS
+from conftest import opened, running, settle
+from fake_model import HEADS, LAYERS, FakeModel
 from looking import SHORT, address_says, look, reads, shown
 from test_export import opened_file, saved
 
@@ -241,3 +241,30 @@ def test_a_token_is_carried_through_the_layers(page, fake_explorer, fake):
     wait_until(
         lambda: edges.count() == 3 * 6 and svg.locator(".edge[stroke-dasharray]").count() == 0, pause=0.05
     )
+
+
+def test_many_layers_of_a_long_text_fit_the_screen(browser):
+    """The picture stays as high and wide as a phone, whatever a token reads; nothing is left out silently."""
+    model = FakeModel(max_tokens=1200, num_hidden_layers=24)
+    address = {"flow.as": "through", "query": 3, "flow.least": "0", "flow.edges": "12"}
+    with running(model) as server, opened(browser) as page:
+        page.set_viewport_size({"width": 390, "height": 844})
+        look(page, server, "flow", "river bank muddy text " * 290, **address)
+        svg = page.get_by_test_id("through").locator("svg")
+        svg.locator(".edge").first.wait_for()
+        box = svg.bounding_box()
+        assert box["height"] <= 560
+        assert box["width"] <= 600
+        drawn = svg.locator(".name").count()
+        assert 2 < drawn <= 20
+        assert drawn - 1 <= svg.locator(".edge").count() <= 240
+        note = page.get_by_test_id("through").inner_text()
+        assert f"the {drawn - 1} with the largest sums are drawn" in note
+        # Names end where the picture begins, and a menu of a thousand tokens is none.
+        assert svg.locator(".name").evaluate_all("names => names.every(name => name.getBBox().x >= 0)")
+        assert page.locator(".player select").count() == 0
+        page.locator(".player input").fill("900")
+        page.locator(".player input").press("Enter")
+        address_says(page, query="900")
+        page.get_by_test_id("through-twin").click()
+        wait_until(lambda: page.locator("table tbody tr").count() == 240, pause=0.05)

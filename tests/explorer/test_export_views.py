@@ -54,6 +54,39 @@ def test_flow_holds_what_its_controls_offer(get, asking):
     }  # fmt: skip
 
 
+def test_every_head_of_a_map_is_kept_while_that_is_little(get, texts, asking, monkeypatch):
+    """All that the map offers of every head, then every head as it was looked at, then that head alone."""
+    look = ViewSelection(("map",), 1, 2, 3, "norm", "hide")
+    count = len(asking.json(f"texts/{texts[0]}")["tokens"])
+
+    def kept(limit):
+        monkeypatch.setattr("unmask.explorer.export.views.ALL_HEADS_BYTES", limit)
+        paths = view_paths(get, texts[:1], look)
+        found = {re.search(r"/tiles/(\d/\d)/0/0/0\?pool=max&(.*)", path) for path in paths}
+        return {found.groups() for found in found if found}
+
+    every = [f"{layer}/{head}" for layer in range(3) for head in range(4)]
+    kinds = [
+        f"weight={weight}&special={special}" for weight in ("raw", "norm") for special in ("show", "hide")
+    ]
+    shown = {("1/2", kind) for kind in kinds}
+    assert kept(4 << 20) == {(head, kind) for head in every for kind in kinds}
+    assert kept(5 * 12 * count**2) == shown | {(head, "weight=norm&special=hide") for head in every}
+    assert kept(5 * 12 * count**2 - 1) == shown
+    monkeypatch.setattr("unmask.explorer.export.views.ALL_ATTENTIONS_HEADS", 11)
+    assert kept(4 << 20) == shown | {(head, "weight=norm&special=hide") for head in every}
+
+
+def test_the_page_of_every_head_is_kept_while_that_is_little(get, texts, monkeypatch):
+    def kept():
+        paths = view_paths(get, texts[:1], ViewSelection(("head",), 1, 2, 3))
+        return {found[1] for found in (re.search(r"/ablate/(\d/\d)\?", path) for path in paths) if found}
+
+    assert len(kept()) == 12
+    monkeypatch.setattr("unmask.explorer.export.views.ALL_HEADS_BYTES", 1)
+    assert kept() == {"1/2"}
+
+
 def test_a_long_text_keeps_the_chosen_head_alone(get, asking):
     text_id = asking.measured()
     read = asking.json(f"texts/{text_id}")

@@ -43,6 +43,12 @@ def test_cells_of_the_svg_are_the_probabilities(view, tmp_path):
     assert len({tuple(one) for one in found.tolist()}) > 20
 
 
+def test_another_map_of_the_head_is_drawn_in_its_place(view):
+    part = np.triu(view.probabilities(1, 2))
+    (mesh,) = map_figure(view, 1, 2, map_NN=part).axes[0].collections
+    np.testing.assert_array_equal(np.asarray(mesh.get_array()), part)
+
+
 def test_text_stays_text_and_no_word_is_a_formula(view, tmp_path):
     save_figure(map_figure(view, 0, 0, width=PAGE), tmp_path / "map.svg")
     written = texts_of(tmp_path / "map.svg")
@@ -112,6 +118,8 @@ def test_what_cannot_be_drawn_is_said(view, tmp_path):
         save_figure(map_figure(view, 0, 0), tmp_path / "map.jpg")
     with pytest.raises(UnmaskError, match="9"):
         map_figure(view, 0, 9)
+    with pytest.raises(InvalidRequest, match=rf"shape \(2, 2\); the text has {len(view)} tokens"):
+        map_figure(view, 0, 0, map_NN=np.zeros((2, 2), np.float32))
     with pytest.raises(InvalidRequest, match="least is 2"):
         arcs_figure(view, 0, 0, least=2)
     with pytest.raises(InvalidRequest, match="values; give one for each layer"):

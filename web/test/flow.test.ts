@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { Arrays } from '../src/api/binary';
 import {
-  allOn, allWritten, headsOn, headsWritten, isolated, layerColor, LayerEdges, largest, linesOf, STRENGTHS, strengthOf, strokeOf, toggled,
+  allOn, allWritten, headsOn, headsWritten, isolated, layerColor, LayerEdges, largest, linesMet, linesOf, STRENGTHS, strengthOf, strokeOf, toggled,
 } from '../src/draw/flow';
 
 /** Two heads, three tokens, two keys each; token 0 is special and left out by head 1's queries. */
@@ -25,6 +25,17 @@ describe('largest values', () => {
     expect(largest(values, 3).map((edge) => edge.token)).toEqual([1, 4, 3]);
     expect(largest(values, 4).map((edge) => edge.token)).toEqual([1, 4, 3, 0]);
     expect(largest(values, 9)).toHaveLength(5);
+  });
+});
+
+describe('lines of tokens', () => {
+  const edge = (key: number, share: number) => ({ layer: 0, head: 0, query: 4, key, share });
+
+  it('are those that the token reads most, and its own', () => {
+    const edges = [edge(9, 0.3), edge(4, 0.9), edge(1, 0.2), edge(1, 0.2), edge(7, 0.3), edge(2, 0.1)];
+    expect(linesMet(4, edges)).toEqual([1, 2, 4, 7, 9]);
+    expect(linesMet(4, edges, 3)).toEqual([1, 4, 7]);
+    expect(linesMet(4, [])).toEqual([4]);
   });
 });
 

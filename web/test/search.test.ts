@@ -41,6 +41,23 @@ describe('stretches', () => {
     expect(wraps('short\nline')).toEqual([]);
     expect(wraps(`\`\`\`\n${long}\ncode\n\`\`\`\n${long}\ntext`)).toEqual(['\n']);
   });
+
+  it('set Markdown apart without losing a character, in documents of it alone', () => {
+    const text = '🙂 **bold `a*b`** and *so* [see](x.md#y)\n## A `title`\n| a |\n|---|\n```py\n# no *title*\n```\nend * of * it';
+    const found = stretches(hit(text, { document: 'notes/a.md', matches: [[14, 18]] }), [share('so', 1, [32, 34])], [0]);
+    expect(found.map(({ text: part }) => part).join('')).toBe(text);
+    for (const { text: part, start, end } of found) expect([...text].slice(start - 10, end - 10).join('')).toBe(part);
+    const of = (name: string) => found.filter(({ style }) => style.split(' ').includes(name)).map(({ text: part }) => part).join('~');
+    const read = found.filter(({ style, share: value }) => !/sign/.test(style) || value !== null).map(({ text: part }) => part).join('');
+    expect(read).toBe('🙂 bold a*b and so see\nA title\n| a |\n# no *title*\nend * of * it');
+    expect(of('strong')).toBe('bold~ ~`~a*b~`');
+    expect(of('code')).toBe('a*b~title~# no *title*\n');
+    expect(of('em')).toBe('so');
+    expect(of('heading')).toBe('A ~`~title~`');
+    expect(found.find(({ start }) => start === 14)).toMatchObject({ text: 'bold', term: true });
+    expect(found.find(({ start }) => start === 32)).toMatchObject({ share: 1 });
+    expect(stretches(hit(text), [], []).every(({ style }) => style === '')).toBe(true);
+  });
 });
 
 describe('what adds up to a score', () => {

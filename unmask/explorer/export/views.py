@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from itertools import product
 from typing import Any, get_args
 
 from unmask.errors import InvalidRequest
@@ -28,7 +29,7 @@ from unmask.explorer.api.session_schemas import SessionRequest, StampRequest, St
 from unmask.explorer.api.task_schemas import TaskPredictionRequest
 from unmask.explorer.api.tiles import TILE
 from unmask.explorer.api.word_schemas import AblationRequest, WordMapRequest
-from unmask.explorer.export.standalone_html import Get, saved_page
+from unmask.explorer.export.standalone_html import MOST_PATHS, Get, saved_page
 from unmask.explorer.server.address import fragment
 from unmask.http.responses import Answer, accepted, plain
 from unmask.interpret.attention import Weight
@@ -50,7 +51,12 @@ MOST_ROWS_TOKENS = 1024
 MOST_TILES = 85
 """Tiles of one head: all levels of 2,048 tokens."""
 ALL_HEADS_BYTES = 4 << 20
-"""Every head is kept whole where that needs no more."""
+"""Every head is kept where that needs no more: in every attention that a map offers, or as looked at."""
+ALL_ATTENTIONS_HEADS = MOST_PATHS // 24
+"""Each head has twelve paths then; they may be half of a file's."""
+TOKEN_CELL_BYTES = 5
+"""Of one cell of a map over tokens: its code in a tile and its exact value."""
+WORD_CELL_BYTES = 4
 ALL_ROLLOUTS_TOKENS = 64
 MOST_SAVED_WORDS = 1024
 """Longer texts keep the map between words only if it was looked at: 4 bytes a cell, 6 MB in a file."""
@@ -71,6 +77,8 @@ class ViewSelection:
     head: int = 0
     token: int | None = None
     """None: the first mask of the text, else its first token."""
+    weight: Weight = "raw"
+    special: Special = "show"
 
 
 def standalone(
@@ -192,9 +200,23 @@ class _ExportRequests:
     @property
     def heads(self) -> list[tuple[int, int]]:
         """Heads that are kept whole: all of a short text."""
-        if 5 * sum(self.read["heads"]) * self.tokens**2 > ALL_HEADS_BYTES:
+        if self._cells(TOKEN_CELL_BYTES, 0) > ALL_HEADS_BYTES:
             return [self.chosen]
         return [(layer, head) for layer, heads in enumerate(self.read["heads"]) for head in range(heads)]
+
+    def _cells(self, token_cell: int, word_cell: int) -> int:
+        """Bytes of one map of every head."""
+        cells = token_cell * self.tokens**2 + word_cell * len(self.read["words"]) ** 2
+        return sum(self.read["heads"]) * cells
+
+    @property
+    def attentions(self) -> list[tuple[Weight, Special]]:
+        """What is kept of `heads`: of a short text every attention that the map offers, else as looked at."""
+        offered = list(product(get_args(Weight), get_args(Special)))
+        few = sum(self.read["heads"]) <= ALL_ATTENTIONS_HEADS
+        if few and len(offered) * self._cells(TOKEN_CELL_BYTES, WORD_CELL_BYTES) <= ALL_HEADS_BYTES:
+            return offered
+        return [(self.look.weight, self.look.special)]
 
     @property
     def edge_layers(self) -> list[int]:
@@ -217,7 +239,8 @@ class _ExportRequests:
         self, layer: int, head: int, pool: Pool = "max", weight: Weight = "raw", special: Special = "show"
     ) -> Iterator[PageRequest]:
         for level, y, x in _tiles(self.tokens):
-            yield TileRequest(self.text, layer, head, level, y, x, pool, weight, special)
+            # Single cells are what they are in either way of pooling; the page asks for them by the first.
+            yield TileRequest(self.text, layer, head, level, y, x, pool if level else "max", weight, special)
 
 
 def _of_selection(request: type[PageRequest], asked: _ExportRequests) -> Iterator[PageRequest]:
@@ -253,19 +276,24 @@ def _tokens(asked: _ExportRequests) -> Iterator[PageRequest]:
 
 
 def _head(asked: _ExportRequests) -> Iterator[PageRequest]:
-    model, (layer, head) = asked.read["model_index"], asked.chosen
+    model, chosen = asked.read["model_index"], asked.chosen
     for special in get_args(Special):
         yield OverviewRequest(asked.text, special=special)
-    yield EdgesRequest(asked.text, layer, "raw", "hide")
-    yield AblationRequest(asked.text, layer, head, None, "zero", "embedding")
-    if asked.model["can_fill"]:
-        yield AblationRequest(asked.text, layer, head, asked.token, "zero", "word")
     if len(asked.reads) > 1:
         yield CompareRequest(asked.reads[0]["id"], asked.reads[1]["id"])
     texts = plain(asked.get(str(CorpusRequest(model))))["texts"]
+    heads = asked.heads
     if texts:
         yield CorpusHeadsRequest(model, texts)
-        yield CorpusHeadRequest(model, layer, head, texts)
+        one = len(accepted(asked.get(str(CorpusHeadRequest(model, *chosen, texts)))).data)
+        heads = heads if one * len(heads) <= ALL_HEADS_BYTES else [chosen]
+    for layer, head in heads:
+        yield EdgesRequest(asked.text, layer, "raw", "hide")
+        yield AblationRequest(asked.text, layer, head, None, "zero", "embedding")
+        if asked.model["can_fill"]:
+            yield AblationRequest(asked.text, layer, head, asked.token, "zero", "word")
+        if texts:
+            yield CorpusHeadRequest(model, layer, head, texts)
 
 
 def _map(asked: _ExportRequests) -> Iterator[PageRequest]:
@@ -284,9 +312,15 @@ def _map(asked: _ExportRequests) -> Iterator[PageRequest]:
         for weight in get_args(Weight):
             for special in get_args(Special):
                 yield WordMapRequest(asked.text, layer, head, weight, special)
+    attentions = asked.attentions
     for layer, head in asked.heads:
-        yield from asked.tiles(layer, head)
-        yield from asked.rows(layer, head)
+        for weight, special in attentions:
+            yield from asked.tiles(layer, head, "max", weight, special)
+            yield from asked.rows(layer, head, weight, special)
+            if len(attentions) > 1:
+                yield WordMapRequest(asked.text, layer, head, weight, special)
+            if special == "hide":
+                yield EdgesRequest(asked.text, layer, weight, special)
         # One cell, by which the page learns of what parts the scores are sums.
         yield ValuesRequest(asked.text, layer, head, (0, 1), (0, 1))
 

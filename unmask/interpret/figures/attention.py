@@ -37,7 +37,13 @@ TICKS = (0.0, 0.01, 0.1, 0.5, 1.0)
 
 
 def map_figure(
-    view: AttentionView, layer: int, head: int, *, weight: Weight = "raw", width: float = COLUMN
+    view: AttentionView,
+    layer: int,
+    head: int,
+    *,
+    weight: Weight = "raw",
+    width: float = COLUMN,
+    map_NN: NDArray[np.float32] | None = None,
 ) -> "Figure":
     """The attention map of one head: queries down, keys across, colors on a square-root scale from 0 to 1.
 
@@ -47,14 +53,21 @@ def map_figure(
         head: from 0.
         weight: attention as it is, or weighted by the norms of values (Kobayashi et al. 2020).
         width: inches; `COLUMN` or `PAGE` of `unmask.interpret.figures.paper`.
+        map_NN: drawn in place of the whole map, (queries, keys): the head's map without special tokens, or
+            between the texts of a pair. ``weight`` names it.
 
     Raises:
-        InvalidRequest: there is no such layer or head, or the text is longer than `MOST_TOKENS` tokens.
+        InvalidRequest: there is no such layer or head, the text is longer than `MOST_TOKENS` tokens, or
+            ``map_NN`` has another shape.
         MissingExtra: matplotlib is not installed.
     """
     _check_length(view, MOST_TOKENS, "map")
     label = "attention" if weight == "raw" else "norm-weighted attention"
-    return _map(view, view.probabilities(layer, head, weight=weight), label, width)
+    if map_NN is None:
+        map_NN = view.probabilities(layer, head, weight=weight)
+    elif map_NN.shape != (len(view), len(view)):
+        raise InvalidRequest(f"map_NN has shape {map_NN.shape}; the text has {len(view)} tokens")
+    return _map(view, map_NN, label, width)
 
 
 def pooled_figure(

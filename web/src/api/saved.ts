@@ -46,10 +46,14 @@ export class SavedSource implements Source {
     throw this.notSaved();
   }
 
-  private notSaved(): Refused {
+  /** What shows the same live. */
+  get command(): string {
     const models = this.texts.map((path) => (JSON.parse(this.page.answers[path]?.data ?? '{}') as TextRead).model);
-    const command = ['unmask explore', ...new Set(models.map((model) => `--model ${model}`))].join(' ');
-    return new Refused(404, problem('NotSaved', `this is not saved in this file; open it live with: ${command}`));
+    return ['unmask explore', ...new Set(models.map((model) => `--model ${model}`))].join(' ');
+  }
+
+  private notSaved(): Refused {
+    return new Refused(404, problem('NotSaved', `this is not saved in this file; open it live with: ${this.command}`));
   }
 }
 

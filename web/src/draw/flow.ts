@@ -194,6 +194,18 @@ export function strokeOf(strength: number): { opacity: number; width: number } {
   return { opacity: 0.1 + 0.85 * part * Math.sqrt(part), width: 0.6 + 3 * part * part };
 }
 
+/** What one token's edges through the layers may take: lines of tokens, and edges over all layers. */
+export const MOST_LINES = 20;
+export const MOST_THROUGH = 240;
+
+/** The tokens that get a line: the one that reads, and those it reads most, at most `most` together, in text order. */
+export function linesMet(token: number, edges: readonly HeadEdge[], most = MOST_LINES): number[] {
+  const sums = new Map<number, number>();
+  for (const { key, share } of edges) if (key !== token) sums.set(key, (sums.get(key) ?? 0) + share);
+  const read = [...sums].sort((one, other) => other[1] - one[1] || one[0] - other[0]).slice(0, most - 1);
+  return [token, ...read.map(([key]) => key)].sort((one, other) => one - other);
+}
+
 /** How far from the middle of a token's line the edges of a head end, so that heads do not cover each other. */
 export function fanned(head: number, heads: number, high: number): number {
   return heads > 1 ? (head / (heads - 1) - 0.5) * high : 0;

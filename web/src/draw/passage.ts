@@ -53,6 +53,8 @@ export interface Stretch {
   term: boolean;
   /** A line break of a paragraph that was wrapped by hand; it is shown as a space. */
   wrap: boolean;
+  /** How Markdown would set it, as names of styles; `sign` are the characters that say so. */
+  style: string;
 }
 
 /** The explanation and the shares of a tint; null if that view did not find the passage. */
@@ -96,7 +98,8 @@ export function stretches(hit: SearchHit, shares: readonly Share[], places: read
   );
   const terms = hit.matches.map(([start, end]) => ({ from: within(start), to: within(end) }));
   const wraps = wrapsOf(hit.text, offsets);
-  const borders = [...new Set([0, length, ...[...spans, ...terms, ...wraps].flatMap(({ from, to }) => [from, to])])].sort((a, b) => a - b);
+  const styles = /\.(md|markdown|mdx|qmd)$/i.test(hit.document) ? markdownOf(hit.text, offsets) : [];
+  const borders = [...new Set([0, length, ...[...spans, ...terms, ...wraps, ...styles].flatMap(({ from, to }) => [from, to])])].sort((a, b) => a - b);
   // Both lie in order of their first characters, and none is inside another that is much longer.
   spans.sort((a, b) => a.from - b.from);
   const found: Stretch[] = [];
@@ -118,6 +121,7 @@ export function stretches(hit: SearchHit, shares: readonly Share[], places: read
       parts: here.map(({ part }) => part),
       term: terms.some((term) => term.from < to && term.to > from),
       wrap: wraps.some((wrap) => wrap.from < to && wrap.to > from),
+      style: styles.filter((one) => one.from < to && one.to > from).map(({ name }) => name).join(' '),
     });
   }
   return found;
@@ -136,6 +140,44 @@ function wrapsOf(text: string, offsets: Uint32Array): { from: number; to: number
     found.push({ from: point, to: point + wrap.length });
   }
   return found;
+}
+
+/** Code comes first: what looks like a sign inside it is none. */
+const CODE = /(^```[^\n]*\n)([^]*?)(^```[ \t]*(?:\n|$(?![^])))|(`)([^`\n]+)(`)/gm;
+/** Its signs, with what they set between them: strong, emphasis, link. */
+const PROSE: readonly (readonly [RegExp, string])[] = [
+  [/(\*\*)(?=\S)([^\n]+?)(\*\*)/g, 'strong'],
+  [/(?<![\w*\\])(\*)(?![\s*])([^*\n]+)(\*)(?![\w*])/g, 'em'],
+  [/(\[)([^\]\n]+)(\]\([^)\n]*\))/g, 'link'],
+  [/^( {0,3}#{1,6} +)([^\n]+)()/gm, 'heading'],
+  [/^( {0,3}\|[-:| ]*-[-:| ]*(?:\n|$(?![^])))()()/gm, ''],
+];
+
+/** What Markdown sets apart in a text, and the signs that say so, in code points. */
+function markdownOf(text: string, offsets: Uint32Array): { from: number; to: number; name: string }[] {
+  const found: { from: number; to: number; name: string }[] = [];
+  const code: { from: number; to: number }[] = [];
+  const add = (index: number, parts: readonly string[], name: string) => {
+    let from = index;
+    parts.forEach((part, at) => {
+      if (part !== '') found.push({ from, to: from + part.length, name: at === 1 ? name : 'sign' });
+      from += part.length;
+    });
+  };
+  for (const { index, 0: whole, 1: open, 2: block = '', 3: close = '', 4: tick, 5: inside = '' } of text.matchAll(CODE)) {
+    code.push({ from: index, to: index + whole.length });
+    add(index, tick ? [tick, inside, tick] : [open ?? '', block, close], 'code');
+  }
+  for (const [sign, name] of PROSE) {
+    for (const { index, 0: whole, 1: open = '', 2: inside = '', 3: close = '' } of text.matchAll(sign)) {
+      // A heading may end in code.
+      const signs = close === '' ? [index] : [index, index + whole.length - 1];
+      if (!code.some(({ from, to }) => signs.some((at) => at >= from && at < to))) add(index, [open, inside, close], name);
+    }
+  }
+  const points = new Map<number, number>();
+  offsets.forEach((offset, point) => points.set(offset, point));
+  return found.map(({ from, to, name }) => ({ from: points.get(from) ?? 0, to: points.get(to) ?? 0, name }));
 }
 
 /** The largest size of a share in all hits: their colors can be compared. */

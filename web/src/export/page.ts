@@ -11,14 +11,14 @@ const PAUSE_MS = 250;
 export async function savedPage(explorer: Explorer): Promise<string> {
   const readings = [...explorer.readings, explorer.before].filter((reading) => reading !== null);
   for (const reading of readings) await held(explorer, reading);
-  const { view, layer, head, query: token } = explorer.view;
+  const { view, layer, head, query: token, weight, special } = explorer.view;
   const texts = readings.map(({ id }) => id);
   const looked = readings.filter(({ side }) => side !== 'before').map(({ id }) => id);
   const body = {
     paths: pathsOf(explorer.asked, texts),
     hash: formatHash(explorer.view),
     title: `${explorer.a?.text.slice(0, 60) ?? view} | unmask`,
-    ...(texts.length > 0 ? { look: { texts: looked, views: [...new Set([view, 'heads'])], layer, head, token } } : {}),
+    ...(texts.length > 0 ? { look: { texts: looked, views: [...new Set([view, 'heads'])], layer, head, token, weight, special } } : {}),
   };
   return new TextDecoder().decode(accepted(await explorer.source.post('export', body)).data);
 }

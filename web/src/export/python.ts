@@ -2,6 +2,7 @@
 
 import type { SearchIndex, Stamp, TextRead } from '../api/types';
 import { targetOf } from '../draw/prediction';
+import { EDGE_NAMES, EDGES, type Edges, sidesOf } from '../draw/segments';
 import type { ViewState } from '../state/url';
 
 export interface Shown {
@@ -27,9 +28,10 @@ export function pythonOf(shown: Shown): string | null {
   if (!read) return null;
   if (shown.view.view === 'tour') return tour(shown, read);
   const body = (BODIES[shown.view.view] ?? map)(shown, read);
-  const imports = body.filter((line) => line.startsWith('from ')).sort();
-  const rest = body.filter((line) => !line.startsWith('from '));
-  return ['import unmask', ...imports, '', ...opening(shown, read), ...rest, ''].join('\n');
+  const isImport = (line: string) => /^(from|import) /.test(line);
+  // `import` before `from`, each by name.
+  const imports = ['import unmask', ...new Set(body.filter(isImport))].sort((one, other) => Number(one < 'i') - Number(other < 'i') || (one < other ? -1 : 1));
+  return [...imports, '', ...opening(shown, read), ...body.filter((line) => !isImport(line)), ''].join('\n');
 }
 
 function opening({ view, stamps }: Shown, read: TextRead): string[] {
@@ -47,57 +49,128 @@ type Body = (shown: Shown, read: TextRead) => string[];
 /** Tokens of the longest text that a figure of a map shows. */
 const FIGURE_TOKENS = 1024;
 
-const map: Body = ({ view, option }, read) => {
+const SPECIAL = 'view.encoding.special';
+
+/** The attention between the texts of a pair that is shown; all where the text is no pair. */
+function edgesOf({ option }: Shown, read: TextRead): Edges {
+  return (read.pair !== null && EDGES.find((edges) => edges === option('pair.edges', 'all'))) || 'all';
+}
+
+const renormalizes = ({ option }: Shown) => option('pair.rows', 'masked') === 'renormalized';
+
+/** Leaves of `result` what goes between the texts that are shown; `of` are the tokens or the words. */
+function between(shown: Shown, read: TextRead, of: string): string[] {
+  const edges = edgesOf(shown, read);
+  if (edges === 'all') return [];
+  const [from, to] = sidesOf(edges);
+  return [
+    'import numpy as np',
+    `texts = ${of}  # 0: text A, 1: text B, 2: neither`,
+    `result = np.where((texts[:, None] == ${from}) & (texts == ${to}), result, 0)  # ${EDGE_NAMES[edges]} only`,
+    ...(renormalizes(shown) ? ['result /= np.maximum(result.sum(-1, keepdims=True), 1e-30)'] : []),
+  ];
+}
+
+const map: Body = (shown, read) => {
+  const { view, option } = shown;
   const { layer, head } = view;
   const weight = written(view.weight);
   const chosen = 'from unmask.interpret.words.chosen_maps import ChosenMaps';
-  const maps = `maps = ChosenMaps(view, ${weight}${view.special === 'hide' ? ', view.encoding.special' : ''})`;
+  const maps = `maps = ChosenMaps(view, ${weight}${view.special === 'hide' ? `, ${SPECIAL}` : ''})`;
   if (option('map.by', 'tokens') === 'words') {
     return [
       chosen,
       'from unmask.interpret.words.words import word_map, words',
       maps,
+      'of = words(view.encoding)',
       '# summed over the tokens of a key word, averaged over those of a query word',
-      `result = word_map(maps, ${layer}, ${head}, words(view.encoding))`,
+      `result = word_map(maps, ${layer}, ${head}, of)`,
+      ...between(shown, read, 'np.where(of.special, 2, of.in_pair)'),
     ];
   }
-  if (view.special === 'hide') return [chosen, maps, `result = maps.probabilities(${layer}, ${head})  # (queries, keys)`];
-  const result = `result = view.probabilities(${layer}, ${head}, weight=${weight})  # (queries, keys)`;
-  if (read.kept_tokens > FIGURE_TOKENS) return [result];
+  const part = between(shown, read, `np.where(${SPECIAL}, 2, view.encoding.sequence_ids == 1)`);
+  const result =
+    view.special === 'hide'
+      ? [chosen, maps, `result = maps.probabilities(${layer}, ${head})  # (queries, keys)`]
+      : [`result = view.probabilities(${layer}, ${head}, weight=${weight})  # (queries, keys)`];
+  if (read.kept_tokens > FIGURE_TOKENS) return [...result, ...part];
+  const drawn = view.special === 'hide' || part.length > 0 ? ', map_NN=result' : '';
   return [
     'from unmask.interpret.figures.attention import map_figure',
     'from unmask.interpret.figures.paper import save_figure',
-    result,
-    `save_figure(map_figure(view, ${layer}, ${head}, weight=${weight}), "map.svg")  # 3.25 inches wide; .pdf and .png too`,
+    ...result,
+    ...part,
+    `save_figure(map_figure(view, ${layer}, ${head}, weight=${weight}${drawn}), "map.svg")  # 3.25 inches wide; .pdf and .png too`,
   ];
 };
 
 /** Statistics that addresses of earlier versions name differently. */
 const FIELDS: Record<string, string> = { received: 'attention_received', peak: 'max_received' };
 
-const tokens: Body = ({ view, option }) => [
-  `layer = view.statistics().layers[${view.layer}]`,
-  `result = layer.${FIELDS[option('tokens.by', 'attention_received')] ?? option('tokens.by', 'attention_received')}_HN[${view.head}]  # one number per token`,
-];
+const EDGE_IMPORTS = ['from unmask.interpret.edges import layer_edges', 'from unmask.interpret.rows import LayerRows'];
+
+/** Statistics of tokens that are also known without special tokens, and whether they weigh by norms. */
+const WITHOUT: Record<string, string> = { attention_received: 'False', received_norm: 'True' };
+
+const tokens: Body = ({ view, option }) => {
+  const asked = option('tokens.by', 'attention_received');
+  const field = FIELDS[asked] ?? asked;
+  const weighted = view.special === 'hide' && WITHOUT[field];
+  if (weighted) {
+    return [
+      ...EDGE_IMPORTS,
+      `edges = layer_edges(LayerRows(view.cache, ${view.layer}), 8, weighted=${weighted}, without_N=${SPECIAL})`,
+      `result = edges.received_HN[${view.head}]  # one number per token`,
+    ];
+  }
+  return [`layer = view.statistics().layers[${view.layer}]`, `result = layer.${field}_HN[${view.head}]  # one number per token`];
+};
 
 const overview: Body = () => [
   'from unmask.interpret.overview.overview import overview',
   'result = overview(view).findings  # each with a sentence and its figures',
 ];
 
-const heads: Body = () => ['result = view.summaries()  # one entry per head'];
+const heads: Body = (shown, read) => {
+  const edges = edgesOf(shown, read);
+  if (edges === 'all') return ['result = view.summaries()  # one entry per head, of all tokens'];
+  const [from, to] = sidesOf(edges);
+  return ['from unmask.interpret.segments import segment_attention', `result = segment_attention(view.cache)[:, :, ${from}, ${to}]  # ${EDGE_NAMES[edges]}, (layers, heads)`];
+};
 
 const head: Body = ({ view, option }) => [
   'corpus = model.attention_over()  # the sentences of the package; a file or a list of texts for yours',
   `result = corpus.examples(${view.layer}, ${view.head}, ${written(option('head.by', 'edge'))})`,
 ];
 
-const flow: Body = ({ view, option }, read) => {
-  const imports = ['from unmask.interpret.edges import layer_edges', 'from unmask.interpret.rows import LayerRows'];
-  const given = `8, weighted=${view.weight === 'norm' ? 'True' : 'False'}, without_N=${view.special === 'hide' ? 'view.encoding.special' : 'None'}`;
+const flow: Body = (shown, read) => {
+  const { view, option } = shown;
+  const weighted = `weighted=${view.weight === 'norm' ? 'True' : 'False'}`;
+  const layers = option('flow.as', '') === '' ? null : `for layer in range(${read.layers})]`;
+  const rows = `LayerRows(view.cache, ${layers ? 'layer' : view.layer})`;
   const of = 'of the keys in keys_HNk, by head and query, largest first';
-  if (option('flow.as', '') === '') return [...imports, `edges = layer_edges(LayerRows(view.cache, ${view.layer}), ${given})`, `result = edges.shares_HNk  # ${of}`];
-  return [...imports, `edges = [layer_edges(LayerRows(view.cache, layer), ${given}) for layer in range(${read.layers})]`, `result = [one.shares_HNk for one in edges]  # ${of}`];
+  const every = (one: string) => (layers ? `[${one} ${layers}` : one);
+  const edges = edgesOf(shown, read);
+  if (edges === 'all') {
+    const without = `without_N=${view.special === 'hide' ? SPECIAL : 'None'}`;
+    return [
+      ...EDGE_IMPORTS,
+      `edges = ${every(`layer_edges(${rows}, 8, ${weighted}, ${without})`)}`,
+      `result = ${layers ? '[one.shares_HNk for one in edges]' : 'edges.shares_HNk'}  # ${of}`,
+    ];
+  }
+  const [from, to] = sidesOf(edges);
+  const divided = view.special === 'hide' && !renormalizes(shown);
+  const part = renormalizes(shown) ? '' : divided ? ' * (one.kept_HN / whole.kept_HN.clip(1e-30))[..., None]' : ' * one.kept_HN[..., None]';
+  const result = divided ? '[one.shares_HNk * (one.kept_HN / all_.kept_HN.clip(1e-30))[..., None] for one, all_ in zip(edges, whole)]' : `[one.shares_HNk${part} for one in edges]`;
+  return [
+    ...EDGE_IMPORTS,
+    'texts = view.encoding.sequence_ids  # 0: text A, 1: text B',
+    `queries, keys = ~${SPECIAL} & (texts == ${from}), ~${SPECIAL} & (texts == ${to})  # ${EDGE_NAMES[edges]} only`,
+    `edges = ${every(`layer_edges(${rows}, 8, ${weighted}, without_N=~keys, queries_N=queries)`)}`,
+    ...(divided ? [`whole = ${every(`layer_edges(${rows}, 8, ${weighted}, without_N=${SPECIAL}, queries_N=queries)`)}`] : []),
+    `result = ${layers ? result : `edges.shares_HNk${part.replaceAll('one.', 'edges.')}`}  # ${of}`,
+  ];
 };
 
 const sinks: Body = ({ option }) => [
@@ -152,8 +225,8 @@ function attributionOfWord(token: number): string[] {
 const words: Body = ({ token, canFill }) =>
   canFill
     ? [
-        'from unmask.interpret.logit_lens import logit_lens',
         'from unmask.interpret.activation_cache import ActivationCache',
+        'from unmask.interpret.logit_lens import logit_lens',
         'from unmask.text.masking import masked',
         `hidden = masked(view.encoding, [${token}], model.tokenizer)`,
         `found = logit_lens(ActivationCache.of(model.encoder, hidden), [${token}], top_k=8)`,
@@ -165,9 +238,10 @@ const words: Body = ({ token, canFill }) =>
         `result = importance(view.cache, Embedding(token=${token}), encoder=model.trainable_encoder(replace=False)).slopes  # (layers, heads)`,
       ];
 
-const compare: Body = ({ view, reads, stamps }) => {
+const compare: Body = (shown) => {
+  const { view, reads, stamps } = shown;
   const other = reads[1];
-  if (!other) return map({ view, reads, stamps, token: 0, canFill: false, option: (_, otherwise) => otherwise }, reads[0] as TextRead);
+  if (!other) return map(shown, reads[0] as TextRead);
   return [
     'from unmask.interpret.statistics.head_distances import compare_heads',
     `other = ${stamps[1]?.load ?? `unmask.load(${written(other.model)})`}`,

@@ -6,7 +6,7 @@ import { openSource } from '../api/open';
 import type { PageRequest } from '../api/request';
 import * as requests from '../api/requests';
 import { SavedSource } from '../api/saved';
-import { accepted, jsonOf, Refused, ServerGone, type Source } from '../api/source';
+import { accepted, jsonOf, problem, Refused, ServerGone, type Source } from '../api/source';
 import { keepToken, keyIn, withHash } from '../api/token';
 import type { ModelInfo, Problem, Session } from '../api/types';
 import { shortName } from '../draw/compare';
@@ -16,6 +16,7 @@ import type { Action } from './keys';
 import { Looking, type Spot } from './looking.svelte';
 import { perform } from './perform';
 import type { Reading, Side } from './reading.svelte';
+import { lacking } from './saved';
 import { loadedFirst, sendBoth, unpackBoth } from './sending';
 import { parseHash, type ViewState } from './url';
 
@@ -218,6 +219,17 @@ export class Explorer extends Looking {
   /** A model's name without its owner, "all-MiniLM-L6-v2", where that still tells it from the others. */
   shortName(name: string): string {
     return shortName(name, this.models.map((model) => model.name));
+  }
+
+  /** As everywhere; a saved page that lacks the head says so and stays. */
+  override change(part: Partial<ViewState>, quiet = false): void {
+    const lacks = lacking(this, this.within({ ...this.view, ...part }));
+    if (lacks) {
+      this.problem = problem('NotSaved', lacks);
+      return;
+    }
+    if (this.problem?.kind === 'NotSaved') this.problem = null;
+    super.change(part, quiet);
   }
 
   /** Does what a key or a command asks for. */

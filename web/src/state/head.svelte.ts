@@ -26,9 +26,14 @@ export function tokenTiles(explorer: Explorer, reading: Reading, at: HeadPlace, 
   return new Tiles(`${keyOf(reading, at)}/${pool}`, (place) => tileOf(explorer, reading, at, pool, place));
 }
 
+/** A tile of the map over tokens; single cells are the same in either way of pooling. */
+export function tileRequest(text: string, { layer, head, weight, special = 'show' }: HeadPlace, pool: Pool, { level, y, x }: Place) {
+  return requests.tile({ text, layer, head, weight, special, level, y, x, pool: level > 0 ? pool : 'max' });
+}
+
 /** One tile of the map over tokens. */
 export async function tileOf(explorer: Explorer, reading: Reading, at: HeadPlace, pool: Pool, place: Place): Promise<Tile> {
-  const request = requests.tile({ text: reading.id, ...at, level: place.level, y: place.y, x: place.x, pool });
+  const request = tileRequest(reading.id, at, pool, place);
   const { shape, data } = bytesOf(await explorer.fetch(request), 'codes');
   return { ...place, rows: shape[0] ?? 0, columns: shape[1] ?? 0, codes: data };
 }

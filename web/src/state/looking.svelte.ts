@@ -87,11 +87,12 @@ export abstract class Looking {
     return this.view.more[name] ?? otherwise;
   }
 
-  setOption(name: string, value: string | null): void {
+  /** Null takes it out of the address; `quiet` is never a step of its own for Back. */
+  setOption(name: string, value: string | null, quiet = false): void {
     const more = { ...this.view.more };
     if (value === null) delete more[name];
     else more[name] = value;
-    this.change({ more });
+    this.change({ more }, quiet);
   }
 
   /** Puts the pointer on tokens; null takes it away. */

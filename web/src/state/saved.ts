@@ -1,10 +1,39 @@
-/** What a saved page can answer: controls that lead to anything else are not shown in it. */
+/** What a saved page can answer: controls that lead to anything else are not shown in it, or say what is missing. */
 
 import type { PageRequest } from '../api/request';
+import * as requests from '../api/requests';
 import { SavedSource } from '../api/saved';
+import { coarsestLevel } from '../draw/layout';
 import type { Explorer } from './explorer.svelte';
+import { tileRequest } from './head.svelte';
+import type { ViewState } from './url';
 
 /** Whether the answers of all these requests can be had: in a saved page, those that it holds. */
 export function canAnswer({ source }: Explorer, wanted: readonly PageRequest<unknown>[]): boolean {
   return !(source instanceof SavedSource) || wanted.every(({ path }) => path in source.page.answers);
+}
+
+/** Whether the head of a view is there: its map as it would be shown, or its page. */
+function holds(explorer: Explorer, { view, layer, head, weight, special, pool, more }: ViewState): boolean {
+  const reading = explorer.a;
+  if (!reading) return true;
+  const at = { text: reading.id, layer, head };
+  if (view === 'head') return canAnswer(explorer, [requests.ablation({ ...at, token: null, how: 'zero', target: 'embedding' })]);
+  if (view !== 'map') return true;
+  if (more['map.by'] === 'words') return canAnswer(explorer, [requests.wordMap({ ...at, weight, special })]);
+  const level = coarsestLevel(reading.count);
+  return canAnswer(explorer, [tileRequest(reading.id, { layer, head, weight, special }, pool, { level, y: 0, x: 0 })]);
+}
+
+/** Why a saved page stays where it is instead of showing a head that is not in it; empty where it can go. */
+export function lacking(explorer: Explorer, next: ViewState): string {
+  const { source, a } = explorer;
+  // From what is not there itself, every way leads on.
+  if (!(source instanceof SavedSource) || !a || holds(explorer, next) || !holds(explorer, explorer.view)) return '';
+  const all = a.read.heads.flatMap((heads, layer) => Array.from({ length: heads }, (_, head) => ({ layer, head })));
+  const held = all.filter((place) => holds(explorer, { ...next, ...place }));
+  const what = next.view === 'head' ? 'The page' : next.more['map.by'] === 'words' ? 'The map over words' : 'This map';
+  const [only] = held;
+  const which = held.length === 1 && only ? `only that of layer ${only.layer}, head ${only.head}` : `${held.length || 'none'} of ${all.length} heads`;
+  return `${what} of layer ${next.layer}, head ${next.head} is not in this file, which holds ${which}: it holds all of them only of a short text. Open it live with: ${source.command}`;
 }

@@ -1,5 +1,8 @@
 """One file to hand over: the page with the answers of the paths that were looked at."""
 
+from typing import get_args
+
+from unmask.explorer.api.attention_schemas import Special
 from unmask.explorer.api.routes.route import Route
 from unmask.explorer.export.standalone_html import MOST_PATHS, saved_page
 from unmask.explorer.export.views import ViewSelection, view_paths
@@ -7,12 +10,14 @@ from unmask.explorer.sessions.context import AppContext
 from unmask.http.errors import Refused
 from unmask.http.requests import Request
 from unmask.http.responses import Answer
+from unmask.interpret.attention import Weight
 
 
 def export(context: AppContext, request: Request) -> Answer:
     """``POST export {paths, hash, title, look?}``: HTML that needs no server and no network.
 
-    ``look``, ``{texts: [...], views: [...], layer, head, token}``, adds what these views ask for.
+    ``look``, ``{texts: [...], views: [...], layer, head, token, weight?, special?}``, adds what these
+    views ask for.
     """
     given = request.json()
     paths, hash_, title = given.get("paths"), given.get("hash", ""), given.get("title", "unmask")
@@ -38,7 +43,10 @@ def _of_views(context: AppContext, given: object) -> list[str]:
     numbers = [given.get("layer"), given.get("head"), 0 if token is None else token]
     if not all(type(one) is int for one in numbers):
         raise Refused(400, "BadRequest", "layer, head and token of look must be whole numbers")
-    look = ViewSelection(tuple(views), given["layer"], given["head"], token)  # type: ignore[arg-type]
+    weight, special = given.get("weight", "raw"), given.get("special", "show")
+    if weight not in get_args(Weight) or special not in get_args(Special):
+        raise Refused(400, "BadRequest", "weight of look is raw or norm, and special is show or hide")
+    look = ViewSelection(tuple(views), given["layer"], given["head"], token, weight, special)  # type: ignore[arg-type]
     return view_paths(context.answer, texts, look)  # type: ignore[arg-type]
 
 
