@@ -116,7 +116,9 @@ def refused(*arguments):
 def test_mistakes_get_one_sentence(index, folder, model, tmp_path):
     assert "no inputs are given" in refused("index", "-o", index)
     assert "there is no index" in refused("index", "-o", tmp_path / "none", "--compact")
-    assert "leave --stemmer out" in refused("index", folder, "-o", index, "--stemmer", "german")
+    for option in (("--stemmer", "german"), ("--passage-tokens", 9), ("--no-bm25",), ("--model", "none")):
+        wanted = "leave --model none out" if option[0] == "--model" else f"leave {option[0]} out"
+        assert wanted in refused("index", folder, "-o", index, *option)
     assert "--prune needs the inputs" in refused("index", "-o", index, "--prune", "--compact")
     assert "is not an index" in refused("search", tmp_path / "none", "x")
     assert "the query is blank" in refused("search", index, " ")
@@ -140,9 +142,8 @@ def test_an_index_without_a_model(folder, tmp_path):
     assert ran.code == 0, ran.err
     hits = json.loads(run_here("search", tmp_path / "words", "who lends money", "--json").out)["hits"]
     assert hits[0]["document"] == "bank.txt"
-    again = run_here("index", folder, "-o", tmp_path / "words", "--model", "none")
-    assert again.code != 0
-    assert "keeps what it was made with; leave --model none out" in again.err
+    again = run_here("index", folder, "-o", tmp_path / "words", "--model", "none", "--json")
+    assert json.loads(again.out)["added"]["unchanged"] == 3
     both = run_here("index", folder, "-o", tmp_path / "both", "--model", "none", "--model", "default")
     assert "leave none out, or give it alone" in both.err
     assert not (tmp_path / "both").exists()

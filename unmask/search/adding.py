@@ -26,8 +26,9 @@ from unmask.tasks.prompts import prompt_of
 from unmask.text import Encoding, Tokenizer
 from unmask.text.tokenizer import truncated
 
-CHARACTERS_AT_ONCE = 1_000_000
-"""Documents that are computed together: enough that passages of equal length fill every pass."""
+CHARACTERS_AT_ONCE = 200_000
+"""Documents that are computed together: enough to fill several passes, and few enough for a commit every few
+minutes on a slow machine. A million is no faster (docs/log.md)."""
 
 
 @dataclass(frozen=True, eq=False)
