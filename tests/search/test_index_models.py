@@ -117,6 +117,13 @@ def test_candidates_bound_what_many_vectors_score(index):
         assert hit.score == pytest.approx(every[hit.document, hit.start].score, abs=1e-6)
 
 
+def test_candidates_of_many_vectors_alone_are_refused(colbert, tmp_path):
+    alone = Index.create(tmp_path / "index", colbert, bm25=False)
+    alone.add([TEXTS["a"]])
+    with pytest.raises(InvalidRequest, match="no effect with mode multi_vector without a reranker"):
+        alone.search(QUERY, k=1, candidates=1)
+
+
 def test_words_of_a_sparse_explanation_stand_in_the_document(index, splade):
     placed = 0
     for hit in index.search(QUERY, mode="sparse", why="shares"):
