@@ -73,6 +73,6 @@ def check_candidates(
         return
     more = f", or more than {fused}" if extended else ""
     raise InvalidRequest(
-        f"candidates is {candidates} and has no effect with mode {', '.join(modes)} without a reranker; leave "
-        f"it out, or give a reranker{more}"
+        f"candidates is {candidates} and has no effect with mode {', '.join(modes)} without a reranker; "
+        f"leave it out, or give a reranker{more}"
     )
