@@ -68,10 +68,11 @@ def check_candidates(
         return
     if "multi_vector" in modes and len(views) > 1:
         return
-    extended = fused is not None and "hybrid" in modes
-    if extended and candidates > fused:
-        return
-    more = f", or more than {fused}" if extended else ""
+    more = ""
+    if fused is not None and "hybrid" in modes:
+        if candidates > fused:
+            return
+        more = f", or more than {fused}"
     raise InvalidRequest(
         f"candidates is {candidates} and has no effect with mode {', '.join(modes)} without a reranker; "
         f"leave it out, or give a reranker{more}"
