@@ -12,6 +12,7 @@ from torch import Tensor
 from unmask.errors import TextTooLong, not_finite
 from unmask.loaded import Model
 from unmask.model.engine import Engine
+from unmask.model.finite import is_finite
 from unmask.text import Encoding, PackedBatch, token_budget_batches
 
 TOKENS_PER_PASS = 4096
@@ -129,6 +130,6 @@ def word_states(
         for number, layer in enumerate(layers):
             states_LMD[number, into] = states[layer, places].float()
         advance(len(chosen))
-    if not torch.isfinite(states_LMD).all():
+    if not is_finite(states_LMD):
         raise not_finite("a hidden state", model.dtype)
     return states_LMD
