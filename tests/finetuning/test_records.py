@@ -73,6 +73,7 @@ def test_squad(tmp_path):
         ("a.conll", "x O\ny\n", r"line 2 of .* has 1 columns and the lines before it 2"),
         ("a.conll", "x\n", r"line 1 of .* has 1 columns and a word and a label are needed"),
         ("a.conllu", "1\tx\n", r"line 1 of .* has 2 columns.*CoNLL-U has 10"),
+        ("a.conllu", CONLLU.replace("2\t", "3\t"), r"is word '3' where word 2 should be"),
         ("a.json", squad(3), r"question q of .* has the answer 'bank' at 3, where its context says ' ban'"),
         ("a.json", '{"data": [{}]}', "is not laid out as SQuAD"),
         ("a.json", "[", "is not JSON"),

@@ -12,7 +12,7 @@ from tests.support.command import assert_one_sentence, run_here
 from tests.support.explorable import CONFIG, folder_of
 from unmask.errors import InvalidRequest, InvalidText
 from unmask.interpret.geometry.reading import random_baseline
-from unmask.measure.probes import mlp, probing
+from unmask.measure.probes import mlp, probing, states
 from unmask.measure.probes.conllu import PARTS, TaggedSentence
 from unmask.measure.probes.labels import read_labeled
 from unmask.measure.probes.mlp import fit_mlp
@@ -120,12 +120,15 @@ def test_figures_are_those_of_the_answers(model, monkeypatch):
     draw = np.random.default_rng(0)
     made = {}
 
-    def right(self, engine, layer, *, control):
+    def right(self, engine, layers, *, control):
         own = engine is self.model.engine
         names = ("linear", "mlp", *(("linear_control", "mlp_control") if control else ()))
-        answers = {name: torch.from_numpy(draw.random(words) < 0.5) for name in names}
-        made.update({(name if own else f"random_{name}", layer): one for name, one in answers.items()})
-        return answers
+        found = {}
+        for layer in layers:
+            answers = {name: torch.from_numpy(draw.random(words) < 0.5) for name in names}
+            made.update({(name if own else f"random_{name}", layer): one for name, one in answers.items()})
+            found[layer] = answers
+        return found
 
     monkeypatch.setattr(probing._Task, "right", right)
     found = measure_probes(model, data)
@@ -155,7 +158,7 @@ def test_probes_read_the_first_token_standardized_by_train(model, monkeypatch):
     data = {part: some[:30] for part, some in parts(of_form).items()}
     measure_probes(model, data, layer=2, hidden=4, control=False)
     own, random = seen
-    for states, encoder in ((own, model.encoder), (random, random_baseline(model.encoder, 0))):
+    for found, encoder in ((own, model.encoder), (random, random_baseline(model.encoder, 0))):
         train = [one.words for one in data["train"]]
         encodings = [model.tokenizer.encode_words(words) for words in train]
         firsts = [
@@ -165,7 +168,23 @@ def test_probes_read_the_first_token_standardized_by_train(model, monkeypatch):
         caches = [unmask.interpret.ActivationCache.of(encoder, one) for one in encodings]
         x = torch.cat([cache.states[2][first] for cache, first in zip(caches, firsts, strict=True)]).double()
         wanted = (x - x.mean(0)) / x.std(0, correction=0)
-        torch.testing.assert_close(states[0].double(), wanted, atol=1e-4, rtol=0)
+        torch.testing.assert_close(found[0].double(), wanted, atol=1e-4, rtol=0)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_the_encoder_runs_once_for_all_layers_that_fit(model, monkeypatch):
+    data = {part: some[:20] for part, some in parts(of_form).items()}
+    runs = []
+    real = probing.word_states
+    monkeypatch.setattr(probing, "word_states", lambda *at, **k: runs.append(at[2]) or real(*at, **k))
+    together = measure_probes(model, data, hidden=4, control=False)
+    assert runs == [[0, 1, 2, 3]] * 3 * 2, "once for each part and encoder"
+    runs.clear()
+    words = sum(len(one.words) for some in data.values() for one in some)
+    monkeypatch.setattr(states, "STATES_BYTES", 3 * 4 * words * model.width)
+    apart = measure_probes(model, data, hidden=4, control=False)
+    assert runs == [[0, 1, 2]] * 3 + [[3]] * 3 + [[0, 1, 2]] * 3 + [[3]] * 3
+    assert apart.layers == together.layers
 
 
 @pytest.mark.usefixtures("hasty")

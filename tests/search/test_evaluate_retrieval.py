@@ -275,6 +275,8 @@ def test_the_command_explains_mistakes_in_one_sentence(tiny_folder, collection):
     assert_one_sentence(run_here(*here, collection, "--split", "train"), "no split 'train'", "dev, test")
     assert_one_sentence(run_here(*here, collection, "--mode", "sparse"), "has the views bm25, dense")
     assert_one_sentence(run_here(*here, collection, "--candidates", "0"), "candidates is 0")
+    useless = "candidates is 300 and has no effect with mode bm25, dense, hybrid without a reranker"
+    assert_one_sentence(run_here(*here, collection, "--candidates", "300"), useless)
     (collection / "qrels/test.tsv").rename(collection / "qrels/train.tsv")
     assert_one_sentence(run_here(*here, collection), "name one of them")
 

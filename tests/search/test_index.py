@@ -417,6 +417,10 @@ def test_bm25_alone_needs_no_model(tmp_path, monkeypatch):
 def test_settings_without_effect_are_refused(index, tmp_path):
     with pytest.raises(InvalidRequest, match="candidates is 20 and has no effect with mode dense"):
         index.search("river", mode="dense", candidates=20)
+    for search in (index.search, index.rank_documents):
+        with pytest.raises(InvalidRequest, match=r"with mode hybrid without a reranker; .* or more than 200"):
+            search(["river"], candidates=200)
+        assert search(["river"], candidates=201) == search(["river"])
     with pytest.raises(InvalidRequest, match="late chunking needs a model with one vector"):
         Index.create(tmp_path / "a", [], chunking="late")
     with pytest.raises(InvalidRequest, match="nothing to search"):

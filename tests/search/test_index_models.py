@@ -1,5 +1,7 @@
 """Indexes of models that give many vectors or weights of words, and reranking by a cross-encoder."""
 
+import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +10,7 @@ import torch
 import transformers
 
 import unmask
-from tests.support.tiny import WIDTH, tiny_bert, write_checkpoint
+from tests.support.tiny import VOCABULARY, WIDTH, tiny_bert, write_checkpoint, write_tokenizer
 from unmask.errors import InvalidRequest
 from unmask.search.adding import SegmentBuilder
 from unmask.search.documents import Document
@@ -117,6 +119,13 @@ def test_candidates_bound_what_many_vectors_score(index):
         assert hit.score == pytest.approx(every[hit.document, hit.start].score, abs=1e-6)
 
 
+def test_candidates_of_many_vectors_alone_are_refused(colbert, tmp_path):
+    alone = Index.create(tmp_path / "index", colbert, bm25=False)
+    alone.add([TEXTS["a"]])
+    with pytest.raises(InvalidRequest, match="no effect with mode multi_vector without a reranker"):
+        alone.search(QUERY, k=1, candidates=1)
+
+
 def test_words_of_a_sparse_explanation_stand_in_the_document(index, splade):
     placed = 0
     for hit in index.search(QUERY, mode="sparse", why="shares"):
@@ -190,27 +199,52 @@ def test_a_reranker_gives_no_view(reranker, tmp_path):
 
 
 @pytest.mark.parametrize("view", ["sparse", "multi_vector"])
-def test_tokens_that_a_passage_gains_and_the_model_cannot_read_are_dropped_and_counted(
-    colbert, splade, tmp_path, view
-):
-    """A passage that fills the model has more tokens after the prompt, or tokenized by another model."""
+def test_a_passage_that_a_model_cannot_read_whole_is_cut_once_more(colbert, splade, tmp_path, view):
+    """Passages of 40 words: tokenized by the model, each has special tokens too, and perhaps a prompt."""
     model = {"sparse": splade, "multi_vector": colbert}[view]
     made = Index.create(tmp_path / "index", [model])
-    long = "river " * 60
-    assert made.add([{"id": "long", "text": long}]).dropped_tokens == 0
-
     full = replace(made.settings, passages=PassageSettings(40))
     by_words = SegmentBuilder(full, {view: model})
-    by_words._tokenizer = None  # then no token of a passage is left for special tokens
-    cut, skipped = by_words.add([Document("long", long), Document("short", "a muddy river")])
+    by_words._tokenizer = None
+    long = Document("long", "a muddy river. " * 20)
+    cut, skipped = by_words.add([long, Document("short", "a muddy river"), Document("word", "x" * 60)])
     assert not skipped
-    read = [
-        model.multi_vectors(text, "document", truncation="end").truncated_tokens
-        if view == "multi_vector"
-        else model.sparse_vectors(text, "document", truncation="end").truncated_tokens
-        for text in cut[0].texts
+    assert [len(one.passages) for one in cut] == [4, 1, 1], "two of at most 40, each cut in two"
+    assert "".join(part + " " for part in cut[0].texts) == long.text
+    assert [(one.counts.tokens, one.counts.dropped > 0) for one in cut] == [
+        (80, False),
+        (3, False),
+        (0, True),
     ]
-    assert sum(read) > 0
-    assert cut[0].counts.dropped == min(sum(read), 60)
-    assert cut[0].counts.tokens + cut[0].counts.dropped == 60
-    assert cut[1].counts.dropped == 0
+    for text in (*cut[0].texts, *cut[1].texts):
+        if view == "multi_vector":
+            model.multi_vectors(text, "document")  # it refuses what is too long
+        else:
+            model.sparse_vectors(text, "document")
+
+
+def test_a_document_that_one_model_cannot_read_is_skipped(colbert, splade, tmp_path):
+    def blind(folder):
+        """A SPLADE whose tokenizer has no word for digits."""
+        copied = shutil.copytree(splade.checkpoint.source.folder, folder)
+        state = json.loads((copied / "tokenizer.json").read_text())
+        state["normalizer"] = {"type": "Replace", "pattern": {"Regex": "[0-9]"}, "content": " "}
+        (copied / "tokenizer.json").write_text(json.dumps(state))
+        (copied / "unmask_checksums.json").unlink(missing_ok=True)
+        return unmask.load(copied)
+
+    made = Index.create(tmp_path / "index", [colbert, blind(tmp_path / "blind")])
+    added = made.add([{"id": "digits", "text": "1 2 3"}, {"id": "a", "text": TEXTS["a"]}])
+    assert (added.added, [id for id, _ in added.skipped], made.ids) == (1, ["digits"], ("a",))
+
+
+def test_each_model_reads_its_own_tokens(splade, tmp_path):
+    """The dense model stands second, and its vocabulary has another order."""
+    other = write_checkpoint(tmp_path / "other", tiny_bert(max_position_embeddings=40))
+    write_tokenizer(other, (*VOCABULARY[:5], *reversed(VOCABULARY[5:])))
+    dense = unmask.load(other)
+    made = Index.create(tmp_path / "index", [splade, dense])
+    made.add([{"id": id, "text": text} for id, text in TEXTS.items()])
+    for hit in made.search(QUERY, mode="dense"):
+        wanted = dense.similarity(QUERY, hit.text)[0, 0]
+        assert hit.score == pytest.approx(float(wanted), abs=1e-5)

@@ -75,15 +75,19 @@ def test_whole_documents_are_truncated_as_embed_truncates_them(model, tmp_path):
     assert added.dropped_tokens == prompted.truncated_tokens
 
 
-def test_a_prompt_that_makes_a_text_longer_drops_what_is_counted(tmp_path):
-    """The prompt ends inside a word, so that the word after it is split into letters."""
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_prompt_that_makes_a_passage_too_long(tmp_path, whole):
+    """The prompt ends inside a word, so that the word after it is split into letters: the passage is cut once
+    more, and a whole document loses its end, which is counted."""
     folder = write_prompts(tmp_path / "model", {"document": "x"}, LONGEST)
-    index = Index.create(tmp_path / "index", folder, bm25=False)
+    index = Index.create(tmp_path / "index", folder, bm25=False, whole_documents=whole)
     added = index.add([{"id": "one", "text": "another " + "bank " * 24}])
-    (first, _) = sorted(index.search("bank"), key=lambda hit: hit.start)
-    prompted = index.model("dense").tokenize("x" + first.text, truncation="end")
-    assert prompted.truncated_tokens > 0
-    assert added.dropped_tokens == prompted.truncated_tokens
+    hits = sorted(index.search("bank"), key=lambda hit: hit.start)
+    prompted = [index.model("dense").tokenize("x" + hit.text, truncation="end") for hit in hits]
+    dropped = sum(one.truncated_tokens for one in prompted)
+    assert (dropped > 0) is whole
+    assert len(hits) == (1 if whole else 3)
+    assert added.dropped_tokens == dropped
     assert added.tokens + added.dropped_tokens == 25
 
 

@@ -58,6 +58,11 @@ def searching(model, *modes, **options):
     return search
 
 
+def test_candidates_that_nothing_scores_are_refused(model):
+    with pytest.raises(InvalidRequest, match="candidates is 2 and has no effect with mode dense"):
+        MtebSearch(model, "dense", candidates=2)
+
+
 def test_search_finds_the_titles_and_texts_of_rows(model):
     found = searching(model, "dense").search(
         QUERIES, task_metadata=None, hf_split="t", hf_subset="d", top_k=2, encode_kwargs={}, num_proc=None

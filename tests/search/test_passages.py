@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from unmask.errors import InvalidRequest
 from unmask.search.passage_borders import PARAGRAPH, SECTION, SENTENCE, WITHIN, WORD, border_levels
-from unmask.search.passages import Passage, TokensIndexed, passage_encodings, passages_of
+from unmask.search.passages import Passage, TokensIndexed, cut_in_two, passage_encodings, passages_of
 from unmask.text import Encoding, Tokenizer
 
 SPECIAL = ["[CLS]", "[SEP]", "[UNK]", "[PAD]", "[MASK]"]
@@ -187,3 +187,18 @@ def test_details_at_once_are_those_computed_later(tokenizer):
         (encoding,) = tokenizer.encode_batch(["ab"], with_details=True)
         patch.setattr(Tokenizer, "details", None)
         assert encoding.offsets.tolist() == [[0, 0], [0, 1], [1, 2], [0, 0]]
+
+
+def test_passages_are_cut_in_two_where_they_would_be_cut(tokenizer):
+    text = "One is here. Two is there. Three four five six. Seven eight."
+    encoding = tokenizer.encode(text)
+    passages = passages_of(encoding, max_tokens=26)
+    assert [text[one.start : one.end] for one in passages][:1] == ["One is here. Two is there."]
+    halves = cut_in_two(encoding, passages, {0})
+    assert [text[one.start : one.end] for one in halves[:2]] == ["One is here.", "Two is there."]
+    assert halves[2:] == passages[1:]
+    while which := {number for number, one in enumerate(halves) if one.tokens > 1}:
+        halves = cut_in_two(encoding, halves, which)
+    letters = encoding.offsets[encoding.sequence_ids == 0].tolist()
+    assert [[one.start, one.end] for one in halves] == letters
+    assert [one.first_token for one in halves] == list(range(len(letters)))

@@ -116,11 +116,16 @@ def refused(*arguments):
 def test_mistakes_get_one_sentence(index, folder, model, tmp_path):
     assert "no inputs are given" in refused("index", "-o", index)
     assert "there is no index" in refused("index", "-o", tmp_path / "none", "--compact")
-    assert "leave --stemmer out" in refused("index", folder, "-o", index, "--stemmer", "german")
+    for option in (("--stemmer", "german"), ("--passage-tokens", 9), ("--no-bm25",), ("--model", "none")):
+        wanted = "leave --model none out" if option[0] == "--model" else f"leave {option[0]} out"
+        assert wanted in refused("index", folder, "-o", index, *option)
     assert "--prune needs the inputs" in refused("index", "-o", index, "--prune", "--compact")
     assert "is not an index" in refused("search", tmp_path / "none", "x")
     assert "the query is blank" in refused("search", index, " ")
     assert "it must be at least 1" in refused("search", index, "x", "-k", 0)
+    assert "candidates is 20 and has no effect with mode bm25" in refused(
+        "search", index, "x", "--mode", "bm25", "--candidates", 20
+    )
     assert "write VIEW=NUMBER" in refused("search", index, "x", "--weight", "dense")
     assert "--threads is 0" in refused("search", index, "x", "--threads", 0)
     assert "no document 'nowhere'" in refused("index", "-o", index, "--delete", "nowhere")
@@ -135,14 +140,20 @@ def test_another_model_is_refused(index, tmp_path):
     assert "the index was made with tiny" in refused("search", index, "x", "--model", other)
 
 
-def test_an_index_without_a_model(folder, tmp_path):
+def test_an_index_without_a_model(folder, tmp_path, monkeypatch):
+    for module in ("unmask", "unmask.loaded", "unmask.search.models", "unmask.search.searchable"):
+        monkeypatch.setattr(f"{module}.load", None)  # loading anything would fail
     ran = run_here("index", folder, "-o", tmp_path / "words", "--model", "none")
     assert ran.code == 0, ran.err
     hits = json.loads(run_here("search", tmp_path / "words", "who lends money", "--json").out)["hits"]
     assert hits[0]["document"] == "bank.txt"
-    again = run_here("index", folder, "-o", tmp_path / "words", "--model", "none")
-    assert again.code != 0
-    assert "keeps what it was made with; leave --model none out" in again.err
+    why = run_here("search", tmp_path / "words", "who lends money", "--why")
+    assert "bm25" in why.out, why.err
+    changes = (("--delete", "7"), ("--compact",), ("--verify",))
+    assert [run_here("index", "-o", tmp_path / "words", *one).code for one in changes] == [0, 0, 0]
+    (folder / "rows.jsonl").unlink()
+    again = run_here("index", folder, "-o", tmp_path / "words", "--model", "none", "--json")
+    assert json.loads(again.out)["added"]["unchanged"] == 2
     both = run_here("index", folder, "-o", tmp_path / "both", "--model", "none", "--model", "default")
     assert "leave none out, or give it alone" in both.err
     assert not (tmp_path / "both").exists()

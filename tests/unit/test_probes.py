@@ -557,7 +557,7 @@ def test_tags_of_words_are_found_in_every_layer_that_has_them(exact, monkeypatch
     assert result.accuracy == result.layers[0].test_accuracy
     assert result.baseline_accuracy == 60 / 61
     assert told[-1] == (83, 83)
-    monkeypatch.setattr(tagging, "FEATURE_BYTES", 1)  # a run of the encoder for each layer
+    monkeypatch.setattr(states, "STATES_BYTES", 1)  # a run of the encoder for each layer
     apart = tagging.measure_tagging(exact, treebank, progress=lambda *at: told.append(at))
     assert apart.layers == result.layers
     assert told[-1] == (83 * (LAYERS + 1), 83 * (LAYERS + 1))

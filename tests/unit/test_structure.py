@@ -43,7 +43,7 @@ FLOORS = (
 """Lowest first; a file or folder of the package imports its own floor's own folder and lower floors."""
 
 MODEL_FLOORS = (
-    {"spec", "hooks"},
+    {"spec", "hooks", "finite"},
     {"families", "kernels", "engine"},
     {"layers"},
     {"heads"},

@@ -1,7 +1,7 @@
 """``unmask index``: make an index of documents, add to it, check it."""
 
-import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +15,7 @@ from unmask.search.options import Chunking, Stemmer
 
 if TYPE_CHECKING:
     from unmask.search.index import Index
+    from unmask.search.settings import IndexSettings
     from unmask.search.values import Added
 
 LISTED = 10
@@ -62,6 +63,30 @@ class NewIndexOptions:
             "bm25": None if self.bm25 else False,
         }
         return {name: value for name, value in given.items() if value is not None}
+
+    def require(self, made: "IndexSettings", path: Path) -> None:
+        """Refuse an option that differs from what the index at ``path`` was made with.
+
+        Raises:
+            InvalidRequest: names the option.
+        """
+        passages, analyzer = made.passages, made.analyzer
+        own = {
+            "passage_tokens": passages.max_tokens,
+            "overlap_tokens": passages.overlap_tokens,
+            "chunking": passages.chunking,
+            "whole_documents": passages.whole,
+            "stemmer": None if analyzer is None else analyzer.stemmer,
+            "bm25": analyzer is not None,
+        }
+        options = [name for name, value in self.named().items() if own[name] != value]
+        if self.model == ["none"] and made.models:
+            options.insert(0, "model none")
+        if options:
+            option = "no-bm25" if options[0] == "bm25" else options[0].replace("_", "-")
+            raise InvalidRequest(
+                f"{path} exists and keeps what it was made with; leave --{option} out, or name a new folder"
+            )
 
 
 @Parameter(name="*")
@@ -128,12 +153,8 @@ def index(
         raise InvalidRequest("--prune needs the inputs whose documents are kept; name them")
     made, created = _opened(output, new, run, create=bool(inputs))
     deleted = made.delete(delete) if delete else 0
-    try:
+    with _resumable(made, created=created):
         added = _add(made, inputs, reading) if inputs else None
-    except UnmaskError:
-        if created and not len(made):
-            shutil.rmtree(output, ignore_errors=True)
-        raise
     if prune and added is not None and added.missing:
         deleted += made.delete(added.missing)
     if compact:
@@ -150,21 +171,34 @@ def _opened(output: Path, new: NewIndexOptions, run: RunOptions, *, create: bool
     if not exists and not create:
         raise InvalidRequest(f"there is no index {output}; name the folder of one, or inputs to index")
     if exists:
-        given = new.named()
-        if names == ["none"]:
-            raise InvalidRequest(
-                f"{output} exists and keeps what it was made with; leave --model none out, or name a "
-                "new folder"
-            )
-        if given:
-            option = "--" + next(iter(given)).replace("_", "-")
-            raise InvalidRequest(
-                f"{output} exists and keeps what it was made with; leave {option} out, or name a new folder"
-            )
-        return open_index(output, names, run), False
+        made = open_index(output, model_names(names) if names else [], run)
+        new.require(made.settings, output)
+        return made, False
     names = model_names(names)
     loaded = [run.load(name) for name in names]
     return Index.create(output, loaded, sources=names, **new.named()), True
+
+
+@contextmanager
+def _resumable(made: "Index", *, created: bool) -> Iterator[None]:
+    """Of an addition that is stopped: remove a new index without documents, else say how to resume."""
+    from unmask.search.index import remove_if_empty
+
+    before = made.generation
+    try:
+        yield
+    except BaseException as error:
+        removed = created and remove_if_empty(made.path)
+        if not removed and made.generation != before:
+            kept = (
+                f"{made.path} has {len(made):,} documents; give the same command again to resume with what "
+                "is missing"
+            )
+            if isinstance(error, KeyboardInterrupt):
+                raise KeyboardInterrupt(f"stopped; {kept}") from None
+            if isinstance(error, UnmaskError):
+                error.args = (f"{error}; {kept}",)
+        raise
 
 
 def model_names(given: Sequence[str]) -> list[str]:

@@ -13,6 +13,7 @@ from unmask.loaded import Model
 from unmask.model.spec import PooledVector
 from unmask.search.contents import ContentsBuilder
 from unmask.search.documents.values import Document
+from unmask.search.fitting import fitted, readers_of
 from unmask.search.late_chunks import late_chunks
 from unmask.search.models import tokens_of_prompt
 from unmask.search.options import View
@@ -26,8 +27,9 @@ from unmask.tasks.prompts import prompt_of
 from unmask.text import Encoding, Tokenizer
 from unmask.text.tokenizer import truncated
 
-CHARACTERS_AT_ONCE = 1_000_000
-"""Documents that are computed together: enough that passages of equal length fill every pass."""
+CHARACTERS_AT_ONCE = 200_000
+"""Documents that are computed together: enough to fill several passes, and few enough for a commit every few
+minutes on a slow machine. A million is no faster (docs/log.md)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,14 +69,16 @@ class SegmentBuilder:
 
     Args:
         settings: what the index is made with.
-        models: the model of each view. Passages are counted in tokens of the first one, or in words if there
-            is none.
+        models: the model of each view. Passages are counted in tokens of the one of the dense view, which
+            reads these tokens, else of the first one, or in words if there is none.
     """
 
     def __init__(self, settings: IndexSettings, models: Mapping[View, Model]) -> None:
         self._settings = settings
         self._models = models
-        self._tokenizer = next((model.tokenizer for model in models.values()), None)
+        first = models.get("dense") or next(iter(models.values()), None)
+        self._tokenizer = None if first is None else first.tokenizer
+        self._readers = readers_of(models, late=settings.passages.chunking == "late")
         self._contents = ContentsBuilder()
         self._bm25 = Bm25Builder()
         self._sparse = SparseBuilder()
@@ -134,6 +138,11 @@ class SegmentBuilder:
                 continue
             passages = passages_of(encoding, **self._limits, kind=document.kind)
             read = encoding
+            try:
+                passages = fitted(self._readers, encoding, passages, document.kind, whole=settings.whole)
+            except TextError as error:
+                skipped.append((document.id, str(error)))
+                continue
             if settings.whole and len(encoding) > settings.max_tokens:
                 read = truncated(encoding, settings.max_tokens)
             counts = TokensIndexed.of(read, None if settings.whole else passages)
@@ -143,8 +152,8 @@ class SegmentBuilder:
     def _with_parts(self, cut: CutDocument) -> CutDocument:
         """The document with what the model of one vector reads of its passages.
 
-        A prompt can change how the text after it is split. If a passage is then too long, its end is dropped
-        and counted.
+        A prompt can change how the text after it is split. If a whole document, or a passage of one token, is
+        then too long, its end is dropped and counted.
         """
         settings = self._settings.passages
         if "dense" not in self._models or settings.chunking == "late":
@@ -240,11 +249,7 @@ def _encoded(tokenizer: Tokenizer | None, text: str) -> Encoding:
 
 
 def _with_dropped(cut: Sequence[CutDocument], dropped: Sequence[int]) -> list[CutDocument]:
-    """Documents whose passages lost as many tokens at their ends in one view.
-
-    A passage is tokenized again alone, after a prompt and perhaps by another tokenizer, and can then have
-    more tokens than the view's model reads.
-    """
+    """Whole documents, or passages of one token, that lost as many tokens at their ends in one view."""
     rest = iter(dropped)
     return [
         replace(one, counts=one.counts.at_least_dropped(sum(islice(rest, len(one.passages))))) for one in cut

@@ -1,6 +1,7 @@
 """Changes of an index: documents that are added, replaced and deleted, and segments that are merged."""
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,9 @@ from unmask.tasks import Progress
 SEGMENT_BYTES = 256_000_000
 """Bytes of texts and vectors after which a segment is written."""
 
+COMMIT_SECONDS = 120.0
+"""Seconds of work after which it is committed, so that a process that is killed loses no more."""
+
 Given = Document | Skipped | Mapping[str, Any] | str
 """What can be added to an index."""
 
@@ -34,6 +38,7 @@ class Addition:
         settings: what it was made with.
         models: the model of each view.
         progress: see `Index.add`.
+        clock: seconds from any start, which decide when to commit.
     """
 
     def __init__(
@@ -42,15 +47,18 @@ class Addition:
         settings: IndexSettings,
         models: Mapping[View, Model],
         progress: Progress | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._writer = writer
         self._settings = settings
         self._models = models
         self._progress = progress
+        self._clock = clock
         self._before = Contents(writer.generation)
         self._seen: set[str] = set()
         self._skipped: list[tuple[str, str]] = []
         self._replaced: set[int] = set()
+        self._deleted = 0
         self._segments: list[str] = []
         self._counts = dict.fromkeys(("added", "updated", "unchanged"), 0)
         self._counted = TokensIndexed()
@@ -61,6 +69,7 @@ class Addition:
     def run(self, given: Iterable[Given]) -> Added:
         """Add all documents and commit."""
         builder = SegmentBuilder(self._settings, self._models)
+        committed = self._clock()
         for group in batches(self._changed(given)):
             cut, unreadable = builder.add(group)
             for one in cut:
@@ -71,10 +80,11 @@ class Addition:
             self._skip(unreadable)
             if self._progress is not None:
                 self._progress(self._passages, 0)
-            if builder.bytes >= SEGMENT_BYTES:
+            if builder.bytes >= SEGMENT_BYTES or self._clock() - committed >= COMMIT_SECONDS:
                 self._commit(builder)
                 builder = SegmentBuilder(self._settings, self._models)
-        if len(builder) or self._replaced:
+                committed = self._clock()
+        if len(builder) or len(self._replaced) > self._deleted:
             self._commit(builder)
         missing = tuple(id for id in self._before.numbers if id not in self._seen)
         return Added(
@@ -127,6 +137,7 @@ class Addition:
         kept = deleted_with(self._before, self._replaced)
         none = np.empty(0, dtype=np.int64)
         self.generation = self._writer.commit(kept | dict.fromkeys(self._segments, none))
+        self._deleted = len(self._replaced)
 
 
 def as_document(given: object, number: int) -> Document:

@@ -1,10 +1,11 @@
 """The index: documents and their views. How it is searched is in `unmask.search.searchable`."""
 
+import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from unmask.arguments import check_callable, check_flag, listed
-from unmask.errors import InvalidRequest
+from unmask.errors import InvalidRequest, UnmaskError
 from unmask.loaded import Model
 from unmask.search.additions import Addition, Given, compact, deleted_with
 from unmask.search.analysis import Analyzer
@@ -196,7 +197,8 @@ class Index(SearchableIndex):
         A document is a `Document`, a dictionary with ``id``, ``text`` and optionally ``title`` and
         ``metadata``, or a text, which gets its number as id. Documents that the index has with the same
         content are not computed again, so that an addition that was stopped can be repeated. What is computed
-        is committed every few minutes of work; each commit is complete or absent.
+        is committed every two minutes of work (`unmask.search.additions.COMMIT_SECONDS`); each commit is
+        complete or absent. If an error stops the addition, the index keeps and shows what was committed.
 
         Args:
             documents: any iterable; it is read once. What `read_documents` skipped is passed on to `Added`.
@@ -209,10 +211,16 @@ class Index(SearchableIndex):
         check_callable("progress", progress)
         models = {view: self.model(view) for view in self.settings.models}
         with writing(self.path) as writer:
-            addition = Addition(writer, self.settings, models, progress)
-            added = addition.run(documents)
-            if len(addition.generation.segments) > MOST_SEGMENTS:
-                compact(writer)
+            before = writer.generation
+            try:
+                addition = Addition(writer, self.settings, models, progress)
+                added = addition.run(documents)
+                if len(addition.generation.segments) > MOST_SEGMENTS:
+                    compact(writer)
+            except BaseException:
+                if writer.generation is not before:
+                    self.refresh()
+                raise
         self.refresh()
         return added
 
@@ -240,3 +248,17 @@ class Index(SearchableIndex):
         with writing(self.path) as writer:
             compact(writer)
         self.refresh()
+
+
+def remove_if_empty(path: Path) -> bool:
+    """Remove an index that has no document on the disk, and say whether it was removed.
+
+    One that cannot be read stays: it may have some.
+    """
+    try:
+        empty = not len(Index.open(path, check="quick"))
+    except UnmaskError:
+        return False
+    if empty:
+        shutil.rmtree(path, ignore_errors=True)
+    return empty

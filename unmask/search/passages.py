@@ -1,6 +1,6 @@
 """Passages: the parts of a document that are searched, cut where a reader would cut."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -95,6 +95,30 @@ def passages_of(
         end = cutter.end(first, end, room)
         found.append(_passage(spans, first, end))
         first = cutter.next_first(first, end, overlap_tokens)
+    return found
+
+
+def cut_in_two(
+    encoding: Encoding, passages: Sequence[Passage], which: Set[int], kind: str = "text"
+) -> list[Passage]:
+    """The passages, of which some are cut in two about in the middle, where `passages_of` would cut.
+
+    Args:
+        encoding: the whole document.
+        passages: those of it.
+        which: the numbers of those to cut, each of at least two tokens.
+        kind: that of the document.
+    """
+    spans = encoding.offsets[encoding.sequence_ids == 0]
+    cutter = _Cutter(encoding.text, spans, border_levels(encoding.text, kind, spans))
+    found: list[Passage] = []
+    for number, one in enumerate(passages):
+        if number not in which:
+            found.append(one)
+            continue
+        first, end = one.first_token, one.first_token + one.tokens
+        middle = cutter.end(first, first, max(1, 2 * one.tokens // 3))
+        found += [_passage(spans, first, middle), _passage(spans, middle, end)]
     return found
 
 

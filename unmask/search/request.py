@@ -1,5 +1,6 @@
 """What one search was asked for."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,8 +10,8 @@ from unmask.arguments import whole_number
 from unmask.errors import InvalidRequest, quoted
 from unmask.loaded import Model
 from unmask.model.spec import PairScore
-from unmask.search.options import Mode, Unit
-from unmask.search.searcher import DEFAULT_FUSION
+from unmask.search.options import Mode, Unit, View
+from unmask.search.searcher import DEFAULT_FUSION, FUSED_DEPTH
 from unmask.search.views.fusion import FusionSettings
 
 RERANKED = 50
@@ -34,14 +35,45 @@ class SearchRequest:
         whole_number("k", self.k, 1)
         if self.candidates is not None:
             whole_number("candidates", self.candidates, self.k)
-            if self.reranker is None and self.mode not in ("multi_vector", "hybrid"):
-                raise InvalidRequest(
-                    f"candidates is {self.candidates} and has no effect with mode {self.mode} without a "
-                    "reranker; leave it out, or give a reranker"
-                )
         reranker = self.reranker
         scores_pairs = isinstance(reranker, Model) and isinstance(reranker.checkpoint.head, PairScore)
         if reranker is not None and not scores_pairs:
             raise InvalidRequest(
                 f"reranker is {quoted(reranker)}; give a loaded cross-encoder, which scores pairs of texts"
             )
+
+
+def check_candidates(
+    candidates: int | None,
+    modes: Collection[Mode],
+    views: Collection[View],
+    reranker: Model | None,
+    *,
+    fused: int | None = FUSED_DEPTH,
+) -> None:
+    """Refuse candidates that no search would use.
+
+    Args:
+        candidates: see `Index.search`.
+        modes: those of the searches.
+        views: those of the index.
+        reranker: what scores the candidates again, if anything does.
+        fused: the length of the rankings that hybrid search fuses, which more candidates extend; None if
+            they do not.
+
+    Raises:
+        InvalidRequest: they would have no effect.
+    """
+    if candidates is None or reranker is not None:
+        return
+    if "multi_vector" in modes and len(views) > 1:
+        return
+    more = ""
+    if fused is not None and "hybrid" in modes:
+        if candidates > fused:
+            return
+        more = f", or more than {fused}"
+    raise InvalidRequest(
+        f"candidates is {candidates} and has no effect with mode {', '.join(modes)} without a reranker; "
+        f"leave it out, or give a reranker{more}"
+    )

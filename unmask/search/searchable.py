@@ -15,7 +15,7 @@ from unmask.search.models import ModelIdentity, load_again, view_of
 from unmask.search.options import Fusion, Mode, Unit, View, Why
 from unmask.search.queries import Query
 from unmask.search.ranking import Ranking, in_order
-from unmask.search.request import RERANKED, SearchRequest
+from unmask.search.request import RERANKED, SearchRequest, check_candidates
 from unmask.search.searcher import DEFAULT_FUSION, Searcher
 from unmask.search.settings import IndexSettings
 from unmask.search.values import Explanation, Hit, Span
@@ -137,7 +137,8 @@ class SearchableIndex:
             filter: which documents to search, by their metadata; see `unmask.search.filters.Filter`.
             reranker: a cross-encoder that scores the best ``candidates`` hits again and orders them.
             candidates: how many hits of a first stage are scored by the reranker (50 by default), or by many
-                vectors with ``mode="multi_vector"`` (all passages by default).
+                vectors with ``mode="multi_vector"`` (all passages by default); with ``mode="hybrid"`` how
+                long the rankings are that it fuses (200 by default, and at least).
             fusion: how hybrid search fuses rankings: ``"rrf"`` by ranks, ``"min_max"`` by scores, those of
                 each view brought to the range from 0 to 1 (Bruch, Gai & Ingber 2023).
             weights: the factor of each view in hybrid search; 1 for a view that is not named.
@@ -151,7 +152,8 @@ class SearchableIndex:
 
         Raises:
             TextError: a query is blank, too long for the model, or not Unicode text.
-            InvalidRequest: there is no such mode, the index lacks its view, or the filter names no metadata.
+            InvalidRequest: there is no such mode, the index lacks its view, the filter names no metadata, or
+                an argument would have no effect.
         """
         check_choice("unit", unit, get_args(Unit))
         if why != "shares":
@@ -168,6 +170,7 @@ class SearchableIndex:
                 f"approximate search is for mode dense without a filter, and mode is {chosen}"
                 f"{'' if filter is None else ' with a filter'}; leave approximate out"
             )
+        check_candidates(candidates, [chosen], self.settings.views, reranker)
         mixed = self._fusion(chosen, fusion, weights or {})
         request = SearchRequest(k, chosen, unit, among, reranker, candidates, bool(approximate), mixed)
         found = [self._search(self._searcher.query(one, truncation), request, why=why) for one in queries]
@@ -204,7 +207,9 @@ class SearchableIndex:
         """
         check_choice("truncation", truncation, get_args(Truncation))
         some = None if among is None else self._contents.among(among)
-        request = SearchRequest(k, self.mode(mode), "document", some, reranker, candidates)
+        chosen = self.mode(mode)
+        check_candidates(candidates, [chosen], self.settings.views, reranker)
+        request = SearchRequest(k, chosen, "document", some, reranker, candidates)
         ids, document_P = self._contents.ids, self._contents.document_P
         found = []
         for text in listed("queries", queries):

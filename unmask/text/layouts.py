@@ -87,10 +87,13 @@ class ConlluSentence:
 
 
 def conllu_sentences(path: Path | Stream) -> Iterator[ConlluSentence]:
-    """Sentences of a CoNLL-U file. Comments, ranges of words (1-2) and empty nodes (1.1) are left out.
+    """Sentences of a CoNLL-U file, the format of Universal Dependencies.
+
+    Comments are left out; so are multiword tokens (``3-4``, "don't"), because their words follow ("do",
+    "n't"), and empty nodes (``8.1``), because they have no text.
 
     Raises:
-        InvalidText: a line has another number of columns than ten.
+        InvalidText: a line has another number of columns than ten, or is not the next word.
     """
     rows: list[tuple[str, ...]] = []
     first = 0
@@ -109,8 +112,13 @@ def conllu_sentences(path: Path | Stream) -> Iterator[ConlluSentence]:
                 f"{len(CONLLU_COLUMNS)}"
             )
         first = first or number
-        if values[0].isdecimal():
-            rows.append(values)
+        if "-" in values[0] or "." in values[0]:
+            continue
+        if values[0] != str(len(rows) + 1):
+            raise InvalidText(
+                f"line {number} of {path} is word {values[0]!r} where word {len(rows) + 1} should be"
+            )
+        rows.append(values)
 
 
 def _and_a_blank_line(path: Path | Stream) -> Iterator[tuple[int, str]]:

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unmask.errors import InvalidRequest, InvalidText
-from unmask.measure.probes.files import files_in, opened, plain_name
-from unmask.text import Line, read_lines
+from unmask.measure.probes.files import files_in, plain_name
+from unmask.text.layouts import conllu_sentences
 
-COLUMNS = 10
 PARTS = ("train", "dev", "test")
 
 
@@ -55,45 +54,15 @@ def _part(folder: Path, files: list[Path], part: str, limit: int | None) -> list
 
 
 def read_conllu(path: Path) -> Iterator[TaggedSentence]:
-    """The sentences of one file.
-
-    Multiword tokens (``3-4``, "don't") are skipped, because their words follow with their own tags ("do",
-    "n't"). Empty nodes (``8.1``) are skipped, because they have no text.
+    """The sentences of one file; see `unmask.text.layouts.conllu_sentences`.
 
     Raises:
-        InvalidText: the file cannot be read, or a line does not have ten columns, the next number, a form and
-            a part of speech.
+        InvalidText: the file cannot be read or is not CoNLL-U, or a word has no form or part of speech.
     """
-    words: list[str] = []
-    tags: list[str] = []
-    with opened(path) as stream:
-        # A blank line ends a sentence; blank lines are omitted, so a gap in line numbers shows one.
-        last = 0
-        for line in read_lines(stream, str(path), blank="skip"):
-            if line.number > last + 1 and words:
-                yield TaggedSentence(tuple(words), tuple(tags))
-                words, tags = [], []
-            last = line.number
-            if line.text.startswith("#"):
-                continue
-            word = _word(line, len(words) + 1)
-            if word is not None:
-                words.append(word[0])
-                tags.append(word[1])
-    if words:
-        yield TaggedSentence(tuple(words), tuple(tags))
-
-
-def _word(line: Line, expected: int) -> tuple[str, str] | None:
-    """Form and tag of a word; None if the line is not a word."""
-    columns = line.text.split("\t")
-    if len(columns) != COLUMNS:
-        raise InvalidText(f"{line} has {len(columns)} columns; CoNLL-U has {COLUMNS}, separated by tabs")
-    number, form, tag = columns[0], columns[1], columns[3]
-    if "-" in number or "." in number:
-        return None
-    if number != str(expected):
-        raise InvalidText(f"{line} is word {number!r} where word {expected} should be")
-    if not form.strip() or tag in ("", "_"):
-        raise InvalidText(f"{line} has no {'part of speech' if form.strip() else 'form'}")
-    return form, tag
+    for sentence in conllu_sentences(path):
+        words, tags = sentence.column("form"), sentence.column("upos")
+        for number, (word, tag) in enumerate(zip(words, tags, strict=True), start=1):
+            if not word.strip() or tag in ("", "_"):
+                missing = "part of speech" if word.strip() else "form"
+                raise InvalidText(f"word {number} of the sentence at {sentence.where} has no {missing}")
+        yield TaggedSentence(words, tags)

@@ -28,7 +28,7 @@ from unmask.measure.probes.conllu import PARTS, TaggedSentence
 from unmask.measure.probes.head_accuracy import Accuracy, accuracies
 from unmask.measure.probes.mlp import HIDDEN, fit_mlp
 from unmask.measure.probes.regression import fit
-from unmask.measure.probes.states import ReadWords, word_states
+from unmask.measure.probes.states import ReadWords, layer_groups, word_states
 from unmask.measure.probes.tagging import counter, layers_of, most_frequent_tags, read_part
 from unmask.model.engine import Engine
 from unmask.model.torch_engine import TorchEngine
@@ -124,11 +124,11 @@ def measure_probes(
     advance = counter(progress, len(chosen) * 2 * (1 + control + random))
     read = {part: read_part(model, part, parts[part]) for part in PARTS}
     task = _Task.of(model, parts, read, hidden=hidden, seed=seed, advance=advance)
-    trained = {at: task.right(model.engine, at, control=control) for at in chosen}
+    trained = task.right(model.engine, chosen, control=control)
     untrained = {}
     if random:
         engine = TorchEngine(random_baseline(model.encoder, seed))
-        untrained = {at: task.right(engine, at, control=False) for at in chosen}
+        untrained = task.right(engine, chosen, control=False)
     counts = Counter(tag for sentence in parts["train"] for tag in sentence.tags)
     most = min(counts, key=lambda tag: (-counts[tag], tag))
     tags = [tag for sentence in parts["test"] for tag in sentence.tags]
@@ -206,9 +206,20 @@ class _Task:
         sentence_W = np.repeat(np.arange(len(lengths)), lengths)
         return cls(model, hidden, seed, advance, read, labels, own, control, sentence_W)
 
-    def right(self, engine: Engine, layer: int, *, control: bool) -> dict[str, Tensor]:
-        """Which test words each probe of a layer gets right, by ``linear``, ``mlp`` and their controls."""
-        x = {part: word_states(self.model, self.read[part], [layer], engine=engine)[0] for part in PARTS}
+    def right(self, engine: Engine, layers: Sequence[int], *, control: bool) -> dict[int, dict[str, Tensor]]:
+        """For each layer which test words each of its probes gets right; see `_answers`."""
+        found = {}
+        for group in layer_groups(layers, self.read.values(), self.model.width):
+            states = {part: word_states(self.model, self.read[part], group, engine=engine) for part in PARTS}
+            for number, layer in enumerate(group):
+                found[layer] = self._answers({part: states[part][number] for part in PARTS}, control=control)
+        return found
+
+    def _answers(self, x: Mapping[str, Tensor], *, control: bool) -> dict[str, Tensor]:
+        """Which test words the probes of a layer get right, by ``linear``, ``mlp`` and their controls.
+
+        The states of the layer, (W, D) of each part, are overwritten.
+        """
         mean_D, deviation_D = x["train"].mean(0), x["train"].std(0, correction=0)
         deviation_D = torch.where(deviation_D > 1e-6 * mean_D.abs() + 1e-12, deviation_D, torch.inf)
         for states in x.values():

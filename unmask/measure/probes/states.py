@@ -1,6 +1,6 @@
 """Hidden states of words, layer by layer, for packed sentences that are already split into words."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,9 +12,13 @@ from torch import Tensor
 from unmask.errors import TextTooLong, not_finite
 from unmask.loaded import Model
 from unmask.model.engine import Engine
+from unmask.model.finite import is_finite
 from unmask.text import Encoding, PackedBatch, token_budget_batches
 
 TOKENS_PER_PASS = 4096
+
+STATES_BYTES = 2**31
+"""Bytes of states held at a time; if more layers are requested, the encoder runs several times."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +82,18 @@ def _first_tokens(encoding: Encoding, count: int) -> NDArray[np.int64]:
     return firsts
 
 
+def layer_groups(layers: Sequence[int], words: Iterable[ReadWords], width: int) -> list[Sequence[int]]:
+    """The layers in groups, each of which one run of the encoder gives within `STATES_BYTES`.
+
+    Args:
+        layers: those that are wanted.
+        words: all words whose states are held together.
+        width: D, the width of a state.
+    """
+    at_once = max(1, STATES_BYTES // (4 * width * sum(one.count for one in words)))
+    return [layers[first : first + at_once] for first in range(0, len(layers), at_once)]
+
+
 def word_states(
     model: Model,
     words: ReadWords,
@@ -114,6 +130,6 @@ def word_states(
         for number, layer in enumerate(layers):
             states_LMD[number, into] = states[layer, places].float()
         advance(len(chosen))
-    if not torch.isfinite(states_LMD).all():
+    if not is_finite(states_LMD):
         raise not_finite("a hidden state", model.dtype)
     return states_LMD

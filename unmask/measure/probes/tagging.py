@@ -12,11 +12,8 @@ from unmask.errors import InvalidRequest
 from unmask.loaded import Model
 from unmask.measure.probes.conllu import PARTS, TaggedSentence
 from unmask.measure.probes.regression import fit
-from unmask.measure.probes.states import ReadWords, read_words, word_states
+from unmask.measure.probes.states import ReadWords, layer_groups, read_words, word_states
 from unmask.tasks.progress import Progress
-
-FEATURE_BYTES = 2**31
-"""Bytes of states held at a time; if more layers are requested, the encoder runs several times."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +88,7 @@ def measure_tagging(
     tags = sorted({tag for sentence in treebank["train"] for tag in sentence.tags})
     read = {part: read_part(model, part, treebank[part]) for part in PARTS}
     classes = {part: _classes(treebank[part], tags) for part in PARTS}
-    at_once = max(1, FEATURE_BYTES // (4 * model.width * sum(read[part].count for part in PARTS)))
-    groups = [chosen[first : first + at_once] for first in range(0, len(chosen), at_once)]
+    groups = layer_groups(chosen, read.values(), model.width)
     advance = counter(progress, len(groups) * sum(len(read[part].encodings) for part in PARTS))
     scores: list[LayerScore] = []
     for group in groups:

@@ -22,6 +22,7 @@ from unmask.errors import CorruptCheckpoint, OutputError, TensorMismatch, Unknow
 from unmask.files import check_regular, read_regular, whole_folder
 from unmask.model.elmo.network import Elmo, LayerMix
 from unmask.model.elmo.spec import ElmoSpec
+from unmask.model.finite import is_finite
 from unmask.optional import require
 from unmask.settings import JsonSettings
 
@@ -227,7 +228,7 @@ def filled(spec: ElmoSpec, state: Mapping[str, Tensor], name: str) -> Elmo:
             raise TensorMismatch(
                 f"{name} gives {ours} the shape {tuple(state[ours].shape)}, not {tuple(wanted[ours].shape)}"
             )
-        if not torch.isfinite(state[ours]).all():
+        if not is_finite(state[ours]):
             raise CorruptCheckpoint(f"{name}: the tensor {ours} holds a number that is not finite")
     elmo.load_state_dict(dict(state), assign=True)
     return elmo.eval()

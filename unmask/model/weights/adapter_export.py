@@ -16,6 +16,7 @@ from unmask.errors import OutputError
 from unmask.files import whole_folder
 from unmask.model.encoder import Encoder
 from unmask.model.families import Family
+from unmask.model.finite import is_finite
 from unmask.model.layers.lora import LowRankUpdate, add_update, updates
 from unmask.model.spec import Classifier, Role
 from unmask.model.weights.adapter import ADAPTER_FILE, PEFT_FILE, PEFT_PREFIX, PEFT_WEIGHTS, TASK_TYPES, A, B
@@ -166,7 +167,7 @@ def _converted(tensors: Mapping[str, Tensor], adapter: str, dtype: torch.dtype) 
     """
     found = {name: tensor.to(dtype) for name, tensor in tensors.items()}
     for name, tensor in found.items():
-        if not torch.isfinite(tensor).all():
+        if not is_finite(tensor):
             largest, limit = float(tensors[name].abs().max()), torch.finfo(dtype).max
             written = str(dtype).removeprefix("torch.")
             raise OutputError(

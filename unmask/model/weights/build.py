@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from unmask.errors import CorruptCheckpoint, InvalidRequest, TensorMismatch
 from unmask.model.encoder import Encoder
+from unmask.model.finite import is_finite
 from unmask.model.spec import CheckpointOutput, EncoderSpec
 from unmask.model.weights.adapter_weights import add_updates, check_base
 from unmask.model.weights.checkpoint import Checkpoint
@@ -79,7 +79,7 @@ def build(
         state["output.0.weight"] = torch.from_numpy(np.pad(checkpoint.query_weights, (0, missing)))
     for ours, tensor in state.items():
         state[ours] = tensor.to(device=device_named(device), dtype=DTYPES[dtype])
-        if not _finite(state[ours]):
+        if not is_finite(state[ours]):
             (name, *_) = made.sources.get(ours, (ours,))
             raise CorruptCheckpoint(f"the tensor {name} holds a number that is not finite in {dtype}")
     for name, ours in made.copies.items():
@@ -89,13 +89,6 @@ def build(
             )
     encoder.load_state_dict(state, assign=True)
     return encoder.eval()
-
-
-def _finite(tensor: Tensor) -> bool:
-    """Whether all numbers are finite: two extremes, found in one pass, need no mask of the tensor's size."""
-    if tensor.numel() == 0:
-        return True
-    return all(bool(torch.isfinite(extreme)) for extreme in torch.aminmax(tensor))
 
 
 def device_named(name: str | None) -> torch.device:

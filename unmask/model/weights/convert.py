@@ -15,6 +15,7 @@ from torch import Tensor
 from unmask.checksums import write_checksums
 from unmask.errors import CheckpointNotFound, CorruptCheckpoint, OutputError, UnsafeCheckpoint
 from unmask.files import read_regular, whole_folder
+from unmask.model.finite import is_finite
 from unmask.model.weights.checkpoint import read_checkpoint
 from unmask.model.weights.checkpoint_tensors import report_tensors
 from unmask.model.weights.embedding_head import EMBEDDING_FILES
@@ -84,7 +85,7 @@ def _storable(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     for name, tensor in tensors.items():
         if tensor.layout is not torch.strided:
             raise CorruptCheckpoint(f"the tensor {name} is sparse, unlike in any published checkpoint")
-        if not torch.isfinite(tensor).all():
+        if not is_finite(tensor):
             raise CorruptCheckpoint(f"the tensor {name} holds a number that is not finite")
     return {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
 

@@ -1,6 +1,5 @@
 """The index of a test collection: new in a temporary folder, or kept and reused."""
 
-import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,11 +9,11 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal, get_args
 
 from unmask.arguments import check_choice
-from unmask.errors import InvalidRequest, UnmaskError
+from unmask.errors import InvalidRequest
 from unmask.loaded import Model
 from unmask.search.documents import Document
 from unmask.search.evaluation.collection import Judged
-from unmask.search.index import Index, Models
+from unmask.search.index import Index, Models, remove_if_empty
 from unmask.search.models import ModelIdentity, load_again
 from unmask.search.settings import PassageSettings
 from unmask.search.values import Added
@@ -97,7 +96,7 @@ def collection_index(
 ) -> Iterator[Index]:
     """The index of a collection, new or opened; `add_collection` fills it.
 
-    A new one that is still empty when an error is raised is removed.
+    A new one that is still empty when an error, or Ctrl-C, stops the work is removed.
 
     Args:
         judged: the collection.
@@ -124,9 +123,8 @@ def collection_index(
         index = Index.create(path, model, sources=sources, **settings.named())
         try:
             yield index
-        except UnmaskError:
-            if not len(index):
-                shutil.rmtree(path, ignore_errors=True)
+        except BaseException:
+            remove_if_empty(path)
             raise
 
 

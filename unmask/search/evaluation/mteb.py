@@ -22,6 +22,7 @@ from unmask.search.documents.rows import joined
 from unmask.search.evaluation.indexing import CollectionSettings, passage_mode
 from unmask.search.index import Index, Models
 from unmask.search.options import Mode
+from unmask.search.request import check_candidates
 from unmask.tasks.prompts import prompt_of
 from unmask.tasks.similarity import Metric, similarity
 
@@ -142,8 +143,11 @@ class MtebSearch:
         model: one model or several; each gives a view of the index, beside BM25.
         mode: how documents are ranked; None is ``"hybrid"``.
         reranker: a cross-encoder that orders the best documents again.
-        candidates: how many it orders; None for as many as mteb asks for.
+        candidates: how many it orders, or many vectors score; None for as many as mteb asks for.
         settings: the passages of documents.
+
+    Raises:
+        InvalidRequest: the models lack the view of the mode, or ``candidates`` has no effect.
     """
 
     def __init__(
@@ -162,6 +166,7 @@ class MtebSearch:
         finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         self._index = self._new()
         self.mode = self._index.mode(mode)
+        check_candidates(candidates, [self.mode], self._index.settings.views, reranker, fused=None)
 
     def _new(self) -> Index:
         """An empty index in the place of the one before."""

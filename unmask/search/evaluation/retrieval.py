@@ -22,7 +22,7 @@ from unmask.search.evaluation.indexing import (
 from unmask.search.index import Index, Models
 from unmask.search.options import Mode, View
 from unmask.search.passages import TokensIndexed
-from unmask.search.request import RERANKED
+from unmask.search.request import RERANKED, check_candidates
 from unmask.tasks.progress import Progress
 
 DEPTH = 1000
@@ -119,9 +119,11 @@ class Measurement:
         """The modes to measure on an index.
 
         Raises:
-            InvalidRequest: the index lacks the view of one.
+            InvalidRequest: the index lacks the view of one, or no mode has a use for `candidates`.
         """
-        return tuple(dict.fromkeys(index.mode(mode) for mode in self.modes)) or index.settings.modes
+        modes = tuple(dict.fromkeys(index.mode(mode) for mode in self.modes)) or index.settings.modes
+        check_candidates(self.candidates, modes, index.settings.views, self.reranker, fused=None)
+        return modes
 
 
 def evaluate_retrieval(
