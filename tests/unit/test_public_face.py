@@ -142,7 +142,9 @@ def test_commands_and_their_options():
             "absolute_margin", "relative_margin", "sampling_strategy", "seed", *RUN, "json",
         ],
         "pretrain": ["run", "json"],
-        "inspect": ["checkpoint", "revision", "compat", "tensors", "verify", "json"],
+        "inspect": [
+            "checkpoint", "revision", "compat", "tensors", "verify", "against", "picture", "json",
+        ],
         "convert": ["source", "out", "revision", "dtype", "shard_megabytes", "json"],
         "models": ["json"],
         "kernels": [
