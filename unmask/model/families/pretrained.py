@@ -35,6 +35,9 @@ PRETRAINING: dict[str, Pretraining] = {
     "microsoft/deberta-v3": Pretraining(
         "replaced token detection", "replaced by a generator, which reads [MASK] only"
     ),
+    "microsoft/mdeberta-v3": Pretraining(
+        "replaced token detection", "replaced by a generator, which reads [MASK] only"
+    ),
     "mosaicml/": Pretraining("masked language modeling", f"30 % ({_BERT})"),
     "answerdotai/ModernBERT": Pretraining("masked language modeling", f"30 % ({_BERT})"),
     "jhu-clsp/ettin-encoder": Pretraining("masked language modeling", "30 %, 15 % in the decay phase"),
