@@ -6,7 +6,6 @@ import pytest
 
 from tests.support.heads import decoded_spec, spec_with_heads
 from tests.support.specs import SPECS
-from unmask.cli.describe import describe_output, describe_spec
 from unmask.model.families import FAMILIES
 from unmask.model.spec import (
     Dense,
@@ -21,6 +20,7 @@ from unmask.model.spec import (
     UnitLength,
     UnknownOutput,
 )
+from unmask.model.spec.describe import describe_output, describe_spec
 
 PUBLISHED = {one.name: one.pretraining or one.spec for family in FAMILIES for one in family.published}
 

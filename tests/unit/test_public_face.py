@@ -142,9 +142,11 @@ def test_commands_and_their_options():
             "absolute_margin", "relative_margin", "sampling_strategy", "seed", *RUN, "json",
         ],
         "pretrain": ["run", "json"],
-        "inspect": ["checkpoint", "revision", "compat", "tensors", "verify", "json"],
+        "inspect": [
+            "checkpoint", "revision", "compat", "tensors", "verify", "against", "picture", "json",
+        ],
         "convert": ["source", "out", "revision", "dtype", "shard_megabytes", "json"],
-        "models": ["json"],
+        "models": ["task", "tokens", "device", "json"],
         "kernels": [
             "device", "dtype", "pattern", "position", "longest", "head_width", "gradients", "dropout",
             "log_sum_exp", "json",

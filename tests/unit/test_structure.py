@@ -51,6 +51,7 @@ MODEL_FLOORS = (
     {"inference", "compiled", "trained_linear", "decoder"},
     {"torch_engine"},
     {"weights"},
+    {"diagram"},
 )
 
 LEARN_FLOORS = (
@@ -65,6 +66,7 @@ TORCH_FREE = (
     "http",
     "model/spec",
     "model/families",
+    "model/diagram",
     "checksums.py",
     "search/documents",
     "search/passages.py",
@@ -75,6 +77,7 @@ TORCH_FREE = (
         for reader in (
             "__init__",
             "adapter",
+            "architecture",
             "checkpoint",
             "checkpoint_tensors",
             "tensor_report",
@@ -96,7 +99,7 @@ TORCH_FREE = (
 )
 """Folders and files from which nothing leads to torch, through other modules of the package either."""
 MEASURE_FLOORS = (
-    {"machine", "memory", "benchmark_model", "texts", "timing"},
+    {"machine", "memory", "benchmark_model", "texts", "timing", "guide"},
     {"peers"},
     {"bench", "probes"},
     {"ablation", "scaling"},

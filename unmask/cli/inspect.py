@@ -7,6 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 from rich.console import Console
 
+from unmask.cli.inspect_architecture import (
+    AgainstOption,
+    PictureOption,
+    check_options,
+    show_architecture,
+)
 from unmask.cli.options import CompatOption, JsonOption, RevisionOption
 from unmask.cli.output import console, print_json, safe, table
 
@@ -29,12 +35,21 @@ def inspect(
         bool,
         Parameter(negative="", help="compare the SHA-256 of every file with the stored checksums"),
     ] = False,
+    against: AgainstOption = None,
+    picture: PictureOption = None,
     json: JsonOption = False,
 ) -> None:
     """Show a checkpoint's architecture, parameter count, tokenizer, and the use of its tensors."""
     from unmask.model.weights import find, read_checkpoint
     from unmask.model.weights.inspect import inspect as inspect_checkpoint
 
+    check_options(picture, against, tensors=tensors)
+    if against is not None or picture is not None:
+        shown = show_architecture(
+            checkpoint, against, picture, revision=revision, compat=compat, verify=verify, json=json
+        )
+        if shown:
+            return
     inspection = inspect_checkpoint(
         read_checkpoint(find(checkpoint, revision), compat, verify=verify or None)
     )
@@ -50,7 +65,7 @@ def inspect(
 
 
 def _show(inspection: "Inspection", screen: Console) -> None:
-    from unmask.cli.describe import describe_spec
+    from unmask.model.spec.describe import describe_spec
 
     for title, rows in (
         (None, _facts(inspection)),
@@ -69,8 +84,8 @@ def _show(inspection: "Inspection", screen: Console) -> None:
 
 
 def _facts(inspection: "Inspection") -> Iterator[tuple[str, str]]:
-    from unmask.cli.describe import describe_output
     from unmask.model.spec import PooledVector
+    from unmask.model.spec.describe import describe_output
 
     limit, trained, head = inspection.max_tokens, inspection.trained_tokens, inspection.head
     yield "name", inspection.name

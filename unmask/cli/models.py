@@ -2,9 +2,14 @@
 
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Annotated
 
+from cyclopts import Parameter
+
+from unmask.cli.models_guide import Device, Task, show_guide
 from unmask.cli.options import JsonOption
 from unmask.cli.output import console, print_json, safe, table
+from unmask.errors import InvalidRequest
 
 CACHED, INSTALLED = "in the hub's cache", "installed, as default"
 HERE = {CACHED: "cached", INSTALLED: "default"}
@@ -48,8 +53,25 @@ class ModelRow:
     """The adapters of this checkpoint that come with this package."""
 
 
-def models(*, json: JsonOption = False) -> None:
-    """List published checkpoints of every supported family, which are on this machine, and adapters."""
+def models(
+    *,
+    task: Annotated[
+        Task | None, Parameter(help="rank models for this task by recorded figures, instead of listing all")
+    ] = None,
+    tokens: Annotated[
+        int | None, Parameter(help="with --task: the length of the texts in tokens; default: 256")
+    ] = None,
+    device: Annotated[
+        Device | None, Parameter(help="with --task: where the model is to run; default: cpu")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """List published checkpoints of every family, which are on this machine, and adapters; or rank them."""
+    if task is not None:
+        show_guide(task, 256 if tokens is None else tokens, device or "cpu", json=json)
+        return
+    if tokens is not None or device is not None:
+        raise InvalidRequest("--tokens and --device rank models for a task; name it with --task")
     from importlib.util import find_spec
 
     from unmask.model.families import DEFAULT_NAME, DEFAULT_PACKAGE, FAMILIES

@@ -1,6 +1,6 @@
 """A readable description of a spec, one line per part. Does not import torch."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from unmask.model.spec import (
@@ -78,17 +78,17 @@ def describe_spec(spec: EncoderSpec) -> Iterator[tuple[str, str]]:
     for number, layer in enumerate(spec.layers):
         alike.setdefault(_layer(layer), []).append(number)
     for words, numbers in alike.items():
-        yield f"layer{'s' if len(numbers) > 1 else ''} {_ranges(numbers)}", words
+        yield f"layer{'s' if len(numbers) > 1 else ''} {describe_ranges(numbers)}", words
     if spec.sharing is not None:
         yield "shared weights", f"{len(spec.layers)} layers use {max(spec.sharing) + 1} sets of weights"
     if spec.convolution is not None:
         kernel = spec.convolution.kernel
         yield "convolution", f"over {kernel} tokens of the embedding, added to the output of layer 0"
     if spec.final_norm is not None:
-        yield "final norm", _norm(spec.final_norm)
+        yield "final norm", describe_norm(spec.final_norm)
     if spec.pooler is not None:
         yield "pooler", f"dense layer and {ACTIVATIONS[spec.pooler.activation]} on the first token"
-    yield "heads", "; ".join(_head(head, causal=spec.causal) for head in spec.heads) or "none"
+    yield "heads", "; ".join(describe_head(head, causal=spec.causal) for head in spec.heads) or "none"
 
 
 def describe_output(head: CheckpointOutput) -> str:
@@ -157,13 +157,13 @@ def _embedding(spec: Embedding, width: int) -> str:
         parts.append(f"{spec.positions.rows:,} {use}")
     if spec.segments:
         parts.append(f"{spec.segments} token types")
-    return ", ".join([*parts, _norm(spec.norm)])
+    return ", ".join([*parts, describe_norm(spec.norm)])
 
 
 def _layer(spec: Layer) -> str:
-    norm = f"{'pre-norm' if spec.norm_first else 'post-norm'} {_norm(spec.norm)}"
+    norm = f"{'pre-norm' if spec.norm_first else 'post-norm'} {describe_norm(spec.norm)}"
     first = "" if spec.attention_norm else " (none before attention)"
-    return f"{_mixer(spec.mixer)}; feed-forward {_feedforward(spec.feedforward)}; {norm}{first}"
+    return f"{_mixer(spec.mixer)}; feed-forward {describe_feedforward(spec.feedforward)}; {norm}{first}"
 
 
 def _mixer(spec: Mixer) -> str:
@@ -175,10 +175,12 @@ def _mixer(spec: Mixer) -> str:
         return (
             f"{kind}{f', {spec.random_features} random features' if spec.random_features else ''}), {heads}"
         )
-    return f"{_pattern(spec.pattern)}, {heads}{_position(spec.position)}"
+    position = describe_position(spec.position)
+    return f"{describe_pattern(spec.pattern)}, {heads}{f', {position}' if position else ''}"
 
 
-def _pattern(pattern: AttentionPattern) -> str:
+def describe_pattern(pattern: AttentionPattern) -> str:
+    """Which keys a query attends to."""
     match pattern:
         case FullAttention():
             return "full attention"
@@ -188,36 +190,41 @@ def _pattern(pattern: AttentionPattern) -> str:
             gaps = f", every {dilation} tokens" if dilation > 1 else ""
             return f"sliding window of {radius} tokens to each side{gaps}"
         case SlidingWindowGlobal(window=window, own_projections=own):
-            return f"{_pattern(window)} and global tokens{' with separate projections' if own else ''}"
+            return (
+                f"{describe_pattern(window)} and global tokens{' with separate projections' if own else ''}"
+            )
         case BlockSparse(block=block, random_blocks=random):
             return f"block-sparse attention, blocks of {block} tokens, {random} random blocks"
 
 
-def _position(position: AttentionPosition) -> str:
+def describe_position(position: AttentionPosition) -> str:
+    """How positions enter attention scores; empty if they do not."""
     match position:
         case NoPosition():
             return ""
         case Rotary(theta=theta, width=width, scale=scale):
             part = "" if width is None else f" on {width} features"
             stretched = "" if scale == 1 else f", positions divided by {scale:g}"
-            return f", RoPE with theta {theta:,g}{part}{stretched}"
+            return f"RoPE with theta {theta:,g}{part}{stretched}"
         case Alibi():
-            return ", ALiBi"
+            return "ALiBi"
         case Disentangled(max_distance=distance, buckets=buckets):
             merged = f" in {buckets} log buckets" if buckets else ""
-            return f", disentangled relative positions up to {distance}{merged}"
+            return f"disentangled relative positions up to {distance}{merged}"
         case RelativePositionBias(buckets=buckets, max_distance=distance):
-            return f", relative position biases in {buckets} buckets, distances up to {distance}"
+            return f"relative position biases in {buckets} buckets, distances up to {distance}"
 
 
-def _feedforward(spec: FeedForward) -> str:
+def describe_feedforward(spec: FeedForward) -> str:
+    """The width of a feed-forward network and its activation or gate."""
     if isinstance(spec, GatedFeedForward):
         gated = GATED.get(spec.activation, f"gated {ACTIVATIONS[spec.activation]}")
         return f"{spec.width:,} {gated}"
     return f"{spec.width:,} {ACTIVATIONS[spec.activation]}"
 
 
-def _norm(norm: Norm | None) -> str:
+def describe_norm(norm: Norm | None) -> str:
+    """A norm with its eps, and whether it has no bias."""
     if norm is None:
         return "no norm"
     if isinstance(norm, LayerNorm):
@@ -225,7 +232,8 @@ def _norm(norm: Norm | None) -> str:
     return f"RMSNorm (eps {norm.eps:g})"
 
 
-def _head(head: Head, *, causal: bool) -> str:
+def describe_head(head: Head, *, causal: bool) -> str:
+    """What a head predicts, and from what."""
     if isinstance(head, MaskedLM):
         kind = "causal" if causal else "masked"
         kind += " language modeling" + (" through an enhanced mask decoder" if head.enhanced else "")
@@ -234,7 +242,32 @@ def _head(head: Head, *, causal: bool) -> str:
     return f"{ROLES[head.role]} ({head.classes} {'classes' if head.classes > 1 else 'logit'})"
 
 
-def _ranges(numbers: list[int]) -> str:
+def describe_layers(layers: Sequence[int], *, last: bool) -> str:
+    """Which layers have a kind of attention; ``last``: all others are named before it."""
+    steps = {b - a for a, b in pairwise(layers)}
+    if len(layers) > 4 and len(steps) == 1 and steps != {1}:
+        return f"layers {', '.join(map(str, layers[:3]))} ... {layers[-1]}"
+    words = describe_ranges(list(layers)).split(", ")
+    if len(words) > 3:
+        if last:
+            return f"the other {len(layers)} layers"
+        words = [*words[:3], f"... {words[-1]}"]
+    return f"layer{'s' if len(layers) > 1 else ''} {', '.join(words)}"
+
+
+def describe_layer_groups(groups: Mapping[str, list[int]]) -> str:
+    """What is said of layers; with their numbers where layers differ. Empty words are left out."""
+    if len(groups) == 1:
+        return next(iter(groups))
+    last = list(groups)[-1]
+    return "; ".join(
+        f"{words} ({describe_layers(layers, last=words == last)})"
+        for words, layers in groups.items()
+        if words
+    )
+
+
+def describe_ranges(numbers: list[int]) -> str:
     """Ascending numbers with consecutive ones joined: "0 to 3, 7, 9"."""
     starts = [numbers[0], *(b for a, b in pairwise(numbers) if b > a + 1)]
     ends = [*(a for a, b in pairwise(numbers) if b > a + 1), numbers[-1]]
