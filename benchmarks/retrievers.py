@@ -26,6 +26,7 @@ from unmask.intervals import percentile_interval, samples
 from unmask.model.spec.embedding_head import MultiVector
 from unmask.search.evaluation.collection import Judgments, read_beir
 from unmask.search.evaluation.figures import figures
+from unmask.tasks.multi_vectors import TokenVectors
 
 Gains = NDArray[np.float64]
 """A figure of each query."""
@@ -61,11 +62,13 @@ def ndcg(source: str | Path, dtype: str, documents: Sequence[str], test: Queries
     read = model.multi_vectors(documents, "document", truncation="end")
     # Rows of zeros add nothing to a score; the best products of the tokens of a query are added.
     asked_QTW = torch.nn.utils.rnn.pad_sequence([vectors_of(text) for text in asked], batch_first=True)
-    scores = [(asked_QTW @ vectors_of(text).T).amax(2).sum(1) for text in read]
-    return test.ndcg(torch.stack(scores, 1).numpy())
+    scores_QP = np.empty((len(asked), len(read)), dtype=np.float32)
+    for place, text in enumerate(read):
+        scores_QP[:, place] = (asked_QTW @ vectors_of(text).T).amax(2).sum(1)
+    return test.ndcg(scores_QP)
 
 
-def vectors_of(text: unmask.TokenVectors) -> torch.Tensor:
+def vectors_of(text: TokenVectors) -> torch.Tensor:
     """The vectors of a text in float32."""
     return torch.from_numpy(text.vectors_NE).float()
 
