@@ -154,7 +154,8 @@ header p { margin: 0 0 32px; max-width: 68ch; color: var(--muted); }
 ul { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 270px), 1fr)); gap: 20px;
   margin: 0; padding: 0; list-style: none; }
 li { display: flex; flex-direction: column; gap: 8px; position: relative; padding: 14px 14px 12px;
-  border: 1px solid var(--line); border-radius: 12px; background: var(--card); overflow-wrap: anywhere; max-width: 440px; }
+  border: 1px solid var(--line); border-radius: 12px; background: var(--card);
+  overflow-wrap: anywhere; max-width: 440px; }
 li:hover { border-color: var(--accent); }
 a { color: inherit; text-decoration: none; }
 a::after { content: ''; position: absolute; inset: 0; border-radius: 12px; }
