@@ -147,6 +147,9 @@ PICTURES = {
 }
 LOOKED_AT = {
     **{name: one for name, one in PICTURES.items() if not name.endswith("-dark") and name != "scaling"},
+    "flow-all": Picture("flow", {"text": BANKS, "flow.as": "all"}),
+    "flow-through": Picture("flow", BANK_HEAD | {"flow.as": "through"}),
+    "flow-long": Picture("flow", LONG | {"flow.as": "through", "flow.edges": 12}),
     "scaling": Picture("wall", {}),
     **{f"tour-{one.id}": Picture("tour", {"text": BANKS, "tour.chapter": one.id}) for one in CHAPTERS},
     "tour-end": Picture("tour", {"text": BANKS, "tour.chapter": "end"}),

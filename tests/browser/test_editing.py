@@ -189,3 +189,25 @@ def test_a_word_of_the_second_text_of_a_pair_is_replaced(browser, fake_explorer)
         )
         page.keyboard.press("u")
         address_says(page, text=text, pair=old)
+
+
+def test_on_a_phone_the_difference_is_in_the_first_screen(browser, fake_explorer):
+    with opened(browser) as page:
+        page.set_viewport_size({"width": 390, "height": 844})
+        state = f"layer=1&head=2&query=3&text={AFTER}&against={BEFORE}&map.show=difference"
+        show(page, f"{fake_explorer.url}#v=3&view=map&{state}")
+        box = page.get_by_test_id("change-difference-canvas").bounding_box()
+        assert box["y"] + box["height"] <= 844
+        # What else there was is below it.
+        for below in (page.get_by_test_id("change-drawn"), page.get_by_test_id("strip")):
+            assert below.bounding_box()["y"] > box["y"]
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_no_bar_stands_where_nothing_can_be_replaced(browser):
+    with running(FakeModel()) as server, opened(browser) as page:
+        show(page, f"{server.url}#v=3&view=map&query=0&text={AFTER}")
+        page.get_by_test_id("map").wait_for()
+        assert page.get_by_test_id("edit-bar").count() == 0
+        page.keyboard.press("r")
+        page.get_by_test_id("replace-none").wait_for()

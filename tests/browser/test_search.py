@@ -94,6 +94,9 @@ def test_highlights_are_characters_of_the_stored_document(searched, tint):
         assert mark["text"] == TEXTS[mark["document"]][mark["start"] : mark["end"]], mark
     shown = page.get_by_test_id("passage").evaluate_all("all => all.map(one => one.textContent)")
     assert shown == [TEXTS[one["document"]][int(one["start"]) : int(one["end"])] for one in hits(page)]
+    # The sign of a heading is in the text and not in sight.
+    assert all(text.startswith("# ") for text in shown)
+    assert not any("#" in text for text in page.get_by_test_id("passage").all_inner_texts())
     if tint == "bm25":
         assert {mark["text"].lower() for mark in found if mark["share"]} == {"money", "river", "bank"}
     else:

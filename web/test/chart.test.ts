@@ -86,8 +86,8 @@ describe('numbers in words', () => {
     expect(numberWords(1e-9)).toBe('1.00e−9');
     expect([32768, -12345, 22713216, 0].map(numberWords)).toEqual(['32,768', '−12,345', '22,713,216', '0']);
     expect(numberWords(32768.4)).toBe('32,770');
-    expect(percentWords(0.00001)).not.toBe('0.00 %');
-    expect([0, 0.25, 0.2534, 0.0012345, 1].map(percentWords)).toEqual(['0 %', '25 %', '25.3 %', '0.12 %', '100 %']);
+    expect(percentWords(0.00001)).not.toBe('0.00\u00a0%');
+    expect([0, 0.25, 0.2534, 0.0012345, 1].map(percentWords)).toEqual(['0\u00a0%', '25\u00a0%', '25.3\u00a0%', '0.12\u00a0%', '100\u00a0%']);
   });
 });
 

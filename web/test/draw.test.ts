@@ -18,7 +18,7 @@ import {
 } from '../src/draw/layout';
 import { drawAxes, type Ink } from '../src/draw/map';
 import {
-  automaticGain, codeOf, colorCode, colorIndexes, differenceCode, differencePixels, FLOOR, largestDifference, MOST_GAIN, pixelTable, probabilityOf, SCALES, ticks, tintWords,
+  automaticGain, codeOf, colorCode, colorIndexes, differenceCode, differencePixels, FLOOR, largestDifference, MOST_GAIN, pixelTable, probabilityOf, SCALES, ticks, ticksApart, tintWords,
   weightCode,
 } from '../src/draw/scale';
 import { stacked } from '../src/draw/stack';
@@ -127,6 +127,18 @@ describe('scale', () => {
       expect([places[0], places.at(-1)]).toEqual([0, expect.closeTo(1, 12)]);
     }
     expect(ticks('linear', 2).at(-1)?.label).toBe('≥ 0.25');
+  });
+
+  it('has as many marks as have room, and always both ends', () => {
+    const all = ticks('sqrt', 2);
+    expect(ticksApart(all, 600)).toEqual(all);
+    for (const width of [90, 130, 160, 240]) {
+      const kept = ticksApart(all, width);
+      expect(kept.at(0)).toEqual(all.at(0));
+      expect(kept.at(-1)).toEqual(all.at(-1));
+      const ends = kept.map(({ place: at, label }) => [at * width - 3.3 * label.length, at * width + 3.3 * label.length] as const);
+      for (let at = 1; at < ends.length; at++) expect(ends[at]?.[0]).toBeGreaterThan(ends[at - 1]?.[1] ?? 0);
+    }
   });
 });
 

@@ -35,6 +35,11 @@ describe('replacing a word', () => {
     expect(second).toEqual(word);
   });
 
+  it('has no word in white space', () => {
+    const broken = readOf(['a', '\n', 'b'], 'a\nb');
+    expect([0, 1, 2].map((token) => wordAt(broken, token)?.surface)).toEqual(['a', undefined, 'b']);
+  });
+
   it('deletes a word with one space', () => {
     expect(withWord({ text: TEXT, pair: '' }, wordAt(read, 5) as never, '').text).toBe('a 🙂 muddy, b');
     expect(withWord({ text: TEXT, pair: '' }, wordAt(read, 1) as never, '').text).toBe('🙂 muddy bank, b');

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { Explanation, SearchHit, Share } from '../src/api/types';
-import { metadataWords, partsOf, placeWords, sharesOf, signedWords, strength, stretches, surfaced, tintScale } from '../src/draw/passage';
+import { metadataWords, partsOf, placeWords, sharesOf, signedWords, strength, stretches, surfaced, tintScale, withoutSigns } from '../src/draw/passage';
 
 const hit = (text: string, part: Partial<SearchHit> = {}): SearchHit => ({
   document: 'a', page: null, start: 10, end: 10 + [...text].length, score: 1, text, title: '', metadata: {}, matches: [], why: null, ...part,
@@ -57,6 +57,7 @@ describe('stretches', () => {
     expect(found.find(({ start }) => start === 14)).toMatchObject({ text: 'bold', term: true });
     expect(found.find(({ start }) => start === 32)).toMatchObject({ share: 1 });
     expect(stretches(hit(text), [], []).every(({ style }) => style === '')).toBe(true);
+    expect(withoutSigns('Scaling: `unmask scaling`, **fast** * 2 `')).toBe('Scaling: unmask scaling, fast * 2 `');
   });
 });
 

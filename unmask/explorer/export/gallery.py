@@ -151,10 +151,11 @@ h1, h2, .words { font-family: 'Iowan Old Style', 'Palatino Linotype', Palatino, 
   'Source Serif 4', Georgia, serif; }
 h1 { margin: 0 0 8px; font-size: 34px; font-weight: 600; line-height: 1.15; overflow-wrap: anywhere; }
 header p { margin: 0 0 32px; max-width: 68ch; color: var(--muted); }
-ul { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 270px), 1fr)); gap: 20px;
+ul { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 270px), 1fr)); gap: 20px;
   margin: 0; padding: 0; list-style: none; }
 li { display: flex; flex-direction: column; gap: 8px; position: relative; padding: 14px 14px 12px;
-  border: 1px solid var(--line); border-radius: 12px; background: var(--card); overflow-wrap: anywhere; }
+  border: 1px solid var(--line); border-radius: 12px; background: var(--card);
+  overflow-wrap: anywhere; max-width: 440px; }
 li:hover { border-color: var(--accent); }
 a { color: inherit; text-decoration: none; }
 a::after { content: ''; position: absolute; inset: 0; border-radius: 12px; }

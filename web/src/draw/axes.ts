@@ -159,9 +159,9 @@ function round3(value: number): number {
 /** A share as percent, never 0 % for what is not zero, and no decimals where they would say nothing. */
 export function percentWords(share: number): string {
   const percent = Number((100 * share).toPrecision(6));
-  if (Number.isInteger(percent)) return `${percent} %`.replace('-', '−');
+  if (Number.isInteger(percent)) return `${percent}\u00a0%`.replace('-', '−');
   const size = Math.abs(percent);
-  if (size < 1e-4) return `${percent.toExponential(1).replaceAll('-', '−')} %`;
+  if (size < 1e-4) return `${percent.toExponential(1).replaceAll('-', '−')}\u00a0%`;
   const written = size < 1 ? String(Number(percent.toPrecision(2))) : percent.toFixed(1);
-  return `${written.replace('-', '−')} %`;
+  return `${written.replace('-', '−')}\u00a0%`;
 }

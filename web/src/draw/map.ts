@@ -121,7 +121,9 @@ export function drawCross(
     clipTo(context, 0, top - line, width, height - top + line);
     outline(context, left, y, Math.min(width - left, whole - scroll.x), cell, line, ink.query);
     const tag = layout.named ? '' : `${query} `;
-    chip(context, tag + names[query], left - 3 * ratio, y + cell / 2, 'right', ink.query, ink.paper, ratio, left);
+    // A row at the edge keeps its whole name in sight.
+    const middle = y + cell > top ? Math.max(y + cell / 2, top + 8 * ratio) : y + cell / 2;
+    chip(context, tag + names[query], left - 3 * ratio, middle, 'right', ink.query, ink.paper, ratio, left);
     context.restore();
   }
   if (key !== undefined) {

@@ -180,6 +180,11 @@ function markdownOf(text: string, offsets: Uint32Array): { from: number; to: num
   return found.map(({ from, to, name }) => ({ from: points.get(from) ?? 0, to: points.get(to) ?? 0, name }));
 }
 
+/** A title without the signs of code and strong words around some of it. */
+export function withoutSigns(title: string): string {
+  return title.replace(/(`|\*\*)(.+?)\1/g, '$2');
+}
+
 /** The largest size of a share in all hits: their colors can be compared. */
 export function tintScale(hits: readonly { why: readonly Explanation[] | null }[], tint: Tint): { low: number; high: number } {
   let [low, high] = [0, 0];

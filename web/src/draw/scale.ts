@@ -138,6 +138,22 @@ export function ticks(scale: Scale, gain = 0): Tick[] {
   });
 }
 
+/** Pixels of a character of a mark, and between two. */
+const [MARK_CHARACTER, MARK_GAP] = [6.7, 5];
+
+/** The marks that have room on a legend of some pixels: the first, the last, and those between that touch no other. */
+export function ticksApart(all: readonly Tick[], width: number): Tick[] {
+  const [end] = all.slice(-1);
+  const half = ({ label }: Tick) => (label.length * MARK_CHARACTER) / 2;
+  const apart = (one: Tick, next: Tick) => (next.place - one.place) * width - half(one) - half(next) >= MARK_GAP;
+  const kept: Tick[] = [];
+  for (const tick of all) {
+    const before = kept.at(-1);
+    if (tick === end || ((!before || apart(before, tick)) && (!end || apart(tick, end)))) kept.push(tick);
+  }
+  return kept;
+}
+
 /** 0.00001 -> "1e-5". */
 function tenWords(value: number): string {
   return value.toExponential(value.toExponential().startsWith('1e') ? 0 : 1);

@@ -33,6 +33,8 @@ export function wordAt(read: TextRead, token: number | null): Replaceable | null
   const word = found?.special === false && found.word !== null ? read.words[found.word] : undefined;
   if (!word || word.end <= word.start) return null;
   const surface = word.surface.trim();
+  // White space is no word.
+  if (surface === '') return null;
   const before = [...word.surface.slice(0, word.surface.length - word.surface.trimStart().length)].length;
   const start = word.start + before;
   const { in_pair, first, stop } = word;
