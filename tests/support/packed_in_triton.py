@@ -55,6 +55,7 @@ CASES = (
     Case([140, 1], SlidingWindow(9, dilation=4), alibi=True, heads=1, grouped=False),
     Case([63, 1, 64, 2], CausalAttention(), heads=1),
     Case([33, 140, 1], CausalAttention(), alibi=True, heads=1, grouped=False),
+    Case([70, 200], CausalAttention(), heads=1, width=32, dtype="float16"),
     Case([20, 9], width=80, heads=1),
     Case([33], width=128, heads=1, alibi=True),
     Case([64, 65, 1, 129], heads=1, width=64, dtype="float16"),

@@ -33,6 +33,9 @@ FLOORS = (
     {"loaded_tasks"},
     {"loaded_choices"},
     {"loaded_retrieval"},
+    {"loaded_texts"},
+    {"loaded_embeddings"},
+    {"loaded_outputs"},
     {"loaded_model"},
     {"loaded", "loaded_adapters"},
     {"search", "measure", "finetuning"},
@@ -366,3 +369,12 @@ def test_the_axis_test_sees_a_letter_that_nobody_explained():
         "T": "x_TW", "W": "x_TW", "H": "edges_HNk", "N": "edges_HNk", "k": "edges_HNk", "Q": "norms_Q11",
     }  # fmt: skip
     assert axes_declared(tree) == {"W", "G"}
+
+
+MOST_LINES = 450
+"""Of a file of the package: one concept that a reader can hold in the head."""
+
+
+def test_no_file_holds_several_concepts():
+    sizes = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in modules().items()}
+    assert {name: lines for name, lines in sizes.items() if lines > MOST_LINES} == {}

@@ -11,8 +11,14 @@ from sentence_transformers.multi_vector_encoder import MultiVectorEncoder
 
 import unmask
 from tests.finetuning.retrieval.runs import files, stopped_and_resumed, table
+from tests.learn.runs import Heard
+from unmask.errors import InvalidText
+from unmask.finetuning.retrieval import texts as retrieval_texts
+from unmask.finetuning.retrieval.records import Ranked
 from unmask.finetuning.run import finetune
+from unmask.finetuning.settings import settings_of_table
 from unmask.learn.pretrain.events import read_events
+from unmask.model.weights import Source, read_checkpoint
 
 SCORED = {"train": ["train.jsonl"], "dev": ["dev.jsonl"], "scores": "scores"}
 KINDS = {
@@ -120,3 +126,42 @@ def test_a_reranker_with_a_shared_query_scores_as_it_was_trained(place, tmp_path
         first.append(1 / (1 + int((scores > scores[0]).sum())))
     assert result.dev["dev/mrr@10"] > 0.5, "a third of the documents of a row is right"
     assert result.dev["dev/mrr@10"] == pytest.approx(np.mean(first), abs=0.05)
+
+
+@pytest.mark.parametrize("name", ["reranker", "dense", "sparse words"])
+def test_progress_is_said_while_texts_are_tokenized(place, tmp_path, monkeypatch, name):
+    given = {
+        "reranker": {"kind": "reranker"},
+        "dense": {},
+        "sparse words": {"kind": "sparse", "static_queries": True},
+    }[name]
+    start = {"start_from": "masked"} if "sparse" in name else {"start_from": "tiny"}
+    monkeypatch.setattr(retrieval_texts, "TEXTS_AT_ONCE", 50)
+    heard = Heard()
+    finetune(table(tmp_path / "run", given, epochs=1, model=start), base=place, callback=heard)
+    assert {source for source, _, _ in heard.tokenized} == {"training data"}
+    rows = [json.loads(line) for line in (place / "train.jsonl").read_text().splitlines()]
+    counts = [count for _, count, _ in heard.tokenized]
+    if name == "reranker":
+        assert counts == [50, 100, 150, 180]
+        assert 180 * 9 < heard.tokenized[-1][2] < 180 * 20
+    else:
+        queries = len({row["query"] for row in rows})
+        documents = len({text for row in rows for text in (row["positive"], *row["negatives"])})
+        assert counts == [*range(50, queries, 50), queries, *range(50, documents, 50), documents]
+
+
+def test_pairs_of_several_rows_are_tokenized_together_and_stay_apart(place, tmp_path, monkeypatch):
+    settings = settings_of_table(table(tmp_path / "run", {"kind": "reranker"}))
+    checkpoint = read_checkpoint(Source(place / "tiny", "tiny"))
+    reader = retrieval_texts.RetrievalTexts(settings, checkpoint)
+    rows = [Ranked(f"row {n}", f"river {'a ' * n}", ("bank",) * (n + 1)) for n in range(4)]
+    monkeypatch.setattr(retrieval_texts, "TEXTS_AT_ONCE", 3)
+    items = reader.items(rows, retrieval_texts.TextCounts(), counts := retrieval_texts.TextCounts())
+    assert counts.texts == 10
+    for row, item in zip(rows, items, strict=True):
+        alone = reader.pairs([row.query] * len(row.documents), row.documents)
+        assert [one.ids.tolist() for one in item.documents] == [one.ids.tolist() for one in alone]
+    wrong = Ranked("line 9 of x.jsonl", "river", ("\ud800",))
+    with pytest.raises(InvalidText, match=r"a document of line 9 of x\.jsonl"):
+        reader.items([*rows, wrong], retrieval_texts.TextCounts(), counts)

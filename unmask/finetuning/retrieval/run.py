@@ -60,7 +60,7 @@ class RetrievalRun:
         records, vectors = self._read()
         taught = None if vectors is None else vectors.shape[1]
         self.checkpoint = retriever_checkpoint(settings, begun, taught)
-        self.texts = RetrievalTexts(settings, self.checkpoint)
+        self.texts = RetrievalTexts(settings, self.checkpoint, partial(callback.tokenizing, "training data"))
         self.batches = self._batches(records, vectors)
         steps = steps_of(settings, self.batches)
         self.objective = retriever(

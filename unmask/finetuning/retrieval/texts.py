@@ -3,8 +3,9 @@
 Axes: Q texts with a teacher's vector.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ from unmask.tasks.late_texts import with_markers
 from unmask.tasks.prompts import prompt_of, words_of
 from unmask.text import Encoding, Truncation
 from unmask.text.sharing import query_places
+from unmask.text.tokenizer import numbered
 
 TEXTS_AT_ONCE = 4096
 """Texts that are tokenized together; their offsets and words are then dropped."""
@@ -70,10 +72,17 @@ class RetrievalTexts:
     Args:
         settings: settings of the run.
         checkpoint: the one that is saved in the end: its tokenizer, prompts and limits.
+        progress: called with the texts (or pairs) and tokens of training data that are tokenized so far.
     """
 
-    def __init__(self, settings: FinetuneSettings, checkpoint: Checkpoint) -> None:
+    def __init__(
+        self,
+        settings: FinetuneSettings,
+        checkpoint: Checkpoint,
+        progress: Callable[[int, int], None] = lambda texts, tokens: None,
+    ) -> None:
         assert settings.retrieval is not None
+        self._progress = progress
         self.retrieval, self.spec = settings.retrieval, checkpoint.spec
         self.tokenizer, head = checkpoint.tokenizer, checkpoint.head
         if isinstance(head, MultiVector):
@@ -134,24 +143,43 @@ class RetrievalTexts:
 
     def _pairs(self, records: Sequence[Ranked], counts: TextCounts) -> list[RankedTexts]:
         empty = np.empty(0, dtype=np.int64)
+        both = [(one, document) for one in records for document in one.documents]
+        read: list[TokenizedText] = []
+        for start in range(0, len(both), TEXTS_AT_ONCE):
+            some, documents = zip(*both[start : start + TEXTS_AT_ONCE], strict=True)
+            where = [one.where for one in some]
+            read += self.pairs([one.query for one in some], documents, counts, name=where.__getitem__)
+            self._report(counts)
+        rest = iter(read)
         return [
             RankedTexts(
                 TokenizedText(empty, empty, one.query),
-                tuple(self.pairs([one.query] * len(one.documents), one.documents, counts)),
+                tuple(islice(rest, len(one.documents))),
                 None if one.scores is None else np.array(one.scores, dtype=np.float32),
             )
             for one in records
         ]
 
     def pairs(
-        self, queries: Sequence[str], documents: Sequence[str], counts: TextCounts | None = None
+        self,
+        queries: Sequence[str],
+        documents: Sequence[str],
+        counts: TextCounts | None = None,
+        *,
+        name: Callable[[int], str] = numbered,
     ) -> list[TokenizedText]:
-        """Each query with its document, as a reranker reads them."""
+        """Each query with its document, as a reranker reads them; ``name`` is how errors name the pair.
+
+        Raises:
+            TextError: a text is empty or not Unicode text, or a pair is too long.
+        """
         encodings = self.tokenizer.encode_batch(
             list(queries),
             list(documents),
             max_tokens=self.max_tokens,
             truncation=self._truncation,
+            name=name,
+            pair_name=lambda index: f"a document of {name(index)}",
         )
         if counts is not None:
             for encoding in encodings:
@@ -178,6 +206,7 @@ class RetrievalTexts:
                 if counts is not None:
                     counts.add_tokens(len(ids), int((~encoding.special).sum()))
                 made[text] = TokenizedText(ids, np.zeros_like(ids), text)
+            self._report(counts)
         return [made[text] for text in texts]
 
     def _all(
@@ -196,7 +225,12 @@ class RetrievalTexts:
                 if counts is not None:
                     counts.add(encoding)
                 made[text] = tokenized(encoding, text, self.spec)
+            self._report(counts)
         return [made[text] for text in texts]
+
+    def _report(self, counts: TextCounts | None) -> None:
+        if counts is not None:
+            self._progress(counts.texts, counts.tokens)
 
     def _as_read(self, text: str) -> str:
         return text.lower() if self.lower_case else text
