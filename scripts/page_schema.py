@@ -17,7 +17,7 @@ from typing import Any
 
 from unmask.explorer.api.page_request import Arrays, PageRequest
 from unmask.explorer.api.requests import REQUESTS
-from unmask.explorer.api.session_schemas import PdfText
+from unmask.explorer.api.session_schemas import ModelPreview, PdfText
 from unmask.explorer.server.address import VERSION
 from unmask.http.errors import Failure
 
@@ -58,7 +58,7 @@ def _answers() -> tuple[type, ...]:
                 add(hint)
             found[typing.cast(type, given)] = None
 
-    for one in (Failure, PdfText, *(request.answer for request in REQUESTS)):
+    for one in (Failure, PdfText, ModelPreview, *(request.answer for request in REQUESTS)):
         add(one)
     return tuple(found)
 

@@ -30,6 +30,20 @@ def test_without_a_model_there_are_two(served):
     assert tuple(name for name, _ in served[0][0]) == MODELS
 
 
+def test_the_page_loads_other_models_unless_it_must_not(served, monkeypatch):
+    loaded = []
+    monkeypatch.setattr(
+        "unmask.loaded.load", lambda name, **how: loaded.append((name, how["dtype"], how["adapter"]))
+    )
+    explore(run=RunOptions(dtype="bfloat16", adapter="names"))
+    loader = served[0][1]["loader"]
+    assert loader.dtype == "bfloat16"
+    loader.load("another")
+    assert loaded == [("another", "bfloat16", None)]
+    explore(load=False)
+    assert served[1][1]["loader"] is None
+
+
 def test_what_does_not_fit_together_is_refused(served):
     with pytest.raises(InvalidRequest, match="name one --model"):
         explore(run=RunOptions(revision="main"))

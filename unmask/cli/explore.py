@@ -49,6 +49,9 @@ def explore(
     port: Annotated[int, Parameter(help="port on 127.0.0.1; 0 picks a free one")] = 0,
     browser: Annotated[bool, Parameter(help="open the page in the browser")] = True,
     memory: Annotated[float, Parameter(help="memory limit for all open texts, in GB")] = 2.0,
+    load: Annotated[
+        bool, Parameter(help="let the page load other models: folders of this machine, and hub ids")
+    ] = True,
     json: JsonOption = False,
 ) -> None:
     """Open a local page that shows the attention and the inner workings of encoders on your text.
@@ -57,6 +60,7 @@ def explore(
     in the background.
     """
     from unmask.explorer import serve
+    from unmask.explorer.sessions.loading import PageLoader
     from unmask.optional import require
 
     require("explorer")
@@ -87,14 +91,14 @@ def explore(
 
     with _without_collections() as started:
 
-        def load(name: str) -> "Model":
+        def load_named(name: str) -> "Model":
             try:
                 return _load(name, run if name == names[0] else run.of_another_model())
             finally:
                 started()
 
         serve(
-            [(name, partial(load, name)) for name in names],
+            [(name, partial(load_named, name)) for name in names],
             port=port,
             text=text,
             open_browser=browser,
@@ -103,6 +107,7 @@ def explore(
             index=index,
             corpus=texts,
             corpus_cache=user_cache("corpus"),
+            loader=PageLoader(partial(_load, run=run.of_another_model()), run.dtype) if load else None,
         )
 
 

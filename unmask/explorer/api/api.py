@@ -15,6 +15,7 @@ from unmask.explorer.api.routes import ROUTES
 from unmask.explorer.sessions.analyses import Analyses
 from unmask.explorer.sessions.context import AppContext
 from unmask.explorer.sessions.corpora import Corpora
+from unmask.explorer.sessions.loading import PageLoader
 from unmask.explorer.sessions.models import Loader, Models, ModelSlot
 from unmask.explorer.sessions.opened_index import OpenedIndex
 from unmask.explorer.sessions.scaling import LengthScaling
@@ -39,6 +40,8 @@ class Api:
         first_text: read by the first model as soon as it is loaded, before a page asks for it.
         corpus: the texts that heads are shown on; None takes the sentences of the package.
         corpus_cache: the folder where results over the corpus are kept; None keeps them in memory alone.
+        loader: loads further models that the page names, by hub id or folder of this machine. None allows
+            none, as everywhere but where a user of this machine alone can reach the page.
     """
 
     def __init__(
@@ -51,6 +54,7 @@ class Api:
         first_text: str | None = None,
         corpus: Corpus | str | Path | None = None,
         corpus_cache: Path | None = None,
+        loader: PageLoader | None = None,
     ) -> None:
         worker, all_models = Worker(), Models(models)
         texts = Texts(all_models, worker, held_texts, held_bytes)
@@ -64,6 +68,7 @@ class Api:
             LengthScaling(worker),
             opened,
             Corpora(corpus, corpus_cache, all_models, worker),
+            loader,
             lambda path: self.answer("GET", path),
         )
 

@@ -46,6 +46,7 @@ def model_info(place: ModelSlot) -> ModelInfo:
         name=place.name,
         phase=place.phase,
         problem=place.problem,
+        progress=place.progress(),
         revision=model.revision if model else None,
         family=model.checkpoint.family.name if model else "",
         dtype=model.dtype if model else "",

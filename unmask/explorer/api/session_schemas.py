@@ -22,7 +22,8 @@ Json = Any
 class ModelInfo:
     """One model of this explorer; sizes are 0 and lists empty until ``phase`` is ``ready``.
 
-    ``phase``: waiting, loading, ready or failed (then ``problem`` says why). ``heads`` and ``layer_kinds``
+    ``phase``: waiting, loading, ready or failed (then ``problem`` says why). ``progress``: the share of a
+    download that is there, 0 to 1, if there is one. ``heads`` and ``layer_kinds``
     have one entry a layer. ``maps``: whether there is any attention to draw; ``no_maps`` says why not.
     """
 
@@ -30,6 +31,7 @@ class ModelInfo:
     name: str
     phase: str
     problem: Problem | None
+    progress: float | None
     revision: str | None
     family: str
     dtype: str
@@ -65,7 +67,7 @@ class Session:
     """What the page requests first. ``versions`` names the packages that computed what is shown.
 
     ``index`` is the name of the folder that can be searched, if there is one. The page reads the first of
-    ``examples`` if its address names no text.
+    ``examples`` if its address names no text. ``loads``: whether it can load other models.
     """
 
     version: str
@@ -74,6 +76,30 @@ class Session:
     limits: Limits
     index: str | None
     examples: tuple[str, ...]
+    loads: bool
+
+
+@dataclass(frozen=True)
+class ModelPreview:
+    """A model before it is loaded. ``where``: folder, cache or hub.
+
+    ``memory_bytes``: of its weights, in the number format that it will be loaded in. ``free_bytes``: of this
+    machine, None where the system does not tell. ``download_bytes``: 0 for what is on this machine.
+    ``sentence`` says all this; ``svg`` is its architecture.
+    """
+
+    name: str
+    where: str
+    family: str
+    layers: int
+    width: int
+    parameter_count: int
+    dtype: str
+    memory_bytes: int
+    free_bytes: int | None
+    download_bytes: int
+    sentence: str
+    svg: str
 
 
 @dataclass(frozen=True)

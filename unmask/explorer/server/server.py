@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
 
     from unmask.explorer.api.api import Api
+    from unmask.explorer.sessions.loading import PageLoader
     from unmask.explorer.sessions.models import Loader
     from unmask.interpret.corpus.texts import Corpus
     from unmask.loaded import Model
@@ -44,6 +45,7 @@ def make_app(
     first_text: str | None = None,
     corpus: "Corpus | str | Path | None" = None,
     corpus_cache: Path | None = None,
+    loader: "PageLoader | None" = None,
 ) -> "Starlette":
     """The explorer as an ASGI application that answers only at ``http://127.0.0.1:port``.
 
@@ -58,6 +60,8 @@ def make_app(
         first_text: read by the first model as soon as it is loaded, before a page asks for it.
         corpus: a file of the texts that heads are shown on; None takes the sentences of the package.
         corpus_cache: the folder where results over the corpus are kept; None keeps them in memory alone.
+        loader: loads further models that the page names; None allows none. Whoever has the token can then
+            read any checkpoint folder of this machine and download models.
     """
     optional.require("explorer")
     from unmask.explorer.server.application import build_app
@@ -75,6 +79,7 @@ def make_app(
             corpus=corpus,
             corpus_cache=corpus_cache,
             first_text=first_text,
+            loader=loader,
             **given_limits,
         )
 
@@ -93,12 +98,13 @@ def serve(
     index: str | Path | None = None,
     corpus: "Corpus | str | Path | None" = None,
     corpus_cache: Path | None = None,
+    loader: "PageLoader | None" = None,
 ) -> None:
     """Serve the explorer until interrupted.
 
-    ``models``, ``held_bytes``, ``index``, ``corpus`` and ``corpus_cache`` are as in `make_app`; the page is
-    available before models are loaded, and opens with the search of an index if there is one and no text,
-    else with an example.
+    ``models``, ``held_bytes``, ``index``, ``corpus``, ``corpus_cache`` and ``loader`` are as in `make_app`;
+    the page is available before models are loaded, and opens with the search of an index if there is one and
+    no text, else with an example.
     ``host`` must be a loopback address; ``port`` 0 uses a free one. ``on_ready`` is called with the address
     to open, which contains the token of this launch. ``text`` is read when the page opens. Raises
     `InvalidRequest` for another host or a port that is in use.
@@ -122,6 +128,7 @@ def serve(
         corpus=corpus,
         corpus_cache=corpus_cache,
         first_text=first,
+        loader=loader,
     )
     if on_ready is not None:
         on_ready(url)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from unmask.explorer.sessions.analyses import Analyses
 from unmask.explorer.sessions.corpora import Corpora
+from unmask.explorer.sessions.loading import PageLoader
 from unmask.explorer.sessions.models import Models
 from unmask.explorer.sessions.opened_index import OpenedIndex
 from unmask.explorer.sessions.scaling import LengthScaling
@@ -25,5 +26,7 @@ class AppContext:
     wall: LengthScaling
     index: OpenedIndex
     corpora: Corpora
+    loader: PageLoader | None
+    """Loads models that the page names; None where it may name none."""
     answer: Callable[[str], Answer]
     """What the API answers to a GET of a path."""

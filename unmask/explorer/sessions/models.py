@@ -11,6 +11,7 @@ from unmask.loaded import Model
 from unmask.model.encoder import Encoder
 
 Loader = Callable[[], Model]
+MOST_MODELS = 16
 LOADING_SECONDS = 60.0
 """How long a request waits for a model that is being loaded."""
 
@@ -25,6 +26,8 @@ class ModelSlot:
         self.phase = "waiting"
         self.problem: Problem | None = None
         self.model: Model | None = None
+        self.progress: Callable[[], float | None] = lambda: None
+        """How much of a download is there, from 0 to 1; None where nothing is downloaded."""
         self._loader = loader
         self._plain: Encoder | None = None
         self._settled = threading.Event()
@@ -50,6 +53,11 @@ class ModelSlot:
             raise cannot(f"{self.name} could not be loaded: {self.problem.sentence}")
         raise Refused(503, "ModelLoading", f"{self.name} is still being loaded; try again in a moment")
 
+    def again(self, loader: Loader) -> None:
+        """Wait to be loaded once more, after it could not be."""
+        self._settled.clear()
+        self.phase, self.problem, self._loader = "waiting", None, loader
+
     def give_up(self) -> None:
         """Let go of whoever waits for it."""
         self._settled.set()
@@ -73,14 +81,20 @@ class Models:
         if not given:
             raise InvalidRequest("the explorer was given no model; name at least one")
         self.places: list[ModelSlot] = []
-        names = distinct_names([_candidate(one) for one in given])
+        self._adding = threading.Lock()
+        self._loading = threading.Lock()
+        self._given: dict[str, ModelSlot] = {}
+        """By their folders, or by their names."""
+        candidates = [_candidate(one) for one in given]
+        names = distinct_names(candidates)
         for index, (name, one) in enumerate(zip(names, given, strict=True)):
             if isinstance(one, tuple):
-                self.places.append(ModelSlot(index, name, one[1]))
-                continue
-            place = ModelSlot(index, name, lambda model=one: model)  # type: ignore[misc]
-            place.load()
+                place = ModelSlot(index, name, one[1])
+            else:
+                place = ModelSlot(index, name, lambda model=one: model)  # type: ignore[misc]
+                place.load()
             self.places.append(place)
+            self._given.setdefault(_key(candidates[index]), place)
 
     def start(self, loaded: Callable[[ModelSlot], None] | None = None) -> None:
         """Load those that are not loaded yet, one after the other, in a thread of their own.
@@ -91,6 +105,39 @@ class Models:
         if waiting:
             name = "unmask explorer: models"
             threading.Thread(target=_load_all, args=(waiting, loaded), name=name, daemon=True).start()
+
+    def add(self, name: str, loader: Loader) -> ModelSlot:
+        """Another model, loaded in a thread of its own, after those that are being loaded.
+
+        One that is here already is not loaded twice; one that could not be loaded is tried again.
+
+        Raises:
+            Refused: there are `MOST_MODELS` already.
+        """
+        wanted = candidate_of(name)
+        with self._adding:
+            place = self._given.get(_key(wanted))
+            if place is None:
+                if len(self.places) >= MOST_MODELS:
+                    raise cannot(
+                        f"the explorer holds at most {MOST_MODELS} models; start it again with those you want"
+                    )
+                taken = [Candidate(one.name) for one in self.places]
+                unlike = distinct_names([*taken, Candidate(wanted.name)])[-1]
+                place = ModelSlot(len(self.places), unlike, loader)
+                self._given[_key(wanted)] = place
+                self.places.append(place)
+            elif place.phase == "failed":
+                place.again(loader)
+            else:
+                return place
+        title = "unmask explorer: another model"
+        threading.Thread(target=self._load, args=(place,), name=title, daemon=True).start()
+        return place
+
+    def _load(self, place: ModelSlot) -> None:
+        with self._loading:
+            place.load()
 
     def at(self, index: int) -> ModelSlot:
         """The place of that number; `InvalidRequest` where there is none."""
@@ -104,6 +151,10 @@ class Models:
     def ready(self) -> list[Model]:
         """The loaded models."""
         return [place.model for place in self.places if place.model is not None]
+
+
+def _key(candidate: Candidate) -> str:
+    return candidate.name if candidate.folder is None else str(candidate.folder.resolve())
 
 
 def _load_all(places: Sequence[ModelSlot], loaded: Callable[[ModelSlot], None] | None) -> None:

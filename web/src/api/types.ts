@@ -28,9 +28,32 @@ export interface PdfText {
 }
 
 /**
+ * A model before it is loaded. `where`: folder, cache or hub.
+ *
+ * `memory_bytes`: of its weights, in the number format that it will be loaded in. `free_bytes`: of this
+ * machine, None where the system does not tell. `download_bytes`: 0 for what is on this machine.
+ * `sentence` says all this; `svg` is its architecture.
+ */
+export interface ModelPreview {
+  name: string;
+  where: string;
+  family: string;
+  layers: number;
+  width: number;
+  parameter_count: number;
+  dtype: string;
+  memory_bytes: number;
+  free_bytes: number | null;
+  download_bytes: number;
+  sentence: string;
+  svg: string;
+}
+
+/**
  * One model of this explorer; sizes are 0 and lists empty until `phase` is `ready`.
  *
- * `phase`: waiting, loading, ready or failed (then `problem` says why). `heads` and `layer_kinds`
+ * `phase`: waiting, loading, ready or failed (then `problem` says why). `progress`: the share of a
+ * download that is there, 0 to 1, if there is one. `heads` and `layer_kinds`
  * have one entry a layer. `maps`: whether there is any attention to draw; `no_maps` says why not.
  */
 export interface ModelInfo {
@@ -38,6 +61,7 @@ export interface ModelInfo {
   name: string;
   phase: string;
   problem: Problem | null;
+  progress: number | null;
   revision: string | null;
   family: string;
   dtype: string;
@@ -70,7 +94,7 @@ export interface Limits {
  * What the page requests first. `versions` names the packages that computed what is shown.
  *
  * `index` is the name of the folder that can be searched, if there is one. The page reads the first of
- * `examples` if its address names no text.
+ * `examples` if its address names no text. `loads`: whether it can load other models.
  */
 export interface Session {
   version: string;
@@ -79,6 +103,7 @@ export interface Session {
   limits: Limits;
   index: string | null;
   examples: string[];
+  loads: boolean;
 }
 
 /**

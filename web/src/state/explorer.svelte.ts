@@ -26,7 +26,7 @@ export type { Reading, Side, Spot };
 export type Phase = 'starting' | 'ready' | 'locked' | 'gone';
 
 /** Dialogs over the page. */
-export type Dialog = 'help' | 'palette' | 'export';
+export type Dialog = 'help' | 'palette' | 'export' | 'load';
 
 /** A short text is read sooner than it takes to ask twice at leisure. */
 const AT_ONCE_MS = 30;
@@ -104,6 +104,11 @@ export class Explorer extends Looking {
   /** Whether there is an index that can be searched. */
   get searches(): boolean {
     return this.source.live && this.session !== null && this.session.index !== null;
+  }
+
+  /** Whether other models can be loaded from here. */
+  get loads(): boolean {
+    return this.source.live && this.session?.loads === true;
   }
 
   /** Counts the times the server came back: whatever asks through `fetch` asks again. */
@@ -300,7 +305,7 @@ export class Explorer extends Looking {
   }
 
   /** Asks for the session; asks again while models are still being loaded. */
-  private async greet(): Promise<void> {
+  async greet(): Promise<void> {
     const { path } = requests.session();
     this.session = jsonOf<Session>(accepted(await this.source.get(path)));
     this.phase = 'ready';

@@ -13,6 +13,7 @@ from unmask.explorer.api.routes import (
     geometry,
     heads,
     maps,
+    models,
     paths,
     scaling,
     search,
@@ -26,6 +27,7 @@ from unmask.explorer.api.routes.route import Route
 
 ROUTES: tuple[Route, ...] = (
     *session.ROUTES,
+    *models.ROUTES,
     *findings.ROUTES,
     *documents.ROUTES,
     *heads.ROUTES,

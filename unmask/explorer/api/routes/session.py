@@ -39,7 +39,8 @@ def session(context: AppContext, request: Request) -> Answer:
     models = tuple(model_info(place) for place in context.models.places)
     path = context.index.path
     index = None if path is None else path.resolve().name
-    return json_answer(Session(unmask.__version__, versions(), models, limits, index, EXAMPLES))
+    loads = context.loader is not None
+    return json_answer(Session(unmask.__version__, versions(), models, limits, index, EXAMPLES, loads))
 
 
 def read(context: AppContext, request: Request) -> Answer:

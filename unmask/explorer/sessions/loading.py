@@ -1,0 +1,132 @@
+"""Models that the page names: what is known of one before it is loaded, and how it is loaded."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from unmask.deprecation import MODEL_NAMES
+from unmask.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from unmask.explorer.api.session_schemas import ModelPreview
+    from unmask.explorer.sessions.models import Models, ModelSlot
+    from unmask.loaded import Model
+
+LONGEST_NAME = 1000
+BYTES: Mapping[str, int] = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "int8": 4}
+"""Bytes of a weight while it is loaded; int8 is made of float32."""
+SPARE = 1.1
+"""Memory that must be free, as a multiple of the weights."""
+
+
+@dataclass(frozen=True)
+class PageLoader:
+    """Loads a model by name, as `unmask.load` takes it."""
+
+    load: "Callable[[str], Model]"
+    dtype: str = "float32"
+    """The number format that it loads weights in."""
+
+    def preview(self, name: str) -> "ModelPreview":
+        """What is known from the config and the headers of the weights; nothing is downloaded but those.
+
+        Raises:
+            CheckpointError: there is no such checkpoint, it cannot be read, or the hub cannot be reached.
+            InvalidRequest: the name is none.
+        """
+        from unmask.explorer.api.session_schemas import ModelPreview
+        from unmask.measure.scaling.limits import free_bytes
+        from unmask.model.diagram import architecture_svg
+        from unmask.model.families import family_of
+        from unmask.model.weights import find, read_checkpoint
+        from unmask.model.weights.hub import remote_model
+        from unmask.model.weights.shapes import parameter_count
+        from unmask.settings import JsonSettings
+
+        name, download = checked_name(name), 0
+        where = place_of(name)
+        if where == "hub":
+            remote = remote_model(name)
+            family = family_of(remote.config)
+            spec = family.read(JsonSettings("config.json", dict(remote.config)), "published")
+            shown, output, download = name, None, remote.download_bytes
+            count = remote.parameter_count
+        else:
+            checkpoint = read_checkpoint(find(name))
+            family, spec, output = checkpoint.family, checkpoint.spec, checkpoint.head
+            shown, count = checkpoint.source.name, parameter_count(spec)
+        memory, free = BYTES[self.dtype] * count, free_bytes()
+        sentence = (
+            f"{family.name}, {len(spec.layers)} layers of width {spec.width:,}, "
+            f"{count / 1e6:,.1f} million parameters: {size_words(memory)} of memory in {self.dtype}"
+            f"{'' if free is None else f', of {size_words(free)} that are free'}; "
+            f"{f'{size_words(download)} will be downloaded' if download else 'it is on this machine'}."
+        )
+        return ModelPreview(
+            shown,
+            where,
+            family.name,
+            len(spec.layers),
+            spec.width,
+            count,
+            self.dtype,
+            memory,
+            free,
+            download,
+            sentence,
+            architecture_svg(spec, outputs=(output,)),
+        )
+
+    def add(self, models: "Models", name: str) -> "ModelSlot":
+        """Load it in the background, as another model of the explorer.
+
+        Raises:
+            CheckpointError: see `preview`.
+            InvalidRequest: the name is none, or this machine has too little free memory for the weights.
+            Refused: the explorer holds as many models as it can.
+        """
+        found = self.preview(name)
+        if found.free_bytes is not None and SPARE * found.memory_bytes > found.free_bytes:
+            raise InvalidRequest(
+                f"{found.name} needs {size_words(found.memory_bytes)} for its weights and "
+                f"{size_words(found.free_bytes)} are free; close other programs, or load a smaller model"
+            )
+        name = checked_name(name)
+        place = models.add(name, lambda: self.load(name))
+        if found.where == "hub":
+            place.progress = lambda: _share(name, found.download_bytes) if place.phase == "loading" else None
+        return place
+
+
+def size_words(count: int) -> str:
+    """Bytes for people: "91 MB", "1.2 GB"."""
+    return f"{count / 1e9:,.1f} GB" if count >= 1e9 else f"{count / 1e6:,.0f} MB"
+
+
+def checked_name(name: object) -> str:
+    """A name that could be a checkpoint's.
+
+    Raises:
+        InvalidRequest: it is empty, too long, or has characters that no name has.
+    """
+    if not isinstance(name, str) or not name.strip() or len(name) > LONGEST_NAME or not name.isprintable():
+        raise InvalidRequest("name a checkpoint folder of this machine, or a hub id such as owner/model")
+    return name.strip()
+
+
+def place_of(name: str) -> str:
+    """Where a name leads: a folder (also those of this package), the hub's cache, or the hub."""
+    from unmask.model.weights.find import DEFAULT, SHIPPED
+    from unmask.model.weights.hub import cached
+
+    known = MODEL_NAMES.get(name, name)
+    if known == DEFAULT or known in SHIPPED or Path(known).expanduser().is_dir() or "/" not in known:
+        return "folder"
+    return "cache" if known in cached() else "hub"
+
+
+def _share(name: str, total: int) -> float | None:
+    from unmask.model.weights.hub import cached_bytes
+
+    return min(1.0, cached_bytes(name) / total) if total else None
