@@ -7,6 +7,7 @@ from unmask.explorer.api.page_request import Arrays, PageRequest
 from unmask.interpret.attention import Weight
 from unmask.interpret.attribution.rollout import Fusion
 from unmask.interpret.overview.finding import Overview
+from unmask.interpret.pooled import Over
 from unmask.interpret.statistics.attention_statistics import TOP_K
 from unmask.interpret.statistics.sinks import EPSILON, HeadSink, TokenSink
 
@@ -114,7 +115,11 @@ class TileMeta:
 
 @dataclass(frozen=True)
 class TileRequest(PageRequest):
-    """Codes of one tile of a head's map, at most 256 x 256 cells of 2^level x 2^level tokens."""
+    """Codes of one tile of a head's map, at most 256 x 256 cells of 2^level x 2^level tokens.
+
+    ``over`` asks for the heads of the layer, or for all heads, as one map, whatever the head; cells are
+    then pooled as heads are.
+    """
 
     path = "texts/{text}/tiles/{layer}/{head}/{level}/{y}/{x}"
     answer = Arrays[TileMeta]
@@ -128,6 +133,7 @@ class TileRequest(PageRequest):
     pool: Pool = "max"
     weight: Weight = "raw"
     special: Special = "show"
+    over: Over | None = None
 
 
 @dataclass(frozen=True)
@@ -184,7 +190,7 @@ class ValuesMeta:
 
 @dataclass(frozen=True)
 class ValuesRequest(PageRequest):
-    """Exact probabilities of a rectangle of a head's map, or one part of its scores."""
+    """Exact probabilities of a rectangle of a head's map, or one part of its scores; ``over`` as in tiles."""
 
     path = "texts/{text}/values/{layer}/{head}"
     answer = Arrays[ValuesMeta]
@@ -197,6 +203,7 @@ class ValuesRequest(PageRequest):
     weight: Weight = "raw"
     part: str | None = None
     special: Special = "show"
+    over: Over | None = None
 
 
 @dataclass(frozen=True)
