@@ -12,6 +12,7 @@ from unmask.errors import UnmaskError
 from unmask.explorer import Api
 from unmask.explorer.api.tiles import codes, pooled
 from unmask.interpret.statistics.layer_statistics import CLASSES
+from unmask.interpret.statistics.patterns import CLEAR, SHAPES, head_patterns
 from unmask.interpret.words.words import words
 from unmask.model.kernels import Tile
 
@@ -267,6 +268,14 @@ def test_maps_without_special_tokens(asking, text_id, dense):
         small, meta = asking.arrays(f"texts/{text_id}/overview?weight={weight}&special=hide")
         assert meta["cell"] == 1
         assert np.array_equal(small["codes"][1, 2], tile["codes"])
+
+
+def test_patterns_of_a_layer(asking, text_id, view):
+    found = asking.json(f"texts/{text_id}/patterns/1")
+    assert (tuple(found["shapes"]), found["clear"]) == (SHAPES, CLEAR)
+    wanted = head_patterns(view.cache, view.statistics(), layers=(1,))
+    assert found["scores"] == [list(wanted.of(1, head).values()) for head in range(HEADS)]
+    asking.problem(f"texts/{text_id}/patterns/{LAYERS}", 404)
 
 
 OVERS = {

@@ -177,6 +177,30 @@ class MeasuredFindingsRequest(PageRequest):
 
 
 @dataclass(frozen=True)
+class Patterns:
+    """``scores`` of each head of a layer, in the order of ``shapes``; None where the text has no such keys.
+
+    A pattern is clear from ``clear`` on. See `unmask.interpret.statistics.patterns`.
+    """
+
+    shapes: tuple[str, ...]
+    clear: float
+    scores: tuple[tuple[float | None, ...], ...]
+
+
+@dataclass(frozen=True)
+class PatternsRequest(PageRequest):
+    """How much of a vertical line, of diagonals, blocks and distant links each map of a layer has."""
+
+    path = "texts/{text}/patterns/{layer}"
+    answer = Patterns
+    saved_in = ("map",)
+
+    text: str
+    layer: int
+
+
+@dataclass(frozen=True)
 class ValuesMeta:
     """Of exact values: which ranges, and what is in them."""
 

@@ -15,6 +15,7 @@ from unmask.explorer.api.attention_schemas import (
     MeasuredFindingsRequest,
     OverviewRequest,
     PairEdgesRequest,
+    PatternsRequest,
     Pool,
     RolloutRequest,
     Special,
@@ -324,6 +325,7 @@ def _map(asked: _ExportRequests) -> Iterator[PageRequest]:
             for special in get_args(Special):
                 yield WordMapRequest(asked.text, layer, head, weight, special)
     yield from asked.pooled()
+    yield from (PatternsRequest(asked.text, layer) for layer in asked.edge_layers)
     attentions = asked.attentions
     for layer, head in asked.heads:
         for weight, special in attentions:

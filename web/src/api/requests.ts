@@ -17,6 +17,7 @@ import type {
   ImportanceMeta,
   Lens,
   Overview,
+  Patterns,
   PredictionChange,
   RelevanceMeta,
   RolloutMeta,
@@ -111,6 +112,10 @@ export const findings = (given: { text: string }) =>
  */
 export const measuredFindings = (given: { text: string; token?: number | null }) =>
   json<Overview>({ path: 'texts/{text}/findings/measured', query: ['token'] }, given);
+
+/** How much of a vertical line, of diagonals, blocks and distant links each map of a layer has. */
+export const patterns = (given: { text: string; layer: number }) =>
+  json<Patterns>({ path: 'texts/{text}/patterns/{layer}' }, given);
 
 /** Exact probabilities of a rectangle of a head's map, or one part of its scores; `over` as in tiles. */
 export const values = (given: { text: string; layer: number; head: number; rows: [number, number]; columns: [number, number]; weight?: 'raw' | 'norm'; part?: string | null; special?: 'show' | 'hide'; over?: 'layer_mean' | 'layer_max' | 'all_mean' | 'all_max' | null }) =>

@@ -104,6 +104,10 @@ const map: Body = (shown, read) => {
     'from unmask.interpret.figures.paper import save_figure',
     ...result,
     ...part,
+    ...(over ? [] : [
+      'from unmask.interpret.statistics.patterns import head_patterns',
+      `patterns = head_patterns(view.cache, view.open_statistics(), layers=(${layer},)).of(${layer}, ${head})`,
+    ]),
     `save_figure(map_figure(view, ${layer}, ${head}, weight=${weight}${drawn}), "map.svg")  # 3.25 inches wide; .pdf and .png too`,
   ];
 };
