@@ -219,6 +219,19 @@ def test_every_view_makes_a_picture(page, live, tmp_path):
         assert any(words in text for text in texts), (key, texts)
 
 
+def tables_of(lines):
+    """The lines of each table of a saved CSV, the map last."""
+    starts = [at for at, line in enumerate(lines) if line.startswith("# table: ")]
+    found = [lines[start:end] for start, end in zip(starts, [*starts[1:], len(lines)], strict=True)]
+    found.sort(key=lambda one: one[0].startswith("# table: attention map"))
+    return [[line for line in one[1:] if line] for one in found]
+
+
+def map_of(lines):
+    """The numbers of a whole map: a line of names, then position, query and weights."""
+    return np.array([line[2:] for line in list(csv.reader(lines))[1:]], dtype=np.float64)
+
+
 def test_csv_has_the_stamp_and_every_digit(page, live, tmp_path):
     show(page, live.url + PLACE)
     wait_for_map(page)
@@ -226,8 +239,10 @@ def test_csv_has_the_stamp_and_every_digit(page, live, tmp_path):
     lines = saved(page, "csv", tmp_path).read_bytes().decode().split("\r\n")
     stamp = [line for line in lines if line.startswith("# ")]
     assert any(line.startswith("# model: fake") for line in stamp)
-    rows = list(csv.DictReader(io.StringIO("\r\n".join(line for line in lines if not line.startswith("# ")))))
+    row, of_map = tables_of(lines)
+    rows = list(csv.DictReader(row))
     whole = FakeModel().attention(TEXT).probabilities(1, 2)
+    np.testing.assert_allclose(map_of(of_map), whole, rtol=1e-5)
     looks = np.array([float(row["attends to"]) for row in rows], dtype=np.float32)
     seen = np.array([float(row["attended to by"]) for row in rows], dtype=np.float32)
     np.testing.assert_allclose(looks, whole[3], rtol=1e-5)

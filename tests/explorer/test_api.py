@@ -12,6 +12,8 @@ from unmask.errors import UnmaskError
 from unmask.explorer import Api
 from unmask.explorer.api.tiles import codes, pooled
 from unmask.interpret.statistics.layer_statistics import CLASSES
+from unmask.interpret.statistics.patterns import CLEAR, SHAPES, head_patterns
+from unmask.interpret.words.words import words
 from unmask.model.kernels import Tile
 
 LONG = " ".join(["the river bank was muddy , another text ."] * 4)
@@ -266,6 +268,60 @@ def test_maps_without_special_tokens(asking, text_id, dense):
         small, meta = asking.arrays(f"texts/{text_id}/overview?weight={weight}&special=hide")
         assert meta["cell"] == 1
         assert np.array_equal(small["codes"][1, 2], tile["codes"])
+
+
+def test_patterns_of_a_layer(asking, text_id, view):
+    found = asking.json(f"texts/{text_id}/patterns/1")
+    assert (tuple(found["shapes"]), found["clear"]) == (SHAPES, CLEAR)
+    wanted = head_patterns(view.cache, view.statistics(), layers=(1,))
+    assert found["scores"] == [list(wanted.of(1, head).values()) for head in range(HEADS)]
+    asking.problem(f"texts/{text_id}/patterns/{LAYERS}", 404)
+
+
+OVERS = {
+    "layer_mean": (1, np.mean),
+    "layer_max": (1, np.max),
+    "all_mean": (0, np.mean),
+    "all_max": (0, np.max),
+}
+
+
+@pytest.mark.parametrize("over", OVERS)
+def test_maps_of_many_heads_as_one(asking, text_id, dense, view, over):
+    """Of a layer and of all: values, tiles and words, with and without special tokens, whatever the head."""
+    whole, pool = OVERS[over]
+    for special, change in (("show", lambda p: p), ("hide", without_special)):
+        maps = np.stack([[change(p) for p in layer] for layer in dense])
+        wanted = pool(maps[1] if whole else np.concatenate(maps), axis=0)
+        about = f"special={special}&over={over}"
+        found, _ = asking.arrays(f"texts/{text_id}/values/1/2?{about}")
+        np.testing.assert_allclose(found["values"], wanted, atol=1e-6)
+        part, _ = asking.arrays(f"texts/{text_id}/values/1/0?rows=1:4&columns=2:7&{about}")
+        np.testing.assert_allclose(part["values"], wanted[1:4, 2:7], atol=1e-6)
+        tile, meta = asking.arrays(f"texts/{text_id}/tiles/1/2/0/0/0?{about}")
+        assert np.array_equal(tile["codes"], codes(found["values"]))
+        assert meta["pool"] == over.split("_")[1]
+        firsts = words(view.encoding).first_tokens
+        sums = np.add.reduceat(wanted, firsts, axis=1)
+        means = [rows.mean(0) for rows in np.split(sums, firsts[1:])]
+        found, _ = asking.arrays(f"texts/{text_id}/words/1/2?{about}")
+        np.testing.assert_allclose(found["values"], means, atol=1e-6)
+    asking.problem(f"texts/{text_id}/values/1/2?over=sum", 400)
+
+
+def test_a_coarse_tile_of_many_heads_pools_cells_as_heads():
+    with closing(Api([FakeModel(max_tokens=320)])) as api:
+        asking = Asking(api)
+        text_id = asking.measured("the river bank " * 90)
+        for over, pool in (("all_mean", np.mean), ("layer_max", np.max)):
+            tile, meta = asking.arrays(f"texts/{text_id}/tiles/1/2/1/0/0?over={over}")
+            values, _ = asking.arrays(f"texts/{text_id}/values/1/2?over={over}")
+            p, cells = values["values"].astype(np.float64), len(tile["codes"])
+            assert meta["cell"] == 2
+            wanted = [
+                [pool(p[2 * y : 2 * y + 2, 2 * x : 2 * x + 2]) for x in range(cells)] for y in range(cells)
+            ]
+            assert np.abs(tile["codes"].astype(int) - codes(np.array(wanted))).max() <= 1
 
 
 def test_a_coarse_tile_without_special_tokens_is_not_the_one_that_is_kept():

@@ -181,6 +181,8 @@ class AttentionView:
         columns: slice = slice(None),
         *,
         weight: Weight = "raw",
+        without_N: NDArray[np.bool_] | None = None,
+        cell: int = 1,
         watch: Watch | None = None,
     ) -> NDArray[np.float32]:
         """The mean or maximum over the heads of a layer, or over all heads, of a rectangle, (R, C), float32.
@@ -191,6 +193,9 @@ class AttentionView:
             rows: the queries.
             columns: the keys.
             weight: as in `probabilities`.
+            without_N: tokens whose rows and columns are 0; the rest of each head's rows is divided by its
+                sum.
+            cell: pool squares of ``cell`` x ``cell`` tokens in the same way; R and C then count squares.
             watch: called after each block of rows.
 
         Raises:
@@ -202,7 +207,10 @@ class AttentionView:
         _check_weight(weight)
         layers = tuple(range(self.layer_count)) if layer is None else (layer,)
         tile = self._tile(rows, columns)
-        return pooled_rectangle(self.cache, layers, tile, pool, weighted=weight == "norm", watch=watch)
+        return pooled_rectangle(
+            self.cache, layers, tile, pool,
+            weighted=weight == "norm", without_N=without_N, cell=at_least("cell", cell), watch=watch,
+        )  # fmt: skip
 
     def score_parts(
         self, layer: int, head: int, rows: slice = slice(None), columns: slice = slice(None)

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from unmask.arguments import check_choice
 from unmask.files import whole_file
 from unmask.interpret.activation_cache import ActivationCache
-from unmask.interpret.rows import LayerRows
+from unmask.interpret.rows import LayerRows, RowBlock
 from unmask.interpret.watch import Watch, unwatched
 from unmask.model.kernels import Tile
 from unmask.text import Encoding
@@ -23,6 +25,9 @@ from unmask.text import Encoding
 Pool = Literal["mean", "max"]
 """Over heads, each counted once; layers with more heads count more."""
 POOLS = ("mean", "max")
+
+Over = Literal["layer_mean", "layer_max", "all_mean", "all_max"]
+"""All heads of a layer, or of all layers, as one map."""
 
 CSV_CELLS = 1 << 22
 """Cells of a map that are held at once while it is written: 16 MB of float32."""
@@ -35,6 +40,8 @@ def pooled_rectangle(
     pool: Pool = "mean",
     *,
     weighted: bool = False,
+    without_N: NDArray[np.bool_] | None = None,
+    cell: int = 1,
     watch: Watch | None = None,
 ) -> NDArray[np.float32]:
     """The mean or maximum over all heads of some layers of one rectangle, (R, C).
@@ -48,6 +55,8 @@ def pooled_rectangle(
         tile: the rectangle.
         pool: over all heads of these layers.
         weighted: each key's part in ``sum_j p_ij n_j`` instead of ``p_ij``; see `LayerStatistics`.
+        without_N: tokens whose rows and columns are 0; the rest of each head's rows is divided by its sum.
+        cell: pool squares of ``cell`` x ``cell`` tokens in the same way; R and C then count squares.
         watch: called after each block with the layers done.
 
     Raises:
@@ -56,26 +65,38 @@ def pooled_rectangle(
     """
     check_choice("pool", pool, POOLS)
     watch = watch or unwatched
-    found_RC = np.zeros((tile.end_row - tile.first_row, tile.end_column - tile.first_column))
+    pooling = np.add if pool == "mean" else np.maximum
+    height, width = tile.end_row - tile.first_row, tile.end_column - tile.first_column
+    found_RC = np.zeros((-(-height // cell), -(-width // cell)))
     for done, layer in enumerate(layers):
         rows = LayerRows(cache, layer, exact=True, norms=weighted)
         for block in rows.blocks(None, slice(tile.first_row, tile.end_row)):
             w_HRC = block.weighted_HRC if weighted else block.p_HRC
+            if without_N is not None:
+                w_HRC = _without(w_HRC, block, without_N)
             w_RC = (w_HRC.sum(0) if pool == "mean" else w_HRC.amax(0)).cpu().numpy()
             start = max(tile.first_column, block.first_column)
             stop = max(start, min(tile.end_column, block.end_column))
-            into = (
-                slice(block.first_row - tile.first_row, block.end_row - tile.first_row),
-                slice(start - tile.first_column, stop - tile.first_column),
-            )
+            y_R = (np.arange(block.first_row, block.end_row) - tile.first_row) // cell
+            x_C = (np.arange(start, stop) - tile.first_column) // cell
             part_RC = w_RC[:, start - block.first_column : stop - block.first_column]
-            found_RC[into] = (
-                found_RC[into] + part_RC if pool == "mean" else np.maximum(found_RC[into], part_RC)
-            )
+            for axis, place in ((0, y_R), (1, x_C)):
+                part_RC = pooling.reduceat(part_RC, np.unique(place, return_index=True)[1], axis=axis)
+            into = np.ix_(np.unique(y_R), np.unique(x_C))
+            found_RC[into] = pooling(found_RC[into], part_RC)
             watch("pooling heads", done, len(layers))
     watch("pooling heads", len(layers), len(layers))
-    heads = sum(cache.heads(layer) for layer in layers)
-    return (found_RC / heads if pool == "mean" else found_RC).astype(np.float32)
+    if pool == "mean":
+        found_RC /= sum(cache.heads(layer) for layer in layers)
+        found_RC /= np.outer(*(np.bincount(np.arange(side) // cell) for side in (height, width)))
+    return found_RC.astype(np.float32)
+
+
+def _without(w_HRC: Tensor, block: RowBlock, without_N: NDArray[np.bool_]) -> Tensor:
+    hidden_N = torch.tensor(without_N, device=w_HRC.device)
+    w_HRC = w_HRC.masked_fill(hidden_N[block.first_column : block.end_column], 0)
+    w_HRC /= w_HRC.sum(-1, keepdim=True).clamp_min(torch.finfo(w_HRC.dtype).tiny)
+    return w_HRC.masked_fill_(hidden_N[block.first_row : block.end_row, None], 0)
 
 
 def write_map(path: Path, encoding: Encoding, rows: Iterator[NDArray[np.float32]]) -> None:

@@ -7,6 +7,7 @@ from unmask.explorer.api.page_request import Arrays, PageRequest
 from unmask.interpret.attention import Weight
 from unmask.interpret.attribution.rollout import Fusion
 from unmask.interpret.overview.finding import Overview
+from unmask.interpret.pooled import Over
 from unmask.interpret.statistics.attention_statistics import TOP_K
 from unmask.interpret.statistics.sinks import EPSILON, HeadSink, TokenSink
 
@@ -114,7 +115,11 @@ class TileMeta:
 
 @dataclass(frozen=True)
 class TileRequest(PageRequest):
-    """Codes of one tile of a head's map, at most 256 x 256 cells of 2^level x 2^level tokens."""
+    """Codes of one tile of a head's map, at most 256 x 256 cells of 2^level x 2^level tokens.
+
+    ``over`` asks for the heads of the layer, or for all heads, as one map, whatever the head; cells are
+    then pooled as heads are.
+    """
 
     path = "texts/{text}/tiles/{layer}/{head}/{level}/{y}/{x}"
     answer = Arrays[TileMeta]
@@ -128,6 +133,7 @@ class TileRequest(PageRequest):
     pool: Pool = "max"
     weight: Weight = "raw"
     special: Special = "show"
+    over: Over | None = None
 
 
 @dataclass(frozen=True)
@@ -171,6 +177,30 @@ class MeasuredFindingsRequest(PageRequest):
 
 
 @dataclass(frozen=True)
+class Patterns:
+    """``scores`` of each head of a layer, in the order of ``shapes``; None where the text has no such keys.
+
+    A pattern is clear from ``clear`` on. See `unmask.interpret.statistics.patterns`.
+    """
+
+    shapes: tuple[str, ...]
+    clear: float
+    scores: tuple[tuple[float | None, ...], ...]
+
+
+@dataclass(frozen=True)
+class PatternsRequest(PageRequest):
+    """How much of a vertical line, of diagonals, blocks and distant links each map of a layer has."""
+
+    path = "texts/{text}/patterns/{layer}"
+    answer = Patterns
+    saved_in = ("map",)
+
+    text: str
+    layer: int
+
+
+@dataclass(frozen=True)
 class ValuesMeta:
     """Of exact values: which ranges, and what is in them."""
 
@@ -184,7 +214,7 @@ class ValuesMeta:
 
 @dataclass(frozen=True)
 class ValuesRequest(PageRequest):
-    """Exact probabilities of a rectangle of a head's map, or one part of its scores."""
+    """Exact probabilities of a rectangle of a head's map, or one part of its scores; ``over`` as in tiles."""
 
     path = "texts/{text}/values/{layer}/{head}"
     answer = Arrays[ValuesMeta]
@@ -197,6 +227,7 @@ class ValuesRequest(PageRequest):
     weight: Weight = "raw"
     part: str | None = None
     special: Special = "show"
+    over: Over | None = None
 
 
 @dataclass(frozen=True)

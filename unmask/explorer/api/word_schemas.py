@@ -7,6 +7,7 @@ from unmask.explorer.api.page_request import Arrays, PageRequest
 from unmask.explorer.api.session_schemas import Word
 from unmask.interpret.attention import Weight
 from unmask.interpret.intervention.ablation import How
+from unmask.interpret.pooled import Over
 from unmask.interpret.words.vocabulary_fit import VocabularyFit
 from unmask.tasks.fill import Prediction
 
@@ -154,6 +155,7 @@ class WordMapRequest(PageRequest):
     """The map of a head between words.
 
     ``special="hide"`` leaves out special tokens, and divides the rest of each row of tokens by its sum.
+    ``over`` asks for the heads of the layer, or for all heads, as one map of tokens first.
     """
 
     path = "texts/{text}/words/{layer}/{head}"
@@ -164,6 +166,7 @@ class WordMapRequest(PageRequest):
     head: int
     weight: Weight = "raw"
     special: Special = "show"
+    over: Over | None = None
 
 
 @dataclass(frozen=True)

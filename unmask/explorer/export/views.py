@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import product
 from typing import Any, get_args
 
@@ -15,6 +15,7 @@ from unmask.explorer.api.attention_schemas import (
     MeasuredFindingsRequest,
     OverviewRequest,
     PairEdgesRequest,
+    PatternsRequest,
     Pool,
     RolloutRequest,
     Special,
@@ -34,6 +35,7 @@ from unmask.explorer.server.address import fragment
 from unmask.http.responses import Answer, accepted, plain
 from unmask.interpret.attention import Weight
 from unmask.interpret.attribution.rollout import Fusion
+from unmask.interpret.pooled import Over
 from unmask.tasks import Progress
 
 VIEWS = (
@@ -58,6 +60,8 @@ TOKEN_CELL_BYTES = 5
 """Of one cell of a map over tokens: its code in a tile and its exact value."""
 WORD_CELL_BYTES = 4
 ALL_ROLLOUTS_TOKENS = 64
+ALL_POOLED_TOKENS = 128
+"""Texts of up to so many tokens keep the heads of the chosen layer, and all heads, as one map."""
 MOST_SAVED_WORDS = 1024
 """Longer texts keep the map between words only if it was looked at: 4 bytes a cell, 6 MB in a file."""
 ALL_WORD_MAPS = 256
@@ -235,6 +239,14 @@ class _ExportRequests:
             rows = start, min(self.tokens, start + height)
             yield ValuesRequest(self.text, layer, head, rows, (0, self.tokens), weight, special=special)
 
+    def pooled(self) -> Iterator[PageRequest]:
+        """Maps of many heads as one, of a short text: of the layer that is looked at, and of all."""
+        weight, special = self.look.weight, self.look.special
+        for over in get_args(Over) if self.tokens <= ALL_POOLED_TOKENS else ():
+            layer = 0 if over.startswith("all") else self.look.layer
+            for one in (*self.tiles(layer, 0, "max", weight, special), *self.rows(layer, 0, weight, special)):
+                yield replace(one, over=over)  # type: ignore[call-arg]
+
     def tiles(
         self, layer: int, head: int, pool: Pool = "max", weight: Weight = "raw", special: Special = "show"
     ) -> Iterator[PageRequest]:
@@ -312,6 +324,8 @@ def _map(asked: _ExportRequests) -> Iterator[PageRequest]:
         for weight in get_args(Weight):
             for special in get_args(Special):
                 yield WordMapRequest(asked.text, layer, head, weight, special)
+    yield from asked.pooled()
+    yield from (PatternsRequest(asked.text, layer) for layer in asked.edge_layers)
     attentions = asked.attentions
     for layer, head in asked.heads:
         for weight, special in attentions:

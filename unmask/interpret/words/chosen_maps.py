@@ -1,11 +1,13 @@
 """Maps by one weight, with or without some tokens, as maps between words are made of them."""
 
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unmask.interpret.attention import AttentionView, Weight
+from unmask.interpret.pooled import Over, Pool
 
 
 @dataclass(frozen=True, eq=False)
@@ -16,12 +18,20 @@ class ChosenMaps:
     weight: Weight = "raw"
     without_N: NDArray[np.bool_] | None = None
     """Tokens whose rows and columns are 0; the rest of each row is divided by its sum. None: none of them."""
+    over: Over | None = None
+    """The heads of the layer that is asked for, or all heads, in place of one head."""
 
     def __len__(self) -> int:
         return len(self.view)
 
     def probabilities(self, layer: int, head: int, rows: slice = slice(None)) -> NDArray[np.float32]:
-        """Rows of one head, (R, N)."""
+        """Rows of one head, or of ``over``, (R, N)."""
+        if self.over is not None:
+            of, pool = self.over.split("_")
+            return self.view.pooled(
+                layer if of == "layer" else None, cast(Pool, pool), rows,
+                weight=self.weight, without_N=self.without_N,
+            )  # fmt: skip
         p_RN = self.view.probabilities(layer, head, rows, weight=self.weight)
         if self.without_N is not None:
             p_RN[self.without_N[rows]] = 0

@@ -17,6 +17,7 @@ import type {
   ImportanceMeta,
   Lens,
   Overview,
+  Patterns,
   PredictionChange,
   RelevanceMeta,
   RolloutMeta,
@@ -87,9 +88,14 @@ export const pairEdges = (given: { text: string; layer: number; weight?: 'raw' |
 export const residual = (given: { text: string }) =>
   arrays<null>({ path: 'texts/{text}/residual' }, given);
 
-/** Codes of one tile of a head's map, at most 256 x 256 cells of 2^level x 2^level tokens. */
-export const tile = (given: { text: string; layer: number; head: number; level: number; y: number; x: number; pool?: 'max' | 'mean'; weight?: 'raw' | 'norm'; special?: 'show' | 'hide' }) =>
-  arrays<TileMeta>({ path: 'texts/{text}/tiles/{layer}/{head}/{level}/{y}/{x}', query: ['pool', 'weight', 'special'], defaults: { pool: 'max', weight: 'raw', special: 'show' } }, given);
+/**
+ * Codes of one tile of a head's map, at most 256 x 256 cells of 2^level x 2^level tokens.
+ *
+ * `over` asks for the heads of the layer, or for all heads, as one map, whatever the head; cells are
+ * then pooled as heads are.
+ */
+export const tile = (given: { text: string; layer: number; head: number; level: number; y: number; x: number; pool?: 'max' | 'mean'; weight?: 'raw' | 'norm'; special?: 'show' | 'hide'; over?: 'layer_mean' | 'layer_max' | 'all_mean' | 'all_max' | null }) =>
+  arrays<TileMeta>({ path: 'texts/{text}/tiles/{layer}/{head}/{level}/{y}/{x}', query: ['pool', 'weight', 'special', 'over'], defaults: { pool: 'max', weight: 'raw', special: 'show' } }, given);
 
 /** Codes of small maps of all heads, of the layers that are measured. */
 export const overview = (given: { text: string; weight?: 'raw' | 'norm'; pool?: 'max' | 'mean'; special?: 'show' | 'hide' }) =>
@@ -107,9 +113,13 @@ export const findings = (given: { text: string }) =>
 export const measuredFindings = (given: { text: string; token?: number | null }) =>
   json<Overview>({ path: 'texts/{text}/findings/measured', query: ['token'] }, given);
 
-/** Exact probabilities of a rectangle of a head's map, or one part of its scores. */
-export const values = (given: { text: string; layer: number; head: number; rows: [number, number]; columns: [number, number]; weight?: 'raw' | 'norm'; part?: string | null; special?: 'show' | 'hide' }) =>
-  arrays<ValuesMeta>({ path: 'texts/{text}/values/{layer}/{head}', query: ['rows', 'columns', 'weight', 'part', 'special'], defaults: { weight: 'raw', special: 'show' } }, given);
+/** How much of a vertical line, of diagonals, blocks and distant links each map of a layer has. */
+export const patterns = (given: { text: string; layer: number }) =>
+  json<Patterns>({ path: 'texts/{text}/patterns/{layer}' }, given);
+
+/** Exact probabilities of a rectangle of a head's map, or one part of its scores; `over` as in tiles. */
+export const values = (given: { text: string; layer: number; head: number; rows: [number, number]; columns: [number, number]; weight?: 'raw' | 'norm'; part?: string | null; special?: 'show' | 'hide'; over?: 'layer_mean' | 'layer_max' | 'all_mean' | 'all_max' | null }) =>
+  arrays<ValuesMeta>({ path: 'texts/{text}/values/{layer}/{head}', query: ['rows', 'columns', 'weight', 'part', 'special', 'over'], defaults: { weight: 'raw', special: 'show' } }, given);
 
 /** Attention sinks of the layers that are measured so far. */
 export const sinks = (given: { text: string; epsilon?: number }) =>
@@ -151,9 +161,10 @@ export const importance = (given: { text: string; token: number; target?: 'word'
  * The map of a head between words.
  *
  * `special="hide"` leaves out special tokens, and divides the rest of each row of tokens by its sum.
+ * `over` asks for the heads of the layer, or for all heads, as one map of tokens first.
  */
-export const wordMap = (given: { text: string; layer: number; head: number; weight?: 'raw' | 'norm'; special?: 'show' | 'hide' }) =>
-  arrays<WordsMeta>({ path: 'texts/{text}/words/{layer}/{head}', query: ['weight', 'special'], defaults: { weight: 'raw', special: 'show' } }, given);
+export const wordMap = (given: { text: string; layer: number; head: number; weight?: 'raw' | 'norm'; special?: 'show' | 'hide'; over?: 'layer_mean' | 'layer_max' | 'all_mean' | 'all_max' | null }) =>
+  arrays<WordsMeta>({ path: 'texts/{text}/words/{layer}/{head}', query: ['weight', 'special', 'over'], defaults: { weight: 'raw', special: 'show' } }, given);
 
 /** The words of a text. */
 export const words = (given: { text: string }) =>

@@ -255,6 +255,17 @@ export interface Overview {
   findings: Finding[];
 }
 
+/**
+ * `scores` of each head of a layer, in the order of `shapes`; None where the text has no such keys.
+ *
+ * A pattern is clear from `clear` on. See `unmask.interpret.statistics.patterns`.
+ */
+export interface Patterns {
+  shapes: string[];
+  clear: number;
+  scores: number | null[][];
+}
+
 /** Of exact values: which ranges, and what is in them. */
 export interface ValuesMeta {
   rows: [number, number];

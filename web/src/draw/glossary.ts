@@ -144,6 +144,30 @@ export const GLOSSARY = {
     source: `Voita et al. 2019; ${CLARK}`,
     drawing: [...cells(['1000', '9000', '0900', '0090'])],
   },
+  vertical: {
+    name: 'vertical line',
+    means: 'All queries attend to one key. Score: what the most attended key receives on average, above uniform attention; 1 is all of it.',
+    source: CLARK,
+    drawing: cells(['0900', '0900', '0900', '0900']),
+  },
+  diagonal: {
+    name: 'diagonal',
+    means: 'Each query attends to the key at one fixed offset: itself, the previous or the next token. Score: attention to that offset, above uniform attention.',
+    source: CLARK,
+    drawing: cells(['9000', '0900', '0090', '0009']),
+  },
+  block: {
+    name: 'block',
+    means: 'Queries attend within their own sentence, or their own text of a pair. Score: that attention, above what sentences with shifted borders would get.',
+    source: 'Kovaleva et al. 2019',
+    drawing: cells(['7700', '7700', '0077', '0077']),
+  },
+  distant: {
+    name: 'distant link',
+    means: 'Queries attend to single keys at least 8 tokens away. Score: attention to the strongest one, above what that key receives on average.',
+    source: CLARK,
+    drawing: cells(['0009', '0000', '9000', '0000']),
+  },
   rollout: {
     name: 'rollout',
     means: 'The product of the attention matrices of all layers, each averaged with the identity: an estimate of which input tokens a state is made of.',

@@ -3,7 +3,7 @@
 import type { SearchIndex, Stamp, TextRead } from '../api/types';
 import { targetOf } from '../draw/prediction';
 import { EDGE_NAMES, EDGES, type Edges, sidesOf } from '../draw/segments';
-import type { ViewState } from '../state/url';
+import { overOf, type ViewState } from '../state/url';
 
 export interface Shown {
   view: ViewState;
@@ -76,7 +76,9 @@ const map: Body = (shown, read) => {
   const { layer, head } = view;
   const weight = written(view.weight);
   const chosen = 'from unmask.interpret.words.chosen_maps import ChosenMaps';
-  const maps = `maps = ChosenMaps(view, ${weight}${view.special === 'hide' ? `, ${SPECIAL}` : ''})`;
+  const over = overOf(view);
+  const without = view.special === 'hide' ? SPECIAL : null;
+  const maps = `maps = ChosenMaps(view, ${weight}${without || over ? `, ${without ?? 'None'}` : ''}${over ? `, ${written(over)}` : ''})`;
   if (option('map.by', 'tokens') === 'words') {
     return [
       chosen,
@@ -89,17 +91,23 @@ const map: Body = (shown, read) => {
     ];
   }
   const part = between(shown, read, `np.where(${SPECIAL}, 2, view.encoding.sequence_ids == 1)`);
-  const result =
-    view.special === 'hide'
+  const [of, pool] = over?.split('_') ?? [];
+  const result = over
+    ? [`result = view.pooled(${of === 'all' ? 'None' : layer}, ${written(pool)}, weight=${weight}${without ? `, without_N=${without}` : ''})  # (queries, keys)`]
+    : without
       ? [chosen, maps, `result = maps.probabilities(${layer}, ${head})  # (queries, keys)`]
       : [`result = view.probabilities(${layer}, ${head}, weight=${weight})  # (queries, keys)`];
   if (read.kept_tokens > FIGURE_TOKENS) return [...result, ...part];
-  const drawn = view.special === 'hide' || part.length > 0 ? ', map_NN=result' : '';
+  const drawn = without || over || part.length > 0 ? ', map_NN=result' : '';
   return [
     'from unmask.interpret.figures.attention import map_figure',
     'from unmask.interpret.figures.paper import save_figure',
     ...result,
     ...part,
+    ...(over ? [] : [
+      'from unmask.interpret.statistics.patterns import head_patterns',
+      `patterns = head_patterns(view.cache, view.open_statistics(), layers=(${layer},)).of(${layer}, ${head})`,
+    ]),
     `save_figure(map_figure(view, ${layer}, ${head}, weight=${weight}${drawn}), "map.svg")  # 3.25 inches wide; .pdf and .png too`,
   ];
 };

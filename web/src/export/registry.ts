@@ -23,11 +23,13 @@ export interface Twin {
   rows: readonly Row[];
 }
 
-const tables = new Set<() => Twin>();
+type Table = () => Twin | Promise<Twin>;
+
+const tables = new Set<Table>();
 const figures = new Set<(asTable: boolean) => boolean>();
 
 /** A table that is on the page; the answer takes it away. */
-export function addTable(table: () => Twin): () => void {
+export function addTable(table: Table): () => void {
   tables.add(table);
   return () => tables.delete(table);
 }
@@ -42,7 +44,7 @@ export function addFigure(turn: (asTable: boolean) => boolean): () => void {
 export async function allTables(): Promise<Twin[]> {
   const before = [...figures].map((turn) => [turn, turn(true)] as const);
   await tick();
-  const found = [...tables].map((table) => ({ ...table() })).filter(({ rows }) => rows.length > 0);
+  const found = (await Promise.all([...tables].map(async (table) => ({ ...(await table()) })))).filter(({ rows }) => rows.length > 0);
   for (const [turn, asTable] of before) turn(asTable);
   return found;
 }

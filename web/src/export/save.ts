@@ -3,6 +3,7 @@
 import type { StampLine } from '../api/types';
 import { csv } from '../draw/table';
 import type { Explorer } from '../state/explorer.svelte';
+import { headWords, overOf } from '../state/url';
 import { viewOf } from '../views';
 import { savedPage } from './page';
 import { pictureOf, pixelsOf } from './picture';
@@ -55,6 +56,6 @@ function oneLine(text: string): string {
 function nameOf(explorer: Explorer): string {
   const { view } = explorer;
   const model = explorer.a ? explorer.shortName(explorer.a.read.model) : 'unmask';
-  const head = viewOf(view.view).maps ? `-${view.layer}.${view.head}` : '';
+  const head = viewOf(view.view).maps ? `-${overOf(view) ? headWords(view) : `${view.layer}.${view.head}`}` : '';
   return `${model}-${view.view}${head}`.replace(/[^\w.-]+/g, '-');
 }

@@ -2,7 +2,7 @@
 
 import type { SearchIndex, Stamp, StampLine } from '../api/types';
 import { type Tint, tintWords } from '../draw/scale';
-import type { ViewState } from '../state/url';
+import { headWords, type ViewState } from '../state/url';
 
 const WEIGHTINGS = {
   raw: 'raw attention',
@@ -18,7 +18,7 @@ export function stampLines(stamps: readonly Stamp[], view: ViewState, tint: Tint
     ['color scale', tintWords(tint)],
     ['saved', utc(now)],
   ];
-  const place = stamps.length > 0 ? `, layer ${view.layer} head ${view.head}` : '';
+  const place = stamps.length > 0 ? `, ${headWords(view)}` : '';
   const first = { name: 'view', value: `${title}${place}` };
   const [one, ...others] = stamps;
   const same = ({ name, value }: StampLine) => one?.lines.some((line) => line.name === name && line.value === value);

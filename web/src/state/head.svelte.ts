@@ -8,17 +8,25 @@ import type { Explorer } from './explorer.svelte';
 import type { Reading } from './reading.svelte';
 import { AT_ONCE, Lines } from './rows.svelte';
 import { Tiles } from './tiles.svelte';
-import type { Pool, Special, Weight } from './url';
+import { overOf, type Over, type Pool, type Special, type ViewState, type Weight } from './url';
 
 export interface HeadPlace {
   layer: number;
   head: number;
   weight: Weight;
   special?: Special;
+  over?: Over | null;
 }
 
-function keyOf(reading: Reading, at: HeadPlace): string {
-  return `${reading.id}/${at.layer}/${at.head}/${at.weight}/${at.special}`;
+/** What is on the map; whatever the choice of a head does not change has head 0. */
+export function placeOf(state: ViewState): HeadPlace {
+  const { layer, head, weight, special } = state;
+  const over = overOf(state);
+  return { layer: over?.startsWith('a') ? 0 : layer, head: over ? 0 : head, weight, special, over };
+}
+
+export function keyOf(reading: Reading, at: HeadPlace): string {
+  return `${reading.id}/${at.layer}/${at.head}/${at.weight}/${at.special}/${at.over}`;
 }
 
 /** Tiles of the map over tokens. */
@@ -27,8 +35,8 @@ export function tokenTiles(explorer: Explorer, reading: Reading, at: HeadPlace, 
 }
 
 /** A tile of the map over tokens; single cells are the same in either way of pooling. */
-export function tileRequest(text: string, { layer, head, weight, special = 'show' }: HeadPlace, pool: Pool, { level, y, x }: Place) {
-  return requests.tile({ text, layer, head, weight, special, level, y, x, pool: level > 0 ? pool : 'max' });
+export function tileRequest(text: string, at: HeadPlace, pool: Pool, { level, y, x }: Place) {
+  return requests.tile({ text, ...at, level, y, x, pool: level > 0 && !at.over ? pool : 'max' });
 }
 
 /** One tile of the map over tokens. */

@@ -5,8 +5,8 @@ import * as requests from '../api/requests';
 import { SavedSource } from '../api/saved';
 import { coarsestLevel } from '../draw/layout';
 import type { Explorer } from './explorer.svelte';
-import { tileRequest } from './head.svelte';
-import type { ViewState } from './url';
+import { placeOf, tileRequest } from './head.svelte';
+import { headWords, overOf, type ViewState } from './url';
 
 /** Whether the answers of all these requests can be had: in a saved page, those that it holds. */
 export function canAnswer({ source }: Explorer, wanted: readonly PageRequest<unknown>[]): boolean {
@@ -14,15 +14,16 @@ export function canAnswer({ source }: Explorer, wanted: readonly PageRequest<unk
 }
 
 /** Whether the head of a view is there: its map as it would be shown, or its page. */
-function holds(explorer: Explorer, { view, layer, head, weight, special, pool, more }: ViewState): boolean {
+function holds(explorer: Explorer, state: ViewState): boolean {
+  const { view, layer, head, pool, more } = state;
   const reading = explorer.a;
   if (!reading) return true;
   const at = { text: reading.id, layer, head };
   if (view === 'head') return canAnswer(explorer, [requests.ablation({ ...at, token: null, how: 'zero', target: 'embedding' })]);
   if (view !== 'map') return true;
-  if (more['map.by'] === 'words') return canAnswer(explorer, [requests.wordMap({ ...at, weight, special })]);
+  if (more['map.by'] === 'words') return canAnswer(explorer, [requests.wordMap({ text: reading.id, ...placeOf(state) })]);
   const level = coarsestLevel(reading.count);
-  return canAnswer(explorer, [tileRequest(reading.id, { layer, head, weight, special }, pool, { level, y: 0, x: 0 })]);
+  return canAnswer(explorer, [tileRequest(reading.id, placeOf(state), pool, { level, y: 0, x: 0 })]);
 }
 
 /** Why a saved page stays where it is instead of showing a head that is not in it; empty where it can go. */
@@ -30,6 +31,7 @@ export function lacking(explorer: Explorer, next: ViewState): string {
   const { source, a } = explorer;
   // From what is not there itself, every way leads on.
   if (!(source instanceof SavedSource) || !a || holds(explorer, next) || !holds(explorer, explorer.view)) return '';
+  if (overOf(next)) return `The ${headWords(next)} is not in this file. Open it live with: ${source.command}`;
   const all = a.read.heads.flatMap((heads, layer) => Array.from({ length: heads }, (_, head) => ({ layer, head })));
   const held = all.filter((place) => holds(explorer, { ...next, ...place }));
   const what = next.view === 'head' ? 'The page' : next.more['map.by'] === 'words' ? 'The map over words' : 'This map';

@@ -20,6 +20,23 @@ export type Pool = (typeof POOLS)[number];
 export const SPECIALS = ['show', 'hide'] as const;
 export type Special = (typeof SPECIALS)[number];
 
+export const OVERS = ['layer_mean', 'layer_max', 'all_mean', 'all_max'] as const;
+/** The heads of a layer, or of all layers, as one map. */
+export type Over = (typeof OVERS)[number];
+
+/** What is on the map in place of one head; null: one head is. */
+export function overOf({ view, more }: ViewState): Over | null {
+  return (view === 'map' && OVERS.find((over) => over === more['map.over'])) || null;
+}
+
+/** "layer 3 head 2", or what is on the map in place of it. */
+export function headWords(state: ViewState): string {
+  const { layer, head } = state;
+  const only = overOf(state);
+  if (!only) return `layer ${layer} head ${head}`;
+  return `${only.endsWith('x') ? 'maximum' : 'mean'} over ${only.startsWith('a') ? 'all heads' : `the heads of layer ${layer}`}`;
+}
+
 export interface ViewState {
   text: string;
   /** The second text of a pair, or empty. */

@@ -3,14 +3,23 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.explorer.api.attention_schemas import HeadRequest, HeadsMeta, HeadsRequest
+from unmask.explorer.api.attention_schemas import (
+    HeadRequest,
+    HeadsMeta,
+    HeadsRequest,
+    Patterns,
+    PatternsRequest,
+)
 from unmask.explorer.api.binary import array_answer
 from unmask.explorer.api.routes.route import Route, head_of, of_text
 from unmask.explorer.sessions.text_session import TextSession
 from unmask.http.requests import Request
-from unmask.http.responses import Answer
+from unmask.http.responses import Answer, json_answer
+from unmask.http.worker import Watch
+from unmask.interpret import AttentionView
 from unmask.interpret.statistics.distances import uniform_distance
 from unmask.interpret.statistics.layer_statistics import CLASSES, LayerStatistics
+from unmask.interpret.statistics.patterns import CLEAR, SHAPES, HeadPatterns, head_patterns
 from unmask.interpret.statistics.taxonomy import LABELS, label_heads
 
 Floats = NDArray[np.float64]
@@ -69,6 +78,22 @@ def head(reading: TextSession, request: Request) -> Answer:
     return array_answer(found, HeadsMeta(CLASSES, LABELS, (statistics.kind,)))
 
 
+def patterns(reading: TextSession, request: Request) -> Answer:
+    """``GET texts/{id}/patterns/{l}``: the scores of named patterns, of each head of a layer."""
+    layer = request.index(1, "layer", reading.layer_count)
+    reading.prioritize(layer)
+    reading.layer(layer)  # refused until it is measured
+    statistics = reading.statistics_now()
+    assert statistics is not None
+
+    def compute(view: AttentionView, watch: Watch) -> HeadPatterns:
+        return head_patterns(view.cache, statistics, layers=(layer,), watch=watch)
+
+    found = reading.analyse(("patterns", layer), compute)
+    heads = range(reading.described.heads[layer])
+    return json_answer(Patterns(SHAPES, CLEAR, tuple(tuple(found.of(layer, one).values()) for one in heads)))
+
+
 def _means(statistics: LayerStatistics) -> dict[str, Floats]:
     """Statistics of a layer's heads, (H,) each."""
     distance_H = statistics.distance_HN.mean(axis=-1, dtype=np.float64)
@@ -85,4 +110,5 @@ def _means(statistics: LayerStatistics) -> dict[str, Floats]:
 ROUTES = (
     Route.get(HeadsRequest, of_text(heads)),
     Route.get(HeadRequest, of_text(head)),
+    Route.get(PatternsRequest, of_text(patterns)),
 )

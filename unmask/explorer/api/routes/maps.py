@@ -29,12 +29,14 @@ from unmask.http.responses import Answer
 from unmask.http.worker import Watch
 from unmask.interpret.attention import AttentionView, Weight
 from unmask.interpret.layer_cache import Floats, RowSums
+from unmask.interpret.pooled import Over
 from unmask.interpret.statistics.layer_statistics import LayerStatistics
 from unmask.interpret.watch import unwatched
 from unmask.model.kernels import Tile
 from unmask.model.spec import Alibi, Disentangled, RelativePositionBias
 
 POOLS: tuple[Pool, ...] = get_args(Pool)
+OVERS: tuple[Over, ...] = get_args(Over)
 WHOLE_PART = "all"
 
 
@@ -46,6 +48,12 @@ def tile(reading: TextSession, request: Request) -> Answer:
     y, x = request.index(4, "row of tiles", count), request.index(5, "column of tiles", count)
     pool, weight = request.choice("pool", POOLS), request.choice("weight", WEIGHTS)
     special = request.choice("special", SPECIALS)
+    over = over_of(request)
+    if over is not None:
+        part, pool = tile_of(z, y, x, len(reading)), _pool_of(over)
+        coded = codes(_over(reading, (layer, over), part, (weight, special), 1 << z))
+        meta = TileMeta(1 << z, len(reading), pool, weight, reading.view.kind(layer), FLOOR)
+        return array_answer({"codes": coded}, meta)
     coded = _kept(reading, (layer, head), z, pool, weight) if special == "show" else None
     if coded is None:
         part = tile_of(z, y, x, len(reading))
@@ -53,6 +61,33 @@ def tile(reading: TextSession, request: Request) -> Answer:
         coded = both[POOLS.index(pool)]
     meta = TileMeta(1 << z, len(reading), pool, weight, reading.view.kind(layer), FLOOR)
     return array_answer({"codes": coded}, meta)
+
+
+def over_of(request: Request) -> Over | None:
+    """Which heads are asked for as one map; None: one head."""
+    return request.choice("over", OVERS) if "over" in request.query else None
+
+
+def _pool_of(over: Over) -> Pool:
+    return "max" if over.endswith("max") else "mean"
+
+
+def _over(
+    reading: TextSession, heads: tuple[int, Over], part: Tile, shares: tuple[Weight, Special], cell: int = 1
+) -> Floats:
+    """A rectangle of many heads as one, exactly."""
+    (layer, over), (weight, special) = heads, shares
+    layer_of, pool = (None if over.startswith("all") else layer), _pool_of(over)
+
+    def compute(view: AttentionView, watch: Watch) -> Floats:
+        return view.pooled(
+            layer_of, pool, slice(part.first_row, part.end_row), slice(part.first_column, part.end_column),
+            weight=weight, without_N=reading.encoding.special if special == "hide" else None,
+            cell=cell, watch=watch,
+        )  # fmt: skip
+
+    key = ("pooling", layer_of, pool, part, *shares, cell)
+    return reading.cache.of(key, lambda: reading.analyse(key, compute))
 
 
 def _kept(reading: TextSession, head: tuple[int, int], z: int, pool: str, weight: Weight) -> Codes | None:
@@ -160,16 +195,12 @@ def values(reading: TextSession, request: Request) -> Answer:
         raise cannot(f"the scores of layer {layer} have no part {part!r}; {has}")
 
     special = request.choice("special", SPECIALS)
-    measured = _sums(reading, layer, weight, special)
     rectangle = Tile(rows.start, rows.stop, columns.start, columns.stop)
-
-    def compute(view: AttentionView) -> NDArray[np.floating]:
-        if part == WHOLE_PART:
-            whole = view.layer_cache.rectangle
-            found = whole((layer, head), rectangle, measured, weighted=weight == "norm")
-            return without_special(reading, found, rows.start, columns.start) if special == "hide" else found
-        return view.score_parts(layer, head, rows, columns)[part]
-
+    over = over_of(request)
+    if over is not None and part == WHOLE_PART:
+        found = _over(reading, (layer, over), rectangle, (weight, special))
+    else:
+        found = _of_head(reading, (layer, head), rectangle, (weight, special), part)
     meta = ValuesMeta(
         rows=(rows.start, rows.stop),
         columns=(columns.start, columns.stop),
@@ -178,7 +209,26 @@ def values(reading: TextSession, request: Request) -> Answer:
         parts=parts,
         kind=view.kind(layer),
     )
-    return array_answer({"values": reading.ask(compute)}, meta)
+    return array_answer({"values": found}, meta)
+
+
+def _of_head(
+    reading: TextSession, at: tuple[int, int], rectangle: Tile, shares: tuple[Weight, Special], part: str
+) -> NDArray[np.floating]:
+    """A rectangle of one head, or of a part of its scores."""
+    (layer, head), (weight, special) = at, shares
+    measured = _sums(reading, layer, weight, special)
+    rows = slice(rectangle.first_row, rectangle.end_row)
+    columns = slice(rectangle.first_column, rectangle.end_column)
+
+    def compute(view: AttentionView) -> NDArray[np.floating]:
+        if part == WHOLE_PART:
+            whole = view.layer_cache.rectangle
+            found = whole((layer, head), rectangle, measured, weighted=weight == "norm")
+            return without_special(reading, found, rows.start, columns.start) if special == "hide" else found
+        return view.score_parts(layer, head, rows, columns)[part]
+
+    return reading.ask(compute)
 
 
 def _parts(reading: TextSession, view: AttentionView, layer: int) -> tuple[str, ...]:

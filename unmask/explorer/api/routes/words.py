@@ -9,6 +9,7 @@ from unmask.errors import InvalidRequest
 from unmask.explorer.api.binary import array_answer
 from unmask.explorer.api.routes.edges import SPECIALS, WEIGHTS
 from unmask.explorer.api.routes.limits import MAX_LISTED, MAX_WORDS
+from unmask.explorer.api.routes.maps import over_of
 from unmask.explorer.api.routes.queries import (
     AttributionQuery,
     TargetQuery,
@@ -69,6 +70,7 @@ def word_map(reading: TextSession, request: Request) -> Answer:
     """``GET texts/{id}/words/{l}/{h}?weight=&special=``: values (W, W)."""
     layer, head = head_of(reading, request)
     weight, special = request.choice("weight", WEIGHTS), request.choice("special", SPECIALS)
+    over = over_of(request)
     found = reading.found_words
     if len(found) > MAX_WORDS:
         raise cannot(
@@ -77,14 +79,11 @@ def word_map(reading: TextSession, request: Request) -> Answer:
         )
 
     def compute(view: AttentionView) -> NDArray[np.float32]:
-        maps = ChosenMaps(view, weight, reading.encoding.special if special == "hide" else None)
+        maps = ChosenMaps(view, weight, reading.encoding.special if special == "hide" else None, over)
         return grouped_map(maps, layer, head, found.of_token, len(found))
 
-    key = ("words", layer, head, weight, special)
-    values = reading.cache.get(key)
-    if values is None:
-        values = reading.ask(compute)
-        reading.cache.put(key, values)
+    key = ("words", layer, head, weight, special, over)
+    values = reading.cache.of(key, lambda: reading.ask(compute))
     return array_answer({"values": values}, WordsMeta(len(found), weight, RULE))
 
 
