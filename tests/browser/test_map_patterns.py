@@ -2,28 +2,29 @@
 
 import pytest
 from conftest import settle
-from looking import look
+from looking import becomes, look
 from rules import broken_rules
 from test_export import opened_file, saved
 
-from tests.support.waiting import wait_until
 from unmask.interpret.statistics.patterns import head_patterns
 
 TEXT = "the river bank was muddy . another text was the river . the bank was another bank ."
 
 
+def number(written):
+    return None if written is None else float(written)
+
+
 def shown(page, layer, head):
     page.locator(f'[data-testid=patterns][data-head="{layer}.{head}"]').wait_for()
     rows = page.locator("[data-testid=patterns] li").all()
-    return {row.get_attribute("data-pattern"): row.get_attribute("data-score") for row in rows}
+    return {row.get_attribute("data-pattern"): number(row.get_attribute("data-score")) for row in rows}
 
 
 def is_of(page, view, layer, head):
     scores = head_patterns(view.cache, view.statistics(), layers=(layer,)).of(layer, head)
     scores["diagonal"] = max(scores.pop(name) for name in ("previous", "next", "self"))
-    wait_until(
-        lambda: {name: float(one) for name, one in shown(page, layer, head).items()} == pytest.approx(scores)
-    )
+    becomes(lambda: shown(page, layer, head), pytest.approx(scores))
 
 
 def test_scores_of_the_shown_head(page, browser, fake_explorer, fake, tmp_path):

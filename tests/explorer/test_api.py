@@ -275,7 +275,7 @@ def test_patterns_of_a_layer(asking, text_id, view):
     assert (tuple(found["shapes"]), found["clear"]) == (SHAPES, CLEAR)
     wanted = head_patterns(view.cache, view.statistics(), layers=(1,))
     assert found["scores"] == [list(wanted.of(1, head).values()) for head in range(HEADS)]
-    asking.problem(f"texts/{text_id}/patterns/{LAYERS}", 404)
+    asking.problem(f"texts/{text_id}/patterns/{LAYERS}", 400)
 
 
 OVERS = {

@@ -51,9 +51,9 @@ def tile(reading: TextSession, request: Request) -> Answer:
     over = over_of(request)
     if over is not None:
         part, pool = tile_of(z, y, x, len(reading)), _pool_of(over)
-        coded = codes(_over(reading, (layer, over), part, (weight, special), 1 << z))
+        many = codes(_over(reading, (layer, over), part, (weight, special), 1 << z))
         meta = TileMeta(1 << z, len(reading), pool, weight, reading.view.kind(layer), FLOOR)
-        return array_answer({"codes": coded}, meta)
+        return array_answer({"codes": many}, meta)
     coded = _kept(reading, (layer, head), z, pool, weight) if special == "show" else None
     if coded is None:
         part = tile_of(z, y, x, len(reading))
