@@ -57,8 +57,8 @@ def serve(
 ) -> None:
     """Serve models over HTTP: embeddings, scores of pairs, labels and weights of words.
 
-    Clients of OpenAI's embeddings, Text Embeddings Inference and Cohere's rerank can use it as it is. Texts of
-    all clients are packed into common passes. Stop it with Ctrl+C or SIGTERM: it answers what it has accepted.
+    Clients of OpenAI's embeddings, Text Embeddings Inference and Cohere's rerank can use it as it is. Texts
+    of all clients are packed into common passes. Stop it with Ctrl+C or SIGTERM: it answers what it accepted.
     """
     from unmask.optional import require
     from unmask.serve import Limits

@@ -154,9 +154,7 @@ class App:
             sentence = f"{path} takes {wanted}, not {request.method}"
             refused = Refused(405, "wrong_method", sentence)
         else:
-            refused = Refused(
-                404, "not_found", f"there is no route {path[:80]}; see /info and the documentation"
-            )
+            refused = Refused(404, "not_found", f"there is no route {path[:80]}; see the documentation")
         response = self._refusal(refused, surface_of(path))
         self._service.metrics.requests.add(1, "unknown", str(response.status_code))
         return response
@@ -173,7 +171,7 @@ class App:
             raise Refused(
                 401,
                 "invalid_api_key",
-                "the API key is missing or wrong; send it as: Authorization: Bearer KEY",
+                "the API key is missing or wrong; send Authorization: Bearer KEY",
             )
 
     def _key_of(self, request: Request) -> str | None:

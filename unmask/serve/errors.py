@@ -74,6 +74,8 @@ def kind_of(error: UnmaskError) -> str:
 def body_of(error: UnmaskError, surface: Surface) -> dict[str, Any]:
     """The JSON body of an error."""
     status, kind, sentence = status_of(error, surface), kind_of(error), str(error)
+    if isinstance(error, TextTooLong):  # its remedy is for Python and the command line
+        sentence = sentence.partition(";")[0] + "; shorten it, or set truncate to true"
     param = getattr(error, "param", None)
     if surface == "openai":
         return {"error": {"message": sentence, "type": _openai_type(status), "param": param, "code": kind}}

@@ -3,7 +3,7 @@
 A request is admitted whole or not at all, by its tokens. One thread runs passes; each pass takes the texts
 that are next in the order of start-time fair queueing (Goyal, Vin & Cheng 1996), in which a client that sends
 much waits behind its own texts, not before those of others. Of a few passes' worth of such texts, those run
-together whose lengths are close to the first one's, since texts of equal length share one product in attention.
+together whose lengths are close to the first one's, since attention takes texts of equal length at once.
 """
 
 import heapq
@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -38,7 +38,7 @@ class Work:
     """What a pass computes: one result for each text. Texts with equal keys may share a pass."""
 
     key: Hashable
-    run: Callable[[Sequence[Encoding]], Sequence[Any]] = field(compare=False)
+    run: Callable[[Sequence[Encoding]], Iterable[Any]] = field(compare=False)
 
 
 @dataclass(eq=False)
@@ -130,7 +130,7 @@ class Scheduler:
             raise Refused(
                 413,
                 "too_many_tokens",
-                f"the request has {tokens:,} tokens, and at most {limit:,} may wait; send fewer texts at once",
+                f"the request has {tokens:,} tokens, and at most {limit:,} may wait; send fewer texts",
             )
         with self._changed:
             if not self._open:

@@ -49,18 +49,11 @@ class Call:
 class Service:
     """Models, their scheduler and the limits."""
 
-    def __init__(
-        self,
-        models: Mapping[str, Model],
-        limits: Limits,
-        *,
-        truncate: bool,
-        scheduler: Scheduler | None = None,
-    ) -> None:
+    def __init__(self, models: Mapping[str, Model], limits: Limits, *, truncate: bool) -> None:
         self.limits, self._truncate = limits, truncate
         self.models = Models(models, limits.tokens_per_pass)
         self.metrics = Metrics()
-        self.scheduler = scheduler or Scheduler(limits, self.metrics)
+        self.scheduler = Scheduler(limits, self.metrics)
         self.draining = False
         self.requests = 0
         self.metrics.gauge("unmask_requests_open", "Requests that are read or wait.", lambda: self.requests)
@@ -86,8 +79,7 @@ class Service:
             raise Busy(
                 429,
                 "overloaded",
-                f"{self.requests:,} requests are open, and at most {self.limits.concurrent_requests:,} may be; "
-                "try again later",
+                f"{self.requests:,} requests are open, the most that may be; try again later",
                 1,
             )
         self.requests += 1
@@ -110,9 +102,10 @@ class Service:
         submission = self.scheduler.submit(ready.work, ready.encodings, call.client, call.deadline)
         results = asyncio.wrap_future(submission.future)
         gone = call.gone()
+        either: set[asyncio.Future[Any]] = {results, gone}
         try:
             left = max(0.0, call.deadline - time.monotonic())
-            await asyncio.wait({results, gone}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(either, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             if results.done():
                 found = results.result()
             elif gone.done():
