@@ -2,6 +2,8 @@
 
 import os
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -81,18 +83,20 @@ def serve(
         raise InvalidRequest(
             f"--revision {run.revision} was given for {len(names)} models; name one --model with it"
         )
-    loaded: dict[str, Model] = {}
-    for name, source in names.items():
-        loaded[name] = (run if not loaded else run.of_another_model()).load(source)
+    first = next(iter(names))
+    models: dict[str, Model | Callable[[], Model]] = {
+        name: partial((run if name == first else run.of_another_model()).load, source)
+        for name, source in names.items()
+    }
 
     def ready(url: str) -> None:
         if json:
-            print_json({"url": url, "models": list(loaded)})
+            print_json({"url": url, "models": list(names)})
         else:
-            print(f"Serving {', '.join(loaded)} at {url}\nStop it with Ctrl+C.")
+            print(f"Serving {', '.join(names)} at {url}\nStop it with Ctrl+C.")
         sys.stdout.flush()
 
-    serve_models(loaded, host=host, port=port, keys=keys, limits=limits, truncate=truncate, on_ready=ready)
+    serve_models(models, host=host, port=port, keys=keys, limits=limits, truncate=truncate, on_ready=ready)
 
 
 def _named(given: list[str]) -> dict[str, str]:

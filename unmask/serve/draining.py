@@ -1,7 +1,11 @@
 """A uvicorn server that answers what it has accepted before it stops."""
 
 import asyncio
+import signal
 import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 import uvicorn
@@ -51,7 +55,27 @@ def run(app: Starlette, listening: socket.socket, drain_seconds: float) -> None:
     """Serve on a socket until SIGINT or SIGTERM."""
     config = configured(app, timeout_graceful_shutdown=int(drain_seconds + LAST_SECONDS) + 1)
     server = Draining(config, app.state.service, drain_seconds)
-    try:
+    with _clean_end():
         server.run(sockets=[listening])
-    except KeyboardInterrupt:
-        return  # uvicorn raises it again after a clean stop
+
+
+class _Stopped(BaseException):
+    """SIGTERM has come."""
+
+
+@contextmanager
+def _clean_end() -> Iterator[None]:
+    """End without an error after SIGINT and SIGTERM, which uvicorn sends again after a clean stop."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise _Stopped
+
+    here = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, stop) if here else None
+    try:
+        yield
+    except (KeyboardInterrupt, _Stopped):
+        return
+    finally:
+        if here:
+            signal.signal(signal.SIGTERM, before)

@@ -49,9 +49,7 @@ def make_app(
     from unmask.serve.app import App
     from unmask.serve.service import Service
 
-    for key in keys:
-        if not isinstance(key, str) or len(key) < LEAST_KEY or not key.isascii() or not key.isprintable():
-            raise InvalidRequest(f"an API key must have at least {LEAST_KEY} characters, all of them ASCII")
+    check_keys(keys)
     service = Service(models, limits or Limits(), truncate=truncate)
     app = App(service, keys=keys, any_host=any_host).starlette
     app.state.service = service
@@ -59,7 +57,7 @@ def make_app(
 
 
 def serve(
-    models: "Mapping[str, Model]",
+    models: "Mapping[str, Model | Callable[[], Model]]",
     *,
     host: str = "127.0.0.1",
     port: int = 8080,
@@ -74,7 +72,7 @@ def serve(
     ``limits.drain_seconds``, fails the rest with 503, and returns.
 
     Args:
-        models: see `make_app`.
+        models: see `make_app`; or functions that load them, called when the address is known to be free.
         host: the address to listen on; one that other machines reach needs keys.
         port: the port; 0 picks a free one.
         keys: see `make_app`.
@@ -91,7 +89,8 @@ def serve(
     limits = limits or Limits()
     listening = listen(host, port, keys)
     try:
-        app = make_app(models, keys=keys, limits=limits, truncate=truncate, any_host=host not in LOOPBACK)
+        loaded = {name: one() if callable(one) else one for name, one in models.items()}
+        app = make_app(loaded, keys=keys, limits=limits, truncate=truncate, any_host=host not in LOOPBACK)
         bound: int = listening.getsockname()[1]
         shown = f"[{host}]" if ":" in host else host
         try:
@@ -104,12 +103,20 @@ def serve(
         listening.close()
 
 
+def check_keys(keys: Sequence[str]) -> None:
+    """Raise `InvalidRequest` if a key could be guessed or not be sent; it is not repeated."""
+    for key in keys:
+        if not isinstance(key, str) or len(key) < LEAST_KEY or not key.isascii() or not key.isprintable():
+            raise InvalidRequest(f"an API key must have at least {LEAST_KEY} characters, all of them ASCII")
+
+
 def listen(host: str, port: int, keys: Sequence[str]) -> socket.socket:
     """A listening socket; connections queue on it before the server runs.
 
     Raises:
         InvalidRequest: it cannot be used, or other machines reach it and there are no keys.
     """
+    check_keys(keys)
     if host not in LOOPBACK and not keys:
         raise InvalidRequest(
             f"host is {quoted(host)}, which other machines may reach, and there are no API keys; name a file "
