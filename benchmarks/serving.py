@@ -25,7 +25,22 @@ import torch
 
 import unmask
 
-WORDS = "the river bank was muddy and a small boat lay in water near its old bridge of stone".split()
+WORDS = (
+    "the",
+    "river",
+    "bank",
+    "was",
+    "muddy",
+    "and",
+    "a",
+    "small",
+    "boat",
+    "lay",
+    "in",
+    "water",
+    "near",
+    "its",
+)
 
 
 def drawn(count: int, seed: int = 0) -> list[str]:
