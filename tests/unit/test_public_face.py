@@ -138,6 +138,10 @@ def test_commands_and_their_options():
             "question", "choice", "file", "model", *RUN, "question_field", "choices_field", "truncation",
             "overlap_tokens", "blank", *FILE, "json",
         ],
+        "serve": [
+            "model", *RUN, "host", "port", "api_keys", "truncate", "tokens_per_pass", "queued_tokens",
+            "texts", "body_megabytes", "seconds", "drain_seconds", "json",
+        ],
         "finetune": ["run", "json"],
         "mine": [
             "pairs", "output", "model", "corpus", "num_negatives", "range_min", "range_max", "max_score",

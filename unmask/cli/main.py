@@ -36,6 +36,7 @@ from unmask.cli.scaling import scaling
 from unmask.cli.search import search
 from unmask.cli.senses import senses
 from unmask.cli.sentence import misuse, one_line
+from unmask.cli.serve import serve
 from unmask.cli.similarity import similarity
 from unmask.cli.sinks import sinks
 from unmask.cli.tag import tag
@@ -61,6 +62,7 @@ COMMANDS = (
     tag,
     answer,
     choose,
+    serve,
     finetune,
     mine,
     pretrain,

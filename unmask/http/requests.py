@@ -79,13 +79,22 @@ class Request:
         """The body as a JSON object."""
         if len(self.body) > MAX_BODY_BYTES:
             raise _too_large(MAX_BODY_BYTES)
-        try:
-            given = json.loads(self.body)
-        except (ValueError, RecursionError):
-            raise Refused(400, "BadRequest", "the body is not valid JSON") from None
-        if not isinstance(given, dict):
-            raise Refused(400, "BadRequest", "the body must be a JSON object")
-        return given
+        return json_object(self.body)
+
+
+def json_object(body: bytes) -> dict[str, Any]:
+    """A body as a JSON object.
+
+    Raises:
+        Refused: it is not one.
+    """
+    try:
+        given = json.loads(body)
+    except (ValueError, RecursionError):
+        raise Refused(400, "BadRequest", "the body is not valid JSON") from None
+    if not isinstance(given, dict):
+        raise Refused(400, "BadRequest", "the body must be a JSON object")
+    return given
 
 
 def index(name: str, given: str, count: int) -> int:

@@ -52,15 +52,14 @@ class TimedProtocol(H11Protocol):
 
 def configured(app: ASGIApp, **options: Any) -> uvicorn.Config:
     """The settings of a local server; ``options`` are further uvicorn settings."""
-    return uvicorn.Config(
-        app,
-        http=TimedProtocol,
-        ws="none",
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        lifespan="off",
+    settings: dict[str, Any] = {
+        "http": TimedProtocol,
+        "ws": "none",
+        "log_level": "warning",
+        "access_log": False,
+        "server_header": False,
+        "lifespan": "off",
         # Requests that wait for a model must not delay shutdown.
-        timeout_graceful_shutdown=1,
-        **options,
-    )
+        "timeout_graceful_shutdown": 1,
+    }
+    return uvicorn.Config(app, **settings | options)

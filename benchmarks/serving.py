@@ -1,0 +1,143 @@
+"""What the server costs beside direct calls: one text at a time, and many clients beside one batch.
+
+    python -m benchmarks.serving [--model default] [--texts 400] [--clients 16]
+
+The server runs as a process of its own with one thread of torch, and clients are threads of this process with
+one connection each. Texts have 4 to 120 words. Rounds of the direct call and of the server alternate, and
+medians are printed.
+"""
+
+import argparse
+import json
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+
+import httpx
+import numpy as np
+import torch
+
+import unmask
+
+WORDS = (
+    "the",
+    "river",
+    "bank",
+    "was",
+    "muddy",
+    "and",
+    "a",
+    "small",
+    "boat",
+    "lay",
+    "in",
+    "water",
+    "near",
+    "its",
+)
+
+
+def drawn(count: int, seed: int = 0) -> list[str]:
+    """Texts of mixed lengths."""
+    draw = random.Random(seed)
+    return [" ".join(draw.choices(WORDS, k=draw.randint(4, 120))) for _ in range(count)]
+
+
+def single(model: unmask.Model, url: str, text: str, count: int) -> None:
+    """Median and 95th percentile of one text at a time, alternating."""
+    direct, served = [], []
+    with httpx.Client() as client:
+        for _ in range(count):
+            began = time.perf_counter()
+            model.embed([text])
+            direct.append(time.perf_counter() - began)
+            began = time.perf_counter()
+            client.post(f"{url}/v1/embeddings", json={"input": text, "encoding_format": "base64"})
+            served.append(time.perf_counter() - began)
+    for name, seconds in (("direct", direct), ("served", served)):
+        p95 = statistics.quantiles(seconds, n=20)[-1]
+        print(f"one text, {name}: p50 {statistics.median(seconds) * 1e3:.2f} ms, p95 {p95 * 1e3:.2f} ms")
+    added = statistics.median(b - a for a, b in zip(direct, served, strict=True))
+    print(f"added by the server, median of pairs: {added * 1e3:.2f} ms")
+
+
+def many(url: str, texts: Sequence[str], clients: int, per_request: int) -> tuple[float, list[float]]:
+    """Seconds for all texts, and those of each request, from clients that each wait for their answers."""
+    parts = [texts[at : at + per_request] for at in range(0, len(texts), per_request)]
+    waits: list[float] = []
+    lock = threading.Lock()
+
+    def client() -> None:
+        with httpx.Client(timeout=300) as session:
+            while True:
+                with lock:
+                    if not parts:
+                        return
+                    part = parts.pop()
+                began = time.perf_counter()
+                answer = session.post(
+                    f"{url}/v1/embeddings", json={"input": part, "encoding_format": "base64"}
+                )
+                answer.raise_for_status()
+                waits.append(time.perf_counter() - began)
+
+    threads = [threading.Thread(target=client) for _ in range(clients)]
+    began = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return time.perf_counter() - began, waits
+
+
+def main() -> None:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="default")
+    parser.add_argument("--texts", type=int, default=400)
+    parser.add_argument("--clients", type=int, default=16)
+    parser.add_argument("--singles", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    model, texts = unmask.load(given.model), drawn(given.texts)
+    tokens = sum(map(len, model.tokenize(texts)))
+    print(f"load {os.getloadavg()[0]:.1f}; {len(texts)} texts, {tokens} tokens, {given.clients} clients")
+    arguments = ["-m", f"m={given.model}", "--port", "0", "--threads", "1", "--json"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "unmask", "serve", *arguments], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        url = json.loads(process.stdout.readline())["url"]
+        try:
+            found = httpx.post(f"{url}/embed", json={"inputs": texts[:8]}, timeout=60).json()
+            difference = np.abs(np.array(found) - model.embed(texts[:8], normalize=True)).max()
+            print(f"largest difference from the direct call: {difference:.1e}")
+            single(model, url, texts[0], given.singles)
+            ratios: dict[int, list[float]] = {1: [], 16: []}
+            for _ in range(given.rounds):
+                for per_request, found_ratios in ratios.items():
+                    began = time.perf_counter()
+                    model.embed(texts)
+                    direct = time.perf_counter() - began
+                    seconds, waits = many(url, texts, given.clients, per_request)
+                    found_ratios.append(direct / seconds)
+                    print(
+                        f"{per_request} texts a request: direct {tokens / direct:.0f} tokens/s, served "
+                        f"{tokens / seconds:.0f} tokens/s, ratio {direct / seconds:.2f}, "
+                        f"request p50 {statistics.median(waits) * 1e3:.0f} ms, max {max(waits) * 1e3:.0f} ms"
+                    )
+            for per_request, found_ratios in ratios.items():
+                print(f"{per_request} texts a request, median ratio {statistics.median(found_ratios):.2f}")
+        finally:
+            process.send_signal(signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""docs/serve.md: its commands start what it says, its tables are those of the program."""
+
+import re
+import shlex
+from inspect import signature
+
+import pytest
+
+from tests.support.command import run_here
+from tests.support.places import REPOSITORY
+from unmask import serve as package
+from unmask.cli.serve import serve as command
+from unmask.serve import Limits
+from unmask.serve.app import PUBLIC
+from unmask.serve.routes import ROUTES
+
+TEXT = (REPOSITORY / "docs" / "serve.md").read_text(encoding="utf-8")
+
+
+def blocks(language):
+    return re.findall(rf"^```{language}\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    "line", [one for block in blocks("sh") for one in block.splitlines() if one.startswith("unmask serve")]
+)
+def test_commands_are_understood(line, monkeypatch, tmp_path):
+    """Up to the server, which is not started."""
+    (tmp_path / "keys.txt").write_text("a-key-of-sixteen-characters\n")
+    monkeypatch.chdir(tmp_path)
+    started = []
+    monkeypatch.setattr(package, "serve", lambda models, **options: started.append((models, options)))
+    ran = run_here(*shlex.split(line)[1:])
+    assert (ran.code, ran.err) == (0, "")
+    ((models, options),) = started
+    assert list(models) == (["search", "ranker", "films"] if "search=" in line else ["default"])
+    assert options["limits"] == Limits(body_bytes=4_000_000)
+    assert len(options["keys"]) == ("keys.txt" in line)
+
+
+def test_requests_are_answered(client):
+    """The body that the page sends with curl."""
+    import json
+
+    (body,) = re.findall(r"-d '(.*)'", TEXT)
+    given = json.loads(body)
+    assert client.post("/v1/embeddings", json=given | {"model": "vectors"}).status_code == 200
+
+
+def test_every_route_is_listed(app):
+    table = TEXT.partition("## Routes")[2].partition("\n## ")[0]
+    named = {
+        path
+        for row in re.findall(r"^\| (.*?) \|", table, re.MULTILINE)
+        for path in re.findall(r"/[\w/]+", row)
+    }
+    served = {route.path for route in app.routes} - {"/"}
+    assert named == served
+    assert {route.path for route in ROUTES} | set(PUBLIC) <= named
+
+
+def test_limits_are_those_of_the_command():
+    table = TEXT.partition("## Keys and limits")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `--([\w-]+)` \| .*? \| (\d+) \|", table, re.MULTILINE)
+    assert len(rows) == 6
+    for name, default in rows:
+        assert signature(command).parameters[name.replace("-", "_")].default == float(default)
+
+
+def test_python(default_model, monkeypatch):
+    import unmask
+
+    monkeypatch.setattr(unmask, "load", lambda name: default_model)
+    names = {}
+    for block in blocks("python"):
+        exec(compile(block, "serve.md", "exec"), names)
+    assert names["app"].state.service.models.all[0].tasks == ("embed",)
+    names["app"].state.service.close()

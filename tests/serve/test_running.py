@@ -1,0 +1,174 @@
+"""The command as a process: it serves, stops when told to, and answers what it has accepted."""
+
+import asyncio
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import httpx
+import numpy as np
+import pytest
+
+from tests.support.command import assert_one_sentence, environment, run_here
+from unmask.serve.server import listen
+
+TEXTS = ["the river bank", "muddy"]
+
+
+@pytest.fixture
+def running(served_folders, tmp_path):
+    """``unmask serve`` of the embedding model; yields its address and process."""
+    arguments = ["-m", f"v={served_folders / 'vectors'}", "--port", "0", "--threads", "1", "--json"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "unmask", "serve", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env=environment(),
+    ) as process:
+        said = json.loads(process.stdout.readline())
+        assert said["models"] == ["v"]
+        yield said["url"], process
+        process.kill()
+
+
+def test_it_serves_and_stops_under_load(running, served_models):
+    """Each of many clients gets every answer to what it has sent, until the signal and after it."""
+    url, process = running
+    expected = served_models["vectors"].embed(TEXTS)
+    first = httpx.post(f"{url}/v1/embeddings", json={"input": TEXTS, "model": "v"}, timeout=20)
+    found = np.array([one["embedding"] for one in first.json()["data"]], np.float32)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    answered, refused, wrong, go = [], [], [], threading.Event()
+
+    def client():
+        with httpx.Client(timeout=20) as session:
+            while True:
+                try:
+                    answer = session.post(f"{url}/embed", json={"inputs": TEXTS * 20})
+                except (httpx.ConnectError, httpx.ReadError, httpx.RemoteProtocolError) as error:
+                    # A connection that the server had closed, or no longer takes, carries no request.
+                    refused.append(type(error).__name__)
+                    return
+                (answered if answer.status_code == 200 else wrong).append(answer.status_code)
+                if len(answered) > 20:
+                    go.set()
+
+    threads = [threading.Thread(target=client) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    assert go.wait(30)
+    process.send_signal(signal.SIGTERM)
+    for thread in threads:
+        thread.join(30)
+    assert process.wait(20) == 0
+    assert wrong == []
+    assert len(refused) == 8
+    assert process.stderr.read() == ""
+
+
+def test_a_client_that_leaves_is_not_computed(served_models):
+    """Its texts are dropped from the queue, and it is counted."""
+    from unmask.serve import make_app
+
+    model = served_models["vectors"]
+    app = make_app({"v": model})
+    service, body = app.state.service, json.dumps({"inputs": ["the"] * 4}).encode()
+    gate, work = threading.Event(), model.embed_encodings
+    inside = threading.Event()
+
+    def waiting(*arguments, **options):
+        inside.set()
+        assert gate.wait(20)
+        return work(*arguments, **options)
+
+    async def ask(leaves):
+        sent, messages = [], [{"type": "http.request", "body": body, "more_body": False}]
+        left = asyncio.Event()
+
+        async def receive():
+            if messages:
+                return messages.pop()
+            await left.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message):
+            sent.append(message)
+
+        scope = {
+            "type": "http", "method": "POST", "path": "/embed", "raw_path": b"/embed", "query_string": b"",
+            "headers": [(b"host", b"localhost"), (b"content-type", b"application/json")],
+            "client": ("127.0.0.1", 1), "server": ("localhost", 80), "scheme": "http", "root_path": "",
+            "http_version": "1.1",
+        }  # fmt: skip
+        task = asyncio.ensure_future(app(scope, receive, send))
+        if leaves:
+            await asyncio.to_thread(inside.wait, 20)
+            left.set()
+        await task
+        return sent[0]["status"]
+
+    async def both():
+        first = asyncio.ensure_future(ask(False))
+        await asyncio.to_thread(inside.wait, 20)
+        assert await ask(True) == 499
+        gate.set()
+        assert await first == 200
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(model, "embed_encodings", waiting)
+        asyncio.run(both())
+    deadline = time.monotonic() + 20
+    while service.scheduler.queued_tokens and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert service.scheduler.queued_tokens == 0
+    assert service.requests == 0
+    assert service.metrics.texts.value() == 4
+    assert service.metrics.rejected.value("client_left") == 1
+    service.close()
+
+
+def test_a_request_ends_after_its_time(served_models):
+    from starlette.testclient import TestClient
+
+    from unmask.serve import Limits, make_app
+
+    model, gate = served_models["vectors"], threading.Event()
+    app = make_app({"v": model}, limits=Limits(seconds=0.2))
+    with pytest.MonkeyPatch.context() as patch, TestClient(app, base_url="http://localhost") as client:
+        patch.setattr(model, "embed_encodings", lambda *_, **__: gate.wait(20))
+        answer = client.post("/embed", json={"inputs": "the"})
+        gate.set()
+    assert (answer.status_code, answer.json()["error_type"]) == (504, "Unhealthy")
+    app.state.service.close()
+
+
+def test_what_the_command_refuses(tmp_path, served_folders, monkeypatch):
+    model = served_folders / "vectors"
+    monkeypatch.setenv("UNMASK_API_KEYS", "")
+    open_host = ("serve", "-m", model, "--host", "0.0.0.0")
+    assert_one_sentence(run_here(*open_host), "host is '0.0.0.0'", "there are no API keys")
+    assert_one_sentence(run_here(*open_host, "--api-keys", tmp_path / "no"), "cannot be read: no such file")
+    (tmp_path / "empty").write_text("# no key\n")
+    assert_one_sentence(run_here(*open_host, "--api-keys", tmp_path / "empty"), "has no key")
+    (tmp_path / "short").write_text("abc\n")
+    short = run_here(*open_host, "--port", "0", "--api-keys", tmp_path / "short")
+    assert_one_sentence(short, "an API key must have at least 16 characters")
+    assert "abc" not in short.err
+    assert_one_sentence(run_here("serve", "-m", model, "-m", model), "two models are named")
+    assert_one_sentence(run_here("serve", "-m", "name="), "--model is 'name='")
+    assert_one_sentence(run_here("serve", "-m", model, "--texts", "0"), "texts is 0; it must be at least 1")
+    assert_one_sentence(run_here("serve", "-m", model, "--port", "70000"), "port is 70000")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert_one_sentence(run_here("serve", "-m", model, "--port", port), f"port {port} of 127.0.0.1")
+
+
+def test_a_socket_for_other_machines_needs_keys():
+    with listen("0.0.0.0", 0, ["k" * 16]) as socket_:
+        assert socket_.getsockname()[1] > 0

@@ -1,0 +1,131 @@
+"""``unmask serve``: models over HTTP."""
+
+import os
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from unmask.cli.options import RUN, JsonOption, RunOptions
+from unmask.cli.output import print_json
+from unmask.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from unmask.loaded import Model
+
+KEYS_VARIABLE = "UNMASK_API_KEYS"
+
+
+def serve(
+    *,
+    model: Annotated[
+        list[str] | None,
+        Parameter(
+            name=["--model", "-m"],
+            negative="",
+            help="a checkpoint folder, a hub id such as owner/model, or default, and before it NAME= for the "
+            "name that requests use; repeat it to serve several, of which --adapter is for the first "
+            "(default: default)",
+        ),
+    ] = None,
+    run: RunOptions = RUN,
+    host: Annotated[str, Parameter(help="address to listen on")] = "127.0.0.1",
+    port: Annotated[int, Parameter(help="port; 0 picks a free one")] = 8080,
+    api_keys: Annotated[
+        Path | None,
+        Parameter(
+            help="a file with one API key per line (or keys in the environment variable UNMASK_API_KEYS, "
+            "separated by commas); needed if other machines reach the address"
+        ),
+    ] = None,
+    truncate: Annotated[
+        bool,
+        Parameter(negative="", help="drop the end of texts that are too long instead of refusing them"),
+    ] = False,
+    tokens_per_pass: Annotated[int, Parameter(help="maximum number of tokens per forward pass")] = 2048,
+    queued_tokens: Annotated[
+        int, Parameter(help="maximum number of tokens that wait; more are refused with 429")
+    ] = 262_144,
+    texts: Annotated[int, Parameter(help="maximum number of texts per request")] = 256,
+    body_megabytes: Annotated[float, Parameter(help="maximum size of a request, in MB")] = 4.0,
+    seconds: Annotated[float, Parameter(help="maximum time for a request")] = 60.0,
+    drain_seconds: Annotated[
+        float, Parameter(help="maximum time for unfinished requests when the server is stopped")
+    ] = 30.0,
+    json: JsonOption = False,
+) -> None:
+    """Serve models over HTTP: embeddings, scores of pairs, labels and weights of words.
+
+    Clients of OpenAI's embeddings, Text Embeddings Inference and Cohere's rerank can use it as it is. Texts
+    of all clients are packed into common passes. Stop it with Ctrl+C or SIGTERM: it answers what it accepted.
+    """
+    from unmask.optional import require
+    from unmask.serve import Limits
+    from unmask.serve import serve as serve_models
+
+    require("serve")
+    if not 0 < body_megabytes < 1e6:
+        raise InvalidRequest(f"--body-megabytes is {body_megabytes:g}; it must be more than 0")
+    limits = Limits(
+        tokens_per_pass=tokens_per_pass,
+        queued_tokens=queued_tokens,
+        texts=texts,
+        body_bytes=max(1, int(body_megabytes * 1e6)),
+        seconds=seconds,
+        drain_seconds=drain_seconds,
+    )
+    keys = _keys(api_keys)
+    names = _named(model or ["default"])
+    if run.revision is not None and len(names) != 1:
+        raise InvalidRequest(
+            f"--revision {run.revision} was given for {len(names)} models; name one --model with it"
+        )
+    first = next(iter(names))
+    models: dict[str, Model | Callable[[], Model]] = {
+        name: partial((run if name == first else run.of_another_model()).load, source)
+        for name, source in names.items()
+    }
+
+    def ready(url: str) -> None:
+        if json:
+            print_json({"url": url, "models": list(names)})
+        else:
+            print(f"Serving {', '.join(names)} at {url}\nStop it with Ctrl+C.")
+        sys.stdout.flush()
+
+    serve_models(models, host=host, port=port, keys=keys, limits=limits, truncate=truncate, on_ready=ready)
+
+
+def _named(given: list[str]) -> dict[str, str]:
+    """Each model by its name, in the given order."""
+    found: dict[str, str] = {}
+    for one in given:
+        name, equals, source = one.partition("=")
+        if not equals or "/" in name or Path(one).exists():
+            name = source = one
+        if not name.strip() or not source.strip():
+            raise InvalidRequest(f"--model is {one!r}; give a model, or NAME=MODEL")
+        if name in found:
+            raise InvalidRequest(f"two models are named {name}; give one another name: --model NAME=MODEL")
+        found[name] = source
+    return found
+
+
+def _keys(path: Path | None) -> list[str]:
+    if path is None:
+        given = os.environ.get(KEYS_VARIABLE, "").split(",")
+        return [key.strip() for key in given if key.strip()]
+    try:
+        lines = path.read_text(encoding="ascii").splitlines()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "it is not ASCII text"
+        raise InvalidRequest(
+            f"--api-keys {path} cannot be read: {reason.lower()}; name another file"
+        ) from None
+    found = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    if not found:
+        raise InvalidRequest(f"--api-keys {path} has no key; write one per line")
+    return found

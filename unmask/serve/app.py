@@ -1,0 +1,224 @@
+"""The application: routes, access, limits, one JSON error for each bad request, and request ids."""
+
+import asyncio
+import hashlib
+import hmac
+import json
+import re
+import secrets
+import sys
+import time
+import traceback
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import numpy as np
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from unmask.errors import OutOfMemory, UnmaskError
+from unmask.http.errors import Refused
+from unmask.http.guard import LOOPBACK_NAMES
+from unmask.http.requests import json_object, read_body
+from unmask.http.responses import BEFORE_THE_END, JSON
+from unmask.serve.errors import BackendError, Busy, Surface, body_of, headers_of, status_of
+from unmask.serve.metrics import CONTENT_TYPE
+from unmask.serve.routes import ROUTES
+from unmask.serve.routes.openai import listed_models
+from unmask.serve.routes.route import PostRoute
+from unmask.serve.routes.tei import info
+from unmask.serve.service import Call, Gone, Service
+
+PUBLIC = ("/health", "/ready", "/ping")
+"""Paths that need no key: they say only whether the server works."""
+_REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
+CLIENT_LEFT = 499
+"""The status under which a request whose client has left is counted."""
+
+Answerer = Callable[[Request], Awaitable[Response]]
+
+
+class App:
+    """Answers requests with a service.
+
+    Args:
+        service: models, scheduler and limits.
+        keys: the keys that clients may use; without any, every client may use the server.
+        any_host: whether a request may name another host than this machine. Without keys it may not, so that
+            web sites whose names resolve to this machine cannot use the server.
+    """
+
+    def __init__(self, service: Service, *, keys: Sequence[str] = (), any_host: bool = False) -> None:
+        self._service = service
+        self._keys = [(key.encode(), hashlib.sha256(key.encode()).hexdigest()[:12]) for key in keys]
+        self._any_host = any_host or bool(keys)
+        get: dict[str, Callable[[], Response]] = {
+            "/": lambda: self._health(service.scheduler.alive()),
+            "/health": lambda: self._health(service.scheduler.alive()),
+            "/ping": lambda: self._health(service.scheduler.alive()),
+            "/ready": lambda: self._health(service.ready()),
+            "/info": lambda: _json(info(service)),
+            "/v1/models": lambda: _json(listed_models(service)),
+            "/metrics": lambda: Response(service.metrics.text(), media_type=CONTENT_TYPE),
+        }
+        self.starlette = Starlette(
+            routes=[
+                *(Route(path, self._get(path, answer), methods=["GET"]) for path, answer in get.items()),
+                *(Route(route.path, self._post(route), methods=["POST"]) for route in ROUTES),
+            ],
+            exception_handlers={HTTPException: self._unrouted},
+        )
+
+    def _get(self, path: str, answer: Callable[[], Response]) -> Answerer:
+        async def found(request: Request) -> Response:
+            return answer()
+
+        return self._guarded(path, surface_of(path), found)
+
+    def _post(self, route: PostRoute) -> Answerer:
+        async def found(request: Request) -> Response:
+            began = time.monotonic()
+            self._service.enter()
+            try:
+                if "content-encoding" in request.headers:
+                    raise Refused(415, "encoded_body", "the body is compressed; send it as plain JSON")
+                body = json_object(await read_body(request, limit=self._service.limits.body_bytes))
+                call = Call(
+                    self._client(request),
+                    began + self._service.limits.seconds,
+                    lambda: asyncio.ensure_future(_left(request)),
+                    began,
+                )
+                value = await route.handle(self._service, call, body)
+                return _json(value, headers=call.headers())
+            finally:
+                self._service.leave()
+
+        return self._guarded(route.path, route.surface, found)
+
+    def _guarded(self, path: str, surface: Surface, answer: Answerer) -> Answerer:
+        """With access control, errors as JSON, a request id, and metrics."""
+        metrics = self._service.metrics
+
+        async def found(request: Request) -> Response:
+            began = time.monotonic()
+            try:
+                self._check(request)
+                response = await answer(request)
+            except Gone:
+                metrics.rejected.add(1, "client_left")
+                response = Response(status_code=CLIENT_LEFT)
+            except UnmaskError as error:
+                response = self._refusal(error, surface)
+            except (MemoryError, OutOfMemory):
+                response = self._refusal(
+                    BackendError("this machine's memory was not enough; send fewer texts"), surface
+                )
+            except asyncio.CancelledError:
+                metrics.rejected.add(1, "cancelled")
+                raise
+            except Exception as error:
+                traceback.print_exception(error, file=sys.stderr)
+                response = self._refusal(
+                    BackendError("the server had an internal error; see its log for details"), surface
+                )
+            given = request.headers.get("x-request-id", "")
+            response.headers["x-request-id"] = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
+            response.headers["Cache-Control"] = "no-store"
+            metrics.requests.add(1, path, str(response.status_code))
+            metrics.request_seconds.observe(time.monotonic() - began)
+            return response
+
+        return found
+
+    def _refusal(self, error: UnmaskError, surface: Surface) -> Response:
+        status = status_of(error, surface)
+        if isinstance(error, Busy):
+            self._service.metrics.rejected.add(1, error.kind)
+        elif status == 504:
+            self._service.metrics.rejected.add(1, "timeout")
+        headers = headers_of(error)
+        if status in BEFORE_THE_END:
+            headers["Connection"] = "close"
+        return _json(body_of(error, surface), status, headers)
+
+    async def _unrouted(self, request: Request, error: Exception) -> Response:
+        """A path or method that does not exist."""
+        assert isinstance(error, HTTPException)
+        path = request.url.path
+        if error.status_code == 405:
+            wanted = (error.headers or {}).get("Allow", "")
+            sentence = f"{path} takes {wanted}, not {request.method}"
+            refused = Refused(405, "wrong_method", sentence)
+        else:
+            refused = Refused(404, "not_found", f"there is no route {path[:80]}; see the documentation")
+        response = self._refusal(refused, surface_of(path))
+        self._service.metrics.requests.add(1, "unknown", str(response.status_code))
+        return response
+
+    def _check(self, request: Request) -> None:
+        """Raise `Refused` unless the request may use its path."""
+        if not self._any_host and _name_of(request.headers.get("host", "")) not in LOOPBACK_NAMES:
+            raise Refused(
+                403,
+                "foreign_host",
+                "without API keys the server answers only under its own address on this machine",
+            )
+        if self._keys and request.url.path not in PUBLIC and self._key_of(request) is None:
+            raise Refused(
+                401,
+                "invalid_api_key",
+                "the API key is missing or wrong; send Authorization: Bearer KEY",
+            )
+
+    def _key_of(self, request: Request) -> str | None:
+        """The short digest of the key that was sent; all keys are compared, in constant time."""
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        sent = given.strip().encode("latin-1") if scheme.lower() == "bearer" else b""
+        found = None
+        for key, digest in self._keys:
+            if hmac.compare_digest(sent, key):
+                found = digest
+        return found
+
+    def _client(self, request: Request) -> str:
+        """Whose turn the request takes: its key's, or its address's without keys."""
+        if self._keys:
+            return self._key_of(request) or ""
+        return request.client.host if request.client else ""
+
+    def _health(self, well: bool) -> Response:
+        return Response(status_code=200 if well else 503)
+
+
+def surface_of(path: str) -> Surface:
+    """Whose clients a path is for."""
+    if path.startswith(("/v1/rerank", "/v2/")):
+        return "cohere"
+    return "openai" if path.startswith(("/v1/", "/embeddings")) else "tei"
+
+
+async def _left(request: Request) -> None:
+    """Wait until the client has left."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _name_of(host: str) -> str:
+    """The host without its port."""
+    return re.sub(r":[0-9]+$", "", host.lower())
+
+
+def _json(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    data = json.dumps(value, allow_nan=False, separators=(",", ":"), default=_plain).encode("ascii")
+    return Response(data, status, headers=headers, media_type=JSON)
+
+
+def _plain(value: Any) -> Any:
+    """A numpy array or number as JSON can hold it."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} is not a JSON value")

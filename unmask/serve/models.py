@@ -1,0 +1,255 @@
+"""The models of a server: what each can do, and the work that its passes do."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.errors import InvalidRequest
+from unmask.loaded import Model
+from unmask.model.spec import Classifier, PairScore, PooledVector, SparseVector
+from unmask.serve.errors import BadField
+from unmask.serve.scheduler import Work
+from unmask.tasks.classify import Classification, classifier_of, classify
+from unmask.tasks.long_texts import windowed_logits
+from unmask.tasks.pair_scores import ScoreActivation, pair_scores
+from unmask.tasks.prompts import chosen_prompt, encoded_after, prompt_of
+from unmask.tasks.sparse_vectors import WordWeights, sparse_vectors
+from unmask.text import Encoding, Truncation
+
+Task = Literal["embed", "rerank", "predict", "embed_sparse"]
+
+WANTED: dict[Task, str] = {
+    "embed": "embeds texts",
+    "rerank": "scores pairs of a query and a text",
+    "predict": "predicts labels of texts",
+    "embed_sparse": "gives weights of words",
+}
+
+Name = Callable[[int], str]
+
+
+def _a_text(index: int) -> str:
+    """How errors of a pass name a text: its texts belong to several requests."""
+    return "a text"
+
+
+@dataclass(frozen=True)
+class Ready:
+    """Tokenized texts with the work to do on them."""
+
+    work: Work
+    encodings: Sequence[Encoding]
+
+
+class ServedModel:
+    """One model under the name that requests use.
+
+    Args:
+        name: the name.
+        model: the model.
+        tokens_per_pass: the maximum number of tokens per forward pass.
+    """
+
+    def __init__(self, name: str, model: Model, tokens_per_pass: int) -> None:
+        self.name, self.model, self._tokens = name, model, tokens_per_pass
+        head = model.checkpoint.head
+        roles = [one.role for one in model.spec.heads if isinstance(one, Classifier)]
+        found: dict[Task, bool] = {
+            "embed": isinstance(head, PooledVector),
+            "rerank": isinstance(head, PairScore) and head.labels == 1,
+            "predict": "sequence" in roles and not (isinstance(head, PairScore) and head.labels == 1),
+            "embed_sparse": isinstance(head, SparseVector),
+        }
+        self.tasks: tuple[Task, ...] = tuple(task for task, can in found.items() if can)
+        """What it can do."""
+
+    def embed(
+        self,
+        texts: Sequence[str],
+        *,
+        truncation: Truncation,
+        normalize: bool | None = None,
+        dimensions: int | None = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        name: Name,
+    ) -> Ready:
+        """Texts whose results are rows (E,); options as of `unmask.loaded.Model.embed`."""
+        model = self.model
+        whole = model.embedding_head(None, normalize)
+        if dimensions is not None and dimensions > whole.width(model.spec):
+            raise BadField(
+                "dimensions",
+                f"dimensions is {dimensions}, and the embeddings of {self.name} have "
+                f"{whole.width(model.spec)}; ask for fewer",
+            )
+        # What is cut from a vector of length 1 is normalized again, as OpenAI's and TEI's servers do.
+        head = whole if dimensions is None else model.embedding_head(None, whole.normalize, dimensions)
+        before = chosen_prompt(head, prompt, prompt_name, self.name)
+        some = [before + text if text.strip() else text for text in texts]
+        encodings = model.tokenize(some, truncation=truncation, name=name)
+        skipping = "" if head.pools_prompt else before
+        return Ready(
+            Work((self.name, "embed", head, skipping), partial(self._embed, head, before)), encodings
+        )
+
+    def _embed(self, head: PooledVector, prompt: str, encodings: Sequence[Encoding]) -> NDArray[np.float32]:
+        return self.model.embed_encodings(
+            encodings, head, prompt=prompt, tokens_per_pass=self._tokens, name=_a_text
+        )
+
+    def embed_sparse(self, texts: Sequence[str], *, truncation: Truncation, name: Name) -> Ready:
+        """Texts whose results are `WordWeights`, as of `unmask.loaded.Model.sparse_vectors`."""
+        head = self.model.checkpoint.head
+        assert isinstance(head, SparseVector)
+        encodings = encoded_after(
+            self.model.tokenizer,
+            prompt_of(head.prompts, "document"),
+            texts,
+            max_tokens=self.model.max_tokens,
+            truncation=truncation,
+            name=name,
+        )
+        return Ready(Work((self.name, "embed_sparse"), partial(self._embed_sparse, head)), encodings)
+
+    def _embed_sparse(self, head: SparseVector, encodings: Sequence[Encoding]) -> list[WordWeights]:
+        return sparse_vectors(self.model.engine, head, encodings, tokens_per_pass=self._tokens, name=_a_text)
+
+    def rerank(
+        self,
+        query: str,
+        texts: Sequence[str],
+        *,
+        truncation: Truncation,
+        activation: ScoreActivation,
+        pair_name: Name,
+    ) -> Ready:
+        """Pairs whose results are scores, as of `unmask.loaded.Model.score_pairs`."""
+        head = self.model.checkpoint.head
+        assert isinstance(head, PairScore)
+        encodings = self.model.tokenizer.encode_batch(
+            [query] * len(texts),
+            texts,
+            max_tokens=self.model.max_tokens,
+            truncation=truncation,
+            name=lambda _: "the query",
+            pair_name=pair_name,
+        )
+        work = Work((self.name, "rerank", activation), partial(self._rerank, head, activation))
+        return Ready(work, encodings)
+
+    def _rerank(
+        self, head: PairScore, activation: ScoreActivation, encodings: Sequence[Encoding]
+    ) -> NDArray[np.float32]:
+        return pair_scores(
+            self.model.engine, head, encodings, activation, tokens_per_pass=self._tokens, name=_a_text
+        )
+
+    def predict(
+        self, texts: Sequence[str], pairs: Sequence[str] | None, *, truncation: Truncation, name: Name
+    ) -> Ready:
+        """Texts or pairs whose results are `Classification`, as of `unmask.loaded.Model.classify`."""
+        encodings = self.model.tokenize(texts, pairs, truncation=truncation, name=name)
+        head = classifier_of(self.model.spec, "sequence", "classify texts", self.name)
+        return Ready(Work((self.name, "predict"), partial(self._predict, head)), encodings)
+
+    def _predict(self, head: Classifier, encodings: Sequence[Encoding]) -> list[Classification]:
+        return classify(
+            head,
+            windowed_logits(
+                self.model.engine,
+                "sequence",
+                encodings,
+                max_tokens=self.model.max_tokens,
+                tokens_per_pass=self._tokens,
+                name=_a_text,
+            ),
+        )
+
+    def warm(self) -> None:
+        """Run each task once, so that the first request finds everything compiled and in memory."""
+        jobs: dict[Task, Callable[[], Ready]] = {
+            "embed": lambda: self.embed(["a text"], truncation="end", name=_a_text),
+            "embed_sparse": lambda: self.embed_sparse(["a text"], truncation="end", name=_a_text),
+            "rerank": lambda: self.rerank(
+                "a text", ["a text"], truncation="end", activation="default", pair_name=_a_text
+            ),
+            "predict": lambda: self.predict(["a text"], None, truncation="end", name=_a_text),
+        }
+        for task in self.tasks:
+            ready = jobs[task]()
+            ready.work.run(ready.encodings)
+
+    def info(self) -> dict[str, Any]:
+        """What `/info` says of the model."""
+        model = self.model
+        head = model.checkpoint.head
+        kind: dict[str, Any] = {}
+        if isinstance(head, PooledVector):
+            kind = {"embedding": {"pooling": "+".join(head.pooling)}}
+        elif isinstance(head, SparseVector):
+            kind = {"embedding": {"pooling": "splade"}}
+        elif "rerank" in self.tasks:
+            kind = {"reranker": {}}
+        elif "predict" in self.tasks:
+            labels = classifier_of(model.spec, "sequence", "classify texts", self.name)
+            names = labels.labels or tuple(f"LABEL_{index}" for index in range(labels.classes))
+            kind = {
+                "classifier": {
+                    "id2label": {str(index): label for index, label in enumerate(names)},
+                    "label2id": {label: index for index, label in enumerate(names)},
+                }
+            }
+        return {
+            "model_id": model.name,
+            "model_sha": model.revision,
+            "model_dtype": model.dtype,
+            "served_model_name": self.name,
+            "model_type": kind,
+            "tasks": list(self.tasks),
+            "prompts": dict(head.prompts) if isinstance(head, PooledVector) else {},
+            "default_prompt": head.default_prompt if isinstance(head, PooledVector) else None,
+            "max_input_length": model.max_tokens,
+        }
+
+
+class Models:
+    """The models of a server, in the order in which they were named."""
+
+    def __init__(self, models: Mapping[str, Model], tokens_per_pass: int) -> None:
+        if not models:
+            raise InvalidRequest("models is empty; name at least one")
+        self.all = tuple(ServedModel(name, model, tokens_per_pass) for name, model in models.items())
+        for one in self.all:
+            if not one.tasks:
+                raise InvalidRequest(
+                    f"{one.name} has no head that a route serves: it gives no sentence embedding, no weights "
+                    "of words, no score of a pair and no label of a text"
+                )
+
+    def named(self, name: str | None, task: Task) -> ServedModel:
+        """The model with that name, or the first that can do the task if no name is given.
+
+        Raises:
+            BadField: no model has the name, or none can do the task.
+        """
+        names = ", ".join(one.name for one in self.all)
+        if name is not None:
+            found = next((one for one in self.all if one.name == name), None)
+            if found is None:
+                raise BadField(
+                    "model", f"there is no model {name[:80]!r}; there are {names}", 404, "model_not_found"
+                )
+        else:
+            found = next((one for one in self.all if task in one.tasks), self.all[0])
+        if task not in found.tasks:
+            raise BadField(
+                "model",
+                f"{found.name} is not a model that {WANTED[task]}; it can do: {', '.join(found.tasks)}",
+                kind="wrong_task",
+            )
+        return found

@@ -1,0 +1,291 @@
+"""Continuous batching: texts of many requests, packed into forward passes in a fair order.
+
+A request is admitted whole or not at all, by its tokens. One thread runs passes; each pass takes the texts
+that are next in the order of start-time fair queueing (Goyal, Vin & Cheng 1996), in which a client that sends
+much waits behind its own texts, not before those of others. Of a few passes' worth of such texts, those run
+together whose lengths are close to the first one's, since attention takes texts of equal length at once.
+"""
+
+import heapq
+import itertools
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from unmask.errors import UnmaskError
+from unmask.http.errors import Refused
+from unmask.serve.errors import BackendError, Busy
+from unmask.serve.metrics import Metrics
+from unmask.serve.settings import Limits
+from unmask.text import Encoding
+
+PASSES_AHEAD = 4
+"""How many passes' worth of waiting texts a pass is chosen from."""
+OTHERS_SKIPPED = 1024
+"""How many texts of other work a pass may look past to fill itself."""
+KNOWN_CLIENTS = 1024
+"""Clients whose place in the order is kept before those that are no longer ahead are forgotten."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a pass computes: one result for each text. Texts with equal keys may share a pass."""
+
+    key: Hashable
+    run: Callable[[Sequence[Encoding]], Iterable[Any]] = field(compare=False)
+
+
+@dataclass(eq=False)
+class Submission:
+    """The texts of one request that wait or run, and where their results go."""
+
+    work: Work
+    encodings: Sequence[Encoding]
+    deadline: float
+    """When it is given up, on the clock of `time.monotonic`."""
+    future: "Future[list[Any]]" = field(default_factory=Future)
+    """The results in the order of the texts, or the error of the first text that failed."""
+    admitted: float = 0.0
+    started: float | None = None
+    """When its first text began to run."""
+    results: list[Any] = field(default_factory=list)
+    missing: int = 0
+
+    def __post_init__(self) -> None:
+        self.results = [None] * len(self.encodings)
+        self.missing = len(self.encodings)
+
+    def fail(self, error: BaseException) -> None:
+        """Resolve it with an error, unless it is resolved or given up already."""
+        with suppress(InvalidStateError):
+            self.future.set_exception(error)
+
+    def put(self, index: int, result: Any) -> None:
+        """Store the result of one text; the last one resolves the request."""
+        self.results[index] = result
+        self.missing -= 1
+        if not self.missing:
+            with suppress(InvalidStateError):
+                self.future.set_result(self.results)
+
+
+@dataclass(order=True)
+class _Item:
+    """One text that waits."""
+
+    tag: float
+    """Its place in the order: how many tokens its client had been given when its turn began."""
+    number: int
+    submission: Submission = field(compare=False)
+    index: int = field(compare=False)
+    tokens: int = field(compare=False)
+
+    @property
+    def work(self) -> Work:
+        return self.submission.work
+
+
+class Scheduler:
+    """Runs the texts of many requests in packed passes.
+
+    Args:
+        limits: how much may wait, and how much runs at once.
+        metrics: where it counts.
+        check: called before each pass, for tests that make the worker fail.
+    """
+
+    def __init__(self, limits: Limits, metrics: Metrics, *, check: Callable[[], None] = lambda: None) -> None:
+        self._limits, self._metrics, self._check = limits, metrics, check
+        self._changed = threading.Condition()
+        self._waiting: list[_Item] = []
+        self._running: list[_Item] = []
+        self._numbers = itertools.count()
+        self._finish: dict[str, float] = {}
+        self._now = 0.0
+        self._open = True
+        self._tokens_per_second = 4096.0
+        self.queued_tokens = 0
+        metrics.gauge("unmask_queue_tokens", "Tokens that wait.", lambda: self.queued_tokens)
+        metrics.gauge("unmask_queue_texts", "Texts that wait.", lambda: len(self._waiting))
+        self._thread = threading.Thread(target=self._supervise, name="unmask serve: models", daemon=True)
+        self._thread.start()
+
+    def submit(self, work: Work, encodings: Sequence[Encoding], client: str, deadline: float) -> Submission:
+        """Admit all texts of a request, or none.
+
+        Raises:
+            Busy: too many tokens wait, or the server is stopping.
+            Refused: the request alone has more tokens than may wait.
+        """
+        submission = Submission(work, encodings, deadline, admitted=time.monotonic())
+        lengths = [len(encoding) for encoding in encodings]
+        tokens, limit = sum(lengths), self._limits.queued_tokens
+        if tokens > limit:
+            raise Refused(
+                413,
+                "too_many_tokens",
+                f"the request has {tokens:,} tokens, and at most {limit:,} may wait; send fewer texts",
+            )
+        with self._changed:
+            if not self._open:
+                raise Busy(503, "stopping", "the server is stopping; send the request again", 1)
+            if self.queued_tokens + tokens > limit:
+                seconds = self.queued_tokens / self._tokens_per_second
+                raise Busy(
+                    429,
+                    "overloaded",
+                    f"{self.queued_tokens:,} tokens wait, the request has {tokens:,}, and at most {limit:,} "
+                    "may wait; try again later",
+                    seconds,
+                )
+            self.queued_tokens += tokens
+            if not self._waiting and not self._running:
+                self._finish.clear()
+                self._now = 0.0
+            elif len(self._finish) > KNOWN_CLIENTS:
+                self._finish = {name: at for name, at in self._finish.items() if at > self._now}
+            tag = max(self._now, self._finish.get(client, 0.0))
+            for index, length in enumerate(lengths):
+                heapq.heappush(self._waiting, _Item(tag, next(self._numbers), submission, index, length))
+                tag += length
+            self._finish[client] = tag
+            self._changed.notify()
+        if not encodings:
+            submission.future.set_result([])
+        return submission
+
+    @property
+    def tokens_per_second(self) -> float:
+        """The recent speed of passes, a moving average."""
+        return self._tokens_per_second
+
+    def alive(self) -> bool:
+        """Whether it takes requests and its thread runs."""
+        return self._open and self._thread.is_alive()
+
+    def fail_all(self, error: UnmaskError) -> None:
+        """Take nothing more, and fail what waits or runs."""
+        with self._changed:
+            self._open = False
+            items, self._waiting = [*self._waiting, *self._running], []
+            self.queued_tokens = 0
+            self._changed.notify()
+        for item in items:
+            item.submission.fail(error)
+
+    def close(self, seconds: float = 2.0) -> None:
+        """Stop the thread, and fail what is unfinished."""
+        self.fail_all(Busy(503, "stopping", "the server is stopping; send the request again", 1))
+        self._thread.join(seconds)
+
+    def _supervise(self) -> None:
+        """Run passes until closed, whatever happens: no request may wait for a thread that has ended."""
+        while True:
+            try:
+                self._work()
+                return
+            except BaseException as error:
+                traceback.print_exception(error, file=sys.stderr)
+                self._metrics.restarts.add()
+                running, self._running = self._running, []
+                for item in running:
+                    item.submission.fail(
+                        Busy(503, "restarted", "the model's thread was restarted; send the request again", 1)
+                    )
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                while self._open and not self._waiting:
+                    self._changed.wait()
+                if not self._open:
+                    return
+                self._running = items = self._next()
+            if items:
+                self._check()
+                self._run(items)
+            self._running = []
+
+    def _next(self) -> list[_Item]:
+        """The texts of the next pass, removed from those that wait; nothing if all had been given up."""
+        budget = self._limits.tokens_per_pass
+        first: _Item | None = None
+        found: list[_Item] = []
+        others: list[_Item] = []
+        tokens, now = 0, time.monotonic()
+        while self._waiting and tokens < PASSES_AHEAD * budget and len(others) < OTHERS_SKIPPED:
+            item = heapq.heappop(self._waiting)
+            if item.submission.future.done() or item.submission.deadline <= now:
+                self.queued_tokens -= item.tokens
+                item.submission.fail(expired())
+            elif first is None or item.work == first.work:
+                first = first or item
+                found.append(item)
+                tokens += item.tokens
+            else:
+                others.append(item)
+        if first is None:
+            return []
+        chosen, room = [], budget
+        length = first.tokens
+        for item in sorted(found, key=lambda item: (abs(item.tokens - length), item)):
+            if item is first or item.tokens <= room:
+                chosen.append(item)
+                room -= item.tokens
+            else:
+                others.append(item)
+        for item in others:
+            heapq.heappush(self._waiting, item)
+        self._now = first.tag
+        for item in chosen:
+            self.queued_tokens -= item.tokens
+            if item.submission.started is None:
+                item.submission.started = now
+                self._metrics.queue_seconds.observe(now - item.submission.admitted)
+        return chosen
+
+    def _run(self, items: Sequence[_Item]) -> None:
+        """One pass. If it fails, each half runs by itself, so that a text that fails does so alone."""
+        began = time.monotonic()
+        try:
+            results = items[0].work.run([item.submission.encodings[item.index] for item in items])
+        except Exception as error:
+            self._metrics.failed_passes.add()
+            if len(items) == 1:
+                items[0].submission.fail(_reported(error))
+                return
+            half = len(items) // 2
+            for part in (items[:half], items[half:]):
+                left = [item for item in part if not item.submission.future.done()]
+                if left:
+                    self._run(left)
+            return
+        seconds = time.monotonic() - began
+        tokens = sum(item.tokens for item in items)
+        self._tokens_per_second += 0.2 * (tokens / max(seconds, 1e-6) - self._tokens_per_second)
+        self._metrics.pass_seconds.observe(seconds)
+        self._metrics.pass_tokens.observe(tokens)
+        self._metrics.pass_texts.observe(len(items))
+        self._metrics.tokens.add(tokens)
+        self._metrics.texts.add(len(items))
+        for item, result in zip(items, results, strict=True):
+            item.submission.put(item.index, result)
+
+
+def expired() -> Refused:
+    """The error of a request whose time is over."""
+    return Refused(504, "timeout", "the request was not finished in time; send fewer texts, or try later")
+
+
+def _reported(error: Exception) -> UnmaskError:
+    """The error for the client; one that nobody raised on purpose is printed for the server's owner."""
+    if isinstance(error, UnmaskError):
+        return error
+    traceback.print_exception(error, file=sys.stderr)
+    return BackendError("the model failed on a text of the request; see the server's log for details")

@@ -1,0 +1,134 @@
+"""Start the server: a socket, the models, and a stop that answers what has been accepted.
+
+Starlette and uvicorn are imported inside functions, because they are optional and ``unmask`` must import
+without them.
+"""
+
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from unmask import optional
+from unmask.errors import InvalidRequest, quoted
+from unmask.serve.settings import Limits
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+    from unmask.loaded import Model
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+LEAST_KEY = 16
+"""The fewest characters of a key."""
+
+
+def make_app(
+    models: "Mapping[str, Model]",
+    *,
+    keys: Sequence[str] = (),
+    limits: Limits | None = None,
+    truncate: bool = False,
+    any_host: bool = False,
+) -> "Starlette":
+    """The server as an ASGI application; ``app.state.service.close()`` stops its thread.
+
+    Args:
+        models: the models by the names that requests use. A route takes the first that can do its task
+            unless the request names one.
+        keys: API keys; each client sends one as ``Authorization: Bearer KEY``. None: no key is needed.
+        limits: what is accepted and for how long.
+        truncate: drop the end of texts that are too long, unless the request says otherwise; they are
+            counted in the answer's header ``x-truncated-inputs``. By default they are refused.
+        any_host: without keys, answer also to requests that name another host than this machine.
+
+    Raises:
+        InvalidRequest: a model has no task that a route serves, or a key is too short.
+    """
+    optional.require("serve")
+    from unmask.serve.app import App
+    from unmask.serve.service import Service
+
+    check_keys(keys)
+    service = Service(models, limits or Limits(), truncate=truncate)
+    app = App(service, keys=keys, any_host=any_host).starlette
+    app.state.service = service
+    return app
+
+
+def serve(
+    models: "Mapping[str, Model | Callable[[], Model]]",
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8080,
+    keys: Sequence[str] = (),
+    limits: Limits | None = None,
+    truncate: bool = False,
+    on_ready: Callable[[str], None] | None = None,
+) -> None:
+    """Serve models until the process gets SIGINT or SIGTERM.
+
+    Then it takes no new connection, answers every request that it has accepted, for at most
+    ``limits.drain_seconds``, fails the rest with 503, and returns.
+
+    Args:
+        models: see `make_app`; or functions that load them, called when the address is known to be free.
+        host: the address to listen on; one that other machines reach needs keys.
+        port: the port; 0 picks a free one.
+        keys: see `make_app`.
+        limits: see `make_app`.
+        truncate: see `make_app`.
+        on_ready: called with the server's address when every model has run once.
+
+    Raises:
+        InvalidRequest: the address cannot be used, or it needs keys.
+    """
+    optional.require("serve")
+    from unmask.serve.draining import run
+
+    limits = limits or Limits()
+    listening = listen(host, port, keys)
+    try:
+        loaded = {name: one() if callable(one) else one for name, one in models.items()}
+        app = make_app(loaded, keys=keys, limits=limits, truncate=truncate, any_host=host not in LOOPBACK)
+        bound: int = listening.getsockname()[1]
+        shown = f"[{host}]" if ":" in host else host
+        try:
+            if on_ready is not None:
+                on_ready(f"http://{shown}:{bound}")
+            run(app, listening, limits.drain_seconds)
+        finally:
+            app.state.service.close()
+    finally:
+        listening.close()
+
+
+def check_keys(keys: Sequence[str]) -> None:
+    """Raise `InvalidRequest` if a key could be guessed or not be sent; it is not repeated."""
+    for key in keys:
+        if not isinstance(key, str) or len(key) < LEAST_KEY or not key.isascii() or not key.isprintable():
+            raise InvalidRequest(f"an API key must have at least {LEAST_KEY} characters, all of them ASCII")
+
+
+def listen(host: str, port: int, keys: Sequence[str]) -> socket.socket:
+    """A listening socket; connections queue on it before the server runs.
+
+    Raises:
+        InvalidRequest: it cannot be used, or other machines reach it and there are no keys.
+    """
+    check_keys(keys)
+    if host not in LOOPBACK and not keys:
+        raise InvalidRequest(
+            f"host is {quoted(host)}, which other machines may reach, and there are no API keys; name a file "
+            "of keys with --api-keys, or listen on 127.0.0.1"
+        )
+    if not 0 <= port <= 65535:
+        raise InvalidRequest(f"port is {port}; it must be from 0 to 65535")
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=1024)
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+        raise InvalidRequest(
+            f"port {port} of {host} cannot be used ({reason.lower()}); choose another with --port"
+        ) from error

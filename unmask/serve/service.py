@@ -1,0 +1,130 @@
+"""What every route uses: tokenization off the event loop, the scheduler, and one request's circumstances."""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from unmask.loaded import Model
+from unmask.serve.errors import Busy
+from unmask.serve.metrics import Metrics
+from unmask.serve.models import Models, Ready
+from unmask.serve.scheduler import Scheduler, expired
+from unmask.serve.settings import Limits
+from unmask.text import Truncation
+
+
+class Gone(Exception):
+    """The client has left; nobody reads an answer."""
+
+
+@dataclass
+class Call:
+    """One request: who asks, until when, and what is counted for its answer."""
+
+    client: str
+    deadline: float
+    gone: Callable[[], "asyncio.Future[None]"]
+    """A future that is done when the client has left."""
+    began: float
+    tokens: int = 0
+    truncated: int = 0
+    queue_seconds: float = 0.0
+    pass_seconds: float = 0.0
+
+    def headers(self) -> dict[str, str]:
+        """What an answer says of the work, in milliseconds where it is a time (the names are TEI's)."""
+        found = {
+            "x-compute-tokens": str(self.tokens),
+            "x-total-time": f"{(time.monotonic() - self.began) * 1000:.0f}",
+            "x-queue-time": f"{self.queue_seconds * 1000:.0f}",
+            "x-inference-time": f"{self.pass_seconds * 1000:.0f}",
+        }
+        return found | ({"x-truncated-inputs": str(self.truncated)} if self.truncated else {})
+
+
+class Service:
+    """Models, their scheduler and the limits."""
+
+    def __init__(self, models: Mapping[str, Model], limits: Limits, *, truncate: bool) -> None:
+        self.limits, self._truncate = limits, truncate
+        self.models = Models(models, limits.tokens_per_pass)
+        self.metrics = Metrics()
+        self.scheduler = Scheduler(limits, self.metrics)
+        self.draining = False
+        self.requests = 0
+        self.metrics.gauge("unmask_requests_open", "Requests that are read or wait.", lambda: self.requests)
+        self._threads = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="unmask serve: tokens")
+        for one in self.models.all:
+            one.warm()
+
+    def truncation(self, asked: bool | None) -> Truncation:
+        """What to do with a text that is too long: what the request says, else what the server was told."""
+        return "end" if (self._truncate if asked is None else asked) else "error"
+
+    def ready(self) -> bool:
+        """Whether it takes new requests."""
+        return not self.draining and self.scheduler.alive()
+
+    def enter(self) -> None:
+        """Count a request in.
+
+        Raises:
+            Busy: too many are open.
+        """
+        if self.requests >= self.limits.concurrent_requests:
+            raise Busy(
+                429,
+                "overloaded",
+                f"{self.requests:,} requests are open, the most that may be; try again later",
+                1,
+            )
+        self.requests += 1
+
+    def leave(self) -> None:
+        """Count a request out."""
+        self.requests -= 1
+
+    async def run(self, call: Call, prepare: Callable[[], Ready]) -> list[Any]:
+        """The results of the texts that ``prepare`` tokenizes, in their order.
+
+        Raises:
+            UnmaskError: a text is refused, the server is full, a model failed, or the time is over.
+            Gone: the client has left.
+        """
+        began = time.monotonic()
+        loop = asyncio.get_running_loop()
+        ready = await loop.run_in_executor(self._threads, prepare)
+        self.metrics.tokenize_seconds.observe(time.monotonic() - began)
+        submission = self.scheduler.submit(ready.work, ready.encodings, call.client, call.deadline)
+        results = asyncio.wrap_future(submission.future)
+        gone = call.gone()
+        either: set[asyncio.Future[Any]] = {results, gone}
+        try:
+            left = max(0.0, call.deadline - time.monotonic())
+            await asyncio.wait(either, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if results.done():
+                found = results.result()
+            elif gone.done():
+                raise Gone
+            else:
+                raise expired()
+        finally:
+            results.cancel()  # what still waits is not computed
+            gone.cancel()
+        started = submission.started or submission.admitted
+        call.queue_seconds += started - submission.admitted
+        call.pass_seconds += time.monotonic() - started
+        call.tokens += sum(map(len, ready.encodings))
+        cut = sum(encoding.truncated_tokens > 0 for encoding in ready.encodings)
+        call.truncated += cut
+        self.metrics.truncated.add(cut)
+        return found
+
+    def close(self) -> None:
+        """Stop the scheduler's thread."""
+        self.scheduler.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
