@@ -132,7 +132,10 @@ def _type(given: Any, *, exact: bool = False) -> str:
     if origin in (typing.Union, types.UnionType):
         return " | ".join(_type(part, exact=exact) for part in parts)
     if origin is tuple:
-        return _type(parts[0]) + "[]" if parts[1:] == (...,) else f"[{', '.join(map(_type, parts))}]"
+        if parts[1:] != (...,):
+            return f"[{', '.join(map(_type, parts))}]"
+        inner = _type(parts[0])
+        return f"({inner})[]" if " | " in inner else f"{inner}[]"
     if origin is dict:
         return f"Record<{', '.join(map(_type, parts))}>"
     return given.__name__ if dataclasses.is_dataclass(given) else PLAIN[given]

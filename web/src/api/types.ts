@@ -263,7 +263,7 @@ export interface Overview {
 export interface Patterns {
   shapes: string[];
   clear: number;
-  scores: number | null[][];
+  scores: ((number | null)[])[];
 }
 
 /** Of exact values: which ranges, and what is in them. */
