@@ -83,6 +83,7 @@ describe('the glossary', () => {
     'attention weight', 'query', 'key', 'value', 'head', 'layer', 'entropy', 'attention sink', 'no-op sink', 'broadcast sink',
     'norm-weighted attention', 'attention distance', 'rollout', 'gradient attribution', 'logit lens', 'ablation', 'intrinsic dimension',
     'isotropy', 'CKA', 'residual stream', 'softmax', 'special tokens', 'previous-token head', 'MLM head', 'token', 'embedding',
+    'vertical line', 'diagonal', 'block', 'distant link',
   ];
 
   it('has every term once', () => {
