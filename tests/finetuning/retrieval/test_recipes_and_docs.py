@@ -24,7 +24,8 @@ def blocks(language):
 
 def test_every_recipe_is_there():
     assert [path.stem for path in RECIPES] == [
-        "colbert-kd", "colbert-modernbert", "dpr-modernbert", "dpr-nq", "leaf", "reranker-ettin", "splade",
+        "colbert-kd", "colbert-modernbert", "cosqa", "dpr-modernbert", "dpr-nq", "leaf", "reranker-ettin",
+        "splade", "vectors",
     ]  # fmt: skip
 
 
