@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import numpy as np
@@ -122,7 +123,8 @@ def test_a_client_that_leaves_is_not_computed(served_models):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(model, "embed_encodings", waiting)
-        asyncio.run(both())
+        with ThreadPoolExecutor(1) as own:  # This thread may have a loop: Playwright's, in browser tests.
+            own.submit(asyncio.run, both()).result()
     deadline = time.monotonic() + 20
     while service.scheduler.queued_tokens and time.monotonic() < deadline:
         time.sleep(0.01)
