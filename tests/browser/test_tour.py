@@ -71,7 +71,7 @@ def test_a_guess_is_judged_kept_and_leads_on(page, server, default_model):
     page.get_by_test_id("tour-guess-skip").click()
     page.get_by_test_id("tour-measured").wait_for()
     go(page, server, **{**{k: v[0] for k, v in fragment(page).items()}, "tour.chapter": "end"})
-    assert "You made 1 guess; 0 were right" in page.get_by_test_id("tour-score").inner_text()
+    page.get_by_test_id("tour-score").filter(has_text="You made 1 guess; 0 were right").wait_for()
     page.get_by_test_id("tour-restart").click()
     assert not [name for name in fragment(page) if name.startswith("tour.guess")]
 
