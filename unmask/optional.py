@@ -38,6 +38,10 @@ EXTRAS: dict[str, Extra] = {
         "the explorer inside a notebook",
         "start it in a terminal: unmask explore",
     ),
+    "onnx": Extra(
+        {"onnx": "onnx", "onnxscript": "onnxscript", "onnxruntime": "onnxruntime"},
+        "exporting an encoder and checking its graph",
+    ),
     "parquet": Extra(
         {"pyarrow": "pyarrow"}, "reading and writing Parquet files", "name a file of another format"
     ),

@@ -18,6 +18,7 @@ from unmask.cli.convert import convert
 from unmask.cli.embed import embed
 from unmask.cli.evaluate import evaluate
 from unmask.cli.explore import explore
+from unmask.cli.export import export
 from unmask.cli.fill import fill
 from unmask.cli.finetune import finetune
 from unmask.cli.gallery import gallery
@@ -68,6 +69,7 @@ COMMANDS = (
     pretrain,
     inspect,
     convert,
+    export,
     models,
     kernels,
     scaling,

@@ -30,15 +30,21 @@ class EmbeddingLayer(nn.Module):
 
     def forward(self, ids_T: Tensor, segments_T: Tensor, layout: SequenceLayout) -> Tensor:
         """Shape (T,) ids and token types in, (T, D) out."""
-        x_TE: Tensor = self.words(ids_T)
+        added = self.spec.positions is not None and self.spec.positions.added
+        places_T = torch.from_numpy(layout.positions_T).to(ids_T.device) if added else None
+        return self.at(ids_T, segments_T, places_T)
+
+    def at(self, ids: Tensor, segments: Tensor, places: Tensor | None) -> Tensor:
+        """`forward` for ids of any shape (...), at these places of their texts; (..., D)."""
+        x_E: Tensor = self.words(ids)
         if self.segments is not None:
-            x_TE = x_TE + self.segments(segments_T)
+            x_E = x_E + self.segments(segments)
         if self.positions is not None and self.spec.positions is not None and self.spec.positions.added:
-            rows_T = torch.from_numpy(layout.positions_T).to(ids_T.device)
-            x_TE = x_TE + self.positions(rows_T + self.spec.positions.offset)
+            assert places is not None
+            x_E = x_E + self.positions(places + self.spec.positions.offset)
         if self.projection is not None and self.project_first:
-            x_TE = self.projection(x_TE)
-        x: Tensor = self.dropout(self.norm(x_TE))
+            x_E = self.projection(x_E)
+        x: Tensor = self.dropout(self.norm(x_E))
         if self.projection is not None and not self.project_first:
             x = self.projection(x)
         return x
