@@ -30,7 +30,7 @@ GRAPH = "model.onnx"
 OPSET = 18
 LONGEST = 8192
 """The longest text of a graph whose encoder has no limit."""
-WHOLE_ROWS = 2048
+WHOLE_ROWS = 1024
 """Queries whose scores are computed at once; longer texts are computed in parts."""
 TOLERANCE = 1e-4
 """The largest difference between the graph and the encoder that is accepted."""
@@ -63,10 +63,10 @@ def export_onnx(
 ) -> Exported:
     """Write a checkpoint as ``model.onnx`` in float32, with its config.json and the files of its tokenizer.
 
-    The graph reads ``input_ids``, ``attention_mask`` and ``token_type_ids``, int64 of shape (texts, tokens), both
-    dynamic, with padding at the end of each text. Windows stay windows: their scores are computed in blocks.
-    Full attention over more than `WHOLE_ROWS` tokens is computed in parts, so that memory is bounded. The graph
-    is run in ONNX Runtime and compared with the encoder before the folder appears.
+    The graph reads ``input_ids``, ``attention_mask`` and ``token_type_ids``, int64 of shape (texts, tokens),
+    both dynamic, with padding at the end of each text. Windows stay windows: their scores are computed in
+    blocks. Full attention over more than `WHOLE_ROWS` tokens is computed in parts, so that memory is bounded.
+    The graph is run in ONNX Runtime and compared with the encoder before the folder appears.
 
     Args:
         checkpoint: what to export; see `unmask.model.weights.read_checkpoint`.
@@ -153,7 +153,7 @@ def _write(module: PaddedEncoder, path: Path, longest: int) -> None:
     tokens = torch.export.Dim("tokens", min=1, max=longest)
     texts = torch.export.Dim("texts", min=1)
     shapes = {name: {0: texts, 1: tokens} for name in INPUTS}
-    example = tuple(torch.from_numpy(one) for one in _inputs(module, 3, min(longest, 37)))
+    example = tuple(torch.from_numpy(one) for one in _inputs(module, 3, module.example_tokens))
     with _quietly(), torch.no_grad():
         program = torch.onnx.export(
             module,
@@ -186,7 +186,10 @@ def _quietly() -> Any:
 
 
 def _difference(module: PaddedEncoder, path: Path, longest: int) -> tuple[tuple[str, ...], float]:
-    """The inputs of the graph, and the largest difference of the graph in ONNX Runtime, for texts of several lengths, padding left out."""
+    """The inputs of the graph, and its largest difference from the encoder, in ONNX Runtime.
+
+    Texts have several lengths; padding does not count.
+    """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

@@ -128,6 +128,9 @@ class PaddedEncoder(nn.Module):
                 )
             mixers.append(made[id(mixer)])
         self.mixers = nn.ModuleList(mixers)
+        blocks = [one.block for one in made.values() if isinstance(one, PaddedAttention)]
+        self.example_tokens = min(longest, 3 * max(blocks, default=0) + 37)
+        """Tokens of a text by which the graph can be traced: several blocks of each window."""
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor

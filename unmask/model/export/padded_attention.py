@@ -1,7 +1,7 @@
 """Softmax attention over padded batches of any size, in operations that ONNX has.
 
-`kernels.tile` defines what is computed here; tests compare the two. It is written again because a graph cannot
-ask for the length of a text: sizes are symbols, and what depends on distance is a table made beforehand.
+`kernels.tile` defines what is computed here; tests compare the two. It is written again because a graph has
+symbols for sizes: what depends on distances is a table made beforehand.
 
 Axes: R queries and C keys of a rectangle; P rows of a table; W keys that a block of a window reads.
 """
@@ -52,6 +52,11 @@ class PaddedAttention(nn.Module):
         windowed = isinstance(pattern, SlidingWindowGlobal)
         self.window = pattern.window if isinstance(pattern, SlidingWindowGlobal) else pattern
         self.global_tokens = global_tokens if windowed else 0
+        self.block = 0
+        """Queries of a block of a window; 0 if scores are computed for all keys."""
+        if isinstance(self.window, SlidingWindow) and self.window.dilation == 1:
+            block = max(self.window.radius, SMALLEST_BLOCK)
+            self.block = block if 2 * block < longest else 0
         if isinstance(position, Rotary):
             waves = RotaryTable.of(torch.arange(longest), position, mixer.spec.head_width, torch.float32)
             for name, wave in zip(("cosine", "sine"), waves, strict=True):
@@ -76,7 +81,7 @@ class PaddedAttention(nn.Module):
             rotation = RotaryTable(self.cosine[:length], self.sine[:length])  # type: ignore[index]
         q_BHNK, k_BHNK, v_BHNK = (one.transpose(1, 2) for one in self.mixer.project(x_BND, rotation))
         tables = self._tables(table_PD)
-        if isinstance(self.window, SlidingWindow) and self.window.dilation == 1:
+        if self.block:
             o_BHNK = self._windows(q_BHNK, k_BHNK, v_BHNK, present_BN, tables)
         else:
             o_BHNK = self._whole(q_BHNK, k_BHNK, v_BHNK, present_BN, tables)
@@ -142,7 +147,7 @@ class PaddedAttention(nn.Module):
         if parts > 1:
             rows = (length + parts - 1) // parts
             q_BHNK = functional.pad(q_BHNK, (0, 0, 0, rows * parts - length))
-            q_BHNK = q_BHNK.unflatten(2, (parts, rows))
+            q_BHNK = torch.unflatten(q_BHNK, 2, (parts, rows))
         columns_C = torch.arange(length)
         mixed = []
         for part in range(parts):
@@ -191,8 +196,7 @@ class PaddedAttention(nn.Module):
     ) -> Tensor:
         """Each block of queries beside the keys of its window, and the global tokens, (B, H, N, K)."""
         assert isinstance(self.window, SlidingWindow)
-        radius, firsts = self.window.radius, self.global_tokens
-        block = max(radius, SMALLEST_BLOCK)
+        block, firsts = self.block, self.global_tokens
         batch, _, length, width = q_BHNK.shape
         blocks = (length + block - 1) // block
         missing = blocks * block - length
@@ -200,11 +204,11 @@ class PaddedAttention(nn.Module):
         def cut(x_BHNK: Tensor) -> Tensor:
             """The keys or values of each block's window, (B blocks, H, W, K)."""
             around_BHXK = functional.pad(x_BHNK, (0, 0, block, missing + block))
-            parts = around_BHXK.unflatten(2, (blocks + 2, block))
+            parts = torch.unflatten(around_BHXK, 2, (blocks + 2, block))
             near = torch.cat((parts[:, :, :-2], parts[:, :, 1:-1], parts[:, :, 2:]), dim=3)
             return near.transpose(1, 2).flatten(0, 1)
 
-        q_XHRK = functional.pad(q_BHNK, (0, 0, 0, missing)).unflatten(2, (blocks, block))
+        q_XHRK = torch.unflatten(functional.pad(q_BHNK, (0, 0, 0, missing)), 2, (blocks, block))
         q_XHRK = q_XHRK.transpose(1, 2).flatten(0, 1)
         k_XHWK, v_XHWK = cut(k_BHNK), cut(v_BHNK)
         distance_RW = torch.arange(-block, 2 * block)[None, :] - torch.arange(block)[:, None]
@@ -224,7 +228,7 @@ class PaddedAttention(nn.Module):
             seen_X1RW = torch.cat((given_B1G.expand(-1, -1, block, -1), seen_X1RW), dim=-1)
             v_XHWK = torch.cat((few_XHGK[1], v_XHWK), dim=2)
         o_XHRK = masked_softmax(s_XHRW, seen_X1RW) @ v_XHWK
-        o_BHXK = o_XHRK.unflatten(0, (batch, blocks)).transpose(1, 2).flatten(2, 3)
+        o_BHXK = torch.unflatten(o_XHRK, 0, (batch, blocks)).transpose(1, 2).flatten(2, 3)
         return o_BHXK[:, :, :length]
 
     def _global_rows(  # noqa: PLR0917
