@@ -4,12 +4,14 @@ import threading
 from collections import OrderedDict
 from typing import Literal
 
-from unmask.errors import UnmaskError
+from unmask.errors import InvalidRequest, UnmaskError
 from unmask.explorer.sessions.identity import digest
-from unmask.explorer.sessions.models import Models, ModelSlot
+from unmask.explorer.sessions.models import AnyModel, Models, ModelSlot
 from unmask.explorer.sessions.text_session import TextSession
 from unmask.http.errors import Refused
 from unmask.http.worker import Worker
+from unmask.loaded import ElmoModel
+from unmask.text import Encoding, Truncation
 
 TooLong = Literal["error", "cut"]
 """What the page asks to be done with a text that the model cannot read whole."""
@@ -43,18 +45,13 @@ class Texts:
             TextError: it cannot be read.
             Refused: the model is not there, or the text needs more memory than the explorer may hold.
         """
-        model = place.need()
+        model = place.need_any()
         text_id = _name(place, text, pair, too_long)
         with self._lock:
             if text_id in self._held:
                 self._held.move_to_end(text_id)
                 return self._held[text_id]
-        encoding = model.tokenizer.encode(
-            text,
-            pair,
-            max_tokens=model.max_tokens,
-            truncation="end" if too_long == "cut" else "error",
-        )
+        encoding = _encoded(model, text, pair, too_long)
         reading = TextSession(text_id, place, encoding, self._worker)
         if reading.stated_bytes > self.held_bytes:
             raise Refused(
@@ -105,6 +102,15 @@ def read_ahead(texts: Texts, place: ModelSlot, text: str) -> None:
         texts.read(place, text, None, "error").wait(AHEAD_SECONDS)
     except UnmaskError:
         return
+
+
+def _encoded(model: AnyModel, text: str, pair: str | None, too_long: TooLong) -> Encoding:
+    if isinstance(model, ElmoModel):
+        if pair is not None:
+            raise InvalidRequest(f"{model.name} is an ELMo, which reads one text; leave the second one out")
+        return model.tokenizer.encode(text)
+    truncation: Truncation = "end" if too_long == "cut" else "error"
+    return model.tokenizer.encode(text, pair, max_tokens=model.max_tokens, truncation=truncation)
 
 
 def _name(place: ModelSlot, text: str, pair: str | None, too_long: TooLong) -> str:
