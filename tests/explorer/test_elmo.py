@@ -85,7 +85,7 @@ def test_beside_a_bert_layers_are_compared_and_heads_are_not(api, elmo, bert, te
     assert api.finish(other, 60)
     for a, b in ((text, other), (other, text)):
         found, meta = arrays(api, f"compare/{a}/{b}")
-        assert meta["no_distance"].startswith("small-elmo is an ELMo, which has no attention")
+        assert meta["no_distance"].startswith("the ELMo small-elmo has no attention")
         assert meta["matches"] == []
         assert "distance" not in found
     one, two = (read_texts(x.encoder, x.tokenize([TEXT])) for x in (elmo, bert))
@@ -104,7 +104,7 @@ def test_what_it_lacks_is_one_sentence(api, text, path):
     answer = api.answer("GET", f"texts/{text}/{path}")
     error = json.loads(answer.data)["error"]
     assert error["kind"] != "UnexpectedError"
-    assert "is an ELMo: its layers are LSTMs" in error["sentence"]
+    assert "the ELMo small-elmo has LSTM layers" in error["sentence"]
 
 
 def test_a_second_text_is_refused(api):
@@ -127,7 +127,7 @@ def test_the_page_loads_a_folder(bert, folder):
         read = api.ask("texts", {"text": TEXT, "model": made["index"]})
         info = api.ask("session")["models"][made["index"]]
         assert not info["maps"]
-        assert info["no_maps"].startswith("small-elmo is an ELMo")
+        assert info["no_maps"].startswith("the ELMo small-elmo has LSTM layers")
         stamp = api.ask(f"texts/{read['id']}/stamp")
         assert stamp["load"].startswith('unmask.load("small-elmo", family="elmo", dtype="float32")')
     finally:

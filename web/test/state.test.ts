@@ -29,6 +29,7 @@ describe('address', () => {
     text: 'a+b & c=#🙂\n%20',
     against: 'a-b & c=#🙂',
     againstPair: '+',
+    global: '4-9,20-31',
     pair: 'and & this',
     model: 'a/b-c d',
     beside: 'e',
@@ -67,7 +68,7 @@ describe('address', () => {
     const text = () => Array.from({ length: whole(12) }, () => String.fromCodePoint(32 + whole(random() < 0.5 ? 95 : 60000 - 32))).join('').replace(/[\ud800-\udfff]/g, '');
     for (let round = 0; round < 300; round++) {
       const drawn: ViewState = {
-        text: text(), pair: text(), against: text(), againstPair: text(), model: text(), beside: text(),
+        text: text(), pair: text(), against: text(), againstPair: text(), global: '', model: text(), beside: text(),
         cut: random() < 0.5, view: pick(['overview', 'map', 'heads', 'tour']),
         layer: whole(30), head: whole(30),
         query: random() < 0.3 ? null : whole(9000), key: random() < 0.3 ? null : whole(9000),

@@ -18,11 +18,18 @@ from unmask.model.spec import (
     SoftmaxAttention,
     role_of,
 )
+from unmask.model.spec.global_tokens import (
+    GlobalTokens,
+    has_global_tokens,
+    places,
+    trained_global_tokens,
+)
 from unmask.text import Encoding
 
 PACKAGES = ("torch", "numpy", "tokenizers")
 CAN_FILL = ("masked", "enhanced")
 """Heads that predict words."""
+NO_LAYER = "{} has no layer with attention; the views Tokens and Geometry still work"
 
 
 def versions() -> dict[str, str]:
@@ -61,9 +68,8 @@ def model_info(place: ModelSlot) -> ModelInfo:
         can_fill=any(role in CAN_FILL for role in roles) and not (model and model.spec.causal),
         can_classify=any(role not in CAN_FILL for role in roles),
         maps=bool(mixers),
-        no_maps=None
-        if mixers or model is None
-        else f"{place.name} has no layer with attention; the views Tokens and Geometry still work",
+        no_maps=None if mixers or model is None else NO_LAYER.format(place.name),
+        has_global_tokens=model is not None and has_global_tokens(model.spec),
     )
 
 
@@ -86,6 +92,7 @@ def _elmo_info(place: ModelSlot, model: ElmoModel) -> ModelInfo:
         can_fill=False,
         can_classify=False,
         maps=False,
+        has_global_tokens=False,
         no_maps=no_attention(place.name),
     )
 
@@ -94,7 +101,15 @@ def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def text_read(text_id: str, place: ModelSlot, model: AnyModel, found: Words) -> TextRead:
+def text_read(
+    text_id: str,
+    place: ModelSlot,
+    model: AnyModel,
+    found: Words,
+    *,
+    spans: tuple[tuple[int, int], ...] = (),
+    global_tokens: GlobalTokens | None = None,
+) -> TextRead:
     """One text as that model reads it."""
     encoding = found.encoding
     texts = (encoding.text,) if encoding.pair is None else (encoding.text, encoding.pair)
@@ -116,6 +131,8 @@ def text_read(text_id: str, place: ModelSlot, model: AnyModel, found: Words) -> 
         note=_note(place, model, encoding),
         tokens=tuple(_token(encoding, found, token) for token in range(len(encoding))),
         words=tuple(_word(found, word) for word in range(len(found))),
+        global_spans=spans,
+        global_tokens=_global_tokens(model, encoding, global_tokens),
     )
 
 
@@ -124,6 +141,14 @@ def _heads(model: AnyModel) -> tuple[int, ...]:
     if isinstance(model, ElmoModel):
         return (0,) * model.spec.layers
     return tuple(layer.mixer.heads for layer in model.spec.layers)
+
+
+def _global_tokens(model: AnyModel, encoding: Encoding, choice: GlobalTokens | None) -> tuple[int, ...]:
+    if isinstance(model, ElmoModel) or not has_global_tokens(model.spec):
+        return ()
+    if choice is None:
+        choice = trained_global_tokens(model.spec, paired=encoding.pair is not None)
+    return tuple(places(encoding, choice))
 
 
 def _note(place: ModelSlot, model: AnyModel, encoding: Encoding) -> str | None:

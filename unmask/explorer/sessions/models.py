@@ -166,7 +166,7 @@ class Models:
 def no_attention(name: str) -> str:
     """What an ELMo cannot show, and what it can."""
     return (
-        f"{name} is an ELMo: its layers are LSTMs, which have no attention and predict no masked words; "
+        f"the ELMo {name} has LSTM layers, which have no attention and predict no masked words; "
         "the views Tokens, Geometry (with word senses) and Compare show it"
     )
 

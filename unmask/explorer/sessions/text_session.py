@@ -5,6 +5,7 @@ from collections.abc import Callable, Hashable, Sequence
 from copy import copy
 from typing import TypeVar
 
+from unmask.errors import InvalidRequest
 from unmask.explorer.api.describe import text_read
 from unmask.explorer.api.session_schemas import State, TextRead
 from unmask.explorer.api.tiles import coarsest_maps
@@ -15,14 +16,20 @@ from unmask.http.errors import Refused, cannot
 from unmask.http.worker import Job, Watch, Worker
 from unmask.interpret import AttentionView
 from unmask.interpret.activation_cache import ActivationCache
-from unmask.interpret.geometry.reading import read_texts
+from unmask.interpret.geometry.reading import random_baseline, read_texts
+from unmask.interpret.global_effect import NO_GLOBAL_TOKENS, GlobalText
 from unmask.interpret.statistics.attention_statistics import AttentionStatistics, layer_cells
 from unmask.interpret.statistics.layer_statistics import LayerStatistics
 from unmask.interpret.words.words import Words, words
 from unmask.loaded import ElmoModel, Model
+from unmask.model.encoder import Encoder
+from unmask.model.spec.global_tokens import GlobalTokens, has_global_tokens, trained_global_tokens
 from unmask.text import Encoding
 
 Value = TypeVar("Value")
+
+Spans = tuple[tuple[int, int], ...]
+"""Ranges of characters of a text, half open."""
 
 WAIT_SECONDS = 5.0
 """How long a request waits for a text that is just being read; short texts are ready sooner."""
@@ -31,14 +38,22 @@ WAIT_SECONDS = 5.0
 class TextSession:
     """One text in one model. Its tokens are there at once; states and statistics follow in the background."""
 
-    def __init__(self, text_id: str, place: ModelSlot, encoding: Encoding, worker: Worker) -> None:
+    def __init__(
+        self, text_id: str, place: ModelSlot, encoding: Encoding, worker: Worker, spans: Spans = ()
+    ) -> None:
         self.id = text_id
         self.place = place
         self.reader: AnyModel = place.need_any()
         """The model, which may be an ELMo."""
         self.encoding = encoding
         self.found_words: Words = words(self.encoding)
-        self.described: TextRead = text_read(text_id, place, self.reader, self.found_words)
+        self.global_tokens: GlobalTokens | None = None
+        """Those that were chosen; None means those that the head was trained with."""
+        if spans:
+            self.global_tokens = _chosen(self.model, encoding, spans)
+        self.described: TextRead = text_read(
+            text_id, place, self.reader, self.found_words, spans=spans, global_tokens=self.global_tokens
+        )
         self._maps = coarsest_maps(len(encoding))
         self.stated_bytes = _bytes_needed(self.reader, len(encoding), self._maps)
         self.masked: dict[int, ActivationCache] = {}
@@ -133,6 +148,17 @@ class TextSession:
         assert self._levels is not None
         return self._levels
 
+    def random_levels(self, watch: Watch) -> Sequence[object]:
+        """The same text in a model of the same design with random weights; see `random_baseline`."""
+        if isinstance(self.reader, ElmoModel):
+            return read_texts(random_baseline(self.reader.encoder), [self.encoding], watch=watch).states
+        cache = self.run(random_baseline(self.reader.encoder), self.encoding, watch)
+        return [*cache.states[:-1], cache.final_ND]
+
+    def run(self, encoder: Encoder, encoding: Encoding, watch: Watch) -> ActivationCache:
+        """An encoding of as many tokens as the text's, with the same global tokens."""
+        return ActivationCache.of(encoder, encoding, global_tokens=self.global_tokens, watch=watch)
+
     def _wait_for_reading(self) -> None:
         job = self._job
         if self._levels is None and job is not None:
@@ -212,7 +238,9 @@ class TextSession:
                     self._levels = read_texts(self.reader.encoder, [self.encoding], watch=watch).states
                 return
             if self._view is None:
-                self._view = AttentionView(self.reader.encoder, self.encoding, watch=watch)
+                self._view = AttentionView(
+                    self.reader.encoder, self.encoding, global_tokens=self.global_tokens, watch=watch
+                )
                 self._levels = [*self._view.cache.states[:-1], self._view.cache.final_ND]
         finally:
             self._settled.set()
@@ -234,6 +262,15 @@ class TextSession:
             statistics.measure(told, layers=(chosen,))
             done += costs[chosen]
         watch("measuring", done, done)
+
+
+def _chosen(model: Model, encoding: Encoding, spans: Spans) -> GlobalTokens:
+    """The tokens of the spans, beside those that the head was trained with, wherever words are masked."""
+    if not has_global_tokens(model.spec):
+        raise InvalidRequest(NO_GLOBAL_TOKENS)
+    trained = trained_global_tokens(model.spec, paired=encoding.pair is not None)
+    tokens = GlobalText(spans=spans, beside=trained)(encoding)
+    return lambda _: tokens
 
 
 def _bytes_needed(model: AnyModel, length: int, maps: int) -> int:

@@ -113,7 +113,7 @@ def _pooled(
 def _no_distance(a: TextSession, b: TextSession) -> str | None:
     without = next((one for one in (a, b) if isinstance(one.reader, ElmoModel)), None)
     if without is not None:
-        return f"{without.place.name} is an ELMo, which has no attention, so only layers are compared"
+        return f"the ELMo {without.place.name} has no attention, so only layers are compared"
     heads = [sum(one.described.heads) for one in (a, b)]
     if heads[0] * heads[1] > MOST_PAIRS:
         return f"{heads[0]:,} x {heads[1]:,} heads are more than one answer holds, so they are not matched"

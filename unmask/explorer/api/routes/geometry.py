@@ -13,7 +13,6 @@ from unmask.http.requests import Request
 from unmask.http.responses import Answer, json_answer
 from unmask.http.worker import Watch
 from unmask.interpret.geometry.layers import geometry
-from unmask.interpret.geometry.reading import random_baseline, read_texts
 from unmask.interpret.geometry.word_sense_sets import shipped_senses, shipped_words
 from unmask.interpret.geometry.word_senses import SenseReport, word_senses
 
@@ -31,8 +30,9 @@ def of_a_text(reading: TextSession, request: Request) -> Answer:
             levels = geometry(states, special_N=special_N, watch=watch)
             twin = None
             if random:
-                other = read_texts(random_baseline(reading.reader.encoder), [reading.encoding], watch=watch)
-                twin = geometry(other.states, special_N=special_N, shuffled=False, watch=watch)
+                twin = geometry(
+                    reading.random_levels(watch), special_N=special_N, shuffled=False, watch=watch
+                )
         except InvalidRequest as error:
             return Geometry(tokens, (), None, problem_of(error))
         return Geometry(tokens, levels, twin, None)
