@@ -27,8 +27,10 @@ export function pythonOf(shown: Shown): string | null {
   const [read] = shown.reads;
   if (!read) return null;
   if (shown.view.view === 'tour') return tour(shown, read);
-  if (shown.reads.some(({ heads }) => !heads[0])) return withoutAttention(shown, read);
-  const body = [...(read.global_spans.length > 0 ? GLOBAL : []), ...(BODIES[shown.view.view] ?? map)(shown, read)];
+  const { view } = shown.view;
+  const other = view === 'compare' && shown.reads[1];
+  if (other && shown.reads.some(({ heads }) => !heads[0])) return `# unmask geometry --file text.txt -m ${read.model} --model-b ${other.model}\n`;
+  const body = [...(read.global_spans.length > 0 ? GLOBAL : []), ...((read.heads[0] ? BODIES[view] : geometry) ?? map)(shown, read)];
   const isImport = (line: string) => /^(from|import) /.test(line);
   // `import` before `from`, each by name.
   const imports = ['import unmask', ...new Set(body.filter(isImport))].sort((one, other) => Number(one < 'i') - Number(other < 'i') || (one < other ? -1 : 1));
@@ -41,28 +43,13 @@ function opening({ view, stamps }: Shown, read: TextRead): string[] {
   return [
     `model = ${stamps[0]?.load ?? `unmask.load(${written(read.model)})`}`,
     ...(spans ? [`chosen = GlobalText(spans=(${spans}), beside=trained_global_tokens(model.spec, paired=${paired}))`] : []),
-    `view = ${attention('model', view, read)}`,
+    // An ELMo has none.
+    ...(read.heads[0] ? [`view = ${attention('model', view, read)}`] : []),
   ];
 }
 
 const GLOBAL = ['from unmask.interpret.global_effect import GlobalText', 'from unmask.model.spec.global_tokens import trained_global_tokens'];
 const chosenIn = ({ reads }: Shown) => (reads[0]?.global_spans.length ? ', global_tokens=chosen' : '');
-
-/** Of an ELMo, alone or beside another model. */
-function withoutAttention({ reads, stamps, option, view }: Shown, read: TextRead): string {
-  const other = view.view === 'compare' && reads[1];
-  if (other) return `# unmask geometry --file text.txt -m ${read.model} --model-b ${other.model}\n`;
-  return [
-    'import unmask',
-    'from unmask.interpret.geometry import geometry, project, read_texts',
-    '',
-    `model = ${stamps[0]?.load}`,
-    `levels = read_texts(model.encoder, model.tokenize([${written(read.text)}])).states`,
-    `cloud = project(levels, ${projected(option('cloud.axes', 'own'))})`,
-    'result = geometry(levels)  # one entry per level',
-    '',
-  ].join('\n');
-}
 
 function attention(model: string, view: ViewState, read: TextRead): string {
   const pair = read.pair === null ? '' : `, ${written(read.pair)}`;
@@ -290,12 +277,15 @@ const compare: Body = (shown) => {
   ];
 };
 
-const geometry: Body = ({ option }) => [
-  'from unmask.interpret.geometry import geometry, project',
-  'levels = [*view.cache.states[:-1], view.cache.final_ND]',
-  `cloud = project(levels, special_N=view.encoding.special, ${projected(option('cloud.axes', 'own'))})`,
-  'result = geometry(levels, special_N=view.encoding.special)  # one entry per level',
-];
+const geometry: Body = ({ option }, read) => {
+  const special = read.heads[0] ? 'special_N=view.encoding.special' : 'special_N=None';
+  return [
+    `from unmask.interpret.geometry import geometry, project${read.heads[0] ? '' : ', read_texts'}`,
+    `levels = ${read.heads[0] ? '[*view.cache.states[:-1], view.cache.final_ND]' : `read_texts(model.encoder, model.tokenize([${written(read.text)}])).states`}`,
+    `cloud = project(levels, ${special}, ${projected(option('cloud.axes', 'own'))})`,
+    `result = geometry(levels, ${special})  # one entry per level`,
+  ];
+};
 
 function projected(axes: string): string {
   return axes === 'umap' ? 'method="umap"' : `basis="${axes === 'shared' ? 'shared' : 'own'}"`;
