@@ -10,7 +10,7 @@ import { Lines } from '../src/state/rows.svelte';
 import { Tiles } from '../src/state/tiles.svelte';
 import { codeOf, probabilityOf } from '../src/draw/scale';
 import { nameOf, type Place, type Tile } from '../src/draw/tiles';
-import { DEFAULTS, formatHash, parseHash, POOLS, THEMES, type ViewState, SPECIALS, WEIGHTS } from '../src/state/url';
+import { DEFAULTS, formatHash, parseHash, POOLS, THEMES, type ViewState, spansOf, SPECIALS, WEIGHTS } from '../src/state/url';
 import { SCALES } from '../src/draw/scale';
 
 /** A number generator with a seed (mulberry32). */
@@ -25,6 +25,11 @@ function generator(seed: number): () => number {
 }
 
 describe('address', () => {
+  it('holds ranges that become global, and leaves out what is none', () => {
+    expect(spansOf('4-9,x,20-31,7,-3-5')).toEqual([[4, 9], [20, 31]]);
+    expect(spansOf('')).toEqual([]);
+  });
+
   const state: ViewState = {
     text: 'a+b & c=#🙂\n%20',
     against: 'a-b & c=#🙂',
