@@ -41,6 +41,11 @@ def test_words_and_sentences_choose_their_tokens(model):
     assert chosen(model, GlobalText(words=("the bank", "muddy"))) == ["muddy", "the", "bank"]
     assert chosen(model, GlobalText(sentences=(0,)))[:3] == ["the", "river", "bank"]
     assert chosen(model, GlobalText(sentences=(2,))) == ["the", "bank"]
+    # Tokens that touch a range share no character with it.
+    assert chosen(model, GlobalText(spans=((19, 24),))) == ["muddy"]
+    assert chosen(model, GlobalText(spans=((20, 21), (24, 25)))) == ["muddy", "."]
+    with pytest.raises(InvalidRequest, match="characters 18 to 19 are to be global, and no token is there"):
+        chosen(model, GlobalText(spans=((18, 19),)))
     assert len(chosen(model, GlobalText(("river",), beside="first"))) == 3
     assert chosen(model, GlobalText(("river",), sentences=(2,))) == ["river", "river", "the", "bank"]
 
