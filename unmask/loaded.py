@@ -108,12 +108,12 @@ def load(
         if kernel is not None or compat != "published" or number_format == "int8" or adapter is not None:
             raise InvalidRequest("an ELMo has no attention kernel, compat, adapter or int8; leave them out")
         network = elmo.read(verify).to(device_named(place), DTYPES[number_format])
-        return ElmoModel(network, found.name)
+        return ElmoModel(network, found.name, found.folder)
     if elmo is not None:
         raise HoldsElmo(
             f"{found.folder} holds an ELMo, which is not a Transformer; "
-            "load it in Python with unmask.load(folder, family='elmo'); on the command line, unmask geometry "
-            "and unmask senses read it"
+            "load it in Python with unmask.load(folder, family='elmo'); on the command line, unmask "
+            "geometry, unmask senses and unmask explore read it"
         )
     checkpoint = read_checkpoint(found, compat, verify=verify)
     if adapter is not None:

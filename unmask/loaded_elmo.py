@@ -1,6 +1,7 @@
 """A loaded ELMo (Peters et al. 2018): word representations from a bidirectional LSTM, not a Transformer."""
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Literal, overload
 
 import numpy as np
@@ -36,10 +37,12 @@ class ElmoModel:
     revision = None
     """No revision is known of its files."""
 
-    def __init__(self, network: Elmo, name: str) -> None:
+    def __init__(self, network: Elmo, name: str, folder: Path | None = None) -> None:
         self.network = network
         """The torch module."""
         self.name = name
+        self.folder = folder
+        """Where its files are; None if it was made in memory."""
 
     def __repr__(self) -> str:
         return f"<unmask ELMo {self.name}: {self.spec.layers} layers, width {self.width}, on {self.device}>"
@@ -75,6 +78,11 @@ class ElmoModel:
             InvalidRequest: a text is not a string.
         """
         return self.tokenizer.encode_batch(listed("texts", texts))
+
+    @property
+    def parameter_count(self) -> int:
+        """Number of weights."""
+        return sum(one.numel() for one in self.network.parameters())
 
     @property
     def width(self) -> int:

@@ -105,6 +105,6 @@ def test_what_an_elmo_lacks_is_said(folder):
     for arguments, says in (
         (("senses", "bank", "-m", folder, "--kernel", "rows"), "is an ELMo, which has no --kernel"),
         (("senses", "bank", "-m", folder, "--dtype", "int8"), "is an ELMo, which has no --kernel"),
-        (("look", "a text", "-m", folder), "unmask geometry and unmask senses read it"),
+        (("look", "a text", "-m", folder), "geometry, unmask senses and unmask explore read it"),
     ):
         assert_one_sentence(run_here(*arguments), says)

@@ -5,13 +5,13 @@ import json
 import numpy as np
 import pytest
 import torch
-import transformers
 
 import unmask
 from tests.support import dense
 from tests.support.command import assert_one_sentence, run_here
+from tests.support.longformer import write_longformer
 from tests.support.specs import SPECS, random_encoder
-from tests.support.tiny import VOCABULARY, tiny_bert, write_checkpoint, write_tokenizer
+from tests.support.tiny import tiny_bert, write_checkpoint
 from unmask.errors import InvalidRequest
 from unmask.interpret import AttentionView
 from unmask.interpret.global_effect import GlobalText, global_effect
@@ -23,20 +23,7 @@ TEXT = "The river bank was muddy. A river was a text ! The bank"
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A random Longformer with a classifier of texts."""
-    torch.manual_seed(3)
-    config = transformers.LongformerConfig(
-        vocab_size=len(VOCABULARY), hidden_size=24, num_attention_heads=3, intermediate_size=30,
-        num_hidden_layers=2, attention_window=[4, 4], max_position_embeddings=60, type_vocab_size=1,
-        pad_token_id=0, num_labels=3,
-    )  # fmt: skip
-    model = transformers.LongformerForSequenceClassification(config).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
-    folder = tmp_path_factory.mktemp("globals") / "longformer"
-    model.save_pretrained(folder)
-    write_tokenizer(folder)
-    return folder
+    return write_longformer(tmp_path_factory.mktemp("globals") / "longformer")
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +41,11 @@ def test_words_and_sentences_choose_their_tokens(model):
     assert chosen(model, GlobalText(words=("the bank", "muddy"))) == ["muddy", "the", "bank"]
     assert chosen(model, GlobalText(sentences=(0,)))[:3] == ["the", "river", "bank"]
     assert chosen(model, GlobalText(sentences=(2,))) == ["the", "bank"]
+    # Tokens that touch a range share no character with it.
+    assert chosen(model, GlobalText(spans=((19, 24),))) == ["muddy"]
+    assert chosen(model, GlobalText(spans=((20, 21), (24, 25)))) == ["muddy", "."]
+    with pytest.raises(InvalidRequest, match="characters 18 to 19 are to be global, and no token is there"):
+        chosen(model, GlobalText(spans=((18, 19),)))
     assert len(chosen(model, GlobalText(("river",), beside="first"))) == 3
     assert chosen(model, GlobalText(("river",), sentences=(2,))) == ["river", "river", "the", "bank"]
 

@@ -16,7 +16,7 @@ from unmask.errors import InvalidRequest, UnmaskError
 from unmask.files import user_cache
 
 if TYPE_CHECKING:
-    from unmask.loaded import Model
+    from unmask.loaded import ElmoModel, Model
 
 MODELS = ("default", "unmask-mini")
 """The default models: one for sentence embeddings, and one with an MLM head."""
@@ -91,7 +91,7 @@ def explore(
 
     with _without_collections() as started:
 
-        def load_named(name: str) -> "Model":
+        def load_named(name: str) -> "Model | ElmoModel":
             try:
                 return _load(name, run if name == names[0] else run.of_another_model())
             finally:
@@ -111,10 +111,10 @@ def explore(
         )
 
 
-def _load(name: str, run: RunOptions) -> "Model":
+def _load(name: str, run: RunOptions) -> "Model | ElmoModel":
     """Load a model in the background; errors are printed here as well as shown on the page."""
     try:
-        return run.load(name)
+        return run.load_states(name)
     except UnmaskError as error:
         print(f"unmask: {name}: {error}", file=sys.stderr)
         raise

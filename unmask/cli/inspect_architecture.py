@@ -101,7 +101,7 @@ def _elmo(name: str) -> "ElmoSpec | None":
     from unmask.model.elmo.find import find_elmo
 
     found = find_elmo(folder)
-    return None if found is None else found.read().spec
+    return None if found is None else found.spec()
 
 
 def _draw(

@@ -29,10 +29,14 @@ from unmask.text import Encoding
 from unmask.text.borders import word_borders
 from unmask.text.sentences import sentence_starts
 
+NO_GLOBAL_TOKENS = (
+    "this encoder has no global tokens, so none can be chosen; use one that has, such as Longformer"
+)
+
 
 @dataclass(frozen=True)
 class GlobalText:
-    """A choice of global tokens for ``global_tokens=``: all tokens of some words and of some sentences.
+    """A choice of global tokens for ``global_tokens=``: tokens of words, sentences, ranges of characters.
 
     In a pair, of the first text.
     """
@@ -41,6 +45,8 @@ class GlobalText:
     """Words or phrases; every occurrence counts, in any case."""
     sentences: tuple[int, ...] = ()
     """Numbers of sentences, from 0."""
+    spans: tuple[tuple[int, int], ...] = ()
+    """Ranges of characters, half open: all tokens that share a character with one."""
     beside: GlobalTokens = "none"
     """Tokens that are global as well."""
 
@@ -48,7 +54,8 @@ class GlobalText:
         """The positions of the chosen tokens, ascending.
 
         Raises:
-            InvalidRequest: the text does not contain a word, or has no sentence of a number.
+            InvalidRequest: the text does not contain a word, or has no sentence of a number, or no token in a
+                range.
         """
         text = encoding.text
         spans = [span for word in self.words for span in _occurrences(text, word)]
@@ -56,8 +63,11 @@ class GlobalText:
         starts_N, ends_N = encoding.offsets.T
         of_text_N = ~encoding.special & (encoding.sequence_ids != 1)
         chosen_N = np.zeros(len(encoding), dtype=np.bool_)
-        for start, end in spans:
+        for start, end in [*spans, *self.spans]:
             chosen_N |= of_text_N & (starts_N < end) & (ends_N > start)
+        for start, end in self.spans:
+            if not (of_text_N & (starts_N < end) & (ends_N > start)).any():
+                raise InvalidRequest(f"characters {start} to {end} are to be global, and no token is there")
         chosen_N[list(places(encoding, self.beside))] = True
         return [int(token) for token in np.flatnonzero(chosen_N)]
 
@@ -108,9 +118,7 @@ def global_effect(
         Cancelled: ``watch`` stopped the work.
     """
     if not has_global_tokens(encoder.spec):
-        raise InvalidRequest(
-            "this encoder has no global tokens, so none can be chosen; use one that has, such as Longformer"
-        )
+        raise InvalidRequest(NO_GLOBAL_TOKENS)
     trained = trained_global_tokens(encoder.spec, paired=encoding.pair is not None)
     before, after = (
         ActivationCache.of(encoder, encoding, global_tokens=tokens, watch=watch)
@@ -128,8 +136,8 @@ def global_effect(
         after=as_chosen,
         states=compare_texts(before, after, head=head),
         attention=attention_change(before, after, watch=watch),
-        received_before=_received(before, added, watch),
-        received_after=_received(after, added, watch),
+        received_before=attention_to(before, added, watch),
+        received_after=attention_to(after, added, watch),
         logits={role: (_logits(before, role), _logits(after, role)) for role in roles},
     )
 
@@ -167,12 +175,15 @@ def _sentence(text: str, number: int) -> tuple[int, int]:
     return cuts[number], cuts[number + 1]
 
 
-def _received(cache: ActivationCache, tokens: list[int], watch: Watch | None) -> NDArray[np.float64]:
+def attention_to(
+    cache: ActivationCache, tokens: Sequence[int], watch: Watch | None = None
+) -> NDArray[np.float64]:
+    """Attention of every head to some tokens, added up, mean over queries: (L, H)."""
     statistics = AttentionStatistics(cache)
     statistics.measure(watch)
     found = np.zeros((cache.layer_count, max(map(cache.heads, range(cache.layer_count)))))
     for layer in range(cache.layer_count):
-        received_H = statistics.layer(layer).attention_received_HN[:, tokens].sum(-1)
+        received_H = statistics.layer(layer).attention_received_HN[:, list(tokens)].sum(-1)
         found[layer, : len(received_H)] = received_H
     return found
 

@@ -34,7 +34,7 @@ describe('the stamp', () => {
 });
 
 describe('Python', () => {
-  const read = { model: 'one', text: 'a "quoted"\n\\ text 🙂', pair: null } as TextRead;
+  const read = { model: 'one', text: 'a "quoted"\n\\ text 🙂', pair: null, heads: [3], global_spans: [] as [number, number][] } as TextRead;
   const shown = (view: string, more: Record<string, string> = {}) => ({
     view: { ...DEFAULTS, view },
     reads: [read],

@@ -10,7 +10,7 @@ import { Lines } from '../src/state/rows.svelte';
 import { Tiles } from '../src/state/tiles.svelte';
 import { codeOf, probabilityOf } from '../src/draw/scale';
 import { nameOf, type Place, type Tile } from '../src/draw/tiles';
-import { DEFAULTS, formatHash, parseHash, POOLS, THEMES, type ViewState, SPECIALS, WEIGHTS } from '../src/state/url';
+import { DEFAULTS, formatHash, parseHash, POOLS, THEMES, type ViewState, spansOf, SPECIALS, WEIGHTS } from '../src/state/url';
 import { SCALES } from '../src/draw/scale';
 
 /** A number generator with a seed (mulberry32). */
@@ -25,10 +25,16 @@ function generator(seed: number): () => number {
 }
 
 describe('address', () => {
+  it('holds ranges that become global, and leaves out what is none', () => {
+    expect(spansOf('4-9,x,20-31,7,-3-5')).toEqual([[4, 9], [20, 31]]);
+    expect(spansOf('')).toEqual([]);
+  });
+
   const state: ViewState = {
     text: 'a+b & c=#🙂\n%20',
     against: 'a-b & c=#🙂',
     againstPair: '+',
+    global: '4-9,20-31',
     pair: 'and & this',
     model: 'a/b-c d',
     beside: 'e',
@@ -67,7 +73,7 @@ describe('address', () => {
     const text = () => Array.from({ length: whole(12) }, () => String.fromCodePoint(32 + whole(random() < 0.5 ? 95 : 60000 - 32))).join('').replace(/[\ud800-\udfff]/g, '');
     for (let round = 0; round < 300; round++) {
       const drawn: ViewState = {
-        text: text(), pair: text(), against: text(), againstPair: text(), model: text(), beside: text(),
+        text: text(), pair: text(), against: text(), againstPair: text(), global: '', model: text(), beside: text(),
         cut: random() < 0.5, view: pick(['overview', 'map', 'heads', 'tour']),
         layer: whole(30), head: whole(30),
         query: random() < 0.3 ? null : whole(9000), key: random() < 0.3 ? null : whole(9000),

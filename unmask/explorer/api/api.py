@@ -16,7 +16,7 @@ from unmask.explorer.sessions.analyses import Analyses
 from unmask.explorer.sessions.context import AppContext
 from unmask.explorer.sessions.corpora import Corpora
 from unmask.explorer.sessions.loading import PageLoader
-from unmask.explorer.sessions.models import Loader, Models, ModelSlot
+from unmask.explorer.sessions.models import AnyModel, Loader, Models, ModelSlot
 from unmask.explorer.sessions.opened_index import OpenedIndex
 from unmask.explorer.sessions.scaling import LengthScaling
 from unmask.explorer.sessions.texts import HELD_BYTES, HELD_TEXTS, Texts, read_ahead
@@ -25,7 +25,6 @@ from unmask.http.requests import Request
 from unmask.http.responses import Answer, failure, plain
 from unmask.http.worker import Worker
 from unmask.interpret.corpus.texts import Corpus
-from unmask.loaded import Model
 
 
 class Api:
@@ -46,7 +45,7 @@ class Api:
 
     def __init__(
         self,
-        models: Sequence[Model | tuple[str, Loader]],
+        models: Sequence[AnyModel | tuple[str, Loader]],
         *,
         held_texts: int = HELD_TEXTS,
         held_bytes: int = HELD_BYTES,

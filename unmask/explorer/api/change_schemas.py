@@ -46,6 +46,25 @@ class TextChangeRequest(PageRequest):
 
 
 @dataclass(frozen=True)
+class GlobalChangeMeta:
+    """Of ``change/global``: ``before`` and ``after`` (L, H), the attention to ``tokens``, which became
+    global, added up over them, mean over queries."""
+
+    tokens: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class GlobalChangeRequest(PageRequest):
+    """One text with two choices of global tokens: what the new ones receive."""
+
+    path = "change/{before}/{after}/global"
+    answer = Arrays[GlobalChangeMeta]
+
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
 class HeadChangeMeta:
     """Of ``change/heads``: ``moved``, ``to_removed`` and ``to_inserted`` (L, H), see
     `unmask.interpret.comparison.AttentionChange`; means over ``queries`` of the ``of`` words that attend."""

@@ -6,9 +6,9 @@ from importlib.metadata import PackageNotFoundError, version
 
 import unmask
 from unmask.explorer.api.session_schemas import ModelInfo, TextRead, Token, Word
-from unmask.explorer.sessions.models import ModelSlot
+from unmask.explorer.sessions.models import AnyModel, ModelSlot, no_attention
 from unmask.interpret.words.words import Words
-from unmask.loaded import Model
+from unmask.loaded import ElmoModel
 from unmask.model.spec import (
     BlockSparse,
     CausalAttention,
@@ -18,11 +18,18 @@ from unmask.model.spec import (
     SoftmaxAttention,
     role_of,
 )
+from unmask.model.spec.global_tokens import (
+    GlobalTokens,
+    has_global_tokens,
+    places,
+    trained_global_tokens,
+)
 from unmask.text import Encoding
 
 PACKAGES = ("torch", "numpy", "tokenizers")
 CAN_FILL = ("masked", "enhanced")
 """Heads that predict words."""
+NO_LAYER = "{} has no layer with attention; the views Tokens and Geometry still work"
 
 
 def versions() -> dict[str, str]:
@@ -39,6 +46,8 @@ def versions() -> dict[str, str]:
 def model_info(place: ModelSlot) -> ModelInfo:
     """One model of the explorer, loaded or not."""
     model = place.model
+    if isinstance(model, ElmoModel):
+        return _elmo_info(place, model)
     mixers = [] if model is None else [layer.mixer for layer in model.spec.layers]
     roles = [] if model is None else [role_of(head) for head in model.spec.heads]
     return ModelInfo(
@@ -59,7 +68,32 @@ def model_info(place: ModelSlot) -> ModelInfo:
         can_fill=any(role in CAN_FILL for role in roles) and not (model and model.spec.causal),
         can_classify=any(role not in CAN_FILL for role in roles),
         maps=bool(mixers),
-        no_maps=None if mixers or model is None else f"{place.name} has no layer with attention",
+        no_maps=None if mixers or model is None else NO_LAYER.format(place.name),
+        has_global_tokens=model is not None and has_global_tokens(model.spec),
+    )
+
+
+def _elmo_info(place: ModelSlot, model: ElmoModel) -> ModelInfo:
+    return ModelInfo(
+        index=place.index,
+        name=place.name,
+        phase=place.phase,
+        problem=place.problem,
+        progress=place.progress(),
+        revision=model.revision,
+        family="ELMo",
+        dtype=model.dtype,
+        parameter_count=model.parameter_count,
+        layers=model.spec.layers,
+        heads=(0,) * model.spec.layers,
+        width=model.width,
+        max_tokens=None,
+        layer_kinds=("bidirectional LSTM",) * model.spec.layers,
+        can_fill=False,
+        can_classify=False,
+        maps=False,
+        has_global_tokens=False,
+        no_maps=no_attention(place.name),
     )
 
 
@@ -67,7 +101,15 @@ def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def text_read(text_id: str, place: ModelSlot, model: Model, found: Words) -> TextRead:
+def text_read(
+    text_id: str,
+    place: ModelSlot,
+    model: AnyModel,
+    found: Words,
+    *,
+    spans: tuple[tuple[int, int], ...] = (),
+    global_tokens: GlobalTokens | None = None,
+) -> TextRead:
     """One text as that model reads it."""
     encoding = found.encoding
     texts = (encoding.text,) if encoding.pair is None else (encoding.text, encoding.pair)
@@ -81,19 +123,36 @@ def text_read(text_id: str, place: ModelSlot, model: Model, found: Words) -> Tex
         pair=encoding.pair,
         # One digest per text, each equal to what sha256sum prints: no two pairs share a value.
         text_sha256=", ".join(map(_sha256, texts)),
-        layers=model.layer_count,
-        heads=tuple(layer.mixer.heads for layer in model.spec.layers),
+        layers=model.spec.layers if isinstance(model, ElmoModel) else model.layer_count,
+        heads=_heads(model),
         total_tokens=encoding.original_tokens,
         kept_tokens=encoding.kept_tokens,
         max_tokens=model.max_tokens,
         note=_note(place, model, encoding),
         tokens=tuple(_token(encoding, found, token) for token in range(len(encoding))),
         words=tuple(_word(found, word) for word in range(len(found))),
+        global_spans=spans,
+        global_tokens=_global_tokens(model, encoding, global_tokens),
     )
 
 
-def _note(place: ModelSlot, model: Model, encoding: Encoding) -> str | None:
-    trained = model.checkpoint.trained_tokens
+def _heads(model: AnyModel) -> tuple[int, ...]:
+    """Heads of each layer."""
+    if isinstance(model, ElmoModel):
+        return (0,) * model.spec.layers
+    return tuple(layer.mixer.heads for layer in model.spec.layers)
+
+
+def _global_tokens(model: AnyModel, encoding: Encoding, choice: GlobalTokens | None) -> tuple[int, ...]:
+    if isinstance(model, ElmoModel) or not has_global_tokens(model.spec):
+        return ()
+    if choice is None:
+        choice = trained_global_tokens(model.spec, paired=encoding.pair is not None)
+    return tuple(places(encoding, choice))
+
+
+def _note(place: ModelSlot, model: AnyModel, encoding: Encoding) -> str | None:
+    trained = None if isinstance(model, ElmoModel) else model.checkpoint.trained_tokens
     if trained is None or len(encoding) <= trained:
         return None
     return (

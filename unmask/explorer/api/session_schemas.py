@@ -25,6 +25,7 @@ class ModelInfo:
     ``phase``: waiting, loading, ready or failed (then ``problem`` says why). ``progress``: the share of a
     download that is there, 0 to 1, if there is one. ``heads`` and ``layer_kinds``
     have one entry a layer. ``maps``: whether there is any attention to draw; ``no_maps`` says why not.
+    ``has_global_tokens``: whether a reader can choose words whose tokens become global.
     """
 
     index: int
@@ -45,6 +46,7 @@ class ModelInfo:
     can_classify: bool
     maps: bool
     no_maps: str | None
+    has_global_tokens: bool
 
 
 @dataclass(frozen=True)
@@ -146,6 +148,8 @@ class TextRead:
     """One text as a model reads it. ``id`` names it in later requests; ``heads`` has one entry a layer.
 
     ``note`` says what a reader must know of it, such as that it is longer than any the model was trained on.
+    ``global_spans``: ranges of characters whose tokens were chosen to be global; ``global_tokens``: all that
+    are global.
     """
 
     id: str
@@ -164,6 +168,8 @@ class TextRead:
     note: str | None
     tokens: tuple[Token, ...]
     words: tuple[Word, ...]
+    global_spans: tuple[tuple[int, int], ...]
+    global_tokens: tuple[int, ...]
 
 
 @dataclass(frozen=True)

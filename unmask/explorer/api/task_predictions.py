@@ -1,5 +1,7 @@
 """What the heads of a model predict for a text that was read, and which logits each prediction rests on."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -45,6 +47,13 @@ def head_logits(cache: ActivationCache, role: str) -> NDArray[np.float32]:
     found: NDArray[np.float32] = logits.float().cpu().numpy()
     by_token = classifiers(cache)[role].reads in ("tokens", "tokens_and_first")
     return found if by_token else found[0]
+
+
+def class_scores(cache: ActivationCache, encoding: Encoding, role: str) -> Mapping[str, float]:
+    """The score of each label of a classifier of texts, see `Classification.scores`."""
+    read = WindowedLogits(encoding, windows(encoding, None), [head_logits(cache, role)])
+    (found,) = classify(classifiers(cache)[role], [read])
+    return found.scores
 
 
 def prediction_of(cache: ActivationCache, encoding: Encoding, name: str) -> TaskPrediction:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import anywidget
 
     from unmask.explorer.api.api import Api
-    from unmask.loaded import Model
+    from unmask.loaded import ElmoModel, Model
 
 HEIGHT = 900
 """Of the frame, in pixels."""
@@ -62,7 +62,7 @@ export default { render };
 
 
 def explore(
-    model: "Model | str | Sequence[Model | str]" = "default",
+    model: "Model | ElmoModel | str | Sequence[Model | ElmoModel | str]" = "default",
     text: str | None = None,
     pair: str | None = None,
     *,
@@ -90,10 +90,10 @@ def explore(
         raise InvalidRequest(f"height is {height} pixels; it can be 100 to 10000")
     from unmask.explorer.api.api import Api
     from unmask.explorer.export.standalone_html import framed_page
-    from unmask.loaded import Model, load
+    from unmask.loaded import ElmoModel, Model, load
 
-    given = [model] if isinstance(model, Model | str) else list(model)
-    api = Api([one if isinstance(one, Model) else load(one) for one in given])
+    given = [model] if isinstance(model, Model | ElmoModel | str) else list(model)
+    api = Api([load(one) if isinstance(one, str) else one for one in given])
     page = framed_page(fragment({"text": text, "pair": pair}))
     widget: anywidget.AnyWidget = _widget_class()(page=page, height=height)
     widget.api = api

@@ -7,8 +7,9 @@ from urllib.parse import parse_qsl
 
 from unmask.explorer.api.describe import versions
 from unmask.explorer.api.session_schemas import Stamp, StampLine
+from unmask.explorer.sessions.models import AnyModel
 from unmask.explorer.sessions.text_session import TextSession
-from unmask.loaded import Model
+from unmask.loaded import ElmoModel
 from unmask.model.families import DEFAULT_NAME
 from unmask.model.spec import SoftmaxAttention
 from unmask.model.weights.find import DEFAULT, SHIPPED
@@ -23,14 +24,14 @@ SCALES = {"sqrt": "square-root", "linear": "linear", "log": "logarithmic"}
 
 def stamp(reading: TextSession) -> Stamp:
     """The provenance of everything computed from one text by one model."""
-    read, model = reading.described, reading.model
+    read, model = reading.described, reading.reader
     tokens = f"{read.kept_tokens:,}"
     if read.kept_tokens < read.total_tokens:
         tokens += f" of {read.total_tokens:,}, the rest was truncated"
     found = {
         "model": read.model,
         "revision": read.revision or "none: it comes with a package or is a folder",
-        "family": model.checkpoint.family.name,
+        "family": "ELMo" if isinstance(model, ElmoModel) else model.checkpoint.family.name,
         "number format": f"{read.dtype} on {model.device}",
         "attention": _kernels(model),
         **versions(),
@@ -67,7 +68,9 @@ def utc_now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def _kernels(model: Model) -> str:
+def _kernels(model: AnyModel) -> str:
+    if isinstance(model, ElmoModel):
+        return "none: its layers are LSTMs"
     softmax = [isinstance(layer.mixer, SoftmaxAttention) for layer in model.spec.layers]
     if all(softmax):
         return "softmax, exact"
@@ -75,8 +78,11 @@ def _kernels(model: Model) -> str:
     return f"{implied}, and softmax" if any(softmax) else implied
 
 
-def _call(model: Model) -> str:
+def _call(model: AnyModel) -> str:
     """Python that loads the model again."""
+    if isinstance(model, ElmoModel):
+        name, dtype = (json.dumps(one, ensure_ascii=False) for one in (model.name, model.dtype))
+        return f'unmask.load({name}, family="elmo", dtype={dtype})  # the path of that folder'
     name = DEFAULT if model.name == DEFAULT_NAME and model.revision is None else model.name
     options = [json.dumps(name, ensure_ascii=False), f"dtype={json.dumps(model.dtype)}"]
     if model.revision is not None:

@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 
     from unmask.explorer.api.api import Api
     from unmask.explorer.sessions.loading import PageLoader
-    from unmask.explorer.sessions.models import Loader
+    from unmask.explorer.sessions.models import AnyModel, Loader
     from unmask.interpret.corpus.texts import Corpus
-    from unmask.loaded import Model
 
 _ADDRESSES = {
     "127.0.0.1": (socket.AF_INET, "127.0.0.1"),
@@ -35,7 +34,7 @@ _ADDRESSES = {
 
 
 def make_app(
-    models: "Model | Sequence[Model | tuple[str, Loader]]",
+    models: "AnyModel | Sequence[AnyModel | tuple[str, Loader]]",
     token: str,
     *,
     port: int,
@@ -69,7 +68,7 @@ def make_app(
     def make() -> "Api":
         from unmask.explorer.api.api import Api
 
-        given: Sequence[Model | tuple[str, Loader]]
+        given: Sequence[AnyModel | tuple[str, Loader]]
         given = models if isinstance(models, Sequence) else [models]
         limits = {"held_texts": held_texts, "held_bytes": held_bytes}
         given_limits = {name: limit for name, limit in limits.items() if limit is not None}
@@ -87,7 +86,7 @@ def make_app(
 
 
 def serve(
-    models: "Model | Sequence[Model | tuple[str, Loader]]",
+    models: "AnyModel | Sequence[AnyModel | tuple[str, Loader]]",
     *,
     host: str = "127.0.0.1",
     port: int = 0,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unmask.deprecation import MODEL_NAMES
-from unmask.loaded import Model
+from unmask.loaded import ElmoModel, Model
 from unmask.model.families import DEFAULT_NAME
 from unmask.model.weights.find import DEFAULT, SHIPPED
 
@@ -62,16 +62,19 @@ def digest(parts: Iterable[str]) -> str:
     return found.hexdigest()
 
 
-def digest_of(model: Model) -> str:
+def digest_of(model: Model | ElmoModel) -> str:
     """A digest of what a model computes: its spec, tokenizer, number format and files of weights.
 
     Files count by name, size and time: their contents may be gigabytes, and are not read again.
     """
-    checkpoint = model.checkpoint
-    parts = [repr(checkpoint.spec), model.name, model.revision or "", model.dtype, str(model.max_tokens)]
-    for name, content in sorted(checkpoint.tokenizer.files.items()):
-        parts += [name, hashlib.sha256(content).hexdigest()]
-    for path in sorted({tensor.file for tensor in checkpoint.tensors.values()}):
+    parts = [repr(model.spec), model.name, model.revision or "", model.dtype, str(model.max_tokens)]
+    if isinstance(model, ElmoModel):
+        files = set() if model.folder is None else set(model.folder.iterdir())
+    else:
+        for name, content in sorted(model.checkpoint.tokenizer.files.items()):
+            parts += [name, hashlib.sha256(content).hexdigest()]
+        files = {tensor.file for tensor in model.checkpoint.tensors.values()}
+    for path in sorted(files):
         try:
             stat = path.stat()
         except OSError:  # removed since it was loaded

@@ -11,7 +11,8 @@ from unmask.errors import InvalidRequest
 if TYPE_CHECKING:
     from unmask.explorer.api.session_schemas import ModelPreview
     from unmask.explorer.sessions.models import Models, ModelSlot
-    from unmask.loaded import Model
+    from unmask.loaded import ElmoModel, Model
+    from unmask.model.elmo import ElmoSpec
 
 LONGEST_NAME = 1000
 BYTES: Mapping[str, int] = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "int8": 4}
@@ -24,7 +25,7 @@ SPARE = 1.1
 class PageLoader:
     """Loads a model by name, as `unmask.load` takes it."""
 
-    load: "Callable[[str], Model]"
+    load: "Callable[[str], Model | ElmoModel]"
     dtype: str = "float32"
     """The number format that it loads weights in."""
 
@@ -35,8 +36,6 @@ class PageLoader:
             CheckpointError: there is no such checkpoint, it cannot be read, or the hub cannot be reached.
             InvalidRequest: the name is none.
         """
-        from unmask.explorer.api.session_schemas import ModelPreview
-        from unmask.measure.scaling.limits import free_bytes
         from unmask.model.diagram import architecture_svg
         from unmask.model.families import family_of
         from unmask.model.weights import find, read_checkpoint
@@ -46,6 +45,9 @@ class PageLoader:
 
         name, download = checked_name(name), 0
         where = place_of(name)
+        elmo = _elmo(name) if where == "folder" else None
+        if elmo is not None:
+            return self._preview_elmo(name, elmo)
         if where == "hub":
             remote = remote_model(name)
             family = family_of(remote.config)
@@ -56,26 +58,40 @@ class PageLoader:
             checkpoint = read_checkpoint(find(name))
             family, spec, output = checkpoint.family, checkpoint.spec, checkpoint.head
             shown, count = checkpoint.source.name, parameter_count(spec)
+        size = len(spec.layers), spec.width, count
+        svg = architecture_svg(spec, outputs=(output,))
+        return self._stated(shown, where, family.name, size, download=download, svg=svg)
+
+    def _preview_elmo(self, name: str, spec: "ElmoSpec") -> "ModelPreview":
+        import torch
+
+        from unmask.model.diagram import architecture_svg
+        from unmask.model.elmo import Elmo
+
+        with torch.device("meta"):
+            count = sum(one.numel() for one in Elmo(spec).parameters())
+        size, shown = (spec.layers, 2 * spec.width, count), Path(name).expanduser().resolve().name
+        return self._stated(
+            shown, "folder", "ELMo (no attention)", size, download=0, svg=architecture_svg(spec)
+        )
+
+    def _stated(
+        self, name: str, where: str, family: str, size: tuple[int, int, int], *, download: int, svg: str
+    ) -> "ModelPreview":
+        """What is known, with the memory that this takes; ``size``: layers, width, parameters."""
+        from unmask.explorer.api.session_schemas import ModelPreview
+        from unmask.measure.scaling.limits import free_bytes
+
+        layers, width, count = size
         memory, free = BYTES[self.dtype] * count, free_bytes()
         sentence = (
-            f"{family.name}, {len(spec.layers)} layers of width {spec.width:,}, "
+            f"{family}, {layers} layers of width {width:,}, "
             f"{count / 1e6:,.1f} million parameters: {size_words(memory)} of memory in {self.dtype}"
             f"{'' if free is None else f', of {size_words(free)} that are free'}; "
             f"{f'{size_words(download)} will be downloaded' if download else 'it is on this machine'}."
         )
         return ModelPreview(
-            shown,
-            where,
-            family.name,
-            len(spec.layers),
-            spec.width,
-            count,
-            self.dtype,
-            memory,
-            free,
-            download,
-            sentence,
-            architecture_svg(spec, outputs=(output,)),
+            name, where, family, layers, width, count, self.dtype, memory, free, download, sentence, svg
         )
 
     def add(self, models: "Models", name: str) -> "ModelSlot":
@@ -97,6 +113,14 @@ class PageLoader:
         if found.where == "hub":
             place.progress = lambda: _share(name, found.download_bytes) if place.phase == "loading" else None
         return place
+
+
+def _elmo(name: str) -> "ElmoSpec | None":
+    from unmask.model.elmo.find import find_elmo
+
+    folder = Path(name).expanduser()
+    found = find_elmo(folder) if folder.is_dir() else None
+    return None if found is None else found.spec()
 
 
 def size_words(count: int) -> str:

@@ -7,10 +7,12 @@ from functools import cached_property
 from unmask.errors import InvalidRequest, UnmaskError
 from unmask.explorer.sessions.identity import Candidate, candidate_of, digest_of, distinct_names
 from unmask.http.errors import Problem, Refused, cannot, problem_of, unexpected
-from unmask.loaded import Model
+from unmask.loaded import ElmoModel, Model
 from unmask.model.encoder import Encoder
 
-Loader = Callable[[], Model]
+AnyModel = Model | ElmoModel
+"""An ELMo has states and no attention: `ModelSlot.need` refuses it, `ModelSlot.need_any` does not."""
+Loader = Callable[[], AnyModel]
 MOST_MODELS = 16
 LOADING_SECONDS = 60.0
 """How long a request waits for a model that is being loaded."""
@@ -25,7 +27,7 @@ class ModelSlot:
         """What the page calls it: no two of one explorer are called alike, and it never changes."""
         self.phase = "waiting"
         self.problem: Problem | None = None
-        self.model: Model | None = None
+        self.model: AnyModel | None = None
         self.progress: Callable[[], float | None] = lambda: None
         """How much of a download is there, from 0 to 1; None where nothing is downloaded."""
         self._loader = loader
@@ -45,6 +47,13 @@ class ModelSlot:
         self._settled.set()
 
     def need(self) -> Model:
+        """The encoder, waiting a while for it; `Refused` as by `need_any`, and where it is an ELMo."""
+        model = self.need_any()
+        if isinstance(model, ElmoModel):
+            raise cannot(no_attention(self.name))
+        return model
+
+    def need_any(self) -> AnyModel:
         """The model, waiting a while for it; `Refused` where it could not be loaded or is still loading."""
         self._settled.wait(LOADING_SECONDS)
         if self.model is not None:
@@ -65,7 +74,7 @@ class ModelSlot:
     @cached_property
     def digest(self) -> str:
         """Of what its model computes, see `digest_of`."""
-        return digest_of(self.need())
+        return digest_of(self.need_any())
 
     def plain(self) -> Encoder:
         """The model in modules that give gradients; read when first asked for, and kept."""
@@ -77,7 +86,7 @@ class ModelSlot:
 class Models:
     """All of them, in the order they were named; the first is a new text's unless another is asked for."""
 
-    def __init__(self, given: Sequence[Model | tuple[str, Loader]]) -> None:
+    def __init__(self, given: Sequence[AnyModel | tuple[str, Loader]]) -> None:
         if not given:
             raise InvalidRequest("the explorer was given no model; name at least one")
         self.places: list[ModelSlot] = []
@@ -149,8 +158,17 @@ class Models:
         return self.places[index]
 
     def ready(self) -> list[Model]:
-        """The loaded models."""
-        return [place.model for place in self.places if place.model is not None]
+        """The loaded encoders."""
+        models = (place.model for place in self.places)
+        return [one for one in models if one is not None and not isinstance(one, ElmoModel)]
+
+
+def no_attention(name: str) -> str:
+    """What an ELMo cannot show, and what it can."""
+    return (
+        f"the ELMo {name} has LSTM layers, which have no attention and predict no masked words; "
+        "the views Tokens, Geometry (with word senses) and Compare show it"
+    )
 
 
 def _key(candidate: Candidate) -> str:
@@ -164,8 +182,10 @@ def _load_all(places: Sequence[ModelSlot], loaded: Callable[[ModelSlot], None] |
             loaded(place)
 
 
-def _candidate(given: Model | tuple[str, Loader]) -> Candidate:
+def _candidate(given: AnyModel | tuple[str, Loader]) -> Candidate:
     """What a model could be called by, before it is loaded where it is not."""
     if isinstance(given, Model):
         return Candidate(given.name, given.checkpoint.source.folder, given.dtype)
+    if isinstance(given, ElmoModel):
+        return Candidate(given.name, given.folder, given.dtype)
     return candidate_of(given[0])

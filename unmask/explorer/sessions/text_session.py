@@ -1,27 +1,35 @@
 """One text being read and measured in the background, and what is known of it so far."""
 
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from copy import copy
 from typing import TypeVar
 
+from unmask.errors import InvalidRequest
 from unmask.explorer.api.describe import text_read
 from unmask.explorer.api.session_schemas import State, TextRead
 from unmask.explorer.api.tiles import coarsest_maps
 from unmask.explorer.sessions.analyses import Analyses
 from unmask.explorer.sessions.cache import Cache
-from unmask.explorer.sessions.models import ModelSlot
+from unmask.explorer.sessions.models import AnyModel, ModelSlot, no_attention
 from unmask.http.errors import Refused, cannot
 from unmask.http.worker import Job, Watch, Worker
 from unmask.interpret import AttentionView
 from unmask.interpret.activation_cache import ActivationCache
+from unmask.interpret.geometry.reading import random_baseline, read_texts
+from unmask.interpret.global_effect import NO_GLOBAL_TOKENS, GlobalText
 from unmask.interpret.statistics.attention_statistics import AttentionStatistics, layer_cells
 from unmask.interpret.statistics.layer_statistics import LayerStatistics
 from unmask.interpret.words.words import Words, words
-from unmask.loaded import Model
+from unmask.loaded import ElmoModel, Model
+from unmask.model.encoder import Encoder
+from unmask.model.spec.global_tokens import GlobalTokens, has_global_tokens, trained_global_tokens
 from unmask.text import Encoding
 
 Value = TypeVar("Value")
+
+Spans = tuple[tuple[int, int], ...]
+"""Ranges of characters of a text, half open."""
 
 WAIT_SECONDS = 5.0
 """How long a request waits for a text that is just being read; short texts are ready sooner."""
@@ -30,21 +38,31 @@ WAIT_SECONDS = 5.0
 class TextSession:
     """One text in one model. Its tokens are there at once; states and statistics follow in the background."""
 
-    def __init__(self, text_id: str, place: ModelSlot, encoding: Encoding, worker: Worker) -> None:
+    def __init__(
+        self, text_id: str, place: ModelSlot, encoding: Encoding, worker: Worker, spans: Spans = ()
+    ) -> None:
         self.id = text_id
         self.place = place
-        self.model: Model = place.need()
+        self.reader: AnyModel = place.need_any()
+        """The model, which may be an ELMo."""
         self.encoding = encoding
         self.found_words: Words = words(self.encoding)
-        self.described: TextRead = text_read(text_id, place, self.model, self.found_words)
+        self.global_tokens: GlobalTokens | None = None
+        """Those that were chosen; None means those that the head was trained with."""
+        if spans:
+            self.global_tokens = _chosen(self.model, encoding, spans)
+        self.described: TextRead = text_read(
+            text_id, place, self.reader, self.found_words, spans=spans, global_tokens=self.global_tokens
+        )
         self._maps = coarsest_maps(len(encoding))
-        self.stated_bytes = AttentionStatistics.bytes_needed(self.model.spec, len(encoding), maps=self._maps)
+        self.stated_bytes = _bytes_needed(self.reader, len(encoding), self._maps)
         self.masked: dict[int, ActivationCache] = {}
         """The text with one token masked, of the question asked last."""
         self.cache = Cache()
         """Answers that took long to compute."""
         self._worker = worker
         self._view: AttentionView | None = None
+        self._levels: Sequence[object] | None = None
         self._atlas: AttentionStatistics | None = None
         self._wished = -1
         self._job: Job | None = None
@@ -55,6 +73,13 @@ class TextSession:
     def __len__(self) -> int:
         """N, the number of tokens."""
         return len(self.encoding)
+
+    @property
+    def model(self) -> Model:
+        """The encoder; `Refused` where an ELMo reads the text."""
+        if isinstance(self.reader, ElmoModel):
+            raise cannot(no_attention(self.place.name))
+        return self.reader
 
     @property
     def layer_count(self) -> int:
@@ -106,11 +131,40 @@ class TextSession:
         Raises:
             Refused: it is not read yet, was stopped before it was, or could not be read.
         """
+        if isinstance(self.reader, ElmoModel):
+            raise cannot(no_attention(self.place.name))
+        self._wait_for_reading()
+        assert self._view is not None
+        return self._view
+
+    @property
+    def levels(self) -> Sequence[object]:
+        """L + 1 arrays (N, D): the states of every level, the last as the model returns it.
+
+        Raises:
+            Refused: as for `view`; an ELMo has states.
+        """
+        self._wait_for_reading()
+        assert self._levels is not None
+        return self._levels
+
+    def random_levels(self, watch: Watch) -> Sequence[object]:
+        """The same text in a model of the same design with random weights; see `random_baseline`."""
+        if isinstance(self.reader, ElmoModel):
+            return read_texts(random_baseline(self.reader.encoder), [self.encoding], watch=watch).states
+        cache = self.run(random_baseline(self.reader.encoder), self.encoding, watch)
+        return [*cache.states[:-1], cache.final_ND]
+
+    def run(self, encoder: Encoder, encoding: Encoding, watch: Watch) -> ActivationCache:
+        """An encoding of as many tokens as the text's, with the same global tokens."""
+        return ActivationCache.of(encoder, encoding, global_tokens=self.global_tokens, watch=watch)
+
+    def _wait_for_reading(self) -> None:
         job = self._job
-        if self._view is None and job is not None:
+        if self._levels is None and job is not None:
             self._settled.wait(WAIT_SECONDS)
-        if self._view is not None:
-            return self._view
+        if self._levels is not None:
+            return
         if job is not None and job.problem is not None:
             raise cannot(job.problem.sentence)
         if job is not None and job.phase == "stopped":
@@ -131,6 +185,11 @@ class TextSession:
         view = self.view
         return self._analyses.once(key, lambda watch: work(view, watch))
 
+    def analyse_levels(self, key: Hashable, work: Callable[[Sequence[object], Watch], Value]) -> Value:
+        """The same for an analysis of states, which an ELMo has too."""
+        levels = self.levels
+        return self._analyses.once(key, lambda watch: work(levels, watch))
+
     @property
     def analyses(self) -> Analyses:
         """Its analyses that may take long."""
@@ -149,7 +208,7 @@ class TextSession:
         assert job is not None
         phase = job.phase
         if phase == "running":
-            phase = "reading" if self._view is None else "measuring"
+            phase = "reading" if self._levels is None else "measuring"
         eta = job.eta_seconds
         return State(
             id=self.id,
@@ -157,8 +216,8 @@ class TextSession:
             what=job.what,
             done=job.done,
             total=job.total,
-            ready=tuple(layer is not None for layer in self.layers),
-            readable=self._view is not None,
+            ready=self._ready(),
+            readable=self._levels is not None,
             seconds=round(job.seconds, 3),
             eta_s=None if eta is None else round(eta, 1),
             peak_bytes=job.peak_bytes,
@@ -166,10 +225,23 @@ class TextSession:
             problem=job.problem,
         )
 
+    def _ready(self) -> tuple[bool, ...]:
+        """An ELMo has nothing to measure once its states are there."""
+        if isinstance(self.reader, ElmoModel):
+            return (self._levels is not None,) * self.layer_count
+        return tuple(layer is not None for layer in self.layers)
+
     def _work(self, watch: Watch) -> None:
         try:
+            if isinstance(self.reader, ElmoModel):
+                if self._levels is None:
+                    self._levels = read_texts(self.reader.encoder, [self.encoding], watch=watch).states
+                return
             if self._view is None:
-                self._view = AttentionView(self.model.encoder, self.encoding, watch=watch)
+                self._view = AttentionView(
+                    self.reader.encoder, self.encoding, global_tokens=self.global_tokens, watch=watch
+                )
+                self._levels = [*self._view.cache.states[:-1], self._view.cache.final_ND]
         finally:
             self._settled.set()
         self._atlas = self._view.open_statistics(maps=self._maps)
@@ -190,3 +262,18 @@ class TextSession:
             statistics.measure(told, layers=(chosen,))
             done += costs[chosen]
         watch("measuring", done, done)
+
+
+def _chosen(model: Model, encoding: Encoding, spans: Spans) -> GlobalTokens:
+    """The tokens of the spans, beside those that the head was trained with, wherever words are masked."""
+    if not has_global_tokens(model.spec):
+        raise InvalidRequest(NO_GLOBAL_TOKENS)
+    trained = trained_global_tokens(model.spec, paired=encoding.pair is not None)
+    tokens = GlobalText(spans=spans, beside=trained)(encoding)
+    return lambda _: tokens
+
+
+def _bytes_needed(model: AnyModel, length: int, maps: int) -> int:
+    if isinstance(model, ElmoModel):
+        return 4 * (model.spec.layers + 1) * length * model.width
+    return AttentionStatistics.bytes_needed(model.spec, length, maps=maps)

@@ -4,12 +4,14 @@ import threading
 from collections import OrderedDict
 from typing import Literal
 
-from unmask.errors import UnmaskError
+from unmask.errors import InvalidRequest, UnmaskError
 from unmask.explorer.sessions.identity import digest
-from unmask.explorer.sessions.models import Models, ModelSlot
-from unmask.explorer.sessions.text_session import TextSession
+from unmask.explorer.sessions.models import AnyModel, Models, ModelSlot
+from unmask.explorer.sessions.text_session import Spans, TextSession
 from unmask.http.errors import Refused
 from unmask.http.worker import Worker
+from unmask.loaded import ElmoModel
+from unmask.text import Encoding, Truncation
 
 TooLong = Literal["error", "cut"]
 """What the page asks to be done with a text that the model cannot read whole."""
@@ -36,26 +38,24 @@ class Texts:
         self._held: OrderedDict[str, TextSession] = OrderedDict()
         self._lock = threading.Lock()
 
-    def read(self, place: ModelSlot, text: str, pair: str | None, too_long: TooLong) -> TextSession:
-        """Begin to read a text, or find it among those held.
+    def read(
+        self, place: ModelSlot, text: str, pair: str | None, too_long: TooLong, spans: Spans = ()
+    ) -> TextSession:
+        """Begin to read a text, or find it among those held; ``spans`` become global, see `GlobalText`.
 
         Raises:
             TextError: it cannot be read.
+            InvalidRequest: there are spans, and the model has no global tokens or the text no token there.
             Refused: the model is not there, or the text needs more memory than the explorer may hold.
         """
-        model = place.need()
-        text_id = _name(place, text, pair, too_long)
+        model = place.need_any()
+        text_id = _name(place, text, pair, too_long, spans)
         with self._lock:
             if text_id in self._held:
                 self._held.move_to_end(text_id)
                 return self._held[text_id]
-        encoding = model.tokenizer.encode(
-            text,
-            pair,
-            max_tokens=model.max_tokens,
-            truncation="end" if too_long == "cut" else "error",
-        )
-        reading = TextSession(text_id, place, encoding, self._worker)
+        encoding = _encoded(model, text, pair, too_long)
+        reading = TextSession(text_id, place, encoding, self._worker, spans)
         if reading.stated_bytes > self.held_bytes:
             raise Refused(
                 507,
@@ -107,7 +107,17 @@ def read_ahead(texts: Texts, place: ModelSlot, text: str) -> None:
         return
 
 
-def _name(place: ModelSlot, text: str, pair: str | None, too_long: TooLong) -> str:
+def _encoded(model: AnyModel, text: str, pair: str | None, too_long: TooLong) -> Encoding:
+    if isinstance(model, ElmoModel):
+        if pair is not None:
+            raise InvalidRequest(f"{model.name} is an ELMo, which reads one text; leave the second one out")
+        return model.tokenizer.encode(text)
+    truncation: Truncation = "end" if too_long == "cut" else "error"
+    return model.tokenizer.encode(text, pair, max_tokens=model.max_tokens, truncation=truncation)
+
+
+def _name(place: ModelSlot, text: str, pair: str | None, too_long: TooLong, spans: Spans) -> str:
     # The place counts too: two may hold one checkpoint, one of them trained further in memory.
     pairs = ["alone", ""] if pair is None else ["pair", pair]
-    return digest([str(place.index), place.digest, too_long, text, *pairs])[:24]
+    chosen = [f"{start}-{end}" for start, end in spans]
+    return digest([str(place.index), place.digest, too_long, text, *pairs, *chosen])[:24]

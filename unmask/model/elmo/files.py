@@ -61,6 +61,21 @@ def load_elmo(folder: str | Path, *, verify: bool | None = None) -> Elmo:
     """
     folder = Path(folder)
     check_files(folder, verify)
+    spec = read_spec(folder)
+    check_regular(folder / WEIGHTS, CorruptCheckpoint)
+    try:
+        state = load_file(folder / WEIGHTS)
+    except (SafetensorError, OSError) as error:
+        raise CorruptCheckpoint(f"{folder / WEIGHTS} is damaged or incomplete: {error}") from None
+    return filled(spec, state, WEIGHTS)
+
+
+def read_spec(folder: Path) -> ElmoSpec:
+    """The spec of what `save_elmo` wrote.
+
+    Raises:
+        CheckpointError: what is wrong with config.json, in one sentence.
+    """
     config = JsonSettings.parse(read_regular(folder / CONFIG, CorruptCheckpoint), CONFIG)
     config.require_one_of("model_type", MODEL_TYPE)
     config.require_one_of("activation", "relu", "tanh")
@@ -72,12 +87,16 @@ def load_elmo(folder: str | Path, *, verify: bool | None = None) -> Elmo:
     }
     spec = ElmoSpec(**values, filters=filters_of(config, "filters"))
     refuse_unread(config)
-    check_regular(folder / WEIGHTS, CorruptCheckpoint)
-    try:
-        state = load_file(folder / WEIGHTS)
-    except (SafetensorError, OSError) as error:
-        raise CorruptCheckpoint(f"{folder / WEIGHTS} is damaged or incomplete: {error}") from None
-    return filled(spec, state, WEIGHTS)
+    return spec
+
+
+def read_published_spec(options: Path) -> ElmoSpec:
+    """The spec of the authors' options.json.
+
+    Raises:
+        CheckpointError: what is wrong with it, in one sentence.
+    """
+    return published_spec(JsonSettings.parse(read_regular(options, CorruptCheckpoint), options.name))
 
 
 def read_published_elmo(options: str | Path, weights: str | Path) -> Elmo:
@@ -90,9 +109,7 @@ def read_published_elmo(options: str | Path, weights: str | Path) -> Elmo:
     require("elmo")
     import h5py  # type: ignore[import-untyped]
 
-    spec = published_spec(
-        JsonSettings.parse(read_regular(Path(options), CorruptCheckpoint), Path(options).name)
-    )
+    spec = read_published_spec(Path(options))
     stored: dict[str, Array] = {}
 
     def collect(name: str, item: Any) -> None:

@@ -6,8 +6,16 @@ from pathlib import Path
 from unmask.checksums import check_files
 from unmask.errors import CorruptCheckpoint
 from unmask.files import read_bytes
-from unmask.model.elmo.files import CONFIG, MODEL_TYPE, load_elmo, read_published_elmo
+from unmask.model.elmo.files import (
+    CONFIG,
+    MODEL_TYPE,
+    load_elmo,
+    read_published_elmo,
+    read_published_spec,
+    read_spec,
+)
 from unmask.model.elmo.network import Elmo
+from unmask.model.elmo.spec import ElmoSpec
 from unmask.settings import JsonSettings
 
 
@@ -18,6 +26,14 @@ class ElmoFolder:
     folder: Path
     published: tuple[Path, Path] | None
     """The authors' options and weights; None for a folder in our format."""
+
+    def spec(self) -> ElmoSpec:
+        """The spec alone; no weights are read.
+
+        Raises:
+            CheckpointError: what is wrong with the config, in one sentence.
+        """
+        return read_spec(self.folder) if self.published is None else read_published_spec(self.published[0])
 
     def read(self, verify: bool | None = None) -> Elmo:
         """The network, in evaluation mode; ``verify`` as for `load_elmo`.

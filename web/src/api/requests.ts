@@ -11,6 +11,7 @@ import type {
   CorpusState,
   Fill,
   Geometry,
+  GlobalChangeMeta,
   Guesses,
   HeadChangeMeta,
   HeadsMeta,
@@ -225,6 +226,10 @@ export const chapter = (given: { chapter: string; model: number; text: string; l
 /** One model on two texts, aligned by their words. */
 export const textChange = (given: { before: string; after: string }) =>
   arrays<TextChangeMeta>({ path: 'change/{before}/{after}' }, given);
+
+/** One text with two choices of global tokens: what the new ones receive. */
+export const globalChange = (given: { before: string; after: string }) =>
+  arrays<GlobalChangeMeta>({ path: 'change/{before}/{after}/global' }, given);
 
 /** How much the attention of every head changed between two texts. */
 export const headChange = (given: { before: string; after: string }) =>

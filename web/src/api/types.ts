@@ -55,6 +55,7 @@ export interface ModelPreview {
  * `phase`: waiting, loading, ready or failed (then `problem` says why). `progress`: the share of a
  * download that is there, 0 to 1, if there is one. `heads` and `layer_kinds`
  * have one entry a layer. `maps`: whether there is any attention to draw; `no_maps` says why not.
+ * `has_global_tokens`: whether a reader can choose words whose tokens become global.
  */
 export interface ModelInfo {
   index: number;
@@ -75,6 +76,7 @@ export interface ModelInfo {
   can_classify: boolean;
   maps: boolean;
   no_maps: string | null;
+  has_global_tokens: boolean;
 }
 
 /** What one answer, and the explorer as a whole, will hold. */
@@ -138,6 +140,8 @@ export interface Word {
  * One text as a model reads it. `id` names it in later requests; `heads` has one entry a layer.
  *
  * `note` says what a reader must know of it, such as that it is longer than any the model was trained on.
+ * `global_spans`: ranges of characters whose tokens were chosen to be global; `global_tokens`: all that
+ * are global.
  */
 export interface TextRead {
   id: string;
@@ -156,6 +160,8 @@ export interface TextRead {
   note: string | null;
   tokens: Token[];
   words: Word[];
+  global_spans: [number, number][];
+  global_tokens: number[];
 }
 
 /** One thing that a number depends on. */
@@ -723,6 +729,14 @@ export interface TextChangeMeta {
   embedding_cosine: number;
   pooling: string;
   classes: ClassChange[];
+}
+
+/**
+ * Of `change/global`: `before` and `after` (L, H), the attention to `tokens`, which became
+ * global, added up over them, mean over queries.
+ */
+export interface GlobalChangeMeta {
+  tokens: number[];
 }
 
 /**

@@ -115,3 +115,9 @@ export function headAt(heads: readonly number[], place: number): HeadAt {
   }
   return { layer: 0, head: 0 };
 }
+
+/** What a map between words shows, as a sentence. */
+export function mapSentence({ weight, special }: { weight: string; special: string }, what = ''): string {
+  const rest = special === 'hide' ? '; special tokens are left out, and the rest of each row is divided by its sum' : '';
+  return `${weight === 'norm' ? 'Norm-weighted' : 'Raw'} attention between words${what}: summed over the tokens of the attended word, averaged over those of the attending word (Clark et al. 2019)${rest}.`;
+}

@@ -2,6 +2,7 @@
 
 import * as requests from '../api/requests';
 import { accepted } from '../api/source';
+import { bodyOf } from '../state/answers.svelte';
 import type { Explorer, Reading } from '../state/explorer.svelte';
 import { formatHash } from '../state/url';
 
@@ -36,8 +37,7 @@ export function pathsOf(asked: Iterable<string>, texts: readonly string[]): stri
 
 /** Sends a text again that the server may have dropped, and waits where that begins its analysis anew. */
 async function held(explorer: Explorer, reading: Reading): Promise<void> {
-  const { text, pair, cut, model } = reading.sent;
-  await explorer.post('texts', { text, pair: pair === '' ? null : pair, model, too_long: cut ? 'cut' : 'error' });
+  await explorer.post('texts', bodyOf(reading.sent));
   if (!reading.complete) return;
   for (;;) {
     const state = await explorer.fetchFresh(requests.state({ text: reading.id }));

@@ -27,7 +27,10 @@ export function pythonOf(shown: Shown): string | null {
   const [read] = shown.reads;
   if (!read) return null;
   if (shown.view.view === 'tour') return tour(shown, read);
-  const body = (BODIES[shown.view.view] ?? map)(shown, read);
+  const { view } = shown.view;
+  const other = view === 'compare' && shown.reads[1];
+  if (other && shown.reads.some(({ heads }) => !heads[0])) return `# unmask geometry --file text.txt -m ${read.model} --model-b ${other.model}\n`;
+  const body = [...(read.global_spans.length > 0 ? GLOBAL : []), ...((read.heads[0] ? BODIES[view] : geometry) ?? map)(shown, read)];
   const isImport = (line: string) => /^(from|import) /.test(line);
   // `import` before `from`, each by name.
   const imports = ['import unmask', ...new Set(body.filter(isImport))].sort((one, other) => Number(one < 'i') - Number(other < 'i') || (one < other ? -1 : 1));
@@ -35,13 +38,24 @@ export function pythonOf(shown: Shown): string | null {
 }
 
 function opening({ view, stamps }: Shown, read: TextRead): string[] {
-  return [`model = ${stamps[0]?.load ?? `unmask.load(${written(read.model)})`}`, `view = ${attention('model', view, read)}`];
+  const spans = read.global_spans.map((span) => `(${span.join(', ')}), `).join('').trimEnd();
+  const paired = read.pair === null ? 'False' : 'True';
+  return [
+    `model = ${stamps[0]?.load ?? `unmask.load(${written(read.model)})`}`,
+    ...(spans ? [`chosen = GlobalText(spans=(${spans}), beside=trained_global_tokens(model.spec, paired=${paired}))`] : []),
+    // An ELMo has none.
+    ...(read.heads[0] ? [`view = ${attention('model', view, read)}`] : []),
+  ];
 }
+
+const GLOBAL = ['from unmask.interpret.global_effect import GlobalText', 'from unmask.model.spec.global_tokens import trained_global_tokens'];
+const chosenIn = ({ reads }: Shown) => (reads[0]?.global_spans.length ? ', global_tokens=chosen' : '');
 
 function attention(model: string, view: ViewState, read: TextRead): string {
   const pair = read.pair === null ? '' : `, ${written(read.pair)}`;
   const cut = view.cut ? ', truncation="end"' : '';
-  return `${model}.attention(${written(read.text)}${pair}${cut})`;
+  const chosen = read.global_spans.length > 0 ? ', global_tokens=chosen' : '';
+  return `${model}.attention(${written(read.text)}${pair}${cut}${chosen})`;
 }
 
 type Body = (shown: Shown, read: TextRead) => string[];
@@ -197,7 +211,7 @@ const paths: Body = (shown) => {
     ];
   }
   const target = option('paths.target', shown.canFill ? 'word' : 'embedding');
-  if (target === 'word') return attributionOfWord(token);
+  if (target === 'word') return attributionOfWord(token, chosenIn(shown));
   const asked = targetOf(option('paths.class', ''));
   const what = target !== 'class' ? 'Embedding' : asked.classes === null ? 'Class' : 'TokenClasses';
   const made = target === 'class' ? classOf(asked) : whole ? ['target = Embedding(model.embedding_head().pooling)'] : [`target = Embedding(token=${token})`];
@@ -216,7 +230,7 @@ function classOf({ id, classes }: ReturnType<typeof targetOf>): string[] {
   return [role, `target = TokenClasses(role, (${tokens}), (${of}))  # tokens, and the class of each`];
 }
 
-function attributionOfWord(token: number): string[] {
+function attributionOfWord(token: number, chosen: string): string[] {
   return [
     'from unmask.interpret.activation_cache import ActivationCache',
     'from unmask.interpret.attribution.gradient import attribution',
@@ -225,19 +239,20 @@ function attributionOfWord(token: number): string[] {
     `token = ${token}`,
     'word = int(view.encoding.ids[token])  # the actual word, predicted at a mask',
     'hidden = masked(view.encoding, [token], model.tokenizer)',
-    'cache = ActivationCache.of(model.encoder, hidden)',
+    `cache = ActivationCache.of(model.encoder, hidden${chosen})`,
     'result = attribution(cache, Word(token, word), encoder=model.trainable_encoder(replace=False)).by_layer  # (layers, tokens)',
   ];
 }
 
-const words: Body = ({ token, canFill }) =>
-  canFill
+const words: Body = (shown) => {
+  const { token, canFill } = shown;
+  return canFill
     ? [
         'from unmask.interpret.activation_cache import ActivationCache',
         'from unmask.interpret.logit_lens import logit_lens',
         'from unmask.text.masking import masked',
         `hidden = masked(view.encoding, [${token}], model.tokenizer)`,
-        `found = logit_lens(ActivationCache.of(model.encoder, hidden), [${token}], top_k=8)`,
+        `found = logit_lens(ActivationCache.of(model.encoder, hidden${chosenIn(shown)}), [${token}], top_k=8)`,
         'result = found.probabilities[0, -1]  # of the words found.ids[0, -1]; the other levels are the logit lens',
       ]
     : [
@@ -245,10 +260,14 @@ const words: Body = ({ token, canFill }) =>
         'from unmask.interpret.intervention.target import Embedding',
         `result = importance(view.cache, Embedding(token=${token}), encoder=model.trainable_encoder(replace=False)).slopes  # (layers, heads)`,
       ];
+};
 
 const compare: Body = (shown) => {
   const { view, reads, stamps } = shown;
   const other = reads[1];
+  if (!other && chosenIn(shown)) {
+    return ['from unmask.interpret.global_effect import global_effect', 'result = global_effect(model.encoder, view.encoding, chosen)'];
+  }
   if (!other) return map(shown, reads[0] as TextRead);
   return [
     'from unmask.interpret.statistics.head_distances import compare_heads',
@@ -258,12 +277,15 @@ const compare: Body = (shown) => {
   ];
 };
 
-const geometry: Body = ({ option }) => [
-  'from unmask.interpret.geometry import geometry, project',
-  'levels = [*view.cache.states[:-1], view.cache.final_ND]',
-  `cloud = project(levels, special_N=view.encoding.special, ${projected(option('cloud.axes', 'own'))})`,
-  'result = geometry(levels, special_N=view.encoding.special)  # one entry per level',
-];
+const geometry: Body = ({ option }, read) => {
+  const special = read.heads[0] ? 'special_N=view.encoding.special' : 'special_N=None';
+  return [
+    `from unmask.interpret.geometry import geometry, project${read.heads[0] ? '' : ', read_texts'}`,
+    `levels = ${read.heads[0] ? '[*view.cache.states[:-1], view.cache.final_ND]' : `read_texts(model.encoder, model.tokenize([${written(read.text)}])).states`}`,
+    `cloud = project(levels, ${special}, ${projected(option('cloud.axes', 'own'))})`,
+    `result = geometry(levels, ${special})  # one entry per level`,
+  ];
+};
 
 function projected(axes: string): string {
   return axes === 'umap' ? 'method="umap"' : `basis="${axes === 'shared' ? 'shared' : 'own'}"`;

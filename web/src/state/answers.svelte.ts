@@ -6,6 +6,7 @@ import { accepted, type Answer, jsonOf, Refused, ServerGone, type Source } from 
 import type { TextRead } from '../api/types';
 import { Cache } from './cache';
 import type { Reading } from './reading.svelte';
+import { spansOf } from './url';
 
 /** A text as it is sent. */
 export interface Sent {
@@ -14,6 +15,13 @@ export interface Sent {
   cut: boolean;
   /** Number of the model. */
   model: number;
+  /** As in the address. */
+  global: string;
+}
+
+/** As the server takes it. */
+export function bodyOf({ text, pair, cut, model, global }: Sent) {
+  return { text, pair: pair === '' ? null : pair, model, too_long: cut ? 'cut' : 'error', global: spansOf(global) };
 }
 
 /** What the page does when the server is not as it was. */
@@ -82,9 +90,8 @@ export class Answers {
   }
 
   /** Sends a text to be read. */
-  send({ text, pair, cut, model }: Sent, signal?: AbortSignal): Promise<TextRead> {
-    const body = { text, pair: pair === '' ? null : pair, model, too_long: cut ? 'cut' : 'error' };
-    return this.post<TextRead>('texts', body, signal);
+  send(sent: Sent, signal?: AbortSignal): Promise<TextRead> {
+    return this.post<TextRead>('texts', bodyOf(sent), signal);
   }
 
   /** Asks about texts; one the server no longer holds is sent again, and the request too. */

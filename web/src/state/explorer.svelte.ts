@@ -182,7 +182,7 @@ export class Explorer extends Looking {
     this.draft = text;
     this.draftPair = pair;
     this.fileNote = '';
-    this.change({ text, pair, cut, against: '', againstPair: '', query: null, key: null, zoom: null, top: 0, left: 0 });
+    this.change({ text, pair, cut, against: '', againstPair: '', global: '', query: null, key: null, zoom: null, top: 0, left: 0 });
     await this.attempt(() => this.load());
   }
 
@@ -209,9 +209,15 @@ export class Explorer extends Looking {
     await this.show({ text: this.view.text, pair: this.view.pair }, against, this.view.query);
   }
 
+  /** Makes ranges of the text global, `4-9,20-31`, besides those that the model was trained with, and compares both. */
+  async makeGlobal(global: string): Promise<void> {
+    this.change({ global, against: '', againstPair: '' });
+    await this.attempt(() => this.load());
+  }
+
   private async show(texts: TextPair, against: TextPair | null, query: number | null): Promise<void> {
     [this.draft, this.draftPair] = [texts.text, texts.pair];
-    const compared = { against: against?.text ?? '', againstPair: against?.pair ?? '' };
+    const compared = { against: against?.text ?? '', againstPair: against?.pair ?? '', global: '' };
     this.change({ ...texts, ...compared, query, key: null });
     await this.attempt(() => this.load());
   }
@@ -318,7 +324,7 @@ export class Explorer extends Looking {
   /** Takes up a state of the address that was left before. */
   private async restore(state: ViewState): Promise<void> {
     const { view } = this;
-    const same = (['text', 'pair', 'against', 'againstPair', 'cut', 'model', 'beside'] as const).every((name) => state[name] === view[name]);
+    const same = (['text', 'pair', 'against', 'againstPair', 'global', 'cut', 'model', 'beside'] as const).every((name) => state[name] === view[name]);
     this.takeUp(state);
     if (same) return;
     this.draft = state.text;
@@ -362,7 +368,10 @@ export class Explorer extends Looking {
   /** Waits for the names of the models of the view; the server itself waits for their weights. */
   private async named(): Promise<void> {
     const coming = () =>
-      [this.view.model, this.view.beside].some((name) => name !== '' && this.loading && !this.modelNamed(name));
+      this.loading &&
+      ([this.view.model, this.view.beside].some((name) => name !== '' && !this.modelNamed(name)) ||
+        // Whether it has global tokens is known once it is there.
+        (this.view.global !== '' && ['waiting', 'loading'].includes(this.model?.phase ?? '')));
     while (coming() && this.source.live) await new Promise((resolve) => setTimeout(resolve, SOON_MS));
   }
 

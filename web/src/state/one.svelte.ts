@@ -32,7 +32,7 @@ export function loadedHead(explorerOf: () => Explorer): Loaded<Arrays<HeadsMeta>
     const explorer = explorerOf();
     const { layer, head } = explorer.view;
     const reading = explorer.a;
-    if (!reading?.ready(layer)) return null;
+    if (!reading?.ready(layer) || !reading.read.heads[layer]) return null;
     return explorer.fetch(requests.head({ text: reading.id, layer, head }));
   });
 }

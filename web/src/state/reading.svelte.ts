@@ -2,6 +2,7 @@
 
 import type { State, TextRead } from '../api/types';
 import { label, type Segment, segments } from '../draw/words';
+import type { Sent } from './answers.svelte';
 
 /** a: the model that is looked at; b: the one beside it; before: the text compared with, in the model of a. */
 export type Side = 'a' | 'b' | 'before';
@@ -19,19 +20,21 @@ export class Reading {
     readonly text: string,
     readonly pair: string,
     readonly cut: boolean,
+    /** What was made global, as in the address. */
+    readonly global = '',
   ) {
     this.segments = segments(text, pair, read.tokens, read.kept_tokens < read.total_tokens);
     this.names = read.tokens.map(label);
   }
 
   /** How it was sent, to send it again. */
-  get sent(): { text: string; pair: string; cut: boolean; model: number } {
-    return { text: this.text, pair: this.pair, cut: this.cut, model: this.read.model_index };
+  get sent(): Sent {
+    return { text: this.text, pair: this.pair, cut: this.cut, model: this.read.model_index, global: this.global };
   }
 
   /** The same text on another side, as far as it is measured. */
   as(side: Side): Reading {
-    const found = new Reading(side, this.read, this.text, this.pair, this.cut);
+    const found = new Reading(side, this.read, this.text, this.pair, this.cut, this.global);
     found.state = this.state;
     return found;
   }

@@ -44,6 +44,8 @@ export interface ViewState {
   /** The text that it is compared with, such as the one before a word was replaced, and its second text; or empty. */
   against: string;
   againstPair: string;
+  /** Code points of the text whose tokens are made global, `4-9,20-31`; or empty. */
+  global: string;
   /** Names of the model, and of the second one beside it; empty: the first of the session, none. */
   model: string;
   beside: string;
@@ -78,6 +80,7 @@ export const DEFAULTS: ViewState = {
   pair: '',
   against: '',
   againstPair: '',
+  global: '',
   model: '',
   beside: '',
   cut: false,
@@ -128,6 +131,7 @@ export function parseHash(hash: string): ViewState {
     ...texts(fields),
     against: fields.get('against') ?? '',
     againstPair: fields.get('againstPair') ?? '',
+    global: fields.get('global') ?? '',
     model: fields.get('model') ?? '',
     beside: fields.get('beside') ?? '',
     view: fields.get('view') ?? (version === '2' ? viewBefore(fields) : DEFAULTS.view),
@@ -147,6 +151,11 @@ export function parseHash(hash: string): ViewState {
     theme: oneOf('theme', THEMES, DEFAULTS.theme),
     more: Object.fromEntries([...fields].filter(([name]) => name.includes('.'))),
   };
+}
+
+/** The ranges of `4-9,20-31`; what is malformed is left out. */
+export function spansOf(written: string): number[][] {
+  return written.split(',').filter((span) => /^\d{1,9}-\d{1,9}$/.test(span)).map((span) => span.split('-').map(Number));
 }
 
 /** What an address before version 3 opened that names no view. */

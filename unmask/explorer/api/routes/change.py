@@ -1,12 +1,15 @@
 """One model on two texts: what changes between a text and the same text with a word replaced."""
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
 from unmask.explorer.api.binary import array_answer
 from unmask.explorer.api.change_schemas import (
     ChangedPrediction,
     ClassChange,
+    GlobalChangeMeta,
+    GlobalChangeRequest,
     Guesses,
     GuessesRequest,
     HeadChangeMeta,
@@ -20,6 +23,7 @@ from unmask.explorer.api.change_schemas import (
 from unmask.explorer.api.routes.limits import MAX_LISTED
 from unmask.explorer.api.routes.queries import masked_at, need_predictor
 from unmask.explorer.api.routes.route import Route, of_text, token_of
+from unmask.explorer.api.task_predictions import class_scores
 from unmask.explorer.api.word_schemas import OwnWord
 from unmask.explorer.sessions.context import AppContext
 from unmask.explorer.sessions.text_session import TextSession
@@ -36,6 +40,7 @@ from unmask.interpret.comparison import (
     prediction_change,
     word_probabilities,
 )
+from unmask.interpret.global_effect import attention_to
 from unmask.interpret.segments import segment_attention
 from unmask.interpret.words.word_pairs import WordPair, pair_words
 from unmask.model.spec import Classifier, PooledVector
@@ -79,6 +84,23 @@ def heads(context: AppContext, request: Request) -> Answer:
     found = after.analyse(("change", before.id), measure)
     arrays = {name: getattr(found, name) for name in ("moved", "to_removed", "to_inserted")}
     return array_answer(arrays, HeadChangeMeta(found.queries, found.of))
+
+
+def global_tokens(context: AppContext, request: Request) -> Answer:
+    """``GET change/{before}/{after}/global``: before and after (L, H)."""
+    before, after = _both(context, request)
+    if before.encoding.ids.tolist() != after.encoding.ids.tolist():
+        raise cannot("these are two texts; global tokens are compared in one text")
+    added = sorted({*after.described.global_tokens} - {*before.described.global_tokens})
+    if not added:
+        raise cannot("all chosen tokens are global already, as the model's head was trained; choose others")
+    other = before.view
+
+    def measure(view: AttentionView, watch: Watch) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        return attention_to(other.cache, added, watch), attention_to(view.cache, added, watch)
+
+    was, now = after.analyse(("global", before.id), measure)
+    return array_answer({"before": was, "after": now}, GlobalChangeMeta(tuple(added)))
 
 
 def fill(context: AppContext, request: Request) -> Answer:
@@ -203,11 +225,8 @@ def _classes(before: TextSession, after: TextSession) -> tuple[ClassChange, ...]
     roles = [head.role for head in after.model.spec.heads if isinstance(head, Classifier)]
     if "sequence" not in roles:
         return ()
-    one, other = (
-        reading.model.classify(reading.encoding.text, reading.encoding.pair, truncation="end")
-        for reading in (before, after)
-    )
-    return tuple(ClassChange(label, one.scores[label], other.scores[label]) for label in other.scores)
+    one, other = (class_scores(read.view.cache, read.encoding, "sequence") for read in (before, after))
+    return tuple(ClassChange(label, one[label], other[label]) for label in other)
 
 
 def _top(reading: TextSession, request: Request) -> int:
@@ -218,6 +237,7 @@ def _top(reading: TextSession, request: Request) -> int:
 ROUTES = (
     Route.get(TextChangeRequest, texts),
     Route.get(HeadChangeRequest, heads),
+    Route.get(GlobalChangeRequest, global_tokens),
     Route.get(PredictionChangeRequest, fill),
     Route.get(GuessesRequest, of_text(guesses)),
     Route.get(SegmentsRequest, of_text(segments)),

@@ -1,5 +1,6 @@
 """The cloud of tokens, and of the occurrences of a word, in three dimensions."""
 
+from collections.abc import Sequence
 from typing import get_args
 
 import numpy as np
@@ -14,14 +15,13 @@ from unmask.explorer.api.analysis_schemas import (
     SenseCloudRequest,
 )
 from unmask.explorer.api.binary import array_answer
-from unmask.explorer.api.routes.geometry import levels_of, model_and_word
+from unmask.explorer.api.routes.geometry import model_and_word
 from unmask.explorer.api.routes.route import Route, of_text
 from unmask.explorer.sessions.context import AppContext
 from unmask.explorer.sessions.text_session import TextSession
 from unmask.http.requests import Request
 from unmask.http.responses import Answer
 from unmask.http.worker import Watch
-from unmask.interpret import AttentionView
 from unmask.interpret.geometry.projection import Basis, Method, Projection, project
 from unmask.interpret.geometry.sense_cloud import SenseCloud, sense_cloud
 from unmask.interpret.geometry.word_sense_sets import shipped_senses
@@ -34,11 +34,11 @@ def of_a_text(reading: TextSession, request: Request) -> Answer:
     """``GET texts/{id}/cloud?method=pca|umap&basis=own|shared``: points (L + 1, N, 3)."""
     method, basis = request.choice("method", METHODS), request.choice("basis", BASES)
 
-    def measure(view: AttentionView, watch: Watch) -> Projection:
+    def measure(levels: Sequence[object], watch: Watch) -> Projection:
         special_N = reading.encoding.special
-        return project(levels_of(view.cache), method=method, basis=basis, special_N=special_N, watch=watch)
+        return project(levels, method=method, basis=basis, special_N=special_N, watch=watch)
 
-    made = reading.analyse(("cloud", method, basis), measure)
+    made = reading.analyse_levels(("cloud", method, basis), measure)
     return array_answer(_arrays(made), CloudMeta(method, basis, made.fitted))
 
 
@@ -47,7 +47,7 @@ def of_a_word(context: AppContext, request: Request) -> Answer:
     place, word = model_and_word(context, request)
     method = request.choice("method", METHODS)
     basis = request.choice("basis", BASES[::-1])
-    model = place.need()
+    model = place.need_any()
 
     def measure(watch: Watch) -> SenseCloud:
         return sense_cloud(

@@ -1,9 +1,11 @@
 """One text in two models: aligned by its characters, their heads and their levels compared."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
@@ -15,10 +17,10 @@ from unmask.explorer.sessions.text_session import TextSession
 from unmask.http.requests import Request
 from unmask.http.responses import Answer
 from unmask.http.worker import Watch
-from unmask.interpret import AttentionView
 from unmask.interpret.geometry.cka import Cka, cka
 from unmask.interpret.statistics.head_distances import HeadDistances, compare_heads, match_heads
 from unmask.interpret.words.alignment import Alignment, align
+from unmask.loaded import ElmoModel
 
 MOST_PAIRS = 1 << 20
 """Pairs of heads of one answer: 1,024 heads of each, more than any published encoder has; 4 MiB."""
@@ -30,25 +32,29 @@ def compare(context: AppContext, request: Request) -> Answer:
     """``GET compare/{a}/{b}``: cka (levels of a, levels of b), distance (heads of a, heads of b)."""
     a, b = (context.texts.get(part) for part in request.parts)
     found = align(a.encoding, b.encoding)
-    other = b.view
     no_distance = _no_distance(a, b)
 
-    def measure(view: AttentionView, watch: Watch) -> tuple[Arrays, CompareMeta]:
-        arrays, meta = _compared((view, other), found, no_distance, watch)
+    other = b.levels
+
+    def measure(levels: Sequence[object], watch: Watch) -> tuple[Arrays, CompareMeta]:
+        arrays, meta = _compared((a, b), (levels, other), found, no_distance, watch)
         return arrays, replace(meta, a=a.id, b=b.id)
 
-    arrays, meta = a.analyse(("compare", b.id), measure)
+    arrays, meta = a.analyse_levels(("compare", b.id), measure)
     return array_answer(arrays, meta)
 
 
 def _compared(
-    views: tuple[AttentionView, AttentionView], found: Alignment, no_distance: str | None, watch: Watch
+    texts: tuple[TextSession, TextSession],
+    levels: tuple[Sequence[object], Sequence[object]],
+    found: Alignment,
+    no_distance: str | None,
+    watch: Watch,
 ) -> tuple[Arrays, CompareMeta]:
-    view, other = views
     arrays: Arrays = {"cka": np.zeros((0, 0))}
     n, note = 0, ""
     try:
-        alike, pooled = _levels_alike(view, other, found, watch)
+        alike, pooled = _levels_alike(levels, found, watch)
         arrays |= {"cka": alike.debiased, "cka_low": alike.low, "cka_high": alike.high}
         arrays |= {"cka_biased": alike.biased, "cka_shuffled": alike.shuffled}
         n = alike.n
@@ -61,7 +67,7 @@ def _compared(
         note = str(error)
     matches: tuple[HeadMatch, ...] = ()
     if no_distance is None:
-        distances = compare_heads(view.cache, other.cache, watch=watch)
+        distances = compare_heads(*(one.view.cache for one in texts), watch=watch)
         arrays["distance"] = distances.divergence
         matches = _matches(distances)
     meta = CompareMeta(
@@ -76,20 +82,24 @@ def _compared(
     return arrays, meta
 
 
-def _levels_alike(a: AttentionView, b: AttentionView, found: Alignment, watch: Watch) -> tuple[Cka, bool]:
+def _levels_alike(
+    levels: tuple[Sequence[object], Sequence[object]], found: Alignment, watch: Watch
+) -> tuple[Cka, bool]:
     """CKA over what both have, special tokens left out; and whether tokens had to be pooled for it."""
     pairs = [(one.a, one.b) for one in found.segments if one.a[0] < one.a[1] and one.b[0] < one.b[1]]
     if not pairs:
         raise InvalidRequest("no stretch of the text has tokens in both models, so layers are not compared")
     states = []
-    for view, side in ((a, 0), (b, 1)):
-        cache = view.cache
+    for side, depths in enumerate(levels):
         starts = np.array([pair[side][0] for pair in pairs])
         ends = np.array([pair[side][1] for pair in pairs])
-        levels = [*cache.states[:-1], cache.final_ND]
-        states.append([_pooled(level.double().cpu().numpy(), starts, ends) for level in levels])
+        states.append([_pooled(_float64(level), starts, ends) for level in depths])
     pooled = any(end - start > 1 for pair in pairs for start, end in pair)
     return cka(states[0], states[1], watch=watch), pooled
+
+
+def _float64(level: object) -> NDArray[np.float64]:
+    return np.asarray(torch.as_tensor(level).double().cpu())
 
 
 def _pooled(
@@ -101,6 +111,9 @@ def _pooled(
 
 
 def _no_distance(a: TextSession, b: TextSession) -> str | None:
+    without = next((one for one in (a, b) if isinstance(one.reader, ElmoModel)), None)
+    if without is not None:
+        return f"the ELMo {without.place.name} has no attention, so only layers are compared"
     heads = [sum(one.described.heads) for one in (a, b)]
     if heads[0] * heads[1] > MOST_PAIRS:
         return f"{heads[0]:,} x {heads[1]:,} heads are more than one answer holds, so they are not matched"

@@ -1,5 +1,7 @@
 """The geometry of each level, and word senses."""
 
+from collections.abc import Sequence
+
 from unmask.errors import InvalidRequest
 from unmask.explorer.api.analysis_schemas import Geometry, GeometryRequest, Senses, SensesRequest
 from unmask.explorer.api.routes.route import Route, of_text
@@ -10,10 +12,7 @@ from unmask.http.errors import problem_of
 from unmask.http.requests import Request
 from unmask.http.responses import Answer, json_answer
 from unmask.http.worker import Watch
-from unmask.interpret import AttentionView
-from unmask.interpret.activation_cache import ActivationCache
 from unmask.interpret.geometry.layers import geometry
-from unmask.interpret.geometry.reading import random_baseline
 from unmask.interpret.geometry.word_sense_sets import shipped_senses, shipped_words
 from unmask.interpret.geometry.word_senses import SenseReport, word_senses
 
@@ -25,26 +24,26 @@ def of_a_text(reading: TextSession, request: Request) -> Answer:
     random = request.choice("random", ASIDE) == "yes"
     special_N = reading.encoding.special
 
-    def measure(view: AttentionView, watch: Watch) -> Geometry:
+    def measure(states: Sequence[object], watch: Watch) -> Geometry:
         tokens = int((~special_N).sum())
-        cache = view.cache
         try:
-            levels = geometry(levels_of(cache), special_N=special_N, watch=watch)
+            levels = geometry(states, special_N=special_N, watch=watch)
             twin = None
             if random:
-                other = ActivationCache.of(random_baseline(cache.encoder), cache.encoding, watch=watch)
-                twin = geometry(levels_of(other), special_N=special_N, shuffled=False, watch=watch)
+                twin = geometry(
+                    reading.random_levels(watch), special_N=special_N, shuffled=False, watch=watch
+                )
         except InvalidRequest as error:
             return Geometry(tokens, (), None, problem_of(error))
         return Geometry(tokens, levels, twin, None)
 
-    return json_answer(reading.analyse(("geometry", random), measure))
+    return json_answer(reading.analyse_levels(("geometry", random), measure))
 
 
 def bank(context: AppContext, request: Request) -> Answer:
     """``GET bank?model=&word=``: the senses of a word that sentences are shipped of."""
     place, word = model_and_word(context, request)
-    model = place.need()
+    model = place.need_any()
 
     def measure(watch: Watch) -> SenseReport:
         return word_senses(
@@ -59,11 +58,6 @@ def model_and_word(context: AppContext, request: Request) -> tuple[ModelSlot, st
     """The model, and the word with example sentences, that the query names."""
     word = request.choice("word", shipped_words())
     return context.models.at(request.number("model", 0, 0, len(context.models.places) - 1)), word
-
-
-def levels_of(cache: ActivationCache) -> list[object]:
-    """States of every level; the last as the encoder returns it."""
-    return [*cache.states[:-1], cache.final_ND]
 
 
 ROUTES = (

@@ -80,7 +80,7 @@ def masked_at(reading: TextSession, view: AttentionView, token: int, watch: Watc
     found = reading.masked.get(token)
     if found is None:
         encoding = masked(reading.encoding, [token], reading.model.tokenizer, name=reading.place.name)
-        found = ActivationCache.of(reading.model.encoder, encoding, watch=watch)
+        found = reading.run(reading.model.encoder, encoding, watch)
         # One at a time: each is as large as the text's own.
         reading.masked = {token: found}
     return found

@@ -17,7 +17,7 @@ from unmask.explorer.examples import EXAMPLES
 from unmask.explorer.export.provenance import stamp
 from unmask.explorer.sessions.context import AppContext
 from unmask.explorer.sessions.documents import MAX_PDF_BYTES
-from unmask.explorer.sessions.text_session import TextSession
+from unmask.explorer.sessions.text_session import Spans, TextSession
 from unmask.http.errors import Refused
 from unmask.http.requests import MAX_BODY_BYTES, Request
 from unmask.http.responses import Answer, json_answer, no_answer
@@ -54,8 +54,24 @@ def read(context: AppContext, request: Request) -> Answer:
         raise Refused(400, "BadRequest", '`too_long` must be "error" or "cut"')
     if not isinstance(index, int) or isinstance(index, bool):
         raise Refused(400, "BadRequest", "`model` must be the number of a model")
-    place = context.models.at(index)
-    return json_answer(context.texts.read(place, text, pair, too_long).described)
+    place, spans = context.models.at(index), _spans(given.get("global", []))
+    return json_answer(context.texts.read(place, text, pair, too_long, spans).described)
+
+
+def _spans(given: object) -> Spans:
+    """Ranges of characters, sorted, each once."""
+
+    def is_span(one: object) -> bool:
+        return (
+            isinstance(one, list)
+            and len(one) == 2
+            and all(isinstance(at, int) and not isinstance(at, bool) for at in one)
+            and 0 <= one[0] < one[1]
+        )
+
+    if not isinstance(given, list) or not all(map(is_span, given)):
+        raise Refused(400, "BadRequest", "`global` must be a list of ranges of characters, [start, end]")
+    return tuple(sorted({(start, end) for start, end in given}))
 
 
 def describe(reading: TextSession, request: Request) -> Answer:
