@@ -149,7 +149,7 @@ class PretrainingModel(OutputModel):
         )
 
     def sentence_pair_view(self, first: str, second: str) -> "SentencePairView":
-        """Whether the second text follows the first, by the head of next-sentence or sentence-order prediction.
+        """Whether the second text follows the first, by a next-sentence or sentence-order head.
 
         The result holds both orders, and the first text before 16 unrelated sentences as a baseline.
 

@@ -19,6 +19,14 @@ became     what the model reads instead of the word; kept: the word itself
 loss       -log p of the word, in nats
 frequency  the loss of a model that knows only how frequent words are (3,024 sentences of books)"""
 
+MEANS = {
+    "masked": ("loss", "frequency_loss", "accuracy"),
+    "epochs": (),
+    "replaced": ("loss", "constant_loss", "accuracy", "constant_accuracy"),
+    "pairs": ("unrelated_probability",),
+}
+"""Figures of a view that the JSON has beside it."""
+
 MOST_SHOWN = 60
 """Epochs of which the table shows the targets."""
 
@@ -56,10 +64,11 @@ def watch(
 ) -> None:
     """Watch a step of pretraining on a text: corrupted tokens, targets and the loss of each.
 
-    A model with a head for masked words shows which tokens it reads changed and what it predicts. A detector of
-    replaced tokens gives every token the probability that it was replaced: of the text itself, of
-    --replacement, or of words that --generator samples. With a second text, a next-sentence or sentence-order
-    head says whether it follows the first. With --epochs, static masks are shown beside dynamic ones.
+    A model with a head for masked words shows which tokens it reads changed and what it predicts. A detector
+    of replaced tokens gives every token the probability that it was replaced: of the text itself, of
+    --replacement, or of words that --generator samples. With a second text, a next-sentence or
+    sentence-order head says whether it follows the first. With --epochs, static masks are shown beside
+    dynamic ones.
     """
     if text == STANDARD_INPUT:
         text = read_standard_input()
@@ -101,7 +110,9 @@ def _show(
 
     if json:
         kind = {MaskedView: "masked", MaskEpochs: "epochs", ReplacedView: "replaced"}.get(type(view), "pairs")
-        print_json({"model": loaded.name, "revision": loaded.revision, "view": kind, kind: view})
+        means = {name: getattr(view, name) for name in MEANS[kind]}
+        named = {"model": loaded.name, "revision": loaded.revision, "view": kind}
+        print_json({**named, **means, kind: view})
     elif isinstance(view, MaskedView):
         _show_masked(view)
     elif isinstance(view, MaskEpochs):
@@ -126,9 +137,9 @@ def _show_masked(view: "MaskedView") -> None:
         shown.add_row(str(one.token), safe(one.piece), safe(became), *numbers, safe(guesses))
     console().print(shown)
     console().print(
-        f"Mean loss {view.loss:.2f} nats over {len(view.targets)} targets of {len(view.tokens)} tokens; by word "
-        f"frequency alone {view.frequency_loss:.2f}, knowing nothing {view.uniform_loss:.2f}. Seed {view.seed}, "
-        f"epoch {view.epoch}."
+        f"Mean loss {view.loss:.2f} nats over {len(view.targets)} targets of {len(view.tokens)} tokens; by "
+        f"word frequency alone {view.frequency_loss:.2f}, knowing nothing {view.uniform_loss:.2f}. "
+        f"Seed {view.seed}, epoch {view.epoch}."
     )
     console().print(MASKED_LEGEND)
 

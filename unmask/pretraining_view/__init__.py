@@ -1,1 +1,1 @@
-"""Pretraining objectives on one text: what training would hide from the model, and what the model makes of it."""
+"""Pretraining objectives on one text: what training hides, and what the model makes of it."""

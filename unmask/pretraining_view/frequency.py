@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.interpret.corpus.texts import corpus_of
+from unmask.pretraining_view.chunk import vocabulary_of
 from unmask.text import Tokenizer
 
 _COUNTS: "WeakKeyDictionary[Tokenizer, NDArray[np.int64]]" = WeakKeyDictionary()
@@ -20,7 +21,8 @@ def frequency_losses(tokenizer: Tokenizer, ids_M: NDArray[np.int64], size: int) 
     if counts_V is None or len(counts_V) < size:
         texts = [one.text for one in corpus_of(None).texts]
         ids = np.concatenate([one.ids for one in tokenizer.encode_batch(texts)])
-        special = list(filter(None.__ne__, map(tokenizer.token_to_id, tokenizer.special_tokens.values())))
-        counts_V = np.bincount(ids[~np.isin(ids, np.array(special))], minlength=size)
+        special_V = vocabulary_of(tokenizer).special_V
+        counts_V = np.bincount(ids[~special_V[ids]], minlength=size)
         _COUNTS[tokenizer] = counts_V
-    return -np.log((counts_V[ids_M] + 1) / (counts_V.sum() + size))
+    losses_M: NDArray[np.float64] = -np.log((counts_V[ids_M] + 1) / (counts_V.sum() + size))
+    return losses_M

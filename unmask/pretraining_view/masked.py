@@ -112,10 +112,10 @@ def mask_epochs(
     epochs: int = 10,
     static_masks: int = 10,
 ) -> MaskEpochs:
-    """Which tokens are targets in epochs 1 to ``epochs``, with static and with dynamic masks (Liu et al. 2019).
+    """Which tokens are targets in epochs 1 to ``epochs``, with static and with dynamic masks.
 
-    Dynamic masks are those of `masked_view` for the same seed and epoch. With static masks a text has
-    ``static_masks`` fixed masks (10 in BERT's data), one of which is drawn in every epoch.
+    See Liu et al. (2019). Dynamic masks are those of `masked_view` for the same seed and epoch. With static
+    masks a text has ``static_masks`` fixed masks (10 in BERT's data), one of which is drawn in every epoch.
 
     Raises:
         InvalidRequest: the tokenizer lacks a special token, or an argument is out of range.

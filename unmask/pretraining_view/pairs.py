@@ -62,7 +62,9 @@ def sentence_pair_view(
     limit = engine.spec.max_tokens
     if limit is not None and len(a) + len(b) + 3 > limit:
         raise TextTooLong(
-            f"both texts have {len(a) + len(b) + 3} tokens together, and {model} reads {limit}; shorten one"
+            f"both texts have {len(a) + len(b) + 3} tokens together, and {model} reads {limit}; shorten one",
+            original_tokens=len(a) + len(b) + 3,
+            max_tokens=limit,
         )
     known = {first.text.strip(), second.text.strip()}
     texts = [one.text for one in corpus_of(None).texts[: unrelated + 2] if one.text not in known][:unrelated]

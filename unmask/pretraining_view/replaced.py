@@ -21,7 +21,6 @@ from unmask.pretraining_view.values import ReplacedToken, ReplacedView
 from unmask.text import Encoding, PackedBatch, Tokenizer
 from unmask.text.masking import spellings
 
-
 Source = Literal["generator", "reader", "nothing"]
 
 
