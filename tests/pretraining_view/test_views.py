@@ -197,7 +197,9 @@ def test_sentence_pairs_in_both_orders(tmp_path, make, task):
     for order in (view.given, view.swapped):
         encoding = model.tokenize(order.first, order.second)
         with torch.no_grad():
-            out = theirs(torch.tensor([encoding.ids]), token_type_ids=torch.tensor([encoding.token_type_ids]))
+            out = theirs(
+                torch.tensor(encoding.ids[None]), token_type_ids=torch.tensor(encoding.token_type_ids[None])
+            )
         logits = out.sop_logits if task == "sentence_order" else out.logits
         assert order.probability == pytest.approx(float(logits[0].softmax(-1)[0]), abs=1e-5)
     assert (view.given.first, view.swapped.first) == (first, second)

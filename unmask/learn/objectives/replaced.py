@@ -105,7 +105,7 @@ class ReplacedTokenDetection(Objective[Chunk, ReplacedExample]):
         self.spec = spec = spec or ReplacedSpec()
         if generator is None:
             generator = _fresh_generator(discriminator, spec)
-        generator_role(generator)
+        self.role = generator_role(generator)
         self.discriminator = with_detector(discriminator)
         self.generator = generator
         self.vocabulary = vocabulary
