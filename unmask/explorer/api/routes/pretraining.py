@@ -19,7 +19,8 @@ from unmask.model.spec import role_of
 from unmask.pretraining_view.masked import mask_epochs, masked_view
 from unmask.pretraining_view.pairs import sentence_pair_view
 from unmask.pretraining_view.replaced import replaced_by_reader
-from unmask.text import Encoding
+from unmask.text import Encoding, Tokenizer
+from unmask.text.masking import spellings
 
 EPOCHS = 10
 MOST_EPOCHS = 1000
@@ -55,7 +56,7 @@ def _step(reading: TextSession, epoch: int, before: Encoding | None) -> Training
             tokens = tuple(
                 StepToken(
                     token=one.token,
-                    piece=one.corrupted_piece,
+                    piece=_written(model.tokenizer, one.corrupted_id),
                     corruption=one.corruption,
                     loss=one.loss or 0.0,
                     probability=one.probability or 0.0,
@@ -72,7 +73,7 @@ def _step(reading: TextSession, epoch: int, before: Encoding | None) -> Training
             tokens = tuple(
                 StepToken(
                     token=one.token,
-                    piece=one.corrupted_piece,
+                    piece=_written(model.tokenizer, one.corrupted_id),
                     corruption="random" if one.replaced else "none",
                     loss=one.loss,
                     probability=one.probability,
@@ -94,6 +95,12 @@ def _step(reading: TextSession, epoch: int, before: Encoding | None) -> Training
     except InvalidRequest as error:
         note = str(error)
     return TrainingStep(epoch, head, tokens, loss, baseline, uniform, pair, rows, note)
+
+
+def _written(tokenizer: Tokenizer, id: int) -> str:
+    """A piece without the marks of its tokenizer."""
+    piece, text = spellings(tokenizer, id)
+    return text.strip() or piece
 
 
 ROUTES = (Route.get(TrainingStepRequest, step),)
