@@ -837,8 +837,8 @@ export interface CorpusFound {
 /**
  * A token that was corrupted or judged. `piece` is what the model reads.
  *
- * `loss`: in nats; of a target of masked language modeling, or of a detector's judgement. `baseline`: the
- * loss by word frequency alone. `probability`: of the original token, or that the token is replaced.
+ * `loss`: in nats; of a target of masked language modeling, or of a detector's judgement. `baseline`:
+ * the loss by word frequency alone. `probability`: of the original token, or that the token is replaced.
  */
 export interface StepToken {
   token: number;
@@ -869,8 +869,8 @@ export interface EpochRow {
  * One step of pretraining on a text.
  *
  * `head`: `masked`, `replaced`, or None where the model has neither. `tokens`: the targets, or all
- * tokens that a detector judges. `loss` is their mean, `baseline` that of a model without context (by word
- * frequency; one probability for all tokens), `uniform` that of one that knows nothing. `note`: why
+ * tokens that a detector judges. `loss` is their mean, `baseline` that of a model without context (by
+ * word frequency; one probability for all tokens), `uniform` that of one that knows nothing. `note`: why
  * there are no `rows`.
  */
 export interface TrainingStep {
