@@ -11,13 +11,13 @@ from unmask.interpret import AttentionView, Watch
 from unmask.interpret.corpus.measure import CorpusStatistics, measure_corpus
 from unmask.interpret.corpus.stored import cache_file
 from unmask.interpret.corpus.texts import Corpus, corpus_of
-from unmask.loaded_outputs import OutputModel
+from unmask.loaded_pretraining import PretrainingModel
 from unmask.model.spec.global_tokens import GlobalTokens
 from unmask.model.weights.save import save
 from unmask.text import Truncation
 
 
-class Model(OutputModel):
+class Model(PretrainingModel):
     """A loaded encoder with its tokenizer. Made by `load`.
 
     Every method that takes a list of texts also takes one string, and then returns the result for that text

@@ -71,6 +71,7 @@ class Read(dict):
 
 
 EXAMPLE = {
+    "epoch": 2,
     **{
         "layer": 1,
         "head": 2,

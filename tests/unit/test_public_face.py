@@ -101,6 +101,10 @@ def test_commands_and_their_options():
             "method", "basis", "json",
         ],
         "senses": ["word", "file", "model", *RUN, "shuffle", "random", "permutations", "seed", "json"],
+        "watch": [
+            *("text", "second", "model", *RUN, "seed", "epoch", "epochs", "static_masks", "rate"),
+            *("mask_unit", "mask_with", "replacement", "generator", "top", "json"),
+        ],
         "fill": ["text", "file", "model", *RUN, "top", "truncation", "blank", "field", "json"],
         "compare": ["text", "model", "model_b", *RUN, "top", "truncation", "json"],
         "embed": [

@@ -41,6 +41,7 @@ from unmask.cli.serve import serve
 from unmask.cli.similarity import similarity
 from unmask.cli.sinks import sinks
 from unmask.cli.tag import tag
+from unmask.cli.watch import watch
 from unmask.deprecation import RenamedWarning, renamed_command_line
 from unmask.errors import BeyondTraining, UnmaskError
 
@@ -54,6 +55,7 @@ COMMANDS = (
     geometry,
     senses,
     fill,
+    watch,
     compare,
     embed,
     similarity,

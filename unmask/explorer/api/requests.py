@@ -5,6 +5,7 @@ from unmask.explorer.api import (
     attention_schemas,
     change_schemas,
     corpus_schemas,
+    pretraining_schemas,
     search_schemas,
     session_schemas,
     task_schemas,
@@ -20,6 +21,7 @@ SCHEMAS = (
     analysis_schemas,
     change_schemas,
     corpus_schemas,
+    pretraining_schemas,
     search_schemas,
 )
 

@@ -105,7 +105,7 @@ class ReplacedTokenDetection(Objective[Chunk, ReplacedExample]):
         self.spec = spec = spec or ReplacedSpec()
         if generator is None:
             generator = _fresh_generator(discriminator, spec)
-        self.role = _role(generator)
+        self.role = generator_role(generator)
         self.discriminator = with_detector(discriminator)
         self.generator = generator
         self.vocabulary = vocabulary
@@ -113,19 +113,7 @@ class ReplacedTokenDetection(Objective[Chunk, ReplacedExample]):
 
     def prepare(self, chunks: Sequence[Chunk], draw: np.random.Generator, progress: float) -> ReplacedExample:
         """Make [CLS] chunk [SEP] of each chunk, and mask tokens."""
-        masked = masked_example(
-            wrap(chunks, self.vocabulary), self.vocabulary, self.spec.masking, draw, progress
-        )
-        return ReplacedExample(
-            counts={**masked.counts, "replaced": masked.tokens},
-            tokens=masked.tokens,
-            sequences=masked.sequences,
-            batch=masked.batch,
-            chosen_M=masked.chosen_M,
-            targets_M=masked.targets_M,
-            draws_M=draw.random(len(masked.chosen_M)),
-            predicted=masked.predicted,
-        )
+        return replaced_example(chunks, self.vocabulary, self.spec.masking, draw, progress)
 
     def forward(self, example: ReplacedExample, totals: Mapping[str, int]) -> LossOutput:
         """Both sums, each divided by its number in the global batch, the second multiplied by the weight."""
@@ -136,28 +124,7 @@ class ReplacedTokenDetection(Objective[Chunk, ReplacedExample]):
 
     def propose(self, example: ReplacedExample) -> tuple[Tensor, Tensor, Tensor]:
         """The generator's part: its sum of cross-entropies, the number correct, and sampled words, (M,)."""
-        encoder, batch = self.generator, example.batch
-        ids_T, segments_T, chosen_M, targets_M, draws_M = _on(
-            encoder.device,
-            *(batch.ids_T, batch.token_type_ids_T, example.chosen_M, example.targets_M, example.draws_M),
-        )
-        if self.role == "enhanced":
-            x_MD = decode(encoder, ids_T, batch.layout, segments_T, selected_M=chosen_M)
-        else:
-            x_MD = encoder(ids_T, batch.layout, segments_T)[chosen_M]
-        head = encoder.heads[self.role]
-        assert isinstance(head, MaskedLMHead)
-        state_ME, matrix_VE, bias_V = head.factors(x_MD, encoder.embedding.words.weight)
-        loss, right = selected_cross_entropy(state_ME, matrix_VE, bias_V, targets_M)
-        words_M = draw_words(
-            state_ME,
-            matrix_VE,
-            bias_V,
-            draws_M,
-            temperature=self.spec.temperature,
-            never_M=targets_M if self.spec.disallow_correct else None,
-        )
-        return loss, right, words_M
+        return propose(self.generator, example, self.spec)
 
     def detect(self, example: ReplacedExample, words_M: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """The discriminator's part: its sum of binary cross-entropies, in nats, and what to report."""
@@ -186,6 +153,56 @@ class ReplacedTokenDetection(Objective[Chunk, ReplacedExample]):
     def encoders(self) -> Mapping[str, Encoder]:
         """The discriminator, with its own copy of tables shared with the generator, and the generator."""
         return {"": export(self.discriminator), "generator": self.generator}
+
+
+def replaced_example(
+    chunks: Sequence[Chunk],
+    vocabulary: Vocabulary,
+    masking: MaskingSpec,
+    draw: np.random.Generator,
+    progress: float,
+) -> ReplacedExample:
+    """Make [CLS] chunk [SEP] of each chunk, mask tokens, and draw a number for each replacement."""
+    masked = masked_example(wrap(chunks, vocabulary), vocabulary, masking, draw, progress)
+    return ReplacedExample(
+        counts={**masked.counts, "replaced": masked.tokens},
+        tokens=masked.tokens,
+        sequences=masked.sequences,
+        batch=masked.batch,
+        chosen_M=masked.chosen_M,
+        targets_M=masked.targets_M,
+        draws_M=draw.random(len(masked.chosen_M)),
+        predicted=masked.predicted,
+    )
+
+
+def propose(
+    generator: Encoder, example: ReplacedExample, spec: ReplacedSpec
+) -> tuple[Tensor, Tensor, Tensor]:
+    """A generator's sum of cross-entropies, the number correct, and the words that it samples, (M,)."""
+    batch = example.batch
+    ids_T, segments_T, chosen_M, targets_M, draws_M = _on(
+        generator.device,
+        *(batch.ids_T, batch.token_type_ids_T, example.chosen_M, example.targets_M, example.draws_M),
+    )
+    role = generator_role(generator)
+    if role == "enhanced":
+        x_MD = decode(generator, ids_T, batch.layout, segments_T, selected_M=chosen_M)
+    else:
+        x_MD = generator(ids_T, batch.layout, segments_T)[chosen_M]
+    head = generator.heads[role]
+    assert isinstance(head, MaskedLMHead)
+    state_ME, matrix_VE, bias_V = head.factors(x_MD, generator.embedding.words.weight)
+    loss, right = selected_cross_entropy(state_ME, matrix_VE, bias_V, targets_M)
+    words_M = draw_words(
+        state_ME,
+        matrix_VE,
+        bias_V,
+        draws_M,
+        temperature=spec.temperature,
+        never_M=targets_M if spec.disallow_correct else None,
+    )
+    return loss, right, words_M
 
 
 @torch.no_grad()
@@ -254,7 +271,8 @@ def _fresh_generator(discriminator: Encoder, spec: ReplacedSpec) -> Encoder:
     return made.to(device=discriminator.device, dtype=discriminator.embedding.words.weight.dtype)
 
 
-def _role(generator: Encoder) -> str:
+def generator_role(generator: Encoder) -> str:
+    """The role of the head by which a generator predicts masked words; an error if it has none."""
     if why_no_decoder(generator.spec) is None:
         return "enhanced"
     if "masked" not in generator.heads:

@@ -110,7 +110,7 @@ class SentencePairs(Objective[Chunk, PairExample]):
             made = exchange(chunks, self.vocabulary, draw, share=spec.share, longest=longest)
         else:
             made = swap(chunks, self.vocabulary, draw, share=spec.share)
-        batch = _wrap(made, self.vocabulary, typed=self.encoder.spec.embedding.segments >= 2)
+        batch = wrap_pairs(made, self.vocabulary, typed=self.encoder.spec.embedding.segments >= 2)
         masked = masked_example(batch, self.vocabulary, spec.masking, draw, progress)
         pairs_P = np.flatnonzero([len(second) > 0 for second in made.seconds])
         return PairExample(
@@ -158,7 +158,7 @@ class SentencePairs(Objective[Chunk, PairExample]):
         return {"": self.encoder}
 
 
-def _wrap(made: PairedSentences, vocabulary: Vocabulary, *, typed: bool) -> PackedBatch:
+def wrap_pairs(made: PairedSentences, vocabulary: Vocabulary, *, typed: bool) -> PackedBatch:
     """[CLS] A [SEP] B [SEP], or [CLS] A [SEP] if there is no B; B's token type is 1 with ``typed``."""
     ids, segments = [], []
     for first, second in zip(made.firsts, made.seconds, strict=True):

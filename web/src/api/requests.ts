@@ -34,6 +34,7 @@ import type {
   TextChangeMeta,
   TextRead,
   TileMeta,
+  TrainingStep,
   UnderwayList,
   ValuesMeta,
   VocabularyFit,
@@ -269,6 +270,10 @@ export const corpusFind = (given: { model: number; layer: number; head: number; 
 /** `distance` (A, A): Jensen-Shannon divergence of all heads of a model on a text, layer by layer. */
 export const alike = (given: { text: string }) =>
   arrays<null>({ path: 'texts/{text}/alike' }, given);
+
+/** A step of pretraining on a text. `before`: the text in which the reader replaced words. */
+export const trainingStep = (given: { text: string; epoch?: number; before?: string | null }) =>
+  json<TrainingStep>({ path: 'texts/{text}/training', query: ['epoch', 'before'], defaults: { epoch: 1 } }, given);
 
 /** What the index holds; asked again, it shows what was added since. */
 export const searchIndex = () =>

@@ -848,6 +848,57 @@ export interface CorpusFound {
   examples: Example[];
 }
 
+/**
+ * A token that was corrupted or judged. `piece` is what the model reads.
+ *
+ * `loss`: in nats; of a target of masked language modeling, or of a detector's judgement. `baseline`:
+ * the loss by word frequency alone. `probability`: of the original token, or that the token is replaced.
+ */
+export interface StepToken {
+  token: number;
+  piece: string;
+  corruption: string;
+  loss: number;
+  probability: number;
+  baseline: number | null;
+  predictions: Prediction[];
+}
+
+/** The probability that one text follows the other: as given, swapped, and for unrelated sentences. */
+export interface PairScores {
+  task: string;
+  given: number;
+  swapped: number;
+  unrelated: number;
+}
+
+/** Targets of each epoch, and the share of tokens that were predicted so far. */
+export interface EpochRow {
+  kind: string;
+  epochs: number[][];
+  ever: number[];
+}
+
+/**
+ * One step of pretraining on a text.
+ *
+ * `head`: `masked`, `replaced`, or None where the model has neither. `tokens`: the targets, or all
+ * tokens that a detector judges. `loss` is their mean, `baseline` that of a model without context (by
+ * word frequency; one probability for all tokens), `uniform` that of one that knows nothing. `note`: why
+ * there are no `rows`.
+ */
+export interface TrainingStep {
+  epoch: number;
+  head: string | null;
+  tokens: StepToken[];
+  loss: number | null;
+  baseline: number | null;
+  uniform: number | null;
+  pair: PairScores | null;
+  rows: EpochRow[];
+  note: string | null;
+}
+
 /** The model of one view of the index. */
 export interface IndexModel {
   view: string;

@@ -1,0 +1,1 @@
+"""Pretraining objectives on one text: what training hides, and what the model makes of it."""
