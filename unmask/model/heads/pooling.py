@@ -30,7 +30,9 @@ def pool(x_TD: Tensor, layout: SequenceLayout, mode: PoolingMode) -> Tensor:
     return _pool_exactly(x_TD, layout, mode).to(x_TD.dtype)
 
 
-def _pool_exactly(x_TD: Tensor, layout: SequenceLayout, mode: PoolingMode, skipped: int = 0) -> Tensor:
+def _pool_exactly(  # noqa: PLR0911
+    x_TD: Tensor, layout: SequenceLayout, mode: PoolingMode, skipped: int = 0
+) -> Tensor:
     """`pool` in float32, or in float64 for float64, without the first ``skipped`` tokens of each sequence."""
     exact = torch.promote_types(x_TD.dtype, torch.float32)
     if mode == "last":
@@ -46,6 +48,8 @@ def _pool_exactly(x_TD: Tensor, layout: SequenceLayout, mode: PoolingMode, skipp
     if skipped:
         x_TD = x_TD[torch.from_numpy(layout.positions_T >= skipped).to(x_TD.device)]
         layout = SequenceLayout.of_lengths(layout.lengths - skipped)
+    if mode == "mean" and layout.sequence_count == 1 and x_TD.device.type == "cpu":
+        return x_TD.to(exact).mean(0, keepdim=True)
     lengths_S = torch.from_numpy(layout.lengths).to(x_TD.device)
     if mode == "max":
         return torch.segment_reduce(x_TD.to(exact), "max", lengths=lengths_S)

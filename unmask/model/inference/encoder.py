@@ -7,25 +7,36 @@ from torch import Tensor, nn
 
 from unmask.model.encoder import Encoder
 from unmask.model.hooks import Hook
-from unmask.model.inference.lean import Attend, LeanBlock, attend_by, cannot_reason
+from unmask.model.inference.lean import Attend, LeanBlock, Rectangle, attend_by, embed, layer_reason, norm_of
+from unmask.model.inference.threads import is_better_alone, one_thread
 from unmask.model.layers.attention import AttentionPlan
+from unmask.model.layers.block import Plan
 from unmask.text.batch import SequenceLayout
+
+REMEMBERED = 64
+"""Single texts of up to so many tokens share one preparation for each length."""
+
+Prepared = dict[int, tuple[Plan, Attend | None]]
+"""The plan of each group of layers, by its first layer, and attention by it."""
 
 
 class InferenceEncoder(Encoder):
     """An `Encoder` whose modules were replaced for inference; its layers run as `LeanBlock`.
 
-    It shares the modules of the encoder that it is made of. With a hook, with gradients, or where only some layers
-    run, the modules themselves run.
+    It shares the modules of the encoder that it is made of. With a hook, with gradients, or if only some
+    layers run, the modules themselves run.
     """
 
     def __init__(self, encoder: Encoder) -> None:
         nn.Module.__init__(self)
         self.__dict__.update(encoder.__dict__)
-        blocks = [None if cannot_reason(block) else LeanBlock(block) for block in encoder.layers]
-        groups: dict[Any, int] = {}
+        blocks = [None if layer_reason(block) else LeanBlock(block) for block in encoder.layers]
         self._lean = [blocks[weights] for weights in encoder.spec.weights_of_layer]
-        self._group = [groups.setdefault(_needs(encoder, layer), layer) for layer in range(len(self._lean))]
+        first_of: dict[Any, int] = {}
+        self._first = [first_of.setdefault(_needs(encoder, layer), layer) for layer in range(len(self._lean))]
+        self._firsts = tuple(first_of.values())
+        self._final_norm = norm_of(encoder.final_norm)
+        self._remembered: dict[tuple[int, str | None], Prepared] = {}
 
     def forward(
         self,
@@ -42,27 +53,44 @@ class InferenceEncoder(Encoder):
             return super().forward(ids_T, layout, segments_T, layers=layers, hook=hook)
         self._check(ids_T, layout)
         segments_T = torch.zeros_like(ids_T) if segments_T is None else segments_T
-        embedded_TD = x_TD = self.embedding(ids_T, segments_T, layout)
-        table_PD = None if self.distances is None else self.distances()
-        made: dict[Any, Any] = {}
-        plans = {first: self.plan(self.block(first), layout, x_TD, table_PD, made) for first in set(self._group)}
-        attends: dict[int, Attend] = {
-            first: attend_by(plan) for first, plan in plans.items() if isinstance(plan, AttentionPlan)
-        }
-        convolution = self.convolution
-        for layer, (lean, first) in enumerate(zip(self._lean, self._group, strict=True)):
-            if lean is None:
-                x_TD = self.block(layer)(x_TD, plans[first], layer, None)
+        if is_better_alone(layout.token_count):
+            with one_thread():
+                return self._run(ids_T, layout, segments_T)
+        return self._run(ids_T, layout, segments_T)
+
+    def _run(self, ids_T: Tensor, layout: SequenceLayout, segments_T: Tensor) -> Tensor:
+        embedded_TD = x_TD = embed(self.embedding, ids_T, segments_T, layout)
+        prepared, convolution = self._prepared(layout, x_TD), self.convolution
+        for layer, (lean, first) in enumerate(zip(self._lean, self._first, strict=True)):
+            plan, attend = prepared[first]
+            if lean is None or attend is None:
+                x_TD = self.block(layer)(x_TD, plan, layer, None)
             else:
-                x_TD = lean(x_TD, attends[first])
+                x_TD = lean(x_TD, attend)
             if layer == 0 and convolution is not None:
                 x_TD = convolution(embedded_TD, x_TD, layout)
-        hidden_TD: Tensor = self.final_norm(x_TD)
-        return hidden_TD
+        return x_TD if self._final_norm is None else self._final_norm(x_TD)
+
+    def _prepared(self, layout: SequenceLayout, x_TD: Tensor) -> Prepared:
+        """Everything about attention that the batch decides, for each group of layers with equal needs."""
+        tokens = layout.token_count
+        alone = layout.sequence_count == 1 and tokens <= REMEMBERED and layout.expansion is None
+        plain = alone and layout.globals_T is None and layout.unattended_T is None
+        known = self._remembered.get((tokens, self.kernel)) if plain else None
+        if known is not None:
+            return known
+        table_PD = None if self.distances is None else self.distances()
+        made: dict[Any, Plan] = {}
+        prepared: Prepared = {}
+        for first in self._firsts:
+            plan = self.plan(self.block(first), layout, x_TD, table_PD, made)
+            prepared[first] = plan, attend_by(plan) if isinstance(plan, AttentionPlan) else None
+        if plain and all(isinstance(attend, Rectangle) for _, attend in prepared.values()):
+            self._remembered[tokens, self.kernel] = prepared
+        return prepared
 
 
 def _needs(encoder: Encoder, layer: int) -> Any:
     """Layers for which this is equal can share a plan."""
-    block = encoder.block(layer)
-    own = getattr(block.attention, "globals", None) is not None
-    return type(block.attention), encoder.spec.layers[layer].mixer, own
+    own = getattr(encoder.block(layer).attention, "globals", None) is not None
+    return encoder.spec.layers[layer].mixer, own

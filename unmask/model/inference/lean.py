@@ -1,6 +1,6 @@
 """Whole layers for inference, with the fewest calls of torch: about 9 for each of BERT's layers.
 
-What depends on the batch alone is prepared before the first layer. In a layer, residuals and gates are added and
+What depends on the batch alone is prepared before the first layer. In a layer, residuals are added and gates
 multiplied inside the linear products, and queries, keys and values are views of one product.
 """
 
@@ -16,9 +16,11 @@ from unmask.model.inference.linear import PackedLinear, QuantizedLinear
 from unmask.model.kernels.sdpa import SdpaKernel
 from unmask.model.layers.attention import AttentionPlan, SoftmaxMixer
 from unmask.model.layers.block import Block
+from unmask.model.layers.embedding import EmbeddingLayer
 from unmask.model.layers.parts import GatedNetwork, PlainNetwork
 from unmask.model.layers.rotary import RotaryTable, apply_rotary
 from unmask.model.spec import CausalAttention, Rotary
+from unmask.text.batch import SequenceLayout
 
 Step = Callable[[Tensor], Tensor]
 """(T, ...) to (T, ...), token by token."""
@@ -27,7 +29,7 @@ ResidualStep = Callable[[Tensor, Tensor], Tensor]
 """A token-wise function of the first argument, added to the second."""
 
 
-def cannot_reason(block: nn.Module) -> str | None:
+def layer_reason(block: nn.Module) -> str | None:
     """Why a layer keeps to its modules, as the end of "... because"; None if it is a `LeanBlock`."""
     if not isinstance(block, Block) or not isinstance(block.attention, SoftmaxMixer):
         return "linear attention is computed by its own module"
@@ -45,8 +47,12 @@ class LeanBlock:
         mixer = block.attention
         assert isinstance(mixer, SoftmaxMixer)
         self.mixer = mixer
+        self.heads = mixer.spec.qkv_heads[:2]
         self.norm_first = block.norm_first
-        self.attention_norm, self.feedforward_norm = _norm(block.attention_norm), _norm(block.feedforward_norm)
+        self.attention_norm, self.feedforward_norm = (
+            norm_of(block.attention_norm),
+            norm_of(block.feedforward_norm),
+        )
         self.qkv = _linear(mixer.qkv)
         self.out = _plus(mixer.out)
         self.feedforward = _network(block.feedforward)
@@ -71,11 +77,11 @@ def attend_by(plan: AttentionPlan) -> Attend:
     """Attention with everything that the batch decides already decided."""
     single = isinstance(plan.kernel, SdpaKernel) and plan.tokens_A is None and plan.global_rows is None
     if single and len(plan.prepared.shapes) == 1 and plan.prepared.tokens_T is None:
-        return _Rectangle(plan)
+        return Rectangle(plan)
     return _Planned(plan)
 
 
-class _Rectangle:
+class Rectangle:
     """Sequences of one length, without a term in the scores: one call of torch's attention."""
 
     def __init__(self, plan: AttentionPlan) -> None:
@@ -84,20 +90,22 @@ class _Rectangle:
         self.causal = isinstance(plan.pattern, CausalAttention)
 
     def __call__(self, layer: LeanBlock, x_TD: Tensor, y_TE: Tensor) -> Tensor:
+        """See `Attend`."""
         mixer = layer.mixer
-        spec = mixer.spec
-        heads, shared, _ = spec.qkv_heads
-        y_TGK = _turned(y_TE, mixer, self.rotation)
-        y_BNGK = y_TGK.view(*self.shape, *y_TGK.shape[1:])
-        y_BGNK = y_BNGK.transpose(1, 2)
-        o_BHNK = scaled_dot_product_attention(
-            y_BGNK[:, :heads],
-            y_BGNK[:, heads : heads + shared],
-            y_BGNK[:, heads + shared :],
-            is_causal=self.causal,
-            enable_gqa=heads != shared,
-        )
-        return o_BHNK.transpose(1, 2).reshape(len(y_TE), -1)
+        sequences, length = self.shape
+        heads, shared = layer.heads
+        dtype = y_TE.dtype
+        if dtype == torch.bfloat16:  # for texts as short as these, torch's bfloat16 takes longer than casts
+            y_TE = y_TE.float()
+        if self.rotation is not None:
+            turn(y_TE.view(sequences * length, -1, mixer.spec.head_width), mixer, self.rotation)
+        y_BGNK = y_TE.view(sequences, length, heads + 2 * shared, -1).transpose(1, 2)
+        q_BHNK, k_BHNK, v_BHNK = y_BGNK.split((heads, shared, shared), 1)
+        if heads != shared:
+            k_BHNK, v_BHNK = (x.repeat_interleave(heads // shared, 1) for x in (k_BHNK, v_BHNK))
+        o_BHNK = scaled_dot_product_attention(q_BHNK, k_BHNK, v_BHNK, is_causal=self.causal)
+        o_TE = o_BHNK.transpose(1, 2).reshape(sequences * length, -1)
+        return o_TE if o_TE.dtype == dtype else o_TE.to(dtype)
 
 
 class _Planned:
@@ -108,7 +116,10 @@ class _Planned:
 
     def __call__(self, layer: LeanBlock, x_TD: Tensor, y_TE: Tensor) -> Tensor:
         mixer, plan = layer.mixer, self.plan
-        q_THK, k_TGK, v_TGK = _turned(y_TE, mixer, plan.rotation).split(list(mixer.spec.qkv_heads), dim=1)
+        y_TGK = y_TE.view(y_TE.shape[0], -1, mixer.spec.head_width)
+        if plan.rotation is not None:
+            turn(y_TGK, mixer, plan.rotation)
+        q_THK, k_TGK, v_TGK = y_TGK.split(mixer.spec.qkv_heads, 1)
         k_THK, v_THK = mixer.for_every_head(k_TGK), mixer.for_every_head(v_TGK)
         o_THK = mixer.mix(q_THK, k_THK, v_THK, plan, mixer.bias_of(plan))
         if mixer.globals is not None and plan.global_rows is not None:
@@ -116,26 +127,26 @@ class _Planned:
         return o_THK.flatten(-2)
 
 
-def _turned(y_TE: Tensor, mixer: SoftmaxMixer, rotation: RotaryTable | None) -> Tensor:
-    """The product as heads of queries, keys and values, (T, H + 2 G, K), with rotary positions applied."""
+def turn(y_TGK: Tensor, mixer: SoftmaxMixer, rotation: RotaryTable) -> None:
+    """Apply rotary positions to the queries and keys of a product of all heads, (T, H + 2 G, K), in place."""
     spec = mixer.spec
-    y_TGK = y_TE.view(len(y_TE), -1, spec.head_width)
-    if rotation is None or not isinstance(spec.position, Rotary):
-        return y_TGK
+    assert isinstance(spec.position, Rotary)
     turning_TGK = y_TGK[:, : spec.heads + spec.qkv_heads[1]]
     cosine, sine = rotation
     half = cosine.shape[-1]
     if spec.position.interleaved or 2 * half != spec.head_width:
         turning_TGK.copy_(apply_rotary(turning_TGK, rotation, spec.position))
-        return y_TGK
-    a, b = turning_TGK[..., :half], turning_TGK[..., half:]
+        return
+    a, b = turning_TGK.chunk(2, -1)
+    # In float32, whatever the product is in: the rotation is.
     turned_a = (a * cosine).addcmul_(b, sine, value=-1)
-    b.copy_((b * cosine).addcmul_(a, sine))
+    turned_b = (b * cosine).addcmul_(a, sine)
     a.copy_(turned_a)
-    return y_TGK
+    b.copy_(turned_b)
 
 
-def _norm(norm: nn.Module) -> Step | None:
+def norm_of(norm: nn.Module) -> Step | None:
+    """A norm; None for `nn.Identity`."""
     match norm:
         case nn.LayerNorm(normalized_shape=shape, weight=weight, bias=bias, eps=eps):
             layer_norm, widths = torch.layer_norm, list(shape)
@@ -145,6 +156,22 @@ def _norm(norm: nn.Module) -> Step | None:
             return lambda x: rms_norm(x, widths, weight, eps)
         case _:
             return None
+
+
+def embed(layer: EmbeddingLayer, ids_T: Tensor, segments_T: Tensor, layout: SequenceLayout) -> Tensor:
+    """The embedding; a single text's positions are read in one piece."""
+    learned = layer.spec.positions
+    positions = layer.positions
+    if positions is None or learned is None or not learned.added or layout.sequence_count > 1:
+        return layer(ids_T, segments_T, layout)  # type: ignore[no-any-return]
+    if layer.projection is not None or layout.expansion is not None:
+        return layer(ids_T, segments_T, layout)  # type: ignore[no-any-return]
+    x_TD = torch.embedding(layer.words.weight, ids_T)
+    if layer.segments is not None:
+        x_TD = x_TD.add_(torch.embedding(layer.segments.weight, segments_T))
+    x_TD = x_TD.add_(positions.weight[learned.offset : learned.offset + x_TD.shape[0]])
+    normed_TD: Tensor = layer.norm(x_TD)
+    return normed_TD
 
 
 _NONE: list[Any] = []

@@ -25,6 +25,7 @@ from unmask.model.spec import (
     NoPosition,
     RelativePositionBias,
     Rotary,
+    SlidingWindow,
     SlidingWindowGlobal,
     SoftmaxAttention,
 )
@@ -60,7 +61,9 @@ def simplify(pattern: AttentionPattern, layout: SequenceLayout) -> AttentionPatt
         case BlockSparse() if layout.lengths.max() <= pattern.whole_up_to:
             return FullAttention()
         case SlidingWindowGlobal() if layout.globals_T is None or not layout.globals_T.any():
-            return pattern.window
+            return simplify(pattern.window, layout)
+        case SlidingWindow() if pattern.dilation == 1 and layout.lengths.max() <= pattern.radius + 1:
+            return FullAttention()
         case _:
             return pattern
 
