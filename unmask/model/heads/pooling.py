@@ -30,9 +30,7 @@ def pool(x_TD: Tensor, layout: SequenceLayout, mode: PoolingMode) -> Tensor:
     return _pool_exactly(x_TD, layout, mode).to(x_TD.dtype)
 
 
-def _pool_exactly(  # noqa: PLR0911
-    x_TD: Tensor, layout: SequenceLayout, mode: PoolingMode, skipped: int = 0
-) -> Tensor:
+def _pool_exactly(x_TD: Tensor, layout: SequenceLayout, mode: PoolingMode, skipped: int = 0) -> Tensor:
     """`pool` in float32, or in float64 for float64, without the first ``skipped`` tokens of each sequence."""
     exact = torch.promote_types(x_TD.dtype, torch.float32)
     if mode == "last":

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from unmask.model.encoder import Encoder
 from unmask.model.hooks import Hook
 from unmask.model.inference.lean import Attend, LeanBlock, Rectangle, attend_by, embed, layer_reason, norm_of
-from unmask.model.inference.threads import is_better_alone, one_thread
 from unmask.model.layers.attention import AttentionPlan
 from unmask.model.layers.block import Plan
 from unmask.text.batch import SequenceLayout
@@ -53,9 +52,6 @@ class InferenceEncoder(Encoder):
             return super().forward(ids_T, layout, segments_T, layers=layers, hook=hook)
         self._check(ids_T, layout)
         segments_T = torch.zeros_like(ids_T) if segments_T is None else segments_T
-        if is_better_alone(layout.token_count):
-            with one_thread():
-                return self._run(ids_T, layout, segments_T)
         return self._run(ids_T, layout, segments_T)
 
     def _run(self, ids_T: Tensor, layout: SequenceLayout, segments_T: Tensor) -> Tensor:

@@ -2,6 +2,9 @@
 
 What depends on the batch alone is prepared before the first layer. In a layer, residuals are added and gates
 multiplied inside the linear products, and queries, keys and values are views of one product.
+
+Axes: E features of the product, or of mixed values; G heads of keys and values, or of the whole product; A places that
+attention reads.
 """
 
 from collections.abc import Callable
@@ -75,7 +78,7 @@ Attend = Callable[[LeanBlock, Tensor, Tensor], Tensor]
 
 def attend_by(plan: AttentionPlan) -> Attend:
     """Attention with everything that the batch decides already decided."""
-    single = isinstance(plan.kernel, SdpaKernel) and plan.tokens_A is None and plan.global_rows is None
+    single = isinstance(plan.kernel, SdpaKernel) and plan.places_T is None and plan.global_rows is None
     if single and len(plan.prepared.shapes) == 1 and plan.prepared.tokens_T is None:
         return Rectangle(plan)
     return _Planned(plan)
