@@ -1,6 +1,6 @@
 """Whole layers for inference beside the same encoder module by module, in one process, alternating.
 
-python benchmarks/lean_layers.py --dtype bfloat16 --threads 1          # processor time of one thread, for a busy machine
+python benchmarks/lean_layers.py --dtype bfloat16 --threads 1          # processor time, for a busy machine
 python benchmarks/lean_layers.py --dtype float32 --threads 2 --wall    # wall time, for a quiet one
 
 The modules are today's, so windows that a short text does not leave are full attention on both sides; for the
@@ -45,11 +45,10 @@ def main() -> None:
     clock = time.perf_counter_ns if chosen.wall else time.process_time_ns
     encoder = unmask.load(chosen.model, dtype=chosen.dtype).encoder
     print(
-        f"{chosen.model}, {chosen.dtype}, {chosen.threads} threads, {'wall' if chosen.wall else 'processor'} time, ms"
+        f"{chosen.model}, {chosen.dtype}, {chosen.threads} threads, "
+        f"{'wall' if chosen.wall else 'processor'} time, ms"
     )
-    print(
-        f"{platform.processor() or platform.machine()}, torch {torch.__version__}, load {os.getloadavg()[0]:.1f}"
-    )
+    print(f"{platform.machine()}, torch {torch.__version__}, load {os.getloadavg()[0]:.1f}")
     drawn = np.random.default_rng(0)
     for name, lengths in SIZES.items():
         batch = PackedBatch.of_ids([drawn.integers(5, 900, length) for length in lengths])
@@ -66,7 +65,8 @@ def main() -> None:
         rounds = max(5, chosen.rounds * 12 // sum(lengths)) if sum(lengths) > 12 else chosen.rounds
         found = race({"modules": modules, "whole": whole}, rounds, clock)
         print(
-            f"{name:16s} modules {found['modules']:9.3f}  whole {found['whole']:9.3f}  ratio {found['modules'] / found['whole']:.2f}"
+            f"{name:16s} modules {found['modules']:9.3f}  whole {found['whole']:9.3f}  "
+            f"ratio {found['modules'] / found['whole']:.2f}"
         )
 
 

@@ -3,8 +3,7 @@
 What depends on the batch alone is prepared before the first layer. In a layer, residuals are added and gates
 multiplied inside the linear products, and queries, keys and values are views of one product.
 
-Axes: E features of the product, or of mixed values; G heads of keys and values, or of the whole product; A places that
-attention reads.
+Axes: E features of the product, or of mixed values; G heads of keys and values, or of the whole product.
 """
 
 from collections.abc import Callable
