@@ -12,7 +12,9 @@ from unmask.model.hooks import HookPoint
 from unmask.model.inference import optimize_for_inference, unsupported_reason
 from unmask.model.inference.encoder import InferenceEncoder
 from unmask.model.inference.lean import layer_reason
+from unmask.model.spec.global_tokens import has_global_tokens
 from unmask.text import PackedBatch
+from unmask.text.batch import SequenceLayout
 
 DTYPES = [
     pytest.param(dtype, marks=pytest.mark.skipif(reason is not None, reason=str(reason)))
@@ -33,9 +35,10 @@ def batch_of(lengths, seed=0):
 
 
 def segmented(spec, batch):
-    """The batch, with token types only where the encoder has them."""
+    """The batch, with token types and global tokens only where the encoder has them."""
     kinds = spec.embedding.segments or 1
-    return PackedBatch(batch.ids_T, batch.token_type_ids_T % kinds, batch.layout)
+    layout = batch.layout if has_global_tokens(spec) else SequenceLayout(batch.layout.offsets)
+    return PackedBatch(batch.ids_T, batch.token_type_ids_T % kinds, layout)
 
 
 def pair_of(name, dtype):
