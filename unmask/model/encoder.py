@@ -206,10 +206,10 @@ class Encoder(nn.Module):
             raise InvalidRequest(
                 f"a sequence has {longest} tokens and the encoder's position table reaches {limit}"
             )
-        mixes = self.convolution is not None or any(
-            isinstance(layer.mixer, LinearAttention) for layer in self.spec.layers
-        )
-        if layout.unattended_T is not None and mixes:
+        if layout.unattended_T is not None and (
+            self.convolution is not None
+            or any(isinstance(layer.mixer, LinearAttention) for layer in self.spec.layers)
+        ):
             raise InvalidRequest(
                 "a layer without a mask of keys (linear attention or a convolution) reads every token, and "
                 "some tokens are not to be attended to; use another checkpoint"

@@ -63,7 +63,9 @@ class SequenceLayout:
         unattended_T: NDArray[np.bool_] | None = None,
     ) -> "SequenceLayout":
         """The layout of sequences with these token counts, in this order."""
-        return cls(np.concatenate(([0], np.cumsum(lengths))).astype(np.int64), globals_T, unattended_T)
+        offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        return cls(offsets, globals_T, unattended_T)
 
     @property
     def sequence_count(self) -> int:

@@ -46,6 +46,8 @@ def _pool_exactly(x_TD: Tensor, layout: SequenceLayout, mode: PoolingMode, skipp
     if skipped:
         x_TD = x_TD[torch.from_numpy(layout.positions_T >= skipped).to(x_TD.device)]
         layout = SequenceLayout.of_lengths(layout.lengths - skipped)
+    if mode == "mean" and layout.sequence_count == 1 and x_TD.device.type == "cpu":
+        return x_TD.to(exact).mean(0, keepdim=True)
     lengths_S = torch.from_numpy(layout.lengths).to(x_TD.device)
     if mode == "max":
         return torch.segment_reduce(x_TD.to(exact), "max", lengths=lengths_S)

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from unmask.model.encoder import Encoder
 from unmask.model.inference.distances import PrecomputedDistances
+from unmask.model.inference.encoder import InferenceEncoder
 from unmask.model.inference.feedforward import FusedGatedNetwork, FusedNetwork
 from unmask.model.inference.linear import PackedLinear, QuantizedLinear, unsupported_reason
 from unmask.model.layers.attention import SoftmaxMixer
@@ -45,7 +46,7 @@ def optimize_for_inference(encoder: Encoder, dtype: str) -> Encoder:
             assert isinstance(block, Block)
             _rewrite_mixer(block.attention, table_PD, pack)
             block.feedforward = _rewrite_network(block.feedforward, pack)
-    return encoder.to(between) if dtype == "int8" else encoder
+    return InferenceEncoder(encoder.to(between) if dtype == "int8" else encoder)
 
 
 def _rewrite_mixer(mixer: SoftmaxMixer | LinearMixer, table_PD: Tensor | None, pack: Pack) -> None:

@@ -25,6 +25,7 @@ from unmask.model.spec import (
     NoPosition,
     RelativePositionBias,
     Rotary,
+    SlidingWindow,
     SlidingWindowGlobal,
     SoftmaxAttention,
 )
@@ -60,7 +61,9 @@ def simplify(pattern: AttentionPattern, layout: SequenceLayout) -> AttentionPatt
         case BlockSparse() if layout.lengths.max() <= pattern.whole_up_to:
             return FullAttention()
         case SlidingWindowGlobal() if layout.globals_T is None or not layout.globals_T.any():
-            return pattern.window
+            return simplify(pattern.window, layout)
+        case SlidingWindow() if pattern.dilation == 1 and layout.lengths.max() <= pattern.radius + 1:
+            return FullAttention()
         case _:
             return pattern
 
@@ -192,9 +195,9 @@ class SoftmaxMixer(nn.Module):
         if isinstance(spec.position, Rotary) and rotation is not None:
             q_THK = apply_rotary(q_THK, rotation, spec.position)
             k_TGK = apply_rotary(k_TGK, rotation, spec.position)
-        return q_THK, self._for_every_head(k_TGK), self._for_every_head(v_TGK)
+        return q_THK, self.for_every_head(k_TGK), self.for_every_head(v_TGK)
 
-    def _for_every_head(self, x_TGK: Tensor) -> Tensor:
+    def for_every_head(self, x_TGK: Tensor) -> Tensor:
         """Keys or values (T, G, K) as (T, H, K): those of each head repeated for the heads that share it."""
         shared_by = self.spec.heads // x_TGK.shape[-2]
         return x_TGK if shared_by == 1 else x_TGK.repeat_interleave(shared_by, dim=-2)
