@@ -37,8 +37,8 @@ def serve(
         list[Path] | None,
         Parameter(
             negative="",
-            help="the folder of an index for /v1/search (see: unmask index), and before it NAME= for the name "
-            "that requests use; repeat it to serve several",
+            help="the folder of an index for /v1/search (see: unmask index), after NAME= for its name "
+            "in requests; repeat it to serve several",
         ),
     ] = None,
     run: RunOptions = RUN,
@@ -67,7 +67,7 @@ def serve(
     ] = 30.0,
     json: JsonOption = False,
 ) -> None:
-    """Serve models over HTTP: embeddings, scores of pairs, labels, entities, answers, masked words, search.
+    """Serve models over HTTP: embeddings, scores of pairs, labels, entities, answers, words, search.
 
     Clients of OpenAI's embeddings, Text Embeddings Inference and Cohere can use it as it is. Texts of all
     clients are packed into common passes. The address ends with /docs for a page that tries the routes. Stop
@@ -137,7 +137,9 @@ def _named(given: list[str], what: str = "model") -> dict[str, str]:
         if not name.strip() or not source.strip():
             raise InvalidRequest(f"--{what} is {one!r}; give one, or NAME={what.upper()}")
         if name in found:
-            raise InvalidRequest(f"two {plural} are named {name}; give one another name: --{what} NAME={what.upper()}")
+            raise InvalidRequest(
+                f"two {plural} are named {name}; give one another name: --{what} NAME={what.upper()}"
+            )
         found[name] = source
     return found
 

@@ -31,10 +31,16 @@ class Field:
 
     def schema(self, most: int) -> Schema:
         """What JSON values it takes; ``most`` is how many texts a request may have."""
-        raise NotImplementedError
+        return self._schema(most)
 
     def parse(self, name: str, value: Any, most: int) -> Any:
         """The value as handlers use it; raises `BadField` for a wrong one."""
+        return self._parse(name, value, most)
+
+    def _schema(self, most: int) -> Schema:
+        raise NotImplementedError
+
+    def _parse(self, name: str, value: Any, most: int) -> Any:
         raise NotImplementedError
 
     def wrong(self, name: str, value: Any) -> BadField:
@@ -123,10 +129,10 @@ class Text(Field):
 
     said = "a string"
 
-    def schema(self, most: int) -> Schema:
+    def _schema(self, most: int) -> Schema:
         return STRING
 
-    def parse(self, name: str, value: Any, most: int) -> str:
+    def _parse(self, name: str, value: Any, most: int) -> str:
         if not isinstance(value, str):
             raise self.wrong(name, value)
         return value
@@ -137,10 +143,10 @@ class TextList(Field):
 
     said = "a list of strings"
 
-    def schema(self, most: int) -> Schema:
+    def _schema(self, most: int) -> Schema:
         return {"type": "array", "items": STRING, "minItems": 1, "maxItems": most}
 
-    def parse(self, name: str, value: Any, most: int) -> Any:
+    def _parse(self, name: str, value: Any, most: int) -> Any:
         if not isinstance(value, list):
             raise self.wrong(name, value)
         check_count(name, value, most)
@@ -155,12 +161,12 @@ class Texts(TextList):
 
     said = "a string or a list of strings"
 
-    def schema(self, most: int) -> Schema:
-        return {"anyOf": [STRING, super().schema(most)]}
+    def _schema(self, most: int) -> Schema:
+        return {"anyOf": [STRING, super()._schema(most)]}
 
-    def parse(self, name: str, value: Any, most: int) -> Inputs:
+    def _parse(self, name: str, value: Any, most: int) -> Inputs:
         single = isinstance(value, str)
-        return Inputs(super().parse(name, [value] if single else value, most), None, single)
+        return Inputs(super()._parse(name, [value] if single else value, most), None, single)
 
 
 class Documents(Field):
@@ -168,12 +174,12 @@ class Documents(Field):
 
     said = "a list of strings"
 
-    def schema(self, most: int) -> Schema:
+    def _schema(self, most: int) -> Schema:
         record = {"type": "object", "properties": {"text": STRING}, "required": ["text"]}
         items = {"anyOf": [STRING, record]}
         return {"type": "array", "items": items, "minItems": 1, "maxItems": most}
 
-    def parse(self, name: str, value: Any, most: int) -> list[str]:
+    def _parse(self, name: str, value: Any, most: int) -> list[str]:
         if not isinstance(value, list):
             raise self.wrong(name, value)
         check_count(name, value, most)
@@ -189,10 +195,10 @@ class Flag(Field):
 
     said = "true or false"
 
-    def schema(self, most: int) -> Schema:
+    def _schema(self, most: int) -> Schema:
         return {"type": "boolean"}
 
-    def parse(self, name: str, value: Any, most: int) -> bool:
+    def _parse(self, name: str, value: Any, most: int) -> bool:
         if not isinstance(value, bool):
             raise self.wrong(name, value)
         return value
@@ -210,10 +216,10 @@ class Whole(Field):
         """With the limits."""
         return f"a whole number from {self.low} to {self.high}"
 
-    def schema(self, most: int) -> Schema:
+    def _schema(self, most: int) -> Schema:
         return {"type": "integer", "minimum": self.low, "maximum": self.high}
 
-    def parse(self, name: str, value: Any, most: int) -> int:
+    def _parse(self, name: str, value: Any, most: int) -> int:
         if isinstance(value, float) and value.is_integer():  # 3.0 is an integer of JSON
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int) or not self.low <= value <= self.high:
@@ -226,10 +232,10 @@ class Share(Field):
 
     said = "a number from 0 to 1"
 
-    def schema(self, most: int) -> Schema:
+    def _schema(self, most: int) -> Schema:
         return {"type": "number", "minimum": 0, "maximum": 1}
 
-    def parse(self, name: str, value: Any, most: int) -> float:
+    def _parse(self, name: str, value: Any, most: int) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
             raise self.wrong(name, value)
         return float(value)
@@ -246,10 +252,10 @@ class Choice(Field):
         """The strings."""
         return f"one of {', '.join(self.options)}"
 
-    def schema(self, most: int) -> Schema:
+    def _schema(self, most: int) -> Schema:
         return {"type": "string", "enum": list(self.options)}
 
-    def parse(self, name: str, value: Any, most: int) -> str:
+    def _parse(self, name: str, value: Any, most: int) -> str:
         if not isinstance(value, str) or value not in self.options:
             raise self.wrong(name, value)
         return value
@@ -264,10 +270,10 @@ class Choices(Choice):
         """The strings."""
         return f"a list of some of {', '.join(self.options)}"
 
-    def schema(self, most: int) -> Schema:
-        return {"type": "array", "items": super().schema(most), "minItems": 1}
+    def _schema(self, most: int) -> Schema:
+        return {"type": "array", "items": super()._schema(most), "minItems": 1}
 
-    def parse(self, name: str, value: Any, most: int) -> Any:
+    def _parse(self, name: str, value: Any, most: int) -> Any:
         if not isinstance(value, list) or not value:
             raise self.wrong(name, value)
         if not all(isinstance(one, str) and one in self.options for one in value):
@@ -282,10 +288,10 @@ class Inner(Field):
     body: Body
     said = "an object"
 
-    def schema(self, most: int) -> Schema:
+    def _schema(self, most: int) -> Schema:
         return object_schema(self.body, most)
 
-    def parse(self, name: str, value: Any, most: int) -> dict[str, Any]:
+    def _parse(self, name: str, value: Any, most: int) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise self.wrong(name, value)
         return read(self.body, value, most)

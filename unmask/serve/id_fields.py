@@ -29,10 +29,10 @@ class Ids(Field):
 
     said = "a list of token ids, or a list of such lists"
 
-    def schema(self, most: int) -> Schema:
+    def _schema(self, most: int) -> Schema:
         return {"anyOf": [SEQUENCE, {"type": "array", "items": SEQUENCE, "minItems": 1, "maxItems": most}]}
 
-    def parse(self, name: str, value: Any, most: int) -> Inputs:
+    def _parse(self, name: str, value: Any, most: int) -> Inputs:
         if not isinstance(value, list):
             raise self.wrong(name, value)
         single = not (value and isinstance(value[0], list))
@@ -57,11 +57,11 @@ class TextsOrIds(Texts):
 
     said = "a string or a list of strings"
 
-    def schema(self, most: int) -> Schema:
-        return {"anyOf": [*super().schema(most)["anyOf"], *Ids().schema(most)["anyOf"]]}
+    def _schema(self, most: int) -> Schema:
+        return {"anyOf": [*super()._schema(most)["anyOf"], *Ids().schema(most)["anyOf"]]}
 
-    def parse(self, name: str, value: Any, most: int) -> Inputs:
-        return Ids().parse(name, value, most) if _are_ids(value) else super().parse(name, value, most)
+    def _parse(self, name: str, value: Any, most: int) -> Inputs:
+        return Ids().parse(name, value, most) if _are_ids(value) else super()._parse(name, value, most)
 
 
 class TextsOrPairs(Field):
@@ -72,13 +72,13 @@ class TextsOrPairs(Field):
 
     said = "a string, a list of two strings (a pair), or a list of lists of one string or of two"
 
-    def schema(self, most: int) -> Schema:
+    def _schema(self, most: int) -> Schema:
         pair = {"type": "array", "items": STRING, "minItems": 2, "maxItems": 2}
         one = {"type": "array", "items": STRING, "minItems": 1, "maxItems": 1}
         batches = [{"type": "array", "items": row, "minItems": 1, "maxItems": most} for row in (one, pair)]
         return {"anyOf": [STRING, pair, *batches]}
 
-    def parse(self, name: str, value: Any, most: int) -> tuple[list[str], list[str] | None, bool]:
+    def _parse(self, name: str, value: Any, most: int) -> tuple[list[str], list[str] | None, bool]:
         if isinstance(value, str):
             return [value], None, True
         if not isinstance(value, list):

@@ -52,17 +52,19 @@ def schema_of(kind: Any) -> Schema:
     if is_dataclass(kind):
         hints = get_type_hints(kind)
         return record(**{one.name: schema_of(hints[one.name]) for one in fields(kind)})
-    origin, inner = get_origin(kind), get_args(kind)
+    return _generic(kind, get_origin(kind), get_args(kind))
+
+
+def _generic(kind: Any, origin: Any, inner: tuple[Any, ...]) -> Schema:
+    """The schema of a type with parameters."""
     if origin is Literal:
         return {"type": "string", "enum": list(inner)}
     if origin in (Union, UnionType):
         return {"anyOf": [schema_of(one) for one in inner]}
-    if origin is tuple:
-        if len(inner) == 2 and inner[1] is Ellipsis:
-            return rows(schema_of(inner[0]))
-        return {"type": "array", "prefixItems": [schema_of(one) for one in inner], "minItems": len(inner)}
-    if origin is list:
+    if origin is list or (origin is tuple and inner[1:] == (Ellipsis,)):
         return rows(schema_of(inner[0]))
+    if origin is tuple:
+        return {"type": "array", "prefixItems": [schema_of(one) for one in inner], "minItems": len(inner)}
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return {"type": "object", "additionalProperties": schema_of(inner[1])}
     raise TypeError(f"{kind} has no JSON schema")

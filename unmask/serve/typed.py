@@ -50,7 +50,12 @@ def entities(
     head = classifier_of(served.model.spec, "tokens", "label words", served.name)
     whole = served.model.tokenizer.encode_batch(texts, name=name)
     return _windowed(
-        served, "tokens", whole, lambda read: tag(head, read, aggregation=aggregation), truncate, name
+        served,
+        "tokens",
+        whole,
+        lambda read: tag(head, read, aggregation=aggregation),
+        truncate=truncate,
+        name=name,
     )
 
 
@@ -67,7 +72,9 @@ def answers(
     whole = served.model.tokenizer.encode_batch(
         [question] * len(contexts), contexts, name=lambda _: "question", pair_name=name
     )
-    return _windowed(served, "span", whole, lambda read: [answer(read, **options)], truncate, name)
+    return _windowed(
+        served, "span", whole, lambda read: [answer(read, **options)], truncate=truncate, name=name
+    )
 
 
 def _windowed(
@@ -75,6 +82,7 @@ def _windowed(
     role: str,
     whole: Sequence[Encoding],
     finish: Callable[[list[WindowedLogits]], list[Any]],
+    *,
     truncate: bool,
     name: Name,
 ) -> Ready:

@@ -6,7 +6,7 @@ import numpy as np
 
 from unmask.model.spec import PooledVector
 from unmask.serve.errors import BadField
-from unmask.serve.fields import Choice, Flag, Inner, Inputs, Text, TextList
+from unmask.serve.fields import Choice, Flag, Inner, Inputs, Text, TextList, Whole
 from unmask.serve.id_fields import TextsOrIds, TextsOrPairs
 from unmask.serve.routes.route import (
     DIMENSIONS,
@@ -121,11 +121,17 @@ async def predict(service: Service, call: Call, given: Given) -> Any:
     served = service.models.named(None, "predict")
     if given["raw_scores"]:
         raise BadField("raw_scores", "raw_scores is true, and only probabilities are served; leave it out")
+    parameters = given["parameters"] or {"top_k": None, "function_to_apply": None}
+    if parameters["function_to_apply"] is not None:
+        raise BadField(
+            "function_to_apply",
+            "function_to_apply is given, and the model's own function is applied; leave it out",
+        )
     (texts, pairs, single), truncation = given["inputs"], _truncation(service, given)
     found = await service.run(
         call, lambda: served.predict(texts, pairs, truncation=truncation, name=named("inputs", single))
     )
-    answers = [_labels(one) for one in found]
+    answers = [_labels(one)[: parameters["top_k"]] for one in found]
     return answers[0] if single else answers
 
 
@@ -218,7 +224,15 @@ ROUTES = (
         "/predict",
         "tei",
         predict,
-        {"inputs": TextsOrPairs(required=True), **CUT, "raw_scores": Flag(default=False)},
+        {
+            "inputs": TextsOrPairs(required=True),
+            **CUT,
+            "raw_scores": Flag(default=False, about="true is refused"),
+            "parameters": Inner(
+                body={"top_k": Whole(low=1), "function_to_apply": Text(about="refused, never ignored")},
+                about="what huggingface_hub's InferenceClient sends",
+            ),
+        },
         {"anyOf": [_LABELS, rows(_LABELS)]},
     ),
     PostRoute(
