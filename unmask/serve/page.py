@@ -13,7 +13,7 @@ def page() -> tuple[bytes, str]:
     html = (files("unmask.serve") / "page.html").read_text(encoding="utf-8")
     script, style = (_digest(html, tag) for tag in ("script", "style"))
     policy = (
-        f"default-src 'none'; script-src {script}; style-src {style}; connect-src 'self'; "
+        f"default-src 'none'; script-src {script}; style-src {style}; connect-src 'self'; img-src data:; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
     return html.encode(), policy

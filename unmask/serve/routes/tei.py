@@ -132,7 +132,8 @@ async def predict(service: Service, call: Call, given: Given) -> Any:
         call, lambda: served.predict(texts, pairs, truncation=truncation, name=named("inputs", single))
     )
     answers = [_labels(one)[: parameters["top_k"]] for one in found]
-    return answers[0] if single else answers
+    # huggingface_hub's client, which alone sends parameters, takes the first of a list also for one text.
+    return answers[0] if single and given["parameters"] is None else answers
 
 
 async def similar(service: Service, call: Call, given: Given) -> Any:
