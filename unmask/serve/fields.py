@@ -183,7 +183,7 @@ class Documents(Field):
         if not isinstance(value, list):
             raise self.wrong(name, value)
         check_count(name, value, most)
-        texts = [one.get("text") if isinstance(one, dict) else one for one in value]
+        texts: list[Any] = [one.get("text") if isinstance(one, dict) else one for one in value]
         for index, text in enumerate(texts):
             if not isinstance(text, str):
                 raise BadField(name, f"{name}[{index}] must be a string, or an object with a text")
