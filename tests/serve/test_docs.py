@@ -33,7 +33,9 @@ def test_commands_are_understood(line, monkeypatch, tmp_path):
     ran = run_here(*shlex.split(line)[1:])
     assert (ran.code, ran.err) == (0, "")
     ((models, options),) = started
-    assert list(models) == (["search", "ranker", "films"] if "search=" in line else ["default"])
+    named = ["my-encoder"] if "my-encoder" in line else ["default"]
+    assert list(models) == (["search", "ranker", "films"] if "search=" in line else named)
+    assert list(options["indexes"]) == (["notes"] if "--index" in line else [])
     assert options["limits"] == Limits(body_bytes=4_000_000)
     assert len(options["keys"]) == ("keys.txt" in line)
 
@@ -52,7 +54,7 @@ def test_every_route_is_listed(app):
     named = {
         path
         for row in re.findall(r"^\| (.*?) \|", table, re.MULTILINE)
-        for path in re.findall(r"/[\w/]+", row)
+        for path in re.findall(r"/[\w/.]+", row)
     }
     served = {route.path for route in app.routes} - {"/"}
     assert named == served
@@ -74,5 +76,5 @@ def test_python(default_model, monkeypatch):
     names = {}
     for block in blocks("python"):
         exec(compile(block, "serve.md", "exec"), names)
-    assert names["app"].state.service.models.all[0].tasks == ("embed",)
+    assert names["app"].state.service.models.all[0].tasks == ("embed", "embed_all", "attention")
     names["app"].state.service.close()

@@ -139,7 +139,10 @@ def test_information(client):
     found = client.get("/info").json()
     assert found["served_model_name"] == "vectors"
     assert found["model_type"] == {"embedding": {"pooling": "mean"}}
-    assert [one["tasks"] for one in found["models"]] == [["embed"], ["rerank"], ["predict"], ["embed_sparse"]]
+    assert [one["tasks"] for one in found["models"]] == [
+        [*one, "embed_all", "attention"]
+        for one in (["embed"], ["rerank"], ["predict"], ["embed_sparse", "masked_words"])
+    ]
     assert found["models"][2]["model_type"]["classifier"]["id2label"] == dict(zip("012", LABELS, strict=True))
     assert [one["id"] for one in client.get("/v1/models").json()["data"]] == [
         "vectors", "cross", "labels", "words",
@@ -194,8 +197,27 @@ WRONG = [
     ("/similarity", {"inputs": "a"}, 400, "inputs is 'a'; it must be an object"),
     ("/v1/embeddings", {"input": "a", "model": "no"}, 404, "there is no model 'no'; there are vectors"),
     ("/v1/embeddings", {"input": "a", "model": "cross"}, 400, "cross is not a model that embeds texts"),
-    ("/v1/embeddings", {"input": [3, 4]}, 400, "input is a list of token ids"),
-    ("/v1/embeddings", {"input": [[3, 4]]}, 400, "input is a list of token ids"),
+    ("/v1/embeddings", {"input": [2, 4]}, 400, "input must begin with [2] and end with [3], the model's"),
+    ("/v1/embeddings", {"input": [[2, 5, 3], [5, 3]]}, 400, "input[1] must begin with [2]"),
+    ("/v1/embeddings", {"input": [2, 100257, 3]}, 400, "input has the token id 100257; the model has 0 to"),
+    ("/v1/embeddings", {"input": [2, -1, 3]}, 400, "input has the token id -1; the model has 0 to"),
+    ("/v1/embeddings", {"input": [2, 3]}, 400, "input has no words"),
+    ("/v1/embeddings", {"input": [2, *[5] * 30, 3]}, 413, "input has 32 tokens and the model"),
+    ("/v1/embeddings", {"input": [[]]}, 400, "input[0] is []; it must be a list of token ids"),
+    ("/v1/embeddings", {"input": [2, "a"]}, 400, "input is [2, 'a']; it must be a list of token ids"),
+    ("/embed", {"inputs": [2, 5, 3], "prompt_name": "query"}, 400, "prompt_name is 'query'; vectors has:"),
+    ("/decode", {"ids": [2, 1 << 40]}, 400, "a token id is 1099511627776; vectors has 0 to"),
+    ("/decode", {"ids": []}, 400, "ids is empty"),
+    ("/tokenize", {"inputs": "a", "model": "no"}, 404, "there is no model 'no'"),
+    ("/v2/embed", {"texts": ["a"], "embedding_types": ["int8"]}, 400, "embedding_types has int8"),
+    ("/v2/embed", {"texts": ["a"], "truncate": "START"}, 400, "truncate is START"),
+    ("/v2/embed", {"texts": ["a"], "input_type": "image"}, 400, "input_type is image"),
+    ("/v2/embed", {"texts": [LONG]}, 413, "texts[0] has 42 tokens and the model reads at most 19"),
+    ("/v1/entities", {"texts": "a"}, 400, "vectors is not a model that labels words"),
+    ("/v1/masked_words", {"texts": "a"}, 400, "texts has no [MASK]"),
+    ("/v1/masked_words", {"texts": "[MASK]", "top_k": 500}, 400, "top_k is 500, and the vocabulary has"),
+    ("/v1/attention", {"texts": LONG}, 413, "texts has 42 tokens and the model reads at most 19"),
+    ("/v1/search", {"query": "a"}, 404, "no index is served; start the server with --index"),
     ("/v1/embeddings", {"input": "a", "encoding_format": "int8"}, 400, "encoding_format is 'int8'; it must"),
     ("/v1/embeddings", {"input": LONG}, 413, "input has 42 tokens and the model reads at most 19"),
     ("/v2/rerank", {"query": "a", "documents": [3]}, 400, "documents[0] must be a string"),
@@ -206,7 +228,7 @@ WRONG = [
 def sentence_of(answer, path):
     """The sentence, from the form of the path's clients."""
     body = answer.json()
-    if path.startswith("/v2"):
+    if path.startswith("/v2") or path == "/v1/embed":
         assert set(body) == {"message"}
         return body["message"]
     if path.startswith("/v1"):
@@ -331,14 +353,15 @@ def test_a_number_that_is_not_finite_is_an_error(client, served_models, monkeypa
     assert client.post("/embed", json={"inputs": "the bank"}).status_code == 200
 
 
-def test_models_that_no_route_serves(tmp_path):
+def test_models_and_keys_that_are_refused(tmp_path):
     import unmask
     from tests.support.tiny import write_checkpoint
     from unmask.errors import InvalidRequest
 
     plain = unmask.load(write_checkpoint(tmp_path / "plain", sentence=False))
-    with pytest.raises(InvalidRequest, match="plain has no head that a route serves"):
-        make_app({"plain": plain})
+    app = make_app({"plain": plain})
+    assert app.state.service.models.all[0].tasks == ("embed_all", "attention")
+    app.state.service.close()
     with pytest.raises(InvalidRequest, match="models is empty"):
         make_app({})
     with pytest.raises(InvalidRequest, match="at least 16 characters"):

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from unmask.cli.index import open_index
 from unmask.cli.options import RUN, JsonOption, RunOptions
 from unmask.cli.output import print_json
 from unmask.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from unmask.loaded import Model
+    from unmask.search.index import Index
 
 KEYS_VARIABLE = "UNMASK_API_KEYS"
 
@@ -29,6 +31,14 @@ def serve(
             help="a checkpoint folder, a hub id such as owner/model, or default, and before it NAME= for the "
             "name that requests use; repeat it to serve several, of which --adapter is for the first "
             "(default: default)",
+        ),
+    ] = None,
+    index: Annotated[
+        list[Path] | None,
+        Parameter(
+            negative="",
+            help="the folder of an index for /v1/search (see: unmask index), after NAME= for its name "
+            "in requests; repeat it to serve several",
         ),
     ] = None,
     run: RunOptions = RUN,
@@ -57,10 +67,11 @@ def serve(
     ] = 30.0,
     json: JsonOption = False,
 ) -> None:
-    """Serve models over HTTP: embeddings, scores of pairs, labels and weights of words.
+    """Serve models over HTTP: embeddings, scores of pairs, labels, entities, answers, words, search.
 
-    Clients of OpenAI's embeddings, Text Embeddings Inference and Cohere's rerank can use it as it is. Texts
-    of all clients are packed into common passes. Stop it with Ctrl+C or SIGTERM: it answers what it accepted.
+    Clients of OpenAI's embeddings, Text Embeddings Inference and Cohere can use it as it is. Texts of all
+    clients are packed into common passes. The address ends with /docs for a page that tries the routes. Stop
+    it with Ctrl+C or SIGTERM: it answers what it accepted.
     """
     from unmask.optional import require
     from unmask.serve import Limits
@@ -89,6 +100,11 @@ def serve(
         for name, source in names.items()
     }
 
+    indexes: dict[str, Index | Callable[[], Index]] = {
+        name: partial(open_index, Path(folder), (), run.of_another_model())
+        for name, folder in _named([str(one) for one in index or ()], "index").items()
+    }
+
     def ready(url: str) -> None:
         if json:
             print_json({"url": url, "models": list(names)})
@@ -96,20 +112,34 @@ def serve(
             print(f"Serving {', '.join(names)} at {url}\nStop it with Ctrl+C.")
         sys.stdout.flush()
 
-    serve_models(models, host=host, port=port, keys=keys, limits=limits, truncate=truncate, on_ready=ready)
+    serve_models(
+        models,
+        host=host,
+        port=port,
+        keys=keys,
+        limits=limits,
+        truncate=truncate,
+        on_ready=ready,
+        indexes=indexes,
+    )
 
 
-def _named(given: list[str]) -> dict[str, str]:
-    """Each model by its name, in the given order."""
+def _named(given: list[str], what: str = "model") -> dict[str, str]:
+    """Each model or index by its name, in the given order."""
     found: dict[str, str] = {}
+    plural = "models" if what == "model" else "indexes"
     for one in given:
         name, equals, source = one.partition("=")
         if not equals or "/" in name or Path(one).exists():
             name = source = one
+            if what == "index":
+                name = Path(one).resolve().name
         if not name.strip() or not source.strip():
-            raise InvalidRequest(f"--model is {one!r}; give a model, or NAME=MODEL")
+            raise InvalidRequest(f"--{what} is {one!r}; give one, or NAME={what.upper()}")
         if name in found:
-            raise InvalidRequest(f"two models are named {name}; give one another name: --model NAME=MODEL")
+            raise InvalidRequest(
+                f"two {plural} are named {name}; give one another name: --{what} NAME={what.upper()}"
+            )
         found[name] = source
     return found
 

@@ -10,6 +10,7 @@ import sys
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -25,15 +26,16 @@ from unmask.http.guard import LOOPBACK_NAMES
 from unmask.http.requests import json_object, read_body
 from unmask.http.responses import BEFORE_THE_END, JSON
 from unmask.serve.errors import BackendError, Busy, Surface, body_of, headers_of, status_of
+from unmask.serve.fields import read
 from unmask.serve.metrics import CONTENT_TYPE
-from unmask.serve.routes import ROUTES
-from unmask.serve.routes.openai import listed_models
-from unmask.serve.routes.route import PostRoute
-from unmask.serve.routes.tei import info
+from unmask.serve.openapi import document
+from unmask.serve.page import page
+from unmask.serve.routes import GETS, ROUTES
+from unmask.serve.routes.route import GetRoute, PostRoute
 from unmask.serve.service import Call, Gone, Service
 
-PUBLIC = ("/health", "/ready", "/ping")
-"""Paths that need no key: they say only whether the server works."""
+PUBLIC = ("/health", "/ready", "/ping", "/docs", "/openapi.json")
+"""Paths that need no key: they say whether the server works, and which routes and limits it has."""
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 CLIENT_LEFT = 499
 """The status under which a request whose client has left is counted."""
@@ -60,8 +62,9 @@ class App:
             "/health": lambda: self._health(service.scheduler.alive()),
             "/ping": lambda: self._health(service.scheduler.alive()),
             "/ready": lambda: self._health(service.ready()),
-            "/info": lambda: _json(info(service)),
-            "/v1/models": lambda: _json(listed_models(service)),
+            **{one.path: self._told(one) for one in GETS},
+            "/openapi.json": lambda: _json(document(service.limits, keys=bool(keys))),
+            "/docs": _page,
             "/metrics": lambda: Response(service.metrics.text(), media_type=CONTENT_TYPE),
         }
         self.starlette = Starlette(
@@ -71,6 +74,9 @@ class App:
             ],
             exception_handlers={HTTPException: self._unrouted},
         )
+
+    def _told(self, route: GetRoute) -> Callable[[], Response]:
+        return lambda: _json(route.answer(self._service))
 
     def _get(self, path: str, answer: Callable[[], Response]) -> Answerer:
         async def found(request: Request) -> Response:
@@ -92,7 +98,8 @@ class App:
                     lambda: asyncio.ensure_future(_left(request)),
                     began,
                 )
-                value = await route.handle(self._service, call, body)
+                given = read(route.body, body, self._service.limits.texts)
+                value = await route.handle(self._service, call, given)
                 return _json(value, headers=call.headers())
             finally:
                 self._service.leave()
@@ -152,10 +159,11 @@ class App:
         if error.status_code == 405:
             wanted = (error.headers or {}).get("Allow", "")
             sentence = f"{path} takes {wanted}, not {request.method}"
-            refused = Refused(405, "wrong_method", sentence)
+            response = self._refusal(Refused(405, "wrong_method", sentence), surface_of(path))
+            response.headers["Allow"] = wanted
         else:
             refused = Refused(404, "not_found", f"there is no route {path[:80]}; see the documentation")
-        response = self._refusal(refused, surface_of(path))
+            response = self._refusal(refused, surface_of(path))
         self._service.metrics.requests.add(1, "unknown", str(response.status_code))
         return response
 
@@ -196,7 +204,7 @@ class App:
 
 def surface_of(path: str) -> Surface:
     """Whose clients a path is for."""
-    if path.startswith(("/v1/rerank", "/v2/")):
+    if path.startswith(("/v1/rerank", "/v1/embed/", "/v2/")) or path == "/v1/embed":
         return "cohere"
     return "openai" if path.startswith(("/v1/", "/embeddings")) else "tei"
 
@@ -212,13 +220,20 @@ def _name_of(host: str) -> str:
     return re.sub(r":[0-9]+$", "", host.lower())
 
 
+def _page() -> Response:
+    content, policy = page()
+    return Response(content, media_type="text/html", headers={"Content-Security-Policy": policy})
+
+
 def _json(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     data = json.dumps(value, allow_nan=False, separators=(",", ":"), default=_plain).encode("ascii")
     return Response(data, status, headers=headers, media_type=JSON)
 
 
 def _plain(value: Any) -> Any:
-    """A numpy array or number as JSON can hold it."""
+    """A typed result, a numpy array or a number as JSON can hold it."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {one.name: getattr(value, one.name) for one in fields(value)}
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} is not a JSON value")

@@ -84,6 +84,24 @@ def body_of(error: UnmaskError, surface: Surface) -> dict[str, Any]:
     return {"error": sentence, "error_type": _tei_type(status, kind)}
 
 
+def error_schema(surface: Surface) -> dict[str, Any]:
+    """The JSON schema of `body_of`."""
+    text: dict[str, Any] = {"type": "string"}
+
+    def record(**of: Any) -> dict[str, Any]:
+        return {
+            "type": "object",
+            "properties": of,
+            "required": list(of),
+            "additionalProperties": False,
+        }
+
+    if surface == "openai":
+        param = {"anyOf": [text, {"type": "null"}]}
+        return record(error=record(message=text, type=text, param=param, code=text))
+    return record(message=text) if surface == "cohere" else record(error=text, error_type=text)
+
+
 def headers_of(error: UnmaskError) -> dict[str, str]:
     """The headers that an error adds to its answer."""
     if isinstance(error, Busy):

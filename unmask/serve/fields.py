@@ -1,122 +1,297 @@
-"""The fields of a request's body, each checked as it is read; a wrong one is named in the error."""
+"""The fields of a request's body: one declaration checks what is sent and writes its JSON schema."""
 
-from collections.abc import Collection, Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from unmask.errors import quoted
 from unmask.serve.errors import BadField, EmptyBatch
 
-Choice = TypeVar("Choice", bound=str)
+Schema = dict[str, Any]
+"""A JSON schema, as OpenAPI 3.1 has it."""
+
+STRING: Schema = {"type": "string"}
 
 
-class Fields:
-    """A JSON object with known keys.
+@dataclass(frozen=True, kw_only=True)
+class Field:
+    """One field of a JSON object.
 
-    Args:
-        given: the object.
-        known: every key that the route reads or accepts without effect.
-        max_texts: the most texts of a list.
-
-    Raises:
-        BadField: it has another key.
+    Subclasses say in words what a value must be (`said`), as a schema, and how it is read.
     """
 
-    def __init__(self, given: dict[str, Any], known: Collection[str], max_texts: int) -> None:
-        self._given, self._max_texts = given, max_texts
-        unknown = sorted(set(given) - set(known))
-        if unknown:
-            raise BadField(
-                unknown[0],
-                f"there is no field {quoted(unknown[0])}; there are {', '.join(sorted(known))}",
-                kind="unknown_field",
-            )
+    about: str = ""
+    """What it is for, in the OpenAPI document."""
+    required: bool = False
+    """Whether it must be given; null counts as missing."""
+    default: Any = None
+    """The value if it is missing."""
 
-    def __contains__(self, name: str) -> bool:
-        return self._given.get(name) is not None
+    said = "a value"
 
-    def text(self, name: str) -> str:
-        """A string that must be given."""
-        value = self._given.get(name)
+    def schema(self, most: int) -> Schema:
+        """What JSON values it takes; ``most`` is how many texts a request may have."""
+        return self._schema(most)
+
+    def parse(self, name: str, value: Any, most: int) -> Any:
+        """The value as handlers use it; raises `BadField` for a wrong one."""
+        return self._parse(name, value, most)
+
+    def _schema(self, most: int) -> Schema:
+        raise NotImplementedError
+
+    def _parse(self, name: str, value: Any, most: int) -> Any:
+        raise NotImplementedError
+
+    def wrong(self, name: str, value: Any) -> BadField:
+        """The error for a value of the wrong kind."""
+        return BadField(name, f"{name} is {quoted(value)}; it must be {self.said}")
+
+    def full_schema(self, most: int) -> Schema:
+        """The schema with null if the field may be left out, its description and its default."""
+        found = self.schema(most)
+        if not self.required:
+            found = {"anyOf": [found, {"type": "null"}]}
+        if self.default is not None:
+            found = found | {"default": self.default}
+        return found | ({"description": self.about} if self.about else {})
+
+
+Body = Mapping[str, Field]
+"""The fields of an object by name; it may have no others."""
+
+
+def read(body: Body, given: Mapping[str, Any], most: int) -> dict[str, Any]:
+    """The values of a JSON object, checked; missing ones have their defaults.
+
+    Args:
+        body: its fields.
+        given: the object.
+        most: how many texts a request may have.
+
+    Raises:
+        BadField: a field is unknown, missing or wrong.
+    """
+    unknown = sorted(set(given) - set(body))
+    if unknown:
+        raise BadField(
+            unknown[0],
+            f"there is no field {quoted(unknown[0])}; there are {', '.join(sorted(body))}",
+            kind="unknown_field",
+        )
+    found = {}
+    for name, field in body.items():
+        value = given.get(name)
+        if value is not None:
+            found[name] = field.parse(name, value, most)
+        elif field.required:
+            raise BadField(name, f"{name} is missing; it must be {field.said}")
+        else:
+            found[name] = field.default
+    return found
+
+
+def object_schema(body: Body, most: int) -> Schema:
+    """The schema of an object with these fields."""
+    return {
+        "type": "object",
+        "properties": {name: field.full_schema(most) for name, field in body.items()},
+        "required": [name for name, field in body.items() if field.required],
+        "additionalProperties": False,
+    }
+
+
+def check_count(name: str, value: Sequence[Any], most: int) -> None:
+    """Raise an error unless a list has at least one item and at most as many as a request may."""
+    if not value:
+        raise EmptyBatch(name)
+    if len(value) > most:
+        raise BadField(
+            name,
+            f"{name} has {len(value):,} texts, and a request may have {most:,}; send several",
+            413,
+            "too_many_texts",
+        )
+
+
+class Inputs(NamedTuple):
+    """What a model is to read: texts, or token ids."""
+
+    texts: list[str]
+    ids: list[list[int]] | None
+    """If not None, what is read instead of texts."""
+    single: bool
+    """Whether it was one text or sequence, not a list of them."""
+
+
+class Text(Field):
+    """A string."""
+
+    said = "a string"
+
+    def _schema(self, most: int) -> Schema:
+        return STRING
+
+    def _parse(self, name: str, value: Any, most: int) -> str:
         if not isinstance(value, str):
-            raise self._wrong(name, "a string")
+            raise self.wrong(name, value)
         return value
 
-    def optional_text(self, name: str) -> str | None:
-        """A string, or None if it is missing or null."""
-        return self.text(name) if name in self else None
 
-    def texts(self, name: str) -> tuple[list[str], bool]:
-        """A string or a list of strings, as a list, and whether it was one string."""
-        value = self._given.get(name)
-        if isinstance(value, str):
-            return [value], True
-        return self.items(name, str, "a string or a list of strings"), False
+class TextList(Field):
+    """A list of strings."""
 
-    def items(self, name: str, kind: type, said: str) -> list[Any]:
-        """A list whose items all have one type; not empty, and no longer than a request may be."""
-        value = self._given.get(name)
+    said = "a list of strings"
+
+    def _schema(self, most: int) -> Schema:
+        return {"type": "array", "items": STRING, "minItems": 1, "maxItems": most}
+
+    def _parse(self, name: str, value: Any, most: int) -> Any:
         if not isinstance(value, list):
-            raise self._wrong(name, said)
-        self.check_count(name, value)
+            raise self.wrong(name, value)
+        check_count(name, value, most)
         for index, item in enumerate(value):
-            if not isinstance(item, kind):
-                raise BadField(name, f"{name}[{index}] is {quoted(item)}; {name} must be {said}")
+            if not isinstance(item, str):
+                raise BadField(name, f"{name}[{index}] is {quoted(item)}; {name} must be {self.said}")
         return value
 
-    def check_count(self, name: str, value: Sequence[Any]) -> None:
-        """Raise an error unless a list has at least one item and at most as many as a request may."""
-        if not value:
-            raise EmptyBatch(name)
-        if len(value) > self._max_texts:
-            raise BadField(
-                name,
-                f"{name} has {len(value):,} texts, and a request may have {self._max_texts:,}; send several",
-                413,
-                "too_many_texts",
-            )
 
-    def flag(self, name: str, default: bool) -> bool:
-        """True or false."""
-        value = self._given.get(name)
-        if value is None:
-            return default
+class Texts(TextList):
+    """A string or a list of strings, as `Inputs`."""
+
+    said = "a string or a list of strings"
+
+    def _schema(self, most: int) -> Schema:
+        return {"anyOf": [STRING, super()._schema(most)]}
+
+    def _parse(self, name: str, value: Any, most: int) -> Inputs:
+        single = isinstance(value, str)
+        return Inputs(super()._parse(name, [value] if single else value, most), None, single)
+
+
+class Documents(Field):
+    """A list of strings or of objects with a text, as the texts."""
+
+    said = "a list of strings"
+
+    def _schema(self, most: int) -> Schema:
+        record = {"type": "object", "properties": {"text": STRING}, "required": ["text"]}
+        items = {"anyOf": [STRING, record]}
+        return {"type": "array", "items": items, "minItems": 1, "maxItems": most}
+
+    def _parse(self, name: str, value: Any, most: int) -> list[str]:
+        if not isinstance(value, list):
+            raise self.wrong(name, value)
+        check_count(name, value, most)
+        texts: list[Any] = [one.get("text") if isinstance(one, dict) else one for one in value]
+        for index, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise BadField(name, f"{name}[{index}] must be a string, or an object with a text")
+        return texts
+
+
+class Flag(Field):
+    """True or false."""
+
+    said = "true or false"
+
+    def _schema(self, most: int) -> Schema:
+        return {"type": "boolean"}
+
+    def _parse(self, name: str, value: Any, most: int) -> bool:
         if not isinstance(value, bool):
-            raise self._wrong(name, "true or false")
+            raise self.wrong(name, value)
         return value
 
-    def number(self, name: str, low: int, high: int) -> int | None:
-        """A whole number from ``low`` to ``high``, or None if it is missing or null."""
-        value = self._given.get(name)
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise self._wrong(name, f"a whole number from {low} to {high}")
+
+@dataclass(frozen=True, kw_only=True)
+class Whole(Field):
+    """A whole number from ``low`` to ``high``."""
+
+    low: int = 0
+    high: int = 1 << 30
+
+    @property
+    def said(self) -> str:  # type: ignore[override]
+        """With the limits."""
+        return f"a whole number from {self.low} to {self.high}"
+
+    def _schema(self, most: int) -> Schema:
+        return {"type": "integer", "minimum": self.low, "maximum": self.high}
+
+    def _parse(self, name: str, value: Any, most: int) -> int:
+        if isinstance(value, float) and value.is_integer():  # 3.0 is an integer of JSON
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int) or not self.low <= value <= self.high:
+            raise self.wrong(name, value)
         return value
 
-    def choice(self, name: str, allowed: Sequence[Choice]) -> Choice:
-        """One of ``allowed``; the first of them if it is missing or null."""
-        value = self._given.get(name)
-        if value is None:
-            return allowed[0]
-        if value not in allowed:
-            raise self._wrong(name, f"one of {', '.join(allowed)}")
-        found: Choice = value
-        return found
 
-    def inner(self, name: str, known: Collection[str], *, required: bool = True) -> "Fields":
-        """An object inside this one."""
-        value = self._given.get(name)
-        if value is None and not required:
-            value = {}
+class Share(Field):
+    """A number from 0 to 1."""
+
+    said = "a number from 0 to 1"
+
+    def _schema(self, most: int) -> Schema:
+        return {"type": "number", "minimum": 0, "maximum": 1}
+
+    def _parse(self, name: str, value: Any, most: int) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise self.wrong(name, value)
+        return float(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice(Field):
+    """One of several strings."""
+
+    options: tuple[str, ...]
+
+    @property
+    def said(self) -> str:  # type: ignore[override]
+        """The strings."""
+        return f"one of {', '.join(self.options)}"
+
+    def _schema(self, most: int) -> Schema:
+        return {"type": "string", "enum": list(self.options)}
+
+    def _parse(self, name: str, value: Any, most: int) -> str:
+        if not isinstance(value, str) or value not in self.options:
+            raise self.wrong(name, value)
+        return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choices(Choice):
+    """A list of some of several strings, each once."""
+
+    @property
+    def said(self) -> str:  # type: ignore[override]
+        """The strings."""
+        return f"a list of some of {', '.join(self.options)}"
+
+    def _schema(self, most: int) -> Schema:
+        return {"type": "array", "items": super()._schema(most), "minItems": 1}
+
+    def _parse(self, name: str, value: Any, most: int) -> Any:
+        if not isinstance(value, list) or not value:
+            raise self.wrong(name, value)
+        if not all(isinstance(one, str) and one in self.options for one in value):
+            raise self.wrong(name, value)
+        return list(dict.fromkeys(value))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inner(Field):
+    """An object inside the body."""
+
+    body: Body
+    said = "an object"
+
+    def _schema(self, most: int) -> Schema:
+        return object_schema(self.body, most)
+
+    def _parse(self, name: str, value: Any, most: int) -> dict[str, Any]:
         if not isinstance(value, dict):
-            raise self._wrong(name, "an object")
-        return Fields(value, known, self._max_texts)
-
-    def raw(self, name: str) -> Any:
-        """The value as it was given."""
-        return self._given.get(name)
-
-    def _wrong(self, name: str, wanted: str) -> BadField:
-        if self._given.get(name) is None:
-            return BadField(name, f"{name} is missing; it must be {wanted}")
-        return BadField(name, f"{name} is {quoted(self._given[name])}; it must be {wanted}")
+            raise self.wrong(name, value)
+        return read(self.body, value, most)

@@ -10,8 +10,11 @@ from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
 from unmask.loaded import Model
+from unmask.model.engine import masked_lm_role
 from unmask.model.spec import Classifier, PairScore, PooledVector, SparseVector
 from unmask.serve.errors import BadField
+from unmask.serve.fields import Inputs
+from unmask.serve.ids import encodings_of_ids
 from unmask.serve.scheduler import Work
 from unmask.tasks.classify import Classification, classifier_of, classify
 from unmask.tasks.long_texts import windowed_logits
@@ -20,19 +23,34 @@ from unmask.tasks.prompts import chosen_prompt, encoded_after, prompt_of
 from unmask.tasks.sparse_vectors import WordWeights, sparse_vectors
 from unmask.text import Encoding, Truncation
 
-Task = Literal["embed", "rerank", "predict", "embed_sparse"]
+Task = Literal[
+    "embed",
+    "rerank",
+    "predict",
+    "embed_sparse",
+    "entities",
+    "answers",
+    "masked_words",
+    "embed_all",
+    "attention",
+]
 
 WANTED: dict[Task, str] = {
     "embed": "embeds texts",
     "rerank": "scores pairs of a query and a text",
     "predict": "predicts labels of texts",
     "embed_sparse": "gives weights of words",
+    "entities": "labels words",
+    "answers": "answers questions",
+    "masked_words": "predicts masked words",
+    "embed_all": "gives a vector for each token",
+    "attention": "has attention",
 }
 
 Name = Callable[[int], str]
 
 
-def _a_text(index: int) -> str:
+def a_text(index: int) -> str:
     """How errors of a pass name a text: its texts belong to several requests."""
     return "a text"
 
@@ -43,6 +61,17 @@ class Ready:
 
     work: Work
     encodings: Sequence[Encoding]
+    """What is read, each by itself: texts, or the windows of long ones."""
+    finish: Callable[[list[Any]], list[Any]] | None = None
+    """From the results of ``encodings`` to those of the request; None if they are the same."""
+    texts: Sequence[Encoding] | None = None
+    """The whole texts, if ``encodings`` are windows of them."""
+
+    @property
+    def truncated(self) -> int:
+        """How many texts lost their end."""
+        texts = self.encodings if self.texts is None else self.texts
+        return sum(encoding.truncated_tokens > 0 for encoding in texts)
 
 
 class ServedModel:
@@ -55,7 +84,7 @@ class ServedModel:
     """
 
     def __init__(self, name: str, model: Model, tokens_per_pass: int) -> None:
-        self.name, self.model, self._tokens = name, model, tokens_per_pass
+        self.name, self.model, self.tokens_per_pass = name, model, tokens_per_pass
         head = model.checkpoint.head
         roles = [one.role for one in model.spec.heads if isinstance(one, Classifier)]
         found: dict[Task, bool] = {
@@ -63,13 +92,21 @@ class ServedModel:
             "rerank": isinstance(head, PairScore) and head.labels == 1,
             "predict": "sequence" in roles and not (isinstance(head, PairScore) and head.labels == 1),
             "embed_sparse": isinstance(head, SparseVector),
+            "entities": "tokens" in roles,
+            "answers": any(
+                isinstance(one, Classifier) and one.role == "span" and one.classes == 2
+                for one in model.spec.heads
+            ),
+            "masked_words": _predicts_words(model),
+            "embed_all": True,
+            "attention": True,
         }
         self.tasks: tuple[Task, ...] = tuple(task for task, can in found.items() if can)
         """What it can do."""
 
     def embed(
         self,
-        texts: Sequence[str],
+        inputs: Inputs,
         *,
         truncation: Truncation,
         normalize: bool | None = None,
@@ -78,7 +115,10 @@ class ServedModel:
         prompt: str | None = None,
         name: Name,
     ) -> Ready:
-        """Texts whose results are rows (E,); options as of `unmask.loaded.Model.embed`."""
+        """Texts or ids whose results are rows (E,); options as of `unmask.loaded.Model.embed`.
+
+        Token ids are read as they are, without a prompt.
+        """
         model = self.model
         whole = model.embedding_head(None, normalize)
         if dimensions is not None and dimensions > whole.width(model.spec):
@@ -90,34 +130,64 @@ class ServedModel:
         # What is cut from a vector of length 1 is normalized again, as OpenAI's and TEI's servers do.
         head = whole if dimensions is None else model.embedding_head(None, whole.normalize, dimensions)
         before = chosen_prompt(head, prompt, prompt_name, self.name)
-        some = [before + text if text.strip() else text for text in texts]
-        encodings = model.tokenize(some, truncation=truncation, name=name)
+        encodings, before = self.encoded(
+            inputs, before, named=prompt_name is not None, truncation=truncation, name=name
+        )
         skipping = "" if head.pools_prompt else before
         return Ready(
             Work((self.name, "embed", head, skipping), partial(self._embed, head, before)), encodings
         )
 
+    def encoded(
+        self,
+        inputs: Inputs,
+        before: str = "",
+        *,
+        named: bool = False,
+        truncation: Truncation,
+        name: Name,
+    ) -> tuple[list[Encoding], str]:
+        """Texts after a prompt, or token ids, and the prompt that was used: none before ids.
+
+        Raises:
+            BadField: a prompt was ``named`` for token ids, or an id is wrong.
+            TextError: a text is refused.
+        """
+        if inputs.ids is not None:
+            if named:
+                raise BadField(
+                    "prompt_name", "prompt_name is for texts, and token ids were sent; leave it out"
+                )
+            return encodings_of_ids(self.model, inputs.ids, truncation=truncation, name=name), ""
+        some = [before + text if text.strip() else text for text in inputs.texts]
+        return self.model.tokenize(some, truncation=truncation, name=name), before
+
     def _embed(self, head: PooledVector, prompt: str, encodings: Sequence[Encoding]) -> NDArray[np.float32]:
         return self.model.embed_encodings(
-            encodings, head, prompt=prompt, tokens_per_pass=self._tokens, name=_a_text
+            encodings, head, prompt=prompt, tokens_per_pass=self.tokens_per_pass, name=a_text
         )
 
-    def embed_sparse(self, texts: Sequence[str], *, truncation: Truncation, name: Name) -> Ready:
-        """Texts whose results are `WordWeights`, as of `unmask.loaded.Model.sparse_vectors`."""
+    def embed_sparse(self, inputs: Inputs, *, truncation: Truncation, name: Name) -> Ready:
+        """Texts or ids whose results are `WordWeights`, as of `unmask.loaded.Model.sparse_vectors`."""
         head = self.model.checkpoint.head
         assert isinstance(head, SparseVector)
-        encodings = encoded_after(
-            self.model.tokenizer,
-            prompt_of(head.prompts, "document"),
-            texts,
-            max_tokens=self.model.max_tokens,
-            truncation=truncation,
-            name=name,
-        )
+        if inputs.ids is not None:
+            encodings, _ = self.encoded(inputs, truncation=truncation, name=name)
+        else:
+            encodings = encoded_after(
+                self.model.tokenizer,
+                prompt_of(head.prompts, "document"),
+                inputs.texts,
+                max_tokens=self.model.max_tokens,
+                truncation=truncation,
+                name=name,
+            )
         return Ready(Work((self.name, "embed_sparse"), partial(self._embed_sparse, head)), encodings)
 
     def _embed_sparse(self, head: SparseVector, encodings: Sequence[Encoding]) -> list[WordWeights]:
-        return sparse_vectors(self.model.engine, head, encodings, tokens_per_pass=self._tokens, name=_a_text)
+        return sparse_vectors(
+            self.model.engine, head, encodings, tokens_per_pass=self.tokens_per_pass, name=a_text
+        )
 
     def rerank(
         self,
@@ -146,7 +216,7 @@ class ServedModel:
         self, head: PairScore, activation: ScoreActivation, encodings: Sequence[Encoding]
     ) -> NDArray[np.float32]:
         return pair_scores(
-            self.model.engine, head, encodings, activation, tokens_per_pass=self._tokens, name=_a_text
+            self.model.engine, head, encodings, activation, tokens_per_pass=self.tokens_per_pass, name=a_text
         )
 
     def predict(
@@ -165,22 +235,23 @@ class ServedModel:
                 "sequence",
                 encodings,
                 max_tokens=self.model.max_tokens,
-                tokens_per_pass=self._tokens,
-                name=_a_text,
+                tokens_per_pass=self.tokens_per_pass,
+                name=a_text,
             ),
         )
 
     def warm(self) -> None:
         """Run each task once, so that the first request finds everything compiled and in memory."""
+        one = Inputs(["a text"], None, True)
         jobs: dict[Task, Callable[[], Ready]] = {
-            "embed": lambda: self.embed(["a text"], truncation="end", name=_a_text),
-            "embed_sparse": lambda: self.embed_sparse(["a text"], truncation="end", name=_a_text),
+            "embed": lambda: self.embed(one, truncation="end", name=a_text),
+            "embed_sparse": lambda: self.embed_sparse(one, truncation="end", name=a_text),
             "rerank": lambda: self.rerank(
-                "a text", ["a text"], truncation="end", activation="default", pair_name=_a_text
+                "a text", ["a text"], truncation="end", activation="default", pair_name=a_text
             ),
-            "predict": lambda: self.predict(["a text"], None, truncation="end", name=_a_text),
+            "predict": lambda: self.predict(["a text"], None, truncation="end", name=a_text),
         }
-        for task in self.tasks:
+        for task in [task for task in self.tasks if task in jobs]:
             ready = jobs[task]()
             ready.work.run(ready.encodings)
 
@@ -224,15 +295,9 @@ class Models:
         if not models:
             raise InvalidRequest("models is empty; name at least one")
         self.all = tuple(ServedModel(name, model, tokens_per_pass) for name, model in models.items())
-        for one in self.all:
-            if not one.tasks:
-                raise InvalidRequest(
-                    f"{one.name} has no head that a route serves: it gives no sentence embedding, no weights "
-                    "of words, no score of a pair and no label of a text"
-                )
 
-    def named(self, name: str | None, task: Task) -> ServedModel:
-        """The model with that name, or the first that can do the task if no name is given.
+    def named(self, name: str | None, task: Task | None = None) -> ServedModel:
+        """The model with that name, or the first that can do the task (if any) if no name is given.
 
         Raises:
             BadField: no model has the name, or none can do the task.
@@ -246,10 +311,19 @@ class Models:
                 )
         else:
             found = next((one for one in self.all if task in one.tasks), self.all[0])
-        if task not in found.tasks:
+        if task is not None and task not in found.tasks:
             raise BadField(
                 "model",
                 f"{found.name} is not a model that {WANTED[task]}; it can do: {', '.join(found.tasks)}",
                 kind="wrong_task",
             )
         return found
+
+
+def _predicts_words(model: Model) -> bool:
+    """Whether it has a head for masked words, and its tokenizer a mask."""
+    try:
+        masked_lm_role(model.spec, model.name)
+    except InvalidRequest:
+        return False
+    return model.tokenizer.mask_id is not None

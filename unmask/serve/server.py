@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
 
     from unmask.loaded import Model
+    from unmask.search.index import Index
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 LEAST_KEY = 16
@@ -30,6 +31,7 @@ def make_app(
     limits: Limits | None = None,
     truncate: bool = False,
     any_host: bool = False,
+    indexes: "Mapping[str, Index] | None" = None,
 ) -> "Starlette":
     """The server as an ASGI application; ``app.state.service.close()`` stops its thread.
 
@@ -41,16 +43,18 @@ def make_app(
         truncate: drop the end of texts that are too long, unless the request says otherwise; they are
             counted in the answer's header ``x-truncated-inputs``. By default they are refused.
         any_host: without keys, answer also to requests that name another host than this machine.
+        indexes: the indexes that ``/v1/search`` searches, by the names that requests use.
 
     Raises:
-        InvalidRequest: a model has no task that a route serves, or a key is too short.
+        InvalidRequest: there is no model, or a key is too short.
+        CheckpointError: a model of an index cannot be loaded.
     """
     optional.require("serve")
     from unmask.serve.app import App
     from unmask.serve.service import Service
 
     check_keys(keys)
-    service = Service(models, limits or Limits(), truncate=truncate)
+    service = Service(models, limits or Limits(), truncate=truncate, indexes=indexes)
     app = App(service, keys=keys, any_host=any_host).starlette
     app.state.service = service
     return app
@@ -65,6 +69,7 @@ def serve(
     limits: Limits | None = None,
     truncate: bool = False,
     on_ready: Callable[[str], None] | None = None,
+    indexes: "Mapping[str, Index | Callable[[], Index]] | None" = None,
 ) -> None:
     """Serve models until the process gets SIGINT or SIGTERM.
 
@@ -79,6 +84,7 @@ def serve(
         limits: see `make_app`.
         truncate: see `make_app`.
         on_ready: called with the server's address when every model has run once.
+        indexes: see `make_app`; or functions that open them.
 
     Raises:
         InvalidRequest: the address cannot be used, or it needs keys.
@@ -90,7 +96,15 @@ def serve(
     listening = listen(host, port, keys)
     try:
         loaded = {name: one() if callable(one) else one for name, one in models.items()}
-        app = make_app(loaded, keys=keys, limits=limits, truncate=truncate, any_host=host not in LOOPBACK)
+        opened = {name: one() if callable(one) else one for name, one in (indexes or {}).items()}
+        app = make_app(
+            loaded,
+            keys=keys,
+            limits=limits,
+            truncate=truncate,
+            any_host=host not in LOOPBACK,
+            indexes=opened,
+        )
         bound: int = listening.getsockname()[1]
         shown = f"[{host}]" if ":" in host else host
         try:

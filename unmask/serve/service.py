@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from unmask.loaded import Model
+from unmask.search.index import Index
 from unmask.serve.errors import Busy
 from unmask.serve.metrics import Metrics
 from unmask.serve.models import Models, Ready
 from unmask.serve.scheduler import Scheduler, expired
+from unmask.serve.searching import Indexes
 from unmask.serve.settings import Limits
 from unmask.text import Truncation
 
@@ -47,11 +49,19 @@ class Call:
 
 
 class Service:
-    """Models, their scheduler and the limits."""
+    """Models, indexes, their scheduler and the limits."""
 
-    def __init__(self, models: Mapping[str, Model], limits: Limits, *, truncate: bool) -> None:
+    def __init__(
+        self,
+        models: Mapping[str, Model],
+        limits: Limits,
+        *,
+        truncate: bool,
+        indexes: Mapping[str, Index] | None = None,
+    ) -> None:
         self.limits, self._truncate = limits, truncate
         self.models = Models(models, limits.tokens_per_pass)
+        self.indexes = Indexes(indexes or {}, [one.model for one in self.models.all])
         self.metrics = Metrics()
         self.scheduler = Scheduler(limits, self.metrics)
         self.draining = False
@@ -119,10 +129,15 @@ class Service:
         call.queue_seconds += started - submission.admitted
         call.pass_seconds += time.monotonic() - started
         call.tokens += sum(map(len, ready.encodings))
-        cut = sum(encoding.truncated_tokens > 0 for encoding in ready.encodings)
-        call.truncated += cut
-        self.metrics.truncated.add(cut)
+        call.truncated += ready.truncated
+        self.metrics.truncated.add(ready.truncated)
+        if ready.finish is not None:
+            found = await loop.run_in_executor(self._threads, ready.finish, found)
         return found
+
+    async def aside(self, compute: Callable[[], Any]) -> Any:
+        """The result of a function without a model, computed off the event loop."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, compute)
 
     def close(self) -> None:
         """Stop the scheduler's thread."""

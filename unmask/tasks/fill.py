@@ -67,7 +67,7 @@ def fill(
     """
     role = masked_lm_role(engine.spec, model)
     top_k = whole_number("top_k", top_k, 1, engine.spec.embedding.vocabulary)
-    masks = _masks(tokenizer, encodings, model, name)
+    masks = mask_positions(tokenizer, encodings, model, name)
     found: list[tuple[FilledMask, ...]] = [()] * len(encodings)
     for chosen, batch in text_batches(engine.spec, encodings, global_tokens, tokens_per_pass):
         starts = batch.layout.offsets[:-1]
@@ -86,10 +86,14 @@ def fill(
     return found
 
 
-def _masks(
+def mask_positions(
     tokenizer: Tokenizer, encodings: Sequence[Encoding], model: str, name: Callable[[int], str]
 ) -> list[NDArray[np.int64]]:
-    """The positions of each text's mask tokens."""
+    """The positions of each text's mask tokens.
+
+    Raises:
+        InvalidRequest: a text has none, or the tokenizer has no mask token.
+    """
     mask_id = tokenizer.mask_id
     if mask_id is None:
         raise InvalidRequest(f"the tokenizer of {model} has no mask token, so no word can be asked for")

@@ -96,6 +96,30 @@ def windowed_logits(
         TextTooLong: a text is too long, with ``truncation="error"``.
         NonFiniteResult: a logit is infinity or NaN.
     """
+    texts, parts = in_windows(
+        encodings, max_tokens=max_tokens, truncation=truncation, overlap_tokens=overlap_tokens, name=name
+    )
+    return logits_of_windows(
+        engine,
+        role,
+        texts,
+        parts,
+        global_tokens=global_tokens,
+        tokens_per_pass=tokens_per_pass,
+        progress=progress,
+        name=name,
+    )
+
+
+def in_windows(
+    encodings: Sequence[Encoding],
+    *,
+    max_tokens: int | None,
+    truncation: LongTexts = "window",
+    overlap_tokens: int | None = None,
+    name: Callable[[int], str] = numbered,
+) -> tuple[list[Encoding], list[list[Window]]]:
+    """Each text as it is read, and its windows; see `windowed_logits`."""
     check_choice("truncation", truncation, get_args(LongTexts))
     texts: list[Encoding] = []
     parts: list[list[Window]] = []
@@ -112,16 +136,7 @@ def windowed_logits(
             encoding = truncated(encoding, max_tokens)
         texts.append(encoding)
         parts.append(windows(encoding, max_tokens, overlap_tokens, name(index)))
-    return logits_of_windows(
-        engine,
-        role,
-        texts,
-        parts,
-        global_tokens=global_tokens,
-        tokens_per_pass=tokens_per_pass,
-        progress=progress,
-        name=name,
-    )
+    return texts, parts
 
 
 def logits_of_windows(

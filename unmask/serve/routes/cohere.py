@@ -1,48 +1,87 @@
-"""The route of Cohere's clients: ``/v2/rerank``, with ``/v1/rerank`` of the same body."""
+"""The routes of Cohere's clients: ``/v2/rerank`` and ``/v2/embed``, and those under ``/v1``."""
 
 import uuid
 from typing import Any
 
-from unmask.serve.errors import BadField
-from unmask.serve.fields import Fields
-from unmask.serve.routes.route import PostRoute, named
-from unmask.serve.service import Call, Service
+import numpy as np
 
-FIELDS = (
-    "model",
-    "query",
-    "documents",
-    "top_n",
-    "max_tokens_per_doc",
-    "priority",
-    "return_documents",
-    "truncate",
+from unmask.model.spec import PooledVector
+from unmask.serve.errors import BadField
+from unmask.serve.fields import Choice, Choices, Documents, Flag, Inputs, Text, TextList, Whole
+from unmask.serve.models import ServedModel
+from unmask.serve.routes.openai import in_base64
+from unmask.serve.routes.route import DIMENSIONS, MODEL, TRUNCATE, Given, PostRoute, named, truncation_of
+from unmask.serve.schemas import INTEGER, NUMBER, TEXT, VECTOR, record, rows
+from unmask.serve.service import Call, Service
+from unmask.tasks.prompts import prompt_of
+from unmask.tasks.quantize import quantize
+
+RERANK = {
+    "model": MODEL,
+    "query": Text(required=True),
+    "documents": Documents(required=True),
+    "top_n": Whole(low=1),
+    "max_tokens_per_doc": Whole(about="refused, never ignored"),
+    "priority": Whole(low=-(1 << 30), about="accepted without effect"),
+    "return_documents": Flag(default=False),
+    "truncate": TRUNCATE,
+}
+
+_META = {"api_version": record(version=TEXT)}
+RANKED = record(
+    id=TEXT,
+    results=rows(record({"document": record(text=TEXT)}, index=INTEGER, relevance_score=NUMBER)),
+    meta=record(**_META, billed_units=record(search_units=INTEGER)),
+)
+
+INPUT_TYPES = ("search_document", "search_query", "classification", "clustering", "image")
+TYPES = ("float", "base64", "binary", "ubinary", "int8", "uint8")
+EMBED = {
+    "model": MODEL,
+    "texts": TextList(required=True),
+    "input_type": Choice(options=INPUT_TYPES, about="chooses the model's prompt of that name or kind"),
+    "embedding_types": Choices(options=TYPES, about="float if missing; int8 and uint8 are refused"),
+    "output_dimension": DIMENSIONS,
+    "max_tokens": Whole(about="refused, never ignored"),
+    "priority": Whole(low=-(1 << 30), about="accepted without effect"),
+    "truncate": Choice(
+        options=("NONE", "END", "START"),
+        about="END drops the end of texts that are too long; missing: as the server was started",
+    ),
+}
+BY_TYPE = record({"float": rows(VECTOR), "base64": rows(TEXT), "binary": rows(rows(INTEGER)),
+                  "ubinary": rows(rows(INTEGER))})  # fmt: skip
+EMBEDDED_META = record(**_META, billed_units=record(input_tokens=INTEGER))
+EMBEDDED = record({"response_type": TEXT}, id=TEXT, embeddings=BY_TYPE, texts=rows(TEXT), meta=EMBEDDED_META)
+EMBEDDED_V1 = record(
+    id=TEXT,
+    embeddings={"anyOf": [rows(VECTOR), BY_TYPE]},
+    texts=rows(TEXT),
+    meta=EMBEDDED_META,
+    response_type=TEXT,
 )
 
 
-async def rerank(service: Service, call: Call, body: dict[str, Any]) -> Any:
+async def rerank(service: Service, call: Call, given: Given) -> Any:
     """The documents by their relevance for the query, best first."""
-    fields = Fields(body, FIELDS, service.limits.texts)
-    served = service.models.named(fields.optional_text("model"), "rerank")
-    query = fields.text("query")
-    documents = fields.items("documents", object, "a list of strings")
-    texts = [_text(document, index) for index, document in enumerate(documents)]
-    top_n = fields.number("top_n", 1, 1 << 30)
-    with_documents = fields.flag("return_documents", False)
-    if "max_tokens_per_doc" in fields:
-        raise BadField("max_tokens_per_doc", "max_tokens_per_doc is not supported; set truncate to true")
-    truncation = service.truncation(fields.flag("truncate", False) if "truncate" in fields else None)
+    served = service.models.named(given["model"], "rerank")
+    texts = given["documents"]
+    _refuse(given, "max_tokens_per_doc")
     scores = await service.run(
         call,
         lambda: served.rerank(
-            query, texts, truncation=truncation, activation="sigmoid", pair_name=named("documents", False)
+            given["query"],
+            texts,
+            truncation=truncation_of(service, given),
+            activation="sigmoid",
+            pair_name=named("documents", False),
         ),
     )
-    order = sorted(range(len(scores)), key=lambda index: -scores[index])[:top_n]
+    order = sorted(range(len(scores)), key=lambda index: -scores[index])[: given["top_n"]]
     results: list[dict[str, Any]] = [
         {"index": index, "relevance_score": float(scores[index])} for index in order
     ]
-    if with_documents:
+    if given["return_documents"]:
         for one in results:
             one["document"] = {"text": texts[one["index"]]}
     return {
@@ -52,11 +91,93 @@ async def rerank(service: Service, call: Call, body: dict[str, Any]) -> Any:
     }
 
 
-def _text(document: Any, index: int) -> str:
-    text = document.get("text") if isinstance(document, dict) else document
-    if not isinstance(text, str):
-        raise BadField("documents", f"documents[{index}] must be a string, or an object with a text")
-    return text
+async def embed(service: Service, call: Call, given: Given) -> Any:
+    """The embeddings of texts, in one or several number formats."""
+    kinds = given["embedding_types"] or ["float"]
+    found = await _embedded(service, call, given, kinds)
+    return found | {"meta": _meta(call, "2")}
 
 
-ROUTES = tuple(PostRoute(path, "cohere", rerank) for path in ("/v2/rerank", "/v1/rerank"))
+async def embed_v1(service: Service, call: Call, given: Given) -> Any:
+    """The embeddings of texts, as a list of vectors unless formats are named."""
+    kinds = given["embedding_types"]
+    found = await _embedded(service, call, given, kinds or ["float"])
+    if kinds is None:
+        found["embeddings"] = found["embeddings"]["float"]
+    shape = "embeddings_floats" if kinds is None else "embeddings_by_type"
+    return found | {"meta": _meta(call, "1"), "response_type": shape}
+
+
+async def _embedded(service: Service, call: Call, given: Given, kinds: list[str]) -> dict[str, Any]:
+    served = service.models.named(given["model"], "embed")
+    for kind in ("int8", "uint8"):
+        if kind in kinds:
+            raise BadField(
+                "embedding_types",
+                f"embedding_types has {kind}, whose ranges would depend on the other texts of the request; "
+                "ask for float, base64, binary or ubinary",
+            )
+    _refuse(given, "max_tokens")
+    if given["truncate"] == "START":
+        raise BadField("truncate", "truncate is START, and only the end of a text can be dropped; use END")
+    asked = None if given["truncate"] is None else given["truncate"] == "END"
+    prompt = _prompt(served, given["input_type"])
+    vectors = np.stack(
+        await service.run(
+            call,
+            lambda: served.embed(
+                Inputs(given["texts"], None, False),
+                truncation=service.truncation(asked),
+                dimensions=given["output_dimension"],
+                prompt=prompt,
+                name=named("texts", False),
+            ),
+        )
+    )
+    forms: dict[str, Any] = {
+        "float": lambda: vectors,
+        "base64": lambda: [in_base64(row) for row in vectors],
+        "binary": lambda: quantize(vectors, "binary"),
+        "ubinary": lambda: quantize(vectors, "ubinary"),
+    }
+    return {
+        "id": str(uuid.uuid4()),
+        "embeddings": {kind: forms[kind]() for kind in kinds},
+        "texts": given["texts"],
+    }
+
+
+def _prompt(served: ServedModel, input_type: str | None) -> str | None:
+    """The model's prompt for texts of a type; None for its default.
+
+    A prompt of the type's own name goes before the one for queries or documents.
+    """
+    head = served.model.checkpoint.head
+    assert isinstance(head, PooledVector)
+    if input_type == "image":
+        raise BadField("input_type", "input_type is image, and the models read texts; use search_document")
+    if input_type is None:
+        return None
+    own = dict(head.prompts).get(input_type)
+    if own is not None:
+        return own
+    if input_type.startswith("search_"):
+        found = prompt_of(head.prompts, "query" if input_type == "search_query" else "document")
+        return found or None
+    return None
+
+
+def _meta(call: Call, version: str) -> dict[str, Any]:
+    return {"api_version": {"version": version}, "billed_units": {"input_tokens": call.tokens}}
+
+
+def _refuse(given: Given, name: str) -> None:
+    if given[name] is not None:
+        raise BadField(name, f"{name} is not supported; set truncate")
+
+
+ROUTES = (
+    *(PostRoute(path, "cohere", rerank, RERANK, RANKED) for path in ("/v2/rerank", "/v1/rerank")),
+    PostRoute("/v2/embed", "cohere", embed, EMBED, EMBEDDED),
+    PostRoute("/v1/embed", "cohere", embed_v1, EMBED, EMBEDDED_V1),
+)

@@ -6,51 +6,72 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.serve.errors import BadField
-from unmask.serve.fields import Fields
-from unmask.serve.routes.route import PostRoute, named
+from unmask.serve.fields import Choice, Text
+from unmask.serve.id_fields import TextsOrIds
+from unmask.serve.routes.route import (
+    DIMENSIONS,
+    MODEL,
+    PROMPT_NAME,
+    TRUNCATE,
+    GetRoute,
+    Given,
+    PostRoute,
+    named,
+    truncation_of,
+)
+from unmask.serve.schemas import INTEGER, TEXT, VECTOR, record, rows
 from unmask.serve.service import Call, Service
 
-MOST_DIMENSIONS = 1 << 20
-
-FIELDS = ("input", "model", "encoding_format", "dimensions", "user", "prompt_name", "truncate")
+BODY = {
+    "input": TextsOrIds(required=True, about="texts, or token ids as /tokenize gives them"),
+    "model": MODEL,
+    "encoding_format": Choice(options=("float", "base64"), default="float"),
+    "dimensions": DIMENSIONS,
+    "user": Text(about="accepted without effect"),
+    "prompt_name": PROMPT_NAME,
+    "truncate": TRUNCATE,
+}
 """Those of OpenAI, then ours."""
 
+USAGE = record(prompt_tokens=INTEGER, total_tokens=INTEGER)
 
-async def embeddings(service: Service, call: Call, body: dict[str, Any]) -> Any:
+ANSWER = record(
+    object=TEXT,
+    data=rows(record(object=TEXT, index=INTEGER, embedding={"anyOf": [VECTOR, TEXT]})),
+    model=TEXT,
+    usage=USAGE,
+)
+
+
+async def embeddings(service: Service, call: Call, given: Given) -> Any:
     """One embedding for each text of ``input``."""
-    fields = Fields(body, FIELDS, service.limits.texts)
-    served = service.models.named(fields.optional_text("model"), "embed")
-    if _are_ids(fields.raw("input")):
-        raise BadField(
-            "input",
-            "input is a list of token ids, which only the tokenizer that made them understands; send texts "
-            "(in LangChain: check_embedding_ctx_length=False)",
-        )
-    texts, single = fields.texts("input")
-    form = fields.choice("encoding_format", ("float", "base64"))
-    dimensions = fields.number("dimensions", 1, MOST_DIMENSIONS)
-    prompt_name = fields.optional_text("prompt_name")
-    truncation = service.truncation(fields.flag("truncate", False) if "truncate" in fields else None)
-    rows = await service.run(
+    served = service.models.named(given["model"], "embed")
+    inputs = given["input"]
+    found = await service.run(
         call,
         lambda: served.embed(
-            texts,
-            truncation=truncation,
-            dimensions=dimensions,
-            prompt_name=prompt_name,
-            name=named("input", single),
+            inputs,
+            truncation=truncation_of(service, given),
+            dimensions=given["dimensions"],
+            prompt_name=given["prompt_name"],
+            name=named("input", inputs.single),
         ),
     )
+    packed = given["encoding_format"] == "base64"
     return {
         "object": "list",
         "data": [
-            {"object": "embedding", "index": index, "embedding": in_base64(row) if form == "base64" else row}
-            for index, row in enumerate(rows)
+            {"object": "embedding", "index": index, "embedding": in_base64(row) if packed else row}
+            for index, row in enumerate(found)
         ],
         "model": served.name,
-        "usage": {"prompt_tokens": call.tokens, "total_tokens": call.tokens},
+        "usage": usage(call),
     }
+
+
+def usage(call: Call) -> dict[str, int]:
+    """The tokens of a request, as OpenAI counts them."""
+    return {"prompt_tokens": call.tokens, "total_tokens": call.tokens}
 
 
 def in_base64(row_E: NDArray[np.float32]) -> str:
@@ -59,7 +80,7 @@ def in_base64(row_E: NDArray[np.float32]) -> str:
 
 
 def listed_models(service: Service) -> dict[str, Any]:
-    """The answer of ``/v1/models``."""
+    """The models and their tasks."""
     return {
         "object": "list",
         "data": [
@@ -69,10 +90,8 @@ def listed_models(service: Service) -> dict[str, Any]:
     }
 
 
-def _are_ids(given: Any) -> bool:
-    first = given[0] if isinstance(given, list) and given else None
-    first = first[0] if isinstance(first, list) and first else first
-    return isinstance(first, int) and not isinstance(first, bool)
-
-
-ROUTES = tuple(PostRoute(path, "openai", embeddings) for path in ("/v1/embeddings", "/embeddings"))
+ROUTES = tuple(
+    PostRoute(path, "openai", embeddings, BODY, ANSWER) for path in ("/v1/embeddings", "/embeddings")
+)
+LISTED = record(id=TEXT, object=TEXT, created=INTEGER, owned_by=TEXT, tasks=rows(TEXT))
+GETS = (GetRoute("/v1/models", "openai", listed_models, record(object=TEXT, data=rows(LISTED))),)

@@ -1,54 +1,89 @@
-"""The routes of clients of Hugging Face's Text Embeddings Inference (TEI)."""
+"""The routes of clients of Hugging Face's Text Embeddings Inference (TEI) that run a model."""
 
 from typing import Any, cast
 
 import numpy as np
 
-from unmask import __version__
+from unmask.model.spec import PooledVector
 from unmask.serve.errors import BadField
-from unmask.serve.fields import Fields
-from unmask.serve.routes.route import PostRoute, named
+from unmask.serve.fields import Choice, Flag, Inner, Inputs, Text, TextList, Whole
+from unmask.serve.id_fields import TextsOrIds, TextsOrPairs
+from unmask.serve.routes.route import (
+    DIMENSIONS,
+    PROMPT_NAME,
+    TRUNCATE,
+    Given,
+    PostRoute,
+    named,
+    truncation_of,
+)
+from unmask.serve.schemas import INTEGER, NUMBER, TEXT, VECTOR, record, rows
 from unmask.serve.service import Call, Service
+from unmask.serve.typed import embed_all
 from unmask.tasks.classify import Classification
+from unmask.tasks.prompts import chosen_prompt
 from unmask.tasks.similarity import similarity
 from unmask.text import Truncation
 
-MOST_DIMENSIONS = 1 << 20
-CUT = ("truncate", "truncation_direction")
+CUT = {
+    "truncate": TRUNCATE,
+    "truncation_direction": Choice(
+        options=("right", "left", "Right", "Left"), default="right", about="left is refused with truncate"
+    ),
+}
+INPUTS = TextsOrIds(required=True, about="texts, or token ids as /tokenize gives them")
 
 
-async def embed(service: Service, call: Call, body: dict[str, Any]) -> Any:
+async def embed(service: Service, call: Call, given: Given) -> Any:
     """A row of numbers for each text, also for a single one."""
-    known = ("inputs", *CUT, "prompt_name", "normalize", "dimensions")
-    fields = Fields(body, known, service.limits.texts)
     served = service.models.named(None, "embed")
-    texts, single = fields.texts("inputs")
-    truncation = _truncation(service, fields)
-    normalize = fields.flag("normalize", True)
-    dimensions = fields.number("dimensions", 1, MOST_DIMENSIONS)
-    prompt_name = fields.optional_text("prompt_name")
+    inputs, truncation = given["inputs"], _truncation(service, given)
     return await service.run(
         call,
         lambda: served.embed(
-            texts,
+            inputs,
             truncation=truncation,
-            normalize=normalize,
-            dimensions=dimensions,
-            prompt_name=prompt_name,
-            name=named("inputs", single),
+            normalize=given["normalize"],
+            dimensions=given["dimensions"],
+            prompt_name=given["prompt_name"],
+            name=named("inputs", inputs.single),
         ),
     )
 
 
-async def embed_sparse(service: Service, call: Call, body: dict[str, Any]) -> Any:
-    """The words of each text that have a weight."""
-    fields = Fields(body, ("inputs", *CUT), service.limits.texts)
+async def embed_tokens(service: Service, call: Call, given: Given) -> Any:
+    """The last hidden state of each token of each text, special tokens included, not normalized."""
+    served = service.models.named(None, "embed_all")
+    inputs, prompt_name, truncation = given["inputs"], given["prompt_name"], _truncation(service, given)
+    head = served.model.checkpoint.head
+    if isinstance(head, PooledVector):
+        prompt = chosen_prompt(head, None, prompt_name, served.name)
+    elif prompt_name is not None:
+        raise BadField("prompt_name", f"{served.name} has no prompts; leave prompt_name out")
+    else:
+        prompt = ""
+    return await service.run(
+        call,
+        lambda: embed_all(
+            served,
+            inputs,
+            prompt=prompt,
+            named=prompt_name is not None,
+            truncation=truncation,
+            name=named("inputs", inputs.single),
+        ),
+    )
+
+
+async def embed_sparse(service: Service, call: Call, given: Given) -> Any:
+    """The words of each text that have a weight (SPLADE)."""
     served = service.models.named(None, "embed_sparse")
-    texts, single = fields.texts("inputs")
-    truncation = _truncation(service, fields)
+    inputs, truncation = given["inputs"], _truncation(service, given)
+    if given["prompt_name"] is not None:
+        raise BadField("prompt_name", "prompt_name is for embeddings; leave it out")
     found = await service.run(
         call,
-        lambda: served.embed_sparse(texts, truncation=truncation, name=named("inputs", single)),
+        lambda: served.embed_sparse(inputs, truncation=truncation, name=named("inputs", inputs.single)),
     )
     return [
         [
@@ -59,91 +94,77 @@ async def embed_sparse(service: Service, call: Call, body: dict[str, Any]) -> An
     ]
 
 
-async def rerank(service: Service, call: Call, body: dict[str, Any]) -> Any:
+async def rerank(service: Service, call: Call, given: Given) -> Any:
     """The texts by their relevance for the query, best first."""
-    known = ("query", "texts", *CUT, "raw_scores", "return_text")
-    fields = Fields(body, known, service.limits.texts)
     served = service.models.named(None, "rerank")
-    query = fields.text("query")
-    texts = fields.items("texts", str, "a list of strings")
-    truncation = _truncation(service, fields)
-    raw, with_text = fields.flag("raw_scores", False), fields.flag("return_text", False)
+    texts, truncation = given["texts"], _truncation(service, given)
     scores = await service.run(
         call,
         lambda: served.rerank(
-            query,
+            given["query"],
             texts,
             truncation=truncation,
-            activation="identity" if raw else "sigmoid",
+            activation="identity" if given["raw_scores"] else "sigmoid",
             pair_name=named("texts", False),
         ),
     )
     order = sorted(range(len(scores)), key=lambda index: -scores[index])
     return [
-        {"index": index, "score": float(scores[index])} | ({"text": texts[index]} if with_text else {})
+        {"index": index, "score": float(scores[index])}
+        | ({"text": texts[index]} if given["return_text"] else {})
         for index in order
     ]
 
 
-async def predict(service: Service, call: Call, body: dict[str, Any]) -> Any:
+async def predict(service: Service, call: Call, given: Given) -> Any:
     """The labels of each text or pair with their probabilities, best first."""
-    fields = Fields(body, ("inputs", *CUT, "raw_scores"), service.limits.texts)
     served = service.models.named(None, "predict")
-    if fields.flag("raw_scores", False):
+    if given["raw_scores"]:
         raise BadField("raw_scores", "raw_scores is true, and only probabilities are served; leave it out")
-    texts, pairs, single = _texts_or_pairs(fields)
-    truncation = _truncation(service, fields)
+    parameters = given["parameters"] or {"top_k": None, "function_to_apply": None}
+    if parameters["function_to_apply"] is not None:
+        raise BadField(
+            "function_to_apply",
+            "function_to_apply is given, and the model's own function is applied; leave it out",
+        )
+    (texts, pairs, single), truncation = given["inputs"], _truncation(service, given)
     found = await service.run(
         call, lambda: served.predict(texts, pairs, truncation=truncation, name=named("inputs", single))
     )
-    answers = [_labels(one) for one in found]
-    return answers[0] if single else answers
+    answers = [_labels(one)[: parameters["top_k"]] for one in found]
+    # huggingface_hub's client, which alone sends parameters, takes the first of a list also for one text.
+    return answers[0] if single and given["parameters"] is None else answers
 
 
-async def similar(service: Service, call: Call, body: dict[str, Any]) -> Any:
+async def similar(service: Service, call: Call, given: Given) -> Any:
     """The cosine of a sentence with each of several."""
-    fields = Fields(body, ("inputs", "parameters"), service.limits.texts)
     served = service.models.named(None, "embed")
-    inputs = fields.inner("inputs", ("source_sentence", "sentences"))
-    parameters = fields.inner("parameters", (*CUT, "prompt_name"), required=False)
-    source = inputs.text("source_sentence")
-    sentences = inputs.items("sentences", str, "a list of strings")
-    truncation, prompt_name = _truncation(service, parameters), parameters.optional_text("prompt_name")
+    inputs, parameters = given["inputs"], given["parameters"]
+    if parameters is None:
+        parameters = {"truncate": None, "truncation_direction": "right", "prompt_name": None}
+    texts = [inputs["source_sentence"], *inputs["sentences"]]
+    truncation = _truncation(service, parameters)
 
     def name(index: int) -> str:
         return "inputs.source_sentence" if index == 0 else f"inputs.sentences[{index - 1}]"
 
-    rows = np.stack(
+    found = np.stack(
         await service.run(
             call,
             lambda: served.embed(
-                [source, *sentences], truncation=truncation, prompt_name=prompt_name, name=name
+                Inputs(texts, None, False),
+                truncation=truncation,
+                prompt_name=parameters["prompt_name"],
+                name=name,
             ),
         )
     )
-    return similarity(rows[:1], rows[1:])[0]
+    return similarity(found[:1], found[1:])[0]
 
 
-def info(service: Service) -> dict[str, Any]:
-    """The answer of ``/info``: the first model, the limits, and all models."""
-    limits = service.limits
-    models = [one.info() for one in service.models.all]
-    return models[0] | {
-        "max_concurrent_requests": limits.concurrent_requests,
-        "max_batch_tokens": limits.tokens_per_pass,
-        "max_batch_requests": None,
-        "max_client_batch_size": limits.texts,
-        "max_queued_tokens": limits.queued_tokens,
-        "auto_truncate": service.truncation(None) == "end",
-        "version": __version__,
-        "models": models,
-    }
-
-
-def _truncation(service: Service, fields: Fields) -> Truncation:
-    direction = fields.choice("truncation_direction", ("right", "left", "Right", "Left"))
-    found = service.truncation(fields.flag("truncate", False) if "truncate" in fields else None)
-    if found == "end" and direction.lower() == "left":
+def _truncation(service: Service, given: Given) -> Truncation:
+    found = truncation_of(service, given)
+    if found == "end" and given["truncation_direction"].lower() == "left":
         raise BadField(
             "truncation_direction",
             "truncation_direction is left, and only the end of a text can be dropped; leave it out",
@@ -151,36 +172,81 @@ def _truncation(service: Service, fields: Fields) -> Truncation:
     return found
 
 
-def _texts_or_pairs(fields: Fields) -> tuple[list[str], list[str] | None, bool]:
-    """TEI's four forms: a text, a pair ``[a, b]``, a batch ``[[a], [b]]`` and a batch ``[[a, b], ...]``."""
-    given = fields.raw("inputs")
-    said = "a string, a list of two strings (a pair), or a list of lists of one string or of two"
-    if isinstance(given, str):
-        return [given], None, True
-    rows = fields.items("inputs", object, said)
-    if all(isinstance(row, str) for row in rows):
-        if len(rows) != 2:
-            raise BadField("inputs", f"inputs is a list of {len(rows)} strings; it must be {said}")
-        return [rows[0]], [rows[1]], True
-    sizes = {len(row) if isinstance(row, list) else 0 for row in rows}
-    if sizes not in ({1}, {2}) or not all(isinstance(text, str) for row in rows for text in row):
-        raise BadField("inputs", f"inputs mixes forms; it must be {said}")
-    pairs = [row[1] for row in rows] if sizes == {2} else None
-    return [row[0] for row in rows], cast("list[str] | None", pairs), False
-
-
 def _labels(one: Classification) -> list[dict[str, Any]]:
     found = [{"score": score, "label": label} for label, score in one.scores.items()]
     return sorted(found, key=lambda row: -cast("float", row["score"]))
 
 
-ROUTES = tuple(
-    PostRoute(path, "tei", handle)
-    for path, handle in (
-        ("/embed", embed),
-        ("/embed_sparse", embed_sparse),
-        ("/rerank", rerank),
-        ("/predict", predict),
-        ("/similarity", similar),
-    )
+_LABELS = rows(record(score=NUMBER, label=TEXT))
+_NORMALIZE = Flag(default=True, about="whether vectors have length 1")
+
+ROUTES = (
+    PostRoute(
+        "/embed",
+        "tei",
+        embed,
+        {
+            "inputs": INPUTS,
+            **CUT,
+            "prompt_name": PROMPT_NAME,
+            "normalize": _NORMALIZE,
+            "dimensions": DIMENSIONS,
+        },
+        rows(VECTOR),
+    ),
+    PostRoute(
+        "/embed_all",
+        "tei",
+        embed_tokens,
+        {"inputs": INPUTS, **CUT, "prompt_name": PROMPT_NAME},
+        rows(rows(VECTOR)),
+    ),
+    PostRoute(
+        "/embed_sparse",
+        "tei",
+        embed_sparse,
+        {"inputs": INPUTS, **CUT, "prompt_name": PROMPT_NAME},
+        rows(rows(record(index=INTEGER, value=NUMBER))),
+    ),
+    PostRoute(
+        "/rerank",
+        "tei",
+        rerank,
+        {
+            "query": Text(required=True),
+            "texts": TextList(required=True),
+            **CUT,
+            "raw_scores": Flag(default=False),
+            "return_text": Flag(default=False),
+        },
+        rows(record({"text": TEXT}, index=INTEGER, score=NUMBER)),
+    ),
+    PostRoute(
+        "/predict",
+        "tei",
+        predict,
+        {
+            "inputs": TextsOrPairs(required=True),
+            **CUT,
+            "raw_scores": Flag(default=False, about="true is refused"),
+            "parameters": Inner(
+                body={"top_k": Whole(low=1), "function_to_apply": Text(about="refused, never ignored")},
+                about="what huggingface_hub's InferenceClient sends",
+            ),
+        },
+        {"anyOf": [_LABELS, rows(_LABELS)]},
+    ),
+    PostRoute(
+        "/similarity",
+        "tei",
+        similar,
+        {
+            "inputs": Inner(
+                required=True,
+                body={"source_sentence": Text(required=True), "sentences": TextList(required=True)},
+            ),
+            "parameters": Inner(body={**CUT, "prompt_name": PROMPT_NAME}),
+        },
+        VECTOR,
+    ),
 )

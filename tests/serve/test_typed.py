@@ -1,0 +1,241 @@
+"""Token routes, Cohere's embeddings, typed routes and search: each answers what Python answers."""
+
+import base64
+import json
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+
+import unmask
+from tests.support.tiny import tiny_bert, write_checkpoint, write_prompts
+from unmask.interpret import AttentionView
+from unmask.search.documents import Document
+from unmask.search.index import Index
+from unmask.serve import make_app
+
+TEXTS = ["the river bank was muddy", "another text", "a bank.", "muddy, the river was"]
+LONG = "the river " * 20
+TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
+
+
+def answered(client, path, **body):
+    answer = client.post(path, json=body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def as_json(value):
+    return json.loads(json.dumps(asdict(value)))
+
+
+def same(found, expected):
+    """Equal JSON values, numbers up to the last bits, which depend on what else is in a pass."""
+    if isinstance(expected, dict):
+        assert set(found) == set(expected)
+        for key, value in expected.items():
+            same(found[key], value)
+    elif isinstance(expected, list | tuple):
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            same(one, other)
+    elif isinstance(expected, float):
+        assert found == pytest.approx(expected, rel=1e-4, abs=1e-5)
+    else:
+        assert found == expected
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    place = tmp_path_factory.mktemp("typed")
+    named = {"id2label": dict(enumerate(TAGS)), "label2id": {tag: i for i, tag in enumerate(TAGS)}}
+    write_checkpoint(place / "names", tiny_bert("BertForTokenClassification", **named), sentence=False)
+    write_checkpoint(place / "spans", tiny_bert("BertForQuestionAnswering"), sentence=False)
+    write_checkpoint(place / "words", tiny_bert("BertForMaskedLM"), sentence=False)
+    write_checkpoint(place / "vectors")
+    return place
+
+
+@pytest.fixture(scope="module")
+def models(folders):
+    return {name: unmask.load(folders / name) for name in ("names", "spans", "words", "vectors")}
+
+
+@pytest.fixture(scope="module")
+def index(models, tmp_path_factory):
+    made = Index.create(tmp_path_factory.mktemp("index") / "notes", models["vectors"])
+    made.add([Document(str(number), text, metadata={"n": number}) for number, text in enumerate(TEXTS)])
+    return made
+
+
+@pytest.fixture(scope="module")
+def client(models, index):
+    app = make_app(models, indexes={"notes": index})
+    with TestClient(app, base_url="http://127.0.0.1") as found:
+        yield found
+    app.state.service.close()
+
+
+# --- tokens ------------------------------------------------------------------------------------------------
+
+
+def test_ids_of_tokenize_are_read_as_their_text(client, models):
+    tokens = answered(client, "/tokenize", inputs=TEXTS, model="vectors")
+    ids = [[one["id"] for one in row] for row in tokens]
+    assert ids == [one.ids.tolist() for one in models["vectors"].tokenize(TEXTS)]
+    expected = models["vectors"].embed(TEXTS, normalize=True)
+    np.testing.assert_allclose(answered(client, "/embed", inputs=ids), expected, atol=1e-6)
+    np.testing.assert_allclose(answered(client, "/embed", inputs=ids[1]), expected[1:2], atol=1e-6)
+    given = answered(client, "/v1/embeddings", input=ids, model="vectors")
+    np.testing.assert_allclose([one["embedding"] for one in given["data"]], expected, atol=1e-6)
+    assert given["usage"]["prompt_tokens"] == sum(map(len, ids))
+
+
+def test_ids_that_are_too_long_are_cut_as_their_text_is(client, models):
+    (row,) = answered(client, "/tokenize", inputs=LONG, model="vectors")
+    answer = client.post("/embed", json={"inputs": [one["id"] for one in row], "truncate": True})
+    assert answer.headers["x-truncated-inputs"] == "1"
+    expected = models["vectors"].embed([LONG], truncation="end", normalize=True)
+    np.testing.assert_allclose(answer.json(), expected, atol=1e-6)
+
+
+def test_tokenize_and_decode(client, models):
+    (row,) = answered(client, "/tokenize", inputs="The  river, muddying", model="words")
+    encoding = models["words"].tokenize("The  river, muddying")
+    assert [one["id"] for one in row] == encoding.ids.tolist()
+    assert [one["special"] for one in row] == encoding.special.tolist()
+    assert (row[0]["text"], row[0]["start"], row[0]["stop"]) == ("[CLS]", None, None)
+    for one in row[1:-1]:
+        assert one["text"] == "The  river, muddying"[one["start"] : one["stop"]]
+    (bare,) = answered(client, "/tokenize", inputs="the", add_special_tokens=False)
+    assert [one["text"] for one in bare] == ["the"]
+    ids = [one["id"] for one in row]
+    assert answered(client, "/decode", ids=ids) == ["the river, muddying"]
+    assert answered(client, "/decode", ids=[ids, ids[:2]], skip_special_tokens=False) == [
+        "[CLS] the river, muddying [SEP]", "[CLS] the",
+    ]  # fmt: skip
+
+
+def test_embed_all(client, models):
+    found = answered(client, "/embed_all", inputs=TEXTS)
+    expected = models["names"].hidden_states(TEXTS)  # the first model
+    for one, states in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, states.numpy(), atol=1e-5)
+    ids = models["names"].tokenize(TEXTS[0]).ids.tolist()
+    np.testing.assert_allclose(answered(client, "/embed_all", inputs=ids)[0], expected[0].numpy(), atol=1e-5)
+
+
+# --- Cohere ------------------------------------------------------------------------------------------------
+
+
+def test_cohere_embed(client, models):
+    expected = models["vectors"].embed(TEXTS)
+    types = ["float", "base64", "binary", "ubinary"]
+    asked = {"model": "vectors", "texts": TEXTS, "input_type": "search_query", "embedding_types": types}
+    found = answered(client, "/v2/embed", **asked)
+    np.testing.assert_allclose(found["embeddings"]["float"], expected, atol=1e-6)
+    packed = [np.frombuffer(base64.b64decode(one), "<f4") for one in found["embeddings"]["base64"]]
+    np.testing.assert_allclose(packed, expected, atol=1e-6)
+    bits = np.packbits(expected > 0, axis=1)
+    assert found["embeddings"]["ubinary"] == bits.tolist()
+    assert found["embeddings"]["binary"] == (bits.astype(int) - 128).tolist()
+    assert (set(found["embeddings"]), found["texts"]) == (set(types), TEXTS)
+    old = answered(client, "/v1/embed", model="vectors", texts=TEXTS, output_dimension=7)
+    assert old["response_type"] == "embeddings_floats"
+    np.testing.assert_allclose(
+        old["embeddings"], models["vectors"].embed(TEXTS, truncate_dim=7, normalize=True), atol=1e-6
+    )
+    cut = client.post("/v2/embed", json={"texts": [LONG], "truncate": "END"})
+    assert cut.headers["x-truncated-inputs"] == "1"
+
+
+def test_cohere_input_types_choose_prompts(tmp_path):
+    prompts = {"query": "the ", "passage": "a bank ", "clustering": "muddy "}
+    model = unmask.load(write_prompts(tmp_path / "m", prompts))
+    app = make_app({"m": model})
+    with TestClient(app, base_url="http://localhost") as client:
+        for kind, prompt in (
+            ("search_query", "the "), ("search_document", "a bank "), ("clustering", "muddy "),
+            ("classification", ""),
+        ):  # fmt: skip
+            found = answered(client, "/v2/embed", texts=TEXTS, input_type=kind)["embeddings"]["float"]
+            np.testing.assert_allclose(found, model.embed(TEXTS, prompt=prompt), atol=1e-6)
+    app.state.service.close()
+
+
+# --- typed -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("aggregation", ["first", "mean"])
+def test_entities(client, models, aggregation):
+    texts = [*TEXTS, LONG]
+    found = answered(client, "/v1/entities", texts=texts, aggregation=aggregation)
+    expected = models["names"].tag(texts, aggregation=aggregation)
+    same(found["results"], [as_json(one) for one in expected])
+    assert expected[-1].windows > 1
+    assert found["model"] == "names"
+    cut = client.post("/v1/entities", json={"texts": LONG, "truncate": True})
+    assert cut.headers["x-truncated-inputs"] == "1"
+    same(cut.json()["results"], [as_json(models["names"].tag(LONG, truncation="end"))])
+    assert "x-truncated-inputs" not in client.post("/v1/entities", json={"texts": LONG}).headers
+
+
+def test_answers(client, models):
+    asked = {"top_k": 3, "max_answer_tokens": 4, "no_answer": True, "null_threshold": 1.0}
+    for contexts in (TEXTS, LONG):
+        found = answered(client, "/v1/answers", question="the bank", contexts=contexts, **asked)
+        expected = as_json(models["spans"].answer("the bank", contexts, **asked))
+        same({key: found[key] for key in expected}, expected)
+
+
+def test_masked_words(client, models):
+    texts = ["the [MASK] was muddy", "a [MASK] [MASK]."]
+    found = answered(client, "/v1/masked_words", texts=texts, top_k=3)["results"]
+    same(found, [[as_json(mask) for mask in one] for one in models["words"].fill(texts, top_k=3)])
+
+
+def test_attention(client, models):
+    found = answered(client, "/v1/attention", texts=TEXTS, model="vectors")["results"]
+    for text, one in zip(TEXTS, found, strict=True):
+        view = models["vectors"].attention(text)
+        assert isinstance(view, AttentionView)
+        assert one["tokens"] == list(view.encoding.pieces)
+        same(one["heads"], [as_json(head) for head in view.summaries()])
+
+
+def test_search(client, index):
+    for options, why in (({}, False), ({"explain": "shares"}, "shares"), ({"explain": "attribution"}, True)):
+        found = answered(client, "/v1/search", query="the muddy bank", k=3, **options)
+        expected = index.search("the muddy bank", 3, why=why)
+        same(found["hits"], [as_json(hit) for hit in expected])
+        assert (found["index"], found["query_truncated"]) == ("notes", False)
+    some = answered(client, "/v1/search", query="the bank", mode="bm25", filter=["n>=2"], index="notes")
+    assert {hit["document"] for hit in some["hits"]} <= {"2", "3"}
+    refused = client.post("/v1/search", json={"query": LONG, "mode": "dense"})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (413, "context_length_exceeded")
+    cut = client.post("/v1/search", json={"query": LONG, "mode": "dense", "truncate": True})
+    assert (cut.status_code, cut.json()["query_truncated"]) == (200, True)
+    assert cut.headers["x-truncated-inputs"] == "1"
+    for wrong, status in (
+        ({"query": " "}, 400), ({"query": "\ud800"}, 400), ({"query": "a", "index": "no"}, 404),
+        ({"query": "a", "filter": ["year>1"]}, 400), ({"query": "a", "reranker": "vectors"}, 400),
+        ({"query": "a", "mode": "sparse"}, 400), ({"query": "a", "k": 101}, 400),
+    ):  # fmt: skip
+        head = {"content-type": "application/json"}
+        answer = client.post("/v1/search", content=json.dumps(wrong), headers=head)
+        assert answer.status_code == status, answer.text
+
+
+def test_an_adapter_is_served(tmp_path, monkeypatch):
+    """The command loads it with the first model."""
+    from tests.support.command import run_here
+    from unmask import serve as package
+    from unmask.cli.options import RunOptions
+
+    asked = []
+    monkeypatch.setattr(RunOptions, "load", lambda self, source: asked.append((source, self.adapter)))
+    monkeypatch.setattr(package, "serve", lambda models, **options: [one() for one in models.values()])
+    ran = run_here("serve", "-m", "a=one", "-m", "b=two", "--adapter", "mine")
+    assert (ran.code, ran.err) == (0, "")
+    assert asked == [("one", "mine"), ("two", None)]

@@ -1,0 +1,73 @@
+"""``/v1/search``: the passages of an index that fit a query, with explanations."""
+
+from dataclasses import asdict
+from typing import Any, cast, get_args
+
+from unmask.search.options import Fusion, Mode, Unit
+from unmask.search.values import Hit
+from unmask.serve.fields import Choice, Schema, Text, TextList, Whole
+from unmask.serve.routes.route import TRUNCATE, Given, PostRoute, truncation_of
+from unmask.serve.schemas import BOOLEAN, INTEGER, TEXT, record, rows, schema_of
+from unmask.serve.searching import search
+from unmask.serve.service import Call, Service
+
+
+async def found(service: Service, call: Call, given: Given) -> Any:
+    """The best passages of an index for a query, with the document and the characters of each."""
+    served = service.indexes.named(given["index"])
+    reranker = None if given["reranker"] is None else service.models.named(given["reranker"], "rerank")
+    explained = {"none": False, "shares": "shares", "attribution": True}[given["explain"]]
+    (hits,) = await service.run(
+        call,
+        lambda: search(
+            served,
+            given["query"],
+            given["k"],
+            truncation=truncation_of(service, given),
+            mode=given["mode"],
+            unit=given["unit"],
+            filter=given["filter"],
+            reranker=None if reranker is None else reranker.model,
+            candidates=given["candidates"],
+            fusion=given["fusion"],
+            why=explained,
+        ),
+    )
+    call.truncated += hits.truncated
+    service.metrics.truncated.add(int(hits.truncated))
+    return {
+        "index": served.name,
+        "generation": served.index.generation,
+        "query_truncated": hits.truncated,
+        "hits": [asdict(hit) for hit in hits.hits],
+    }
+
+
+BODY = {
+    "query": Text(required=True),
+    "index": Text(about="the name of the index; the first if it is missing"),
+    "k": Whole(low=1, high=100, default=10, about="how many hits"),
+    "mode": Choice(options=get_args(Mode), about="rank by one view, or fuse all; hybrid if possible"),
+    "unit": Choice(options=get_args(Unit), default="passage", about="what is ranked"),
+    "filter": TextList(about="conditions on the metadata of documents, such as year>=2020"),
+    "reranker": Text(about="the name of a served cross-encoder that scores the best hits again"),
+    "candidates": Whole(low=1, high=1000, about="hits of the first stage that are scored again"),
+    "fusion": Choice(options=get_args(Fusion), default="rrf", about="how hybrid search fuses rankings"),
+    "explain": Choice(
+        options=("none", "shares", "attribution"),
+        default="none",
+        about="why each passage was found: shares of its score, and also gradient attribution, which is slow",
+    ),
+    "truncate": TRUNCATE,
+}
+
+HIT = cast("Schema", schema_of(Hit))
+ROUTES = (
+    PostRoute(
+        "/v1/search",
+        "openai",
+        found,
+        BODY,
+        record(index=TEXT, generation=INTEGER, query_truncated=BOOLEAN, hits=rows(HIT)),
+    ),
+)

@@ -1,0 +1,120 @@
+"""TEI's routes that run no model: ``/tokenize``, ``/decode``, ``/info``."""
+
+from typing import Any
+
+from unmask import __version__
+from unmask.model.spec import PooledVector
+from unmask.serve.errors import BadField
+from unmask.serve.fields import Flag, Inputs, Texts
+from unmask.serve.id_fields import Ids
+from unmask.serve.models import ServedModel
+from unmask.serve.routes.route import MODEL, PROMPT_NAME, GetRoute, Given, PostRoute, named
+from unmask.serve.schemas import BOOLEAN, INTEGER, TEXT, record, rows
+from unmask.serve.service import Call, Service
+from unmask.tasks.prompts import chosen_prompt
+
+_PLACE = {"anyOf": [INTEGER, {"type": "null"}]}
+_TOKEN = record(id=INTEGER, text=TEXT, special=BOOLEAN, start=_PLACE, stop=_PLACE)
+
+
+async def tokenize(service: Service, call: Call, given: Given) -> Any:
+    """The tokens of each text: id, the text's own characters, and their range, end exclusive."""
+    served = service.models.named(given["model"])
+    return await service.aside(
+        lambda: _tokens(served, given["inputs"], given["prompt_name"], given["add_special_tokens"])
+    )
+
+
+def _tokens(
+    served: ServedModel, inputs: Inputs, prompt_name: str | None, add_special_tokens: bool
+) -> list[list[dict[str, Any]]]:
+    head = served.model.checkpoint.head
+    before = ""
+    if prompt_name is not None:
+        if not isinstance(head, PooledVector):
+            raise BadField("prompt_name", f"{served.name} has no prompts; leave prompt_name out")
+        before = chosen_prompt(head, None, prompt_name, served.name)
+    texts = [before + text for text in inputs.texts]
+    name = named("inputs", inputs.single)
+    found = []
+    for encoding in served.model.tokenizer.encode_batch(texts, name=name, with_details=True):
+        details = encoding.details
+        found.append(
+            [
+                {
+                    "id": id_,
+                    "text": piece if special else encoding.text[start:stop],
+                    "special": special,
+                    "start": None if special else start,
+                    "stop": None if special else stop,
+                }
+                for id_, piece, special, (start, stop) in zip(
+                    encoding.ids.tolist(),
+                    details.pieces,
+                    details.special.tolist(),
+                    details.offsets.tolist(),
+                    strict=True,
+                )
+                if add_special_tokens or not special
+            ]
+        )
+    return found
+
+
+async def decode(service: Service, call: Call, given: Given) -> Any:
+    """The text of each sequence of token ids."""
+    served = service.models.named(given["model"])
+    return await service.aside(
+        lambda: _texts(served, given["ids"], skip_special_tokens=given["skip_special_tokens"])
+    )
+
+
+def _texts(served: ServedModel, given: Inputs, *, skip_special_tokens: bool) -> list[str]:
+    tokenizer = served.model.tokenizer
+    size, sequences = tokenizer.vocabulary_size, given.ids or []
+    for ids in sequences:
+        for one in ids:
+            if not 0 <= one < size:
+                raise BadField("ids", f"a token id is {one}; {served.name} has 0 to {size - 1}")
+    found: list[str] = tokenizer.engine.decode_batch(sequences, skip_special_tokens=skip_special_tokens)
+    return found
+
+
+def info(service: Service) -> dict[str, Any]:
+    """The first model, the limits, and all models with their prompts."""
+    limits = service.limits
+    models = [one.info() for one in service.models.all]
+    return models[0] | {
+        "max_concurrent_requests": limits.concurrent_requests,
+        "max_batch_tokens": limits.tokens_per_pass,
+        "max_batch_requests": None,
+        "max_client_batch_size": limits.texts,
+        "max_queued_tokens": limits.queued_tokens,
+        "auto_truncate": service.truncation(None) == "end",
+        "version": __version__,
+        "models": models,
+    }
+
+
+ROUTES = (
+    PostRoute(
+        "/tokenize",
+        "tei",
+        tokenize,
+        {
+            "inputs": Texts(required=True),
+            "add_special_tokens": Flag(default=True),
+            "prompt_name": PROMPT_NAME,
+            "model": MODEL,
+        },
+        rows(rows(_TOKEN)),
+    ),
+    PostRoute(
+        "/decode",
+        "tei",
+        decode,
+        {"ids": Ids(required=True), "skip_special_tokens": Flag(default=True), "model": MODEL},
+        rows(TEXT),
+    ),
+)
+GETS = (GetRoute("/info", "tei", info, {"type": "object"}),)

@@ -1,0 +1,169 @@
+"""The work of routes that answer with typed results: entities, answers, masked words, attention, tokens."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from unmask.interpret import AttentionView, HeadSummary
+from unmask.model.engine import Floats
+from unmask.serve.errors import BadField
+from unmask.serve.fields import Inputs
+from unmask.serve.models import Name, Ready, ServedModel, a_text
+from unmask.serve.scheduler import Work
+from unmask.tasks.answer import answer
+from unmask.tasks.classify import classifier_of
+from unmask.tasks.fill import FilledMask, fill, mask_positions
+from unmask.tasks.hidden_states import hidden_states
+from unmask.tasks.logits import logits
+from unmask.tasks.long_texts import WindowedLogits, in_windows
+from unmask.tasks.tag import tag
+from unmask.tasks.values import Aggregation
+from unmask.text import Encoding, Truncation
+
+MOST_ATTENTION_TOKENS = 1024
+"""The longest text whose attention is measured: every head's every pair of tokens is looked at."""
+
+
+def embed_all(
+    served: ServedModel, inputs: Inputs, *, prompt: str, named: bool, truncation: Truncation, name: Name
+) -> Ready:
+    """Texts or ids whose results are the last hidden states of their tokens, (N, D), as they are."""
+    encodings, _ = served.encoded(inputs, prompt, named=named, truncation=truncation, name=name)
+    return Ready(Work((served.name, "embed_all"), partial(_states, served)), encodings)
+
+
+def _states(served: ServedModel, encodings: Sequence[Encoding]) -> list[Floats]:
+    return hidden_states(
+        served.model.engine,
+        [one.ids for one in encodings],
+        [one.token_type_ids for one in encodings],
+        tokens_per_pass=served.tokens_per_pass,
+        name=a_text,
+    )
+
+
+def entities(
+    served: ServedModel, texts: Sequence[str], *, aggregation: Aggregation, truncate: bool, name: Name
+) -> Ready:
+    """Texts whose results are `Tagging`, as of `unmask.loaded.Model.tag`; long ones are read in windows."""
+    head = classifier_of(served.model.spec, "tokens", "label words", served.name)
+    whole = served.model.tokenizer.encode_batch(texts, name=name)
+    return _windowed(
+        served,
+        "tokens",
+        whole,
+        lambda read: tag(head, read, aggregation=aggregation),
+        truncate=truncate,
+        name=name,
+    )
+
+
+def answers(
+    served: ServedModel,
+    question: str,
+    contexts: Sequence[str],
+    *,
+    truncate: bool,
+    name: Name,
+    **options: Any,
+) -> Ready:
+    """A question whose only result is `Answers`, as of `unmask.loaded.Model.answer`."""
+    whole = served.model.tokenizer.encode_batch(
+        [question] * len(contexts), contexts, name=lambda _: "question", pair_name=name
+    )
+    return _windowed(
+        served, "span", whole, lambda read: [answer(read, **options)], truncate=truncate, name=name
+    )
+
+
+def _windowed(
+    served: ServedModel,
+    role: str,
+    whole: Sequence[Encoding],
+    finish: Callable[[list[WindowedLogits]], list[Any]],
+    *,
+    truncate: bool,
+    name: Name,
+) -> Ready:
+    """Windows as texts of their own, so that a long text shares passes with others as short ones do."""
+    texts, parts = in_windows(
+        whole, max_tokens=served.model.max_tokens, truncation="end" if truncate else "window", name=name
+    )
+
+    def together(values: list[Any]) -> list[Any]:
+        rest = iter(values)
+        return finish(
+            [
+                WindowedLogits(text, windows, [next(rest) for _ in windows])
+                for text, windows in zip(texts, parts, strict=True)
+            ]
+        )
+
+    encodings = [window.encoding for windows in parts for window in windows]
+    return Ready(
+        Work((served.name, "logits", role), partial(_logits, served, role)), encodings, together, texts
+    )
+
+
+def _logits(served: ServedModel, role: str, encodings: Sequence[Encoding]) -> list[Floats]:
+    found = logits(served.model.engine, role, encodings, tokens_per_pass=served.tokens_per_pass, name=a_text)
+    return [found[index] for index in range(len(encodings))]
+
+
+def masked_words(
+    served: ServedModel, texts: Sequence[str], *, top_k: int, truncation: Truncation, name: Name
+) -> Ready:
+    """Texts whose results are tuples of `FilledMask`, as of `unmask.loaded.Model.fill`."""
+    model = served.model
+    if top_k > model.spec.embedding.vocabulary:
+        raise BadField(
+            "top_k",
+            f"top_k is {top_k}, and the vocabulary has {model.spec.embedding.vocabulary}; ask for fewer",
+        )
+    encodings = model.tokenize(texts, truncation=truncation, name=name)
+    mask_positions(model.tokenizer, encodings, served.name, name)
+    return Ready(Work((served.name, "masked_words", top_k), partial(_filled, served, top_k)), encodings)
+
+
+def _filled(served: ServedModel, top_k: int, encodings: Sequence[Encoding]) -> list[tuple[FilledMask, ...]]:
+    model = served.model
+    return fill(
+        model.engine,
+        model.tokenizer,
+        encodings,
+        top_k=top_k,
+        tokens_per_pass=served.tokens_per_pass,
+        model=served.name,
+        name=a_text,
+    )
+
+
+@dataclass(frozen=True)
+class TextAttention:
+    """The attention of every head on one text."""
+
+    tokens: tuple[str, ...]
+    """The vocabulary's spelling of each token."""
+    heads: tuple[HeadSummary, ...]
+    """Layer by layer."""
+
+
+def attention(served: ServedModel, texts: Sequence[str], *, truncation: Truncation, name: Name) -> Ready:
+    """Texts whose results are `TextAttention`, as of `unmask.interpret.AttentionView.summaries`."""
+    encodings = served.model.tokenize(texts, truncation=truncation, name=name)
+    for index, one in enumerate(encodings):
+        if len(one) > MOST_ATTENTION_TOKENS:
+            raise BadField(
+                "texts",
+                f"{name(index)} has {len(one):,} tokens, and attention is measured over at most "
+                f"{MOST_ATTENTION_TOKENS:,}; shorten it",
+                413,
+                "context_length_exceeded",
+            )
+    return Ready(Work((served.name, "attention"), partial(_attention, served)), encodings)
+
+
+def _attention(served: ServedModel, encodings: Sequence[Encoding]) -> list[TextAttention]:
+    encoder = served.model.encoder
+    return [TextAttention(one.pieces, tuple(AttentionView(encoder, one).summaries())) for one in encodings]
