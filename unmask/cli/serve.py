@@ -55,6 +55,13 @@ def serve(
     drain_seconds: Annotated[
         float, Parameter(help="maximum time for unfinished requests when the server is stopped")
     ] = 30.0,
+    workers: Annotated[
+        int | None,
+        Parameter(
+            help="processes that run the models, behind one port; one that ends is replaced. 0: the process "
+            "that listens runs them (default: 1 on a CPU, 0 on another device)"
+        ),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Serve models over HTTP: embeddings, scores of pairs, labels and weights of words.
@@ -89,6 +96,9 @@ def serve(
         for name, source in names.items()
     }
 
+    if workers is None:
+        workers = 1 if run.device == "cpu" else 0
+
     def ready(url: str) -> None:
         if json:
             print_json({"url": url, "models": list(names)})
@@ -96,7 +106,16 @@ def serve(
             print(f"Serving {', '.join(names)} at {url}\nStop it with Ctrl+C.")
         sys.stdout.flush()
 
-    serve_models(models, host=host, port=port, keys=keys, limits=limits, truncate=truncate, on_ready=ready)
+    serve_models(
+        models,
+        host=host,
+        port=port,
+        keys=keys,
+        limits=limits,
+        truncate=truncate,
+        workers=workers,
+        on_ready=ready,
+    )
 
 
 def _named(given: list[str]) -> dict[str, str]:

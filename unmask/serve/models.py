@@ -231,6 +231,11 @@ class Models:
                     "of words, no score of a pair and no label of a text"
                 )
 
+    def warm(self) -> None:
+        """Run each task of each model once."""
+        for one in self.all:
+            one.warm()
+
     def named(self, name: str | None, task: Task) -> ServedModel:
         """The model with that name, or the first that can do the task if no name is given.
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from unmask import optional
+from unmask.arguments import whole_number
 from unmask.errors import InvalidRequest, quoted
 from unmask.serve.settings import Limits
 
@@ -30,8 +31,9 @@ def make_app(
     limits: Limits | None = None,
     truncate: bool = False,
     any_host: bool = False,
+    workers: int = 0,
 ) -> "Starlette":
-    """The server as an ASGI application; ``app.state.service.close()`` stops its thread.
+    """The server as an ASGI application; ``app.state.service.close()`` stops its threads and processes.
 
     Args:
         models: the models by the names that requests use. A route takes the first that can do its task
@@ -41,6 +43,8 @@ def make_app(
         truncate: drop the end of texts that are too long, unless the request says otherwise; they are
             counted in the answer's header ``x-truncated-inputs``. By default they are refused.
         any_host: without keys, answer also to requests that name another host than this machine.
+        workers: processes that run the models, forked from this one, which must have no threads yet; one
+            that ends is replaced. 0: a thread of this process runs them.
 
     Raises:
         InvalidRequest: a model has no task that a route serves, or a key is too short.
@@ -50,7 +54,13 @@ def make_app(
     from unmask.serve.service import Service
 
     check_keys(keys)
-    service = Service(models, limits or Limits(), truncate=truncate)
+    whole_number("workers", workers, 0)
+    if workers and any(one.device != "cpu" for one in models.values()):
+        raise InvalidRequest(
+            f"workers is {workers} and a model is not on the CPU; only models on the CPU run in processes of "
+            "their own, so set workers to 0"
+        )
+    service = Service(models, limits or Limits(), truncate=truncate, workers=workers)
     app = App(service, keys=keys, any_host=any_host).starlette
     app.state.service = service
     return app
@@ -64,6 +74,7 @@ def serve(
     keys: Sequence[str] = (),
     limits: Limits | None = None,
     truncate: bool = False,
+    workers: int = 0,
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
     """Serve models until the process gets SIGINT or SIGTERM.
@@ -78,6 +89,7 @@ def serve(
         keys: see `make_app`.
         limits: see `make_app`.
         truncate: see `make_app`.
+        workers: see `make_app`.
         on_ready: called with the server's address when every model has run once.
 
     Raises:
@@ -90,7 +102,14 @@ def serve(
     listening = listen(host, port, keys)
     try:
         loaded = {name: one() if callable(one) else one for name, one in models.items()}
-        app = make_app(loaded, keys=keys, limits=limits, truncate=truncate, any_host=host not in LOOPBACK)
+        app = make_app(
+            loaded,
+            keys=keys,
+            limits=limits,
+            truncate=truncate,
+            any_host=host not in LOOPBACK,
+            workers=workers,
+        )
         bound: int = listening.getsockname()[1]
         shown = f"[{host}]" if ":" in host else host
         try:
