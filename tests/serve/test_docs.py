@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.command import run_here
 from tests.support.places import REPOSITORY
+from tests.support.tiny import write_checkpoint
 from unmask import serve as package
 from unmask.cli.serve import serve as command
 from unmask.serve import Limits
@@ -15,6 +16,19 @@ from unmask.serve.app import PUBLIC
 from unmask.serve.routes import ROUTES
 
 TEXT = (REPOSITORY / "docs" / "serve.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory):
+    """A server of one model: what is checked here is the same for all."""
+    import unmask
+    from unmask.serve import make_app
+
+    folder = tmp_path_factory.mktemp("docs")
+    write_checkpoint(folder)
+    made = make_app({"vectors": unmask.load(folder)})
+    yield made
+    made.state.service.close()
 
 
 def blocks(language):

@@ -153,3 +153,23 @@ def exists(pid):
     except ProcessLookupError:
         return False
     return True
+
+
+def test_requests_are_logged_without_texts(served_models):
+    import json
+
+    from starlette.testclient import TestClient
+
+    from unmask.serve import make_app
+
+    lines = []
+    app = make_app({"v": served_models["vectors"]}, log=lines.append)
+    with TestClient(app, base_url="http://localhost") as client:
+        client.post("/embed", json={"inputs": "muddy"}, headers={"x-request-id": "mine"})
+        client.post("/embed", json={"inputs": []})
+    app.state.service.close()
+    first, second = map(json.loads, lines)
+    assert (first["request_id"], first["route"], first["status"]) == ("mine", "/embed", 200)
+    assert first["compute_tokens"] > 0
+    assert second["status"] == 400
+    assert "muddy" not in "".join(lines)

@@ -62,6 +62,10 @@ def serve(
             "that listens runs them (default: 1 on a CPU, 0 on another device)"
         ),
     ] = None,
+    log_requests: Annotated[
+        bool,
+        Parameter(negative="", help="write one line of JSON per request to standard error, without texts"),
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Serve models over HTTP: embeddings, scores of pairs, labels and weights of words.
@@ -114,6 +118,7 @@ def serve(
         limits=limits,
         truncate=truncate,
         workers=workers,
+        log=partial(print, file=sys.stderr, flush=True) if log_requests else None,
         on_ready=ready,
     )
 

@@ -1,9 +1,10 @@
 """Continuous batching: texts of many requests, packed into forward passes in a fair order.
 
-A request is admitted whole or not at all, by its tokens. One thread for each worker runs passes; each pass takes the texts
-that are next in the order of start-time fair queueing (Goyal, Vin & Cheng 1996), in which a client that sends
-much waits behind its own texts, not before those of others. Of a few passes' worth of such texts, those run
-together whose lengths are close to the first one's, since attention takes texts of equal length at once.
+A request is admitted whole or not at all, by its tokens. One thread for each worker runs passes; each pass
+takes the texts that are next in the order of start-time fair queueing (Goyal, Vin & Cheng 1996), in which a
+client that sends much waits behind its own texts, not before those of others. Of a few passes' worth of such
+texts, those run together whose lengths are close to the first one's, since attention takes texts of equal
+length at once.
 """
 
 import heapq

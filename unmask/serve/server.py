@@ -32,6 +32,7 @@ def make_app(
     truncate: bool = False,
     any_host: bool = False,
     workers: int = 0,
+    log: Callable[[str], None] | None = None,
 ) -> "Starlette":
     """The server as an ASGI application; ``app.state.service.close()`` stops its threads and processes.
 
@@ -45,6 +46,7 @@ def make_app(
         any_host: without keys, answer also to requests that name another host than this machine.
         workers: processes that run the models, forked from this one, which must have no threads yet; one
             that ends is replaced. 0: a thread of this process runs them.
+        log: called with one line of JSON for each request, without its texts.
 
     Raises:
         InvalidRequest: a model has no task that a route serves, or a key is too short.
@@ -61,7 +63,7 @@ def make_app(
             "their own, so set workers to 0"
         )
     service = Service(models, limits or Limits(), truncate=truncate, workers=workers)
-    app = App(service, keys=keys, any_host=any_host).starlette
+    app = App(service, keys=keys, any_host=any_host, log=log).starlette
     app.state.service = service
     return app
 
@@ -75,6 +77,7 @@ def serve(
     limits: Limits | None = None,
     truncate: bool = False,
     workers: int = 0,
+    log: Callable[[str], None] | None = None,
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
     """Serve models until the process gets SIGINT or SIGTERM.
@@ -90,6 +93,7 @@ def serve(
         limits: see `make_app`.
         truncate: see `make_app`.
         workers: see `make_app`.
+        log: see `make_app`.
         on_ready: called with the server's address when every model has run once.
 
     Raises:
@@ -109,6 +113,7 @@ def serve(
             truncate=truncate,
             any_host=host not in LOOPBACK,
             workers=workers,
+            log=log,
         )
         bound: int = listening.getsockname()[1]
         shown = f"[{host}]" if ":" in host else host

@@ -17,6 +17,7 @@ import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from io import BytesIO
 from typing import Any
 
@@ -205,8 +206,8 @@ def _fork_workers(
         pid = os.fork()
         if pid == 0:
             control.close()
-            own = socket.socket(fileno=handles[0])
-            _run_as(lambda: _in_new_thread(lambda: _serve(own, shared, prepare, warm)))
+            work = partial(_serve, socket.socket(fileno=handles[0]), shared, prepare, warm)
+            _run_as(partial(_in_new_thread, work))
         for handle in handles:
             os.close(handle)
         control.sendall(_SIZE.pack(pid))
