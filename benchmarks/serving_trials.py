@@ -114,9 +114,13 @@ async def ask(client: httpx.AsyncClient, seen: Seen, texts: list[str], limit: fl
     seen.add(code, time.perf_counter() - began)
 
 
-def client_of(server: Server) -> httpx.AsyncClient:
-    """A client without a bound of connections."""
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
+def client_of(server: Server, kept: int = 64) -> httpx.AsyncClient:
+    """A client without a bound of connections, of which it keeps some.
+
+    A request on a kept connection that the server is just closing, because it was idle, is lost; clients send
+    such requests again. Where each request counts, none is kept.
+    """
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=kept)
     return httpx.AsyncClient(base_url=server.url, limits=limits)
 
 
@@ -178,7 +182,7 @@ async def kill(given: argparse.Namespace) -> tuple[Report, bool]:
     """The worker is killed with 64 requests in flight."""
     texts = [text[:60] for text in drawn(64)]
     seen, waits, draw = Seen(), [], random.Random(1)
-    async with served(given) as server, client_of(server) as client:
+    async with served(given) as server, client_of(server, kept=0) as client:
         for _ in range(given.times):
             tasks = [asyncio.create_task(ask(client, seen, [text])) for text in texts]
             await asyncio.sleep(draw.uniform(0.05, 0.5))
@@ -195,7 +199,7 @@ async def stop(given: argparse.Namespace) -> tuple[Report, bool]:
     """SIGTERM with 64 requests accepted: each is answered."""
     seen, waits, codes, texts = Seen(), [], Counter(), drawn(64)
     for _ in range(given.times):
-        async with served(given) as server, client_of(server) as client:
+        async with served(given) as server, client_of(server, kept=0) as client:
             tasks = [asyncio.create_task(ask(client, seen, [text])) for text in texts]
             while True:
                 page = (await client.get("/metrics")).text

@@ -45,6 +45,8 @@ class Work:
 
     key: Hashable
     run: Callable[[Sequence[Encoding]], Iterable[Any]] = field(compare=False)
+    here: bool = field(default=False, compare=False)
+    """Whether it needs what workers lack, such as open files, and so runs in the server's process."""
 
 
 @dataclass(eq=False)
@@ -277,7 +279,10 @@ class Scheduler:
         """
         began = time.monotonic()
         try:
-            results = run(items[0].work.run, [item.submission.encodings[item.index] for item in items])
+            work = items[0].work
+            results = (_here if work.here else run)(
+                work.run, [item.submission.encodings[item.index] for item in items]
+            )
         except Exception as error:
             died = isinstance(error, WorkerDied)
             self._metrics.failed_passes.add()
