@@ -163,15 +163,18 @@ def exists(pid):
     return True
 
 
-def test_requests_are_logged_without_texts(served_models):
+def test_requests_are_logged_without_texts(tmp_path):
     import json
 
     from starlette.testclient import TestClient
 
+    import unmask
+    from tests.support.tiny import write_checkpoint
     from unmask.serve import make_app
 
+    write_checkpoint(tmp_path)
     lines = []
-    app = make_app({"v": served_models["vectors"]}, log=lines.append)
+    app = make_app({"v": unmask.load(tmp_path)}, log=lines.append)
     with TestClient(app, base_url="http://localhost") as client:
         client.post("/embed", json={"inputs": "muddy"}, headers={"x-request-id": "mine"})
         client.post("/embed", json={"inputs": []})
