@@ -15,7 +15,9 @@ from unmask.serve import Limits
 from unmask.serve.app import PUBLIC
 from unmask.serve.routes import ROUTES
 
-TEXT = (REPOSITORY / "docs" / "serve.md").read_text(encoding="utf-8")
+TEXT, PRODUCTION = (
+    (REPOSITORY / "docs" / name).read_text(encoding="utf-8") for name in ("serve.md", "production.md")
+)
 
 
 @pytest.fixture(scope="module")
@@ -31,12 +33,19 @@ def app(tmp_path_factory):
     made.state.service.close()
 
 
-def blocks(language):
-    return re.findall(rf"^```{language}\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+def blocks(language, text=TEXT):
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize(
-    "line", [one for block in blocks("sh") for one in block.splitlines() if one.startswith("unmask serve")]
+    "line",
+    [
+        one
+        for text in (TEXT, PRODUCTION)
+        for block in blocks("sh", text)
+        for one in block.splitlines()
+        if one.startswith("unmask serve")
+    ],
 )
 def test_commands_are_understood(line, monkeypatch, tmp_path):
     """Up to the server, which is not started."""
@@ -49,6 +58,7 @@ def test_commands_are_understood(line, monkeypatch, tmp_path):
     ((models, options),) = started
     assert list(models) == (["search", "ranker", "films"] if "search=" in line else ["default"])
     assert options["limits"] == Limits(body_bytes=4_000_000)
+    assert options["workers"] == (2 if "--workers 2" in line else 1)
     assert len(options["keys"]) == ("keys.txt" in line)
 
 
@@ -79,6 +89,16 @@ def test_limits_are_those_of_the_command():
     assert len(rows) == 6
     for name, default in rows:
         assert signature(command).parameters[name.replace("-", "_")].default == float(default)
+
+
+def test_alerts_name_metrics(client):
+    """Every metric of the page on production is one that the server has."""
+    served = client.get("/metrics").text
+    named = set(re.findall(r"unmask_[a-z_]+", PRODUCTION))
+    assert len(named) > 5
+    assert {
+        one for one in named if f"\n{one.removesuffix('_bucket')} " not in served.replace("# TYPE ", "")
+    } == set()
 
 
 def test_python(default_model, monkeypatch):
