@@ -5,7 +5,6 @@ import pytest
 import unmask
 from tests.support.tiny import tiny_bert, write_checkpoint, write_tokenizer
 
-st = pytest.importorskip("sentence_transformers")
 pytest.importorskip("httpx", reason="starlette's test client needs httpx")
 
 LABELS = ["bad", "good", "neither"]
@@ -16,6 +15,7 @@ def served_folders(tmp_path_factory):
     """The folders of the models."""
     import transformers
 
+    st = pytest.importorskip("sentence_transformers")
     place = tmp_path_factory.mktemp("served")
     write_checkpoint(place / "vectors")
     write_checkpoint(

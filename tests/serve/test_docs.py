@@ -8,21 +8,44 @@ import pytest
 
 from tests.support.command import run_here
 from tests.support.places import REPOSITORY
+from tests.support.tiny import write_checkpoint
 from unmask import serve as package
 from unmask.cli.serve import serve as command
 from unmask.serve import Limits
 from unmask.serve.app import PUBLIC
 from unmask.serve.routes import ROUTES
 
-TEXT = (REPOSITORY / "docs" / "serve.md").read_text(encoding="utf-8")
+TEXT, PRODUCTION = (
+    (REPOSITORY / "docs" / name).read_text(encoding="utf-8") for name in ("serve.md", "production.md")
+)
 
 
-def blocks(language):
-    return re.findall(rf"^```{language}\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+@pytest.fixture(scope="module")
+def app(tmp_path_factory):
+    """A server of one model: what is checked here is the same for all."""
+    import unmask
+    from unmask.serve import make_app
+
+    folder = tmp_path_factory.mktemp("docs")
+    write_checkpoint(folder)
+    made = make_app({"vectors": unmask.load(folder)})
+    yield made
+    made.state.service.close()
+
+
+def blocks(language, text=TEXT):
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize(
-    "line", [one for block in blocks("sh") for one in block.splitlines() if one.startswith("unmask serve")]
+    "line",
+    [
+        one
+        for text in (TEXT, PRODUCTION)
+        for block in blocks("sh", text)
+        for one in block.splitlines()
+        if one.startswith("unmask serve")
+    ],
 )
 def test_commands_are_understood(line, monkeypatch, tmp_path):
     """Up to the server, which is not started."""
@@ -37,6 +60,7 @@ def test_commands_are_understood(line, monkeypatch, tmp_path):
     assert list(models) == (["search", "ranker", "films"] if "search=" in line else named)
     assert list(options["indexes"]) == (["notes"] if "--index" in line else [])
     assert options["limits"] == Limits(body_bytes=4_000_000)
+    assert options["workers"] == (2 if "--workers 2" in line else 1)
     assert len(options["keys"]) == ("keys.txt" in line)
 
 
@@ -67,6 +91,16 @@ def test_limits_are_those_of_the_command():
     assert len(rows) == 6
     for name, default in rows:
         assert signature(command).parameters[name.replace("-", "_")].default == float(default)
+
+
+def test_alerts_name_metrics(client):
+    """Every metric of the page on production is one that the server has."""
+    served = client.get("/metrics").text
+    named = set(re.findall(r"unmask_[a-z_]+", PRODUCTION))
+    assert len(named) > 5
+    assert {
+        one for one in named if f"\n{one.removesuffix('_bucket')} " not in served.replace("# TYPE ", "")
+    } == set()
 
 
 def test_python(default_model, monkeypatch):

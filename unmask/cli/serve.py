@@ -65,6 +65,17 @@ def serve(
     drain_seconds: Annotated[
         float, Parameter(help="maximum time for unfinished requests when the server is stopped")
     ] = 30.0,
+    workers: Annotated[
+        int | None,
+        Parameter(
+            help="processes that run the models, behind one port; one that ends is replaced. 0: the process "
+            "that listens runs them (default: 1 on a CPU, 0 on another device)"
+        ),
+    ] = None,
+    log_requests: Annotated[
+        bool,
+        Parameter(negative="", help="write one line of JSON per request to standard error, without texts"),
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Serve models over HTTP: embeddings, scores of pairs, labels, entities, answers, words, search.
@@ -104,6 +115,8 @@ def serve(
         name: partial(open_index, Path(folder), (), run.of_another_model())
         for name, folder in _named([str(one) for one in index or ()], "index").items()
     }
+    if workers is None:
+        workers = 1 if run.device == "cpu" and not indexes else 0
 
     def ready(url: str) -> None:
         if json:
@@ -119,6 +132,8 @@ def serve(
         keys=keys,
         limits=limits,
         truncate=truncate,
+        workers=workers,
+        log=partial(print, file=sys.stderr, flush=True) if log_requests else None,
         on_ready=ready,
         indexes=indexes,
     )

@@ -11,6 +11,7 @@ import time
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import fields, is_dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -51,10 +52,18 @@ class App:
         keys: the keys that clients may use; without any, every client may use the server.
         any_host: whether a request may name another host than this machine. Without keys it may not, so that
             web sites whose names resolve to this machine cannot use the server.
+        log: called with each line of the log of requests; see `log_line`.
     """
 
-    def __init__(self, service: Service, *, keys: Sequence[str] = (), any_host: bool = False) -> None:
-        self._service = service
+    def __init__(
+        self,
+        service: Service,
+        *,
+        keys: Sequence[str] = (),
+        any_host: bool = False,
+        log: Callable[[str], None] | None = None,
+    ) -> None:
+        self._service, self._log = service, log
         self._keys = [(key.encode(), hashlib.sha256(key.encode()).hexdigest()[:12]) for key in keys]
         self._any_host = any_host or bool(keys)
         get: dict[str, Callable[[], Response]] = {
@@ -136,7 +145,10 @@ class App:
             response.headers["x-request-id"] = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
             response.headers["Cache-Control"] = "no-store"
             metrics.requests.add(1, path, str(response.status_code))
-            metrics.request_seconds.observe(time.monotonic() - began)
+            seconds = time.monotonic() - began
+            metrics.request_seconds.observe(seconds)
+            if self._log is not None:
+                self._log(log_line(path, response, seconds))
             return response
 
         return found
@@ -200,6 +212,22 @@ class App:
 
     def _health(self, well: bool) -> Response:
         return Response(status_code=200 if well else 503)
+
+
+def log_line(route: str, response: Response, seconds: float) -> str:
+    """One request as a JSON object: when, its id, route, status, time and tokens; never what it held."""
+    said = response.headers
+    line = {
+        "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "request_id": said["x-request-id"],
+        "route": route,
+        "status": response.status_code,
+        "milliseconds": round(seconds * 1e3, 1),
+    }
+    for name in ("x-compute-tokens", "x-truncated-inputs", "x-queue-time"):
+        if name in said:
+            line[name.removeprefix("x-").replace("-", "_")] = int(said[name])
+    return json.dumps(line)
 
 
 def surface_of(path: str) -> Surface:

@@ -101,7 +101,10 @@ class Metrics:
             "unmask_rejected_total", "Requests that were refused or given up.", ("reason",)
         )
         self.failed_passes = Counter("unmask_failed_passes_total", "Forward passes that raised an error.")
-        self.restarts = Counter("unmask_worker_restarts_total", "Restarts of the thread that runs models.")
+        self.restarts = Counter(
+            "unmask_worker_restarts_total",
+            "Ends of a process or thread that runs models; another one then starts.",
+        )
         self._all: list[Counter | Gauge | Histogram] = [*vars(self).values()]
 
     def gauge(self, name: str, text: str, read: Callable[[], float]) -> None:

@@ -296,6 +296,11 @@ class Models:
             raise InvalidRequest("models is empty; name at least one")
         self.all = tuple(ServedModel(name, model, tokens_per_pass) for name, model in models.items())
 
+    def warm(self) -> None:
+        """Run each task of each model once."""
+        for one in self.all:
+            one.warm()
+
     def named(self, name: str | None, task: Task | None = None) -> ServedModel:
         """The model with that name, or the first that can do the task (if any) if no name is given.
 

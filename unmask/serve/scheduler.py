@@ -1,9 +1,10 @@
 """Continuous batching: texts of many requests, packed into forward passes in a fair order.
 
-A request is admitted whole or not at all, by its tokens. One thread runs passes; each pass takes the texts
-that are next in the order of start-time fair queueing (Goyal, Vin & Cheng 1996), in which a client that sends
-much waits behind its own texts, not before those of others. Of a few passes' worth of such texts, those run
-together whose lengths are close to the first one's, since attention takes texts of equal length at once.
+A request is admitted whole or not at all, by its tokens. One thread for each worker runs passes; each pass
+takes the texts that are next in the order of start-time fair queueing (Goyal, Vin & Cheng 1996), in which a
+client that sends much waits behind its own texts, not before those of others. Of a few passes' worth of such
+texts, those run together whose lengths are close to the first one's, since attention takes texts of equal
+length at once.
 """
 
 import heapq
@@ -23,6 +24,7 @@ from unmask.http.errors import Refused
 from unmask.serve.errors import BackendError, Busy
 from unmask.serve.metrics import Metrics
 from unmask.serve.settings import Limits
+from unmask.serve.workers import WorkerDied, Workers
 from unmask.text import Encoding
 
 PASSES_AHEAD = 4
@@ -33,12 +35,18 @@ KNOWN_CLIENTS = 1024
 """Clients whose place in the order is kept before those that are no longer ahead are forgotten."""
 
 
+Runner = Callable[[Callable[[Sequence[Encoding]], Iterable[Any]], Sequence[Encoding]], Iterable[Any]]
+"""Runs what a pass computes on its texts: here or in a worker."""
+
+
 @dataclass(frozen=True)
 class Work:
     """What a pass computes: one result for each text. Texts with equal keys may share a pass."""
 
     key: Hashable
     run: Callable[[Sequence[Encoding]], Iterable[Any]] = field(compare=False)
+    here: bool = field(default=False, compare=False)
+    """Whether it needs what workers lack, such as open files, and so runs in the server's process."""
 
 
 @dataclass(eq=False)
@@ -56,6 +64,7 @@ class Submission:
     """When its first text began to run."""
     results: list[Any] = field(default_factory=list)
     missing: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self.results = [None] * len(self.encodings)
@@ -68,9 +77,11 @@ class Submission:
 
     def put(self, index: int, result: Any) -> None:
         """Store the result of one text; the last one resolves the request."""
-        self.results[index] = result
-        self.missing -= 1
-        if not self.missing:
+        with self._lock:  # texts of one request may run in several workers
+            self.results[index] = result
+            self.missing -= 1
+            last = not self.missing
+        if last:
             with suppress(InvalidStateError):
                 self.future.set_result(self.results)
 
@@ -97,14 +108,14 @@ class Scheduler:
     Args:
         limits: how much may wait, and how much runs at once.
         metrics: where it counts.
-        check: called before each pass, for tests that make the worker fail.
+        workers: the processes that run passes, each with a thread here; without them, one thread runs them.
     """
 
-    def __init__(self, limits: Limits, metrics: Metrics, *, check: Callable[[], None] = lambda: None) -> None:
-        self._limits, self._metrics, self._check = limits, metrics, check
+    def __init__(self, limits: Limits, metrics: Metrics, *, workers: Workers | None = None) -> None:
+        self._limits, self._metrics, self._workers = limits, metrics, workers
         self._changed = threading.Condition()
         self._waiting: list[_Item] = []
-        self._running: list[_Item] = []
+        self._running: dict[int, list[_Item]] = {}
         self._numbers = itertools.count()
         self._finish: dict[str, float] = {}
         self._now = 0.0
@@ -113,8 +124,15 @@ class Scheduler:
         self.queued_tokens = 0
         metrics.gauge("unmask_queue_tokens", "Tokens that wait.", lambda: self.queued_tokens)
         metrics.gauge("unmask_queue_texts", "Texts that wait.", lambda: len(self._waiting))
-        self._thread = threading.Thread(target=self._supervise, name="unmask serve: models", daemon=True)
-        self._thread.start()
+        if workers is not None:
+            metrics.gauge("unmask_workers", "Processes that can run models.", workers.up)
+        runners: list[Runner] = [_here] if workers is None else [one.run for one in workers.all]
+        self._threads = [
+            threading.Thread(target=self._supervise, args=one, name="unmask serve: models", daemon=True)
+            for one in enumerate(runners)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def submit(self, work: Work, encodings: Sequence[Encoding], client: str, deadline: float) -> Submission:
         """Admit all texts of a request, or none.
@@ -145,7 +163,7 @@ class Scheduler:
                     seconds,
                 )
             self.queued_tokens += tokens
-            if not self._waiting and not self._running:
+            if not self._waiting and not any(self._running.values()):
                 self._finish.clear()
                 self._now = 0.0
             elif len(self._finish) > KNOWN_CLIENTS:
@@ -166,51 +184,55 @@ class Scheduler:
         return self._tokens_per_second
 
     def alive(self) -> bool:
-        """Whether it takes requests and its thread runs."""
-        return self._open and self._thread.is_alive()
+        """Whether it takes requests and its threads run."""
+        return self._open and all(thread.is_alive() for thread in self._threads)
+
+    def ready(self) -> bool:
+        """Whether a pass could run now: a worker that has ended is not ready until another has started."""
+        return self.alive() and (self._workers is None or self._workers.up() > 0)
 
     def fail_all(self, error: UnmaskError) -> None:
         """Take nothing more, and fail what waits or runs."""
         with self._changed:
             self._open = False
-            items, self._waiting = [*self._waiting, *self._running], []
+            items, self._waiting = [*self._waiting, *itertools.chain(*self._running.values())], []
             self.queued_tokens = 0
-            self._changed.notify()
+            self._changed.notify_all()
         for item in items:
             item.submission.fail(error)
 
     def close(self, seconds: float = 2.0) -> None:
-        """Stop the thread, and fail what is unfinished."""
+        """Stop the threads, and fail what is unfinished."""
         self.fail_all(Busy(503, "stopping", "the server is stopping; send the request again", 1))
-        self._thread.join(seconds)
+        for thread in self._threads:
+            thread.join(seconds)
 
-    def _supervise(self) -> None:
+    def _supervise(self, number: int, run: Runner) -> None:
         """Run passes until closed, whatever happens: no request may wait for a thread that has ended."""
         while True:
             try:
-                self._work()
+                self._work(number, run)
                 return
             except BaseException as error:
                 traceback.print_exception(error, file=sys.stderr)
                 self._metrics.restarts.add()
-                running, self._running = self._running, []
-                for item in running:
+                for item in self._running.pop(number, []):
                     item.submission.fail(
                         Busy(503, "restarted", "the model's thread was restarted; send the request again", 1)
                     )
 
-    def _work(self) -> None:
+    def _work(self, number: int, run: Runner) -> None:
         while True:
             with self._changed:
                 while self._open and not self._waiting:
                     self._changed.wait()
                 if not self._open:
                     return
-                self._running = items = self._next()
+                self._running[number] = items = self._next()
             if items:
-                self._check()
-                self._run(items)
-            self._running = []
+                self._run(run, items)
+            with self._changed:
+                del self._running[number]
 
     def _next(self) -> list[_Item]:
         """The texts of the next pass, removed from those that wait; nothing if all had been given up."""
@@ -250,21 +272,33 @@ class Scheduler:
                 self._metrics.queue_seconds.observe(now - item.submission.admitted)
         return chosen
 
-    def _run(self, items: Sequence[_Item]) -> None:
-        """One pass. If it fails, each half runs by itself, so that a text that fails does so alone."""
+    def _run(self, run: Runner, items: Sequence[_Item], *, again: bool = True) -> None:
+        """One pass. If it fails, each half runs by itself, so that a text that fails does so alone.
+
+        A text whose worker ended runs once more by itself: something else may have ended it.
+        """
         began = time.monotonic()
         try:
-            results = items[0].work.run([item.submission.encodings[item.index] for item in items])
+            work = items[0].work
+            results = (_here if work.here else run)(
+                work.run, [item.submission.encodings[item.index] for item in items]
+            )
         except Exception as error:
+            died = isinstance(error, WorkerDied)
             self._metrics.failed_passes.add()
+            if died:
+                self._metrics.restarts.add()
             if len(items) == 1:
-                items[0].submission.fail(_reported(error))
+                if died and again and not items[0].submission.future.done():
+                    self._run(run, items, again=False)
+                else:
+                    items[0].submission.fail(_reported(error))
                 return
             half = len(items) // 2
             for part in (items[:half], items[half:]):
                 left = [item for item in part if not item.submission.future.done()]
                 if left:
-                    self._run(left)
+                    self._run(run, left)
             return
         seconds = time.monotonic() - began
         tokens = sum(item.tokens for item in items)
@@ -278,6 +312,11 @@ class Scheduler:
             item.submission.put(item.index, result)
 
 
+def _here(run: Callable[[Sequence[Encoding]], Iterable[Any]], encodings: Sequence[Encoding]) -> Iterable[Any]:
+    """Run a pass in this process."""
+    return run(encodings)
+
+
 def expired() -> Refused:
     """The error of a request whose time is over."""
     return Refused(504, "timeout", "the request was not finished in time; send fewer texts, or try later")
@@ -287,5 +326,7 @@ def _reported(error: Exception) -> UnmaskError:
     """The error for the client; one that nobody raised on purpose is printed for the server's owner."""
     if isinstance(error, UnmaskError):
         return error
+    if isinstance(error, WorkerDied):
+        return Busy(503, "restarted", "the model's process ended and is restarted; send the request again", 1)
     traceback.print_exception(error, file=sys.stderr)
     return BackendError("the model failed on a text of the request; see the server's log for details")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from unmask import optional
+from unmask.arguments import whole_number
 from unmask.errors import InvalidRequest, quoted
 from unmask.serve.settings import Limits
 
@@ -32,8 +33,10 @@ def make_app(
     truncate: bool = False,
     any_host: bool = False,
     indexes: "Mapping[str, Index] | None" = None,
+    workers: int = 0,
+    log: Callable[[str], None] | None = None,
 ) -> "Starlette":
-    """The server as an ASGI application; ``app.state.service.close()`` stops its thread.
+    """The server as an ASGI application; ``app.state.service.close()`` stops its threads and processes.
 
     Args:
         models: the models by the names that requests use. A route takes the first that can do its task
@@ -44,6 +47,9 @@ def make_app(
             counted in the answer's header ``x-truncated-inputs``. By default they are refused.
         any_host: without keys, answer also to requests that name another host than this machine.
         indexes: the indexes that ``/v1/search`` searches, by the names that requests use.
+        workers: processes that run the models, forked from this one, which must have no threads yet; one
+            that ends is replaced. 0: a thread of this process runs them.
+        log: called with one line of JSON for each request, without its texts.
 
     Raises:
         InvalidRequest: there is no model, or a key is too short.
@@ -54,8 +60,14 @@ def make_app(
     from unmask.serve.service import Service
 
     check_keys(keys)
-    service = Service(models, limits or Limits(), truncate=truncate, indexes=indexes)
-    app = App(service, keys=keys, any_host=any_host).starlette
+    whole_number("workers", workers, 0)
+    if workers and any(one.device != "cpu" for one in models.values()):
+        raise InvalidRequest(
+            f"workers is {workers} and a model is not on the CPU; only models on the CPU run in processes of "
+            "their own, so set workers to 0"
+        )
+    service = Service(models, limits or Limits(), truncate=truncate, workers=workers, indexes=indexes)
+    app = App(service, keys=keys, any_host=any_host, log=log).starlette
     app.state.service = service
     return app
 
@@ -68,6 +80,8 @@ def serve(
     keys: Sequence[str] = (),
     limits: Limits | None = None,
     truncate: bool = False,
+    workers: int = 0,
+    log: Callable[[str], None] | None = None,
     on_ready: Callable[[str], None] | None = None,
     indexes: "Mapping[str, Index | Callable[[], Index]] | None" = None,
 ) -> None:
@@ -83,6 +97,8 @@ def serve(
         keys: see `make_app`.
         limits: see `make_app`.
         truncate: see `make_app`.
+        workers: see `make_app`.
+        log: see `make_app`.
         on_ready: called with the server's address when every model has run once.
         indexes: see `make_app`; or functions that open them.
 
@@ -103,6 +119,8 @@ def serve(
             limits=limits,
             truncate=truncate,
             any_host=host not in LOOPBACK,
+            workers=workers,
+            log=log,
             indexes=opened,
         )
         bound: int = listening.getsockname()[1]

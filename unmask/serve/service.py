@@ -6,7 +6,10 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
+
+import torch
 
 from unmask.loaded import Model
 from unmask.search.index import Index
@@ -16,6 +19,7 @@ from unmask.serve.models import Models, Ready
 from unmask.serve.scheduler import Scheduler, expired
 from unmask.serve.searching import Indexes
 from unmask.serve.settings import Limits
+from unmask.serve.workers import Workers
 from unmask.text import Truncation
 
 
@@ -58,18 +62,21 @@ class Service:
         *,
         truncate: bool,
         indexes: Mapping[str, Index] | None = None,
+        workers: int = 0,
     ) -> None:
         self.limits, self._truncate = limits, truncate
         self.models = Models(models, limits.tokens_per_pass)
         self.indexes = Indexes(indexes or {}, [one.model for one in self.models.all])
         self.metrics = Metrics()
-        self.scheduler = Scheduler(limits, self.metrics)
+        # Workers are forked, so nothing above may have started a thread.
+        self._workers = _workers(self.models, workers, limits) if workers else None
+        self.scheduler = Scheduler(limits, self.metrics, workers=self._workers)
         self.draining = False
         self.requests = 0
         self.metrics.gauge("unmask_requests_open", "Requests that are read or wait.", lambda: self.requests)
         self._threads = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="unmask serve: tokens")
-        for one in self.models.all:
-            one.warm()
+        if self._workers is None:
+            self.models.warm()
 
     def truncation(self, asked: bool | None) -> Truncation:
         """What to do with a text that is too long: what the request says, else what the server was told."""
@@ -77,7 +84,7 @@ class Service:
 
     def ready(self) -> bool:
         """Whether it takes new requests."""
-        return not self.draining and self.scheduler.alive()
+        return not self.draining and self.scheduler.ready()
 
     def enter(self) -> None:
         """Count a request in.
@@ -140,6 +147,16 @@ class Service:
         return await asyncio.get_running_loop().run_in_executor(self._threads, compute)
 
     def close(self) -> None:
-        """Stop the scheduler's thread."""
+        """Stop the scheduler's threads and the workers."""
         self.scheduler.close()
+        if self._workers is not None:
+            self._workers.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _workers(models: Models, count: int, limits: Limits) -> Workers:
+    """Processes that run these models."""
+    threads = torch.get_num_threads()
+    shared = {one.name: one for one in models.all}
+    prepare = partial(torch.set_num_threads, threads)
+    return Workers(count, shared, warm=models.warm, seconds=limits.seconds, prepare=prepare)

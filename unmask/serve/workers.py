@@ -1,0 +1,306 @@
+"""Processes that run models, and their restarts.
+
+The process that holds the connections never runs a model, so that a model that crashes takes no connection
+with it. Workers are forked, and share the weights that were loaded once. A process with threads must not be
+forked, so the first fork, made before any thread starts, is a parent of workers: it has one thread, runs no
+model, and forks a worker whenever it gets the socket for one. Everything ends when the server does, because
+each process then reads the end of its socket.
+"""
+
+import os
+import pickle
+import signal
+import socket
+import struct
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from io import BytesIO
+from typing import Any
+
+from unmask.errors import UnmaskError
+from unmask.serve.errors import BackendError
+from unmask.text import Encoding
+
+START_SECONDS = 60.0
+"""How long a worker may take to run every model once."""
+_SIZE = struct.Struct("!Q")
+
+
+class WorkerDied(Exception):
+    """The process that ran a pass has ended, or was ended because the pass took too long."""
+
+
+class Workers:
+    """Worker processes, each used by one thread at a time.
+
+    Args:
+        count: how many processes.
+        shared: what passes may refer to without a copy, such as models, by name.
+        warm: called in each worker before it takes passes.
+        seconds: how long a pass may take; after it the worker is killed.
+        prepare: called in each worker first.
+
+    Make it before the process has threads. CUDA must not have been used.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        shared: Mapping[str, object],
+        *,
+        warm: Callable[[], None],
+        seconds: float,
+        prepare: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._names = {id(one): name for name, one in shared.items()}
+        self._shared = dict(shared)
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        own, theirs = socket.socketpair()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self._parent = os.fork()
+        if not self._parent:
+            _alone(theirs.fileno())
+            _run_as(lambda: _fork_workers(theirs, self._shared, prepare, warm))
+        theirs.close()
+        own.settimeout(START_SECONDS)
+        self._control = own
+        self.all = tuple(Worker(self) for _ in range(count))
+        try:
+            for one in self.all:
+                one.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def up(self) -> int:
+        """How many workers can take a pass."""
+        return sum(one.pid is not None for one in self.all)
+
+    def packed(self, run: Callable[..., Any], encodings: Sequence[Encoding]) -> bytes:
+        """A pass as bytes, with shared objects by their names."""
+        buffer = BytesIO()
+        pickler = _Pickler(buffer, pickle.HIGHEST_PROTOCOL)
+        pickler.names = self._names
+        pickler.dump((run, list(encodings)))
+        return buffer.getvalue()
+
+    def forked(self) -> tuple[socket.socket, int]:
+        """A new worker's socket and process number.
+
+        Raises:
+            WorkerDied: none can be forked.
+        """
+        own, theirs = socket.socketpair()
+        try:
+            with self._lock, theirs:
+                socket.send_fds(self._control, [b"f"], [theirs.fileno()])
+                pid = _SIZE.unpack(_exactly(self._control, _SIZE.size))[0]
+        except (OSError, EOFError) as error:
+            own.close()
+            raise WorkerDied("no worker can be started") from error
+        return own, pid
+
+    def limit(self) -> float:
+        """Seconds that a pass may take."""
+        return self._seconds
+
+    def close(self) -> None:
+        """End all processes."""
+        self._control.close()
+        for one in self.all:
+            one.stop()
+        with suppress(ChildProcessError):
+            os.waitpid(self._parent, 0)
+
+
+class Worker:
+    """One process at a time; a new one is forked when the last has ended."""
+
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
+        self._socket: socket.socket | None = None
+        self.pid: int | None = None
+        """Its process number; None while it starts."""
+
+    def start(self) -> None:
+        """Fork it, and wait until it has run every model once.
+
+        Raises:
+            WorkerDied: it ended before.
+        """
+        self.stop()
+        found, pid = self._workers.forked()
+        found.settimeout(START_SECONDS)
+        self._socket = found
+        try:
+            _received(found)
+        except (OSError, EOFError) as error:
+            _kill(pid)
+            self.stop()
+            raise WorkerDied("a worker ended before it was ready") from error
+        found.settimeout(self._workers.limit())
+        self.pid = pid
+
+    def run(self, work: Callable[..., Any], encodings: Sequence[Encoding]) -> Any:
+        """The results of a pass.
+
+        Raises:
+            WorkerDied: the process ended. The next call starts another.
+            UnmaskError: what the pass raised.
+        """
+        if self._socket is None:
+            self.start()
+        assert self._socket is not None
+        try:
+            _send(self._socket, self._workers.packed(work, encodings))
+            error, value = pickle.loads(_received(self._socket))
+        except (OSError, EOFError) as ended:
+            if self.pid is not None:
+                _kill(self.pid)  # one that hangs
+            self.stop()
+            raise WorkerDied("the worker ended during a pass") from ended
+        if error is not None:
+            raise error
+        return value
+
+    def stop(self) -> None:
+        """Let it end."""
+        self.pid = None
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+class _Pickler(pickle.Pickler):
+    names: Mapping[int, str]
+
+    def persistent_id(self, obj: Any) -> str | None:
+        return self.names.get(id(obj))
+
+
+class _Unpickler(pickle.Unpickler):
+    shared: Mapping[str, object]
+
+    def persistent_load(self, pid: Any) -> object:
+        return self.shared[pid]
+
+
+def _fork_workers(
+    control: socket.socket,
+    shared: Mapping[str, object],
+    prepare: Callable[[], None],
+    warm: Callable[[], None],
+) -> None:
+    """Fork a worker for each socket that comes, until the server ends."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for workers
+    while True:
+        message, handles, _, _ = socket.recv_fds(control, 1, 1)
+        if not message:
+            return
+        pid = os.fork()
+        if pid == 0:
+            control.close()
+            work = partial(_serve, socket.socket(fileno=handles[0]), shared, prepare, warm)
+            _run_as(partial(_in_new_thread, work))
+        for handle in handles:
+            os.close(handle)
+        control.sendall(_SIZE.pack(pid))
+
+
+def _serve(
+    own: socket.socket,
+    shared: Mapping[str, object],
+    prepare: Callable[[], None],
+    warm: Callable[[], None],
+) -> None:
+    """Run passes until the server closes the socket."""
+    prepare()
+    warm()
+    _send(own, b"ready")
+    while True:
+        try:
+            data = _received(own)
+        except (EOFError, OSError):
+            return
+        answer: tuple[Exception | None, Any]
+        try:
+            unpickler = _Unpickler(BytesIO(data))
+            unpickler.shared = shared
+            run, encodings = unpickler.load()
+            found = run(encodings)
+            answer = (None, found if hasattr(found, "shape") else list(found))
+        except Exception as error:
+            answer = (_portable(error), None)
+        _send(own, pickle.dumps(answer, pickle.HIGHEST_PROTOCOL))
+
+
+def _portable(error: Exception) -> Exception:
+    """An error that the server can read; an unexpected one is printed here, where its traceback is."""
+    if isinstance(error, UnmaskError | MemoryError):
+        try:
+            pickle.loads(pickle.dumps(error))
+        except Exception:
+            return BackendError(str(error))
+        return error
+    traceback.print_exception(error, file=sys.stderr)
+    return BackendError("the model failed on a text of the request; see the server's log for details")
+
+
+def _alone(kept: int) -> None:
+    """Close what the fork has inherited besides ``kept``: the port must be free when the server has ended."""
+    os.closerange(3, kept)
+    os.closerange(kept + 1, max(kept + 2, min(os.sysconf("SC_OPEN_MAX"), 1 << 16)))
+
+
+def _run_as(work: Callable[[], None]) -> None:
+    """Run what a forked process does, and end it without the ends of its parent."""
+    code = 1
+    try:
+        # A signal to the whole group stops the server, which answers first; these end with its sockets.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        work()
+        code = 0
+    except BaseException as error:
+        traceback.print_exception(error, file=sys.stderr)
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _in_new_thread(work: Callable[[], None]) -> None:
+    """OpenMP's threads belong to the thread that began them, which a fork copies without them."""
+    thread = threading.Thread(target=work, name="unmask serve: models")
+    thread.start()
+    thread.join()
+
+
+def _kill(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _send(where: socket.socket, data: bytes) -> None:
+    where.sendall(_SIZE.pack(len(data)) + data)
+
+
+def _received(where: socket.socket) -> bytes:
+    return _exactly(where, _SIZE.unpack(_exactly(where, _SIZE.size))[0])
+
+
+def _exactly(where: socket.socket, count: int) -> bytes:
+    """That many bytes; raises `EOFError` if the other side has ended."""
+    found = bytearray(count)
+    view = memoryview(found)
+    while view:
+        got = where.recv_into(view)
+        if not got:
+            raise EOFError
+        view = view[got:]
+    return bytes(found)
