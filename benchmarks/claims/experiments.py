@@ -39,6 +39,7 @@ class Table:
     """Label of each row, with its variant and the beginning of its figures' names."""
     axis: str = ""
     """What the columns are, on the picture."""
+    drawn: bool = True
 
 
 Said = Literal["lower", "higher", "not higher"]
@@ -92,6 +93,20 @@ def _losses(*variants: str) -> Table:
     rows = {variant: (variant, "") for variant in (*variants, f"{variants[0]}{UNTRAINED}")}
     columns = {"masked loss, nats": "loss@1", "parameters": "parameters"}
     return Table("", columns, {**rows, FREQUENCIES: (variants[0], "unigram:")})
+
+
+def _states(*variants: str) -> Table:
+    """How alike the states of the two layers are, and how far they collapse, where it was recorded."""
+    rows = {variant: (variant, "") for variant in (*variants, f"{variants[0]}{UNTRAINED}")}
+    columns = {
+        "CKA of layers 1 and 2": "cka@2",
+        "cosine of a token in both": "same@2",
+        "cosine of different words, layer 1": "cosine@1",
+        "layer 2": "cosine@2",
+        "intrinsic dimension, layer 1": "dimension@1",
+        "dimension, layer 2": "dimension@2",
+    }
+    return Table("States of different words in held-out text", columns, rows, drawn=False)
 
 
 def _loss(variant: str, times: int = 1) -> tuple[str, str]:
@@ -166,7 +181,7 @@ CLAIMS = (
         "Liu et al. 2019",
         "text",
         ("dynamic", "static-4", "static-1"),
-        (_losses("dynamic", "static-4", "static-1"),),
+        (_losses("dynamic", "static-4", "static-1"), _states("dynamic", "static-4", "static-1")),
         (
             Comparison("new masks against four per text", _loss("dynamic"), _loss("static-4"), "lower"),
             Comparison("new masks against one per text", _loss("dynamic"), _loss("static-1"), "lower"),
@@ -192,7 +207,7 @@ CLAIMS = (
         "Lan et al. 2020",
         "text",
         ("rotary", "shared"),
-        (_losses("rotary", "shared"),),
+        (_losses("rotary", "shared"), _states("rotary", "shared")),
         (Comparison("shared against own weights", _loss("shared"), _loss("rotary"), "not higher"),),
     ),
     Claim(

@@ -20,10 +20,11 @@ def draw(claim: Claim, runs: Runs, path: Path) -> None:
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context({"svg.hashsalt": claim.name, "svg.fonttype": "none", "font.size": 8}):
-        width = 5.6 if len(claim.tables) == 1 else 4.4 * len(claim.tables)
+        tables = [table for table in claim.tables if table.drawn]
+        width = 5.6 if len(tables) == 1 else 4.4 * len(tables)
         figure = Figure(figsize=(width, 3.2), layout="constrained")
-        panels = figure.subplots(1, len(claim.tables), squeeze=False)[0]
-        for panel, table in zip(panels, claim.tables, strict=True):
+        panels = figure.subplots(1, len(tables), squeeze=False)[0]
+        for panel, table in zip(panels, tables, strict=True):
             (_lines if table.axis else _dots)(panel, table, runs)
             panel.spines[["top", "right"]].set_visible(False)
             panel.grid(color="#E5E5E5", lw=0.6)

@@ -41,15 +41,17 @@ def cell(mean: Mean | None) -> str:
 
 
 def table(wanted: Table, runs: Runs) -> list[str]:
-    """A table in Markdown."""
+    """A table in Markdown; nothing if no run has its figures."""
     lines = [f"**{wanted.title}**", ""] if wanted.title else []
     lines += [f"| | {' | '.join(wanted.columns)} | n |", f"|---|{'---:|' * len(wanted.columns)}---:|"]
+    empty = True
     for label, (variant, prefix) in wanted.rows.items():
         every = [figures_of(runs, variant, prefix + end) for end in wanted.columns.values()]
         if any(every):
             cells = [cell(mean_of(list(one.values()))) for one in every]
             lines.append(f"| {label} | {' | '.join(cells)} | {max(map(len, every))} |")
-    return [*lines, ""]
+            empty = False
+    return [] if empty else [*lines, ""]
 
 
 def difference(one: Comparison, runs: Runs) -> Mean | None:

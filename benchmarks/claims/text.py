@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 import unmask
+from benchmarks.claims import states
 from benchmarks.claims.variants import POSITIONS, SIZES, VARIANTS, Variant, rescaled
 from unmask.errors import InvalidRequest
 from unmask.files import whole_file
@@ -177,6 +178,7 @@ def run(name: str, seed: int, tokens: int, data: Path, work: Path) -> tuple[floa
             changed = Encoder(spec).eval()
             changed.load_state_dict(encoder.state_dict())
             figures[f"{kind}@{times}"] = held_out.loss(changed, times)
+    figures |= states.figures(held_out.states(encoder))
     figures["parameters"] = body_parameters(variant.encoder)
     figures["unigram"] = held_out.unigram()
     if tokens:
@@ -219,6 +221,17 @@ class HeldOut:
             targets_M = torch.from_numpy(ids_N[masked_N])
             total += float(functional.cross_entropy(logits_MV, targets_M, reduction="sum"))
         return total / int(self.masked_BN.sum())
+
+    def states(self, encoder: Encoder) -> list[NDArray[np.float32]]:
+        """States of every layer at the same tokens without masks, one drawn for each word, (M, D) each."""
+        edges, special = ((0, 0), (1, 1)), ((0, 0), (self.cls_id, self.sep_id))
+        read_WN = np.pad(self.ids_BN.reshape(-1, TRAINED), edges, constant_values=special)
+        inside_T = np.pad(np.ones((len(read_WN), TRAINED), np.bool_), edges).reshape(-1)
+        chosen_T = np.random.default_rng(1).permutation(np.flatnonzero(inside_T))
+        _, first_M = np.unique(read_WN.reshape(-1)[chosen_T], return_index=True)
+        chosen_M = chosen_T[first_M]
+        every = states.layer_states(encoder, PackedBatch.of_ids(list(read_WN)))
+        return [x_TD[torch.from_numpy(chosen_M)].numpy() for x_TD in every]
 
     def unigram(self) -> float:
         """The loss of predicting by the frequency of tokens in this text itself, with add-one smoothing."""

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from benchmarks.claims import __main__ as runner
-from benchmarks.claims import recall, report, text, variants
+from benchmarks.claims import recall, report, states, text, variants
 from benchmarks.claims.experiments import CLAIMS, EXPERIMENTS, Comparison, Experiment
 from benchmarks.claims.results import RESULTS, Result, read_all, read_result, write_result
 from unmask.interpret.attention import AttentionView
@@ -260,3 +260,43 @@ def make_data(folder):
         for split in ("train", "train", "dev", "dev"):
             prose = ". ".join(" ".join(draw.choice(words, 12)) for _ in range(150))
             file.write(json.dumps({"split": split, "text": prose}) + "\n")
+
+
+def test_states_are_those_of_the_model_at_different_words():
+    encoder = Encoder(dataclasses.replace(variants.rotary(), init_std=0.3)).eval()
+    draw = np.random.default_rng(1)
+    ids_BN = draw.integers(5, 300, size=(2, text.LONGEST))
+    held_out = text.HeldOut(ids_BN, draw.random(ids_BN.shape) < 0.15, cls_id=2, sep_id=3, mask_id=4)
+    found = held_out.states(encoder)
+    assert [x_MD.shape for x_MD in found] == [(len(np.unique(ids_BN)), variants.SIZES.width)] * 3
+    last_TD = []
+    with torch.inference_mode():
+        for ids_N in ids_BN.reshape(-1, text.TRAINED):
+            last_TD.append(encoder.encode(PackedBatch.of_ids([np.array([2, *ids_N, 3])]))[1:-1].numpy())
+    every_TD = np.concatenate(last_TD)
+    for word, x_D in zip(np.unique(ids_BN), found[-1], strict=True):
+        of_word_SD = every_TD[ids_BN.reshape(-1) == word]
+        assert np.abs(of_word_SD - x_D).max(1).min() < 1e-4
+
+
+def test_figures_of_states():
+    draw = np.random.default_rng(1)
+    square_MD = np.zeros((1500, 8), np.float32)
+    square_MD[:, :2] = draw.uniform(-1, 1, (1500, 2))
+    turned_MD = square_MD @ np.linalg.qr(draw.normal(size=(8, 8)))[0].astype(np.float32)
+    noise_MD = draw.normal(size=(1500, 8)).astype(np.float32) + 9
+    found = states.figures([square_MD, turned_MD, noise_MD])
+    assert found["dimension@0"] == pytest.approx(2, rel=0.1)
+    assert found["dimension@1"] == pytest.approx(found["dimension@0"], rel=1e-3)
+    assert found["dimension@2"] > 5
+    assert found["cka@1"] == pytest.approx(1, abs=1e-3)
+    assert abs(found["cka@2"]) < 0.05
+    assert abs(found["cosine@0"]) < 0.01
+    assert found["cosine@2"] > 0.95
+    expected = torch.cosine_similarity(torch.tensor(turned_MD), torch.tensor(square_MD)).mean()
+    assert found["same@1"] == pytest.approx(float(expected), abs=1e-5)
+
+
+def test_the_two_nearest_points_leave_out_equal_ones():
+    x_MD = np.array([[0.0, 0], [0, 0], [3, 0], [0, 4]])
+    np.testing.assert_allclose(states.two_nearest(x_MD), [[3, 3], [4, 4]])
