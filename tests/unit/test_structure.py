@@ -56,7 +56,7 @@ MODEL_FLOORS = (
     {"inference", "compiled", "trained_linear", "decoder"},
     {"torch_engine"},
     {"weights"},
-    {"diagram"},
+    {"diagram", "export"},
 )
 
 LEARN_FLOORS = (
