@@ -104,6 +104,5 @@ def search(served: ServedIndex, query: str, k: int, *, truncation: Truncation, *
     one = _Search(served, query, k, truncation, options)
     tokens = 1 + len(query) // CHARACTERS_PER_TOKEN + (k * EXPLAINED_TOKENS if options["why"] else 0)
     zeros = np.zeros(tokens, dtype=np.int64)
-    return Ready(
-        Work(("search", id(one)), one.run, here=True), [Encoding("", None, zeros, zeros, tokens, served)]
-    )  # type: ignore[arg-type]
+    work = Work(("search", id(one)), one.run, here=True)
+    return Ready(work, [Encoding("", None, zeros, zeros, tokens, served)])  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from unmask.model.encoder import Encoder
 from unmask.model.hooks import Hook
 from unmask.model.inference.lean import Attend, LeanBlock, Rectangle, attend_by, embed, layer_reason, norm_of
 from unmask.model.layers.attention import AttentionPlan
-from unmask.model.layers.block import Plan
+from unmask.model.layers.block import Block, Plan
 from unmask.text.batch import SequenceLayout
 
 REMEMBERED = 64
@@ -29,7 +29,10 @@ class InferenceEncoder(Encoder):
     def __init__(self, encoder: Encoder) -> None:
         nn.Module.__init__(self)
         self.__dict__.update(encoder.__dict__)
-        blocks = [None if layer_reason(block) else LeanBlock(block) for block in encoder.layers]
+        blocks = [
+            LeanBlock(block) if isinstance(block, Block) and not layer_reason(block) else None
+            for block in encoder.layers
+        ]
         self._lean = [blocks[weights] for weights in encoder.spec.weights_of_layer]
         first_of: dict[Any, int] = {}
         self._first = [first_of.setdefault(_needs(encoder, layer), layer) for layer in range(len(self._lean))]

@@ -102,7 +102,7 @@ class Rectangle:
         if self.rotation is not None:
             turn(y_TE.view(sequences * length, -1, mixer.spec.head_width), mixer, self.rotation)
         y_BGNK = y_TE.view(sequences, length, heads + 2 * shared, -1).transpose(1, 2)
-        q_BHNK, k_BHNK, v_BHNK = y_BGNK.split((heads, shared, shared), 1)
+        q_BHNK, k_BHNK, v_BHNK = torch.split(y_BGNK, [heads, shared, shared], 1)
         if heads != shared:
             k_BHNK, v_BHNK = (x.repeat_interleave(heads // shared, 1) for x in (k_BHNK, v_BHNK))
         o_BHNK = scaled_dot_product_attention(q_BHNK, k_BHNK, v_BHNK, is_causal=self.causal)
@@ -121,7 +121,7 @@ class _Planned:
         y_TGK = y_TE.view(y_TE.shape[0], -1, mixer.spec.head_width)
         if plan.rotation is not None:
             turn(y_TGK, mixer, plan.rotation)
-        q_THK, k_TGK, v_TGK = y_TGK.split(mixer.spec.qkv_heads, 1)
+        q_THK, k_TGK, v_TGK = torch.split(y_TGK, list(mixer.spec.qkv_heads), 1)
         k_THK, v_THK = mixer.for_every_head(k_TGK), mixer.for_every_head(v_TGK)
         o_THK = mixer.mix(q_THK, k_THK, v_THK, plan, mixer.bias_of(plan))
         if mixer.globals is not None and plan.global_rows is not None:
@@ -153,9 +153,9 @@ def norm_of(norm: nn.Module) -> Step | None:
         case nn.LayerNorm(normalized_shape=shape, weight=weight, bias=bias, eps=eps):
             layer_norm, widths = torch.layer_norm, list(shape)
             return lambda x: layer_norm(x, widths, weight, bias, eps)
-        case nn.RMSNorm(normalized_shape=shape, weight=weight, eps=eps):
-            widths = list(shape)
-            return lambda x: rms_norm(x, widths, weight, eps)
+        case nn.RMSNorm(normalized_shape=shape, weight=weight, eps=least):
+            sizes = list(shape)
+            return lambda x: rms_norm(x, sizes, weight, least)
         case _:
             return None
 

@@ -1,11 +1,11 @@
 """``/v1/search``: the passages of an index that fit a query, with explanations."""
 
 from dataclasses import asdict
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 from unmask.search.options import Fusion, Mode, Unit
 from unmask.search.values import Hit
-from unmask.serve.fields import Choice, Schema, Text, TextList, Whole
+from unmask.serve.fields import Choice, Text, TextList, Whole
 from unmask.serve.routes.route import TRUNCATE, Given, PostRoute, truncation_of
 from unmask.serve.schemas import BOOLEAN, INTEGER, TEXT, record, rows, schema_of
 from unmask.serve.searching import search
@@ -61,7 +61,7 @@ BODY = {
     "truncate": TRUNCATE,
 }
 
-HIT = cast("Schema", schema_of(Hit))
+HIT = schema_of(Hit)
 ROUTES = (
     PostRoute(
         "/v1/search",
