@@ -147,8 +147,9 @@ def test_encoders_rewritten_for_speed_are_read_as_they_are(name, dtype):
     fast = optimize_for_inference(fast.bfloat16() if dtype == "bfloat16" else fast, dtype)
     view = AttentionView(fast, encoding, global_tokens=chosen)
     quiet, heard = run(fast, encoding)
-    assert torch.equal(view.cache.final_ND, quiet)
     tolerance = {"float32": 1e-5, "bfloat16": 1e-2, "int8": 3e-2}[dtype]
+    # What is looked into runs module by module; without a hook, whole layers run and round in other places.
+    assert (view.cache.final_ND - quiet).norm() < tolerance * quiet.norm()
     for block, found in zip(fast.layers, plain_encoder.layers, strict=True):
         expected = found.attention.out.weight.detach().double().T
         made = out_matrix(block.attention).flatten(0, 1)

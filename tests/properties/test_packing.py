@@ -13,7 +13,15 @@ from tests.support.kernels import CPU_KERNELS
 from tests.support.specs import SPECS, VOCABULARY, global_tokens, random_encoder
 from unmask.errors import InvalidRequest, KernelError
 from unmask.model import heads
-from unmask.model.spec import BlockSparse, FullAttention, PooledVector, Rotary, SoftmaxAttention
+from unmask.model.spec import (
+    BlockSparse,
+    FullAttention,
+    NoPosition,
+    PooledVector,
+    Rotary,
+    SlidingWindow,
+    SoftmaxAttention,
+)
 from unmask.text import PackedBatch, SequenceLayout, token_budget_batches
 
 KERNEL_NAMES = [kernel.capability.name for kernel in CPU_KERNELS]
@@ -34,14 +42,18 @@ def can_run(kernel, spec, longest):
     record = next(one.capability for one in CPU_KERNELS if one.capability.name == kernel)
     return all(
         type(reach_among(layer.mixer.pattern, longest)) in record.patterns
-        and type(layer.mixer.position) in record.positions | {Rotary}
+        and (NoPosition if isinstance(layer.mixer.position, Rotary) else type(layer.mixer.position))
+        in record.positions
         for layer in spec.layers
         if isinstance(layer.mixer, SoftmaxAttention)
     )
 
 
 def reach_among(pattern, longest):
-    return FullAttention() if isinstance(pattern, BlockSparse) and longest <= pattern.whole_up_to else pattern
+    short = (isinstance(pattern, BlockSparse) and longest <= pattern.whole_up_to) or (
+        isinstance(pattern, SlidingWindow) and pattern.dilation == 1 and longest <= pattern.radius + 1
+    )
+    return FullAttention() if short else pattern
 
 
 @pytest.mark.parametrize("kernel", KERNEL_NAMES)

@@ -143,8 +143,8 @@ def test_commands_and_their_options():
             "overlap_tokens", "blank", *FILE, "json",
         ],
         "serve": [
-            "model", *RUN, "host", "port", "api_keys", "truncate", "tokens_per_pass", "queued_tokens",
-            "texts", "body_megabytes", "seconds", "drain_seconds", "json",
+            "model", "index", *RUN, "host", "port", "api_keys", "truncate", "tokens_per_pass", "queued_tokens",
+            "texts", "body_megabytes", "seconds", "drain_seconds", "workers", "log_requests", "json",
         ],
         "finetune": ["run", "json"],
         "mine": [
@@ -324,7 +324,7 @@ def test_extras_are_the_ones_of_the_project_file():
 
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     named = project["optional-dependencies"]
-    assert set(named) == {*EXTRAS, "dev"}
+    assert set(named) == {*EXTRAS, "clients", "dev"}
     for extra, (packages, _, _) in EXTRAS.items():
         asked = {requirement.split("=")[0].split(">")[0] for requirement in named[extra]}
         assert asked == set(packages.values())

@@ -25,7 +25,7 @@ def blocks(language):
 def test_every_recipe_is_there():
     assert [path.stem for path in RECIPES] == [
         "colbert-kd", "colbert-modernbert", "cosqa", "dpr-modernbert", "dpr-nq", "leaf", "reranker-ettin",
-        "splade", "vectors",
+        "splade", "student", "vectors",
     ]  # fmt: skip
 
 
