@@ -148,8 +148,8 @@ def test_bad_requests_are_one_sentence_and_leave_no_folder(tmp_path):
         ({"outputs": ()}, "name at least one"),
         ({"outputs": ("logits",)}, "no head"),
         ({"role": "masked"}, "logits are not among the outputs"),
-        ({"longest": 0}, "from 1 to 256"),
-        ({"longest": 257}, "from 1 to 256"),
+        ({"max_tokens": 0}, "from 1 to 256"),
+        ({"max_tokens": 257}, "from 1 to 256"),
     ):
         with pytest.raises(InvalidRequest, match=said):
             graphs.export_onnx(checkpoint, tmp_path / "new", **asked)

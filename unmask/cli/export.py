@@ -42,14 +42,14 @@ def export(
     from unmask.model.weights import find, read_checkpoint
 
     made = export_onnx(
-        read_checkpoint(find(source, revision)), out, outputs=output, role=role, longest=max_tokens
+        read_checkpoint(find(source, revision)), out, outputs=output, role=role, max_tokens=max_tokens
     )
     found = {
         "folder": str(made.folder),
         "inputs": list(made.inputs),
         "outputs": list(made.outputs),
         "role": made.role,
-        "max_tokens": made.longest,
+        "max_tokens": made.max_tokens,
         "largest_difference": made.largest_difference,
         "megabytes": round(made.megabytes, 1),
     }
@@ -59,6 +59,6 @@ def export(
     head = f" of the {made.role} head" if made.role else ""
     print(
         f"{made.folder}/model.onnx ({made.megabytes:,.1f} MB) reads {', '.join(made.inputs)} of up to "
-        f"{made.longest:,} tokens and gives {', '.join(made.outputs)}{head}; in ONNX Runtime it differs from "
-        f"the encoder by at most {made.largest_difference:.1g}"
+        f"{made.max_tokens:,} tokens and gives {', '.join(made.outputs)}{head}; in ONNX Runtime it differs "
+        f"from the encoder by at most {made.largest_difference:.1g}"
     )

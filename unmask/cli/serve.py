@@ -69,7 +69,7 @@ def serve(
         int | None,
         Parameter(
             help="processes that run the models, behind one port; one that ends is replaced. 0: the process "
-            "that listens runs them (default: 1 on a CPU, 0 on another device)"
+            "that listens runs them (default: 1 on a CPU without --index, otherwise 0)"
         ),
     ] = None,
     log_requests: Annotated[

@@ -75,7 +75,7 @@ def _post(route: PostRoute, limits: Limits) -> dict[str, Any]:
     codes = [code for code in STATUSES if not (failed and code == 500)]
     return {
         "operationId": _id(route.path),
-        "summary": first_sentence(route.handle),
+        "summary": first_sentence(route.handle).replace("``", "`"),
         "tags": [route.surface],
         "requestBody": {
             "required": True,
@@ -91,7 +91,7 @@ def _post(route: PostRoute, limits: Limits) -> dict[str, Any]:
 def _get(route: GetRoute) -> dict[str, Any]:
     return {
         "operationId": _id(route.path),
-        "summary": first_sentence(route.answer),
+        "summary": first_sentence(route.answer).replace("``", "`"),
         "tags": [route.surface],
         "responses": {
             "200": _answer("the result", route.schema),

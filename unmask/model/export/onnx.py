@@ -45,7 +45,7 @@ class Exported:
     outputs: tuple[OutputName, ...]
     role: str | None
     """The head whose logits are among the outputs; None if there are none."""
-    longest: int
+    max_tokens: int
     """The most tokens of a text."""
     largest_difference: float
     """Between the graph, in ONNX Runtime, and the encoder, over several texts and all outputs."""
@@ -59,7 +59,7 @@ def export_onnx(
     *,
     outputs: Sequence[OutputName] | None = None,
     role: str | None = None,
-    longest: int | None = None,
+    max_tokens: int | None = None,
 ) -> Exported:
     """Write a checkpoint as ``model.onnx`` in float32, with its config.json and the files of its tokenizer.
 
@@ -73,7 +73,7 @@ def export_onnx(
         folder: where to write; it must not exist, or be empty.
         outputs: what the graph computes, see `OutputName`; None: what the checkpoint gives.
         role: the head whose logits are computed; None: the first.
-        longest: the most tokens of a text; None: those that the checkpoint reads, or `LONGEST`.
+        max_tokens: the most tokens of a text; None: those that the checkpoint reads, or `LONGEST`.
 
     Raises:
         InvalidRequest: the encoder cannot be exported, or has no such output.
@@ -93,9 +93,10 @@ def export_onnx(
     if "logits" in chosen and role is None and spec.heads:
         role = role_of(spec.heads[0])
     limit = checkpoint.max_tokens
-    if longest is not None and not 1 <= longest <= (limit or longest):
-        raise InvalidRequest(f"longest is {longest}; it must be from 1 to {limit or 'any number'}")
-    longest = longest or limit or LONGEST
+    if max_tokens is not None and not 1 <= max_tokens <= (limit or max_tokens):
+        up = "at least 1" if limit is None else f"from 1 to {limit}, the most that the checkpoint reads"
+        raise InvalidRequest(f"max_tokens is {max_tokens}; it must be {up}")
+    longest = max_tokens or limit or LONGEST
     encoder = build(checkpoint, dtype="float32").eval()
     module = PaddedEncoder(
         encoder,

@@ -60,7 +60,7 @@ class LeanBlock:
         self.feedforward = _network(block.feedforward)
 
     def __call__(self, x_TD: Tensor, attend: "Attend") -> Tensor:
-        """Shape (T, D) in and out; ``attend`` is that of the layer's `group`."""
+        """Shape (T, D) in and out; ``attend`` is what the plan of its batch gives."""
         norm, between = self.attention_norm, self.feedforward_norm
         read_TD = norm(x_TD) if self.norm_first and norm is not None else x_TD
         x_TD = self.out(attend(self, read_TD, self.qkv(read_TD)), x_TD)
