@@ -1,0 +1,93 @@
+"""The functions and structures of `engine.cpp`, for ctypes."""
+
+import ctypes
+from ctypes import POINTER, Structure, c_char_p, c_float, c_int, c_int32, c_int64, c_void_p
+from typing import Any, Final
+
+PRECISIONS: Final = ("float32", "bfloat16", "int8")
+"""In the order of their numbers."""
+
+ACTIVATIONS: Final = {"gelu": 1, "gelu_tanh": 2, "relu": 3, "silu": 4, "tanh": 5}
+
+
+class Norm(Structure):
+    _fields_ = (("kind", c_int32), ("eps", c_float), ("weight", c_void_p), ("bias", c_void_p))
+
+
+class Linear(Structure):
+    _fields_ = (("rows", c_int32), ("columns", c_int32), ("weight", c_void_p), ("bias", c_void_p))
+
+
+class Weights(Structure):
+    _fields_ = (
+        *((name, Linear) for name in ("qkv", "out", "inner", "outer")),
+        *((name, Norm) for name in ("attention_norm", "feedforward_norm")),
+    )
+
+
+class Layer(Structure):
+    _fields_ = tuple(
+        (name, c_int32)
+        for name in (
+            "weights",
+            "norm_first",
+            "gated",
+            "activation",
+            "heads",
+            "shared",
+            "width",
+            "rotation",
+            "distances",
+        )
+    )
+
+
+class Embedding(Structure):
+    _fields_ = (
+        *((name, c_int32) for name in ("vocabulary", "width", "positions", "offset", "segments", "stored")),
+        *((name, c_void_p) for name in ("words", "places", "types")),
+        ("norm", Norm),
+        ("projection", Linear),
+        ("project_first", c_int32),
+    )
+
+
+class Encoder(Structure):
+    _fields_ = (
+        *((name, c_int32) for name in ("precision", "width", "layers", "sets")),
+        ("layer", POINTER(Layer)),
+        ("weights", POINTER(Weights)),
+        ("embedding", Embedding),
+        ("final_norm", Norm),
+    )
+
+
+class Table(Structure):
+    _fields_ = (("values", c_void_p), ("sines", c_void_p), ("columns", c_int32), ("middle", c_int32))
+
+
+class Run(Structure):
+    _fields_ = (
+        *((name, c_void_p) for name in ("ids", "segments", "offsets")),
+        ("sequences", c_int64),
+        ("radius", c_void_p),
+        ("rotations", POINTER(Table)),
+        ("distances", POINTER(Table)),
+        ("states", c_void_p),
+        ("threads", c_int32),
+    )
+
+
+def declare(library: ctypes.CDLL) -> Any:
+    """Declare the types of a library's functions."""
+    for name, result, arguments in (
+        ("native_error", c_char_p, ()),
+        ("native_connect", c_int, (c_char_p, c_int)),
+        ("native_new", c_void_p, (POINTER(Encoder),)),
+        ("native_weights", c_int, (c_void_p, c_int, POINTER(Weights), c_int)),
+        ("native_run", c_int, (c_void_p, POINTER(Run))),
+        ("native_free", None, (c_void_p,)),
+    ):
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
