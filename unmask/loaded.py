@@ -9,6 +9,7 @@ import torch
 from unmask.arguments import check_choice, check_flag
 from unmask.errors import CheckpointNotFound, InvalidRequest, KernelError, quoted
 from unmask.loaded_elmo import ElmoModel
+from unmask.loaded_encoder import Backend
 from unmask.loaded_model import Model
 from unmask.model.elmo.find import find_elmo
 from unmask.model.families import Compat
@@ -36,6 +37,7 @@ def load(
     verify: bool | None = None,
     family: None = None,
     adapter: str | Path | None = None,
+    backend: Backend | None = None,
 ) -> Model: ...
 
 
@@ -62,6 +64,7 @@ def load(
     verify: bool | None = None,
     family: Literal["elmo"] | None = None,
     adapter: str | Path | None = None,
+    backend: Backend | None = None,
 ) -> Model | ElmoModel:
     """Load an encoder for inference.
 
@@ -84,6 +87,9 @@ def load(
         adapter: a folder with an adapter, as `unmask.finetune` or `peft` writes it, or the name of one that
             comes with unmask (``"sentiment"``, ``"entailment"``, ``"names"`` and ``"answers"``, of the model
             "default"). Its low-rank updates are added to the weights, and its head replaces the model's.
+        backend: ``"native"`` runs the layers in unmask's own library for CPUs, ``"torch"`` in torch; None
+            takes the native library where it was built and supports the model, the dtype and the processor
+            (see ``unmask kernels``).
 
     Raises:
         CheckpointError: the checkpoint cannot be found, read or trusted.
@@ -98,6 +104,8 @@ def load(
         raise InvalidRequest(f"revision is {quoted(revision)}; give a branch, a tag or a commit")
     check_flag("verify", verify)
     _check_kernel(kernel)
+    if backend is not None:
+        check_choice("backend", backend, get_args(Backend))
     place = _device_name(device)
     found = find(_checked_source(source), revision)
     elmo = find_elmo(found.folder)
@@ -105,8 +113,16 @@ def load(
         check_choice("family", family, ("elmo",))
         if elmo is None:
             raise CheckpointNotFound(f"{found.folder} holds no ELMo; leave family out to load an encoder")
-        if kernel is not None or compat != "published" or number_format == "int8" or adapter is not None:
-            raise InvalidRequest("an ELMo has no attention kernel, compat, adapter or int8; leave them out")
+        if (
+            kernel is not None
+            or compat != "published"
+            or number_format == "int8"
+            or adapter is not None
+            or backend
+        ):
+            raise InvalidRequest(
+                "an ELMo has no attention kernel, compat, adapter, backend or int8; leave them out"
+            )
         network = elmo.read(verify).to(device_named(place), DTYPES[number_format])
         return ElmoModel(network, found.name, found.folder)
     if elmo is not None:
@@ -118,7 +134,7 @@ def load(
     checkpoint = read_checkpoint(found, compat, verify=verify)
     if adapter is not None:
         checkpoint = adapted(checkpoint, find_adapter(adapter), compat)
-    return Model(checkpoint, dtype=number_format, device=place, kernel=kernel, compat=compat)
+    return Model(checkpoint, dtype=number_format, device=place, kernel=kernel, compat=compat, backend=backend)
 
 
 def save(model: Model, folder: str | Path, *, shard_bytes: int | None = None) -> None:

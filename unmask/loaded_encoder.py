@@ -3,7 +3,7 @@
 import hashlib
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from unmask.errors import CorruptCheckpoint, InvalidRequest
 from unmask.model.encoder import Encoder
 from unmask.model.families import Compat
 from unmask.model.inference import optimize_for_inference, unsupported_reason
+from unmask.model.native import NativeEngine, native_engine, native_reason
 from unmask.model.spec import EncoderSpec, PairScore
 from unmask.model.torch_engine import TorchEngine
 from unmask.model.weights import Checkpoint, Source, read_checkpoint
@@ -21,6 +22,9 @@ from unmask.model.weights.adapter import adapted, read_adapter
 from unmask.model.weights.build import build
 from unmask.model.weights.shapes import parameter_count
 from unmask.text import Tokenizer
+
+Backend = Literal["native", "torch"]
+"""Which code runs the layers: the native library, or torch."""
 
 Stamps = dict[Path, tuple[int, int]]
 """The modification time and size of each weight file."""
@@ -37,20 +41,43 @@ class LoadedEncoder:
         device: str | None = None,
         kernel: str | None = None,
         compat: Compat = "published",
+        backend: Backend | None = None,
     ) -> None:
         self.checkpoint = checkpoint
         """The metadata read from its folder."""
         self._options = {"dtype": dtype, "device": device, "kernel": kernel, "compat": compat}
+        self._options["backend"] = backend
         plain_dtype = "float32" if dtype == "int8" else dtype
         self._build = partial(build, checkpoint, dtype=plain_dtype, device=device, kernel=kernel)
         self._files = stamps(checkpoint)
         refusal = unsupported_reason(dtype, device)
         if dtype == "int8" and refusal is not None:
             raise InvalidRequest(f"dtype is int8, and {refusal}; take float32 or bfloat16")
-        encoder = self._build()
         self._trainable = refusal is not None
-        self.engine = TorchEngine(encoder if self._trainable else optimize_for_inference(encoder, dtype))
+        self.engine = self._made_engine(dtype, natively=kernel is None and backend != "torch")
         """What runs."""
+        if backend == "native" and not isinstance(self.engine, NativeEngine):
+            reason = (
+                refusal or (kernel and "it has no kernels to choose from") or native_reason(self.spec, dtype)
+            )
+            raise InvalidRequest(f"backend is native, and {reason}; leave it out, or take torch")
+
+    def _made_engine(self, dtype: str, *, natively: bool) -> TorchEngine:
+        encoder = self._build()
+        if self._trainable:
+            return TorchEngine(encoder)
+        if natively and native_reason(encoder.spec, dtype) is None:
+            return native_engine(encoder, dtype, partial(self._optimized, dtype))
+        return TorchEngine(optimize_for_inference(encoder, dtype))
+
+    def _optimized(self, dtype: str) -> Encoder:
+        """The encoder in torch, read again from the checkpoint's files."""
+        self._require_unchanged()
+        return optimize_for_inference(self._build(), dtype)
+
+    def _require_unchanged(self) -> None:
+        if stamps(self.checkpoint) != self._files:
+            raise _changed(self.name)
 
     @property
     def encoder(self) -> Encoder:
@@ -92,8 +119,7 @@ class LoadedEncoder:
         check_flag("replace", replace)
         if self._trainable:
             return self.encoder
-        if stamps(self.checkpoint) != self._files:
-            raise _changed(self.name)
+        self._require_unchanged()
         encoder = self._build()
         if replace:
             self.engine, self._trainable = TorchEngine(encoder), True
@@ -117,8 +143,7 @@ class LoadedEncoder:
                 flat = tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
                 found.update(hashlib.sha256(name.encode()).digest() + hashlib.sha256(flat).digest())
             return found.hexdigest()
-        if stamps(self.checkpoint) != self._files:
-            raise _changed(self.name)
+        self._require_unchanged()
         for path in sorted(self._files):
             with path.open("rb") as file:
                 found.update(hashlib.file_digest(file, "sha256").digest())

@@ -25,25 +25,44 @@ class TorchEngine:
     """The kinds of `CheckpointOutput` that it computes."""
 
     def __init__(self, encoder: Encoder) -> None:
-        self.encoder = encoder
+        self._encoder = encoder
         self._quantized = any(isinstance(module, QuantizedLinear) for module in encoder.modules())
+
+    @property
+    def encoder(self) -> Encoder:
+        """The module that runs."""
+        return self._encoder
+
+    @property
+    def parts(self) -> Encoder:
+        """The module that holds the embedding and all that follows the layers."""
+        return self.encoder
+
+    def states(self, batch: PackedBatch, *, exact: bool = False) -> Tensor:
+        """The last hidden states of a batch, (T, D).
+
+        Args:
+            batch: what to run.
+            exact: as the layers computed them; else in the type of the weights, which heads need.
+        """
+        return self.encoder.encode(batch)
 
     @property
     def spec(self) -> EncoderSpec:
         """See `Engine`."""
-        return self.encoder.spec
+        return self.parts.spec
 
     @property
     def dtype(self) -> str:
         """See `Engine`."""
         if self._quantized:
             return "int8"
-        return str(self.encoder.embedding.words.weight.dtype).removeprefix("torch.")
+        return str(self.parts.embedding.words.weight.dtype).removeprefix("torch.")
 
     @property
     def device(self) -> str:
         """See `Engine`."""
-        return str(self.encoder.device)
+        return str(self.parts.device)
 
     def hidden_states(self, batch: PackedBatch, layers: Layers = "last") -> Floats:
         """See `Engine`."""
@@ -54,32 +73,35 @@ class TorchEngine:
                 states.append(tensor)
 
         with torch.inference_mode():
-            x_TD = self.encoder.encode(batch, hook=record if layers == "all" else None)
-            return _on_host(torch.stack([*states[:-1], x_TD]) if layers == "all" else x_TD)
+            if layers == "last":
+                return _on_host(self.states(batch, exact=True))
+            x_TD = self.encoder.encode(batch, hook=record)
+            return _on_host(torch.stack([*states[:-1], x_TD]))
 
     def logits(self, batch: PackedBatch, role: str, tokens: NDArray[np.int64] | None = None) -> Floats:
         """See `Engine`."""
-        encoder, head = self.encoder, head_of(self.spec, role)
+        parts, head = self.parts, head_of(self.spec, role)
         if tokens is not None and not is_per_token(head):
             raise InvalidRequest(f"the {role} head reads a whole sequence; leave tokens out")
         every = np.arange(batch.layout.token_count) if tokens is None else tokens
         with torch.inference_mode():
-            if predicts_by_decoder(encoder, role):
-                states_MD = word_states(encoder, role, batch, every.tolist())
-                return _on_host(encoder.logits(role, states_MD, batch.layout))
-            x_TD = encoder.encode(batch)
+            if predicts_by_decoder(parts, role):
+                states_MD = word_states(self.encoder, role, batch, every.tolist())
+                return _on_host(self.encoder.logits(role, states_MD, batch.layout))
+            x_TD = self.states(batch)
             if tokens is None:
-                return _on_host(encoder.logits(role, x_TD, batch.layout))
-            chosen_M = torch.from_numpy(tokens).to(encoder.device)
+                return _on_host(parts.logits(role, x_TD, batch.layout))
+            chosen_M = torch.from_numpy(tokens).to(parts.device)
             if isinstance(head, MaskedLM):  # compute vocabulary logits only for the chosen tokens
-                return _on_host(encoder.logits(role, x_TD[chosen_M], batch.layout))
-            return _on_host(encoder.logits(role, x_TD, batch.layout)[chosen_M])
+                return _on_host(parts.logits(role, x_TD[chosen_M], batch.layout))
+            return _on_host(parts.logits(role, x_TD, batch.layout)[chosen_M])
 
     def embed(self, batch: PackedBatch, output: PooledVector, *, skipped: int = 0) -> NDArray[np.float32]:
         """See `Engine`."""
-        layers = self.encoder.output if output.projections else None
+        layers = self.parts.output if output.projections else None
         with torch.inference_mode():
-            e_SE = heads.embed(self.encoder.encode(batch), batch.layout, output, layers, skipped=skipped)
+            x_TD = self.states(batch, exact=not layers)
+            e_SE = heads.embed(x_TD, batch.layout, output, layers, skipped=skipped)
             return e_SE.float().cpu().numpy()
 
     def token_vectors(
@@ -87,24 +109,24 @@ class TorchEngine:
     ) -> NDArray[np.float32]:
         """See `Engine`."""
         with torch.inference_mode():
-            x_MD = self.encoder.encode(batch)[torch.from_numpy(tokens).to(self.encoder.device)]
-            e_ME = heads.token_vectors(x_MD, self.encoder.output, normalize=output.normalize)
+            x_MD = self.states(batch)[torch.from_numpy(tokens).to(self.parts.device)]
+            e_ME = heads.token_vectors(x_MD, self.parts.output, normalize=output.normalize)
             return e_ME.float().cpu().numpy()
 
     def word_weights(self, batch: PackedBatch, output: SparseVector) -> Iterator[NDArray[np.float32]]:
         """See `Engine`."""
-        encoder, layout = self.encoder, batch.layout
+        parts, layout = self.parts, batch.layout
         with torch.inference_mode():
-            x_TD = encoder.encode(batch)
+            x_TD = self.states(batch)
         for sequence in range(layout.sequence_count):
             with torch.inference_mode():
                 x_ND = x_TD[layout.rows(sequence)]
-                w_V = heads.word_weights(x_ND, lambda x: encoder.logits("masked", x, layout), output)
+                w_V = heads.word_weights(x_ND, lambda x: parts.logits("masked", x, layout), output)
                 yield w_V.float().cpu().numpy()
 
     def static_weights(self) -> NDArray[np.float32]:
         """See `Engine`."""
-        for layer in self.encoder.output:
+        for layer in self.parts.output:
             if isinstance(layer, heads.StaticWeights):
                 found: NDArray[np.float32] = layer.weight.detach().float().cpu().numpy()
                 return found

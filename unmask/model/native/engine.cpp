@@ -1304,6 +1304,7 @@ bool proved(int precision) {
 
 // --- the interface ---------------------------------------------------------------------------------------------
 
+#pragma GCC visibility push(default)
 extern "C" {
 
 const char* native_error() { return last_error.c_str(); }
@@ -1400,3 +1401,4 @@ int native_run(void* encoder, const NativeRun* what) {
 
 void native_free(void* encoder) { delete static_cast<std::shared_ptr<Encoder>*>(encoder); }
 }
+#pragma GCC visibility pop

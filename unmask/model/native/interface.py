@@ -11,14 +11,20 @@ ACTIVATIONS: Final = {"gelu": 1, "gelu_tanh": 2, "relu": 3, "silu": 4, "tanh": 5
 
 
 class Norm(Structure):
+    """0: none, 1: LayerNorm, 2: RMSNorm; its numbers."""
+
     _fields_ = (("kind", c_int32), ("eps", c_float), ("weight", c_void_p), ("bias", c_void_p))
 
 
 class Linear(Structure):
+    """A weight (rows, columns) and a bias; no rows for none."""
+
     _fields_ = (("rows", c_int32), ("columns", c_int32), ("weight", c_void_p), ("bias", c_void_p))
 
 
 class Weights(Structure):
+    """One set of weights of a layer."""
+
     _fields_ = (
         *((name, Linear) for name in ("qkv", "out", "inner", "outer")),
         *((name, Norm) for name in ("attention_norm", "feedforward_norm")),
@@ -26,6 +32,8 @@ class Weights(Structure):
 
 
 class Layer(Structure):
+    """What a layer is besides its weights."""
+
     _fields_ = tuple(
         (name, c_int32)
         for name in (
@@ -43,6 +51,8 @@ class Layer(Structure):
 
 
 class Embedding(Structure):
+    """The tables, and what follows them."""
+
     _fields_ = (
         *((name, c_int32) for name in ("vocabulary", "width", "positions", "offset", "segments", "stored")),
         *((name, c_void_p) for name in ("words", "places", "types")),
@@ -53,6 +63,8 @@ class Embedding(Structure):
 
 
 class Encoder(Structure):
+    """All that a new encoder is made of."""
+
     _fields_ = (
         *((name, c_int32) for name in ("precision", "width", "layers", "sets")),
         ("layer", POINTER(Layer)),
@@ -63,10 +75,14 @@ class Encoder(Structure):
 
 
 class Table(Structure):
+    """Rotations by position, or terms by distance."""
+
     _fields_ = (("values", c_void_p), ("sines", c_void_p), ("columns", c_int32), ("middle", c_int32))
 
 
 class Run(Structure):
+    """One batch, and where its states go."""
+
     _fields_ = (
         *((name, c_void_p) for name in ("ids", "segments", "offsets")),
         ("sequences", c_int64),

@@ -4,7 +4,8 @@ Axes: P rows of positions.
 """
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,6 +35,7 @@ from unmask.model.spec import (
     SlidingWindowGlobal,
     SoftmaxAttention,
 )
+from unmask.model.spec.attention import AttentionPosition
 from unmask.text.batch import PackedBatch, SequenceLayout
 
 Float32s = NDArray[np.float32]
@@ -106,7 +108,7 @@ class NativeLayers:
         library: see `unmask.model.native.library`.
     """
 
-    def __init__(self, encoder: Encoder, precision: str, library: ctypes.CDLL) -> None:
+    def __init__(self, encoder: Encoder, precision: str, library: Any) -> None:
         self.spec, self._library = encoder.spec, library
         self._kept: list[Tensor] = []
         self._tables = _Tables(encoder)
@@ -250,9 +252,7 @@ def _linear(linear: nn.Module | None, alive: list[Tensor]) -> interface.Linear:
 def _norm(norm: nn.Module, alive: list[Tensor]) -> interface.Norm:
     match norm:
         case nn.LayerNorm(weight=weight, bias=bias, eps=eps):
-            return interface.Norm(
-                1, eps, _kept(weight, alive), None if bias is None else _kept(bias, alive)
-            )
+            return interface.Norm(1, eps, _kept(weight, alive), None if bias is None else _kept(bias, alive))
         case nn.RMSNorm(weight=weight, eps=eps):
             return interface.Norm(2, eps, _kept(weight, alive), None)
         case _:
@@ -273,12 +273,14 @@ def _bias_of(mixer: SoftmaxMixer) -> Tensor:
 
 
 def _in_halves(rows: Tensor, spec: SoftmaxAttention) -> Tensor:
-    """Rows of a projection with the features of interleaved rotary pairs in two halves; scores stay the same."""
+    """Rows of a projection with interleaved rotary pairs as two halves, which leaves scores as they are."""
     position = spec.position
     if not isinstance(position, Rotary) or not position.interleaved:
         return rows
     width = position.width or spec.head_width
-    within = torch.cat((torch.arange(0, width, 2), torch.arange(1, width, 2), torch.arange(width, spec.head_width)))
+    within = torch.cat(
+        (torch.arange(0, width, 2), torch.arange(1, width, 2), torch.arange(width, spec.head_width))
+    )
     heads, (queries, shared, _) = spec.head_width, spec.qkv_heads
     turned = (torch.arange(queries + shared)[:, None] * heads + within).flatten()
     rest = torch.arange(len(turned), len(rows))
@@ -291,7 +293,7 @@ class _Tables:
     def __init__(self, encoder: Encoder) -> None:
         self._rotations: list[tuple[Rotary, int]] = []
         self._distances: list[Callable[[int], Tensor]] = []
-        self._added: list[object] = []
+        self._added: list[tuple[AttentionPosition, int]] = []
         self._encoder = encoder
         self._made: tuple[int, tuple[object, object, object]] | None = None
 
@@ -343,8 +345,8 @@ class _Tables:
         return self._made[1]
 
 
-def _number(item: object, among: Sequence[object]) -> int:
+def _number(item: Any, among: list[Any]) -> int:
     """The place of an item in a list, which it joins if it is new."""
     if item not in among:
-        among.append(item)  # type: ignore[attr-defined]
+        among.append(item)
     return among.index(item)

@@ -1,0 +1,301 @@
+"""Layers in the native library beside the same layers in torch."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import unmask
+from tests.support.specs import (
+    ALIBI_SHARED,
+    BLOCKS,
+    CAUSAL,
+    GROUPED,
+    LINEAR,
+    POST_NORM,
+    RELATIVE,
+    ROTARY_WINDOWS,
+    SPECS,
+    VOCABULARY,
+    WINDOWS_GLOBALS,
+    global_tokens,
+    random_encoder,
+)
+from unmask.errors import InvalidRequest
+from unmask.model.native import NativeEngine, library, native_engine, native_reason
+from unmask.model.native.interface import PRECISIONS
+from unmask.model.native.program import NativeLayers, unsupported_batch
+from unmask.model.spec import SlidingWindow
+from unmask.text.batch import PackedBatch
+
+UNDILATED = replace(
+    WINDOWS_GLOBALS,
+    layers=tuple(
+        replace(
+            layer,
+            mixer=replace(layer.mixer, pattern=replace(layer.mixer.pattern, window=SlidingWindow(radius=3))),
+        )
+        for layer in WINDOWS_GLOBALS.layers
+    ),
+)
+SUPPORTED = {
+    name: spec
+    for name, spec in SPECS.items() | {"grouped": GROUPED, "causal": CAUSAL, "undilated": UNDILATED}.items()
+    if native_reason(spec, "float32") is None
+}
+BUILT = not isinstance(library.connected(), str)
+needs_library = pytest.mark.skipif(not BUILT, reason=f"no native library here: {library.connected()}")
+LENGTHS = ([1], [2, 1, 3], [15, 16, 17], [33, 64, 5, 48], [60] * 9, [1] * 40)
+
+
+def layers_of(encoder, precision="float32"):
+    found = library.connected()
+    if precision not in found.precisions:
+        pytest.skip(f"this processor has no products in {precision}")
+    return NativeLayers(encoder, precision, found.functions)
+
+
+def batch_of(lengths, seed=0, types=2):
+    generator = np.random.default_rng(seed)
+    return PackedBatch.of_ids(
+        [generator.integers(0, VOCABULARY, length) for length in lengths],
+        [generator.integers(0, types, length) for length in lengths],
+    )
+
+
+def in_torch(encoder, batch):
+    with torch.inference_mode():
+        return encoder.double().encode(batch).numpy()
+
+
+def cosines(a_TD, b_TD):
+    return (a_TD * b_TD).sum(1) / (np.linalg.norm(a_TD, axis=1) * np.linalg.norm(b_TD, axis=1))
+
+
+def types_of(spec):
+    return spec.embedding.segments or 1
+
+
+@needs_library
+def test_which_encoders_run_natively():
+    assert {"post-norm", "rotary-windows", "alibi-shared", "relative", "undilated", "blocks"} <= set(
+        SUPPORTED
+    )
+    assert "dilated" in native_reason(WINDOWS_GLOBALS, "float32")
+    assert "linear attention" in native_reason(LINEAR, "float32")
+    assert "float64" in native_reason(POST_NORM, "float64")
+
+
+@needs_library
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("name", SUPPORTED)
+def test_float32_states_equal_those_of_float64(name, threads):
+    spec = SUPPORTED[name]
+    encoder = random_encoder(spec)
+    native = layers_of(encoder)
+    for seed, lengths in enumerate(LENGTHS):
+        batch = batch_of(lengths, seed, types_of(spec))
+        if unsupported_batch(spec, batch) is not None:
+            assert spec is BLOCKS, "only long texts in blocks"
+            continue
+        found = native.hidden_states(batch, threads)
+        np.testing.assert_allclose(found, in_torch(encoder, batch), atol=2e-5, rtol=1e-5)
+
+
+@needs_library
+@pytest.mark.parametrize(("precision", "least"), [("bfloat16", 0.999), ("int8", 0.98)])
+@pytest.mark.parametrize("name", SUPPORTED)
+def test_fewer_bits_are_close(name, precision, least):
+    spec = SUPPORTED[name]
+    encoder = random_encoder(spec)
+    native = layers_of(encoder, precision)
+    for seed, lengths in enumerate(LENGTHS):
+        batch = batch_of(lengths, seed, types_of(spec))
+        if unsupported_batch(spec, batch) is None:
+            found = native.hidden_states(batch, 2)
+            assert np.median(cosines(found, in_torch(encoder, batch))) >= least
+
+
+@needs_library
+@pytest.mark.parametrize("spec", [POST_NORM, ROTARY_WINDOWS, ALIBI_SHARED], ids=["plain", "rotary", "alibi"])
+def test_companions_change_nothing(spec):
+    native = layers_of(random_encoder(spec))
+    alone = native.hidden_states(batch_of([37], 5, types_of(spec)), 1)
+    ids_T = batch_of([37], 5, types_of(spec))
+    others = [np.random.default_rng(1).integers(0, VOCABULARY, n) for n in (64, 3, 50)]
+    together = PackedBatch.of_ids(
+        [others[0], ids_T.ids_T, *others[1:]],
+        [np.zeros(64, int), ids_T.token_type_ids_T, np.zeros(3, int), np.zeros(50, int)],
+    )
+    for threads in (1, 2):
+        found = native.hidden_states(together, threads)[64:101]
+        np.testing.assert_allclose(found, alone, atol=1e-6)
+
+
+@needs_library
+def test_long_texts_are_computed_in_tiles_of_keys():
+    windows = ROTARY_WINDOWS
+    native, encoder = layers_of(random_encoder(windows)), random_encoder(windows)
+    batch = batch_of([700, 301], types=1)
+    for threads in (1, 2):
+        np.testing.assert_allclose(
+            native.hidden_states(batch, threads), in_torch(encoder, batch), atol=2e-5, rtol=1e-5
+        )
+    whole = random_encoder(ALIBI_SHARED)
+    batch = batch_of([700, 301], types=3)
+    np.testing.assert_allclose(
+        layers_of(whole).hidden_states(batch, 2), in_torch(whole, batch), atol=5e-5, rtol=1e-4
+    )
+
+
+@needs_library
+def test_many_python_threads_get_equal_bits():
+    native = layers_of(random_encoder(POST_NORM))
+    batches = [batch_of([20 + i, 7, 60], i) for i in range(8)]
+    wanted = [native.hidden_states(batch, 2) for batch in batches]
+    found = [None] * 8
+
+    def work(number):
+        for _ in range(20):
+            found[number] = native.hidden_states(batches[number], 2)
+            if not np.array_equal(found[number], wanted[number]):
+                return
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for got, want in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+@needs_library
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_number_that_is_not_finite_reaches_its_own_text_alone(precision):
+    encoder = random_encoder(POST_NORM)
+    with torch.no_grad():
+        encoder.embedding.words.weight[3, 5] = float("nan")
+        encoder.embedding.words.weight[4, 5] = float("inf")
+    native = layers_of(encoder, precision)
+    batch = PackedBatch.of_ids([[7, 8, 9], [7, 3, 9], [7, 4], [10] * 20])
+    found = native.hidden_states(batch, 2)
+    assert np.isnan(found[3:8]).all(axis=1).all(), "attention mixes it into the whole text"
+    assert np.isfinite(found[:3]).all()
+    assert np.isfinite(found[8:]).all()
+
+
+@needs_library
+def test_ids_and_types_beyond_their_tables_are_refused():
+    native = layers_of(random_encoder(POST_NORM))
+    with pytest.raises(
+        InvalidRequest, match=f"token id {VOCABULARY} is not in the vocabulary of {VOCABULARY}"
+    ):
+        native.hidden_states(PackedBatch.of_ids([[1, VOCABULARY]]), 1)
+    with pytest.raises(InvalidRequest, match="token id -1"):
+        native.hidden_states(PackedBatch.of_ids([[-1]]), 1)
+    with pytest.raises(InvalidRequest, match="token type 2"):
+        native.hidden_states(PackedBatch.of_ids([[1]], [[2]]), 1)
+    with pytest.raises(InvalidRequest, match="65 tokens and the encoder's position table reaches 64"):
+        native.hidden_states(PackedBatch.of_ids([[1] * 65]), 1)
+
+
+@needs_library
+def test_what_the_library_lacks_runs_in_torch():
+    encoder, plain = random_encoder(UNDILATED), random_encoder(UNDILATED)
+    made = []
+    engine = native_engine(encoder, "float32", lambda: made.append(1) or plain)
+    texts = [np.arange(20) % VOCABULARY, np.arange(30) % VOCABULARY]
+    local = PackedBatch.of_ids(texts)
+    np.testing.assert_allclose(engine.hidden_states(local), in_torch(plain, local), atol=1e-5)
+    assert not made
+    plain.float()
+    marked = PackedBatch.of_ids(texts, None, [global_tokens(20), global_tokens(30)])
+    np.testing.assert_allclose(engine.hidden_states(marked), in_torch(plain, marked), atol=1e-5)
+    assert made == [1]
+    assert engine.hidden_states(local, "all").shape[0] == len(plain.spec.layers) + 1
+
+
+@needs_library
+def test_relative_biases_follow_the_table():
+    encoder = random_encoder(RELATIVE)
+    with torch.no_grad():
+        encoder.distances.table.weight.mul_(3)
+    batch = batch_of([64, 2, 40], types=1)
+    np.testing.assert_allclose(
+        layers_of(encoder).hidden_states(batch, 1), in_torch(encoder, batch), atol=2e-5, rtol=1e-5
+    )
+
+
+@needs_library
+def test_a_loaded_model_runs_natively_and_says_so():
+    native, torch_model = unmask.load("default"), unmask.load("default", backend="torch")
+    assert isinstance(native.engine, NativeEngine)
+    assert not isinstance(torch_model.engine, NativeEngine)
+    texts = ["one", "two words", "a longer text with several words " * 30]
+    np.testing.assert_allclose(native.embed(texts), torch_model.embed(texts), atol=1e-5)
+
+
+def test_a_backend_that_cannot_be_had_is_refused():
+    with pytest.raises(
+        InvalidRequest, match=r"backend is native, and .*float64.*; leave it out, or take torch"
+    ):
+        unmask.load("default", dtype="float64", backend="native")
+    with pytest.raises(InvalidRequest, match="backend is 'mps'; it can be 'native' or 'torch'"):
+        unmask.load("default", backend="mps")
+
+
+PROGRAM = """
+import json, os, sys
+import numpy as np, unmask
+model = unmask.load("default", dtype=sys.argv[1])
+vectors = model.embed(["a first text", "a second, longer text"])
+if len(sys.argv) > 2:
+    child = os.fork()
+    if child == 0:
+        again = model.embed(["a first text", "a second, longer text"])
+        os._exit(0 if np.array_equal(again, vectors) else 3)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+from unmask.model.native import native_reason
+print(json.dumps([type(model.engine).__name__, native_reason(model.spec, sys.argv[1]), vectors.tolist()]))
+"""
+
+
+def run_program(*arguments, **environment):
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments],
+        env={**os.environ, "OMP_NUM_THREADS": "2", **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("environment", "reason"),
+    [
+        ({"UNMASK_BACKEND": "torch"}, "UNMASK_BACKEND is torch"),
+        pytest.param({"ONEDNN_MAX_CPU_ISA": "AVX2"}, "ONEDNN_MAX_CPU_ISA", marks=needs_library),
+    ],
+)
+def test_without_its_products_an_encoder_runs_in_torch(environment, reason):
+    kind, why, vectors = json.loads(
+        run_program("bfloat16" if "ONEDNN_MAX_CPU_ISA" in environment else "float32", **environment)[-1]
+    )
+    assert kind == "TorchEngine"
+    assert reason in why
+    wanted = unmask.load("default").embed(["a first text", "a second, longer text"])
+    assert cosines(np.array(vectors), wanted).min() > 0.999
+
+
+@needs_library
+def test_a_process_forked_after_use_computes_the_same():
+    assert run_program("float32", "fork")[0] == "0"
