@@ -16,7 +16,6 @@ from tests.support.specs import (
     ALIBI_SHARED,
     BLOCKS,
     CAUSAL,
-    GROUPED,
     LINEAR,
     POST_NORM,
     RELATIVE,
@@ -46,7 +45,7 @@ UNDILATED = replace(
 )
 SUPPORTED = {
     name: spec
-    for name, spec in SPECS.items() | {"grouped": GROUPED, "causal": CAUSAL, "undilated": UNDILATED}.items()
+    for name, spec in {**SPECS, "causal": CAUSAL, "undilated": UNDILATED}.items()
     if native_reason(spec, "float32") is None
 }
 BUILT = not isinstance(library.connected(), str)

@@ -27,6 +27,7 @@ from unmask.interpret.comparison import attention_change
 from unmask.interpret.statistics.taxonomy import LABELS
 from unmask.model.families import DEFAULT_NAME, FAMILIES
 from unmask.model.kernels import KERNELS
+from unmask.model.native import NativeEngine
 from unmask.model.weights.adapter import SHIPPED_ADAPTERS
 
 TEXT = "The river bank was muddy, xyz!"
@@ -214,6 +215,10 @@ def test_kernels():
     found, text = answer("kernels"), shown("kernels")
     assert [kernel["name"] for kernel in found["kernels"]] == [kernel.capability.name for kernel in KERNELS]
     assert found["torch"] == torch.__version__
+    for dtype, engine in found["inference"].items():
+        model = unmask.load("default", dtype=dtype)
+        assert engine["backend"].startswith("native" if isinstance(model.engine, NativeEngine) else "torch")
+        assert f"{engine['backend']}" in text
     assert ("cuda" in found["devices_here"]) == torch.cuda.is_available()
     for record, kernel in zip(found["kernels"], KERNELS, strict=True):
         here = kernel.capability.devices & set(found["devices_here"])

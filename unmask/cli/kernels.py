@@ -35,7 +35,8 @@ def kernels(
     log_sum_exp: Annotated[bool, Parameter(negative="", help="with the log-sum-exp of the scores")] = False,
     json: JsonOption = False,
 ) -> None:
-    """List the attention kernels, fastest first: what each supports, and where it runs on this machine.
+    """List the attention kernels, fastest first: what each supports, and where it runs on this machine; and
+    which code runs whole models on its CPU.
 
     With any option except --json, show which kernel would run and why the others would not. Defaults: CPU,
     float32, full attention without position terms, 512 tokens, heads of width 64.
@@ -141,6 +142,7 @@ def _list_all(json: bool) -> None:
                 "threads": torch.get_num_threads(),
                 "devices_here": sorted(devices),
                 "kernels": [_record(record, devices) for record in records],
+                "inference": _inference(),
             }
         )
         return
@@ -153,6 +155,13 @@ def _list_all(json: bool) -> None:
             shown.add_row(f"  {name}", value)
         screen.print(shown)
         screen.print()
+    screen.print("[bold]inference on this CPU[/bold]")
+    shown = table(None, "", "")
+    shown.show_header = False
+    for dtype, engine in _inference().items():
+        shown.add_row(f"  {dtype}", engine["backend"] + (f": {engine['reason']}" if engine["reason"] else ""))
+    screen.print(shown)
+    screen.print()
     screen.print(
         f"torch {torch.__version__}, {torch.get_num_threads()} threads, "
         f"devices here: {', '.join(sorted(devices))}. The first kernel that supports what a model needs, at "
@@ -160,6 +169,25 @@ def _list_all(json: bool) -> None:
         "unmask kernels --device cuda --dtype bfloat16",
         soft_wrap=False,
     )
+
+
+def _inference() -> dict[str, dict[str, str | None]]:
+    """Which code runs the layers of most models in each dtype, and why not better."""
+    from unmask.model.inference import unsupported_reason
+    from unmask.model.native.interface import PRECISIONS
+    from unmask.model.native.library import connected, library_reason
+
+    found: dict[str, dict[str, str | None]] = {}
+    for dtype in PRECISIONS:
+        plain, native = unsupported_reason(dtype), library_reason(dtype)
+        library = connected()
+        if plain is not None:
+            found[dtype] = {"backend": "torch, module by module", "reason": plain}
+        elif native is not None or isinstance(library, str):
+            found[dtype] = {"backend": "torch, packed for oneDNN", "reason": native}
+        else:
+            found[dtype] = {"backend": f"native ({library.level})", "reason": None}
+    return found
 
 
 def _facts(record: "Capability", devices: set[str]) -> Iterator[tuple[str, str]]:

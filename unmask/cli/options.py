@@ -81,6 +81,13 @@ class RunOptions:
     kernel: Annotated[
         str | None, Parameter(name="--kernel", help="an attention kernel (see: unmask kernels)")
     ] = None
+    backend: Annotated[
+        Literal["native", "torch"] | None,
+        Parameter(
+            name="--backend",
+            help="what runs the layers on a CPU; by default native where it can (see: unmask kernels)",
+        ),
+    ] = None
     adapter: AdapterOption = None
     threads: ThreadsOption = None
 
@@ -113,6 +120,7 @@ class RunOptions:
             device=self.device,
             kernel=self.kernel,
             adapter=adapter,
+            backend=self.backend,
         )
 
     def load_states(self, model: str) -> "Model | ElmoModel":
@@ -127,10 +135,11 @@ class RunOptions:
         try:
             return self.load(model)
         except HoldsElmo:
-            if (self.kernel, self.compat, self.adapter) != (None, "published", None) or self.dtype == "int8":
+            asked = (self.kernel, self.compat, self.adapter, self.backend)
+            if asked != (None, "published", None, None) or self.dtype == "int8":
                 raise InvalidRequest(
-                    f"{model} is an ELMo, which has no --kernel, --compat, --adapter or --dtype int8; "
-                    "leave them out"
+                    f"{model} is an ELMo, which has no --kernel, --compat, --adapter, --backend or "
+                    "--dtype int8; leave them out"
                 ) from None
         return load(model, family="elmo", dtype=self.dtype, device=self.device, revision=self.revision)
 

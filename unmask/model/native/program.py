@@ -261,8 +261,9 @@ def _norm(norm: nn.Module, alive: list[Tensor]) -> interface.Norm:
 
 def _bias_of(mixer: SoftmaxMixer) -> Tensor:
     """One bias for queries, keys and values, 0 where there is none."""
-    if mixer.qkv.bias is not None:
-        return mixer.qkv.bias
+    together: Tensor | None = mixer.qkv.bias
+    if together is not None:
+        return together
     own = (mixer.query_bias, mixer.key_bias, mixer.value_bias)
     return torch.cat(
         [
