@@ -24,6 +24,7 @@ from unmask.model.layers.rotary import RotaryTable
 from unmask.model.native import interface
 from unmask.model.spec import (
     Alibi,
+    AttentionPattern,
     CausalAttention,
     Disentangled,
     EncoderSpec,
@@ -82,19 +83,31 @@ def unsupported_batch(spec: EncoderSpec, batch: PackedBatch) -> str | None:
 
 
 def _radii(spec: EncoderSpec, layout: SequenceLayout) -> list[int] | None:
+    """How far each layer reads on each side of a token; None if a layer reads no range of keys."""
+    known: dict[AttentionPattern, int | None] = {}
     radii = []
     for layer in spec.layers:
         assert isinstance(layer.mixer, SoftmaxAttention)
-        match simplify(layer.mixer.pattern, layout):
-            case FullAttention():
-                radii.append(ALL)
-            case CausalAttention():
-                radii.append(BEFORE)
-            case SlidingWindow(radius=radius):
-                radii.append(radius)
-            case _:
-                return None
+        pattern = layer.mixer.pattern
+        if pattern not in known:
+            known[pattern] = _radius(pattern, layout)
+        radius = known[pattern]
+        if radius is None:
+            return None
+        radii.append(radius)
     return radii
+
+
+def _radius(pattern: AttentionPattern, layout: SequenceLayout) -> int | None:
+    match simplify(pattern, layout):
+        case FullAttention():
+            return ALL
+        case CausalAttention():
+            return BEFORE
+        case SlidingWindow(radius=radius):
+            return radius
+        case _:
+            return None
 
 
 class NativeLayers:

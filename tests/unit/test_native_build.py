@@ -1,0 +1,65 @@
+"""The hook that builds the native library: with a compiler, without one, and with one that fails."""
+
+import importlib.util
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def hook(tmp_path, monkeypatch):
+    """The hook of a checkout whose library was never built."""
+    monkeypatch.delenv("CXX", raising=False)
+    folder = tmp_path / "unmask" / "model" / "native"
+    shutil.copytree(ROOT / "unmask" / "model" / "native", folder, ignore=shutil.ignore_patterns("*.so"))
+    shutil.copy(ROOT / "hatch_build.py", tmp_path)
+    spec = importlib.util.spec_from_file_location("hook_under_test", tmp_path / "hatch_build.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    kept = sys.modules.get("unmask.model.native.interface")
+    yield module
+    if kept is not None:  # the hook loads it by its file
+        sys.modules["unmask.model.native.interface"] = kept
+
+
+def built(hook):
+    return sorted(path.name for path in hook.FOLDER.glob("engine-*.so"))
+
+
+def test_without_a_compiler_nothing_is_built_and_nothing_fails(hook, monkeypatch, capsys):
+    monkeypatch.setattr(hook.shutil, "which", lambda name: None)
+    monkeypatch.setattr(hook, "find_spec", lambda name: None)
+    assert hook.build() == []
+    assert built(hook) == []
+    assert "no C++ compiler was found; encoders will run in torch" in capsys.readouterr().err
+
+
+def test_a_compiler_that_fails_leaves_no_file(hook, monkeypatch, capsys):
+    monkeypatch.setenv("CXX", f"{sys.executable} -c 'raise SystemExit(\"no such option\")'")
+    assert hook.build() == []
+    assert built(hook) == []
+    assert "no such option" in capsys.readouterr().err
+
+
+def test_the_compiler_of_a_package_is_the_last_choice(hook, monkeypatch):
+    monkeypatch.setattr(hook.shutil, "which", lambda name: None)
+    monkeypatch.setattr(hook, "find_spec", lambda name: object())
+    assert hook.compiler() == [sys.executable, "-m", "ziglang", "c++"]
+
+
+@pytest.mark.skipif(
+    shutil.which("c++") is None and shutil.which("g++") is None, reason="no C++ compiler here"
+)
+def test_a_changed_source_is_built_anew_and_the_old_library_goes(hook, monkeypatch):
+    monkeypatch.setattr(hook, "OPTIONS", tuple("-O0" if one == "-O3" else one for one in hook.OPTIONS))
+    first = hook.build()
+    assert built(hook) == sorted(path.name for path in first)
+    assert len(first) == 2
+    assert hook.build() == first
+    source = hook.FOLDER / "engine.cpp"
+    source.write_text(source.read_text() + "// changed\n")
+    assert built(hook) == sorted(path.name for path in hook.build()) != sorted(path.name for path in first)
