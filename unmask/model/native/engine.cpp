@@ -309,6 +309,9 @@ struct NativeLinear {  // rows 0: none
 struct NativeWeights {  // one set of weights of a layer
     NativeLinear qkv, out, inner, outer;
     NativeNorm attention_norm, feedforward_norm;
+    // Disentangled positions: the table of distances as keys and as queries, (rows, heads, width) each.
+    const float *distance_keys, *distance_queries;
+    int32_t distance_rows;
 };
 
 struct NativeLayer {
@@ -319,6 +322,7 @@ struct NativeLayer {
     int32_t heads, shared, width;  // heads of queries; of keys and values; features of a head
     int32_t rotation;      // the table of rotations, or -1
     int32_t distances;     // the table of terms by distance, or -1
+    int32_t parts;         // terms of a score: 1, and for disentangled positions those by distance
 };
 
 struct NativeEmbedding {
@@ -337,8 +341,10 @@ struct NativeEncoder {
     NativeNorm final_norm;
 };
 
-struct NativeTable {  // rotations: (rows, columns) cosines, then sines; terms: (heads, columns), distance 0 at `middle`
-    const float* values;
+// Rotations: (rows, columns) cosines, and sines. Terms: (heads, columns) by the position of the key minus that of the
+// query, 0 at `middle`; for disentangled positions the rows of their table, int32, of all heads.
+struct NativeTable {
+    const void* values;
     const float* sines;
     int32_t columns, middle;
 };
@@ -372,9 +378,51 @@ struct Norm {
     }
 };
 
+// Disentangled positions of a layer: for every head the keys as a right factor, (width, rows), and the queries as a
+// left one, (rows, width), scaled; in float32, and in bfloat16 where attention may be.
+struct Distances {
+    int rows = 0, padded = 0, deep = 0;
+    Buffer keys[2], queries[2];
+
+    void take(const NativeWeights& from, const NativeLayer& layer, bool halves) {
+        rows = from.distance_rows;
+        if (!rows) return;
+        const int heads = layer.heads, width = layer.width;
+        const float per = 1 / std::sqrt((float)width * layer.parts);
+        padded = up(rows, PANEL), deep = up(width, 32);
+        for (int half = 0; half <= halves; half++) {
+            const size_t bytes = half ? 2 : 4;
+            char* k = from.distance_keys ? keys[half].need<char>((size_t)heads * deep * padded * bytes) : nullptr;
+            char* q = from.distance_queries ? queries[half].need<char>((size_t)heads * (padded + BLOCK) * deep * bytes)
+                                            : nullptr;
+            auto put = [&](char* to, size_t at, float x) {
+                if (half)
+                    ((uint16_t*)to)[at] = to_bfloat16(x);
+                else
+                    ((float*)to)[at] = x;
+            };
+            for (int head = 0; head < heads; head++)
+                for (int row = 0; row < rows; row++)
+                    for (int c = 0; c < width; c++) {
+                        const size_t at = ((size_t)row * heads + head) * width + c;
+                        const size_t first = (size_t)head * deep * padded;
+                        if (k) put(k, first + (half ? (size_t)(c / 2) * padded * 2 + row * 2 + c % 2 : (size_t)c * padded + row), from.distance_keys[at]);
+                        if (q) put(q, ((size_t)head * (padded + BLOCK) + row) * deep + c, from.distance_queries[at] * per);
+                    }
+        }
+    }
+    const char* keys_of(int head, bool half) const {
+        return keys[half].as<char>() + (size_t)head * deep * padded * (half ? 2 : 4);
+    }
+    const char* query_at(int head, int row, bool half) const {
+        return queries[half].as<char>() + ((size_t)head * (padded + BLOCK) + row) * deep * (half ? 2 : 4);
+    }
+};
+
 struct Weights {
     Linear qkv, out, inner, outer;
     Norm attention_norm, feedforward_norm;
+    Distances distances;
 };
 
 struct Embedding {
@@ -385,8 +433,8 @@ struct Embedding {
 
 // What a thread needs for one block of rows.
 struct Scratch {
-    Buffer operand, inner, inner_operand, mixed, tile, gate, scores, shares, keys, halves, values, query, output, scale,
-        most;
+    Buffer operand, inner, inner_operand, mixed, tile, gate, scores, shares, keys, values, query, output, scale, most,
+        by_query, by_key;
 };
 
 // The states of a run of tokens, and queries, keys and values of this layer and the next.
@@ -666,11 +714,16 @@ inline Range keys_of(int place, int length, int radius) {
 
 // Attention of the queries `place` to `place + rows` of one sequence, whose first token is at `qkv`; by the softmax
 // over one tile of keys after the other (Milakov & Gimelshein 2018, Dao et al. 2022).
-void attend(const NativeLayer& layer, const float* qkv, size_t stride, int length, int place, int rows, int radius,
-            const NativeTable* terms, bool halves, float* mixed, int ldm, Scratch& scratch) {
+void attend(const NativeLayer& layer, const Distances& distances, const float* qkv, size_t stride, int length, int place,
+            int rows, int radius, const NativeTable* terms, bool halves, float* mixed, int ldm, Scratch& scratch) {
     const int width = layer.width, deep = up(width, 32), wide = up(width, LANES);
     const int together = layer.heads / layer.shared, m = whole_rows(rows);
-    const float per = 1 / std::sqrt((float)width);
+    const float per = 1 / std::sqrt((float)width * layer.parts);
+    const bool apart = distances.rows > 0, to_content = distances.keys[0].at, to_position = distances.queries[0].at;
+    const int precision = halves ? BFLOAT16 : FLOAT32, padded = distances.padded;
+    float* by_query = to_content ? scratch.by_query.need<float>((size_t)BLOCK * padded) : nullptr;
+    // Rows of the table by the position of the key minus that of the query; they never increase with it.
+    const int32_t* row_of = apart ? (const int32_t*)terms->values + terms->middle : nullptr;
     float* query = scratch.query.need<float>((size_t)BLOCK * deep);
     float* score = scratch.scores.need<float>((size_t)BLOCK * KEYS);
     uint16_t* share = halves ? scratch.shares.need<uint16_t>((size_t)BLOCK * KEYS) : nullptr;
@@ -682,7 +735,8 @@ void attend(const NativeLayer& layer, const float* qkv, size_t stride, int lengt
         const float* q = qkv + (size_t)place * stride + head * width;
         const float* k = qkv + (layer.heads + head / together) * width;
         const float* v = k + layer.shared * width;
-        const float* term = terms ? terms->values + (size_t)head * terms->columns + terms->middle : nullptr;
+        const float* term =
+            terms && !apart ? (const float*)terms->values + (size_t)head * terms->columns + terms->middle : nullptr;
         for (int row = 0; row < rows; row++) {
             highest[row] = -INFINITY, total[row] = 0;
             for (int c = 0; c < deep; c += LANES) {
@@ -696,10 +750,23 @@ void attend(const NativeLayer& layer, const float* qkv, size_t stride, int lengt
                 }
             }
         }
+        if (to_content)
+            product(precision, m, padded, deep, deep, padded, padded, false, query, distances.keys_of(head, halves),
+                    by_query);
         for (int from = first; from < end; from += KEYS) {
             const int keys = std::min(KEYS, end - from), ldn = up(keys, keys <= 64 ? 16 : 64);
             pack_keys(k + (size_t)from * stride, stride, keys, width, ldn, halves, scratch);
-            product(halves ? BFLOAT16 : FLOAT32, m, ldn, deep, deep, ldn, ldn, false, query, scratch.keys.at, score);
+            product(precision, m, ldn, deep, deep, ldn, ldn, false, query, scratch.keys.at, score);
+            int lowest = 0;
+            float* by_key = nullptr;
+            if (to_position) {
+                lowest = row_of[from + keys - 1 - place];
+                const int count = row_of[from - (place + rows - 1)] - lowest + 1;
+                by_key = scratch.by_key.need<float>((size_t)(up(count, BLOCK)) * ldn);
+                for (int row = 0; row < count; row += BLOCK)
+                    product(precision, whole_rows(count - row), ldn, deep, deep, ldn, ldn, false,
+                            distances.query_at(head, lowest + row, halves), scratch.keys.at, by_key + (size_t)row * ldn);
+            }
             for (int row = 0; row < rows; row++) {
                 Range seen = keys_of(place + row, length, radius);
                 const int low = std::max(0, seen.first - from), high = std::min(keys, seen.end - from);
@@ -720,6 +787,18 @@ void attend(const NativeLayer& layer, const float* qkv, size_t stride, int lengt
                                 some[i] = term[at + i];
                             x += load(some);
                         }
+                        store(s + j, x);
+                    }
+                    if (apart) {
+                        const int at = from + j - (place + row), last = std::min(LANES, high - j);
+                        float some[LANES] = {};
+                        int at_row[LANES];
+                        for (int i = 0; i < last; i++) at_row[i] = row_of[at + i];
+                        if (to_content)
+                            for (int i = 0; i < last; i++) some[i] = by_query[(size_t)row * padded + at_row[i]];
+                        if (to_position)
+                            for (int i = 0; i < last; i++) some[i] += by_key[(size_t)(at_row[i] - lowest) * ldn + j + i];
+                        x += load(some);
                         store(s + j, x);
                     }
                     if (j < low || j + LANES > high) x = only(x, low - j, high - j, -INFINITY);
@@ -752,7 +831,7 @@ void attend(const NativeLayer& layer, const float* qkv, size_t stride, int lengt
                         store(output + row * wide + c, load(output + row * wide + c) * old);
             }
             pack_values(v + (size_t)from * stride, stride, keys, width, ldn, halves, scratch);
-            product(halves ? BFLOAT16 : FLOAT32, m, wide, ldn, ldn, wide, wide, from > first,
+            product(precision, m, wide, ldn, ldn, wide, wide, from > first,
                     halves ? (const void*)share : score, scratch.values.at, output);
         }
         for (int row = 0; row < rows; row++) {
@@ -771,7 +850,8 @@ void attend(const NativeLayer& layer, const float* qkv, size_t stride, int lengt
 
 // Rotate the queries and keys of a token: pairs of features i and i + columns of each head (Su et al. 2021).
 inline void rotate(const NativeTable& table, int place, float* row, int heads, int width) {
-    const float *cosine = table.values + (size_t)place * table.columns, *sine = table.sines + (size_t)place * table.columns;
+    const float* cosine = (const float*)table.values + (size_t)place * table.columns;
+    const float* sine = table.sines + (size_t)place * table.columns;
     const int half = table.columns;
     for (int head = 0; head < heads; head++) {
         float *a = row + head * width, *b = a + half;
@@ -954,7 +1034,7 @@ struct Worker {
             const int length = (int)(run.offsets[sequence + 1] - run.offsets[sequence]);
             const int place = (int)(row + done - start), some = std::min(rows - done, length - place);
             const bool halves = PRECISION != FLOAT32 && product_halves && length >= HALVES_FROM;
-            attend(spec, piece.qkv(index, (int)start), ldq, length, place, some, run.radius[index], terms, halves,
+            attend(spec, weights.distances, piece.qkv(index, (int)start), ldq, length, place, some, run.radius[index], terms, halves,
                    mixed + (size_t)done * stride, stride, scratch);
             done += some;
         }
@@ -1381,6 +1461,11 @@ int native_weights(void* encoder, int set, const NativeWeights* from, int gated)
             }
             weights.inner.pack(to.precision, spread.data(), bias.data(), 2 * padded, inner.columns);
         }
+        for (const NativeLayer& layer : to.layers)
+            if (layer.weights == set) {
+                weights.distances.take(*from, layer, to.precision != FLOAT32);
+                break;
+            }
         weights.attention_norm.take(from->attention_norm, to.width);
         weights.feedforward_norm.take(from->feedforward_norm, to.width);
         return 0;

@@ -28,6 +28,8 @@ class Weights(Structure):
     _fields_ = (
         *((name, Linear) for name in ("qkv", "out", "inner", "outer")),
         *((name, Norm) for name in ("attention_norm", "feedforward_norm")),
+        *((name, c_void_p) for name in ("distance_keys", "distance_queries")),
+        ("distance_rows", c_int32),
     )
 
 
@@ -46,6 +48,7 @@ class Layer(Structure):
             "width",
             "rotation",
             "distances",
+            "parts",
         )
     )
 

@@ -14,10 +14,12 @@ from torch import Tensor, nn
 
 from unmask.errors import InvalidRequest
 from unmask.model.encoder import Encoder
+from unmask.model.kernels.distances import table_rows
 from unmask.model.kernels.relative import RelativeBias
 from unmask.model.kernels.tile import alibi_slopes
 from unmask.model.layers.attention import SoftmaxMixer, simplify
 from unmask.model.layers.block import Block
+from unmask.model.layers.disentangled import DistanceProjections
 from unmask.model.layers.parts import GatedNetwork, PlainNetwork
 from unmask.model.layers.relative import RelativeBiasTable
 from unmask.model.layers.rotary import RotaryTable
@@ -56,8 +58,6 @@ def unsupported_encoder(spec: EncoderSpec) -> str | None:
         mixer = layer.mixer
         if not isinstance(mixer, SoftmaxAttention):
             return "linear attention is computed by its own module"
-        if isinstance(mixer.position, Disentangled):
-            return "disentangled positions are computed by their own kernel"
         pattern = mixer.pattern
         window = pattern.window if isinstance(pattern, SlidingWindowGlobal) else pattern
         if isinstance(window, SlidingWindow) and window.dilation > 1:
@@ -141,8 +141,10 @@ class NativeLayers:
         if not native:
             raise MemoryError(self._error())
         self._native = ctypes.c_void_p(native)
-        for number, block in enumerate(blocks):
-            self._pack(number, block)
+        with torch.no_grad():
+            self._table_PD = None if encoder.distances is None else encoder.distances()
+            for number, block in enumerate(blocks):
+                self._pack(number, block)
 
     def __del__(self) -> None:
         if getattr(self, "_native", None) is not None:
@@ -201,6 +203,7 @@ class NativeLayers:
             width=mixer.head_width,
             rotation=self._tables.rotation_of(mixer),
             distances=self._tables.distances_of(mixer),
+            parts=mixer.position.term_count if isinstance(mixer.position, Disentangled) else 1,
         )
 
     def _embedding(self, encoder: Encoder) -> interface.Embedding:
@@ -242,6 +245,14 @@ class NativeLayers:
             attention_norm=_norm(block.attention_norm, kept),
             feedforward_norm=_norm(block.feedforward_norm, kept),
         )
+        if isinstance(mixer.distances, DistanceProjections):
+            assert self._table_PD is not None
+            bias = mixer.distances(self._table_PD, mixer.qkv).distances
+            tables = (bias.keys_PHK, bias.queries_PHK)
+            weights.distance_rows = len(self._table_PD)
+            weights.distance_keys, weights.distance_queries = (
+                None if table is None else _kept(table, kept) for table in tables
+            )
         gated = isinstance(network, GatedNetwork)
         if self._library.native_weights(self._native, number, ctypes.byref(weights), gated):
             raise MemoryError(self._error())
@@ -320,16 +331,20 @@ class _Tables:
     def distances_of(self, mixer: SoftmaxAttention) -> int:
         """The number of a layer's terms by distance, or -1."""
         position = mixer.position
-        if not isinstance(position, Alibi | RelativePositionBias):
+        if not isinstance(position, Alibi | Disentangled | RelativePositionBias):
             return -1
         number = _number((position, mixer.heads), self._added)
         if number == len(self._distances):
             self._distances.append(self._terms(position, mixer.heads))
         return number
 
-    def _terms(self, position: Alibi | RelativePositionBias, heads: int) -> Callable[[int], Tensor]:
+    def _terms(
+        self, position: Alibi | Disentangled | RelativePositionBias, heads: int
+    ) -> Callable[[int], Tensor]:
         if isinstance(position, Alibi):
             return lambda length: -alibi_slopes(heads)[:, None] * torch.arange(1 - length, length).abs()
+        if isinstance(position, Disentangled):
+            return lambda length: table_rows(-torch.arange(1 - length, length), position)[None].int()
         table = self._encoder.distances
         assert isinstance(table, RelativeBiasTable)
 
@@ -354,7 +369,8 @@ class _Tables:
         distances = (interface.Table * len(self._distances))()
         for table, terms in zip(distances, self._distances, strict=True):
             values = terms(reach)
-            table.values, table.columns, table.middle = _kept(values, alive), values.shape[1], reach - 1
+            kind = None if values.dtype == torch.int32 else torch.float32
+            table.values, table.columns, table.middle = _kept(values, alive, kind), values.shape[1], reach - 1
         self._made = reach, (rotations, distances, alive)
         return self._made[1]
 
