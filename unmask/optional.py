@@ -45,6 +45,18 @@ EXTRAS: dict[str, Extra] = {
     "parquet": Extra(
         {"pyarrow": "pyarrow"}, "reading and writing Parquet files", "name a file of another format"
     ),
+    "peers": Extra(
+        {
+            "nncf": "nncf",
+            "onnx": "onnx",
+            "onnxruntime": "onnxruntime",
+            "openvino": "openvino",
+            "sentence_transformers": "sentence-transformers",
+            "transformers": "transformers",
+        },
+        "comparing speed and memory with all other libraries",
+        "compare with those that are installed",
+    ),
     "search": Extra(
         {
             "Stemmer": "PyStemmer",

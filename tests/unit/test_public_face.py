@@ -188,8 +188,8 @@ def test_groups_and_their_options():
     assert groups() == {
         "bench speed": [*SUBJECT, "size", "samples", "tokens_per_pass", "rounds", "seconds", *BENCH],
         "bench peers": [
-            *SUBJECT, "work", "texts", "count", "lengths", "against", "peer", "memory", "rounds", "seconds",
-            *BENCH,
+            *SUBJECT, "work", "texts", "count", "lengths", "against", "peer", "memory", "starts", "load",
+            "rounds", "seconds", *BENCH,
         ],
         "bench kernels": [
             "pattern", "position", "lengths", "radius", "heads", "head_width", "rounds", "seconds", *BENCH,

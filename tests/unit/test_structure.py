@@ -104,7 +104,7 @@ TORCH_FREE = (
 )
 """Folders and files from which nothing leads to torch, through other modules of the package either."""
 MEASURE_FLOORS = (
-    {"machine", "memory", "benchmark_model", "texts", "timing", "guide"},
+    {"machine", "memory", "benchmark_model", "spinning", "texts", "timing", "guide"},
     {"peers"},
     {"bench", "probes"},
     {"ablation", "scaling"},

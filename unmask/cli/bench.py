@@ -79,7 +79,15 @@ def peers(
     peer: Annotated[
         list[str] | None, Parameter(negative="", help="only this library; may be repeated")
     ] = None,
-    memory: Annotated[bool, Parameter(help="also measure peak memory, in separate processes")] = True,
+    memory: Annotated[
+        bool, Parameter(help="also measure peak memory of each workload, in separate processes")
+    ] = True,
+    starts: Annotated[
+        int, Parameter(help="fresh processes per engine, for cold start and its memory; 0: none")
+    ] = 3,
+    load: Annotated[
+        int, Parameter(help="also time everything beside N spinning processes, after doing it without")
+    ] = 0,
     rounds: RoundsOption = 5,
     seconds: SecondsOption = 120,
     options: BenchOptions = BENCH,
@@ -100,6 +108,8 @@ def peers(
                 against=against,
                 only=peer or (),
                 memory=memory,
+                starts=starts,
+                load=load,
                 device=options.device,
                 seed=options.seed,
                 budget_seconds=seconds,

@@ -30,6 +30,8 @@ def show(report: Any) -> None:
     if report.protocol == "training":
         screen.print(safe(_texts(report)))
     screen.print(shown(report))
+    if getattr(report, "started", ()):
+        screen.print(_started(report))
     for one in report.left_out:
         screen.print(safe(_left_out(one)))
     screen.print(safe(report.machine.line))
@@ -69,21 +71,44 @@ def _speed(report: Any) -> "Table":
 
 
 def _peers(report: Any) -> "Table":
-    right = ("tokens/s", "p50 ms", "p99 ms", "speedup", "peak MiB", "largest difference", "cosine min")
+    right = (
+        *("tokens/s", "p50 ms", "p99 ms", "processor s", "speedup", "peak MiB"),
+        *("largest difference", "cosine mean", "min"),
+    )
     made = table(None, "workload", "engine", *right, right=right)
     for row in report.timed:
         made.add_row(
-            row.workload,
+            _loaded(row.workload, row.load),
             row.engine,
             f"{row.tokens_per_second:,.0f}",
             f"{row.call_p50_ms:.2f}",
             f"{row.call_p99_ms:.2f}",
+            f"{row.processor_seconds.median:.3f}",
             _spread(row.times_as_fast),
             _maybe(row.peak_extra_mib, ",.0f"),
             f"{row.agreement.largest_difference:.1e}",
+            f"{row.agreement.cosine_mean:.6f}",
             f"{row.agreement.cosine_min:.6f}",
         )
     return made
+
+
+def _started(report: Any) -> "Table":
+    right = ("cold start", "processor time", "peak RSS MiB")
+    made = table(None, "start", "engine", *right, right=right)
+    for row in report.started:
+        made.add_row(
+            _loaded(f"first of {row.workload}", row.load),
+            row.engine,
+            _spread(row.wall_seconds, "s"),
+            _spread(row.processor_seconds, "s"),
+            _maybe(row.peak_mib, ",.0f"),
+        )
+    return made
+
+
+def _loaded(name: str, load: int) -> str:
+    return f"{name}, load {load}" if load else name
 
 
 def _kernels(report: Any) -> "Table":

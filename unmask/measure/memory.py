@@ -31,6 +31,14 @@ def peak_extra_bytes(work: Callable[[], object], device: torch.device) -> int | 
     return max(0, _status_bytes("VmHWM") - held)
 
 
+def peak_resident_bytes() -> int | None:
+    """The most memory that this process has held since it started; None where unknown.
+
+    Not from ``getrusage``, which on Linux begins with the peak of the process that started this one.
+    """
+    return _status_bytes("VmHWM") if STATUS.exists() else None
+
+
 def _forget_peak() -> bool:
     """Reset this process's high-water mark; return whether the system allowed it."""
     try:

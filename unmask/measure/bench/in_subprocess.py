@@ -1,29 +1,64 @@
-"""The peak memory of one engine in its own process: ``python -m unmask.measure.bench.in_subprocess JSON``.
+"""One engine in its own process: ``python -m unmask.measure.bench.in_subprocess JSON``.
 
-It prints the memory used while working, above what the process uses after loading. If several engines shared
-a process, each would hide the peaks of the others.
+It prints the memory used while working, above what the process uses after loading; or how it started: its
+processor time and its peak memory up to the first answer. If several engines shared a process, each would
+hide the peaks of the others.
 """
 
 import json
+import os
 import subprocess
 import sys
-from dataclasses import asdict
+import time
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from unmask.measure.bench.workloads import Workload
-from unmask.measure.memory import peak_extra_bytes
+from unmask.measure.memory import peak_extra_bytes, peak_resident_bytes
 from unmask.measure.peers import Source, by_name
 from unmask.model.spec import PooledVector
 
 TIMEOUT_SECONDS = 1800
 
 
+@dataclass(frozen=True)
+class Start:
+    """A process from its start to its first answer."""
+
+    wall_seconds: float
+    """Until the process had answered and was gone."""
+    processor_seconds: float
+    """Of all threads."""
+    peak_bytes: int | None
+    """Resident memory; None if the system does not report it."""
+
+
 def peak_in_subprocess(engine: str, source: Source, workload: Workload, threads: int) -> int | None:
     """Peak bytes above the process after loading; None if the system does not report it or the process
     failed."""
+    answer = _answer("peak", engine, source, workload, threads)
+    return None if answer is None else answer["bytes"]
+
+
+def start_in_subprocess(engine: str, source: Source, workload: Workload, threads: int) -> Start | None:
+    """Start a process that imports the library, loads the model and answers once; None if it failed."""
+    answer = _answer("start", engine, source, workload, threads)
+    if answer is None:
+        return None
+    return Start(answer["wall_seconds"], answer["processor_seconds"], answer["bytes"])
+
+
+def _answer(
+    asked: str, engine: str, source: Source, workload: Workload, threads: int
+) -> dict[str, Any] | None:
+    """What the process prints, and its wall time; None if it failed."""
     path = source.work / "workload.json"
     workload.write(path)
     request = {
+        "asked": asked,
         "engine": engine,
         "threads": threads,
         "workload": str(path),
@@ -36,18 +71,17 @@ def peak_in_subprocess(engine: str, source: Source, workload: Workload, threads:
         },
     }
     command = [sys.executable, "-m", "unmask.measure.bench.in_subprocess", json.dumps(request)]
+    begin = time.perf_counter()
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=True)
     except (subprocess.SubprocessError, OSError):
         return None
-    answer: int | None = json.loads(done.stdout.splitlines()[-1])
-    return answer
+    seconds = time.perf_counter() - begin
+    return {**json.loads(done.stdout.splitlines()[-1]), "wall_seconds": seconds}
 
 
 def main() -> None:
-    """Load the engine that the request names, run the workload, and print the bytes."""
-    import torch
-
+    """Load the engine that the request names, run the workload, and print what was asked."""
     request = json.loads(sys.argv[1])
     torch.set_num_threads(request["threads"])
     given = request["source"]
@@ -55,7 +89,14 @@ def main() -> None:
     source = Source(Path(given["folder"]), head, given["max_tokens"], Path(given["work"]), given["device"])
     engine = by_name(request["engine"]).load(source)
     workload = Workload.read(Path(request["workload"]))
-    print(json.dumps(peak_extra_bytes(lambda: workload.run(engine), torch.device(source.device))))
+    if request["asked"] == "start":
+        workload.run(engine)
+        answer = {"processor_seconds": time.process_time(), "bytes": peak_resident_bytes()}
+    else:
+        extra = peak_extra_bytes(lambda: workload.run(engine), torch.device(source.device))
+        answer = {"bytes": extra}
+    print(json.dumps(answer), flush=True)
+    os._exit(0)  # what libraries do at the end of a process is no part of its start
 
 
 if __name__ == "__main__":

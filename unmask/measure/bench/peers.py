@@ -13,14 +13,15 @@ import torch
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest, MissingExtra
-from unmask.loaded import load
+from unmask.loaded import load as load_ours
 from unmask.measure.bench import workloads
-from unmask.measure.bench.in_subprocess import peak_in_subprocess
+from unmask.measure.bench.in_subprocess import Start, peak_in_subprocess, start_in_subprocess
 from unmask.measure.bench.report import MIB, Agreement, LeftOut, agreement, sentence_of
 from unmask.measure.bench.workloads import Workload
 from unmask.measure.benchmark_model import BenchmarkModel, ModelInfo
 from unmask.measure.machine import Machine, this_machine
 from unmask.measure.peers import PEERS, Peer, PeerEngine, Source, ours
+from unmask.measure.spinning import spinning
 from unmask.measure.texts import invented_lines, lines_of
 from unmask.measure.timing import Spread, interleaved, percentile, ratio
 from unmask.tasks.progress import Progress
@@ -35,6 +36,10 @@ COSINE_LEAST = {"float32": 0.9999, "bfloat16": 0.98, "float16": 0.99, "int8": 0.
 """An engine whose mean cosine with the baseline is lower than this computes something else; it is not
 timed."""
 
+CALIBRATION_TEXTS = 128
+"""The last lines of the texts, from which static quantization chooses the scales of activations; workloads
+are made of the first."""
+
 SCORES_ALIVE = 3
 """Number of tensors of shape tokens x tokens held at once by an engine that holds any."""
 
@@ -47,9 +52,13 @@ class Timed:
     dtype: str
     settings: str
     workload: str
+    load: int
+    """Number of spinning processes beside it."""
     rounds: int
     seconds: Spread
     """Seconds of a round."""
+    processor_seconds: Spread
+    """Processor time of a round, of all threads."""
     tokens_per_second: float
     """In the median round; padding is not counted."""
     call_p50_ms: float
@@ -60,6 +69,24 @@ class Timed:
     """Agreement of the outputs with those of the baseline."""
     peak_extra_mib: float | None
     """Above the process after loading, in a separate process; None if not measured."""
+
+
+@dataclass(frozen=True)
+class Started:
+    """The start of one engine in a fresh process: imports, loading, and its first answer."""
+
+    engine: str
+    load: int
+    """Number of spinning processes beside it."""
+    starts: int
+    workload: str
+    """The one whose first text, or document, was the first work."""
+    wall_seconds: Spread
+    """From the start of the process to its first answer."""
+    processor_seconds: Spread
+    """Processor time of all threads until then."""
+    peak_mib: float | None
+    """Peak resident memory until then, the median; None if the system does not report it."""
 
 
 @dataclass(frozen=True)
@@ -81,17 +108,19 @@ class PeersReport:
     machine: Machine
     workloads: tuple[WorkloadRecord, ...]
     timed: tuple[Timed, ...]
+    started: tuple[Started, ...]
     left_out: tuple[LeftOut, ...]
     seed: int
 
 
 @dataclass
 class _Loaded:
-    """A loaded engine, and the seconds of each of its calls."""
+    """A loaded engine, the seconds of each of its calls, and the processor time of each round."""
 
     peer: Peer
     engine: PeerEngine
     call_seconds: list[float] = field(default_factory=list)
+    processor_seconds: list[float] = field(default_factory=list)
 
     def work(self, workload: Workload) -> Callable[[], None]:
         """One round: every call, timed separately."""
@@ -102,10 +131,12 @@ class _Loaded:
             calls = [partial(self.engine.embed, texts) for texts in workload.texts]
 
         def run() -> None:
+            before = time.process_time()
             for call in calls:
                 start = time.perf_counter()
                 call()
                 self.call_seconds.append(time.perf_counter() - start)
+            self.processor_seconds.append(time.process_time() - before)
 
         return run
 
@@ -122,6 +153,8 @@ def measure_peers(
     against: str | None = None,
     only: Sequence[str] = (),
     memory: bool = True,
+    starts: int = 3,
+    load: int = 0,
     device: str = "cpu",
     seed: int = 0,
     budget_seconds: float | None = None,
@@ -131,7 +164,8 @@ def measure_peers(
 
     First, every engine runs once: this is its warm-up, and its outputs are compared with those of the
     baseline. Engines that differ by more than their number format explains are left out. The rest are timed
-    in alternation. Last, each runs in a separate process to measure its memory.
+    in alternation. Last, each runs in a separate process to measure its memory, and in fresh ones to measure
+    its start.
 
     Args:
         subject: the model.
@@ -143,7 +177,9 @@ def measure_peers(
         rounds: how often each engine is timed.
         against: the baseline of ratios; None uses the first of `BASELINES` that runs.
         only: names of other engines; empty for all.
-        memory: whether to measure peak memory, in separate processes.
+        memory: whether to measure the peak memory of workloads, in separate processes.
+        starts: how often each engine is started in a fresh process; 0 leaves this out.
+        load: with a number above 0, everything is timed without and then beside so many spinning processes.
         device: a torch device name for `unmask`, transformers and sentence-transformers.
         seed: seed of texts and ids.
         budget_seconds: time budget per workload; no new round starts after it.
@@ -153,9 +189,12 @@ def measure_peers(
         MissingExtra: no other library is installed.
         InvalidRequest: a name is unknown, or no engine ran.
     """
+    for name, number in (("starts", starts), ("load", load)):
+        if number < 0:
+            raise InvalidRequest(f"{name} is {number}; it must be at least 0")
     peers, left_out = _present(only, against)
-    every = [*(ours(dtype) for dtype in dtypes), *peers]
-    tokenizer = load(subject.folder).tokenizer
+    every = [*(peer for dtype in dtypes for peer in ours(dtype)), *peers]
+    tokenizer = load_ours(subject.folder).tokenizer
     lines = invented_lines(tokenizer, seed) if texts is None else lines_of(texts)
     works = workloads.make(
         kinds,
@@ -167,29 +206,50 @@ def measure_peers(
         longest=subject.record.max_tokens,
         seed=seed,
     )
+    loads = (0, load) if load else (0,)
     timed: list[Timed] = []
     records: list[WorkloadRecord] = []
+    first_work: dict[str, Workload] = {}
     with ExitStack() as stack:
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="unmask-bench-")))
-        source = Source(subject.folder, subject.head, subject.record.max_tokens, work, device)
+        calibration = tuple(lines[-CALIBRATION_TEXTS:])
+        source = Source(subject.folder, subject.head, subject.record.max_tokens, work, device, calibration)
         engines = _load(every, source, left_out)
-        steps = _Steps(progress, len(works) * len(engines) * (1 + rounds + memory))
+        steps = _Steps(progress, len(engines) * _steps_each(len(works), len(loads), rounds, memory, starts))
         for workload in works:
             taken = _taken(engines, workload, subject.record, left_out)
             baseline, agreements = _agreed(taken, workload, against, left_out, steps)
             records.append(WorkloadRecord(workload.name, workload.what, workload.tokens, baseline))
-            timed += _timed(
-                {name: engines[name] for name in agreements},
-                workload,
-                baseline,
-                agreements,
-                rounds=rounds,
-                source=source if memory else None,
-                budget_seconds=budget_seconds,
-                steps=steps,
-            )
+            for name in agreements:
+                first_work.setdefault(name, workload)
+            chosen = {name: engines[name] for name in agreements}
+            peaks = _peaks(chosen, source, workload, steps) if memory else {}
+            for beside in loads:
+                with spinning(beside):
+                    timed += _timed(
+                        chosen,
+                        workload,
+                        baseline,
+                        agreements,
+                        peaks,
+                        load=beside,
+                        rounds=rounds,
+                        budget_seconds=budget_seconds,
+                        steps=steps,
+                    )
+        started: list[Started] = []
+        for beside in loads if starts else ():
+            with spinning(beside):
+                started += _started(first_work, source, left_out, starts=starts, load=beside, steps=steps)
     machine = this_machine(torch.device(device))
-    return PeersReport(subject.record, machine, tuple(records), tuple(timed), tuple(left_out), seed)
+    return PeersReport(
+        subject.record, machine, tuple(records), tuple(timed), tuple(started), tuple(left_out), seed
+    )
+
+
+def _steps_each(works: int, loads: int, rounds: int, memory: bool, starts: int) -> int:
+    """Steps of one engine: its answers, its peaks, its rounds and its starts."""
+    return works * (1 + memory) + loads * (works * rounds + starts)
 
 
 class _Steps:
@@ -223,7 +283,7 @@ def _present(only: Sequence[str], against: str | None) -> tuple[list[Peer], list
 def _load(every: Sequence[Peer], source: Source, left_out: list[LeftOut]) -> dict[str, _Loaded]:
     engines: dict[str, _Loaded] = {}
     for peer in every:
-        if source.device != "cpu" and peer.name.startswith(("onnx", "openvino")):
+        if source.device != "cpu" and peer.only_cpu:
             left_out.append(LeftOut(peer.name, "", f"runs on the CPU here, not on {source.device}"))
             continue
         try:
@@ -297,22 +357,21 @@ def _timed(
     workload: Workload,
     baseline: str,
     agreements: Mapping[str, Agreement],
+    peaks: Mapping[str, int | None],
     *,
+    load: int,
     rounds: int,
-    source: Source | None,
     budget_seconds: float | None,
     steps: _Steps,
 ) -> list[Timed]:
     for loaded in engines.values():
         loaded.call_seconds.clear()
+        loaded.processor_seconds.clear()
     turns = {name: loaded.work(workload) for name, loaded in engines.items()}
     times = interleaved(turns, rounds, warm_up=0, budget_seconds=budget_seconds, progress=steps)
     made = []
     for name, loaded in engines.items():
-        peak = None
-        if source is not None:
-            peak = peak_in_subprocess(name, source, workload, torch.get_num_threads())
-            steps()
+        peak = peaks.get(name)
         seconds = Spread.of(times[name])
         made.append(
             Timed(
@@ -320,14 +379,65 @@ def _timed(
                 dtype=loaded.peer.dtype,
                 settings=loaded.peer.settings,
                 workload=workload.name,
+                load=load,
                 rounds=len(times[name]),
                 seconds=seconds,
+                processor_seconds=Spread.of(loaded.processor_seconds),
                 tokens_per_second=workload.tokens / seconds.median,
                 call_p50_ms=1e3 * percentile(loaded.call_seconds, 0.5),
                 call_p99_ms=1e3 * percentile(loaded.call_seconds, 0.99),
                 times_as_fast=ratio(times, baseline, name),
                 agreement=agreements[name],
                 peak_extra_mib=None if peak is None else peak / MIB,
+            )
+        )
+    return made
+
+
+def _peaks(
+    engines: Mapping[str, _Loaded], source: Source, workload: Workload, steps: _Steps
+) -> dict[str, int | None]:
+    """Peak bytes of each engine on a workload."""
+    peaks = {}
+    for name in engines:
+        peaks[name] = peak_in_subprocess(name, source, workload, torch.get_num_threads())
+        steps()
+    return peaks
+
+
+def _started(
+    first_work: Mapping[str, Workload],
+    source: Source,
+    left_out: list[LeftOut],
+    *,
+    starts: int,
+    load: int,
+    steps: _Steps,
+) -> list[Started]:
+    """Fresh processes of all engines in turn, A B C A B C."""
+    found: dict[str, list[Start]] = {name: [] for name in first_work}
+    for turn in range(starts):
+        for name, workload in first_work.items():
+            one = start_in_subprocess(name, source, workload.first, torch.get_num_threads())
+            if one is not None:
+                found[name].append(one)
+            elif turn == 0:
+                left_out.append(LeftOut(name, f"start, load {load}", "its process failed"))
+            steps()
+    made = []
+    for name, each in found.items():
+        if not each:
+            continue
+        peaks = [one.peak_bytes for one in each if one.peak_bytes is not None]
+        made.append(
+            Started(
+                engine=name,
+                load=load,
+                starts=len(each),
+                workload=first_work[name].name,
+                wall_seconds=Spread.of([one.wall_seconds for one in each]),
+                processor_seconds=Spread.of([one.processor_seconds for one in each]),
+                peak_mib=Spread.of(peaks).median / MIB if peaks else None,
             )
         )
     return made

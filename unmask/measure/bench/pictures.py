@@ -1,5 +1,6 @@
 """Charts of reports: horizontal bars with their numbers, and the machine in the caption."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,8 +125,11 @@ def _speed(report: SpeedReport) -> list[Panel]:
 
 def _peers(report: PeersReport) -> list[Panel]:
     panels = []
-    for work in report.workloads:
-        timed = sorted((t for t in report.timed if t.workload == work.name), key=lambda t: t.seconds.median)
+    loads = sorted({one.load for one in report.timed})
+    for work, load in itertools.product(report.workloads, loads):
+        rows = [one for one in report.timed if (one.workload, one.load) == (work.name, load)]
+        timed = sorted(rows, key=lambda one: one.seconds.median)
+        beside = f", beside {load} spinning processes" if load else ""
         bars = [
             Bar(
                 one.engine,
@@ -138,7 +142,7 @@ def _peers(report: PeersReport) -> list[Panel]:
             for one in timed
         ]
         axis = f"times as fast as {work.baseline}: median of rounds, lowest and highest"
-        panels.append(Panel(f"{work.name}: {work.what}", axis, tuple(bars)))
+        panels.append(Panel(f"{work.name}: {work.what}{beside}", axis, tuple(bars)))
     return panels
 
 

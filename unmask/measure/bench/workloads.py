@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +40,11 @@ class Workload:
         if self.answers == "documents":
             return engine.hidden(np.array(self.ids, dtype=np.int64))
         return np.concatenate([engine.embed(texts) for texts in self.texts])
+
+    @property
+    def first(self) -> "Workload":
+        """Its first text alone, or its document."""
+        return replace(self, texts=tuple(texts[:1] for texts in self.texts[:1]))
 
     def write(self, path: Path) -> None:
         """Write the workload to a file for another process."""

@@ -11,14 +11,14 @@ from unmask.measure.peers.ours import ours
 from unmask.measure.peers.sentence_models import SENTENCE_TRANSFORMERS
 from unmask.measure.peers.transformers_models import TRANSFORMERS
 
-PEERS: tuple[Peer, ...] = (*TRANSFORMERS, SENTENCE_TRANSFORMERS, ONNX_RUNTIME, *OPENVINO)
+PEERS: tuple[Peer, ...] = (*TRANSFORMERS, SENTENCE_TRANSFORMERS, *ONNX_RUNTIME, *OPENVINO)
 """All known peers; those not installed are reported as such."""
 
 
 def by_name(name: str) -> Peer:
     """The peer with this name; "unmask float32" is `unmask` in that number format."""
-    known = {peer.name: peer for peer in PEERS}
-    return known[name] if name in known else ours(name.removeprefix("unmask "))
+    every = (*PEERS, *ours(name.rpartition(" ")[2]))
+    return next(peer for peer in every if peer.name == name)
 
 
 __all__ = ["PEERS", "Peer", "PeerEngine", "Source", "by_name", "ours"]

@@ -41,6 +41,8 @@ class Source:
     work: Path
     """A folder for files that a library must convert first."""
     device: str
+    calibration: tuple[str, ...] = ()
+    """Texts from which a library chooses the scales of its activations, when it converts."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,8 @@ class Peer:
     holds_scores: bool = False
     """Whether it holds all attention scores of a layer at once: tokens x tokens for each head."""
     ours: bool = False
+    only_cpu: bool = False
+    """Whether it runs on the CPU whatever the device is."""
 
     def unavailable(self) -> str | None:
         """Why it cannot be loaded; None if it can."""

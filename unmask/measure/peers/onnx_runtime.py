@@ -1,40 +1,69 @@
-"""ONNX Runtime with the graph that torch exports from the `transformers` model."""
+"""ONNX Runtime with the graph that torch exports from the `transformers` model: in float32 and in int8."""
 
+import logging
 import warnings
+from pathlib import Path
 from typing import Any
 
-from unmask.measure.peers.engine import PaddedEngine, Peer, Source
-from unmask.measure.peers.exported import StatesOnly, example
-from unmask.measure.peers.transformers_models import SORTED, quiet_load
+import torch
+from torch import Tensor
 
-GRAPH = "model.onnx"
+from unmask.measure.peers.engine import PaddedEngine, Peer, Source
+from unmask.measure.peers.exported import StatesOnly, converted
+from unmask.measure.peers.transformers_models import SORTED
+
+GRAPH, INT8_GRAPH = "model.onnx", "model-int8.onnx"
 
 
 def load(source: Source) -> PaddedEngine:
     """Export once, then load with all graph optimizations and as many threads as torch uses."""
-    import onnxruntime
-    import torch
+    tokenizer, names = converted(source, GRAPH, _export)
+    return _engine(source, GRAPH, tokenizer, names)
 
-    model, tokenizer, names = quiet_load(source, attn_implementation="eager", dtype=torch.float32)
-    path = source.work / GRAPH
-    if not path.exists():
-        inputs = example(tokenizer, names)
-        axes = {name: {0: "texts", 1: "tokens"} for name in (*names, "states")}
-        with warnings.catch_warnings(), torch.inference_mode():
-            warnings.simplefilter("ignore")
-            torch.onnx.export(
-                StatesOnly(model, names),
-                inputs,
-                str(path),
-                input_names=list(names),
-                output_names=["states"],
-                dynamic_axes=axes,
-                dynamo=False,
-            )
-    del model
+
+def load_int8(source: Source) -> PaddedEngine:
+    """Export and quantize once: weights by channel ahead of time, activations of each call by tensor."""
+    tokenizer, names = converted(source, GRAPH, _export)
+    if not (source.work / INT8_GRAPH).exists():
+        from onnxruntime.quantization import QuantType, quantize_dynamic
+
+        before = logging.root.manager.disable
+        logging.disable(logging.WARNING)  # it recommends a preparation that only static quantization needs
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                quantize_dynamic(
+                    source.work / GRAPH,
+                    source.work / INT8_GRAPH,
+                    per_channel=True,
+                    weight_type=QuantType.QInt8,
+                )
+        finally:
+            logging.disable(before)
+    return _engine(source, INT8_GRAPH, tokenizer, names)
+
+
+def _export(model: StatesOnly, inputs: tuple[Tensor, ...], path: Path) -> None:
+    axes = {name: {0: "texts", 1: "tokens"} for name in (*model.names, "states")}
+    torch.onnx.export(
+        model,
+        inputs,
+        str(path),
+        input_names=list(model.names),
+        output_names=["states"],
+        dynamic_axes=axes,
+        dynamo=False,
+    )
+
+
+def _engine(source: Source, graph: str, tokenizer: Any, names: tuple[str, ...]) -> PaddedEngine:
+    import onnxruntime
+
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        str(source.work / graph), options, providers=["CPUExecutionProvider"]
+    )
     taken = [one.name for one in session.get_inputs()]
 
     def run(inputs: dict[str, Any]) -> Any:
@@ -44,11 +73,25 @@ def load(source: Source) -> PaddedEngine:
     return PaddedEngine(tokenizer, names, run, source)
 
 
-ONNX_RUNTIME = Peer(
-    "onnxruntime",
-    "float32",
-    f"exported by torch, CPU provider; {SORTED}",
-    load,
-    (("transformers", "transformers"), ("onnx", "onnx"), ("onnxruntime", "onnxruntime")),
-    holds_scores=True,
+MODULES = (("transformers", "transformers"), ("onnx", "onnx"), ("onnxruntime", "onnxruntime"))
+
+ONNX_RUNTIME = (
+    Peer(
+        "onnxruntime",
+        "float32",
+        f"exported by torch, CPU provider; {SORTED}",
+        load,
+        MODULES,
+        holds_scores=True,
+        only_cpu=True,
+    ),
+    Peer(
+        "onnxruntime int8",
+        "int8",
+        f"quantize_dynamic, weights by channel, CPU provider; {SORTED}",
+        load_int8,
+        MODULES,
+        holds_scores=True,
+        only_cpu=True,
+    ),
 )

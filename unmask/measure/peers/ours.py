@@ -1,18 +1,37 @@
 """`unmask` itself, as loaded by `unmask.load`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.loaded import Model, load
-from unmask.measure.peers.engine import Peer, Source
+from unmask.measure.peers.engine import Peer, PeerEngine, Source
+
+if TYPE_CHECKING:
+    from unmask.loaded import Model
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way of loading a model with `unmask.load`, measured in each number format."""
+
+    name: str
+    settings: str
+    """How it is run, for people."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Further options of `unmask.load`."""
+
+
+VARIANTS = (Variant("unmask", "unmask.load, packed"),)
+"""All ways; a line here adds a row for each number format to the benchmark."""
 
 
 class OurEngine:
     """A loaded model as a `PeerEngine`."""
 
-    def __init__(self, model: Model, source: Source) -> None:
+    def __init__(self, model: "Model", source: Source) -> None:
         self.model, self.head = model, source.head
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -26,10 +45,16 @@ class OurEngine:
         return np.asarray(states, dtype=np.float32)
 
 
-def ours(dtype: str) -> Peer:
-    """The peer entry of `unmask` in a number format."""
+def ours(dtype: str) -> list[Peer]:
+    """The peer entries of `unmask` in a number format, one of each of `VARIANTS`."""
+    return [_peer(variant, dtype) for variant in VARIANTS]
 
-    def start(source: Source) -> OurEngine:
-        return OurEngine(load(source.folder, dtype=dtype, device=source.device), source)
 
-    return Peer(f"unmask {dtype}", dtype, "unmask.load, packed", start, ours=True)
+def _peer(variant: Variant, dtype: str) -> Peer:
+    def start(source: Source) -> PeerEngine:
+        from unmask.loaded import load  # here, so that the start of another library does not include it
+
+        model = load(source.folder, dtype=dtype, device=source.device, **variant.options)
+        return OurEngine(model, source)
+
+    return Peer(f"{variant.name} {dtype}", dtype, variant.settings, start, ours=True)

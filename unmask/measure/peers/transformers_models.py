@@ -14,13 +14,20 @@ def quiet_load(source: Source, **options: Any) -> tuple[Any, Any, tuple[str, ...
     accepts."""
     import transformers
 
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(source.folder)
+    tokenizer = quiet_tokenizer(source)
     model = transformers.AutoModel.from_pretrained(source.folder, **options).eval()
     taken = inspect.signature(model.forward).parameters
     given = tokenizer("a text").keys()
     return model, tokenizer, tuple(name for name in given if name in taken)
+
+
+def quiet_tokenizer(source: Source) -> Any:
+    """The tokenizer alone; the library no longer prints."""
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    return transformers.AutoTokenizer.from_pretrained(source.folder)
 
 
 def start(attention: str, dtype: str) -> Callable[[Source], PaddedEngine]:
