@@ -14,7 +14,7 @@ from unmask.errors import CorruptCheckpoint, InvalidRequest
 from unmask.model.encoder import Encoder
 from unmask.model.families import Compat
 from unmask.model.inference import optimize_for_inference, unsupported_reason
-from unmask.model.native import NativeEngine, native_engine, native_reason
+from unmask.model.native.engine import NativeEngine, native_engine, native_reason
 from unmask.model.spec import EncoderSpec, PairScore
 from unmask.model.torch_engine import TorchEngine
 from unmask.model.weights import Checkpoint, Source, read_checkpoint

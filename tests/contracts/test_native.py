@@ -27,7 +27,8 @@ from tests.support.specs import (
     random_encoder,
 )
 from unmask.errors import InvalidRequest
-from unmask.model.native import NativeEngine, library, native_engine, native_reason
+from unmask.model.native import library
+from unmask.model.native.engine import NativeEngine, native_engine, native_reason
 from unmask.model.native.interface import PRECISIONS
 from unmask.model.native.program import NativeLayers, unsupported_batch
 from unmask.model.spec import SlidingWindow
@@ -261,7 +262,7 @@ if len(sys.argv) > 2:
         again = model.embed(["a first text", "a second, longer text"])
         os._exit(0 if np.array_equal(again, vectors) else 3)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-from unmask.model.native import native_reason
+from unmask.model.native.engine import native_reason
 print(json.dumps([type(model.engine).__name__, native_reason(model.spec, sys.argv[1]), vectors.tolist()]))
 """
 

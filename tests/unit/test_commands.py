@@ -27,7 +27,7 @@ from unmask.interpret.comparison import attention_change
 from unmask.interpret.statistics.taxonomy import LABELS
 from unmask.model.families import DEFAULT_NAME, FAMILIES
 from unmask.model.kernels import KERNELS
-from unmask.model.native import NativeEngine
+from unmask.model.native.engine import NativeEngine
 from unmask.model.weights.adapter import SHIPPED_ADAPTERS
 
 TEXT = "The river bank was muddy, xyz!"

@@ -60,7 +60,7 @@ def test_error_tree_is_the_one_that_is_drawn():
     assert drawn == made
 
 
-RUN = ["revision", "dtype", "compat", "device", "kernel", "adapter", "threads"]
+RUN = ["revision", "dtype", "compat", "device", "kernel", "backend", "adapter", "threads"]
 SUBJECT = ["model", "architecture", "layers", "revision"]
 MEASURE = ["output", "json", "threads", "seed"]
 BENCH = [*MEASURE, "dtype", "device", "picture"]

@@ -55,6 +55,7 @@ MODEL_FLOORS = (
     {"encoder", "elmo"},
     {"inference", "compiled", "trained_linear", "decoder"},
     {"torch_engine"},
+    {"native"},
     {"weights"},
     {"diagram", "export"},
 )

@@ -12,7 +12,7 @@ from unmask.measure.peers.engine import PaddedEngine, Peer, Source
 from unmask.measure.peers.exported import StatesOnly, converted
 from unmask.measure.peers.transformers_models import SORTED
 
-GRAPH, INT8_GRAPH = "model.onnx", "model-int8.onnx"
+GRAPH, INT8 = "model.onnx", "model-int8.onnx"
 
 
 def load(source: Source) -> PaddedEngine:
@@ -24,7 +24,7 @@ def load(source: Source) -> PaddedEngine:
 def load_int8(source: Source) -> PaddedEngine:
     """Export and quantize once: weights by channel ahead of time, activations of each call by tensor."""
     tokenizer, names = converted(source, GRAPH, _export)
-    if not (source.work / INT8_GRAPH).exists():
+    if not (source.work / INT8).exists():
         from onnxruntime.quantization import QuantType, quantize_dynamic
 
         before = logging.root.manager.disable
@@ -34,13 +34,13 @@ def load_int8(source: Source) -> PaddedEngine:
                 warnings.simplefilter("ignore")
                 quantize_dynamic(
                     source.work / GRAPH,
-                    source.work / INT8_GRAPH,
+                    source.work / INT8,
                     per_channel=True,
                     weight_type=QuantType.QInt8,
                 )
         finally:
             logging.disable(before)
-    return _engine(source, INT8_GRAPH, tokenizer, names)
+    return _engine(source, INT8, tokenizer, names)
 
 
 def _export(model: StatesOnly, inputs: tuple[Tensor, ...], path: Path) -> None:

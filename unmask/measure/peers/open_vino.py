@@ -15,7 +15,7 @@ from unmask.measure.peers.engine import PaddedEngine, Peer, Source
 from unmask.measure.peers.exported import StatesOnly, converted
 from unmask.measure.peers.transformers_models import SORTED
 
-GRAPH, INT8_GRAPH = "openvino.xml", "openvino-int8.xml"
+GRAPH, INT8 = "openvino.xml", "openvino-int8.xml"
 
 
 def start(precision: str | None) -> Callable[[Source], PaddedEngine]:
@@ -31,9 +31,9 @@ def start(precision: str | None) -> Callable[[Source], PaddedEngine]:
 def load_int8(source: Source) -> PaddedEngine:
     """Convert and quantize once with NNCF: weights and activations, calibrated on ``source.calibration``."""
     tokenizer, names = converted(source, GRAPH, _convert)
-    if not (source.work / INT8_GRAPH).exists():
+    if not (source.work / INT8).exists():
         _quantize(source, tokenizer, names)
-    return _engine(source, INT8_GRAPH, None, tokenizer, names)
+    return _engine(source, INT8, None, tokenizer, names)
 
 
 def _convert(model: StatesOnly, inputs: tuple[Tensor, ...], path: Path) -> None:
@@ -63,7 +63,7 @@ def _quantize(source: Source, tokenizer: Any, names: tuple[str, ...]) -> None:
             model_type=nncf.ModelType.TRANSFORMER,
             subset_size=len(samples),
         )
-        openvino.save_model(graph, source.work / INT8_GRAPH, compress_to_fp16=False)
+        openvino.save_model(graph, source.work / INT8, compress_to_fp16=False)
 
 
 def _engine(

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.measure.peers.engine import Peer, PeerEngine, Source
+from unmask.model.native.library import library_reason
 
 if TYPE_CHECKING:
     from unmask.loaded import Model
@@ -24,7 +25,10 @@ class Variant:
     """Further options of `unmask.load`."""
 
 
-VARIANTS = (Variant("unmask", "unmask.load, packed"),)
+VARIANTS = (
+    Variant("unmask", "unmask.load, packed"),
+    Variant("unmask torch", "unmask.load(backend='torch'), packed", {"backend": "torch"}),
+)
 """All ways; a line here adds a row for each number format to the benchmark."""
 
 
@@ -46,8 +50,9 @@ class OurEngine:
 
 
 def ours(dtype: str) -> list[Peer]:
-    """The peer entries of `unmask` in a number format, one of each of `VARIANTS`."""
-    return [_peer(variant, dtype) for variant in VARIANTS]
+    """The peer entries of `unmask` in a number format: `VARIANTS`, or the first where nothing is native."""
+    only_torch = library_reason(dtype) is not None
+    return [_peer(variant, dtype) for variant in (VARIANTS[:1] if only_torch else VARIANTS)]
 
 
 def _peer(variant: Variant, dtype: str) -> Peer:
