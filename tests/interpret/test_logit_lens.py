@@ -32,7 +32,8 @@ def same_as_fill(found, filled):
     for m, mask in enumerate(filled):
         assert found.tokens[m] == mask.token
         assert found.ids[m, -1].tolist() == [one.id for one in mask.predictions]
-        assert found.probabilities[m, -1].tolist() == [one.probability for one in mask.predictions]
+        given = [one.probability for one in mask.predictions]  # by the native library, where there is one
+        assert found.probabilities[m, -1].tolist() == pytest.approx(given, rel=1e-5)
     assert (found.distance[:, -1] == 0).all()
 
 

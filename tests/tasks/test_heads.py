@@ -68,7 +68,7 @@ def test_classes_are_those_of_transformers(sequence, pairs):
     for one, encoding in zip(found, ours.tokenize(TEXTS, pairs), strict=True):
         p = their_logits(theirs, encoding).logits[0].softmax(-1).numpy()
         assert list(one.scores) == ["bad", "fair", "good"]
-        np.testing.assert_allclose(list(one.scores.values()), p, atol=1e-6)
+        np.testing.assert_allclose(list(one.scores.values()), p, atol=5e-6)
         assert (one.label, one.labels) == (["bad", "fair", "good"][p.argmax()],) * 1 + ((one.label,),)
         assert one.score == max(one.scores.values())
         assert (one.tokens_read, one.windows, one.truncated_tokens) == (len(encoding), 1, 0)
@@ -119,7 +119,7 @@ def test_regression_and_several_labels(tmp_path):
     p = their_logits(theirs, encoding).logits[0].sigmoid().numpy()
     for threshold in (0.0, 0.3, 0.5, 0.9):
         one = ours.classify(TEXTS[0], threshold=threshold)
-        np.testing.assert_allclose(list(one.scores.values()), p, atol=1e-6)
+        np.testing.assert_allclose(list(one.scores.values()), p, atol=5e-6)
         assert one.labels == tuple(name for name, q in zip(names.values(), p, strict=True) if q >= threshold)
     reached = one.scores["green"]
     assert "green" in ours.classify(TEXTS[0], threshold=reached).labels

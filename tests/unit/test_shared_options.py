@@ -59,6 +59,7 @@ def test_how_a_model_is_loaded_and_run(command, loads, tmp_path, monkeypatch):
         "compat": "hf",
         "device": "cuda:1",
         "kernel": "reference",
+        "backend": "torch",
         "adapter": "some/adapter",
         "revision": "r",
     }
