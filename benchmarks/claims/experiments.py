@@ -40,6 +40,10 @@ class Table:
     axis: str = ""
     """What the columns are, on the picture."""
     drawn: bool = True
+    scattered: bool = False
+    """The second column over the first, instead of the first alone."""
+    better: Literal["lower", "higher"] = "lower"
+    """Of the first column, or of the second where they are scattered."""
 
 
 Said = Literal["lower", "higher", "not higher"]
@@ -58,6 +62,17 @@ class Comparison:
     """What the claim says of the difference; ``not higher`` means by no more than `MARGIN`. None: nothing."""
 
 
+@dataclass(frozen=True)
+class Correlation:
+    """Spearman's rank correlation of two figures over variants, taken seed by seed."""
+
+    text: str
+    variants: tuple[str, ...]
+    figures: tuple[str, str]
+    said: Said | None = None
+    """What the claim says of the correlation."""
+
+
 MARGIN = 0.02
 """Nats of loss that count as no difference."""
 
@@ -73,7 +88,7 @@ class Claim:
     variants: tuple[str, ...]
     """The first is also measured with random weights, as a baseline."""
     tables: tuple[Table, ...]
-    comparisons: tuple[Comparison, ...] = field(default=())
+    comparisons: tuple[Comparison | Correlation, ...] = field(default=())
 
 
 FACTS = {str(facts): f"@{facts}" for facts in recall.FACTS}
@@ -109,8 +124,42 @@ def _states(*variants: str) -> Table:
     return Table("States of different words in held-out text", columns, rows, drawn=False)
 
 
+EQUAL = (
+    *("rotary", "alibi", "learned", "disentangled", "shared", "replaced"),
+    *("geglu", "pre-norm", "no-biases", "no-embedding-norm", "local-global"),
+)
+"""Designs of the same width that read the same text."""
+DESIGNS = (*EQUAL, "half", "half-distilled", "quarter", "quarter-distilled")
+FORMS = "most frequent tag of each form"
+LAST = text.SIZES.layers
+
+
+def _tags(*variants: str, scattered: bool = False, **more: str) -> Table:
+    """The score of the probe, and what the encoders cost."""
+    rows = {variant: (variant, "") for variant in (*variants, f"{variants[0]}{UNTRAINED}")}
+    columns = {**more, "right tags": "tags", "in the last layer": f"tags@{LAST}"}
+    if not scattered:
+        columns |= {"10^9 operations": "operations", "seconds of training": "seconds"}
+    baseline = {FORMS: (variants[0], "form ")}
+    return Table("", columns, {**rows, **baseline}, scattered=scattered, better="higher")
+
+
 def _loss(variant: str, times: int = 1) -> tuple[str, str]:
     return variant, f"loss@{times}"
+
+
+def _taught(size: str) -> tuple[Comparison, ...]:
+    """An encoder of this size with a teacher against the same one alone, and against the teacher."""
+    taught = f"{size}-distilled"
+    return (
+        Comparison(f"{size} the width, loss, taught against alone", _loss(taught), _loss(size), "lower"),
+        Comparison(
+            f"{size} the width, right tags, taught against alone", (taught, "tags"), (size, "tags"), "higher"
+        ),
+        Comparison(
+            f"{size} the width, right tags, taught against the teacher", (taught, "tags"), ("rotary", "tags")
+        ),
+    )
 
 
 CLAIMS = (
@@ -227,6 +276,70 @@ CLAIMS = (
             Comparison(
                 "windows in a layer against none", _loss("local-global"), _loss("rotary"), "not higher"
             ),
+        ),
+    ),
+    Claim(
+        "replaced-tokens",
+        "Replaced tokens teach more than masked words for the same computation",
+        "Clark et al. 2020",
+        "text",
+        ("rotary", "replaced"),
+        (_tags("rotary", "replaced"),),
+        (
+            *(
+                Comparison(
+                    f"replaced tokens against masked words, {where}",
+                    ("replaced", figure),
+                    ("rotary", figure),
+                    "higher",
+                )
+                for where, figure in (("best layer", "tags"), ("last layer", f"tags@{LAST}"))
+            ),
+            Comparison(
+                "masked words against random weights", ("rotary", "tags"), (f"rotary{UNTRAINED}", "tags")
+            ),
+            Comparison("masked words against frequent tags", ("rotary", "tags"), ("rotary", "form tags")),
+        ),
+    ),
+    Claim(
+        "distillation",
+        "A small encoder learns more from a teacher than alone",
+        "Hinton et al. 2015; Sanh et al. 2019",
+        "text",
+        ("rotary", "half", "half-distilled", "quarter", "quarter-distilled"),
+        (
+            _losses("rotary", "half", "half-distilled", "quarter", "quarter-distilled"),
+            _tags(
+                *("rotary", "half", "half-distilled", "quarter", "quarter-distilled"),
+                scattered=True,
+                parameters="parameters",
+            ),
+        ),
+        tuple(comparison for size in ("half", "quarter") for comparison in _taught(size)),
+    ),
+    Claim(
+        "speed",
+        "What an encoder gains in speed it loses in clarity",
+        "a common expectation",
+        "text",
+        DESIGNS,
+        tuple(
+            Table(
+                title,
+                {"speed": "speed", header: figure},
+                {variant: (variant, "") for variant in DESIGNS},
+                scattered=True,
+                better="higher",
+            )
+            for title, header, figure in (
+                ("Right tags of a linear probe", "right tags", "tags"),
+                ("Intrinsic dimension of the last layer", "dimension", f"dimension@{LAST}"),
+            )
+        ),
+        (
+            Correlation("speed and right tags, all designs", DESIGNS, ("speed", "tags"), "lower"),
+            Correlation("speed and right tags, equal width", EQUAL, ("speed", "tags"), "lower"),
+            Correlation("speed and intrinsic dimension", DESIGNS, ("speed", f"dimension@{LAST}")),
         ),
     ),
 )

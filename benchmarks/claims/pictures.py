@@ -25,7 +25,7 @@ def draw(claim: Claim, runs: Runs, path: Path) -> None:
         figure = Figure(figsize=(width, 3.2), layout="constrained")
         panels = figure.subplots(1, len(tables), squeeze=False)[0]
         for panel, table in zip(panels, tables, strict=True):
-            (_lines if table.axis else _dots)(panel, table, runs)
+            (_lines if table.axis else _scatter if table.scattered else _dots)(panel, table, runs)
             panel.spines[["top", "right"]].set_visible(False)
             panel.grid(color="#E5E5E5", lw=0.6)
             panel.set_axisbelow(True)
@@ -74,4 +74,19 @@ def _dots(panel: Any, table: Table, runs: Runs) -> None:
             labels.append(label)
     panel.set_yticks(range(len(labels)), labels)
     panel.set_ylim(len(labels) - 0.5, -0.5)
-    panel.set_xlabel(f"{header}, lower is better")
+    panel.set_xlabel(f"{header}, {table.better} is better")
+
+
+def _scatter(panel: Any, table: Table, runs: Runs) -> None:
+    """The second column over the first, one named dot per row; a baseline without the first is left out."""
+    (x_header, x_end), (y_header, y_end) = list(table.columns.items())[:2]
+    for label, (variant, prefix) in table.rows.items():
+        x, y = (mean_of(list(figures_of(runs, variant, prefix + end).values())) for end in (x_end, y_end))
+        if x is not None and y is not None and not variant.endswith(UNTRAINED):
+            spread = {"xerr": [x.half or 0.0], "yerr": [y.half or 0.0]}
+            panel.errorbar([x.mean], [y.mean], **spread, fmt="o", ms=3, color=COLORS[0], capsize=2, lw=0.8)
+            panel.annotate(label, (x.mean, y.mean), (4, 4), textcoords="offset points", fontsize=6)
+    panel.set_xscale("log", base=2)
+    panel.set_xlabel(x_header)
+    panel.set_ylabel(f"{y_header}, {table.better} is better")
+    panel.set_title(table.title, loc="left", fontsize=8)

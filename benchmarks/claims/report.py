@@ -9,9 +9,12 @@ from argparse import ArgumentParser
 from collections.abc import Mapping
 from pathlib import Path
 
-from benchmarks.claims.experiments import CLAIMS, EXPERIMENTS, MARGIN, Claim, Comparison, Table
+import numpy as np
+
+from benchmarks.claims.experiments import CLAIMS, EXPERIMENTS, MARGIN, Claim, Comparison, Correlation, Table
 from benchmarks.claims.results import RESULTS, Result, read_all
 from unmask.measure.ablation.statistics import Mean, mean_of, paired
+from unmask.measure.texts import spearman
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "claims.md"
@@ -21,10 +24,15 @@ BLOCK = re.compile(
 Runs = Mapping[str, Mapping[int, Result]]
 SEEDS = 3
 """Fewer give no verdict."""
+LEAST_VARIANTS = 4
+"""Fewer give no correlation."""
 
 
 def figures_of(runs: Runs, variant: str, figure: str) -> dict[int, float]:
-    """A figure of every seed that has it. ``unigram:`` before a loss is the loss of word frequencies."""
+    """A figure of every seed that has it.
+
+    ``unigram:`` before a loss is the loss of word frequencies; other figures have none.
+    """
     if figure.startswith("unigram:"):
         figure = "unigram" if "loss" in figure else ""
     found = runs.get(variant, {}).items()
@@ -54,12 +62,29 @@ def table(wanted: Table, runs: Runs) -> list[str]:
     return [] if empty else [*lines, ""]
 
 
-def difference(one: Comparison, runs: Runs) -> Mean | None:
-    """The mean difference over the seeds of both."""
+def difference(one: Comparison | Correlation, runs: Runs) -> Mean | None:
+    """The mean difference over the seeds of both, or the mean correlation; None if it was not run."""
+    if isinstance(one, Correlation):
+        return mean_of(correlations(one, runs))
     return paired(figures_of(runs, *one.ours), figures_of(runs, *one.theirs))
 
 
-def verdict(one: Comparison, runs: Runs) -> str:
+def correlations(one: Correlation, runs: Runs) -> list[float]:
+    """The rank correlation of each of the first `SEEDS` seeds, over the variants that have all of them."""
+    points = [points_of(one, runs, variant) for variant in one.variants]
+    whole_VP2 = np.array([some for some in points if len(some) == SEEDS])
+    if len(whole_VP2) < LEAST_VARIANTS:
+        return []
+    return [spearman(*whole_VP2[:, seed].T) for seed in range(SEEDS)]
+
+
+def points_of(one: Correlation, runs: Runs, variant: str) -> list[tuple[float, float]]:
+    """Both figures of each of the first `SEEDS` seeds that has both."""
+    x, y = (figures_of(runs, variant, figure) for figure in one.figures)
+    return [(x[seed], y[seed]) for seed in range(1, SEEDS + 1) if seed in x and seed in y]
+
+
+def verdict(one: Comparison | Correlation, runs: Runs) -> str:
     """Whether the interval of the difference lies where the claim says, elsewhere, or on both sides.
 
     Empty if the claim says nothing of the difference.
@@ -77,8 +102,26 @@ def verdict(one: Comparison, runs: Runs) -> str:
 
 
 def was_run(claim: Claim, runs: Runs) -> bool:
-    """Whether there are results to compare."""
-    return any(difference(one, runs) for one in claim.comparisons)
+    """Whether there are results of what the claim is about."""
+    return any(difference(one, runs) for one in claim.comparisons if one.said is not None)
+
+
+def not_run(claim: Claim, runs: Runs) -> list[str]:
+    """The variants of a claim without the figures that it compares, or with too few seeds for a verdict."""
+    wanted: dict[str, set[str]] = {variant: set() for variant in claim.variants}
+    for one in claim.comparisons:
+        if isinstance(one, Correlation):
+            for variant in one.variants:
+                wanted[variant] |= set(one.figures)
+        else:
+            for variant, figure in (one.ours, one.theirs):
+                wanted.setdefault(variant, set()).add(figure)
+    lines = []
+    for variant, figures in wanted.items():
+        count = min((len(figures_of(runs, variant, figure)) for figure in figures), default=SEEDS)
+        if count < SEEDS:
+            lines.append(f"`{variant}`" + (f" (only {count} of {SEEDS} seeds)" if count else ""))
+    return lines
 
 
 def trained_for(claim: Claim, runs: Runs) -> list[Result]:
@@ -87,13 +130,15 @@ def trained_for(claim: Claim, runs: Runs) -> list[Result]:
 
 
 def overall(claim: Claim, runs: Runs) -> str:
-    """The verdict on a claim: that of its comparisons if they agree."""
+    """The verdict on a claim: that of its comparisons if they agree; those that were not run are counted."""
     if not was_run(claim, runs):
         return "not run yet"
-    every = {verdict(one, runs) for one in claim.comparisons if one.said is not None}
-    if len(every) == 1:
-        return every.pop()
-    return "holds in part" if "holds" in every else "does not hold"
+    said = [one for one in claim.comparisons if one.said is not None]
+    ran = [one for one in said if difference(one, runs) is not None]
+    every = {verdict(one, runs) for one in ran}
+    mixed = "holds in part" if "holds" in every else "does not hold"
+    found = every.pop() if len(every) == 1 else mixed
+    return found if len(ran) == len(said) else f"{found} ({len(ran)} of {len(said)} comparisons run)"
 
 
 def block(claim: Claim, runs: Runs) -> str:
@@ -104,6 +149,8 @@ def block(claim: Claim, runs: Runs) -> str:
     tokens = trained[0].tokens
     seconds = sum(one.cpu_seconds for one in trained)
     lines = [f"{len(trained)} runs of {tokens:,} tokens, {seconds:.0f} s of one core in all.", ""]
+    if missing := not_run(claim, runs):
+        lines += [f"Not run: {', '.join(missing)}.", ""]
     for wanted in claim.tables:
         lines += table(wanted, runs)
     lines += ["| difference, seed by seed | mean | the claim says | verdict |", "|---|---:|---|---|"]

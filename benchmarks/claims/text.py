@@ -11,7 +11,7 @@ import lzma
 import random
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,14 @@ from torch.nn import functional
 
 import unmask
 from benchmarks.claims import states
-from benchmarks.claims.variants import POSITIONS, SIZES, VARIANTS, Variant, rescaled
+from benchmarks.claims.probe import Tagging, speed
+from benchmarks.claims.variants import POSITIONS, SIZES, TEACHERS, VARIANTS, Variant, rescaled
 from unmask.errors import InvalidRequest
 from unmask.files import whole_file
 from unmask.learn.data import train_tokenizer
+from unmask.learn.objectives.build import build_objective
+from unmask.learn.pretrain.flops import Work
+from unmask.learn.vocabulary import Vocabulary
 from unmask.measure.ablation.budget import body_parameters
 from unmask.measure.probes.perplexity import unigram
 from unmask.model.encoder import Encoder
@@ -53,6 +57,9 @@ LITTLE_TOKENS = 28_000
 PART = 2000
 """Characters of each module in that text."""
 TOKENIZER_BYTES = 3_000_000
+TREEBANK = "ud_ewt"
+SPEED_WINDOWS = 64
+"""Windows that are read at once where speed is measured."""
 
 
 def prepare(data: Path, work: Path) -> Path:
@@ -122,7 +129,7 @@ def write_texts(path: Path, texts: list[str]) -> None:
         file.writelines(json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts)
 
 
-def run_table(variant: Variant, name: str, seed: int, tokens: int) -> dict[str, Any]:
+def run_table(variant: Variant, name: str, seed: int, tokens: int, folder: Path) -> dict[str, Any]:
     """The run file of a variant, in a folder below that of the text."""
     pairs = variant.objective["kind"] == "sentence_pairs"
     source = "little" if variant.repeated else "much"
@@ -143,7 +150,7 @@ def run_table(variant: Variant, name: str, seed: int, tokens: int) -> dict[str, 
                 }
             ],
         },
-        "objective": dict(variant.objective),
+        "objective": objective_of(variant, folder, seed),
         "batch": {"tokens": BATCH, "micro_tokens": BATCH},
         "optimizer": {
             "kind": "muon",
@@ -160,30 +167,59 @@ def run(name: str, seed: int, tokens: int, data: Path, work: Path) -> tuple[floa
     """Train, or resume, and measure; 0 tokens: random weights."""
     variant = VARIANTS[name]
     folder = prepare(data, work)
-    out = folder / f"{name}-{seed}"
-    start = time.process_time()
+    seconds = 0.0
     if tokens:
-        unmask.train(run_table(variant, name, seed, tokens), base=out)
-        checkpoint = read_checkpoint(find(str(out / "model")))
-        encoder = build(checkpoint).eval()
+        if variant.teacher is not None:
+            trained(variant.teacher, seed, tokens, folder)
+        seconds, encoder = trained(name, seed, tokens, folder)
     else:
         torch.manual_seed(seed)
         encoder = Encoder(variant.encoder).eval()
-    seconds = time.process_time() - start
     held_out = HeldOut.read(folder)
-    figures = {"loss@1": held_out.loss(encoder, 1)}
-    for times in TIMES[1:] if name in POSITIONS else ():
-        figures[f"loss@{times}"] = held_out.loss(encoder, times)
-        for kind, spec in rescaled(encoder.spec, times).items():
-            changed = Encoder(spec).eval()
-            changed.load_state_dict(encoder.state_dict())
-            figures[f"{kind}@{times}"] = held_out.loss(changed, times)
-    figures |= states.figures(held_out.states(encoder))
-    figures["parameters"] = body_parameters(variant.encoder)
+    figures = states.figures(held_out.states(encoder))
+    if "masked" in encoder.heads:
+        figures |= held_out.losses(encoder, TIMES if name in POSITIONS else TIMES[:1])
     figures["unigram"] = held_out.unigram()
-    if tokens:
-        shutil.rmtree(out)
+    figures |= Tagging.read(data / TREEBANK, tokenizer_of(folder), SIZES.tokens).figures(encoder)
+    figures |= speed(encoder, Encoder(VARIANTS["rotary"].encoder).eval(), held_out.windows(SPEED_WINDOWS))
+    figures["parameters"] = body_parameters(variant.encoder)
+    figures["operations"] = operations(variant, folder, seed) * tokens
+    figures["seconds"] = seconds
+    if tokens and name not in TEACHERS:
+        shutil.rmtree(folder / f"{name}-{seed}")
     return seconds, figures
+
+
+def trained(name: str, seed: int, tokens: int, folder: Path) -> tuple[float, Encoder]:
+    """Train a variant, unless it is there; the seconds of CPU time that it took now, and the encoder."""
+    out = folder / f"{name}-{seed}"
+    start = time.process_time()
+    if not (out / "model").is_dir():
+        unmask.train(run_table(VARIANTS[name], name, seed, tokens, folder), base=out)
+    return time.process_time() - start, build(read_checkpoint(find(str(out / "model")))).eval()
+
+
+def objective_of(variant: Variant, folder: Path, seed: int) -> dict[str, Any]:
+    """The table of a variant's objective, with its teacher of the same seed."""
+    teacher = (
+        {} if variant.teacher is None else {"teacher": str(folder / f"{variant.teacher}-{seed}" / "model")}
+    )
+    return {**variant.objective, **teacher}
+
+
+def operations(variant: Variant, folder: Path, seed: int) -> float:
+    """Floating-point operations of training by token, in units of 10^9; see `unmask.learn.pretrain.flops`."""
+    vocabulary = Vocabulary.of(tokenizer_of(folder))
+    objective = build_objective(objective_of(variant, folder, seed), Encoder(variant.encoder), vocabulary)
+    rate = variant.objective.get("masking", variant.objective)["rate"]
+    texts = BATCH // SIZES.tokens
+    lengths_S = np.full(texts, SIZES.tokens)
+    return Work(objective).of(lengths_S, round(rate * TRAINED * texts)) / BATCH / 1e9
+
+
+def tokenizer_of(folder: Path) -> Tokenizer:
+    """The tokenizer that `prepare` trained."""
+    return Tokenizer.from_files({path.name: path.read_bytes() for path in (folder / "tokenizer").iterdir()})
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,8 +237,7 @@ class HeldOut:
         """Read the blocks that `prepare` wrote, and draw their masks."""
         ids_BN = np.load(folder / HELD_OUT)
         masked_BN = np.random.default_rng(0).random(ids_BN.shape) < MASKED_SHARE
-        files = {path.name: path.read_bytes() for path in (folder / "tokenizer").iterdir()}
-        tokenizer = Tokenizer.from_files(files)
+        tokenizer = tokenizer_of(folder)
         cls_id, sep_id = tokenizer.encode("a").ids[[0, -1]].tolist()
         assert tokenizer.mask_id is not None
         return cls(ids_BN, masked_BN, cls_id, sep_id, tokenizer.mask_id)
@@ -222,15 +257,33 @@ class HeldOut:
             total += float(functional.cross_entropy(logits_MV, targets_M, reduction="sum"))
         return total / int(self.masked_BN.sum())
 
+    def losses(self, encoder: Encoder, every: Sequence[int]) -> dict[str, float]:
+        """The loss at these multiples of the trained length, also with rotary positions changed for it."""
+        made = {}
+        for times in every:
+            made[f"loss@{times}"] = self.loss(encoder, times)
+            for kind, spec in rescaled(encoder.spec, times).items() if times > 1 else ():
+                changed = Encoder(spec).eval()
+                changed.load_state_dict(encoder.state_dict())
+                made[f"{kind}@{times}"] = self.loss(changed, times)
+        return made
+
+    def windows(self, count: int | None = None) -> PackedBatch:
+        """The first windows of the trained length, without masks."""
+        edges, special = ((0, 0), (1, 1)), ((0, 0), (self.cls_id, self.sep_id))
+        read_WN = self.ids_BN.reshape(-1, TRAINED)[:count]
+        return PackedBatch.of_ids(list(np.pad(read_WN, edges, constant_values=special)))
+
     def states(self, encoder: Encoder) -> list[NDArray[np.float32]]:
         """States of every layer at the same tokens without masks, one drawn for each word, (M, D) each."""
-        edges, special = ((0, 0), (1, 1)), ((0, 0), (self.cls_id, self.sep_id))
-        read_WN = np.pad(self.ids_BN.reshape(-1, TRAINED), edges, constant_values=special)
-        inside_T = np.pad(np.ones((len(read_WN), TRAINED), np.bool_), edges).reshape(-1)
+        batch = self.windows()
+        read_T = batch.ids_T
+        inside_T = np.ones((len(self.ids_BN) * TIMES[-1], TRAINED), np.bool_)
+        inside_T = np.pad(inside_T, ((0, 0), (1, 1))).reshape(-1)
         chosen_T = np.random.default_rng(1).permutation(np.flatnonzero(inside_T))
-        _, first_M = np.unique(read_WN.reshape(-1)[chosen_T], return_index=True)
+        _, first_M = np.unique(read_T[chosen_T], return_index=True)
         chosen_M = chosen_T[first_M]
-        every = states.layer_states(encoder, PackedBatch.of_ids(list(read_WN)))
+        every = states.layer_states(encoder, batch)
         return [x_TD[torch.from_numpy(chosen_M)].numpy() for x_TD in every]
 
     def unigram(self) -> float:

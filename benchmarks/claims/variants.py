@@ -41,18 +41,20 @@ class Variant:
     objective: Mapping[str, Any] = field(default_factory=lambda: MASKED)
     repeated: bool = False
     """Read little text many times instead of much text once."""
+    teacher: str | None = None
+    """The variant, trained with the same seed, that it is distilled from."""
 
 
-def rotary() -> EncoderSpec:
-    """BERT's layers with rotary positions."""
-    norm = LayerNorm(1e-12)
-    mixer = SoftmaxAttention(SIZES.heads, SIZES.head_width, position=Rotary(10_000.0))
-    layer = Layer(mixer, PlainFeedForward(SIZES.feedforward, "gelu"), norm)
+def rotary(share: int = 1) -> EncoderSpec:
+    """BERT's layers with rotary positions; widths are divided by ``share``, those of heads excepted."""
+    norm, width = LayerNorm(1e-12), SIZES.width // share
+    mixer = SoftmaxAttention(SIZES.heads // share, SIZES.head_width, position=Rotary(10_000.0))
+    layer = Layer(mixer, PlainFeedForward(SIZES.feedforward // share, "gelu"), norm)
     return EncoderSpec(
-        SIZES.width,
-        Embedding(SIZES.vocabulary, SIZES.width, norm=norm),
+        width,
+        Embedding(SIZES.vocabulary, width, norm=norm),
         (layer,) * SIZES.layers,
-        heads=(MaskedLM(Transform(SIZES.width, "gelu", norm)),),
+        heads=(MaskedLM(Transform(width, "gelu", norm)),),
         trained_tokens=ROWS,
     )
 
@@ -133,6 +135,16 @@ def paired(weight: float) -> Variant:
     )
 
 
+def distilled(encoder: EncoderSpec) -> Variant:
+    """The losses of DistilBERT (Sanh et al. 2019), with the masks of the others."""
+    masking = {key: value for key, value in MASKED.items() if key != "kind"}
+    return Variant(encoder, {"kind": "distillation", "masking": masking}, teacher="rotary")
+
+
+REPLACED: Mapping[str, Any] = {"kind": "replaced", "masking": {"rate": 0.2, "replacement": "mask"}}
+"""With its generator, as many operations by token as masked words at `MASKED`'s rate, to within 2 %."""
+
+
 VARIANTS: Mapping[str, Variant] = {
     "rotary": Variant(rotary()),
     "learned": Variant(learned()),
@@ -151,11 +163,19 @@ VARIANTS: Mapping[str, Variant] = {
     "no-biases": Variant(without_biases()),
     "no-embedding-norm": Variant(without_embedding_norm()),
     "local-global": Variant(local_global()),
+    "replaced": Variant(rotary(), REPLACED),
+    "half": Variant(rotary(2)),
+    "half-distilled": distilled(rotary(2)),
+    "quarter": Variant(rotary(4)),
+    "quarter-distilled": distilled(rotary(4)),
 }
 
 
 POSITIONS = ("rotary", "learned", "alibi", "disentangled")
 """Variants that are also evaluated on longer texts."""
+
+TEACHERS = frozenset(one.teacher for one in VARIANTS.values() if one.teacher is not None)
+"""Variants whose trained encoders are kept."""
 
 
 def rescaled(encoder: EncoderSpec, times: int) -> dict[str, EncoderSpec]:
