@@ -1,9 +1,16 @@
 """``unmask bench``: fair timing, honest counts, every protocol from the command line to its picture."""
 
+import contextlib
 import itertools
 import json
 import math
 import mmap
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,14 +20,18 @@ from scipy.stats import spearmanr
 from tests.support.command import assert_one_sentence, run_here
 from unmask.errors import InvalidRequest, MissingExtra
 from unmask.measure.bench import peers as peers_protocol
+from unmask.measure.bench.in_subprocess import Start, start_in_subprocess
 from unmask.measure.bench.kernels import _batches, _pairs
 from unmask.measure.bench.report import agreement
+from unmask.measure.bench.workloads import Workload
 from unmask.measure.benchmark_model import benchmark_model, find_architecture, invented_words
 from unmask.measure.memory import peak_extra_bytes
+from unmask.measure.peers import Source
+from unmask.measure.spinning import spinning
 from unmask.measure.texts import invented_lines, mixed_lengths, of_lengths, spearman
 from unmask.measure.timing import Spread, interleaved, percentile, ratio
 from unmask.model.kernels import Tile, allowed
-from unmask.model.spec import FullAttention, SlidingWindow
+from unmask.model.spec import FullAttention, PooledVector, SlidingWindow
 
 SHAPE = ("--architecture", "ettin-encoder-17m", "--layers", "1", "--threads", "1")
 
@@ -230,7 +241,8 @@ def test_peers(tiny_folder, tmp_path):
     found = ran(
         "peers", "-m", tiny_folder, "--dtype", "float32", "--count", "6", "--lengths", "9", "--rounds", "2",
         "--work", "mixed", "--work", "online", "--work", "query", "--work", "document", "--no-memory",
-        "--peer", "transformers sdpa", "--peer", "sentence-transformers", "--picture", picture,
+        "--starts", "0", "--peer", "transformers sdpa", "--peer", "sentence-transformers",
+        "--picture", picture,
     )  # fmt: skip
     names = [work["name"] for work in found["workloads"]]
     assert names == ["mixed", "online", "query", "document 9"]
@@ -256,10 +268,123 @@ def test_what_computes_something_else_is_not_timed(tiny_folder, monkeypatch):
     pytest.importorskip("sentence_transformers")
     right = OurEngine.embed
     monkeypatch.setattr(OurEngine, "embed", lambda self, texts: right(self, texts)[::-1].copy())
-    found = ran("peers", "-m", tiny_folder, "--dtype", "float32", "--count", "9", "--work", "mixed",
-                "--rounds", "1", "--no-memory", "--peer", "sentence-transformers")  # fmt: skip
+    found = ran(
+        "peers", "-m", tiny_folder, "--dtype", "float32", "--count", "9", "--work", "mixed",
+        "--rounds", "1", "--no-memory", "--starts", "0", "--peer", "sentence-transformers",
+    )  # fmt: skip
     assert [row["engine"] for row in found["timed"]] == ["sentence-transformers"]
     assert "its outputs differ" in found["left_out"][0]["reason"]
+
+
+def test_int8_of_others(tiny_folder, monkeypatch):
+    monkeypatch.setenv("UNMASK_BACKEND", "torch")
+    for module in ("transformers", "onnxruntime", "nncf"):
+        pytest.importorskip(module)
+    found = ran(
+        "peers", "-m", tiny_folder, "--dtype", "int8", "--count", "3", "--rounds", "1", "--work", "query",
+        "--no-memory", "--starts", "0", "--against", "transformers sdpa", "--peer", "onnxruntime int8",
+        "--peer", "openvino int8",
+    )  # fmt: skip
+    assert found["left_out"] == []
+    agreed = {row["engine"]: row["agreement"] for row in found["timed"]}
+    assert list(agreed) == ["unmask int8", "transformers sdpa", "onnxruntime int8", "openvino int8"]
+    for name in ("onnxruntime int8", "openvino int8"):
+        # 8 bits, but not 32: quantization that did nothing would be as close as float32.
+        assert 0.95 < agreed[name]["cosine_min"] <= agreed[name]["cosine_mean"] < 0.999999
+
+
+def test_starts_and_load(tiny_folder, monkeypatch):
+    monkeypatch.setenv("UNMASK_BACKEND", "torch")
+    pytest.importorskip("transformers")
+    monkeypatch.setattr(
+        peers_protocol,
+        "start_in_subprocess",
+        lambda *given: Start(wall_seconds=2, processor_seconds=1, peak_bytes=3 * 2**20),
+    )
+    inside = []
+
+    @contextmanager
+    def beside(count):
+        inside.append(count)
+        yield
+
+    monkeypatch.setattr(peers_protocol, "spinning", beside)
+    found = ran(
+        "peers", "-m", tiny_folder, "--dtype", "float32", "--count", "3", "--rounds", "2", "--work", "query",
+        "--no-memory", "--starts", "2", "--load", "4", "--peer", "transformers sdpa",
+    )  # fmt: skip
+    assert inside == [0, 4, 0, 4]
+    engines = ("unmask float32", "transformers sdpa")
+    assert [(row["load"], row["engine"]) for row in found["timed"]] == list(
+        itertools.product((0, 4), engines)
+    )
+    assert [(row["load"], row["engine"]) for row in found["started"]] == list(
+        itertools.product((0, 4), engines)
+    )
+    assert all(row["processor_seconds"]["lowest"] > 0 for row in found["timed"])
+    one = found["started"][0]
+    assert (one["starts"], one["wall_seconds"]["median"], one["processor_seconds"]["median"]) == (2, 2, 1)
+    assert (one["peak_mib"], one["workload"]) == (3, "query")
+
+
+def test_a_start_is_measured_in_a_process_of_its_own(tiny_folder, tmp_path):
+    head = PooledVector(("mean",), normalize=True)
+    source = Source(tiny_folder, head, 19, tmp_path, "cpu")
+    work = Workload("query", "", "texts", (("the bank", "a river"),), (), 4)
+    assert work.first.texts == (("the bank",),)
+    start = start_in_subprocess("unmask float32", source, work.first, 1)
+    assert start is not None
+    assert start.processor_seconds > 0
+    assert start.wall_seconds > 0
+    if sys.platform == "linux":
+        assert start.peak_bytes > 100 * 2**20  # torch alone holds more
+    assert start_in_subprocess("unmask float32", replace(source, folder=tmp_path), work, 1) is None
+
+
+@pytest.mark.parametrize("error", [None, ValueError, KeyboardInterrupt])
+def test_spinning_processes_end_with_the_block(error, monkeypatch):
+    started = []
+    popen = subprocess.Popen
+
+    def start(*given, **options):
+        started.append(popen(*given, **options))
+        return started[-1]
+
+    monkeypatch.setattr("unmask.measure.spinning.subprocess.Popen", start)
+    with contextlib.suppress(ValueError, KeyboardInterrupt), spinning(2):
+        assert [one.poll() for one in started] == [None, None]
+        if error is not None:
+            raise error
+    assert len(started) == 2
+    assert [one.returncode for one in started] == [-signal.SIGKILL] * 2
+
+
+def test_a_spinning_process_ends_without_its_parent():
+    """Its parent is killed, and so cannot end it; the end of its output says that it is gone."""
+    program = (
+        "import os, signal, subprocess, sys; from unmask.measure.spinning import PROGRAM\n"
+        "subprocess.Popen([sys.executable, '-I', '-S', '-c', PROGRAM, str(os.getpid())])\n"
+        "signal.pause()"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    assert parent.stdout.readline() == b"spinning\n"
+    parent.kill()
+    assert parent.communicate(timeout=60) == (b"", None)
+
+
+@pytest.mark.parametrize(("reason", "names"), [(None, ["unmask", "unmask torch"]), ("absent", ["unmask"])])
+def test_every_backend_of_ours_is_a_row(reason, names, monkeypatch):
+    from unmask.measure.peers import by_name, ours
+
+    calls = []
+    monkeypatch.setattr("unmask.loaded.load", lambda folder, **options: calls.append(options))
+    monkeypatch.setitem(ours.__globals__, "library_reason", lambda dtype: reason)
+    assert [peer.name for peer in ours("int8")] == [f"{name} int8" for name in names]
+    source = Source(Path(), PooledVector(("mean",), normalize=True), None, Path(), "cpu")
+    for name in names:
+        by_name(f"{name} float32").load(source)
+    torch_alone = {"dtype": "float32", "device": "cpu", "backend": "torch"}
+    assert calls == [{"dtype": "float32", "device": "cpu"}, torch_alone][: len(names)]
 
 
 def test_no_peers(monkeypatch):
@@ -281,6 +406,8 @@ def test_no_peers(monkeypatch):
         (("kernels", "--picture", "x.gif"), (".png or .svg",)),
         (("kernels", "-o", "/no/such/folder/x.json"), ("/no/such/folder is not a folder",)),
         (("kernels", "--threads", "0"), ("--threads is 0",)),
+        (("peers", "--load", "-1"), ("load is -1", "at least 0")),
+        (("peers", "--starts", "-1"), ("starts is -1", "at least 0")),
         (("peers", "--peer", "abacus"), ("no peer 'abacus'", "onnxruntime")),
     ],
 )

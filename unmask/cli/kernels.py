@@ -159,7 +159,8 @@ def _list_all(json: bool) -> None:
     shown = table(None, "", "")
     shown.show_header = False
     for dtype, engine in _inference().items():
-        shown.add_row(f"  {dtype}", engine["backend"] + (f": {engine['reason']}" if engine["reason"] else ""))
+        why = f": {engine['reason']}" if engine["reason"] else ""
+        shown.add_row(f"  {dtype}", f"{engine['backend']}{why}")
     screen.print(shown)
     screen.print()
     screen.print(
