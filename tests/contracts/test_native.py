@@ -31,7 +31,7 @@ from unmask.model.native import library
 from unmask.model.native.engine import NativeEngine, native_engine, native_reason
 from unmask.model.native.interface import PRECISIONS
 from unmask.model.native.program import NativeLayers, unsupported_batch
-from unmask.model.spec import SlidingWindow
+from unmask.model.spec import Alibi, Rotary, SlidingWindow
 from unmask.text.batch import PackedBatch
 
 UNDILATED = replace(
@@ -151,6 +151,34 @@ def test_long_texts_are_computed_in_tiles_of_keys():
     batch = batch_of([700, 301], types=3)
     np.testing.assert_allclose(
         layers_of(whole).hidden_states(batch, 2), in_torch(whole, batch), atol=5e-5, rtol=1e-4
+    )
+
+
+def widened(heads, head_width, position):
+    """ROTARY_WINDOWS with heads as wide as those of published models, so that whole vectors are rotated."""
+    layers = tuple(
+        replace(layer, mixer=replace(layer.mixer, heads=heads, head_width=head_width, position=position))
+        for layer in ROTARY_WINDOWS.layers
+    )
+    return replace(ROTARY_WINDOWS, layers=layers)
+
+
+@needs_library
+@pytest.mark.parametrize(
+    "spec",
+    [
+        widened(2, 64, Rotary(10_000.0)),
+        widened(3, 32, Rotary(10_000.0, interleaved=True)),
+        widened(2, 96, Rotary(10_000.0, width=64, scale=2.0)),
+        widened(2, 48, Alibi()),
+    ],
+    ids=["halves", "interleaved", "part of a head", "alibi"],
+)
+def test_heads_of_published_widths(spec):
+    encoder = random_encoder(spec)
+    batch = batch_of([70, 3, 200], types=1)
+    np.testing.assert_allclose(
+        layers_of(encoder).hidden_states(batch, 2), in_torch(encoder, batch), atol=5e-5, rtol=1e-4
     )
 
 
