@@ -45,6 +45,11 @@ EXTRAS: dict[str, Extra] = {
     "parquet": Extra(
         {"pyarrow": "pyarrow"}, "reading and writing Parquet files", "name a file of another format"
     ),
+    "ray": Extra(
+        {"ray": "ray", "pandas": "pandas", "pyarrow": "pyarrow"},
+        "embedding on a cluster",
+        "use --engine processes",
+    ),
     "search": Extra(
         {
             "Stemmer": "PyStemmer",
