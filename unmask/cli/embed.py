@@ -104,7 +104,7 @@ def embed(
     line; what has been written to --output is kept. To resume a stopped run, give the same command again. The
     output file appears when it is complete.
 
-    With --engine, several processes embed shards of the files, and --output is a folder (docs/bulk.md).
+    With --engine, several processes embed shards of the files, and --output is a folder.
     """
     bulk.check()
     if bulk.engine is not None:
