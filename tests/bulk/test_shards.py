@@ -130,6 +130,7 @@ def test_only_settings_are_pickled_and_batches_keep_their_kind():
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("default")  # Ray warns about itself
 @pytest.mark.parametrize("engine", ["processes", "ray"])
 def test_engines_write_what_one_process_writes(engine, lines, tmp_path):
     if engine == "ray" and find_spec("ray") is None:
