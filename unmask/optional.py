@@ -57,6 +57,11 @@ EXTRAS: dict[str, Extra] = {
         "comparing speed and memory with all other libraries",
         "compare with those that are installed",
     ),
+    "ray": Extra(
+        {"ray": "ray", "pandas": "pandas", "pyarrow": "pyarrow"},
+        "embedding on a cluster",
+        "use --engine processes",
+    ),
     "search": Extra(
         {
             "Stemmer": "PyStemmer",

@@ -109,7 +109,8 @@ def test_commands_and_their_options():
         "compare": ["text", "model", "model_b", *RUN, "top", "truncation", "json"],
         "embed": [
             "inputs", "output", "model", *RUN, "truncation", "blank", "field", "pooling", "normalize",
-            "prompt", "prompt_name", "truncate_dim", "precision", "overwrite", "restart", "json",
+            "prompt", "prompt_name", "truncate_dim", "precision", "engine", "workers", "rows_per_shard",
+            "overwrite", "restart", "json",
         ],
         "similarity": [
             "text", "other", "file", "model", *RUN, "metric", "truncation", "blank", "fields", "pooling",

@@ -40,7 +40,7 @@ FLOORS = (
     {"loaded_pretraining"},
     {"loaded_model"},
     {"loaded", "loaded_adapters"},
-    {"search", "measure", "finetuning"},
+    {"search", "measure", "finetuning", "bulk"},
     {"serve", "explorer"},
     {"cli"},
     {"__init__", "__main__"},

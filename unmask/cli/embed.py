@@ -10,7 +10,8 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from unmask.cli.embed_rows import FORMATS, NUMBERS, extension_of, fingerprint
+from unmask.cli.embed_bulk import BULK, BulkOptions, EmbedSettings, embed_bulk
+from unmask.cli.embed_rows import FORMATS, NUMBERS, extension_of
 from unmask.cli.embed_run import EmbedRun, TruncatedText
 from unmask.cli.input import STANDARD_INPUT
 from unmask.cli.lines import Inputs, LineReader, require_texts, survey, warn_beyond_training
@@ -26,6 +27,7 @@ from unmask.cli.options import (
 )
 from unmask.cli.output import print_json, progress
 from unmask.errors import InvalidRequest, InvalidText
+from unmask.model.weights.fingerprint import fingerprint
 from unmask.resume import ResumableFile
 from unmask.tasks.prompts import chosen_prompt
 from unmask.tasks.quantize import quantized_width
@@ -91,6 +93,7 @@ def embed(
         Literal["float32", "binary", "ubinary"],
         Parameter(help="of the embeddings; binary keeps one bit for each number, eight in a byte"),
     ] = "float32",
+    bulk: BulkOptions = BULK,
     overwrite: Annotated[bool, Parameter(negative="", help="replace a finished output")] = False,
     restart: Annotated[bool, Parameter(negative="", help="discard the progress of a stopped run")] = False,
     json: JsonOption = False,
@@ -100,7 +103,27 @@ def embed(
     Input of any size is streamed. A line that cannot be embedded stops the run with an error that names the
     line; what has been written to --output is kept. To resume a stopped run, give the same command again. The
     output file appears when it is complete.
+
+    With --engine, several processes embed shards of the files, and --output is a folder.
     """
+    bulk.check()
+    if bulk.engine is not None:
+        computed = EmbedSettings(
+            truncation, field, pooling, normalize, prompt, prompt_name, truncate_dim, precision
+        )
+        embed_bulk(
+            inputs or [],
+            output=output,
+            model=model,
+            run=run,
+            bulk=bulk,
+            blank=blank,
+            settings=computed,
+            overwrite=overwrite,
+            restart=restart,
+            json=json,
+        )
+        return
     extension = extension_of(output)
     if blank == "skip" and extension == ".npy":
         raise InvalidRequest(

@@ -1,10 +1,9 @@
 """The formats of embeddings: rows are stored as they are computed, and some formats are made of them at the
-end. Also the fingerprint of a run.
+end.
 
 Axes: B rows of one block.
 """
 
-import hashlib
 import io
 import json
 import zipfile
@@ -18,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
-from unmask.model.weights import Checkpoint
 from unmask.optional import require
 from unmask.text import Encoding, Line
 
@@ -206,19 +204,6 @@ def extension_of(output: Path | None) -> str:
     if output.suffix == ".parquet":
         require("parquet")
     return output.suffix
-
-
-def fingerprint(checkpoint: Checkpoint, settings: object) -> str:
-    """Digest of the weights and settings of a run, as 64 hexadecimal digits."""
-    adapter = checkpoint.adapter
-    read = (checkpoint.spec, checkpoint.max_tokens, adapter and adapter.scale, settings)
-    digest = hashlib.sha256(repr(read).encode())
-    for path in sorted({tensor.file for tensor in checkpoint.tensors.values()}):
-        with path.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    for _, content in sorted(checkpoint.tokenizer.files.items()):
-        digest.update(hashlib.sha256(content).digest())
-    return digest.hexdigest()
 
 
 def _original_tokens(encoding: Encoding) -> int | None:

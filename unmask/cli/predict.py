@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from unmask.cli.embed_rows import fingerprint
 from unmask.cli.input import STANDARD_INPUT
 from unmask.cli.items import Columns, InputFormat, Item, Read, format_of, item_reader
 from unmask.cli.lines import Inputs, LineReader, Survey, line_name, require_texts, survey
 from unmask.cli.options import BlankOption, FieldOption, RunOptions
 from unmask.cli.output import json_line, progress
 from unmask.errors import InvalidRequest, InvalidText
+from unmask.model.weights.fingerprint import fingerprint
 from unmask.resume import ResumableFile
 from unmask.tasks import Progress
 from unmask.tasks.values import LongTexts

@@ -1,0 +1,145 @@
+"""Shards are the same whichever worker computes them, and after any interruption."""
+
+import hashlib
+import json
+import os
+import pickle
+from importlib.util import find_spec
+
+import numpy as np
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+import unmask
+from tests.support.command import run_here
+from unmask.bulk import BatchEmbedder, embed_shards
+from unmask.bulk import run as bulk_run
+from unmask.bulk.engines import with_processes, with_ray
+from unmask.bulk.shards import Folder, ShardWriter, plan
+from unmask.errors import InvalidRequest, OutputError, ProcessLost, TextError
+
+TEXTS = [f"The {word} sat on the mat." for word in ("cat", "dog", "old bird", "very small child", "man")]
+EMBEDDER = BatchEmbedder("unmask-mini", pooling="mean", threads=1)
+
+
+def in_this_process(writer, shards, workers):
+    """An engine that is quick to start."""
+    return map(writer, reversed(shards))
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setitem(bulk_run.ENGINES, "processes", in_this_process)
+
+
+@pytest.fixture
+def lines(tmp_path):
+    path = tmp_path / "texts.jsonl"
+    path.write_text("".join(json.dumps({"id": n, "text": text}) + "\n" for n, text in enumerate(TEXTS)))
+    return str(path)
+
+
+def contents(folder):
+    return {name: (folder / name).read_bytes() for name in os.listdir(folder)}
+
+
+def test_rows_keep_their_columns_and_the_manifest_has_their_digests(quick, lines, tmp_path):
+    found = embed_shards([lines], str(tmp_path / "out"), EMBEDDER, rows_per_shard=2)
+    assert (found.texts, found.shards, found.resumed_shards) == (5, 3, 0)
+    written = contents(tmp_path / "out")
+    listed = json.loads(written.pop("manifest.json"))["shards"]
+    digests = {name: hashlib.sha256(content).hexdigest() for name, content in written.items()}
+    assert {one["file"]: one["sha256"] for one in listed} == digests
+    rows = [json.loads(line) for one in listed for line in written[one["file"]].splitlines()]
+    assert [(row["id"], row["text"]) for row in rows] == list(enumerate(TEXTS))
+    expected_SE = unmask.load("unmask-mini").embed(TEXTS, pooling="mean")
+    np.testing.assert_allclose([row["embedding"] for row in rows], expected_SE, atol=1e-6)
+
+
+def test_parquet_across_row_groups_and_lines_give_the_same_vectors(quick, lines, tmp_path):
+    path = tmp_path / "texts.parquet"
+    parquet.write_table(pyarrow.table({"text": TEXTS}), path, row_group_size=3)
+    embed_shards([lines], str(tmp_path / "a"), EMBEDDER, rows_per_shard=2)
+    embed_shards([str(path)], str(tmp_path / "b"), EMBEDDER, rows_per_shard=2)
+    for part in range(3):
+        table = parquet.read_table(tmp_path / "b" / f"part-0000{part}.parquet").to_pylist()
+        rows = [
+            json.loads(line) for line in (tmp_path / "a" / f"part-0000{part}.jsonl").read_text().splitlines()
+        ]
+        assert [row["text"] for row in table] == [row["text"] for row in rows]
+        assert [row["embedding"] for row in table] == [row["embedding"] for row in rows]
+
+
+def test_a_stopped_run_resumes_and_a_damaged_shard_is_computed_again(quick, lines, tmp_path, monkeypatch):
+    embed_shards([lines], str(tmp_path / "whole"), EMBEDDER, rows_per_shard=1)
+
+    def stops(writer, shards, workers):
+        yield from map(writer, shards[:3])
+        raise ProcessLost("a worker ended")
+
+    monkeypatch.setitem(bulk_run.ENGINES, "processes", stops)
+    out = tmp_path / "out"
+    with pytest.raises(ProcessLost):
+        embed_shards([lines], str(out), EMBEDDER, rows_per_shard=1)
+    assert not (out / "manifest.json").exists()
+    (out / "part-00001.jsonl").write_bytes(b"damaged")
+    with pytest.raises(OutputError, match="other texts or settings"):
+        embed_shards([lines], str(out), EMBEDDER, rows_per_shard=2)
+    monkeypatch.setitem(bulk_run.ENGINES, "processes", in_this_process)
+    assert embed_shards([lines], str(out), EMBEDDER, rows_per_shard=1).resumed_shards == 2
+    assert contents(out) == contents(tmp_path / "whole")
+    with pytest.raises(OutputError, match="finished already"):
+        embed_shards([lines], str(out), EMBEDDER, rows_per_shard=1)
+
+
+def test_refusals_name_the_row_and_the_way_out(quick, tmp_path):
+    path = tmp_path / "texts.jsonl"
+    path.write_text('{"text": "One."}\n{"text": "Two."}\n{"text": " "}\n')
+    with pytest.raises(TextError, match=r"line 3 of .*texts\.jsonl"):
+        embed_shards([str(path)], str(tmp_path / "out"), EMBEDDER, rows_per_shard=2)
+    with pytest.raises(InvalidRequest, match="ends in none of"):
+        embed_shards(["texts.csv"], str(tmp_path / "other"), EMBEDDER)
+    with pytest.raises(OutputError, match="holds other files"):
+        embed_shards([str(path)], str(tmp_path), EMBEDDER)
+    ran = run_here("embed", str(path), "-o", str(tmp_path / "x"), "--workers", "2")
+    assert ran.code != 0
+    assert "--workers needs --engine" in ran.err
+
+
+def test_an_object_store_is_a_folder():
+    folder = Folder("memory://bulk/out")
+    folder.create()
+    folder.write("part-00000.jsonl", b"rows")
+    assert folder.read("part-00000.jsonl") == b"rows"
+    assert folder.names() == ["part-00000.jsonl"]
+    folder.remove("part-00000.jsonl")
+    assert folder.read("part-00000.jsonl") is None
+
+
+def test_only_settings_are_pickled_and_batches_keep_their_kind():
+    columns = {"text": np.array(TEXTS, dtype=object)}
+    embedded = EMBEDDER(columns)
+    copy = pickle.loads(pickle.dumps(EMBEDDER))
+    assert len(pickle.dumps(EMBEDDER)) < 2000
+    np.testing.assert_array_equal(copy(columns)["embedding"], embedded["embedding"])
+    (table,) = EMBEDDER.iterate([pyarrow.table({"text": TEXTS})])
+    assert table["embedding"].to_pylist() == embedded["embedding"].tolist()
+    with pytest.raises(InvalidRequest, match="no column 'body'"):
+        BatchEmbedder("unmask-mini", column="body")(columns)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")  # Ray warns about itself
+@pytest.mark.parametrize("engine", ["processes", "ray"])
+def test_engines_write_what_one_process_writes(engine, lines, tmp_path):
+    if engine == "ray" and find_spec("ray") is None:
+        pytest.skip("Ray is not installed: pip install unmask[ray]")
+    shards, _ = plan([lines], 1)
+    results = {}
+    for name, run in (("a", in_this_process), ("b", {"processes": with_processes, "ray": with_ray}[engine])):
+        (tmp_path / name).mkdir()
+        results[name] = {
+            one.file: one.sha256 for one in run(ShardWriter(EMBEDDER, str(tmp_path / name)), shards, 2)
+        }
+    assert results["a"] == results["b"]

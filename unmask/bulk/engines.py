@@ -1,0 +1,104 @@
+"""What runs the shards: processes of this machine, or actors of Ray. Both call one `ShardWriter`."""
+
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import wait
+from typing import Any, Literal
+
+from unmask.bulk.shards import Shard, ShardEntry, ShardFailure, ShardWriter
+from unmask.errors import ProcessLost
+from unmask.optional import require
+
+Engine = Literal["processes", "ray"]
+Result = ShardEntry | ShardFailure
+
+_held: list[ShardWriter] = []
+"""The writer of this worker process."""
+
+
+def with_processes(writer: ShardWriter, shards: Sequence[Shard], workers: int) -> Iterator[Result]:
+    """Shards by new processes; they are spawned, because torch's threads do not survive a fork.
+
+    Raises:
+        ProcessLost: a worker was ended from outside.
+    """
+    pool = ProcessPoolExecutor(
+        min(workers, len(shards)),
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_start,
+        initargs=(writer,),
+    )
+    try:
+        for future in as_completed([pool.submit(_run, shard) for shard in shards]):
+            yield future.result()
+    except BrokenProcessPool:
+        raise ProcessLost(
+            "a worker ended before its shard was written, perhaps for lack of memory; "
+            "the same command resumes, with fewer --workers if memory is short"
+        ) from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _start(writer: ShardWriter) -> None:
+    _held.append(writer)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Without this, workers of a killed run would wait for shards forever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os._exit(1)
+
+
+def _run(shard: Shard) -> Result:
+    return _held[0](shard)
+
+
+def with_ray(writer: ShardWriter, shards: Sequence[Shard], workers: int) -> Iterator[Result]:
+    """Shards by a pool of actors of Ray Data, on the cluster that ``RAY_ADDRESS`` names or a local one."""
+    require("ray")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    import ray
+
+    started = not ray.is_initialized()
+    if started:
+        ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    try:
+        ray.data.DataContext.get_current().enable_progress_bars = False
+        rows = ray.data.from_items(
+            [{"shard": number} for number in range(len(shards))], override_num_blocks=len(shards)
+        ).map_batches(
+            _RayWriter,
+            fn_constructor_args=(writer, list(shards)),
+            batch_size=1,
+            num_cpus=writer.embedder.threads or 1,
+            compute=ray.data.ActorPoolStrategy(size=min(workers, len(shards))),
+        )
+        for row in rows.iter_rows():
+            yield row["result"]
+    finally:
+        if started:
+            ray.shutdown()
+
+
+class _RayWriter:
+    """An actor."""
+
+    def __init__(self, writer: ShardWriter, shards: list[Shard]) -> None:
+        self._writer, self._shards = writer, shards
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        return {"result": [self._writer(self._shards[int(number)]) for number in batch["shard"]]}
+
+
+ENGINES: Mapping[Engine, Callable[[ShardWriter, Sequence[Shard], int], Iterator[Result]]] = {
+    "processes": with_processes,
+    "ray": with_ray,
+}

@@ -1,0 +1,144 @@
+"""`embed_shards`: plan, resume, run, and the manifest."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from unmask import errors
+from unmask.arguments import check_choice
+from unmask.arguments import whole_number as whole
+from unmask.bulk.embedder import BatchEmbedder
+from unmask.bulk.engines import ENGINES, Engine
+from unmask.bulk.shards import Folder, Shard, ShardEntry, ShardFailure, ShardWriter, done_name, finished, plan
+from unmask.errors import InvalidRequest, OutputError, TextError, UnmaskError
+from unmask.model.weights.fingerprint import fingerprint
+from unmask.optional import require
+from unmask.tasks import Progress
+
+MANIFEST = "manifest.json"
+PLAN = ".plan.json"
+"""What an unfinished run was started with; the manifest replaces it."""
+ROWS_PER_SHARD = 10_000
+
+
+@dataclass(frozen=True)
+class BulkSummary:
+    """Summary of one run."""
+
+    texts: int
+    shards: int
+    resumed_shards: int
+    """How many of these an earlier run had written."""
+    tokens: int
+    truncated_texts: int
+    output: str
+
+
+def embed_shards(
+    sources: Sequence[str],
+    output: str,
+    embedder: BatchEmbedder,
+    *,
+    engine: Engine = "processes",
+    workers: int = 1,
+    rows_per_shard: int = ROWS_PER_SHARD,
+    overwrite: bool = False,
+    restart: bool = False,
+    progress: Progress | None = None,
+) -> BulkSummary:
+    """Embed the rows of files into a folder of shards, which keep all columns and gain the embeddings.
+
+    A shard is a fixed range of rows and is computed alone, so its bytes do not depend on the engine, on the
+    number of workers or on interruptions, as long as processors and versions are the same. A stopped run
+    resumes with the same call. ``manifest.json`` appears last; it lists the SHA-256 of every shard.
+
+    Args:
+        sources: .txt, .jsonl or .parquet files: paths, or URLs that fsspec opens.
+        output: a new folder, as a path or a URL.
+        embedder: the model and the settings.
+        engine: ``"processes"`` of this machine, or ``"ray"``.
+        workers: how many processes or actors; each loads the model.
+        rows_per_shard: rows of one shard, which a worker holds in memory.
+        overwrite: replace a finished output.
+        restart: discard the shards of a stopped run.
+        progress: called with (shards done, shards in all).
+
+    Raises:
+        InvalidRequest: a file cannot be read, or an argument is out of range.
+        TextError: a text cannot be embedded; the message names its row.
+        OutputError: the folder holds something else, or cannot be written.
+        ProcessLost: a worker process was ended from outside.
+    """
+    check_choice("engine", engine, tuple(ENGINES))
+    whole("workers", workers, 1)
+    whole("rows_per_shard", rows_per_shard, 1)
+    if engine == "ray":
+        require("ray")
+    if not sources:
+        raise InvalidRequest("no input is named; name files that end in .txt, .jsonl or .parquet")
+    shards, digest = plan(sources, rows_per_shard)
+    checkpoint = embedder.loaded.checkpoint
+    identity = fingerprint(checkpoint, (embedder, digest, tuple(sources), rows_per_shard))
+    folder = Folder(output)
+    _begin(folder, identity, overwrite=overwrite, restart=restart)
+    entries = {shard.number: entry for shard in shards if (entry := finished(folder, shard))}
+    missing = [shard for shard in shards if shard.number not in entries]
+    resumed = len(entries)
+    numbers = {shard.file: shard.number for shard in shards}
+    if missing:
+        for result in ENGINES[engine](ShardWriter(embedder, output), missing, workers):
+            if isinstance(result, ShardFailure):
+                raise _error(result)
+            entries[numbers[result.file]] = result
+            if progress is not None:
+                progress(len(entries), len(shards))
+    listed = [entries[shard.number] for shard in shards]
+    _finish(folder, shards, listed, identity)
+    return BulkSummary(
+        texts=sum(entry.rows for entry in listed),
+        shards=len(shards),
+        resumed_shards=resumed,
+        tokens=sum(entry.tokens for entry in listed),
+        truncated_texts=sum(entry.truncated_texts for entry in listed),
+        output=output,
+    )
+
+
+def _begin(folder: Folder, identity: str, *, overwrite: bool, restart: bool) -> None:
+    names, recorded = folder.names(), folder.read(PLAN)
+    started = json.dumps({"fingerprint": identity}).encode()
+    if recorded is None and MANIFEST in names and not overwrite:
+        raise OutputError(
+            f"{folder.url} is finished already; name another folder, or replace it with --overwrite"
+        )
+    if recorded is None and names and MANIFEST not in names:
+        raise OutputError(f"{folder.url} holds other files; name a new folder")
+    if recorded is not None and not restart:
+        if recorded != started:
+            raise OutputError(
+                f"{folder.url} was started with other texts or settings; "
+                "name another folder, or start again with --restart"
+            )
+        folder.remove(MANIFEST)  # of a run that ended while it removed what it no longer needed
+        return
+    folder.create()
+    folder.write(PLAN, started)
+    for name in names:
+        if name == MANIFEST or name.startswith(("part-", ".part-")):
+            folder.remove(name)
+
+
+def _finish(folder: Folder, shards: Sequence[Shard], entries: Sequence[ShardEntry], identity: str) -> None:
+    manifest = {"fingerprint": identity, "shards": [asdict(entry) for entry in entries]}
+    folder.write(MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
+    for shard in shards:
+        folder.remove(done_name(shard))
+    folder.remove(PLAN)
+
+
+def _error(failure: ShardFailure) -> UnmaskError:
+    kind = getattr(errors, failure.kind)
+    for base in (TextError, OutputError, InvalidRequest):
+        if issubclass(kind, base):
+            return base(failure.message)
+    return UnmaskError(failure.message)
