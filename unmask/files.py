@@ -98,8 +98,7 @@ def replaced_folder(path: Path) -> Iterator[Path]:
     Raises:
         OutputError: it cannot be written.
     """
-    # A fixed temporary name, so that the next process removes what a killed one left.
-    work = path.with_name(f".{path.name}.new")
+    work = _work_of(path)
     made, old = work / path.name, work / "old"
     try:
         shutil.rmtree(work, ignore_errors=True)
@@ -119,6 +118,16 @@ def replaced_folder(path: Path) -> Iterator[Path]:
         raise unwritable(path, error) from None
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+def remove_leftover(path: Path) -> None:
+    """Remove what a process killed in `replaced_folder` left, where the folder needs no replacement."""
+    shutil.rmtree(_work_of(path), ignore_errors=True)
+
+
+def _work_of(path: Path) -> Path:
+    # A fixed name, so that the next process removes what a killed one left.
+    return path.with_name(f".{path.name}.new")
 
 
 def settle(folder: Path) -> None:

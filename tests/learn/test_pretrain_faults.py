@@ -110,6 +110,14 @@ def test_killed_at_random_moments(place, runs_apart):
     kill_and_go_on(place, runs_apart, kills=5, seed=0, steps=6)
 
 
+def test_a_kill_after_the_model_is_in_place_leaves_nothing(place):
+    path = write_run(place)
+    pretrain(path)
+    (place / "run/.model.new/old").mkdir(parents=True)  # as a kill before its removal leaves it
+    pretrain(path)
+    assert not (place / "run/.model.new").exists()
+
+
 @pytest.mark.slow
 def test_killed_at_fifty_random_moments(place, runs_apart):
     kill_and_go_on(place, runs_apart, kills=50, seed=1, steps=14)

@@ -260,6 +260,15 @@ def make_data(folder):
         for split in ("train", "train", "dev", "dev"):
             prose = ". ".join(" ".join(draw.choice(words, 12)) for _ in range(150))
             file.write(json.dumps({"split": split, "text": prose}) + "\n")
+    (folder / "ud_ewt").mkdir()
+    for part in ("train", "dev", "test"):
+        text = ""
+        for _ in range(20):
+            rows = enumerate(
+                zip(draw.choice(words, 5), draw.choice(["NOUN", "VERB"], 5), strict=True), start=1
+            )
+            text += "".join(f"{i}\t{word}\t_\t{tag}" + "\t_" * 6 + "\n" for i, (word, tag) in rows) + "\n"
+        (folder / "ud_ewt" / f"x-{part}.conllu").write_text(text)
 
 
 def test_states_are_those_of_the_model_at_different_words():

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import unmask
 from unmask.errors import InvalidRequest, OutputError
-from unmask.files import read_bytes, replaced_folder
+from unmask.files import read_bytes, remove_leftover, replaced_folder
 from unmask.learn.objectives.interface import Objective
 from unmask.learn.pretrain.distributed import is_sharded, unsharded
 from unmask.learn.pretrain.loop import Loop
@@ -106,6 +106,7 @@ def _put(
         "unmask": unmask.__version__,
     }
     if _record(folder) == record:
+        remove_leftover(folder)
         return
     check_place(folder, settings.name)
     with replaced_folder(folder) as made:
