@@ -57,7 +57,7 @@ def table(wanted: Table, runs: Runs) -> list[str]:
         every = [figures_of(runs, variant, prefix + end) for end in wanted.columns.values()]
         if any(every):
             cells = [cell(mean_of(list(one.values()))) for one in every]
-            lines.append(f"| {label} | {' | '.join(cells)} | {max(map(len, every))} |")
+            lines.append(f"| {label} | {' | '.join(cells)} | {min(len(one) for one in every if one)} |")
             empty = False
     return [] if empty else [*lines, ""]
 
