@@ -14,7 +14,7 @@ from unmask.errors import CorruptCheckpoint, InvalidRequest
 from unmask.model.encoder import Encoder
 from unmask.model.families import Compat
 from unmask.model.inference import optimize_for_inference, unsupported_reason
-from unmask.model.native.engine import NativeEngine, native_engine, native_reason
+from unmask.model.native.engine import native_engine, native_reason
 from unmask.model.spec import EncoderSpec, PairScore
 from unmask.model.torch_engine import TorchEngine
 from unmask.model.weights import Checkpoint, Source, read_checkpoint
@@ -58,22 +58,20 @@ class LoadedEncoder:
         refusal = unsupported_reason(dtype, device)
         if dtype == "int8" and refusal is not None:
             raise InvalidRequest(f"dtype is int8, and {refusal}; take float32 or bfloat16")
-        self._trainable = refusal is not None
-        self.engine = self._made_engine(dtype, natively=kernel is None and backend != "torch")
-        """What runs."""
-        if backend == "native" and not isinstance(self.engine, NativeEngine):
-            reason = (
-                refusal or (kernel and "it has no kernels to choose from") or native_reason(self.spec, dtype)
-            )
-            raise InvalidRequest(f"backend is native, and {reason}; leave it out, or take torch")
-
-    def _made_engine(self, dtype: str, *, natively: bool) -> TorchEngine:
+        chosen = None if kernel is None else f"the kernel {kernel} is one of torch"
+        no_native = refusal or chosen or native_reason(self.spec, dtype)
+        if backend == "native" and no_native is not None:
+            raise InvalidRequest(f"backend is native, and {no_native}; leave it out, or take torch")
         encoder = self._build()
+        self._trainable = refusal is not None
+        self.engine: TorchEngine
+        """What runs."""
         if self._trainable:
-            return TorchEngine(encoder)
-        if natively and native_reason(encoder.spec, dtype) is None:
-            return native_engine(encoder, dtype, partial(self._optimized, dtype))
-        return TorchEngine(optimize_for_inference(encoder, dtype))
+            self.engine = TorchEngine(encoder)
+        elif no_native is None and backend != "torch":
+            self.engine = native_engine(encoder, dtype, partial(self._optimized, dtype))
+        else:
+            self.engine = TorchEngine(optimize_for_inference(encoder, dtype))
 
     def _optimized(self, dtype: str) -> Encoder:
         """The encoder in torch, read again from the checkpoint's files."""

@@ -178,10 +178,10 @@ def _inference() -> dict[str, dict[str, str | None]]:
     from unmask.model.native.interface import PRECISIONS
     from unmask.model.native.library import connected, library_reason
 
+    library = connected()
     found: dict[str, dict[str, str | None]] = {}
     for dtype in PRECISIONS:
         plain, native = unsupported_reason(dtype), library_reason(dtype)
-        library = connected()
         if plain is not None:
             found[dtype] = {"backend": "torch, module by module", "reason": plain}
         elif native is not None or isinstance(library, str):

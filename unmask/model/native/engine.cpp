@@ -327,7 +327,7 @@ struct NativeLayer {
 };
 
 struct NativeEmbedding {
-    int32_t vocabulary, width, positions, offset, segments, stored;  // stored: 0 float32, 1 bfloat16
+    int32_t vocabulary, width, offset, segments, stored;  // stored: 0 float32, 1 bfloat16
     const void *words, *places, *types;
     NativeNorm norm;
     NativeLinear projection;
@@ -890,6 +890,10 @@ struct Piece {
     }
     float* qkv(int layer, int row) const { return states->qkv[layer % 2].as<float>() + row * stride(layer); }
 
+    int64_t sequence_of(int row) const {
+        return std::upper_bound(run->offsets + first, run->offsets + end + 1, base + row) - run->offsets - 1;
+    }
+
     // Room for the rows of the last block that products compute and nobody reads.
     void prepare() const {
         size_t most = 0;
@@ -944,8 +948,7 @@ struct Worker {
         const int width = spec.width, wide = up(width, PANEL);
         const bool projected = spec.projection.rows > 0;
         float* sums = projected ? scratch.mixed.as<float>() : nullptr;
-        int64_t sequence = std::upper_bound(run.offsets + piece.first, run.offsets + piece.end + 1, piece.base + row) -
-                           run.offsets - 1;
+        int64_t sequence = piece.sequence_of(row);
         auto add = [&](float* to, const void* table, int64_t at, bool fresh) {
             const int whole = width / LANES * LANES;
             const char* from = (const char*)table + at * width * (spec.stored ? 2 : 4);
@@ -992,8 +995,7 @@ struct Worker {
         if (layer.rotation < 0) return;
         const NativeRun& run = *piece.run;
         const NativeTable& table = run.rotations[layer.rotation];
-        int64_t sequence = std::upper_bound(run.offsets + piece.first, run.offsets + piece.end + 1, piece.base + row) -
-                           run.offsets - 1;
+        int64_t sequence = piece.sequence_of(row);
         for (int i = 0; i < rows; i++) {
             const int64_t token = piece.base + row + i;
             while (token >= run.offsets[sequence + 1]) sequence++;
@@ -1029,8 +1031,7 @@ struct Worker {
         if (mixed_width % LANES)  // the last vector of a row is read whole
             for (int i = 0; i < rows; i++)
                 memset(mixed + (size_t)i * stride + mixed_width, 0, sizeof(float) * (up(mixed_width, LANES) - mixed_width));
-        int64_t sequence = std::upper_bound(run.offsets + piece.first, run.offsets + piece.end + 1, piece.base + row) -
-                           run.offsets - 1;
+        int64_t sequence = piece.sequence_of(row);
         for (int done = 0; done < rows; sequence++) {
             const int64_t start = run.offsets[sequence] - piece.base;
             const int length = (int)(run.offsets[sequence + 1] - run.offsets[sequence]);

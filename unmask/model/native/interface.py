@@ -57,7 +57,7 @@ class Embedding(Structure):
     """The tables, and what follows them."""
 
     _fields_ = (
-        *((name, c_int32) for name in ("vocabulary", "width", "positions", "offset", "segments", "stored")),
+        *((name, c_int32) for name in ("vocabulary", "width", "offset", "segments", "stored")),
         *((name, c_void_p) for name in ("words", "places", "types")),
         ("norm", Norm),
         ("projection", Linear),
