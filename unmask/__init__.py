@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from unmask.finetuning.run import finetune
     from unmask.interpret import AttentionView
     from unmask.learn import train
-    from unmask.loaded import ElmoModel, Model, load, save
+    from unmask.loaded import Model, load, save
     from unmask.loaded_adapters import AdapterModel, load_adapters
+    from unmask.loaded_elmo import ElmoModel
     from unmask.measure import probes as evaluate
     from unmask.model import families
     from unmask.model.encoder import Encoder
@@ -39,7 +40,7 @@ _HOMES = {
     "AttentionView": "unmask.interpret",
     "CheckpointOutput": "unmask.model.spec",
     "Document": "unmask.search.documents",
-    "ElmoModel": "unmask.loaded",
+    "ElmoModel": "unmask.loaded_elmo",
     "Encoder": "unmask.model.encoder",
     "EncoderSpec": "unmask.model.spec",
     "Encoding": "unmask.text",

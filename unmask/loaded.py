@@ -1,24 +1,27 @@
-"""Load a model by name, ready for inference."""
+"""Load a model by name, ready for inference. Torch is imported when something needs it."""
+
+from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Literal, get_args, overload
-
-import torch
+from typing import TYPE_CHECKING, Literal, get_args, overload
 
 from unmask.arguments import check_choice, check_flag
 from unmask.errors import CheckpointNotFound, InvalidRequest, KernelError, quoted
-from unmask.loaded_elmo import ElmoModel
 from unmask.loaded_encoder import Backend
 from unmask.loaded_model import Model
 from unmask.model.elmo.find import find_elmo
 from unmask.model.families import Compat
-from unmask.model.kernels import KERNELS
 from unmask.model.weights import find, read_checkpoint
 from unmask.model.weights.adapter import adapted, find_adapter
-from unmask.model.weights.build import DTYPES, device_named
+from unmask.model.weights.checkpoint_tensors import DTYPE_NAMES
 
-__all__ = ["ElmoModel", "HoldsElmo", "Model", "load", "save"]
+if TYPE_CHECKING:
+    import torch
+
+    from unmask.loaded_elmo import ElmoModel
+
+__all__ = ["HoldsElmo", "Model", "load", "save"]
 
 
 class HoldsElmo(InvalidRequest):
@@ -97,8 +100,8 @@ def load(
         KernelError: there is no such kernel.
         MissingExtra: "default" was requested and its package is not installed.
     """
-    number_format = str(dtype).removeprefix("torch.") if isinstance(dtype, torch.dtype) else dtype
-    check_choice("dtype", number_format, (*DTYPES, "int8"))
+    check_choice("dtype", _dtype_name(dtype), (*DTYPE_NAMES, "int8"))
+    number_format = str(_dtype_name(dtype))
     check_choice("compat", compat, get_args(Compat))
     if revision is not None and not isinstance(revision, str):
         raise InvalidRequest(f"revision is {quoted(revision)}; give a branch, a tag or a commit")
@@ -123,6 +126,9 @@ def load(
             raise InvalidRequest(
                 "an ELMo has no attention kernel, compat, adapter, backend or int8; leave them out"
             )
+        from unmask.loaded_elmo import ElmoModel
+        from unmask.model.weights.build import DTYPES, device_named
+
         network = elmo.read(verify).to(device_named(place), DTYPES[number_format])
         return ElmoModel(network, found.name, found.folder)
     if elmo is not None:
@@ -162,16 +168,30 @@ def _checked_source(source: object) -> str | Path:
 
 
 def _check_kernel(kernel: object) -> None:
+    if kernel is None:
+        return
+    from unmask.model.kernels import KERNELS
+
     names = [one.capability.name for one in KERNELS]
-    if kernel is not None and kernel not in names:
+    if kernel not in names:
         raise KernelError(f"there is no kernel {quoted(kernel)}; there are {', '.join(names)}")
+
+
+def _dtype_name(dtype: object) -> object:
+    """The name of a type of torch; anything else as it is."""
+    return str(dtype).removeprefix("torch.") if _is_of_torch(dtype, "dtype") else dtype
+
+
+def _is_of_torch(given: object, name: str) -> bool:
+    """Whether something is a ``torch.dtype`` or a ``torch.device``, found without importing torch."""
+    return (type(given).__module__, type(given).__name__) == ("torch", name)
 
 
 def _device_name(device: object) -> str | None:
     """The device name as `torch.device` spells it."""
     if isinstance(device, int) and not isinstance(device, bool) and device >= 0:
         device = f"cuda:{device}"
-    if device is not None and not isinstance(device, str | torch.device):
+    if device is not None and not isinstance(device, str) and not _is_of_torch(device, "device"):
         raise InvalidRequest(f"device is {quoted(device)}; give one that torch knows, such as cpu or cuda")
     if device is not None and str(device).startswith("meta"):
         raise InvalidRequest("device is meta, which computes nothing; give cpu or cuda")

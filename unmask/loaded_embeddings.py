@@ -6,7 +6,6 @@ from typing import Any, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from unmask.arguments import check_callable, check_choice, check_flag, listed
 from unmask.arguments import whole_number as whole
@@ -208,7 +207,7 @@ class EmbeddingModel(TextModel):
         return similarity(self._vectors("a", a), self._vectors("b", b), metric)
 
     def _vectors(self, name: str, given: Any) -> Any:
-        if isinstance(given, np.ndarray | Tensor):
+        if isinstance(given, np.ndarray) or hasattr(given, "__torch_function__"):  # a tensor
             return given
         some = [given] if isinstance(given, str) else listed(name, given)
         if some and not all(isinstance(one, str) for one in some):

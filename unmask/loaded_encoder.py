@@ -1,27 +1,31 @@
 """An encoder loaded from a checkpoint: the module that runs, its properties, and the trainable module."""
 
-import hashlib
-from functools import cached_property, partial
-from pathlib import Path
-from typing import Any, Literal
+from __future__ import annotations
 
-import torch
-from torch import Tensor
+import hashlib
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 from unmask.arguments import check_flag
 from unmask.deprecation import warn_renamed
 from unmask.errors import CorruptCheckpoint, InvalidRequest
-from unmask.model.encoder import Encoder
 from unmask.model.families import Compat
-from unmask.model.inference import optimize_for_inference, unsupported_reason
-from unmask.model.native.engine import native_engine, native_reason
+from unmask.model.native.engine import NativeEngine, native_engine, native_reason
 from unmask.model.spec import EncoderSpec, PairScore
-from unmask.model.torch_engine import TorchEngine
 from unmask.model.weights import Checkpoint, Source, read_checkpoint
 from unmask.model.weights.adapter import adapted, read_adapter
-from unmask.model.weights.build import build
+from unmask.model.weights.arrays import StoredArrays
 from unmask.model.weights.shapes import parameter_count
 from unmask.text import Tokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+    from unmask.model.encoder import Encoder
+    from unmask.model.torch_engine import TorchEngine
 
 Backend = Literal["native", "torch"]
 """Which code runs the layers: the native library, or torch."""
@@ -52,31 +56,62 @@ class LoadedEncoder:
             "compat": compat,
             "backend": backend,
         }
-        plain_dtype = "float32" if dtype == "int8" else dtype
-        self._build = partial(build, checkpoint, dtype=plain_dtype, device=device, kernel=kernel)
         self._files = stamps(checkpoint)
+        self._trainable = False
+        self.engine: TorchEngine | NativeEngine
+        """What runs."""
+        no_native = _native_reason(checkpoint.spec, dtype, device, kernel, backend)
+        if no_native is None:
+            self.engine = self._native(dtype)
+        elif backend == "native":
+            raise InvalidRequest(f"backend is native, and {no_native}; leave it out, or take torch")
+        else:
+            self.engine = self._in_torch(dtype, device)
+
+    def _native(self, dtype: str) -> NativeEngine:
+        """The engine whose layers run in the native library; torch is imported for an adapter alone."""
+        weights: Mapping[str, Any]
+        if self.checkpoint.adapter is None:
+            weights = StoredArrays(self.checkpoint)
+            weights.check("float32" if dtype == "int8" else dtype)
+        else:
+            weights = {name: tensor.float().numpy() for name, tensor in self._build().state_dict().items()}
+        return native_engine(
+            self.spec,
+            weights,
+            dtype,
+            heads=lambda: self._build_unchanged(layers=False),
+            in_torch=lambda: _optimized(self._build_unchanged(), dtype),
+        )
+
+    def _in_torch(self, dtype: str, device: str | None) -> TorchEngine:
+        """The engine of torch modules, optimized for inference where this machine supports it."""
+        from unmask.model.inference import unsupported_reason
+        from unmask.model.torch_engine import TorchEngine
+
         refusal = unsupported_reason(dtype, device)
         if dtype == "int8" and refusal is not None:
             raise InvalidRequest(f"dtype is int8, and {refusal}; take float32 or bfloat16")
-        chosen = None if kernel is None else f"the kernel {kernel} is one of torch"
-        no_native = refusal or chosen or native_reason(self.spec, dtype)
-        if backend == "native" and no_native is not None:
-            raise InvalidRequest(f"backend is native, and {no_native}; leave it out, or take torch")
-        encoder = self._build()
         self._trainable = refusal is not None
-        self.engine: TorchEngine
-        """What runs."""
-        if self._trainable:
-            self.engine = TorchEngine(encoder)
-        elif no_native is None and backend != "torch":
-            self.engine = native_engine(encoder, dtype, partial(self._optimized, dtype))
-        else:
-            self.engine = TorchEngine(optimize_for_inference(encoder, dtype))
+        encoder = self._build()
+        return TorchEngine(encoder if self._trainable else _optimized(encoder, dtype))
 
-    def _optimized(self, dtype: str) -> Encoder:
-        """The encoder in torch, read again from the checkpoint's files."""
+    def _build(self, *, layers: bool = True) -> Encoder:
+        """The plain module, read from the checkpoint's files."""
+        from unmask.model.weights.build import build
+
+        dtype, device, kernel = (self._options[name] for name in ("dtype", "device", "kernel"))
+        plain_dtype = "float32" if dtype == "int8" else str(dtype)
+        return build(self.checkpoint, dtype=plain_dtype, device=device, kernel=kernel, layers=layers)
+
+    def _build_unchanged(self, *, layers: bool = True) -> Encoder:
+        """`_build`, long after the checkpoint was loaded.
+
+        Raises:
+            CheckpointError: its files have changed since.
+        """
         self._require_unchanged()
-        return optimize_for_inference(self._build(), dtype)
+        return self._build(layers=layers)
 
     def _require_unchanged(self) -> None:
         if stamps(self.checkpoint) != self._files:
@@ -122,9 +157,10 @@ class LoadedEncoder:
         check_flag("replace", replace)
         if self._trainable:
             return self.encoder
-        self._require_unchanged()
-        encoder = self._build()
+        encoder = self._build_unchanged()
         if replace:
+            from unmask.model.torch_engine import TorchEngine
+
             self.engine, self._trainable = TorchEngine(encoder), True
         return encoder
 
@@ -144,6 +180,8 @@ class LoadedEncoder:
         for name, content in sorted(self.tokenizer.files.items()):
             found.update(hashlib.sha256(name.encode()).digest() + hashlib.sha256(content).digest())
         if self._trainable:
+            import torch
+
             for name, tensor in sorted(self.encoder.state_dict().items()):
                 flat = tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
                 found.update(hashlib.sha256(name.encode()).digest() + hashlib.sha256(flat).digest())
@@ -237,6 +275,25 @@ class LoadedEncoder:
         """The old name of `trainable_encoder` with ``replace=False``."""
         warn_renamed("the method", "plain()", "trainable_encoder(replace=False)")
         return self.trainable_encoder(replace=False)
+
+
+def _native_reason(
+    spec: EncoderSpec, dtype: str, device: str | None, kernel: str | None, backend: Backend | None
+) -> str | None:
+    """Why an encoder is not run natively, as the end of "... because"; None if it is."""
+    if backend == "torch":
+        return "backend is torch"
+    if device is not None and not device.startswith("cpu"):
+        return f"the native library runs on cpu, not on {device}"
+    if kernel is not None:
+        return f"the kernel {kernel} is one of torch"
+    return native_reason(spec, dtype)
+
+
+def _optimized(encoder: Encoder, dtype: str) -> Encoder:
+    from unmask.model.inference import optimize_for_inference
+
+    return optimize_for_inference(encoder, dtype)
 
 
 def loaded_again(

@@ -1,20 +1,23 @@
 """The public API of a loaded checkpoint."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from unmask.arguments import check_callable
 from unmask.arguments import whole_number as whole
 from unmask.deprecation import renamed_arguments, renamed_method
 from unmask.errors import InvalidRequest, InvalidText, quoted
-from unmask.interpret import AttentionView, Watch
-from unmask.interpret.corpus.measure import CorpusStatistics, measure_corpus
-from unmask.interpret.corpus.stored import cache_file
-from unmask.interpret.corpus.texts import Corpus, corpus_of
 from unmask.loaded_pretraining import PretrainingModel
 from unmask.model.spec.global_tokens import GlobalTokens
-from unmask.model.weights.save import save
 from unmask.text import Truncation
+
+if TYPE_CHECKING:
+    from unmask.interpret import AttentionView, Watch
+    from unmask.interpret.corpus.measure import CorpusStatistics
+    from unmask.interpret.corpus.texts import Corpus
 
 
 class Model(PretrainingModel):
@@ -39,6 +42,8 @@ class Model(PretrainingModel):
         ``global_tokens``: which tokens are global, see `AttentionView`. ``watch``: called after each layer,
         see `unmask.interpret.Watch`.
         """
+        from unmask.interpret import AttentionView
+
         if not isinstance(text, str):
             raise InvalidText(
                 f"the text is {quoted(text)}; attention reads one text at a time, so give a string"
@@ -74,6 +79,10 @@ class Model(PretrainingModel):
             InvalidRequest: it is not a file of texts, or there are too many.
             OutputError: the cache cannot be written.
         """
+        from unmask.interpret.corpus.measure import measure_corpus
+        from unmask.interpret.corpus.stored import cache_file
+        from unmask.interpret.corpus.texts import corpus_of
+
         check_callable("watch", watch)
         check_callable("partial", partial)
         found = corpus_of(corpus)
@@ -98,6 +107,8 @@ class Model(PretrainingModel):
         ``shard_bytes``: the maximum bytes of weights per file; None writes a single file. A model that runs
         in ``int8`` is written in float32, from the weights it was loaded from.
         """
+        from unmask.model.weights.save import save
+
         if not isinstance(folder, str | Path) or not str(folder):
             raise InvalidRequest(f"folder is {quoted(folder)}; give the name of a folder to write")
         if shard_bytes is not None:

@@ -1,12 +1,12 @@
 """What the encoder computes for every token: hidden states, logits, predictions."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from unmask.arguments import check_callable, check_choice, listed
 from unmask.arguments import whole_number as whole
@@ -18,14 +18,18 @@ from unmask.model.engine import Layers
 from unmask.model.spec.global_tokens import GlobalTokens, places
 from unmask.tasks import Progress
 from unmask.tasks.batches import TOKENS_PER_PASS
-from unmask.tasks.fill import FilledMask, fill
 from unmask.tasks.hidden_states import checked_ids, checked_places, checked_types, hidden_states
 from unmask.tasks.logits import chosen_head, logits
-from unmask.tasks.predict_tokens import TokenPredictions, predict_tokens
 from unmask.tasks.values import Logits
 from unmask.text import Truncation
 
-Ids = Sequence[int] | NDArray[np.int64] | Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from unmask.tasks.fill import FilledMask
+    from unmask.tasks.predict_tokens import TokenPredictions
+
+Ids: TypeAlias = "Sequence[int] | NDArray[np.int64] | Tensor"
 """Token ids of one sequence."""
 
 
@@ -106,6 +110,8 @@ class OutputModel(EmbeddingModel):
             global_tokens=None if marks is None else checked_places(marks, ids),
             tokens_per_pass=tokens_per_pass,
         )
+        import torch
+
         tensors = [torch.from_numpy(one) for one in states]
         return tensors[0] if isinstance(inputs, str) else tensors
 
@@ -175,6 +181,8 @@ class OutputModel(EmbeddingModel):
     ) -> tuple[FilledMask, ...] | list[tuple[FilledMask, ...]]:
         """Predictions for every mask token of each text, such as [MASK]; see `unmask.tasks.fill.fill`."""
         name = numbered_or_the(text)
+        from unmask.tasks.fill import fill
+
         filled = fill(
             self.engine,
             self.tokenizer,
@@ -217,6 +225,8 @@ class OutputModel(EmbeddingModel):
         whole("tokens_per_pass", tokens_per_pass, 1)
         check_callable("progress", progress)
         (encoding,) = self._tokenized(text, None, truncation)
+        from unmask.tasks.predict_tokens import predict_tokens
+
         return predict_tokens(
             self.engine,
             self.tokenizer,

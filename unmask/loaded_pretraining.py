@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from unmask.errors import InvalidRequest, InvalidText, quoted
 from unmask.loaded_outputs import OutputModel
 from unmask.model.weights import find, read_checkpoint
-from unmask.model.weights.build import build
 
 if TYPE_CHECKING:
     from unmask.learn.objectives.masking import MaskingSpec
@@ -134,6 +133,8 @@ class PretrainingModel(OutputModel):
         if isinstance(generator, OutputModel):
             made, words = generator.trainable_encoder(replace=False), generator.tokenizer
         else:
+            from unmask.model.weights.build import build
+
             checkpoint = read_checkpoint(find(generator))
             made, words = build(checkpoint), checkpoint.tokenizer
         return replaced_by_generator(

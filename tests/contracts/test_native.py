@@ -27,12 +27,14 @@ from tests.support.specs import (
     random_encoder,
 )
 from unmask.errors import InvalidRequest
+from unmask.model import heads
 from unmask.model.native import library
 from unmask.model.native.engine import NativeEngine, native_engine, native_reason
 from unmask.model.native.interface import PRECISIONS
-from unmask.model.native.program import NativeLayers, unsupported_batch
-from unmask.model.spec import Alibi, Rotary, SlidingWindow
-from unmask.text.batch import PackedBatch
+from unmask.model.native.pooling import pooled
+from unmask.model.native.program import NativeLayers, to_bfloat16, unsupported_batch
+from unmask.model.spec import POOLING_MODES, Alibi, PooledVector, Rotary, SlidingWindow, UnitLength
+from unmask.text.batch import PackedBatch, SequenceLayout
 
 UNDILATED = replace(
     WINDOWS_GLOBALS,
@@ -58,7 +60,11 @@ def layers_of(encoder, precision="float32"):
     found = library.connected()
     if precision not in found.precisions:
         pytest.skip(f"this processor has no products in {precision}")
-    return NativeLayers(encoder, precision, found.functions)
+    return NativeLayers(encoder.spec, weights_of(encoder), precision, found.functions)
+
+
+def weights_of(encoder):
+    return {name: tensor.detach().numpy() for name, tensor in encoder.state_dict().items()}
 
 
 def batch_of(lengths, seed=0, types=2):
@@ -236,9 +242,15 @@ def test_ids_and_types_beyond_their_tables_are_refused():
 
 @needs_library
 def test_what_the_library_lacks_runs_in_torch():
-    encoder, plain = random_encoder(UNDILATED), random_encoder(UNDILATED)
+    plain = random_encoder(UNDILATED)
     made = []
-    engine = native_engine(encoder, "float32", lambda: made.append(1) or plain)
+    engine = native_engine(
+        plain.spec,
+        weights_of(plain),
+        "float32",
+        heads=lambda: random_encoder(UNDILATED),
+        in_torch=lambda: made.append(1) or plain,
+    )
     texts = [np.arange(20) % VOCABULARY, np.arange(30) % VOCABULARY]
     local = PackedBatch.of_ids(texts)
     np.testing.assert_allclose(engine.hidden_states(local), in_torch(plain, local), atol=1e-5)
@@ -322,6 +334,76 @@ def test_without_its_products_an_encoder_runs_in_torch(environment, reason):
     assert reason in why
     wanted = unmask.load("default").embed(["a first text", "a second, longer text"])
     assert cosines(np.array(vectors), wanted).min() > 0.999
+
+
+WITHOUT_TORCH = """
+import sys
+import numpy as np, unmask
+model = unmask.load("default", dtype=sys.argv[1])
+texts = ["a first text", "a second, longer text"]
+vectors = model.embed(texts, prompt="of a prompt: ")
+assert "torch" not in sys.modules, "embedding needs no torch"
+from unmask.model.native.engine import thread_count
+before = thread_count()
+import torch
+assert before == thread_count() == torch.get_num_threads()
+np.testing.assert_array_equal(model.embed(texts, prompt="of a prompt: "), vectors)
+states = model.hidden_states("a first text", layers="all")
+assert states.shape == (7, 5, 384)
+assert model.attention("a first text").probabilities(0, 0).shape == (5, 5)
+print(vectors.tolist())
+"""
+
+
+@needs_library
+@pytest.mark.parametrize("dtype", PRECISIONS)
+@pytest.mark.parametrize("environment", [{}, {"OMP_NUM_THREADS": "1"}], ids=["default", "one thread"])
+def test_texts_are_embedded_without_torch(dtype, environment):
+    if dtype not in library.connected().precisions:
+        pytest.skip(f"this processor has no products in {dtype}")
+    rest = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH, dtype],
+        env={**rest, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    wanted = unmask.load("default", backend="torch").embed(
+        ["a first text", "a second, longer text"], prompt="of a prompt: "
+    )
+    least = {"float32": 0.999999, "bfloat16": 0.9999, "int8": 0.985}[dtype]
+    assert cosines(np.array(json.loads(done.stdout)), wanted).min() > least
+
+
+@pytest.mark.parametrize("skipped", [0, 2])
+@pytest.mark.parametrize("mode", POOLING_MODES)
+def test_pooling_without_torch_is_that_of_torch(mode, skipped):
+    layout = SequenceLayout.of_lengths([3, 9, 4, 30])
+    x_TD = np.random.default_rng(0).standard_normal((layout.token_count, 7), np.float32)
+    for output in (
+        PooledVector((mode,)),
+        PooledVector((mode, "cls"), normalize=True, dimensions=5),
+        PooledVector((mode,), projections=(UnitLength(),)),
+    ):
+        wanted = heads.embed(torch.from_numpy(x_TD), layout, output, skipped=skipped)
+        found = pooled(x_TD, layout, output, skipped=skipped)
+        assert found.dtype == np.float32
+        np.testing.assert_allclose(found, wanted.numpy(), atol=1e-6, rtol=1e-6)
+    with pytest.raises(InvalidRequest, match="no token besides the 3 of its prompt"):
+        pooled(x_TD, layout, PooledVector((mode,)), skipped=3)
+
+
+def test_numbers_are_rounded_to_bfloat16_as_torch_rounds_them():
+    values = np.random.default_rng(0).standard_normal(4000).astype(np.float32).reshape(40, 100)
+    values[0, :6] = [np.nan, np.inf, -np.inf, 3.4e38, 1e-40, -0.0]
+    values[1] = (np.arange(100) * 2 + 1) * 2.0**-8 + 256  # halfway between two, even and odd
+    values.view(np.uint32)[2, 0] = 0x7FFFFFFF  # a NaN that rounding would carry into the sign
+    wanted = torch.from_numpy(values).bfloat16()
+    found = torch.from_numpy(to_bfloat16(values).view(np.int16)).view(torch.bfloat16)
+    torch.testing.assert_close(found, wanted, equal_nan=True, atol=0, rtol=0)
 
 
 @needs_library

@@ -84,6 +84,8 @@ TORCH_FREE = (
             "__init__",
             "adapter",
             "architecture",
+            "arrays",
+            "row_order",
             "checkpoint",
             "checkpoint_tensors",
             "tensor_report",
@@ -266,6 +268,11 @@ def test_torch_free(place):
     for path in files:
         assert not [name for name in imports(path) if name.split(".")[0] == "torch"], path
         assert way_to_torch(path) == []
+
+
+@pytest.mark.parametrize("place", ["loaded.py", "model/native/engine.py", "cli/embed.py"])
+def test_torch_is_not_imported_before_it_is_needed(place):
+    assert way_to_torch(ROOT / place) == []
 
 
 def test_torch_is_seen_behind_other_modules(tmp_path, monkeypatch):

@@ -16,7 +16,8 @@ from unmask.errors import InvalidRequest, UnmaskError
 from unmask.files import user_cache
 
 if TYPE_CHECKING:
-    from unmask.loaded import ElmoModel, Model
+    from unmask.loaded import Model
+    from unmask.loaded_elmo import ElmoModel
 
 MODELS = ("default", "unmask-mini")
 """The default models: one for sentence embeddings, and one with an MLM head."""

@@ -15,7 +15,8 @@ from unmask.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from unmask.interpret.geometry import ReadTexts
-    from unmask.loaded import ElmoModel, Model
+    from unmask.loaded import Model
+    from unmask.loaded_elmo import ElmoModel
 
     StateModel = Model | ElmoModel
 
@@ -151,7 +152,7 @@ def _read(models: "tuple[StateModel, ...]", words: list[str], points: int) -> "t
 
 def _limits(model: "StateModel") -> tuple[int | None, ...]:
     """The longest text that the model reads, and the longest that it was trained on; None for no limit."""
-    from unmask.loaded import ElmoModel
+    from unmask.loaded_elmo import ElmoModel
 
     return () if isinstance(model, ElmoModel) else (model.max_tokens, model.checkpoint.trained_tokens)
 

@@ -14,7 +14,8 @@ from unmask.model.spec.compat import Compat
 from unmask.text import Blank, Truncation
 
 if TYPE_CHECKING:
-    from unmask.loaded import ElmoModel, Model
+    from unmask.loaded import Model
+    from unmask.loaded_elmo import ElmoModel
 
 Dtype = Literal["float32", "bfloat16", "float16", "float64"]
 RunDtype = Literal["float32", "bfloat16", "int8", "float16", "float64"]

@@ -12,8 +12,9 @@ from unmask.interpret.norms import out_factors, value_norms
 from unmask.interpret.statistics.layer_statistics import LayerStatistics
 from unmask.model.kernels import AttentionBias, MaskContext, Tile
 from unmask.model.kernels.tile import key_counts, scores
-from unmask.model.layers.attention import SoftmaxMixer, simplify
+from unmask.model.layers.attention import SoftmaxMixer
 from unmask.model.spec import AttentionPattern, FullAttention
+from unmask.model.spec.simplify import simplify
 
 
 @dataclass(frozen=True, eq=False)

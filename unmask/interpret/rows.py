@@ -16,9 +16,10 @@ from unmask.interpret.activation_cache import ActivationCache, Kind, Projected
 from unmask.interpret.norms import out_factors, value_norms
 from unmask.model.kernels import AttentionBias, MaskContext, Tile
 from unmask.model.kernels.tile import key_counts, scores
-from unmask.model.layers.attention import SoftmaxMixer, simplify
+from unmask.model.layers.attention import SoftmaxMixer
 from unmask.model.layers.linear_attention import LinearMixer
 from unmask.model.spec import AttentionPattern, CausalAttention, FullAttention, SlidingWindow
+from unmask.model.spec.simplify import simplify
 
 NEVER = -1e30
 """Score of a masked key. It is finite, so that 0 times it is 0; its probability is exactly 0."""

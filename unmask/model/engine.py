@@ -7,14 +7,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
-from unmask.model.spec import Classifier, EncoderSpec, Head, MultiVector, PooledVector, SparseVector, role_of
-from unmask.text.batch import PackedBatch
+from unmask.model.spec import (
+    Classifier,
+    EncoderSpec,
+    Head,
+    MultiVector,
+    PairScore,
+    PooledVector,
+    SparseVector,
+    role_of,
+)
+from unmask.text.batch import PackedBatch, SequenceLayout
 
 Layers = Literal["last", "all"]
 """Which hidden states: those of the last layer, or the embedding output and those of every layer."""
 
 Floats = NDArray[np.floating[Any]]
 """float64 from an engine that computes in float64, float32 from any other."""
+
+
+OUTPUTS: tuple[type, ...] = (PooledVector, MultiVector, SparseVector, PairScore)
+"""The kinds of `CheckpointOutput` that an engine of one encoder computes."""
 
 
 class Engine(Protocol):
@@ -59,6 +72,16 @@ class Engine(Protocol):
 
     def static_weights(self) -> NDArray[np.float32]:
         """The weight of each word of the vocabulary, (V,), of a model that weights queries by a table."""
+
+
+def check_unpooled(layout: SequenceLayout, skipped: int) -> None:
+    """Refuse to pool a text that has nothing besides a prompt of ``skipped`` tokens.
+
+    Raises:
+        InvalidRequest: a text has no token to pool.
+    """
+    if skipped and layout.lengths.min() <= skipped:
+        raise InvalidRequest(f"a text has no token besides the {skipped} of its prompt; leave the prompt out")
 
 
 def head_of(spec: EncoderSpec, role: str) -> Head:

@@ -11,17 +11,17 @@ from unmask.errors import InvalidRequest
 from unmask.model import heads
 from unmask.model.decoder import predicts_by_decoder, word_states
 from unmask.model.encoder import Encoder
-from unmask.model.engine import Floats, Layers, head_of, is_per_token
+from unmask.model.engine import OUTPUTS, Floats, Layers, head_of, is_per_token
 from unmask.model.hooks import HookPoint
 from unmask.model.inference import QuantizedLinear
-from unmask.model.spec import EncoderSpec, MaskedLM, MultiVector, PairScore, PooledVector, SparseVector
+from unmask.model.spec import EncoderSpec, MaskedLM, MultiVector, PooledVector, SparseVector
 from unmask.text.batch import PackedBatch
 
 
 class TorchEngine:
     """An `Encoder`, plain or optimized for inference, as an `Engine`. Results have no gradients."""
 
-    outputs: tuple[type, ...] = (PooledVector, MultiVector, SparseVector, PairScore)
+    outputs = OUTPUTS
     """The kinds of `CheckpointOutput` that it computes."""
 
     def __init__(self, encoder: Encoder) -> None:

@@ -8,7 +8,7 @@ import unmask
 from unmask.explorer.api.session_schemas import ModelInfo, TextRead, Token, Word
 from unmask.explorer.sessions.models import AnyModel, ModelSlot, no_attention
 from unmask.interpret.words.words import Words
-from unmask.loaded import ElmoModel
+from unmask.loaded_elmo import ElmoModel
 from unmask.model.spec import (
     BlockSparse,
     CausalAttention,

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     import anywidget
 
     from unmask.explorer.api.api import Api
-    from unmask.loaded import ElmoModel, Model
+    from unmask.loaded import Model
+    from unmask.loaded_elmo import ElmoModel
 
 HEIGHT = 900
 """Of the frame, in pixels."""
@@ -90,7 +91,8 @@ def explore(
         raise InvalidRequest(f"height is {height} pixels; it can be 100 to 10000")
     from unmask.explorer.api.api import Api
     from unmask.explorer.export.standalone_html import framed_page
-    from unmask.loaded import ElmoModel, Model, load
+    from unmask.loaded import Model, load
+    from unmask.loaded_elmo import ElmoModel
 
     given = [model] if isinstance(model, Model | ElmoModel | str) else list(model)
     api = Api([load(one) if isinstance(one, str) else one for one in given])

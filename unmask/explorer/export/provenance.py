@@ -9,7 +9,7 @@ from unmask.explorer.api.describe import versions
 from unmask.explorer.api.session_schemas import Stamp, StampLine
 from unmask.explorer.sessions.models import AnyModel
 from unmask.explorer.sessions.text_session import TextSession
-from unmask.loaded import ElmoModel
+from unmask.loaded_elmo import ElmoModel
 from unmask.model.families import DEFAULT_NAME
 from unmask.model.spec import SoftmaxAttention
 from unmask.model.weights.find import DEFAULT, SHIPPED

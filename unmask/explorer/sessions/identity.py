@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unmask.deprecation import MODEL_NAMES
-from unmask.loaded import ElmoModel, Model
+from unmask.loaded import Model
+from unmask.loaded_elmo import ElmoModel
 from unmask.model.families import DEFAULT_NAME
 from unmask.model.weights.find import DEFAULT, SHIPPED
 

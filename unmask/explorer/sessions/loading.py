@@ -11,7 +11,8 @@ from unmask.errors import InvalidRequest
 if TYPE_CHECKING:
     from unmask.explorer.api.session_schemas import ModelPreview
     from unmask.explorer.sessions.models import Models, ModelSlot
-    from unmask.loaded import ElmoModel, Model
+    from unmask.loaded import Model
+    from unmask.loaded_elmo import ElmoModel
     from unmask.model.elmo import ElmoSpec
 
 LONGEST_NAME = 1000

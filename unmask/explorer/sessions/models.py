@@ -7,7 +7,8 @@ from functools import cached_property
 from unmask.errors import InvalidRequest, UnmaskError
 from unmask.explorer.sessions.identity import Candidate, candidate_of, digest_of, distinct_names
 from unmask.http.errors import Problem, Refused, cannot, problem_of, unexpected
-from unmask.loaded import ElmoModel, Model
+from unmask.loaded import Model
+from unmask.loaded_elmo import ElmoModel
 from unmask.model.encoder import Encoder
 
 AnyModel = Model | ElmoModel

@@ -21,7 +21,8 @@ from unmask.interpret.global_effect import NO_GLOBAL_TOKENS, GlobalText
 from unmask.interpret.statistics.attention_statistics import AttentionStatistics, layer_cells
 from unmask.interpret.statistics.layer_statistics import LayerStatistics
 from unmask.interpret.words.words import Words, words
-from unmask.loaded import ElmoModel, Model
+from unmask.loaded import Model
+from unmask.loaded_elmo import ElmoModel
 from unmask.model.encoder import Encoder
 from unmask.model.spec.global_tokens import GlobalTokens, has_global_tokens, trained_global_tokens
 from unmask.text import Encoding

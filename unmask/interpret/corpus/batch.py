@@ -17,9 +17,10 @@ from unmask.model.encoder import Encoder
 from unmask.model.hooks import HookPoint
 from unmask.model.kernels import MaskContext, Tile
 from unmask.model.kernels.tile import key_counts
-from unmask.model.layers.attention import SoftmaxMixer, simplify
+from unmask.model.layers.attention import SoftmaxMixer
 from unmask.model.spec import EncoderSpec
 from unmask.model.spec.global_tokens import has_global_tokens, places, trained_global_tokens
+from unmask.model.spec.simplify import simplify
 from unmask.text import Encoding, PackedBatch
 
 ROWS = 128

@@ -21,13 +21,12 @@ from unmask.checksums import check_files, write_checksums
 from unmask.errors import CorruptCheckpoint, OutputError, TensorMismatch, UnknownArchitecture
 from unmask.files import check_regular, read_regular, whole_folder
 from unmask.model.elmo.network import Elmo, LayerMix
-from unmask.model.elmo.spec import ElmoSpec
+from unmask.model.elmo.spec import CONFIG, MODEL_TYPE, ElmoSpec
 from unmask.model.finite import is_finite
 from unmask.optional import require
 from unmask.settings import JsonSettings
 
-MODEL_TYPE = "unmask-elmo"
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
+WEIGHTS = "model.safetensors"
 
 Array = NDArray[np.float32]
 

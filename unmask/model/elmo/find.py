@@ -1,22 +1,19 @@
-"""Detect the format of an ELMo folder: ours, or the two files of its authors."""
+"""Detect the format of an ELMo folder: ours, or the two files of its authors. Free of torch."""
+
+from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from unmask.checksums import check_files
 from unmask.errors import CorruptCheckpoint
 from unmask.files import read_bytes
-from unmask.model.elmo.files import (
-    CONFIG,
-    MODEL_TYPE,
-    load_elmo,
-    read_published_elmo,
-    read_published_spec,
-    read_spec,
-)
-from unmask.model.elmo.network import Elmo
-from unmask.model.elmo.spec import ElmoSpec
+from unmask.model.elmo.spec import CONFIG, MODEL_TYPE, ElmoSpec
 from unmask.settings import JsonSettings
+
+if TYPE_CHECKING:
+    from unmask.model.elmo.network import Elmo
 
 
 @dataclass(frozen=True)
@@ -33,6 +30,8 @@ class ElmoFolder:
         Raises:
             CheckpointError: what is wrong with the config, in one sentence.
         """
+        from unmask.model.elmo.files import read_published_spec, read_spec
+
         return read_spec(self.folder) if self.published is None else read_published_spec(self.published[0])
 
     def read(self, verify: bool | None = None) -> Elmo:
@@ -42,6 +41,8 @@ class ElmoFolder:
             CheckpointError: what is wrong with the files, in one sentence.
             MissingExtra: h5py is not installed, which reads the authors' weights.
         """
+        from unmask.model.elmo.files import load_elmo, read_published_elmo
+
         if self.published is None:
             return load_elmo(self.folder, verify=verify)
         check_files(self.folder, verify)

@@ -6,6 +6,9 @@ from typing import Literal
 from unmask.errors import InvalidRequest
 from unmask.model.spec.check import require_at_least, require_positive
 
+MODEL_TYPE = "unmask-elmo"
+CONFIG = "config.json"
+
 
 @dataclass(frozen=True)
 class ElmoSpec:

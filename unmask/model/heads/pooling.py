@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from unmask.errors import InvalidRequest
+from unmask.model.engine import check_unpooled
 from unmask.model.layers.parts import ACTIVATIONS
 from unmask.model.spec import PooledVector, Pooler, PoolingMode, UnitLength
 from unmask.text.batch import SequenceLayout
@@ -84,8 +85,7 @@ def embed(
             f"the output has {len(head.projections)} layers after pooling and the encoder has {own}; "
             "use the output of its own checkpoint"
         )
-    if skipped and layout.lengths.min() <= skipped:
-        raise InvalidRequest(f"a text has no token besides the {skipped} of its prompt; leave the prompt out")
+    check_unpooled(layout, skipped)
     e_SE = torch.cat([_pool_exactly(x_TD, layout, mode, skipped) for mode in head.pooling], dim=-1)
     e_SE = e_SE if layers is None else layers(e_SE)
     for _ in head.projections[own:]:

@@ -258,12 +258,5 @@ def probabilities(
 
 
 def alibi_slopes(heads: int) -> Tensor:
-    """The slope of each head, float64: 2^(-8/n), 2^(-16/n) ... for n heads, n a power of two.
-
-    For another number of heads, as published (Press, Smith & Lewis 2022): the series of the next
-    lower power of two, then every second slope of the series twice as long.
-    """
-    lower = 2 ** int(math.log2(heads))
-    series = [2 ** (-8 * (i + 1) / lower) for i in range(lower)]
-    finer = [2 ** (-4 * (i + 1) / lower) for i in range(0, 2 * lower, 2)]
-    return torch.tensor((series + finer)[:heads], dtype=torch.float64, device="cpu")
+    """`Alibi.slopes` as a tensor, float64."""
+    return torch.tensor(Alibi().slopes(heads), dtype=torch.float64, device="cpu")

@@ -19,17 +19,15 @@ from unmask.model.layers.relative import RelativeBiasTerms
 from unmask.model.layers.rotary import RotaryTable, apply_rotary
 from unmask.model.spec import (
     AttentionPattern,
-    BlockSparse,
     Disentangled,
-    FullAttention,
     NoPosition,
     RelativePositionBias,
     Rotary,
-    SlidingWindow,
     SlidingWindowGlobal,
     SoftmaxAttention,
 )
 from unmask.model.spec.attention import AttentionPosition
+from unmask.model.spec.simplify import simplify
 from unmask.text.batch import SequenceLayout
 
 
@@ -53,19 +51,6 @@ class AttentionPlan:
     """The packed token at each place that attention reads, if sequences share tokens; see `Expansion`."""
     places_T: Tensor | None = None
     """The place whose output each packed token takes, if sequences share tokens."""
-
-
-def simplify(pattern: AttentionPattern, layout: SequenceLayout) -> AttentionPattern:
-    """The simplest pattern that is equivalent on this batch, so that more kernels support it."""
-    match pattern:
-        case BlockSparse() if layout.lengths.max() <= pattern.whole_up_to:
-            return FullAttention()
-        case SlidingWindowGlobal() if layout.globals_T is None or not layout.globals_T.any():
-            return simplify(pattern.window, layout)
-        case SlidingWindow() if pattern.dilation == 1 and layout.lengths.max() <= pattern.radius + 1:
-            return FullAttention()
-        case _:
-            return pattern
 
 
 def attended_dtype(x: Tensor) -> torch.dtype:

@@ -1,61 +1,121 @@
-"""The engine whose embedding, layers and final norm run in the native library; heads are torch modules."""
+"""The engine whose embedding, layers and final norm run in the native library.
 
-from collections.abc import Callable
+Torch is imported by what follows the layers, sentence embeddings without dense layers excepted, and by what
+the library does not compute.
+"""
 
-import torch
-from torch import Tensor, nn
+from __future__ import annotations
 
-from unmask.model.encoder import Encoder
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.model.engine import OUTPUTS, Floats, Layers
 from unmask.model.native.library import connected, library_reason
-from unmask.model.native.program import NativeLayers, unsupported_batch, unsupported_encoder
-from unmask.model.spec import EncoderSpec
-from unmask.model.torch_engine import TorchEngine
+from unmask.model.native.pooling import has_dense_layers, pooled
+from unmask.model.native.program import NativeLayers, Weights, unsupported_batch, unsupported_encoder
+from unmask.model.spec import EncoderSpec, MultiVector, PooledVector, SparseVector
 from unmask.text.batch import PackedBatch
 
+if TYPE_CHECKING:
+    from unmask.model.encoder import Encoder
+    from unmask.model.native.with_heads import EngineWithHeads
 
-class NativeEngine(TorchEngine):
-    """An `Engine` of native layers and an encoder's own heads.
 
-    What the library does not compute runs in torch, by an encoder that is made when it is first needed: the
-    states of all layers, global tokens, queries that documents share, tokens that are not attended to.
+class NativeEngine:
+    """An `Engine` of native layers, with an encoder's own heads.
 
     Args:
-        encoder: a plain encoder, of which the layers are removed.
-        layers: the same layers in the library.
+        layers: the layers in the library.
         precision: of its linear layers.
-        in_torch: makes the encoder that computes everything else.
+        heads: makes an encoder of which the layers are not read: for its heads, and its output's layers.
+        in_torch: makes the encoder that computes what the library does not.
     """
 
+    outputs = OUTPUTS
+
     def __init__(
-        self, encoder: Encoder, layers: NativeLayers, precision: str, in_torch: Callable[[], Encoder]
+        self,
+        layers: NativeLayers,
+        precision: str,
+        heads: Callable[[], Encoder],
+        in_torch: Callable[[], Encoder],
     ) -> None:
-        encoder.layers = nn.ModuleList()
-        self._heads, self._layers, self._precision, self._in_torch = encoder, layers, precision, in_torch
-        self._made: Encoder | None = None
+        self._layers, self._precision, self._heads, self._in_torch = layers, precision, heads, in_torch
+        self._made: EngineWithHeads | None = None
 
     @property
-    def encoder(self) -> Encoder:
-        """The encoder in torch, optimized for inference."""
-        if self._made is None:
-            self._made = self._in_torch()
-        return self._made
-
-    @property
-    def parts(self) -> Encoder:
-        """See `TorchEngine`."""
-        return self._heads
+    def spec(self) -> EncoderSpec:
+        """See `Engine`."""
+        return self._layers.spec
 
     @property
     def dtype(self) -> str:
         """See `Engine`."""
         return self._precision
 
-    def states(self, batch: PackedBatch, *, exact: bool = False) -> Tensor:
-        """See `TorchEngine`."""
-        if unsupported_batch(self.spec, batch) is not None:
-            return self.encoder.encode(batch)
-        x_TD = torch.from_numpy(self._layers.hidden_states(batch, torch.get_num_threads()))
-        return x_TD if exact else x_TD.to(self._heads.embedding.words.weight.dtype)
+    @property
+    def device(self) -> str:
+        """See `Engine`."""
+        return "cpu"
+
+    @property
+    def encoder(self) -> Encoder:
+        """The encoder in torch, optimized for inference."""
+        return self.with_heads.encoder
+
+    @property
+    def with_heads(self) -> EngineWithHeads:
+        """The engine of the same layers and torch modules, made when it is first needed."""
+        if self._made is None:
+            from unmask.model.native.with_heads import EngineWithHeads
+
+            self._made = EngineWithHeads(self._layers, self._precision, self._heads(), self._in_torch)
+        return self._made
+
+    def hidden_states(self, batch: PackedBatch, layers: Layers = "last") -> Floats:
+        """See `Engine`."""
+        if layers != "last" or unsupported_batch(self.spec, batch) is not None:
+            return self.with_heads.hidden_states(batch, layers)
+        return self._layers.hidden_states(batch, thread_count())
+
+    def embed(self, batch: PackedBatch, output: PooledVector, *, skipped: int = 0) -> NDArray[np.float32]:
+        """See `Engine`."""
+        if has_dense_layers(output) or unsupported_batch(self.spec, batch) is not None:
+            return self.with_heads.embed(batch, output, skipped=skipped)
+        x_TD = self._layers.hidden_states(batch, thread_count())
+        return pooled(x_TD, batch.layout, output, skipped=skipped)
+
+    def logits(self, batch: PackedBatch, role: str, tokens: NDArray[np.int64] | None = None) -> Floats:
+        """See `Engine`."""
+        return self.with_heads.logits(batch, role, tokens)
+
+    def token_vectors(
+        self, batch: PackedBatch, output: MultiVector, tokens: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
+        """See `Engine`."""
+        return self.with_heads.token_vectors(batch, output, tokens)
+
+    def word_weights(self, batch: PackedBatch, output: SparseVector) -> Iterator[NDArray[np.float32]]:
+        """See `Engine`."""
+        return self.with_heads.word_weights(batch, output)
+
+    def static_weights(self) -> NDArray[np.float32]:
+        """See `Engine`."""
+        return self.with_heads.static_weights()
+
+
+def thread_count() -> int:
+    """How many threads compute: as many as torch uses, or would use by default if it is not imported."""
+    count = getattr(sys.modules.get("torch"), "get_num_threads", None)
+    if count is not None:
+        return int(count())
+    asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return int(asked) if asked.isdecimal() and int(asked) else len(os.sched_getaffinity(0))
 
 
 def native_reason(spec: EncoderSpec, precision: str) -> str | None:
@@ -63,14 +123,23 @@ def native_reason(spec: EncoderSpec, precision: str) -> str | None:
     return library_reason(precision) or unsupported_encoder(spec)
 
 
-def native_engine(encoder: Encoder, precision: str, in_torch: Callable[[], Encoder]) -> NativeEngine:
-    """The engine of an encoder for which `native_reason` returns None. Its layers are removed.
+def native_engine(
+    spec: EncoderSpec,
+    weights: Weights,
+    precision: str,
+    heads: Callable[[], Encoder],
+    in_torch: Callable[[], Encoder],
+) -> NativeEngine:
+    """The engine of an encoder for which `native_reason` returns None.
 
     Args:
-        encoder: a plain encoder on a CPU in evaluation mode; in float32 for ``int8``.
+        spec: of the encoder.
+        weights: its tensors in float32, those of its heads excepted.
         precision: of its linear layers.
+        heads: see `NativeEngine`.
         in_torch: see `NativeEngine`.
     """
     library = connected()
     assert not isinstance(library, str)
-    return NativeEngine(encoder, NativeLayers(encoder, precision, library.functions), precision, in_torch)
+    layers = NativeLayers(spec, weights, precision, library.functions)
+    return NativeEngine(layers, precision, heads, in_torch)

@@ -1,53 +1,40 @@
-"""An encoder's layers for the native library: what it can compute, weights and tables handed over.
-
-Axes: P rows of positions.
-"""
+"""An encoder's layers for the native library: what it can compute, and weights handed over. Free of torch."""
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from unmask.errors import InvalidRequest
-from unmask.model.encoder import Encoder
-from unmask.model.kernels.distances import table_rows
-from unmask.model.kernels.relative import RelativeBias
-from unmask.model.kernels.tile import alibi_slopes
-from unmask.model.layers.attention import SoftmaxMixer, simplify
-from unmask.model.layers.block import Block
-from unmask.model.layers.disentangled import DistanceProjections
-from unmask.model.layers.parts import GatedNetwork, PlainNetwork
-from unmask.model.layers.relative import RelativeBiasTable
-from unmask.model.layers.rotary import RotaryTable
 from unmask.model.native import interface
+from unmask.model.native.distances import projected
+from unmask.model.native.tables import PositionTables
 from unmask.model.spec import (
-    Alibi,
     AttentionPattern,
     CausalAttention,
     Disentangled,
     EncoderSpec,
     FullAttention,
     GatedFeedForward,
+    LayerNorm,
+    Norm,
     RelativePositionBias,
     Rotary,
     SlidingWindow,
     SlidingWindowGlobal,
     SoftmaxAttention,
 )
-from unmask.model.spec.attention import AttentionPosition
+from unmask.model.spec.simplify import simplify
 from unmask.text.batch import PackedBatch, SequenceLayout
 
 Float32s = NDArray[np.float32]
+Weights = Mapping[str, Float32s]
+"""The tensors of an encoder by the names of its ``state_dict``."""
 
 ALL, BEFORE = -1, -2
 """In place of a radius: every key of the sequence; those up to the query."""
-
-SHORTEST_TABLE = 512
-"""Tables of positions are made for at least so many tokens, and then for twice as many."""
 
 
 def unsupported_encoder(spec: EncoderSpec) -> str | None:
@@ -113,38 +100,40 @@ def _radius(pattern: AttentionPattern, layout: SequenceLayout) -> int | None:
 class NativeLayers:
     """The embedding, layers and final norm of an encoder in the native library.
 
-    It holds a packed copy of the linear layers' weights; the embedding's tables are those of the encoder.
+    It holds a packed copy of the linear layers' weights; the embedding's tables are those that were given, if
+    their type is that of the library.
 
     Args:
-        encoder: for which `unsupported_encoder` returns None, in evaluation mode, on a CPU.
+        spec: for which `unsupported_encoder` returns None.
+        weights: its tensors; those of one layer are read at a time.
         precision: of the linear layers, one that the library supports.
         library: see `unmask.model.native.library`.
     """
 
-    def __init__(self, encoder: Encoder, precision: str, library: Any) -> None:
-        self.spec, self._library = encoder.spec, library
-        self._kept: list[Tensor] = []
-        self._tables = _Tables(encoder)
+    def __init__(self, spec: EncoderSpec, weights: Weights, precision: str, library: Any) -> None:
+        self.spec, self._library, self._weights = spec, library, weights
+        self._kept: list[NDArray[Any]] = []
+        relative = isinstance(spec.distances, RelativePositionBias)
+        self._tables = PositionTables(np.array(weights["distances.table.weight"]) if relative else None)
         self._native = None
-        layers = (interface.Layer * len(self.spec.layers))(*map(self._layer, range(len(self.spec.layers))))
-        blocks = [block for block in encoder.layers if isinstance(block, Block)]
+        layers = (interface.Layer * len(spec.layers))(*map(self._layer, range(len(spec.layers))))
+        sets = max(spec.weights_of_layer) + 1
         top = interface.Encoder(
             precision=interface.PRECISIONS.index(precision),
-            width=self.spec.width,
+            width=spec.width,
             layers=len(layers),
-            sets=len(blocks),
+            sets=sets,
             layer=layers,
-            embedding=self._embedding(encoder),
-            final_norm=_norm(encoder.final_norm, self._kept),
+            embedding=self._embedding(half=precision == "bfloat16"),
+            final_norm=self._norm(spec.final_norm, "final_norm", self._kept),
         )
         native = library.native_new(ctypes.byref(top))
         if not native:
             raise MemoryError(self._error())
         self._native = ctypes.c_void_p(native)
-        with torch.no_grad():
-            self._table_PD = None if encoder.distances is None else encoder.distances()
-            for number, block in enumerate(blocks):
-                self._pack(number, block)
+        for number in range(sets):
+            self._pack(number)
+        del self._weights
 
     def __del__(self) -> None:
         if getattr(self, "_native", None) is not None:
@@ -206,177 +195,127 @@ class NativeLayers:
             parts=mixer.position.term_count if isinstance(mixer.position, Disentangled) else 1,
         )
 
-    def _embedding(self, encoder: Encoder) -> interface.Embedding:
-        layer, spec = encoder.embedding, encoder.spec.embedding
+    def _embedding(self, *, half: bool) -> interface.Embedding:
+        """The embedding; ``half``: its tables are kept in bfloat16."""
+        spec, alive = self.spec.embedding, self._kept
         added = spec.positions is not None and spec.positions.added
-        tables = (layer.words, layer.positions if added else None, layer.segments)
-        stored = None if layer.words.weight.dtype == torch.bfloat16 else torch.float32
         words, places, types = (
-            None if table is None else _kept(table.weight, self._kept, stored) for table in tables
+            self._table(f"embedding.{name}.weight", half) if has else None
+            for name, has in (("words", True), ("positions", added), ("segments", spec.segments > 0))
         )
+        projection = spec.projection
         return interface.Embedding(
             vocabulary=spec.vocabulary,
             width=spec.width,
             offset=0 if spec.positions is None else spec.positions.offset,
             segments=spec.segments,
-            stored=stored is None,
+            stored=half,
             words=words,
             places=places,
             types=types,
-            norm=_norm(layer.norm, self._kept),
-            projection=_linear(layer.projection, self._kept),
-            project_first=layer.project_first,
+            norm=self._norm(spec.norm, "embedding.norm", alive),
+            projection=interface.Linear()
+            if projection is None
+            else self._linear("embedding.projection", alive),
+            project_first=projection is not None and projection.before_norm,
         )
 
-    def _pack(self, number: int, block: Block) -> None:
-        """Hand over one set of weights; copies in float32 live only as long as this call."""
-        kept: list[Tensor] = []
-        mixer, network = block.attention, block.feedforward
-        assert isinstance(mixer, SoftmaxMixer)
-        assert isinstance(network, PlainNetwork | GatedNetwork)
-        qkv = interface.Linear(mixer.qkv.out_features, mixer.qkv.in_features)
-        weight_NK, bias_N = _in_halves(mixer.qkv.weight, mixer.spec), _in_halves(_bias_of(mixer), mixer.spec)
-        qkv.weight, qkv.bias = _kept(weight_NK, kept), _kept(bias_N, kept)
+    def _table(self, name: str, half: bool) -> int:
+        if not half:
+            return _kept(self._weights[name], self._kept)
+        made = np.empty(self._weights[name].shape, np.uint16)
+        for start in range(0, len(made), ROWS_AT_ONCE):
+            rows = slice(start, start + ROWS_AT_ONCE)
+            # Asked for again, so that a file's earlier pages are given back.
+            made[rows] = to_bfloat16(self._weights[name][rows])
+        return _kept(made, self._kept, np.uint16)
+
+    def _pack(self, number: int) -> None:
+        """Hand over one set of weights; what is read for it lives only as long as this call."""
+        kept: list[NDArray[Any]] = []
+        layer, prefix = self.spec.layers[self.spec.weights_of_layer.index(number)], f"layers.{number}"
+        mixer = layer.mixer
+        assert isinstance(mixer, SoftmaxAttention)
+        weight_NK, bias_N = self._weights[f"{prefix}.attention.qkv.weight"], self._qkv_bias(mixer, prefix)
+        qkv = interface.Linear(*weight_NK.shape)
+        qkv.weight, qkv.bias = (
+            _kept(_in_halves(weight_NK, mixer), kept),
+            _kept(_in_halves(bias_N, mixer), kept),
+        )
         weights = interface.Weights(
             qkv=qkv,
-            out=_linear(mixer.out, kept),
-            inner=_linear(network.inner, kept),
-            outer=_linear(network.outer, kept),
-            attention_norm=_norm(block.attention_norm, kept),
-            feedforward_norm=_norm(block.feedforward_norm, kept),
+            out=self._linear(f"{prefix}.attention.out", kept),
+            inner=self._linear(f"{prefix}.feedforward.inner", kept),
+            outer=self._linear(f"{prefix}.feedforward.outer", kept),
+            attention_norm=self._norm(
+                layer.norm if layer.attention_norm else None, f"{prefix}.attention_norm", kept
+            ),
+            feedforward_norm=self._norm(layer.norm, f"{prefix}.feedforward_norm", kept),
         )
-        if isinstance(mixer.distances, DistanceProjections):
-            assert self._table_PD is not None
-            bias = mixer.distances(self._table_PD, mixer.qkv).distances
-            tables = (bias.keys_PHK, bias.queries_PHK)
-            weights.distance_rows = len(self._table_PD)
+        if isinstance(mixer.position, Disentangled):
+            tables = projected(mixer, mixer.position, self._weights, prefix)
+            weights.distance_rows = 2 * mixer.position.span
             weights.distance_keys, weights.distance_queries = (
                 None if table is None else _kept(table, kept) for table in tables
             )
-        gated = isinstance(network, GatedNetwork)
+        gated = isinstance(layer.feedforward, GatedFeedForward)
         if self._library.native_weights(self._native, number, ctypes.byref(weights), gated):
             raise MemoryError(self._error())
 
+    def _qkv_bias(self, mixer: SoftmaxAttention, prefix: str) -> Float32s:
+        """One bias for queries, keys and values, 0 where there is none."""
+        has = (mixer.query_bias, mixer.key_bias, mixer.value_bias)
+        if all(has):
+            return self._weights[f"{prefix}.attention.qkv.bias"]
+        names = ("query_bias", "key_bias", "value_bias")
+        return np.concatenate(
+            [
+                self._weights[f"{prefix}.attention.{name}"] if one else np.zeros(width, np.float32)
+                for name, one, width in zip(names, has, mixer.qkv_widths, strict=True)
+            ]
+        )
 
-def _kept(tensor: Tensor, alive: list[Tensor], dtype: torch.dtype | None = torch.float32) -> int:
-    """The address of a tensor's values, which ``alive`` keeps; in its own type if ``dtype`` is None."""
-    held = tensor.detach() if dtype is None else tensor.detach().to(dtype)
-    alive.append(held.contiguous())
-    return alive[-1].data_ptr()
+    def _linear(self, name: str, alive: list[NDArray[Any]]) -> interface.Linear:
+        weight_NK, bias = self._weights[f"{name}.weight"], f"{name}.bias"
+        given = _kept(self._weights[bias], alive) if bias in self._weights else None
+        return interface.Linear(*weight_NK.shape, _kept(weight_NK, alive), given)
 
-
-def _linear(linear: nn.Module | None, alive: list[Tensor]) -> interface.Linear:
-    if linear is None:
-        return interface.Linear()
-    assert isinstance(linear, nn.Linear)
-    bias = None if linear.bias is None else _kept(linear.bias, alive)
-    return interface.Linear(linear.out_features, linear.in_features, _kept(linear.weight, alive), bias)
-
-
-def _norm(norm: nn.Module, alive: list[Tensor]) -> interface.Norm:
-    match norm:
-        case nn.LayerNorm(weight=weight, bias=bias, eps=eps):
-            return interface.Norm(1, eps, _kept(weight, alive), None if bias is None else _kept(bias, alive))
-        case nn.RMSNorm(weight=weight, eps=eps):
-            return interface.Norm(2, eps, _kept(weight, alive), None)
-        case _:
+    def _norm(self, norm: Norm | None, name: str, alive: list[NDArray[Any]]) -> interface.Norm:
+        if norm is None:
             return interface.Norm()
+        weight = _kept(self._weights[f"{name}.weight"], alive)
+        if not isinstance(norm, LayerNorm):
+            return interface.Norm(2, norm.eps, weight, None)
+        return interface.Norm(
+            1, norm.eps, weight, _kept(self._weights[f"{name}.bias"], alive) if norm.bias else None
+        )
 
 
-def _bias_of(mixer: SoftmaxMixer) -> Tensor:
-    """One bias for queries, keys and values, 0 where there is none."""
-    together: Tensor | None = mixer.qkv.bias
-    if together is not None:
-        return together
-    own = (mixer.query_bias, mixer.key_bias, mixer.value_bias)
-    return torch.cat(
-        [
-            mixer.qkv.weight.new_zeros(width) if bias is None else bias
-            for bias, width in zip(own, mixer.spec.qkv_widths, strict=True)
-        ]
-    )
+def _kept(array: NDArray[Any], alive: list[NDArray[Any]], dtype: Any = np.float32) -> int:
+    """The address of an array's values, which ``alive`` keeps."""
+    alive.append(np.require(array, dtype, ["C", "A"]))
+    return int(alive[-1].ctypes.data)
 
 
-def _in_halves(rows: Tensor, spec: SoftmaxAttention) -> Tensor:
+ROWS_AT_ONCE = 1024
+"""Rows of a table that are rounded at once, so that memory stays small."""
+
+
+def to_bfloat16(values: Float32s) -> NDArray[np.uint16]:
+    """The upper halves of float32 numbers rounded to bfloat16, to even where two are as near."""
+    bits = np.ascontiguousarray(values).view(np.uint32)
+    rounded = (bits + (0x7FFF + (bits >> 16 & 1))) >> 16
+    return np.where(np.isnan(values), 0x7FC0, rounded).astype(np.uint16)
+
+
+def _in_halves(rows: Float32s, spec: SoftmaxAttention) -> Float32s:
     """Rows of a projection with interleaved rotary pairs as two halves, which leaves scores as they are."""
     position = spec.position
     if not isinstance(position, Rotary) or not position.interleaved:
         return rows
-    width = position.width or spec.head_width
-    within = torch.cat(
-        (torch.arange(0, width, 2), torch.arange(1, width, 2), torch.arange(width, spec.head_width))
-    )
-    heads, (queries, shared, _) = spec.head_width, spec.qkv_heads
-    turned = (torch.arange(queries + shared)[:, None] * heads + within).flatten()
-    rest = torch.arange(len(turned), len(rows))
-    return rows[torch.cat((turned, rest))]
-
-
-class _Tables:
-    """Rotations and added terms by position, for sequences up to a length that grows by doubling."""
-
-    def __init__(self, encoder: Encoder) -> None:
-        self._rotations: list[tuple[Rotary, int]] = []
-        self._distances: list[Callable[[int], Tensor]] = []
-        self._added: list[tuple[AttentionPosition, int]] = []
-        self._encoder = encoder
-        self._made: tuple[int, tuple[object, object, object]] | None = None
-
-    def rotation_of(self, mixer: SoftmaxAttention) -> int:
-        """The number of a layer's rotations, or -1."""
-        if not isinstance(mixer.position, Rotary):
-            return -1
-        return _number((mixer.position, mixer.head_width), self._rotations)
-
-    def distances_of(self, mixer: SoftmaxAttention) -> int:
-        """The number of a layer's terms by distance, or -1."""
-        position = mixer.position
-        if not isinstance(position, Alibi | Disentangled | RelativePositionBias):
-            return -1
-        number = _number((position, mixer.heads), self._added)
-        if number == len(self._distances):
-            self._distances.append(self._terms(position, mixer.heads))
-        return number
-
-    def _terms(
-        self, position: Alibi | Disentangled | RelativePositionBias, heads: int
-    ) -> Callable[[int], Tensor]:
-        if isinstance(position, Alibi):
-            return lambda length: -alibi_slopes(heads)[:, None] * torch.arange(1 - length, length).abs()
-        if isinstance(position, Disentangled):
-            return lambda length: table_rows(-torch.arange(1 - length, length), position)[None].int()
-        table = self._encoder.distances
-        assert isinstance(table, RelativeBiasTable)
-
-        def terms(length: int) -> Tensor:
-            bias = RelativeBias(position, table().detach().float())
-            return bias.terms(1 - length, 1, 2 * length - 1, bias.table_PH)[:, 0]
-
-        return terms
-
-    def for_length(self, length: int) -> tuple[object, object, object]:
-        """Both kinds of tables as arrays of the library, and what keeps them alive."""
-        made = self._made
-        if made is not None and made[0] >= length:
-            return made[1]
-        reach = max(SHORTEST_TABLE, 1 << (length - 1).bit_length())
-        alive: list[Tensor] = []
-        rotations = (interface.Table * len(self._rotations))()
-        for table, (rotary, width) in zip(rotations, self._rotations, strict=True):
-            waves = RotaryTable.of(torch.arange(reach), rotary, width, torch.float32)
-            table.values, table.sines = (_kept(wave.flatten(1), alive) for wave in waves)
-            table.columns = waves.cosine.shape[-1]
-        distances = (interface.Table * len(self._distances))()
-        for table, terms in zip(distances, self._distances, strict=True):
-            values = terms(reach)
-            kind = None if values.dtype == torch.int32 else torch.float32
-            table.values, table.columns, table.middle = _kept(values, alive, kind), values.shape[1], reach - 1
-        self._made = reach, (rotations, distances, alive)
-        return self._made[1]
-
-
-def _number(item: Any, among: list[Any]) -> int:
-    """The place of an item in a list, which it joins if it is new."""
-    if item not in among:
-        among.append(item)
-    return among.index(item)
+    width, head = position.width or spec.head_width, spec.head_width
+    within = np.r_[0:width:2, 1:width:2, width:head]
+    queries, shared, _ = spec.qkv_heads
+    turned = (np.arange(queries + shared)[:, None] * head + within).reshape(-1)
+    order = np.concatenate((turned, np.arange(len(turned), len(rows))))
+    return np.take(rows, order, axis=0)

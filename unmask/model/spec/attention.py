@@ -4,6 +4,7 @@ Every window size is a radius: the number of tokens on each side, excluding the 
 publish a total window, or one that includes the query, are converted in the family's module.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -117,6 +118,13 @@ class Alibi:
     Slopes are the published geometric series; if the number of heads is not a power of two, the
     series of the next lower power, followed by every second slope of the doubled series.
     """
+
+    def slopes(self, heads: int) -> list[float]:
+        """The slope of each head: 2^(-8/n), 2^(-16/n) ... for n heads, n a power of two."""
+        lower = 2 ** int(math.log2(heads))
+        series = [2 ** (-8 * (i + 1) / lower) for i in range(lower)]
+        finer = [2 ** (-4 * (i + 1) / lower) for i in range(0, 2 * lower, 2)]
+        return (series + finer)[:heads]
 
 
 @dataclass(frozen=True)

@@ -1,27 +1,30 @@
 """Build an encoder with its weights from a checkpoint's files, accounting for every tensor."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from unmask.errors import CorruptCheckpoint, InvalidRequest, TensorMismatch
+from unmask.errors import InvalidRequest
 from unmask.model.encoder import Encoder
 from unmask.model.finite import is_finite
 from unmask.model.spec import CheckpointOutput, EncoderSpec
 from unmask.model.weights.adapter_weights import add_updates, check_base
 from unmask.model.weights.checkpoint import Checkpoint
-from unmask.model.weights.checkpoint_tensors import report_tensors
+from unmask.model.weights.checkpoint_tensors import (
+    DTYPE_NAMES,
+    differs_from_copy,
+    not_finite_in,
+    report_tensors,
+)
 from unmask.model.weights.row_order import in_our_order
 from unmask.model.weights.stored import read_tensors
+from unmask.model.weights.tensor_report import TensorReport
 
-DTYPES: dict[str, torch.dtype] = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-    "float64": torch.float64,
-}
+DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in DTYPE_NAMES}
 
 
 class _NoInitialization(TorchFunctionMode):
@@ -45,6 +48,7 @@ def build(
     dtype: str = "float32",
     device: str | None = None,
     kernel: str | None = None,
+    layers: bool = True,
 ) -> Encoder:
     """The encoder with its weights, in evaluation mode.
 
@@ -53,6 +57,7 @@ def build(
         dtype: a name in `DTYPES`; stored weights are converted to it.
         device: a torch device name; None is the CPU.
         kernel: the attention kernel to use; None uses the first that supports the model.
+        layers: False leaves out the layers, for a module of the embedding and heads alone.
 
     Raises:
         TensorMismatch: see `unmask.model.weights.checkpoint_tensors`.
@@ -61,11 +66,15 @@ def build(
     if dtype not in DTYPES:
         raise InvalidRequest(f"dtype is {dtype!r}; it can be {', '.join(DTYPES)}")
     made, encoder = report_tensors(checkpoint), on_meta(checkpoint.spec, kernel, checkpoint.head)
-    wanted = {name for sources in made.sources.values() for name in sources} | set(made.copies)
-    stored = read_tensors(checkpoint.tensors, wanted)
+    if not layers and checkpoint.adapter is None:
+        encoder.layers = nn.ModuleList()
+        made = _without_layers(made)
+    stored = read_tensors(
+        checkpoint.tensors, {name for some in made.sources.values() for name in some} | set(made.copies)
+    )
     state = {
-        ours: torch.cat([stored[name] for name in sources]) if len(sources) > 1 else stored[sources[0]]
-        for ours, sources in made.sources.items()
+        ours: torch.cat([stored[name] for name in some]) if len(some) > 1 else stored[some[0]]
+        for ours, some in made.sources.items()
     }
     if checkpoint.adapter is not None:
         check_base(checkpoint, stored, made)
@@ -81,14 +90,21 @@ def build(
         state[ours] = tensor.to(device=device_named(device), dtype=DTYPES[dtype])
         if not is_finite(state[ours]):
             (name, *_) = made.sources.get(ours, (ours,))
-            raise CorruptCheckpoint(f"the tensor {name} holds a number that is not finite in {dtype}")
+            raise not_finite_in(name, dtype)
     for name, ours in made.copies.items():
         if not torch.equal(stored[name].to(state[ours]), state[ours]):
-            raise TensorMismatch(
-                f"the tensor {name} differs from {made.sources[ours][0]}, of which it should be a copy"
-            )
+            raise differs_from_copy(name, made.sources[ours][0])
     encoder.load_state_dict(state, assign=True)
+    if not layers:
+        encoder.layers = nn.ModuleList()
     return encoder.eval()
+
+
+def _without_layers(made: TensorReport) -> TensorReport:
+    """Without the tensors of layers, and without copies, which were compared when the layers were read."""
+    sources = {ours: found for ours, found in made.sources.items() if not ours.startswith("layers.")}
+    reorders = {ours: found for ours, found in made.reorders.items() if ours in sources}
+    return replace(made, sources=sources, reorders=reorders, copies={})
 
 
 def device_named(name: str | None) -> torch.device:

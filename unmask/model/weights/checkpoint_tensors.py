@@ -1,14 +1,17 @@
 """Match the tensors of a checkpoint with those of its encoder, by name, shape and type. Free of torch."""
 
 from functools import partial
+from pathlib import Path
 
-from unmask.errors import TensorMismatch
+from unmask.errors import CorruptCheckpoint, TensorMismatch
 from unmask.model.weights.checkpoint import Checkpoint
 from unmask.model.weights.shapes import tensor_shapes
 from unmask.model.weights.tensor_report import TensorReport, match_tensors
 
 FLOATS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 """Types of stored weights, as safetensors writes them and as torch does."""
+DTYPE_NAMES = ("float32", "bfloat16", "float16", "float64")
+"""The types that a checkpoint can be loaded in."""
 
 
 def report_tensors(checkpoint: Checkpoint) -> TensorReport:
@@ -39,6 +42,21 @@ def stored_dtype(checkpoint: Checkpoint) -> str:
     """The type in which a checkpoint stores its word embedding, taken as that of its weights."""
     (name,) = report_tensors(checkpoint).sources["embedding.words.weight"]
     return FLOATS[checkpoint.tensors[name].dtype]
+
+
+def damaged(path: Path, error: Exception) -> CorruptCheckpoint:
+    """The error for a file of weights that cannot be read."""
+    return CorruptCheckpoint(f"{path} is damaged or incomplete: {error}")
+
+
+def not_finite_in(name: str, dtype: str) -> CorruptCheckpoint:
+    """The error for a stored tensor with infinity or NaN."""
+    return CorruptCheckpoint(f"the tensor {name} holds a number that is not finite in {dtype}")
+
+
+def differs_from_copy(name: str, other: str) -> TensorMismatch:
+    """The error for two stored tensors that should be equal."""
+    return TensorMismatch(f"the tensor {name} differs from {other}, of which it should be a copy")
 
 
 def _by(shape: tuple[int, ...]) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from unmask.errors import CorruptCheckpoint
+from unmask.model.weights.checkpoint_tensors import damaged
 from unmask.model.weights.tensors import StoredTensor
 
 
@@ -23,5 +23,5 @@ def read_tensors(stored: Mapping[str, StoredTensor], wanted: Collection[str]) ->
                     if stored[name].file == path:
                         tensors[name] = file.get_tensor(stored[name].key or name)
         except (SafetensorError, OSError) as error:
-            raise CorruptCheckpoint(f"{path} is damaged or incomplete: {error}") from None
+            raise damaged(path, error) from None
     return tensors

@@ -20,7 +20,7 @@ from unmask.http.worker import Watch
 from unmask.interpret.geometry.cka import Cka, cka
 from unmask.interpret.statistics.head_distances import HeadDistances, compare_heads, match_heads
 from unmask.interpret.words.alignment import Alignment, align
-from unmask.loaded import ElmoModel
+from unmask.loaded_elmo import ElmoModel
 
 MOST_PAIRS = 1 << 20
 """Pairs of heads of one answer: 1,024 heads of each, more than any published encoder has; 4 MiB."""

@@ -1,0 +1,69 @@
+"""Weights read into numpy beside the same weights read into torch."""
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import unmask
+from unmask.checksums import CHECKSUMS
+from unmask.errors import CorruptCheckpoint
+from unmask.model.weights import find, read_checkpoint
+from unmask.model.weights.arrays import StoredArrays
+from unmask.model.weights.build import build
+
+
+@pytest.fixture
+def folder(tmp_path):
+    unmask.load("variant/alibi").save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def rewritten(folder, change):
+    """The folder with other tensors, without the checksums of the old ones."""
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / CHECKSUMS).unlink()
+    return read_checkpoint(find(str(folder)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+def test_every_tensor_is_that_of_torch(folder, dtype):
+    checkpoint = rewritten(folder, lambda found: found.update({k: v.to(dtype) for k, v in found.items()}))
+    arrays, wanted = StoredArrays(checkpoint), build(checkpoint).state_dict()
+    arrays.check("float32")
+    assert set(arrays) == set(wanted)
+    assert len(arrays) == len(wanted)
+    for name, tensor in wanted.items():
+        assert arrays[name].dtype == np.float32
+        np.testing.assert_array_equal(arrays[name], tensor.numpy())
+    assert "layers.0.attention.qkv.weight" in arrays
+    assert "nothing" not in arrays
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3.4e38])
+def test_numbers_that_are_not_finite_are_refused_as_by_torch(folder, value):
+    name = next(iter(load_file(folder / "model.safetensors")))
+    checkpoint = rewritten(folder, lambda found: found[name].view(-1)[3:4].fill_(value))
+    for dtype in ("float32", "bfloat16"):
+        said = []
+        for read in (StoredArrays(checkpoint).check, lambda dtype: build(checkpoint, dtype=dtype)):
+            try:
+                read(dtype)
+            except CorruptCheckpoint as error:
+                said.append(str(error))
+        assert len(said) in (0, 2), "both refuse, or neither"
+        assert len(set(said)) <= 1, "in the same words"
+        assert bool(said) == (not np.isfinite(value) or dtype == "bfloat16")
+
+
+def test_a_file_that_shrank_after_it_was_read_is_refused(folder):
+    checkpoint = rewritten(folder, lambda found: None)
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(CorruptCheckpoint, match="is damaged or incomplete"):
+        StoredArrays(checkpoint).check("float32")
+    weights.write_bytes(b"")
+    with pytest.raises(CorruptCheckpoint, match="is damaged or incomplete"):
+        StoredArrays(checkpoint).check("float32")

@@ -1,0 +1,55 @@
+"""Native layers below an encoder's own heads, which are torch modules."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from unmask.model.encoder import Encoder
+from unmask.model.native.program import NativeLayers, unsupported_batch
+from unmask.model.torch_engine import TorchEngine
+from unmask.text.batch import PackedBatch
+
+
+class EngineWithHeads(TorchEngine):
+    """A `TorchEngine` whose last hidden states come from the native library where it computes them.
+
+    What the library does not compute runs in torch, by an encoder that is made when it is first needed: the
+    states of all layers, global tokens, queries that documents share, tokens that are not attended to.
+
+    Args:
+        layers: in the library.
+        precision: of the linear layers.
+        heads: an encoder without layers.
+        in_torch: makes the encoder that computes everything else.
+    """
+
+    def __init__(
+        self, layers: NativeLayers, precision: str, heads: Encoder, in_torch: Callable[[], Encoder]
+    ) -> None:
+        self._layers, self._precision, self._heads, self._in_torch = layers, precision, heads, in_torch
+        self._made: Encoder | None = None
+
+    @property
+    def encoder(self) -> Encoder:
+        """The encoder in torch, optimized for inference."""
+        if self._made is None:
+            self._made = self._in_torch()
+        return self._made
+
+    @property
+    def parts(self) -> Encoder:
+        """See `TorchEngine`."""
+        return self._heads
+
+    @property
+    def dtype(self) -> str:
+        """See `Engine`."""
+        return self._precision
+
+    def states(self, batch: PackedBatch, *, exact: bool = False) -> Tensor:
+        """See `TorchEngine`."""
+        if unsupported_batch(self.spec, batch) is not None:
+            return self.encoder.encode(batch)
+        x_TD = torch.from_numpy(self._layers.hidden_states(batch, torch.get_num_threads()))
+        return x_TD if exact else x_TD.to(self._heads.embedding.words.weight.dtype)
