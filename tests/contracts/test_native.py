@@ -343,7 +343,7 @@ model = unmask.load("default", dtype=sys.argv[1])
 texts = ["a first text", "a second, longer text"]
 vectors = model.embed(texts, prompt="of a prompt: ")
 assert "torch" not in sys.modules, "embedding needs no torch"
-from unmask.model.native.engine import thread_count
+from unmask.model.native.threads import thread_count
 before = thread_count()
 import torch
 assert before == thread_count() == torch.get_num_threads()

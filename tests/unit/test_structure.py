@@ -270,7 +270,7 @@ def test_torch_free(place):
         assert way_to_torch(path) == []
 
 
-@pytest.mark.parametrize("place", ["loaded.py", "model/native/engine.py", "cli/embed.py"])
+@pytest.mark.parametrize("place", ["loaded.py", "cli/embed.py", "serve/app.py", "search/index.py"])
 def test_torch_is_not_imported_before_it_is_needed(place):
     assert way_to_torch(ROOT / place) == []
 

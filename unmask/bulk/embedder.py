@@ -62,9 +62,9 @@ class BatchEmbedder:
             from unmask.loaded import load
 
             if self.threads is not None:
-                import torch
+                from unmask.model.native.threads import set_thread_count
 
-                torch.set_num_threads(self.threads)
+                set_thread_count(self.threads)
             vars(self)["_loaded"] = load(self.model, **self.load)
         found: Model = vars(self)["_loaded"]
         return found

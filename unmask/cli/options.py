@@ -182,7 +182,7 @@ OUTPUT = OutputOptions()
 
 
 def set_threads(threads: int | None) -> None:
-    """Set the number of torch threads; None leaves torch's choice.
+    """Set the number of CPU threads; None leaves torch's choice.
 
     Raises:
         InvalidRequest: ``threads`` is below 1.
@@ -191,6 +191,6 @@ def set_threads(threads: int | None) -> None:
         return
     if threads < 1:
         raise InvalidRequest(f"--threads is {threads}; it must be at least 1")
-    import torch
+    from unmask.model.native.threads import set_thread_count
 
-    torch.set_num_threads(threads)
+    set_thread_count(threads)

@@ -9,9 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.interpret.activation_cache import ActivationCache
-from unmask.interpret.attribution.gradient import attribution
-from unmask.interpret.intervention.target import Embedding
 from unmask.search.analysis import Analyzer
 from unmask.search.contents import Place
 from unmask.search.options import View
@@ -101,6 +98,10 @@ class Explainer:
         Both are those of the passage read alone, also where the index was made by late chunking; shares are
         scaled so that they add up to the stored score.
         """
+        from unmask.interpret.activation_cache import ActivationCache
+        from unmask.interpret.attribution.gradient import attribution
+        from unmask.interpret.intervention.target import Embedding
+
         model = self.searcher.model_of("dense")
         head, query_E = model.embedding_head(), self.query.vector_E
         score = float(self.searcher.dense.exact(query_E, np.array([passage]))[0])

@@ -5,12 +5,12 @@ Axes: P passages; Q vectors of the query.
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unmask.loaded import Model
-from unmask.model.encoder import Encoder
 from unmask.search.analysis import Analyzer
 from unmask.search.ann import ApproximateSearch
 from unmask.search.contents import Contents
@@ -24,6 +24,9 @@ from unmask.search.views.fusion import FusionSettings, fused
 from unmask.search.views.sparse import Sparse
 from unmask.search.views.vectors import Vectors
 from unmask.text import Truncation
+
+if TYPE_CHECKING:
+    from unmask.model.encoder import Encoder
 
 Floats = NDArray[np.float32]
 Mask = NDArray[np.bool_]
@@ -200,7 +203,7 @@ class Searcher:
         return Dense([segment.arrays["dense/vectors"] for segment in self.contents.segments])
 
     @cached_property
-    def trainable_encoder(self) -> Encoder:
+    def trainable_encoder(self) -> "Encoder":
         """The encoder of the dense view in modules that support gradients, for attribution."""
         return self.model_of("dense").trainable_encoder(replace=False)
 

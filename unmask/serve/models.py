@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from unmask.errors import InvalidRequest
 from unmask.loaded import Model
 from unmask.model.engine import masked_lm_role
+from unmask.model.native.engine import NativeEngine
 from unmask.model.spec import Classifier, PairScore, PooledVector, SparseVector
 from unmask.serve.errors import BadField
 from unmask.serve.fields import Inputs
@@ -103,6 +104,12 @@ class ServedModel:
         }
         self.tasks: tuple[Task, ...] = tuple(task for task, can in found.items() if can)
         """What it can do."""
+
+    def share(self) -> None:
+        """Read now what forked workers would otherwise read once each: the modules of heads."""
+        engine, without = self.model.engine, {"embed", "embed_all", "attention"}
+        if isinstance(engine, NativeEngine) and set(self.tasks) - without:
+            _ = engine.with_heads
 
     def embed(
         self,

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import torch
-
 from unmask.loaded import Model
+from unmask.model.native.threads import set_thread_count, thread_count
 from unmask.search.index import Index
 from unmask.serve.errors import Busy
 from unmask.serve.metrics import Metrics
@@ -156,7 +155,8 @@ class Service:
 
 def _workers(models: Models, count: int, limits: Limits) -> Workers:
     """Processes that run these models."""
-    threads = torch.get_num_threads()
+    for one in models.all:
+        one.share()
     shared = {one.name: one for one in models.all}
-    prepare = partial(torch.set_num_threads, threads)
+    prepare = partial(set_thread_count, thread_count())
     return Workers(count, shared, warm=models.warm, seconds=limits.seconds, prepare=prepare)

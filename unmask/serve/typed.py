@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from unmask.interpret import AttentionView, HeadSummary
+from unmask.interpret.head_summary import HeadSummary
 from unmask.model.engine import Floats
 from unmask.serve.errors import BadField
 from unmask.serve.fields import Inputs
@@ -166,4 +166,6 @@ def attention(served: ServedModel, texts: Sequence[str], *, truncation: Truncati
 
 def _attention(served: ServedModel, encodings: Sequence[Encoding]) -> list[TextAttention]:
     encoder = served.model.encoder
+    from unmask.interpret import AttentionView
+
     return [TextAttention(one.pieces, tuple(AttentionView(encoder, one).summaries())) for one in encodings]

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from unmask.arguments import whole_number
@@ -65,6 +64,8 @@ def fill(
             contains no mask token, or ``top_k`` is out of range.
         NonFiniteResult: a probability is not finite.
     """
+    import torch
+
     role = masked_lm_role(engine.spec, model)
     top_k = whole_number("top_k", top_k, 1, engine.spec.embedding.vocabulary)
     masks = mask_positions(tokenizer, encodings, model, name)

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from unmask.arguments import whole_number
@@ -16,6 +15,9 @@ from unmask.tasks.fill import Prediction
 from unmask.tasks.progress import Progress
 from unmask.text import Encoding, PackedBatch, Tokenizer
 from unmask.text.masking import spellings
+
+if TYPE_CHECKING:
+    import torch
 
 Context = Literal["all other tokens", "earlier tokens"]
 """What a prediction is made from."""
@@ -154,8 +156,10 @@ def _logits(
     *,
     role: str,
     tokens_per_pass: int,
-) -> Iterator[tuple[NDArray[np.int64], torch.Tensor]]:
+) -> Iterator[tuple[NDArray[np.int64], "torch.Tensor"]]:
     """Some tokens at a time, and the logits over the vocabulary for each, (M, V)."""
+    import torch
+
     length = len(encoding)
     if engine.spec.causal:
         batch = PackedBatch.of_ids([encoding.ids], [encoding.token_type_ids])
@@ -178,8 +182,14 @@ def _logits(
 
 
 def _predicted(
-    tokenizer: Tokenizer, encoding: Encoding, places_M: NDArray[np.int64], logits_MV: torch.Tensor, top_k: int
+    tokenizer: Tokenizer,
+    encoding: Encoding,
+    places_M: NDArray[np.int64],
+    logits_MV: "torch.Tensor",
+    top_k: int,
 ) -> Iterator[PredictedToken]:
+    import torch
+
     log_p_MV = logits_MV.log_softmax(-1)
     own_M1 = log_p_MV.gather(1, torch.from_numpy(encoding.ids[places_M])[:, None])
     ranks_M = 1 + (log_p_MV > own_M1).sum(-1)

@@ -6,8 +6,6 @@ the library does not compute.
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -18,6 +16,7 @@ from unmask.model.engine import OUTPUTS, Floats, Layers
 from unmask.model.native.library import connected, library_reason
 from unmask.model.native.pooling import has_dense_layers, pooled
 from unmask.model.native.program import NativeLayers, Weights, unsupported_batch, unsupported_encoder
+from unmask.model.native.threads import thread_count
 from unmask.model.spec import EncoderSpec, MultiVector, PooledVector, SparseVector
 from unmask.text.batch import PackedBatch
 
@@ -107,15 +106,6 @@ class NativeEngine:
     def static_weights(self) -> NDArray[np.float32]:
         """See `Engine`."""
         return self.with_heads.static_weights()
-
-
-def thread_count() -> int:
-    """How many threads compute: as many as torch uses, or would use by default if it is not imported."""
-    count = getattr(sys.modules.get("torch"), "get_num_threads", None)
-    if count is not None:
-        return int(count())
-    asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-    return int(asked) if asked.isdecimal() and int(asked) else len(os.sched_getaffinity(0))
 
 
 def native_reason(spec: EncoderSpec, precision: str) -> str | None:

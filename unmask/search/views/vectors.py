@@ -13,7 +13,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from unmask.search.views.ragged import offsets_of, rows_of
@@ -98,6 +97,8 @@ class Vectors:
                 yield segment, passages[start:end] - self._starts[segment]
 
     def _of_segment(self, segment: int, query_QE: Floats, passages: NDArray[np.int64]) -> Floats:
+        import torch
+
         arrays = self._segments[segment]
         offsets, values = arrays["vectors/offsets"], arrays["vectors/values"]
         lengths = offsets[passages + 1] - offsets[passages]
