@@ -11,6 +11,7 @@ from unmask.deprecation import renamed_method, renamed_property
 from unmask.errors import InvalidRequest
 from unmask.interpret.activation_cache import ActivationCache, Kind
 from unmask.interpret.arguments import at_least
+from unmask.interpret.head_summary import HeadSummary
 from unmask.interpret.layer_cache import LayerCache
 from unmask.interpret.pooled import Pool, pooled_rectangle
 from unmask.interpret.rectangles import probabilities, score_parts

@@ -52,7 +52,7 @@ class PositionTables:
     def _terms(
         self, position: Alibi | Disentangled | RelativePositionBias, heads: int
     ) -> Callable[[int], NDArray[Any]]:
-        """What gives the terms of distances from ``1 - length`` to ``length - 1``: a row a head, or one row."""
+        """What gives the terms of distances ``1 - length`` to ``length - 1``: a row a head, or one."""
         if isinstance(position, Alibi):
             slopes_H1 = np.array(position.slopes(heads))[:, None]
             return lambda length: -slopes_H1 * np.abs(np.arange(1 - length, length))
