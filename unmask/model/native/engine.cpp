@@ -23,6 +23,7 @@
 #include <cmath>
 #include <condition_variable>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -435,7 +436,7 @@ struct Embedding {
 // What a thread needs for one block of rows.
 struct Scratch {
     Buffer operand, inner, inner_operand, mixed, tile, gate, scores, shares, keys, values, query, output, scale, most,
-        by_query, by_key;
+        part_most, by_query, by_key;
 };
 
 // The states of a run of tokens, and queries, keys and values of this layer and the next.
@@ -543,18 +544,31 @@ inline void normalize(const Norm& norm, const float* x, float* to, int width) {
 
 // --- linear layers ---------------------------------------------------------------------------------------------
 
+struct Range {
+    int first, end;
+};
+
+// Work on one block that several threads share, of which one waits for the others.
+struct Sharing {
+    using Part = std::function<void(Range, Scratch&)>;
+    // Cut `all` into parts, and return when each is done; `own` is what the calling thread computes in.
+    virtual void share(int all, const Part& part, Scratch& own) = 0;
+    virtual ~Sharing() = default;
+};
+
 enum Ending { SET, ADD, ACTIVATE, GATE };
 
 inline int whole_rows(int rows) { return std::min(BLOCK, up(rows, rows < 16 ? 2 : 8)); }
 
-// y (rows, N) = operand (rows, K) times the weight, and what `ENDING` says. For ACTIVATE and GATE the results are
-// written as the operand of the next product, or for int8 as floats with the largest magnitude of each row.
 template <int PRECISION, int ENDING>
-void linear(const Linear& weight, const void* operand, int stride, const float* scale, int rows, float* y, int ldy,
-            int activation, void* next, int ldnext, float* most, Scratch& scratch) {
+constexpr bool PEAKS = PRECISION == INT8 && (ENDING == ACTIVATE || ENDING == GATE);
+
+// Some panels of `linear`.
+template <int PRECISION, int ENDING>
+void linear_panels(const Linear& weight, const void* operand, int stride, const float* scale, int rows, float* y, int ldy,
+                   int activation, void* next, int ldnext, float* most, Range panels, Scratch& scratch) {
     constexpr bool EXACT = PRECISION == FLOAT32;
     const int m = whole_rows(rows), half = ENDING == GATE ? weight.panels / 2 : 0;
-    const int panels = ENDING == GATE ? half : weight.panels;
     const size_t panel = (size_t)weight.depth * PANEL * bytes_of(PRECISION);
     float* tile = scratch.tile.need<float>(BLOCK * PANEL);
     float* other = ENDING == GATE ? scratch.gate.need<float>(BLOCK * PANEL) : nullptr;
@@ -567,10 +581,7 @@ void linear(const Linear& weight, const void* operand, int stride, const float* 
         Floats exact = __builtin_convertvector(whole, Floats) - load(weight.sums.as<float>() + n + j);
         return exact * (load(weight.scales.as<float>() + n + j) * step) + bias;
     };
-    constexpr bool PEAKS = PRECISION == INT8 && (ENDING == ACTIVATE || ENDING == GATE);
-    if (PEAKS)
-        for (int row = 0; row < rows * 2 * LANES; row++) most[row] = 0;
-    for (int p = 0; p < panels; p++) {
+    for (int p = panels.first; p < panels.end; p++) {
         product(PRECISION, m, PANEL, weight.depth, stride, PANEL, PANEL, false, operand, packed + p * panel, tile);
         if (ENDING == GATE)
             product(PRECISION, m, PANEL, weight.depth, stride, PANEL, PANEL, false, operand,
@@ -599,13 +610,41 @@ void linear(const Linear& weight, const void* operand, int stride, const float* 
                     nothing += v * 0.0f;
                 }
             }
-            if (PEAKS) {
+            if (PEAKS<PRECISION, ENDING>) {
                 float* kept = most + row * 2 * LANES;
                 store(kept, larger(load(kept), peak));
                 store(kept + LANES, load(kept + LANES) + nothing);
             }
         }
     }
+}
+
+// y (rows, N) = operand (rows, K) times the weight, and what `ENDING` says. For ACTIVATE and GATE the results are
+// written as the operand of the next product, or for int8 as floats with the largest magnitude of each row.
+template <int PRECISION, int ENDING>
+void linear(const Linear& weight, const void* operand, int stride, const float* scale, int rows, float* y, int ldy,
+            int activation, void* next, int ldnext, float* most, Scratch& scratch, Sharing* sharing) {
+    const int panels = ENDING == GATE ? weight.panels / 2 : weight.panels, peaks = rows * 2 * LANES;
+    if (PEAKS<PRECISION, ENDING>) std::fill(most, most + peaks, 0.0f);
+    if (!sharing) {
+        linear_panels<PRECISION, ENDING>(weight, operand, stride, scale, rows, y, ldy, activation, next, ldnext, most,
+                                         {0, panels}, scratch);
+        return;
+    }
+    std::mutex lock;
+    auto part = [&](Range some, Scratch& by) {
+        float* own = PEAKS<PRECISION, ENDING> ? by.part_most.need<float>(peaks) : nullptr;
+        if (own) std::fill(own, own + peaks, 0.0f);
+        linear_panels<PRECISION, ENDING>(weight, operand, stride, scale, rows, y, ldy, activation, next, ldnext, own, some,
+                                         by);
+        if (!own) return;
+        std::lock_guard<std::mutex> held(lock);
+        for (int i = 0; i < peaks; i += 2 * LANES) {
+            store(most + i, larger(load(most + i), load(own + i)));
+            store(most + i + LANES, load(most + i + LANES) + load(own + i + LANES));
+        }
+    };
+    sharing->share(panels, part, scratch);
 }
 
 // --- attention -------------------------------------------------------------------------------------------------
@@ -702,10 +741,6 @@ inline void pack_values(const float* from, size_t stride, int keys, int width, i
         }
 }
 
-struct Range {
-    int first, end;
-};
-
 // Keys that the query at a place reads.
 inline Range keys_of(int place, int length, int radius) {
     if (radius == -1) return {0, length};
@@ -713,10 +748,11 @@ inline Range keys_of(int place, int length, int radius) {
     return {std::max(0, place - radius), std::min(length, place + radius + 1)};
 }
 
-// Attention of the queries `place` to `place + rows` of one sequence, whose first token is at `qkv`; by the softmax
-// over one tile of keys after the other (Milakov & Gimelshein 2018, Dao et al. 2022).
+// Attention of some heads for the queries `place` to `place + rows` of one sequence, whose first token is at `qkv`; by
+// the softmax over one tile of keys after the other (Milakov & Gimelshein 2018, Dao et al. 2022).
 void attend(const NativeLayer& layer, const Distances& distances, const float* qkv, size_t stride, int length, int place,
-            int rows, int radius, const NativeTable* terms, bool halves, float* mixed, int ldm, Scratch& scratch) {
+            int rows, int radius, const NativeTable* terms, bool halves, float* mixed, int ldm, Range heads,
+            Scratch& scratch) {
     const int width = layer.width, deep = up(width, 32), wide = up(width, LANES);
     const int together = layer.heads / layer.shared, m = whole_rows(rows);
     const float per = 1 / std::sqrt((float)width * layer.parts);
@@ -732,7 +768,7 @@ void attend(const NativeLayer& layer, const Distances& distances, const float* q
     const int first = keys_of(place, length, radius).first;
     const int end = keys_of(place + rows - 1, length, radius).end;
     float highest[BLOCK], total[BLOCK];
-    for (int head = 0; head < layer.heads; head++) {
+    for (int head = heads.first; head < heads.end; head++) {
         const float* q = qkv + (size_t)place * stride + head * width;
         const float* k = qkv + (layer.heads + head / together) * width;
         const float* v = k + layer.shared * width;
@@ -909,11 +945,13 @@ struct Worker {
     const Piece& piece;
     const Encoder& encoder;
     Scratch& scratch;
-    int stride = 0;  // of operands as wide as the widest
+    Sharing* sharing;  // null if this thread computes its rows alone
+    int stride = 0;    // of operands as wide as the widest
     void* operand = nullptr;
     float* scale = nullptr;
 
-    Worker(const Piece& piece, Scratch& scratch) : piece(piece), encoder(*piece.encoder), scratch(scratch) {
+    Worker(const Piece& piece, Scratch& scratch, Sharing* sharing)
+        : piece(piece), encoder(*piece.encoder), scratch(scratch), sharing(sharing) {
         int widest = std::max(encoder.width, encoder.embedding.spec.width);
         for (const NativeLayer& layer : encoder.layers) widest = std::max(widest, layer.heads * layer.width);
         stride = up(widest, PANEL);
@@ -979,7 +1017,7 @@ struct Worker {
         if (!projected) return;
         to_operands(sums, wide, width, rows);
         linear<PRECISION, SET>(encoder.embedding.projection, operand, stride, scale, rows, piece.x(row), piece.wide(), 0,
-                               nullptr, 0, nullptr, scratch);
+                               nullptr, 0, nullptr, scratch, sharing);
         if (encoder.embedding.norm.kind && spec.project_first)
             for (int i = 0; i < rows; i++)
                 normalize(encoder.embedding.norm, piece.x(row + i), piece.x(row + i), encoder.width);
@@ -991,7 +1029,7 @@ struct Worker {
         const Linear& qkv = encoder.weights[layer.weights].qkv;
         const size_t ldq = piece.stride(index);
         linear<PRECISION, SET>(qkv, operand, stride, scale, rows, piece.qkv(index, row), (int)ldq, 0, nullptr, 0, nullptr,
-                               scratch);
+                               scratch, sharing);
         if (layer.rotation < 0) return;
         const NativeRun& run = *piece.run;
         const NativeTable& table = run.rotations[layer.rotation];
@@ -1037,13 +1075,18 @@ struct Worker {
             const int length = (int)(run.offsets[sequence + 1] - run.offsets[sequence]);
             const int place = (int)(row + done - start), some = std::min(rows - done, length - place);
             const bool halves = PRECISION != FLOAT32 && product_halves && length >= HALVES_FROM;
-            attend(spec, weights.distances, piece.qkv(index, (int)start), ldq, length, place, some, run.radius[index], terms, halves,
-                   mixed + (size_t)done * stride, stride, scratch);
+            const float* qkv = piece.qkv(index, (int)start);
+            float* to = mixed + (size_t)done * stride;
+            auto part = [&](Range heads, Scratch& by) {
+                attend(spec, weights.distances, qkv, ldq, length, place, some, run.radius[index], terms, halves, to, stride,
+                       heads, by);
+            };
+            sharing ? sharing->share(spec.heads, part, scratch) : part({0, spec.heads}, scratch);
             done += some;
         }
         to_operands(mixed, stride, mixed_width, rows);
         float* x = piece.x(row);
-        linear<PRECISION, ADD>(weights.out, operand, stride, scale, rows, x, piece.wide(), 0, nullptr, 0, nullptr, scratch);
+        linear<PRECISION, ADD>(weights.out, operand, stride, scale, rows, x, piece.wide(), 0, nullptr, 0, nullptr, scratch, sharing);
         if (spec.norm_first)
             norm_rows(weights.feedforward_norm, false, row, rows);
         else
@@ -1070,7 +1113,7 @@ struct Worker {
         float* inner = PRECISION == INT8 ? scratch.inner.need<float>((size_t)BLOCK * wide) : nullptr;
         float* most = scratch.most.as<float>();
         auto into = spec.gated ? linear<PRECISION, GATE> : linear<PRECISION, ACTIVATE>;
-        into(weights.inner, operand, stride, scale, rows, inner, wide, spec.activation, next, wide, most, scratch);
+        into(weights.inner, operand, stride, scale, rows, inner, wide, spec.activation, next, wide, most, scratch, sharing);
         if (PRECISION == INT8)
             for (int i = 0; i < rows; i++) {
                 const float* kept = most + i * 2 * LANES;
@@ -1078,15 +1121,15 @@ struct Worker {
                                       largest(load(kept)) + sum(load(kept + LANES)));
             }
         linear<PRECISION, ADD>(weights.outer, next, wide, scale, rows, piece.x(row), piece.wide(), 0, nullptr, 0, nullptr,
-                               scratch);
+                               scratch, sharing);
     }
 
     static constexpr int HALVES_FROM = 96;  // tokens of a sequence from which attention in bfloat16 is faster
 };
 
 template <int PRECISION>
-void whole_piece(const Piece& piece, Scratch& scratch) {
-    Worker<PRECISION> worker(piece, scratch);
+void whole_piece(const Piece& piece, Scratch& scratch, Sharing* sharing) {
+    Worker<PRECISION> worker(piece, scratch, sharing);
     const int layers = (int)piece.encoder->layers.size();
     for (int layer = -1; layer < layers; layer++)
         for (int row = 0; row < piece.tokens; row += BLOCK) {
@@ -1182,14 +1225,14 @@ inline void relax(int& turns) {
         sched_yield();
 }
 
-void whole(const Piece& piece, Scratch& scratch) {
+void whole(const Piece& piece, Scratch& scratch, Sharing* sharing = nullptr) {
     switch (piece.encoder->precision) {
         case FLOAT32:
-            return whole_piece<FLOAT32>(piece, scratch);
+            return whole_piece<FLOAT32>(piece, scratch, sharing);
         case BFLOAT16:
-            return whole_piece<BFLOAT16>(piece, scratch);
+            return whole_piece<BFLOAT16>(piece, scratch, sharing);
         default:
-            return whole_piece<INT8>(piece, scratch);
+            return whole_piece<INT8>(piece, scratch, sharing);
     }
 }
 
@@ -1265,7 +1308,7 @@ struct Team : Job {
         if (done[steps - 1].load() >= blocks) return;
         Borrowed<Scratch> scratch(encoder, encoder.scratches);
         try {
-            Worker<PRECISION> worker(piece, *scratch);
+            Worker<PRECISION> worker(piece, *scratch, nullptr);
             for (int step = 0; step < steps; step++) {
                 for (int block; (block = next[step].fetch_add(1)) < blocks; done[step].fetch_add(1)) {
                     if (failed) continue;
@@ -1286,8 +1329,56 @@ struct Team : Job {
     }
 };
 
+// A short call: one thread runs it, and shares the columns of each product and the heads of attention with the others.
+// It never waits for a thread that has not begun a part, so that a busy machine delays it little.
+struct Crew : Job, Sharing {
+    std::shared_ptr<Encoder> owner;
+    const int threads;
+    // The turn, the number of its parts, and how many of them have begun: 32, 16 and 16 bits.
+    std::atomic<uint64_t> ticket{0};
+    std::atomic<int> done{0};
+    std::atomic<bool> over{false};
+    const Part* part = nullptr;  // this and the rest belong to the turn
+    int all = 0, each = 0;
+
+    Crew(std::shared_ptr<Encoder> owner, int threads) : owner(std::move(owner)), threads(threads) {}
+
+    void share(int count, const Part& what, Scratch& own) override {
+        part = &what, all = count, each = std::max(1, count / (3 * threads));
+        const uint64_t parts = (count + each - 1) / each, turn = (ticket.load() >> 32) + 1;
+        done.store(0);
+        ticket.store(turn << 32 | parts << 16, std::memory_order_release);
+        while (one_part(own)) {
+        }
+        for (int turns = 0; done.load(std::memory_order_acquire) < (int)parts;) relax(turns);
+    }
+
+    // Begin and finish a part; false if every part has begun.
+    bool one_part(Scratch& scratch) {
+        uint64_t now = ticket.load(std::memory_order_acquire);
+        do {
+            if ((now & 0xffff) >= (now >> 16 & 0xffff)) return false;
+        } while (!ticket.compare_exchange_weak(now, now + 1, std::memory_order_acq_rel));
+        const int first = (int)(now & 0xffff) * each;
+        try {
+            if (!failed) (*part)({first, std::min(first + each, all)}, scratch);
+        } catch (const std::exception& error) {
+            fail(error.what());
+        } catch (...) {
+            fail("an exception of the matrix product");
+        }
+        done.fetch_add(1, std::memory_order_release);
+        return true;
+    }
+
+    void join() override {
+        Borrowed<Scratch> scratch(*owner, owner->scratches);
+        for (int turns = 0; !over.load();) one_part(*scratch) ? (void)(turns = 0) : relax(turns);
+    }
+};
+
 constexpr int CHUNK = 384;  // tokens of a chunk
-constexpr int ALONE = 48;   // tokens of a call that more than one thread would only delay
+constexpr int SHORT = 96;   // tokens of a call whose threads share columns instead of rows
 
 thread_local std::string last_error;
 
@@ -1309,6 +1400,25 @@ int by_team(const std::shared_ptr<Encoder>& encoder, const NativeRun& run, int t
     return finished(*job);
 }
 
+int by_crew(const std::shared_ptr<Encoder>& encoder, const NativeRun& run, int threads) {
+    auto job = std::make_shared<Crew>(encoder, threads);
+    the_pool().offer(job, threads - 1);
+    struct Dismissed {
+        Crew* crew;
+        ~Dismissed() {
+            crew->over = true;
+            the_pool().withdraw(crew);
+        }
+    } dismissed{job.get()};
+    Borrowed<Scratch> scratch(*encoder, encoder->scratches);
+    Borrowed<States> states(*encoder, encoder->states);
+    Piece piece{encoder.get(), &run, 0, run.sequences, 0, (int)run.offsets[run.sequences], &*states};
+    piece.prepare();
+    whole(piece, *scratch, job.get());
+    if (release_tiles) release_tiles(true);
+    return finished(*job);
+}
+
 int run(const std::shared_ptr<Encoder>& encoder, const NativeRun& run) {
     const int64_t tokens = run.offsets[run.sequences];
     const NativeEmbedding& embedding = encoder->embedding.spec;
@@ -1320,7 +1430,8 @@ int run(const std::shared_ptr<Encoder>& encoder, const NativeRun& run) {
             return refuse("token type " + std::to_string(run.segments[token]) + " is not one of the encoder's " +
                           std::to_string(embedding.segments));
     }
-    int threads = tokens < ALONE ? 1 : run.threads;
+    const int threads = run.threads;
+    if (threads > 1 && tokens < SHORT) return by_crew(encoder, run, threads);
     std::vector<int64_t> cuts{0};
     int64_t most = 0;
     const int64_t share = std::max<int64_t>(64, std::min<int64_t>(CHUNK, tokens / (2 * threads)));
