@@ -48,16 +48,26 @@ def build() -> list[Path]:
     library = _library()
     wanted = {level: library.file_of(level) for level in library.LEVELS}
     command = compiler()
+    zig = command is not None and "ziglang" in command
     for level, file in wanted.items():
         if file.exists():
             continue
         if command is None:
             print("unmask: no C++ compiler was found; encoders will run in torch", file=sys.stderr)
             return []
+        # Zig spells the levels of x86-64 with underscores.
         apart = file.with_suffix(f".{os.getpid()}")
         try:
             subprocess.run(
-                [*command, *OPTIONS, f"-march={level}", str(library.SOURCE), "-o", str(apart), "-ldl"],
+                [
+                    *command,
+                    *OPTIONS,
+                    f"-march={level.replace('-', '_') if zig else level}",
+                    str(library.SOURCE),
+                    "-o",
+                    str(apart),
+                    "-ldl",
+                ],
                 check=True,
                 capture_output=True,
                 text=True,

@@ -49,6 +49,11 @@ def test_the_compiler_of_a_package_is_the_last_choice(hook, monkeypatch):
     monkeypatch.setattr(hook.shutil, "which", lambda name: None)
     monkeypatch.setattr(hook, "find_spec", lambda name: object())
     assert hook.compiler() == [sys.executable, "-m", "ziglang", "c++"]
+    asked = []
+    monkeypatch.setattr(hook.subprocess, "run", lambda command, **_: asked.append(command) or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        hook.build()
+    assert "-march=x86_64_v4" in asked[0], "as Zig spells it"
 
 
 @pytest.mark.skipif(
