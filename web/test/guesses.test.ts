@@ -81,7 +81,7 @@ describe('the glossary', () => {
   const entries: [string, Entry][] = Object.entries(GLOSSARY);
   const TERMS = [
     'attention weight', 'query', 'key', 'value', 'head', 'layer', 'entropy', 'attention sink', 'no-op sink', 'broadcast sink',
-    'norm-weighted attention', 'attention distance', 'rollout', 'gradient attribution', 'logit lens', 'ablation', 'intrinsic dimension',
+    'norm-weighted attention', 'attention distance', 'rollout', 'gradient attribution', 'logit lens', 'step of pretraining', 'ablation', 'intrinsic dimension',
     'isotropy', 'CKA', 'residual stream', 'softmax', 'special tokens', 'previous-token head', 'MLM head', 'token', 'embedding',
     'vertical line', 'diagonal', 'block', 'distant link',
   ];

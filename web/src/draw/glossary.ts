@@ -216,6 +216,12 @@ export const GLOSSARY = {
     source: DEVLIN,
     drawing: [...boxes(['the', '[M]', 'is'], 36), ['line', 'q', 'M60 34V26'], ...bars([], 'q'), ['rect', 'q', 34, 4, 8, 18], ['rect', 'q', 48, 14, 8, 8], ['rect', 'q', 62, 18, 8, 4], ['rect', 'q', 76, 20, 8, 2]],
   },
+  step: {
+    name: 'step of pretraining',
+    means: 'Some tokens are corrupted and become targets; the loss of a target is -log p of the right token, in nats, and training lowers the mean.',
+    source: DEVLIN,
+    drawing: [...boxes(['the', '[M]', 'ran'], 36), ['line', 'q', 'M60 34V22'], ['text', 'x', 60, 16, 'cat?']],
+  },
   embedding: {
     name: 'embedding',
     means: 'A vector that stands for a whole text, often the mean of the states of its tokens; similar texts have similar vectors.',

@@ -244,8 +244,9 @@ function attributionOfWord(token: number, chosen: string): string[] {
   ];
 }
 
-const words: Body = (shown) => {
-  const { token, canFill } = shown;
+const words: Body = (shown, read) => {
+  const { token, canFill, option } = shown;
+  const whole = read.pair === null && !shown.view.cut;
   return canFill
     ? [
         'from unmask.interpret.activation_cache import ActivationCache',
@@ -254,6 +255,7 @@ const words: Body = (shown) => {
         `hidden = masked(view.encoding, [${token}], model.tokenizer)`,
         `found = logit_lens(ActivationCache.of(model.encoder, hidden${chosenIn(shown)}), [${token}], top_k=8)`,
         'result = found.probabilities[0, -1]  # of the words found.ids[0, -1]; the other levels are the logit lens',
+        ...(whole ? [`step = model.masked_view(${written(read.text)}, epoch=${Math.max(1, Number.parseInt(option('words.epoch', '1')) || 1)})  # the step of pretraining`] : []),
       ]
     : [
         'from unmask.interpret.intervention.ablation import importance',
