@@ -4,6 +4,9 @@ import hashlib
 import json
 import os
 import pickle
+import subprocess
+import sys
+import time
 from importlib.util import find_spec
 
 import numpy as np
@@ -12,7 +15,7 @@ import pytest
 from pyarrow import parquet
 
 import unmask
-from tests.support.command import run_here
+from tests.support.command import environment, run_here
 from unmask.bulk import BatchEmbedder, embed_shards
 from unmask.bulk import run as bulk_run
 from unmask.bulk.engines import with_processes, with_ray
@@ -143,3 +146,59 @@ def test_engines_write_what_one_process_writes(engine, lines, tmp_path):
             one.file: one.sha256 for one in run(ShardWriter(EMBEDDER, str(tmp_path / name)), shards, 2)
         }
     assert results["a"] == results["b"]
+
+
+def test_two_runs_never_write_to_one_folder(quick, lines, tmp_path, monkeypatch):
+    output = str(tmp_path / "out")
+    said = []
+
+    def meanwhile(writer, shards, workers):
+        with pytest.raises(OutputError, match=r"another run is writing to .*; wait until it ends") as refused:
+            embed_shards([lines], output, EMBEDDER, rows_per_shard=2)
+        said.append(str(refused.value))
+        return map(writer, shards)
+
+    monkeypatch.setitem(bulk_run.ENGINES, "processes", meanwhile)
+    assert embed_shards([lines], output, EMBEDDER, rows_per_shard=2).shards == 3
+    assert len(said) == 1
+    monkeypatch.setitem(bulk_run.ENGINES, "processes", in_this_process)
+    with pytest.raises(OutputError, match="is finished already"):
+        embed_shards([lines], output, EMBEDDER, rows_per_shard=2)
+
+
+def test_options_of_loading_reach_the_workers(quick, lines, tmp_path, monkeypatch):
+    found = []
+    monkeypatch.setattr(bulk_run, "ShardWriter", lambda embedder, output: found.append(embedder) or 1 / 0)
+    command = ("embed", lines, "-m", "unmask-mini", "--pooling", "mean", "-o", str(tmp_path / "out"))
+    with pytest.raises(ZeroDivisionError):
+        run_here(*command, "--engine", "processes", "--backend", "torch", "--dtype", "bfloat16")
+    assert (found[0].load["backend"], found[0].load["dtype"]) == ("torch", "bfloat16")
+
+
+KILLED = """
+import sys, time
+from unmask.bulk import engines
+from unmask.bulk.embedder import BatchEmbedder
+class Slow:
+    embedder = BatchEmbedder("unmask-mini")
+    def __call__(self, shard):
+        print(__import__("os").getpid(), flush=True)
+        time.sleep(600)
+if __name__ == "__main__":
+    list(engines.with_processes(Slow(), [1, 2], 2))
+"""
+
+
+def test_workers_end_with_a_killed_parent(tmp_path):
+    (tmp_path / "killed.py").write_text(KILLED)
+    parent = subprocess.Popen(
+        [sys.executable, str(tmp_path / "killed.py")], stdout=subprocess.PIPE, text=True, env=environment()
+    )
+    workers = [int(parent.stdout.readline()) for _ in range(2)]
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    until = time.monotonic() + 30
+    while alive := [pid for pid in workers if os.path.exists(f"/proc/{pid}")]:
+        assert time.monotonic() < until, f"{alive} outlived their parent"
+        time.sleep(0.05)

@@ -66,7 +66,7 @@ def embed_shards(
     Raises:
         InvalidRequest: a file cannot be read, or an argument is out of range.
         TextError: a text cannot be embedded; the message names its row.
-        OutputError: the folder holds something else, or cannot be written.
+        OutputError: the folder holds something else, cannot be written, or another run is writing to it.
         ProcessLost: a worker process was ended from outside.
     """
     check_choice("engine", engine, tuple(ENGINES))
@@ -80,20 +80,14 @@ def embed_shards(
     checkpoint = embedder.loaded.checkpoint
     identity = fingerprint(checkpoint, (embedder, digest, tuple(sources), rows_per_shard))
     folder = Folder(output)
-    _begin(folder, identity, overwrite=overwrite, restart=restart)
-    entries = {shard.number: entry for shard in shards if (entry := finished(folder, shard))}
-    missing = [shard for shard in shards if shard.number not in entries]
-    resumed = len(entries)
-    numbers = {shard.file: shard.number for shard in shards}
-    if missing:
-        for result in ENGINES[engine](ShardWriter(embedder, output), missing, workers):
-            if isinstance(result, ShardFailure):
-                raise _error(result)
-            entries[numbers[result.file]] = result
-            if progress is not None:
-                progress(len(entries), len(shards))
-    listed = [entries[shard.number] for shard in shards]
-    _finish(folder, shards, listed, identity)
+    folder.create()
+    with folder.locked():
+        _begin(folder, identity, overwrite=overwrite, restart=restart)
+        writer = ShardWriter(embedder, output)
+        listed, resumed = _embedded(
+            folder, shards, writer, engine=engine, workers=workers, progress=progress
+        )
+        _finish(folder, shards, listed, identity)
     return BulkSummary(
         texts=sum(entry.rows for entry in listed),
         shards=len(shards),
@@ -102,6 +96,30 @@ def embed_shards(
         truncated_texts=sum(entry.truncated_texts for entry in listed),
         output=output,
     )
+
+
+def _embedded(
+    folder: Folder,
+    shards: Sequence[Shard],
+    writer: ShardWriter,
+    *,
+    engine: Engine,
+    workers: int,
+    progress: Progress | None,
+) -> tuple[list[ShardEntry], int]:
+    """Write the shards that are missing; the entries of all, and how many were there."""
+    entries = {shard.number: entry for shard in shards if (entry := finished(folder, shard))}
+    missing = [shard for shard in shards if shard.number not in entries]
+    resumed = len(entries)
+    numbers = {shard.file: shard.number for shard in shards}
+    if missing:
+        for result in ENGINES[engine](writer, missing, workers):
+            if isinstance(result, ShardFailure):
+                raise _error(result)
+            entries[numbers[result.file]] = result
+            if progress is not None:
+                progress(len(entries), len(shards))
+    return [entries[shard.number] for shard in shards], resumed
 
 
 def _begin(folder: Folder, identity: str, *, overwrite: bool, restart: bool) -> None:
@@ -121,7 +139,6 @@ def _begin(folder: Folder, identity: str, *, overwrite: bool, restart: bool) -> 
             )
         folder.remove(MANIFEST)  # of a run that ended while it removed what it no longer needed
         return
-    folder.create()
     folder.write(PLAN, started)
     for name in names:
         if name == MANIFEST or name.startswith(("part-", ".part-")):

@@ -1,9 +1,11 @@
 """Shards: which rows of which file each holds, how their rows are read, and how a result is written."""
 
+import fcntl
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path, PurePosixPath
@@ -85,6 +87,27 @@ class Folder:
             self._files.makedirs(self._path, exist_ok=True)
         except OSError as error:
             raise unwritable(Path(self.url), error) from None
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other runs out of a folder of this machine, as long as this process lives; it must exist.
+
+        Raises:
+            OutputError: another run writes to it.
+        """
+        if not self._local:
+            yield
+            return
+        handle = os.open(self._path, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        except BlockingIOError:
+            raise OutputError(
+                f"another run is writing to {self.url}; wait until it ends, or name another folder"
+            ) from None
+        finally:
+            os.close(handle)
 
     def names(self) -> list[str]:
         """The names of what the folder holds."""

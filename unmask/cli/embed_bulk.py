@@ -95,7 +95,8 @@ def embed_bulk(
     if blank == "skip":
         raise InvalidRequest("--blank skip would shift the rows of a shard; remove blank lines first")
     load = {
-        name: getattr(run, name) for name in ("dtype", "revision", "compat", "device", "kernel", "adapter")
+        name: getattr(run, name)
+        for name in ("dtype", "revision", "compat", "device", "kernel", "adapter", "backend")
     }
     embedder = BatchEmbedder(
         model,
