@@ -204,6 +204,7 @@ def test_schemathesis(served_models, tmp_path):
     """Requests made from the document: no 5xx, no status, type or answer that it does not declare."""
     schemathesis = pytest.importorskip("schemathesis")
     from hypothesis import HealthCheck, given, settings
+    from hypothesis.errors import Unsatisfiable
     from schemathesis.checks import not_a_server_error
     from schemathesis.generation import GenerationMode
     from schemathesis.specs.openapi.checks import (
@@ -237,6 +238,8 @@ def test_schemathesis(served_models, tmp_path):
 
             try:
                 ask()
+            except Unsatisfiable:
+                pass  # a route without parameters has no wrong request
             except Exception as error:
                 failures.append(f"{operation.label} ({mode.value}): {error}")
     app.state.service.close()

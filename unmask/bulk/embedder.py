@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class BatchEmbedder:
     """Embeds batches of texts; only its settings are pickled, and each process loads the model once.
 
-    Ray Data takes the object in ``map_batches``. Engines that map functions over dictionaries of columns,
-    pandas frames or Arrow tables may take it, or `iterate` for an iterator of frames; only Ray is tested.
+    Ray Data takes the object in ``map_batches``, Dask in ``map_partitions``, Daft inside a batch function, and
+    Spark's ``mapInPandas`` takes `iterate`; docs/bulk.md has each call, and says which are tested.
 
     Args:
         model: a checkpoint folder, a hub id, or "default".

@@ -84,9 +84,7 @@ def embed_shards(
     with folder.locked():
         _begin(folder, identity, overwrite=overwrite, restart=restart)
         writer = ShardWriter(embedder, output)
-        listed, resumed = _embedded(
-            folder, shards, writer, engine=engine, workers=workers, progress=progress
-        )
+        listed, resumed = _embedded(folder, shards, writer, engine=engine, workers=workers, progress=progress)
         _finish(folder, shards, listed, identity)
     return BulkSummary(
         texts=sum(entry.rows for entry in listed),
