@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class BatchEmbedder:
     """Embeds batches of texts; only its settings are pickled, and each process loads the model once.
 
-    Ray Data takes the object in ``map_batches``, Dask in ``map_partitions``, Daft inside a batch function, and
+    Ray Data takes the object in ``map_batches``, Dask in ``map_partitions``, Daft in a batch function, and
     Spark's ``mapInPandas`` takes `iterate`; docs/bulk.md has each call, and says which are tested.
 
     Args:
