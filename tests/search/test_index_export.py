@@ -10,7 +10,7 @@ import pytest
 import unmask
 from tests.search.test_index import WORDS, documents, write_reader
 from tests.support.command import run_here
-from unmask.errors import InvalidRequest, OutputError
+from unmask.errors import InvalidRequest, MissingExtra, OutputError
 from unmask.search.documents import Document
 from unmask.search.export import opensearch, passages, pgvector, run
 from unmask.search.index import Index
@@ -212,6 +212,16 @@ def test_ids_are_the_same_after_the_index_is_compacted(model, tmp_path):
     assert [row["id"] for row in before] == [row["id"] for row in after]
 
 
+def test_a_missing_package_is_named(index, tmp_path, monkeypatch):
+    from unmask import optional
+
+    monkeypatch.setattr(optional, "find_spec", lambda name: None)
+    for format, package in (("parquet", "pyarrow"), ("qdrant", "qdrant-client")):
+        with pytest.raises(MissingExtra, match=f"pip install {package}, or name "):
+            index.export(tmp_path / "x.parquet", format)
+    assert left(tmp_path) == []
+
+
 def left(folder):
     return sorted(one.name for one in folder.iterdir())
 
@@ -224,6 +234,7 @@ def test_what_cannot_be_written_is_refused(index, model, tmp_path):
     refused("format is 'csv'; it can be 'parquet', 'qdrant', 'pgvector' or 'opensearch'", "x", "csv")
     refused("name is 'Notes'; it can have up to 63 letters", "x", "pgvector", name="Notes")
     refused("name is 7", "x", "pgvector", name=7)
+    refused("output is None; name a file, a folder or an address", None, "pgvector")
     refused("does not end in .parquet", tmp_path / "x.csv", "parquet")
     refused("is written to a disk; name a path", "http://localhost:6333", "parquet")
     (tmp_path / "x.parquet").write_text("mine")

@@ -60,6 +60,8 @@ def export(
             f"name is {quoted(name)}; it can have up to 63 letters from a to z, digits and underscores, and "
             "begins with a letter"
         )
+    if not isinstance(output, str | Path):
+        raise InvalidRequest(f"output is {quoted(output)}; name a file, a folder or an address")
     source = _source(contents, settings, progress)
     if format in ("parquet", "qdrant"):
         require(format)
