@@ -290,6 +290,7 @@ def test_blocks_are_bounded(index, monkeypatch):
     assert len(sizes) > 5
     most = passages.BLOCK_BYTES // (4 * source.dimensions) + 1
     assert max(sizes) <= most
+    assert most > 3
     monkeypatch.setattr(passages, "BLOCK_BYTES", 1)
     assert {len(block.passages) for block in source.blocks()} == {1}
 
@@ -319,3 +320,10 @@ def test_the_command(index, expected, tmp_path):
 
 def test_every_column_of_copy_has_a_type():
     assert list(pgvector.COLUMNS) == list(passages.ExportedPassage._fields)
+
+
+def test_metadata_count_as_well(model, tmp_path):
+    made = Index.create(tmp_path / "index", model)
+    made.add([Document(str(n), "a river", metadata={"note": "n" * 300}) for n in range(8)])
+    source = run._source(made._contents, made.settings, None)
+    assert [len(block.passages) for block in source.blocks()] == [1] * 8

@@ -1,6 +1,7 @@
 """An index written to Qdrant: its local mode, and requests to a server."""
 
 import json
+import sqlite3
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -53,7 +54,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.collections, self.requests, self.keys = {}, [], set()
-        self.most_points, self.lost_points = 10**6, 0
+        self.most_points, self.lost_points, self.taken = 10**6, 0, None
 
     @property
     def url(self):
@@ -74,6 +75,9 @@ class Handler(BaseHTTPRequestHandler):
             case "GET", ["exists"]:
                 self.say({"exists": name in server.collections})
             case "PUT", []:
+                if name == server.taken:
+                    self.say(f"Collection {name} already exists!", 409)
+                    return
                 server.collections[name] = []
                 self.say(True)
             case "DELETE", []:
@@ -142,6 +146,23 @@ def test_a_server_that_fails_keeps_no_part(server, index):
     assert ran.err == f"unmask: cannot write to {server.url}: no space is left\n"
     assert server.collections == {}
     assert server.requests[-1] == ("DELETE", "")
+
+
+def test_a_collection_that_appears_meanwhile_is_kept(server, index):
+    server.taken = "passages"
+    with pytest.raises(OutputError, match="Collection passages already exists!"):
+        index.export(server.url, "qdrant")
+    assert ("DELETE", "") not in server.requests
+
+
+def test_a_full_disk_is_reported(index, tmp_path, monkeypatch):
+    def upsert(*args, **named):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(client.QdrantClient, "upsert", upsert)
+    with pytest.raises(OutputError, match=r"cannot write .*: database or disk is full"):
+        index.export(tmp_path / "new", "qdrant")
+    assert left(tmp_path) == []
 
 
 def test_points_that_are_lost_are_noticed(server, index):

@@ -3,6 +3,7 @@
 Axes: B passages of one block; E features.
 """
 
+import json
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from unmask.search.models import ModelIdentity
 from unmask.tasks import Progress
 
 BLOCK_BYTES = 1 << 23
-"""Bytes of vectors and texts that are held at once, at least one passage."""
+"""Bytes of vectors, texts and metadata that are held at once, at least one passage."""
 
 IDS = uuid.uuid5(uuid.NAMESPACE_URL, "unmask:passage")
 """The namespace of the ids of passages."""
@@ -87,10 +88,10 @@ class Source:
             rows: list[int] = []
             passages: list[ExportedPassage] = []
             held = 0
-            for row, passage in self._passages(first, np.flatnonzero(live_P)):
+            for row, passage, size in self._passages(first, np.flatnonzero(live_P)):
                 rows.append(row)
                 passages.append(passage)
-                held += 4 * (self.dimensions + len(passage.text))
+                held += size
                 if held >= BLOCK_BYTES:
                     yield Block(passages, np.asarray(vectors[rows], np.float32))
                     rows, passages, held = [], [], 0
@@ -98,14 +99,15 @@ class Source:
                 yield Block(passages, np.asarray(vectors[rows], np.float32))
             first += len(live_P)
 
-    def _passages(self, first: int, rows: Rows) -> Iterator[tuple[int, ExportedPassage]]:
-        """The rows of a segment, whose first passage has the number ``first``, and their passages."""
-        number, document = -1, Document("", "")
+    def _passages(self, first: int, rows: Rows) -> Iterator[tuple[int, ExportedPassage, int]]:
+        """The rows of a segment, whose first passage has the number ``first``; their passages and bytes."""
+        number, document, facts = -1, Document("", ""), 0
         for row in map(int, rows):
             place = self.contents.place(first + row)
             if place.document != number:
                 # A long document is read once, not for each of its passages.
                 number, document = place.document, self.contents.document(place.document)
+                facts = len(document.title) + len(json.dumps(document.metadata))
             yield (
                 row,
                 ExportedPassage(
@@ -118,6 +120,7 @@ class Source:
                     document.text[place.start : place.end],
                     document.metadata,
                 ),
+                4 * (self.dimensions + place.end - place.start + facts),
             )
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sqlite3
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,10 @@ def write_qdrant_folder(source: Source, folder: Path, name: str) -> None:
     """Write the folder of Qdrant's local mode, which holds all points in memory."""
     client = import_module("qdrant_client").QdrantClient(path=str(folder))
     try:
-        _write(source, client, name)
+        _create(source, client, name)
+        _fill(source, client, name)
+    except sqlite3.Error as error:  # its word for a full disk
+        raise OutputError(f"cannot write {folder}: {error}") from None
     finally:
         client.close()
 
@@ -44,8 +48,10 @@ def write_qdrant_server(source: Source, url: str, name: str) -> None:
     try:
         if client.collection_exists(name):
             raise OutputError(f"the server {url} has a collection {name} already; choose another name")
+        # What another process made in between is not deleted: the server refuses a name that exists.
+        _create(source, client, name)
         try:
-            _write(source, client, name)
+            _fill(source, client, name)
         except BaseException:
             _delete(client, url, name)
             raise
@@ -65,11 +71,17 @@ def _delete(client: Any, url: str, name: str) -> None:
         ) from None
 
 
-def _write(source: Source, client: Any, name: str) -> None:
+def _create(source: Source, client: Any, name: str) -> None:
+    """Make an empty collection; its metadata name the model."""
     models = import_module("qdrant_client.models")
     # Not cosine: Qdrant would divide vectors by their lengths again, which changes their last digits.
     vectors = models.VectorParams(size=source.dimensions, distance=models.Distance.DOT)
     client.create_collection(name, vectors_config=vectors, metadata=source.described())
+
+
+def _fill(source: Source, client: Any, name: str) -> None:
+    """Store all passages, and count them."""
+    models = import_module("qdrant_client.models")
     for block in source.blocks():
         for start in range(0, len(block.passages), POINTS_AT_ONCE):
             part = slice(start, start + POINTS_AT_ONCE)
