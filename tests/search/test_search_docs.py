@@ -89,9 +89,12 @@ def test_the_python_that_asks_qdrant_runs(place):
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(example, {})
-    found = [line.split() for line in printed.getvalue().splitlines() if line]
-    assert found[0][1] == "w1"
+    # A text can have several lines.
+    found = re.findall(r"^(\d\.\d+) (\S+) ", printed.getvalue(), re.MULTILINE)
     ran = run_here("search", "my-index", "repairs of the bridge", "-k", "3", "--mode", "dense", "--json")
     hits = json.loads(ran.out)["hits"]
-    scores = [float(line[0]) for line in found if line[0].startswith("0.")]
-    np.testing.assert_allclose(scores, [hit["score"] for hit in hits], atol=1e-6)
+    assert [document for _, document in found] == [hit["document"] for hit in hits]
+    assert hits[0]["document"] == "w1"
+    np.testing.assert_allclose(
+        [float(score) for score, _ in found], [hit["score"] for hit in hits], atol=1e-6
+    )
