@@ -57,6 +57,7 @@ EXTRAS: dict[str, Extra] = {
         "comparing speed and memory with all other libraries",
         "compare with those that are installed",
     ),
+    "qdrant": Extra({"qdrant_client": "qdrant-client"}, "writing an index to Qdrant", "name another format"),
     "ray": Extra(
         {"ray": "ray", "pandas": "pandas", "pyarrow": "pyarrow"},
         "embedding on a cluster",

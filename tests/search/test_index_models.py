@@ -248,3 +248,8 @@ def test_each_model_reads_its_own_tokens(splade, tmp_path):
     for hit in made.search(QUERY, mode="dense"):
         wanted = dense.similarity(QUERY, hit.text)[0, 0]
         assert hit.score == pytest.approx(float(wanted), abs=1e-5)
+
+
+def test_vectors_of_tokens_and_weights_of_words_are_not_exported(index, tmp_path):
+    with pytest.raises(InvalidRequest, match="has the views bm25, sparse, multi_vector and other stores get"):
+        index.export(tmp_path / "x.parquet", "parquet")

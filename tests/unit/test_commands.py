@@ -460,9 +460,13 @@ def test_look_with_no_color_and_no_fold_in_a_pipe(tiny_folder):
 # --- the program ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.__name__)
+def name_of(command):
+    return command.__name__.replace("_", "-")
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=name_of)
 def test_help_of_each_command(command):
-    name = command.__name__
+    name = name_of(command)
     text = shown(name, "--help")
     assert text.startswith(f"Usage: unmask {name}")
     assert " ".join(command.__doc__.split(".")[0].split()) in " ".join(text.split())
@@ -476,7 +480,7 @@ def test_help_lists_every_command(arguments):
     listed = [line.split()[1] for line in text.splitlines() if line.startswith("│ ") and line[2] != " "]
     groups = [name for group in GROUPS for name in group.name]
     assert [name for name in listed if not name.startswith("-")] == [
-        *(c.__name__ for c in COMMANDS),
+        *map(name_of, COMMANDS),
         *groups,
     ]
 

@@ -121,6 +121,7 @@ def test_commands_and_their_options():
             "whole_documents", "stemmer", "field", "id_field", "include", "exclude", "prune", "delete",
             "compact", "verify", *RUN, "json",
         ],
+        "index_export": ["index", "output", "format", "name", "json"],
         "search": [
             "index", "query", "k", "mode", "unit", "filter", "reranker", "candidates", "fusion", "weight",
             "approximate", "model",

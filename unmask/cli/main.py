@@ -25,6 +25,7 @@ from unmask.cli.gallery import gallery
 from unmask.cli.geometry import geometry
 from unmask.cli.head import head
 from unmask.cli.index import index
+from unmask.cli.index_export import index_export
 from unmask.cli.input import STANDARD_INPUT
 from unmask.cli.inspect import inspect
 from unmask.cli.kernels import kernels
@@ -60,6 +61,7 @@ COMMANDS = (
     embed,
     similarity,
     index,
+    index_export,
     search,
     classify,
     tag,

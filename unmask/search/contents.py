@@ -106,6 +106,10 @@ class Contents:
         segment, row = self._document(number)
         return bytes(segment.arrays["document/digest"][row])
 
+    def id(self, number: int) -> str:
+        """The id of a document, without reading those of all others."""
+        return self._string("document/id", number)
+
     def text(self, number: int) -> str:
         """The text of a document."""
         return self._string("document/text", number)
@@ -123,7 +127,7 @@ class Contents:
         """A document as it was given."""
         facts = self.facts(number)
         return Document(
-            self.ids[number],
+            self.id(number),
             self.text(number),
             self.title(number),
             tuple(facts["pages"]),
@@ -133,8 +137,7 @@ class Contents:
 
     def page(self, number: int, character: int) -> int | None:
         """The page of a document on which a character stands, from 1; None without pages."""
-        pages = self.facts(number)["pages"]
-        return bisect.bisect_right(pages, character) if pages else None
+        return page_at(self.facts(number)["pages"], character)
 
     def place(self, passage: int) -> Place:
         """The document, the start and the end of a passage."""
@@ -181,6 +184,11 @@ class Contents:
     def _string(self, name: str, number: int) -> str:
         segment, row = self._document(number)
         return string_at(segment.arrays[name], segment.arrays[f"{name}_offsets"], row)
+
+
+def page_at(pages: Sequence[int], character: int) -> int | None:
+    """The page of a character, from 1, by the characters at which pages begin; None without pages."""
+    return bisect.bisect_right(pages, character) if pages else None
 
 
 def digest_of(document: Document) -> bytes:

@@ -11,9 +11,10 @@ from unmask.search.additions import Addition, Given, compact, deleted_with
 from unmask.search.analysis import Analyzer
 from unmask.search.contents import Contents
 from unmask.search.documents.values import Document
+from unmask.search.export.run import Exported, export
 from unmask.search.late_chunks import check_late_chunks
 from unmask.search.models import ModelIdentity, load_again, longest_passage, models_by_view
-from unmask.search.options import Chunking, Stemmer
+from unmask.search.options import Chunking, Stemmer, StoreFormat
 from unmask.search.passages import TokensIndexed
 from unmask.search.searchable import SearchableIndex
 from unmask.search.settings import IndexSettings, PassageSettings, passage_tokens_of
@@ -248,6 +249,39 @@ class Index(SearchableIndex):
         with writing(self.path) as writer:
             compact(writer)
         self.refresh()
+
+    def export(
+        self,
+        output: str | Path,
+        format: StoreFormat,
+        *,
+        name: str = "passages",
+        progress: Progress | None = None,
+    ) -> Exported:
+        """Write the passages of the index and their vectors for another vector store.
+
+        Each passage is written with ``id`` (a UUID made of its document and place), ``document``, ``title``,
+        ``page``, ``start``, ``end``, ``text``, ``metadata`` and ``vector``. Vectors are those of the dense
+        view, float32 of length 1. Their inner product with ``embed_query(query, normalize=True)`` of the same
+        model is the score of `search` with ``mode="dense"``. Other views are not written. Passages of about
+        8 MB are held in memory at once; Qdrant's local mode holds all.
+
+        Args:
+            output: what is written, and must not exist (an empty folder may): a file for ``"parquet"``, a
+                folder or the address of a server (``http://...``) for ``"qdrant"``, else a folder.
+            format: ``"parquet"``, one row per passage; ``"qdrant"``, a collection, of a server or in a folder
+                of the local mode; ``"pgvector"``, a file for COPY in PostgreSQL and the script ``load.sql``
+                that creates the table and loads it; ``"opensearch"``, ``mapping.json`` to create the index
+                and bodies of ``_bulk`` requests of at most 10 MB.
+            name: the collection, the table or the index.
+            progress: called with (passages written, all passages).
+
+        Raises:
+            InvalidRequest: the index is empty or has no dense view, or an argument is not one of those above.
+            OutputError: the destination exists or cannot be written; then nothing is left of it.
+            MissingExtra: the package for this format is not installed.
+        """
+        return export(self._contents, self.settings, output, format, name=name, progress=progress)
 
 
 def remove_if_empty(path: Path) -> bool:

@@ -30,3 +30,6 @@ Stemmer = Literal[
     "none", "english", "french", "german", "spanish", "italian", "portuguese", "dutch", "russian"
 ]
 """Which Snowball stemmer reduces words to stems; ``"none"`` keeps words as they are."""
+
+StoreFormat = Literal["parquet", "qdrant", "pgvector", "opensearch"]
+"""Where `Index.export` writes passages and their vectors."""

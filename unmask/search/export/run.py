@@ -1,0 +1,120 @@
+"""An index written for another store: what can be written, where, and what was."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+from unmask.arguments import check_callable, check_choice
+from unmask.errors import InvalidRequest, OutputError, quoted
+from unmask.files import check_can_write, whole_file, whole_folder
+from unmask.optional import require
+from unmask.search.contents import Contents
+from unmask.search.export.opensearch import write_opensearch
+from unmask.search.export.parquet import write_parquet
+from unmask.search.export.passages import Source
+from unmask.search.export.pgvector import write_pgvector
+from unmask.search.export.qdrant import write_qdrant_folder, write_qdrant_server
+from unmask.search.models import ModelIdentity
+from unmask.search.options import StoreFormat, View
+from unmask.search.settings import IndexSettings
+from unmask.tasks import Progress
+
+NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+"""Names that every store accepts."""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What `Index.export` wrote."""
+
+    format: StoreFormat
+    output: str
+    """The file, the folder or the address of the server."""
+    name: str
+    """Of the collection, the table or the index."""
+    documents: int
+    passages: int
+    dimensions: int
+    """The numbers of a vector; every vector has length 1."""
+    model: ModelIdentity
+    """What made the vectors, and must make those of queries."""
+    views_left_out: tuple[View, ...]
+    """Views of the index that were not written: stores get one vector per passage."""
+
+
+def export(
+    contents: Contents,
+    settings: IndexSettings,
+    output: str | Path,
+    format: StoreFormat,
+    *,
+    name: str,
+    progress: Progress | None,
+) -> Exported:
+    """Write the passages of ``contents``; see `unmask.search.index.Index.export`."""
+    check_choice("format", format, get_args(StoreFormat))
+    check_callable("progress", progress)
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise InvalidRequest(
+            f"name is {quoted(name)}; it can have up to 63 letters from a to z, digits and underscores, and "
+            "begins with a letter"
+        )
+    if not isinstance(output, str | Path):
+        raise InvalidRequest(f"output is {quoted(output)}; name a file, a folder or an address")
+    source = _source(contents, settings, progress)
+    if format in ("parquet", "qdrant"):
+        require(format)
+    place = str(output)
+    server = place.startswith(("http://", "https://"))
+    if server and format != "qdrant":
+        raise InvalidRequest(f"output is {quoted(place)} and {format} is written to a disk; name a path")
+    if server:
+        write_qdrant_server(source, place, name)
+    elif format == "parquet":
+        _check_new_file(Path(place))
+        with whole_file(Path(place)) as partial:
+            write_parquet(source, partial)
+    else:
+        write = {
+            "qdrant": write_qdrant_folder,
+            "pgvector": write_pgvector,
+            "opensearch": write_opensearch,
+        }[format]
+        with whole_folder(Path(place)) as partial:
+            write(source, partial, name)
+    return Exported(
+        format,
+        place,
+        name,
+        contents.document_count,
+        contents.passage_count,
+        source.dimensions,
+        source.model,
+        tuple(view for view in settings.views if view != "dense"),
+    )
+
+
+def _source(contents: Contents, settings: IndexSettings, progress: Progress | None) -> Source:
+    """What is to be written.
+
+    Raises:
+        InvalidRequest: the index has no passages, or not one vector per passage.
+    """
+    if "dense" not in settings.models:
+        raise InvalidRequest(
+            f"the index has the views {', '.join(settings.views)} and other stores get one vector per "
+            "passage (dense); index the documents with an embedding model, such as default"
+        )
+    if not contents.passage_count:
+        raise InvalidRequest("the index has no passages to write; add documents to it")
+    dimensions = contents.segments[0].arrays["dense/vectors"].shape[1]
+    return Source(contents, settings.models["dense"], dimensions, progress)
+
+
+def _check_new_file(path: Path) -> None:
+    if path.suffix != ".parquet":
+        raise InvalidRequest(f"{path} does not end in .parquet; name the file with this ending")
+    if path.exists():
+        raise OutputError(f"{path} exists already; name a file that does not")
+    check_can_write(path)
