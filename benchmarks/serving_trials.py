@@ -334,6 +334,13 @@ async def clients(given: argparse.Namespace) -> tuple[Report, bool]:
 TRIALS = {"kill": kill, "stop": stop, "overload": overload, "soak": soak, "clients": clients}
 
 
+async def stoppable(trial: Coroutine[Any, Any, tuple[Report, bool]]) -> tuple[Report, bool]:
+    """A trial that stops its server when it is itself stopped by SIGTERM."""
+    task = asyncio.ensure_future(trial)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await task
+
+
 def main() -> None:
     """Run one trial."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
@@ -343,7 +350,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=120.0)
     given = parser.parse_args()
     load = os.getloadavg()[0]
-    report, good = asyncio.run(TRIALS[given.trial](given))
+    report, good = asyncio.run(stoppable(TRIALS[given.trial](given)))
     print(json.dumps({"trial": given.trial, "kept": good, "load": round(load, 1)} | report))
     sys.exit(not good)
 
