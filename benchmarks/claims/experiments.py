@@ -23,8 +23,8 @@ class Experiment:
 
 
 EXPERIMENTS: Mapping[str, Experiment] = {
-    "recall": Experiment(recall.run, 500_000),
-    "text": Experiment(text.run, 450_000),
+    "recall": Experiment(recall.run, 2_000_000),
+    "text": Experiment(text.run, 2_000_000),
 }
 
 
@@ -104,8 +104,10 @@ FREQUENCIES = "word frequencies alone"
 LENGTHS = {f"{times}x": f"@{times}" for times in text.TIMES}
 
 
-def _losses(*variants: str) -> Table:
+def _losses(*variants: str, first: str = "") -> Table:
+    """The losses of some variants; ``first``: what the first of them is called, if not by its name."""
     rows = {variant: (variant, "") for variant in (*variants, f"{variants[0]}{UNTRAINED}")}
+    rows = {(first or label) if label == variants[0] else label: row for label, row in rows.items()}
     columns = {"masked loss, nats": "loss@1", "parameters": "parameters"}
     return Table("", columns, {**rows, FREQUENCIES: (variants[0], "unigram:")})
 
@@ -265,7 +267,12 @@ CLAIMS = (
         "Shazeer 2020; Xiong et al. 2020; Warner et al. 2024",
         "text",
         ("rotary", "geglu", "pre-norm", "no-biases", "no-embedding-norm", "local-global"),
-        (_losses("rotary", "geglu", "pre-norm", "no-biases", "no-embedding-norm", "local-global"),),
+        (
+            _losses(
+                *("rotary", "geglu", "pre-norm", "no-biases", "no-embedding-norm", "local-global"),
+                first="no change",
+            ),
+        ),
         (
             Comparison("GeGLU against GELU", _loss("geglu"), _loss("rotary"), "lower"),
             Comparison("pre-norm against post-norm", _loss("pre-norm"), _loss("rotary"), "lower"),

@@ -1,5 +1,7 @@
 """A picture per claim: means with 95 % intervals, over lengths or side by side. Needs matplotlib."""
 
+import textwrap
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ from unmask.measure.ablation.statistics import mean_of
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999")
 """Okabe & Ito 2008."""
 RANDOM = "random weights"
+LETTERS = 13
+"""Letters of a title on an inch."""
 
 
 def draw(claim: Claim, runs: Runs, path: Path) -> None:
@@ -29,7 +33,8 @@ def draw(claim: Claim, runs: Runs, path: Path) -> None:
             panel.spines[["top", "right"]].set_visible(False)
             panel.grid(color="#E5E5E5", lw=0.6)
             panel.set_axisbelow(True)
-        figure.suptitle(f"Claim: {claim.says}", x=0.01, ha="left", fontweight="bold")
+        title = textwrap.fill(f"Claim: {claim.says}", round(width * LETTERS))
+        figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
         handles, labels = panels[0].get_legend_handles_labels()
         if labels:
             figure.legend(handles, labels, loc="outside right center", fontsize=7, frameon=False)
@@ -77,16 +82,32 @@ def _dots(panel: Any, table: Table, runs: Runs) -> None:
     panel.set_xlabel(f"{header}, {table.better} is better")
 
 
+MOST_NAMED = 8
+"""Dots that are named beside them; more get a legend."""
+
+
 def _scatter(panel: Any, table: Table, runs: Runs) -> None:
-    """The second column over the first, one named dot per row; a baseline without the first is left out."""
+    """The second column over the first, one dot per row; a baseline without the first is left out."""
+    from matplotlib.ticker import MaxNLocator
+
     (x_header, x_end), (y_header, y_end) = list(table.columns.items())[:2]
+    named = len(table.rows) <= MOST_NAMED
+    styles = product("os^", COLORS)
     for label, (variant, prefix) in table.rows.items():
         x, y = (mean_of(list(figures_of(runs, variant, prefix + end).values())) for end in (x_end, y_end))
-        if x is not None and y is not None and not variant.endswith(UNTRAINED):
-            spread = {"xerr": [x.half or 0.0], "yerr": [y.half or 0.0]}
-            panel.errorbar([x.mean], [y.mean], **spread, fmt="o", ms=3, color=COLORS[0], capsize=2, lw=0.8)
+        if x is None or y is None or variant.endswith(UNTRAINED):
+            continue
+        spread = {"xerr": [x.half or 0.0], "yerr": [y.half or 0.0]}
+        marker, color = ("o", COLORS[0]) if named else next(styles)
+        panel.errorbar(
+            [x.mean], [y.mean], **spread, fmt=marker, ms=4, color=color, capsize=2, lw=0.8,
+            label=None if named else label,
+        )  # fmt: skip
+        if named:
             panel.annotate(label, (x.mean, y.mean), (4, 4), textcoords="offset points", fontsize=6)
-    panel.set_xscale("log", base=2)
+    panel.xaxis.set_major_locator(MaxNLocator(5))
+    panel.xaxis.set_major_formatter("{x:,g}")
+    panel.margins(x=0.15)
     panel.set_xlabel(x_header)
     panel.set_ylabel(f"{y_header}, {table.better} is better")
     panel.set_title(table.title, loc="left", fontsize=8)

@@ -48,11 +48,11 @@ TIMES = (1, 2, 4, 8, 16)
 LONGEST = TRAINED * TIMES[-1]
 BLOCKS = 24
 MASKED_SHARE = 0.15
-BATCH = 512
+BATCH = 1024
 """Tokens per step."""
 MUCH_BYTES = 8_000_000
 """Training text: about 2 million tokens, of which a run with the default budget reads no part twice."""
-LITTLE_TOKENS = 28_000
+LITTLE_TOKENS = 125_000
 """The text of variants that read little text many times."""
 PART = 2000
 """Characters of each module in that text."""
