@@ -12,6 +12,7 @@ from unmask.deprecation import warn_renamed
 from unmask.errors import CorruptCheckpoint, InvalidRequest
 from unmask.model.families import Compat
 from unmask.model.native.engine import NativeEngine, native_engine, native_reason
+from unmask.model.native.threads import tell_torch
 from unmask.model.spec import EncoderSpec, PairScore
 from unmask.model.weights import Checkpoint, Source, read_checkpoint
 from unmask.model.weights.adapter import adapted, read_adapter
@@ -100,6 +101,7 @@ class LoadedEncoder:
         """The plain module, read from the checkpoint's files."""
         from unmask.model.weights.build import build
 
+        tell_torch()
         dtype, device, kernel = (self._options[name] for name in ("dtype", "device", "kernel"))
         plain_dtype = "float32" if dtype == "int8" else str(dtype)
         return build(self.checkpoint, dtype=plain_dtype, device=device, kernel=kernel, layers=layers)

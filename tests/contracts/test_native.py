@@ -343,10 +343,11 @@ model = unmask.load("default", dtype=sys.argv[1])
 texts = ["a first text", "a second, longer text"]
 vectors = model.embed(texts, prompt="of a prompt: ")
 assert "torch" not in sys.modules, "embedding needs no torch"
-from unmask.model.native.threads import thread_count
+from unmask.model.native.threads import set_thread_count, thread_count
 before = thread_count()
 import torch
 assert before == thread_count() == torch.get_num_threads()
+set_thread_count(before)
 np.testing.assert_array_equal(model.embed(texts, prompt="of a prompt: "), vectors)
 states = model.hidden_states("a first text", layers="all")
 assert states.shape == (7, 5, 384)
@@ -376,6 +377,31 @@ def test_texts_are_embedded_without_torch(dtype, environment):
     )
     least = {"float32": 0.999999, "bfloat16": 0.9999, "int8": 0.985}[dtype]
     assert cosines(np.array(json.loads(done.stdout)), wanted).min() > least
+
+
+THREADS_SET_LATER = """
+import sys
+import unmask
+from unmask.model.native.threads import set_thread_count, thread_count
+model = unmask.load("default")
+model.embed("a text")
+set_thread_count(3)
+assert thread_count() == 3
+assert "torch" not in sys.modules
+model.attention("a text").probabilities(0, 0)
+import torch
+assert thread_count() == torch.get_num_threads() == 3
+set_thread_count(2)
+assert thread_count() == torch.get_num_threads() == 2
+"""
+
+
+@needs_library
+def test_a_number_of_threads_that_was_set_before_torch_holds_for_torch():
+    done = subprocess.run(
+        [sys.executable, "-c", THREADS_SET_LATER], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("skipped", [0, 2])

@@ -241,7 +241,8 @@ def test_schemathesis(served_models, tmp_path):
             except Unsatisfiable:
                 pass  # a route without parameters has no wrong request
             except Exception as error:
-                failures.append(f"{operation.label} ({mode.value}): {error}")
+                causes = "; ".join(str(one) for one in getattr(error, "exceptions", ()))
+                failures.append(f"{operation.label} ({mode.value}): {error} {causes}")
     app.state.service.close()
     print(f"{count} cases")
     assert not failures, "\n\n".join(failures)

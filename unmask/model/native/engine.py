@@ -7,6 +7,7 @@ the library does not compute.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from threading import RLock
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -45,7 +46,9 @@ class NativeEngine:
         in_torch: Callable[[], Encoder],
     ) -> None:
         self._layers, self._precision, self._heads, self._in_torch = layers, precision, heads, in_torch
-        self._made: EngineWithHeads | None = None
+        self._encoder: Encoder | None = None
+        self._with_heads: EngineWithHeads | None = None
+        self._making = RLock()
 
     @property
     def spec(self) -> EncoderSpec:
@@ -64,17 +67,23 @@ class NativeEngine:
 
     @property
     def encoder(self) -> Encoder:
-        """The encoder in torch, optimized for inference."""
-        return self.with_heads.encoder
+        """The encoder in torch, optimized for inference; made when it is first needed."""
+        with self._making:
+            if self._encoder is None:
+                self._encoder = self._in_torch()
+            return self._encoder
 
     @property
     def with_heads(self) -> EngineWithHeads:
         """The engine of the same layers and torch modules, made when it is first needed."""
-        if self._made is None:
-            from unmask.model.native.with_heads import EngineWithHeads
+        with self._making:
+            if self._with_heads is None:
+                from unmask.model.native.with_heads import EngineWithHeads
 
-            self._made = EngineWithHeads(self._layers, self._precision, self._heads(), self._in_torch)
-        return self._made
+                self._with_heads = EngineWithHeads(
+                    self._layers, self._precision, self._heads(), lambda: self.encoder
+                )
+            return self._with_heads
 
     def hidden_states(self, batch: PackedBatch, layers: Layers = "last") -> Floats:
         """See `Engine`."""

@@ -3,26 +3,39 @@
 import os
 import sys
 
-from unmask.model.native.library import connected
-
 VARIABLE = "OMP_NUM_THREADS"
 """What torch and OpenMP read when they are loaded."""
+_asked: list[int] = []
+"""The count that was set before torch was imported."""
 
 
 def thread_count() -> int:
     """As many as torch uses, or would use by default if it is not imported."""
     count = getattr(sys.modules.get("torch"), "get_num_threads", None)
-    if count is not None:
+    if count is not None and not _asked:
         return int(count())
     asked = os.environ.get(VARIABLE, "").partition(",")[0].strip()
     return int(asked) if asked.isdecimal() and int(asked) else len(os.sched_getaffinity(0))
 
 
 def set_thread_count(count: int) -> None:
-    """Set how many compute in this process, at least 1. Torch is not imported for it, if that can wait."""
-    if "torch" in sys.modules or connected.cache_info().currsize:
+    """Set how many compute in this process, at least 1. Torch is not imported for it."""
+    if "torch" in sys.modules:
         import torch
 
         torch.set_num_threads(count)
-    else:
-        os.environ[VARIABLE] = str(count)
+        _asked.clear()
+        return
+    os.environ[VARIABLE] = str(count)
+    _asked[:] = [count]
+
+
+def tell_torch() -> None:
+    """Let torch use the count that was set before it was imported.
+
+    Torch reads the environment, but OpenMP may have been loaded, with the native library, before it was set.
+    """
+    if _asked:
+        import torch
+
+        torch.set_num_threads(_asked.pop())

@@ -21,21 +21,18 @@ class EngineWithHeads(TorchEngine):
         layers: in the library.
         precision: of the linear layers.
         heads: an encoder without layers.
-        in_torch: makes the encoder that computes everything else.
+        in_torch: gives the encoder that computes everything else, made at its first call.
     """
 
     def __init__(
         self, layers: NativeLayers, precision: str, heads: Encoder, in_torch: Callable[[], Encoder]
     ) -> None:
         self._layers, self._precision, self._heads, self._in_torch = layers, precision, heads, in_torch
-        self._made: Encoder | None = None
 
     @property
     def encoder(self) -> Encoder:
         """The encoder in torch, optimized for inference."""
-        if self._made is None:
-            self._made = self._in_torch()
-        return self._made
+        return self._in_torch()
 
     @property
     def parts(self) -> Encoder:
