@@ -121,6 +121,18 @@ def test_a_worker_that_is_killed_while_idle_is_replaced(make):
     assert answer(scheduler, work, "x") == ["x"]
 
 
+def test_a_worker_that_is_killed_while_idle_is_replaced_before_anybody_asks(make):
+    _, workers, _, metrics = make()
+    before = workers.all[0].pid
+    os.kill(before, signal.SIGKILL)
+    until = time.monotonic() + SECONDS
+    while workers.all[0].pid in {before, None}:
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    assert exists(workers.all[0].pid)
+    assert "unmask_worker_restarts_total 1" in metrics.text()
+
+
 def test_a_pass_that_hangs_is_ended(make):
     scheduler, _, work, _ = make(seconds=0.3)
     sent = scheduler.submit(work, ["hang"], "a", LATER)

@@ -146,9 +146,9 @@ def test_types_without_a_fast_path_run_plainly(monkeypatch):
     model = unmask.load("default", dtype="float64")
     assert model.encoder is model.trainable_encoder()
     monkeypatch.setattr(linear, "onednn_takes", lambda dtype: False)
-    assert unmask.load("default").encoder.spec == model.spec
+    assert unmask.load("default", backend="torch").encoder.spec == model.spec
     with pytest.raises(InvalidRequest, match=r"dtype is int8, and this torch was built without oneDNN; take"):
-        unmask.load("default", dtype="int8")
+        unmask.load("default", dtype="int8", backend="torch")
     assert "runs on cpu, not on cuda" in (unsupported_reason("float32", "cuda") or "")
     with pytest.raises(InvalidRequest, match="dtype is 'int4'"):
         unmask.load("default", dtype="int4")

@@ -1,11 +1,15 @@
 """Peak memory of a call above what was held before it."""
 
+from __future__ import annotations
+
 import ctypes
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
@@ -18,6 +22,8 @@ def peak_extra_bytes(work: Callable[[], object], device: torch.device) -> int | 
     keeps of tensors freed during the work counts, because the process does hold it.
     """
     if device.type == "cuda":
+        import torch
+
         torch.cuda.synchronize(device)
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)

@@ -24,7 +24,7 @@ from unmask.http.errors import Refused
 from unmask.serve.errors import BackendError, Busy
 from unmask.serve.metrics import Metrics
 from unmask.serve.settings import Limits
-from unmask.serve.workers import WorkerDied, Workers
+from unmask.serve.workers import Worker, WorkerDied, Workers
 from unmask.text import Encoding
 
 PASSES_AHEAD = 4
@@ -33,8 +33,8 @@ OTHERS_SKIPPED = 1024
 """How many texts of other work a pass may look past to fill itself."""
 KNOWN_CLIENTS = 1024
 """Clients whose place in the order is kept before those that are no longer ahead are forgotten."""
-
-
+IDLE_SECONDS = 1.0
+"""How often a worker without work is looked at."""
 Runner = Callable[[Callable[[Sequence[Encoding]], Iterable[Any]], Sequence[Encoding]], Iterable[Any]]
 """Runs what a pass computes on its texts: here or in a worker."""
 
@@ -126,10 +126,10 @@ class Scheduler:
         metrics.gauge("unmask_queue_texts", "Texts that wait.", lambda: len(self._waiting))
         if workers is not None:
             metrics.gauge("unmask_workers", "Processes that can run models.", workers.up)
-        runners: list[Runner] = [_here] if workers is None else [one.run for one in workers.all]
+        each: Sequence[Worker | None] = [None] if workers is None else workers.all
         self._threads = [
             threading.Thread(target=self._supervise, args=one, name="unmask serve: models", daemon=True)
-            for one in enumerate(runners)
+            for one in enumerate(each)
         ]
         for thread in self._threads:
             thread.start()
@@ -207,11 +207,11 @@ class Scheduler:
         for thread in self._threads:
             thread.join(seconds)
 
-    def _supervise(self, number: int, run: Runner) -> None:
+    def _supervise(self, number: int, worker: Worker | None) -> None:
         """Run passes until closed, whatever happens: no request may wait for a thread that has ended."""
         while True:
             try:
-                self._work(number, run)
+                self._work(number, worker)
                 return
             except BaseException as error:
                 traceback.print_exception(error, file=sys.stderr)
@@ -221,18 +221,27 @@ class Scheduler:
                         Busy(503, "restarted", "the model's thread was restarted; send the request again", 1)
                     )
 
-    def _work(self, number: int, run: Runner) -> None:
+    def _work(self, number: int, worker: Worker | None) -> None:
+        run: Runner = _here if worker is None else worker.run
         while True:
             with self._changed:
-                while self._open and not self._waiting:
-                    self._changed.wait()
+                if self._open and not self._waiting:
+                    self._changed.wait(IDLE_SECONDS)
                 if not self._open:
                     return
                 self._running[number] = items = self._next()
             if items:
                 self._run(run, items)
+            elif worker is not None:
+                self._renew(worker)
             with self._changed:
                 del self._running[number]
+
+    def _renew(self, worker: Worker) -> None:
+        """Replace a worker that ended without work; if the new one ends too, another is tried later."""
+        with suppress(WorkerDied):
+            if worker.renew():
+                self._metrics.restarts.add()
 
     def _next(self) -> list[_Item]:
         """The texts of the next pass, removed from those that wait; nothing if all had been given up."""

@@ -9,6 +9,7 @@ each process then reads the end of its socket.
 
 import os
 import pickle
+import select
 import signal
 import socket
 import struct
@@ -168,6 +169,20 @@ class Worker:
         if error is not None:
             raise error
         return value
+
+    def renew(self) -> bool:
+        """Replace a process that ended while it had nothing to do; whether one was started.
+
+        Raises:
+            WorkerDied: the new one ended too.
+        """
+        # A worker says nothing unasked, so what can be read is the end of its socket.
+        if self._socket is not None and select.select([self._socket], [], [], 0)[0]:
+            self.stop()
+        if self._socket is not None:
+            return False
+        self.start()
+        return True
 
     def stop(self) -> None:
         """Let it end."""

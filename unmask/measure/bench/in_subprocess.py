@@ -14,11 +14,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from unmask.measure.bench.workloads import Workload
 from unmask.measure.memory import peak_extra_bytes, peak_resident_bytes
 from unmask.measure.peers import Source, by_name
+from unmask.model.native.threads import set_thread_count
 from unmask.model.spec import PooledVector
 
 TIMEOUT_SECONDS = 1800
@@ -83,7 +82,7 @@ def _answer(
 def main() -> None:
     """Load the engine that the request names, run the workload, and print what was asked."""
     request = json.loads(sys.argv[1])
-    torch.set_num_threads(request["threads"])
+    set_thread_count(request["threads"])
     given = request["source"]
     head = PooledVector(tuple(given["head"]["pooling"]), given["head"]["normalize"])
     source = Source(Path(given["folder"]), head, given["max_tokens"], Path(given["work"]), given["device"])
@@ -93,6 +92,8 @@ def main() -> None:
         workload.run(engine)
         answer = {"processor_seconds": time.process_time(), "bytes": peak_resident_bytes()}
     else:
+        import torch
+
         extra = peak_extra_bytes(lambda: workload.run(engine), torch.device(source.device))
         answer = {"bytes": extra}
     print(json.dumps(answer), flush=True)

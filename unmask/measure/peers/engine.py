@@ -1,17 +1,20 @@
 """The interface that `unmask` and other libraries implement for benchmarks."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from unmask.model.spec import PooledVector
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Answers = Literal["texts", "documents"]
 """``texts``: embeddings of strings. ``documents``: last hidden states of ids."""
@@ -70,7 +73,7 @@ class Peer:
         return f"not installed: pip install {' '.join(missing)}" if missing else None
 
 
-Run = Callable[[dict[str, Tensor]], Tensor]
+Run: TypeAlias = "Callable[[dict[str, Tensor]], Tensor]"
 """Maps padded inputs (B, N) by name to last hidden states (B, N, D)."""
 
 
@@ -91,6 +94,8 @@ class PaddedEngine:
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """See `PeerEngine`."""
+        import torch
+
         head, limit = self.source.head, self.source.max_tokens
         encoded = self.tokenizer(list(texts), truncation=limit is not None, max_length=limit)
         lengths = [len(ids) for ids in encoded["input_ids"]]
@@ -107,6 +112,8 @@ class PaddedEngine:
 
     def hidden(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
         """See `PeerEngine`."""
+        import torch
+
         ids_1N = torch.from_numpy(ids)[None]
         every = {
             "input_ids": ids_1N,
@@ -118,6 +125,8 @@ class PaddedEngine:
 
 def pooled(x_BND: Tensor, mask_BN: Tensor, head: PooledVector) -> Tensor:
     """Embeddings (B, E) of padded states, with the pooling of the checkpoint."""
+    import torch
+
     seen_BN1 = mask_BN[..., None].to(x_BND.dtype)
     sums_BD, counts_B1 = (x_BND * seen_BN1).sum(1), seen_BN1.sum(1)
     made = {
