@@ -100,14 +100,18 @@ class Folder:
             return
         handle = os.open(self._path, os.O_RDONLY)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock(handle)
             yield
+        finally:
+            os.close(handle)
+
+    def _lock(self, handle: int) -> None:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise OutputError(
                 f"another run is writing to {self.url}; wait until it ends, or name another folder"
             ) from None
-        finally:
-            os.close(handle)
 
     def names(self) -> list[str]:
         """The names of what the folder holds."""
