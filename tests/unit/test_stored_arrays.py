@@ -38,6 +38,7 @@ def test_every_tensor_is_that_of_torch(folder, dtype):
     for name, tensor in wanted.items():
         assert arrays[name].dtype == np.float32
         np.testing.assert_array_equal(arrays[name], tensor.numpy())
+        np.testing.assert_array_equal(np.concatenate(list(arrays.parts(name, 3))), tensor.numpy())
     assert "layers.0.attention.qkv.weight" in arrays
     assert "nothing" not in arrays
 

@@ -1,8 +1,8 @@
 """An encoder's layers for the native library: what it can compute, and weights handed over. Free of torch."""
 
 import ctypes
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,15 @@ from unmask.text.batch import PackedBatch, SequenceLayout
 Float32s = NDArray[np.float32]
 Weights = Mapping[str, Float32s]
 """The tensors of an encoder by the names of its ``state_dict``."""
+
+
+@runtime_checkable
+class InParts(Protocol):
+    """Weights of which a tensor can be read a few rows at a time, so that memory stays small."""
+
+    def parts(self, name: str, rows: int) -> Iterator[Float32s]:
+        """The tensor, some rows after the others."""
+
 
 ALL, BEFORE = -1, -2
 """In place of a radius: every key of the sequence; those up to the query."""
@@ -223,12 +232,11 @@ class NativeLayers:
     def _table(self, name: str, half: bool) -> int:
         if not half:
             return _kept(self._weights[name], self._kept)
-        made = np.empty(self._weights[name].shape, np.uint16)
-        for start in range(0, len(made), ROWS_AT_ONCE):
-            rows = slice(start, start + ROWS_AT_ONCE)
-            # Asked for again, so that a file's earlier pages are given back.
-            made[rows] = to_bfloat16(self._weights[name][rows])
-        return _kept(made, self._kept, np.uint16)
+        if isinstance(self._weights, InParts):
+            parts = self._weights.parts(name, ROWS_AT_ONCE)
+        else:
+            parts = iter((self._weights[name],))
+        return _kept(np.concatenate([to_bfloat16(part) for part in parts]), self._kept, np.uint16)
 
     def _pack(self, number: int) -> None:
         """Hand over one set of weights; what is read for it lives only as long as this call."""

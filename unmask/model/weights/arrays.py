@@ -50,6 +50,15 @@ class StoredArrays(Mapping[str, Float32s]):
         whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
         return in_our_order(whole, self._report.reorders.get(name), self._spec)
 
+    def parts(self, name: str, rows: int) -> Iterator[Float32s]:
+        """A tensor some rows after the others; of the file, only these are in memory."""
+        sources = self._report.sources[name]
+        if len(sources) > 1 or name in self._report.reorders:
+            yield self[name]
+            return
+        for start in range(0, len(self._view(sources[0])), rows):
+            yield _float32(self._view(sources[0])[start : start + rows])
+
     def check(self, dtype: str) -> None:
         """Read everything once, heads and output layers included, as a load in ``dtype`` would.
 
