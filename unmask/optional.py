@@ -42,6 +42,14 @@ EXTRAS: dict[str, Extra] = {
         {"onnx": "onnx", "onnxscript": "onnxscript", "onnxruntime": "onnxruntime"},
         "exporting an encoder and checking its graph",
     ),
+    "otel": Extra(
+        {
+            "opentelemetry.sdk": "opentelemetry-sdk",
+            "opentelemetry.exporter.otlp.proto.http": "opentelemetry-exporter-otlp-proto-http",
+        },
+        "sending traces of requests",
+        "leave --otlp-endpoint out",
+    ),
     "parquet": Extra(
         {"pyarrow": "pyarrow"}, "reading and writing Parquet files", "name a file of another format"
     ),

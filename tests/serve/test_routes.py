@@ -281,6 +281,25 @@ def test_unknown_paths_and_methods(client):
     )
 
 
+def test_unknown_paths_are_answered_as_routes_are(served_models):
+    lines = []
+    app = make_app({"vectors": served_models["vectors"]}, keys=["a key of many characters"], log=lines.append)
+    allowed = {"authorization": "Bearer a key of many characters", "x-request-id": "r-1"}
+    with TestClient(app) as client:
+        for method, path, status in (("GET", "/nothing", 404), ("GET", "/embed", 405)):
+            assert client.request(method, path).status_code == 401
+            answer = client.request(method, path, headers=allowed)
+            assert (answer.status_code, answer.headers["x-request-id"]) == (status, "r-1")
+            assert answer.headers.get("allow") == (None if status == 404 else "POST")
+    app.state.service.close()
+    app = make_app({"vectors": served_models["vectors"]})
+    with TestClient(app, base_url="http://evil.example") as client:
+        assert client.get("/nothing").status_code == 403
+    app.state.service.close()
+    told = [(one["route"], one["status"]) for one in map(json.loads, lines)]
+    assert told == [("unknown", 401), ("unknown", 404), ("unknown", 401), ("unknown", 405)]
+
+
 def test_truncation_is_reported(client, served_models):
     answer = client.post("/embed", json={"inputs": ["the", LONG], "truncate": True})
     expected = served_models["vectors"].embed(["the", LONG], truncation="end")

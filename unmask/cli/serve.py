@@ -76,6 +76,13 @@ def serve(
         bool,
         Parameter(negative="", help="write one line of JSON per request to standard error, without texts"),
     ] = False,
+    otlp_endpoint: Annotated[
+        str | None,
+        Parameter(
+            help="address of an OpenTelemetry collector, such as http://localhost:4318, that gets a span of "
+            "each request without its texts"
+        ),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Serve models over HTTP: embeddings, scores of pairs, labels, entities, answers, words, search.
@@ -136,6 +143,7 @@ def serve(
         log=partial(print, file=sys.stderr, flush=True) if log_requests else None,
         on_ready=ready,
         indexes=indexes,
+        otlp_endpoint=otlp_endpoint,
     )
 
 

@@ -10,6 +10,7 @@ import sys
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -34,6 +35,7 @@ from unmask.serve.page import page
 from unmask.serve.routes import GETS, ROUTES
 from unmask.serve.routes.route import GetRoute, PostRoute
 from unmask.serve.service import Call, Gone, Service
+from unmask.serve.tracing import Answered
 
 PUBLIC = ("/health", "/ready", "/ping", "/docs", "/openapi.json")
 """Paths that need no key: they say whether the server works, and which routes and limits it has."""
@@ -116,31 +118,14 @@ class App:
         return self._guarded(route.path, route.surface, found)
 
     def _guarded(self, path: str, surface: Surface, answer: Answerer) -> Answerer:
-        """With access control, errors as JSON, a request id, and metrics."""
-        metrics = self._service.metrics
+        """With access control, errors as JSON, a request id, metrics, and a line of the log or a span."""
+        service, metrics = self._service, self._service.metrics
 
         async def found(request: Request) -> Response:
             began = time.monotonic()
-            try:
-                self._check(request)
-                response = await answer(request)
-            except Gone:
-                metrics.rejected.add(1, "client_left")
-                response = Response(status_code=CLIENT_LEFT)
-            except UnmaskError as error:
-                response = self._refusal(error, surface)
-            except (MemoryError, OutOfMemory):
-                response = self._refusal(
-                    BackendError("this machine's memory was not enough; send fewer texts"), surface
-                )
-            except asyncio.CancelledError:
-                metrics.rejected.add(1, "cancelled")
-                raise
-            except Exception as error:
-                traceback.print_exception(error, file=sys.stderr)
-                response = self._refusal(
-                    BackendError("the server had an internal error; see its log for details"), surface
-                )
+            traces = nullcontext(Answered()) if service.traces is None else service.traces.span(path, request)
+            with traces as answered:
+                response = answered.response = await self._answered(request, surface, answer)
             given = request.headers.get("x-request-id", "")
             response.headers["x-request-id"] = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
             response.headers["Cache-Control"] = "no-store"
@@ -148,10 +133,34 @@ class App:
             seconds = time.monotonic() - began
             metrics.request_seconds.observe(seconds)
             if self._log is not None:
-                self._log(log_line(path, response, seconds))
+                self._log(log_line(path, response, seconds, answered.trace_id))
             return response
 
         return found
+
+    async def _answered(self, request: Request, surface: Surface, answer: Answerer) -> Response:
+        """The answer to a request that may use its path, or what refuses it."""
+        metrics = self._service.metrics
+        try:
+            self._check(request)
+            return await answer(request)
+        except Gone:
+            metrics.rejected.add(1, "client_left")
+            return Response(status_code=CLIENT_LEFT)
+        except UnmaskError as error:
+            return self._refusal(error, surface)
+        except (MemoryError, OutOfMemory):
+            return self._refusal(
+                BackendError("this machine's memory was not enough; send fewer texts"), surface
+            )
+        except asyncio.CancelledError:
+            metrics.rejected.add(1, "cancelled")
+            raise
+        except Exception as error:
+            traceback.print_exception(error, file=sys.stderr)
+            return self._refusal(
+                BackendError("the server had an internal error; see its log for details"), surface
+            )
 
     def _refusal(self, error: UnmaskError, surface: Surface) -> Response:
         status = status_of(error, surface)
@@ -165,19 +174,22 @@ class App:
         return _json(body_of(error, surface), status, headers)
 
     async def _unrouted(self, request: Request, error: Exception) -> Response:
-        """A path or method that does not exist."""
+        """A path or method that does not exist, for those who may use the server."""
         assert isinstance(error, HTTPException)
-        path = request.url.path
-        if error.status_code == 405:
-            wanted = (error.headers or {}).get("Allow", "")
-            sentence = f"{path} takes {wanted}, not {request.method}"
-            response = self._refusal(Refused(405, "wrong_method", sentence), surface_of(path))
-            response.headers["Allow"] = wanted
+        path, status = request.url.path, error.status_code
+        allowed = (error.headers or {}).get("Allow", "")
+        if status == 405:
+            refused = Refused(405, "wrong_method", f"{path} takes {allowed}, not {request.method}")
         else:
             refused = Refused(404, "not_found", f"there is no route {path[:80]}; see the documentation")
+
+        async def found(request: Request) -> Response:
             response = self._refusal(refused, surface_of(path))
-        self._service.metrics.requests.add(1, "unknown", str(response.status_code))
-        return response
+            if status == 405:
+                response.headers["Allow"] = allowed
+            return response
+
+        return await self._guarded("unknown", surface_of(path), found)(request)
 
     def _check(self, request: Request) -> None:
         """Raise `Refused` unless the request may use its path."""
@@ -214,8 +226,8 @@ class App:
         return Response(status_code=200 if well else 503)
 
 
-def log_line(route: str, response: Response, seconds: float) -> str:
-    """One request as a JSON object: when, its id, route, status, time and tokens; never what it held."""
+def log_line(route: str, response: Response, seconds: float, trace_id: str | None = None) -> str:
+    """One request as a JSON object: when, its ids, route, status, time and tokens; never what it held."""
     said = response.headers
     line = {
         "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -224,6 +236,8 @@ def log_line(route: str, response: Response, seconds: float) -> str:
         "status": response.status_code,
         "milliseconds": round(seconds * 1e3, 1),
     }
+    if trace_id is not None:
+        line["trace_id"] = trace_id
     for name in ("x-compute-tokens", "x-truncated-inputs", "x-queue-time"):
         if name in said:
             line[name.removeprefix("x-").replace("-", "_")] = int(said[name])

@@ -13,6 +13,7 @@ from unmask import optional
 from unmask.arguments import whole_number
 from unmask.errors import InvalidRequest, quoted
 from unmask.serve.settings import Limits
+from unmask.serve.tracing import check_endpoint
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -35,6 +36,7 @@ def make_app(
     indexes: "Mapping[str, Index] | None" = None,
     workers: int = 0,
     log: Callable[[str], None] | None = None,
+    otlp_endpoint: str | None = None,
 ) -> "Starlette":
     """The server as an ASGI application; ``app.state.service.close()`` stops its threads and processes.
 
@@ -50,12 +52,16 @@ def make_app(
         workers: processes that run the models, forked from this one, which must have no threads yet; one
             that ends is replaced. 0: a thread of this process runs them.
         log: called with one line of JSON for each request, without its texts.
+        otlp_endpoint: the address of an OpenTelemetry collector that gets a span of each request over HTTP,
+            without its texts, such as ``http://localhost:4318``.
 
     Raises:
-        InvalidRequest: there is no model, or a key is too short.
+        InvalidRequest: there is no model, a key is too short, or the collector's address is none.
         CheckpointError: a model of an index cannot be loaded.
+        MissingExtra: what an argument needs is not installed.
     """
     optional.require("serve")
+    _check_tracing(otlp_endpoint)
     from unmask.serve.app import App
     from unmask.serve.service import Service
 
@@ -66,7 +72,14 @@ def make_app(
             f"workers is {workers} and a model is not on the CPU; only models on the CPU run in processes of "
             "their own, so set workers to 0"
         )
-    service = Service(models, limits or Limits(), truncate=truncate, workers=workers, indexes=indexes)
+    service = Service(
+        models,
+        limits or Limits(),
+        truncate=truncate,
+        workers=workers,
+        indexes=indexes,
+        otlp_endpoint=otlp_endpoint,
+    )
     app = App(service, keys=keys, any_host=any_host, log=log).starlette
     app.state.service = service
     return app
@@ -84,6 +97,7 @@ def serve(
     log: Callable[[str], None] | None = None,
     on_ready: Callable[[str], None] | None = None,
     indexes: "Mapping[str, Index | Callable[[], Index]] | None" = None,
+    otlp_endpoint: str | None = None,
 ) -> None:
     """Serve models until the process gets SIGINT or SIGTERM.
 
@@ -101,11 +115,14 @@ def serve(
         log: see `make_app`.
         on_ready: called with the server's address when every model has run once.
         indexes: see `make_app`; or functions that open them.
+        otlp_endpoint: see `make_app`.
 
     Raises:
-        InvalidRequest: the address cannot be used, or it needs keys.
+        InvalidRequest: the address cannot be used, or it needs keys; or as `make_app`.
+        MissingExtra: what an argument needs is not installed.
     """
     optional.require("serve")
+    _check_tracing(otlp_endpoint)
     from unmask.serve.draining import run
 
     limits = limits or Limits()
@@ -122,6 +139,7 @@ def serve(
             workers=workers,
             log=log,
             indexes=opened,
+            otlp_endpoint=otlp_endpoint,
         )
         bound: int = listening.getsockname()[1]
         shown = f"[{host}]" if ":" in host else host
@@ -133,6 +151,13 @@ def serve(
             app.state.service.close()
     finally:
         listening.close()
+
+
+def _check_tracing(otlp_endpoint: str | None) -> None:
+    """Raise unless traces can be sent there; before models are loaded and processes are forked."""
+    if otlp_endpoint is not None:
+        check_endpoint(otlp_endpoint)
+        optional.require("otel")
 
 
 def check_keys(keys: Sequence[str]) -> None:

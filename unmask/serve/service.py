@@ -18,6 +18,7 @@ from unmask.serve.models import Models, Ready
 from unmask.serve.scheduler import Scheduler, expired
 from unmask.serve.searching import Indexes
 from unmask.serve.settings import Limits
+from unmask.serve.tracing import Traces, otlp_exporter
 from unmask.serve.workers import Workers
 from unmask.text import Truncation
 
@@ -62,6 +63,7 @@ class Service:
         truncate: bool,
         indexes: Mapping[str, Index] | None = None,
         workers: int = 0,
+        otlp_endpoint: str | None = None,
     ) -> None:
         self.limits, self._truncate = limits, truncate
         self.models = Models(models, limits.tokens_per_pass)
@@ -70,6 +72,7 @@ class Service:
         # Workers are forked, so nothing above may have started a thread.
         self._workers = _workers(self.models, workers, limits) if workers else None
         self.scheduler = Scheduler(limits, self.metrics, workers=self._workers)
+        self.traces = None if otlp_endpoint is None else Traces(otlp_exporter(otlp_endpoint))
         self.draining = False
         self.requests = 0
         self.metrics.gauge("unmask_requests_open", "Requests that are read or wait.", lambda: self.requests)
@@ -146,11 +149,13 @@ class Service:
         return await asyncio.get_running_loop().run_in_executor(self._threads, compute)
 
     def close(self) -> None:
-        """Stop the scheduler's threads and the workers."""
+        """Stop the scheduler's threads and the workers, and send the last traces."""
         self.scheduler.close()
         if self._workers is not None:
             self._workers.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
+        if self.traces is not None:
+            self.traces.close()
 
 
 def _workers(models: Models, count: int, limits: Limits) -> Workers:
