@@ -101,7 +101,13 @@ def test_langchain(url, expected):
 
 
 def test_llama_index(url, expected):
-    llama = pytest.importorskip("llama_index.embeddings.openai")
-    embeddings = llama.OpenAIEmbedding(model_name="vectors", api_base=f"{url}/v1", api_key="none")
-    equal(embeddings.get_text_embedding_batch(TEXTS), expected)
-    equal(embeddings.get_query_embedding(TEXTS[0]), expected[0])
+    openai = pytest.importorskip("llama_index.embeddings.openai")
+    openai_like = pytest.importorskip("llama_index.embeddings.openai_like")
+    tei = pytest.importorskip("llama_index.embeddings.text_embeddings_inference")
+    for one in (
+        openai.OpenAIEmbedding(model_name="vectors", api_base=f"{url}/v1", api_key="none"),
+        openai_like.OpenAILikeEmbedding(model_name="vectors", api_base=f"{url}/v1", api_key="none"),
+        tei.TextEmbeddingsInference(model_name="vectors", base_url=url),
+    ):
+        equal(one.get_text_embedding_batch(TEXTS), expected)
+        equal(one.get_query_embedding(TEXTS[0]), expected[0])

@@ -1,6 +1,7 @@
 """Every route answers what Python answers, and every bad request one sentence in its clients' form."""
 
 import base64
+import gzip
 import json
 
 import numpy as np
@@ -257,7 +258,7 @@ def test_bad_requests(client, path, body, status, said):
         (b"[]", {}, 400, "the body must be a JSON object"),
         (b"\xff", {}, 400, "the body is not valid JSON"),
         (b'{"inputs": "a"}', {"content-type": "text/plain"}, 415, "the body must be JSON"),
-        (b"\x1f\x8b", {"content-encoding": "gzip"}, 415, "the body is compressed"),
+        (gzip.compress(bytes(1 << 25)), {"content-encoding": "gzip"}, 415, "the body is compressed"),
         (b" " * (1 << 22) + b"{}", {}, 413, "a request may hold 4,194,304 bytes"),
     ],
     ids=["cut", "deep", "list", "bytes", "form", "gzip", "large"],
