@@ -5,6 +5,7 @@ The packages are imported when an exporter is made, because they are optional.
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -26,20 +27,18 @@ NUMBERS = {
     "x-inference-time": "unmask.inference_time_ms",
 }
 """Headers of an answer that spans repeat as attributes."""
-
-
 FAILED = {424, *range(500, 600)}
 """Statuses of answers that failed at the server; TEI's clients get 424 for a model that failed."""
 
 
+@dataclass
 class Answered:
-    """One request that is being answered: its trace, and what is said of its answer."""
+    """One request that is being answered."""
 
-    def __init__(self) -> None:
-        self.trace_id: str | None = None
-        """The trace that its span belongs to, in hexadecimal; None if none is recorded."""
-        self.response: Response | None = None
-        """The answer, once there is one."""
+    trace_id: str | None = None
+    """The trace that its span belongs to, in hexadecimal; None if none is recorded."""
+    response: "Response | None" = None
+    """The answer, once there is one."""
 
 
 class Traces:
@@ -87,8 +86,7 @@ class Traces:
         ) as span:
             answered.trace_id = format_trace_id(span.get_span_context().trace_id)
             yield answered
-            if answered.response is None:
-                return
+            assert answered.response is not None
             status = answered.response.status_code
             span.set_attribute("http.response.status_code", status)
             span.set_attributes(_numbers(answered.response.headers))
