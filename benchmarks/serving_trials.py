@@ -127,10 +127,13 @@ def client_of(server: Server, kept: int = 64) -> httpx.AsyncClient:
 async def arrivals(
     client: httpx.AsyncClient, seen: Seen, per_second: float, seconds: float, texts: list[str]
 ) -> None:
-    """Requests of one text each at a fixed mean rate (Poisson), until all are answered."""
+    """Requests of one text each at a fixed mean rate (Poisson), until all are answered.
+
+    Where this process cannot send as many, it sends what it can for that time.
+    """
     draw, tasks, began = random.Random(0), set(), time.monotonic()
     due = began
-    while due < began + seconds:
+    while max(due, time.monotonic()) < began + seconds:
         await asyncio.sleep(max(0.0, due - time.monotonic()))
         task = asyncio.create_task(ask(client, seen, [draw.choice(texts)]))
         tasks.add(task)
@@ -228,6 +231,7 @@ async def overload(given: argparse.Namespace) -> tuple[Report, bool]:
         after = server.held()[0]
     report = {
         "capacity_per_s": round(peak, 1),
+        "sent_of_capacity": round(sum(seen.codes.values()) / seconds / peak, 1),
         "ended": dict(seen.codes),
         "goodput_of_capacity": round(seen.codes["200"] / seconds / peak, 2),
         "refused_p99_ms": seen.p(99, "429"),

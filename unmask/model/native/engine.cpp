@@ -1297,8 +1297,9 @@ struct Team : Job {
           steps((int)encoder.layers.size() + 1),
           next(steps),
           done(steps) {
-        size = (piece.tokens + run.threads - 1) / std::max(1, run.threads);
-        size = std::min(BLOCK, up(size, 8));
+        // As many blocks for each thread, so that none waits for a block that others cannot share.
+        const int threads = std::max(1, run.threads), each = (piece.tokens + BLOCK * threads - 1) / (BLOCK * threads);
+        size = std::min(BLOCK, up((piece.tokens + each * threads - 1) / (each * threads), 8));
         blocks = (piece.tokens + size - 1) / size;
         for (int step = 0; step < steps; step++) next[step] = 0, done[step] = 0;
         piece.prepare();
