@@ -147,7 +147,7 @@ def test_commands_and_their_options():
         "serve": [
             "model", "index", *RUN, "host", "port", "api_keys", "truncate", "tokens_per_pass",
             "queued_tokens", "texts", "body_megabytes", "seconds", "drain_seconds", "workers",
-            "log_requests", "json",
+            "log_requests", "otlp_endpoint", "json",
         ],
         "finetune": ["run", "json"],
         "mine": [

@@ -1,6 +1,7 @@
 """Charts of reports: horizontal bars with their numbers, and the machine in the caption."""
 
 import itertools
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,8 @@ OURS, OTHERS, LINE = "#0072B2", "#B8B8B8", "#333333"
 """Blue and gray also differ in lightness, so they can be told apart without color (Okabe & Ito 2008)."""
 SUFFIXES = (".png", ".svg")
 BAR_INCHES, PANEL_INCHES, WIDTH_INCHES = 0.3, 0.75, 8.5
+TITLE_CHARACTERS = 72
+"""Of a line of the title, so that it fits the width."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,8 @@ def draw(report: Report, path: Path) -> None:
     axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)
     for panel, axis in zip(panels, axes[:, 0], strict=True):
         _draw_panel(panel, axis)
-    figure.suptitle(title_of(report), x=0.01, ha="left", fontsize=11, fontweight="bold", color=LINE)
+    title = textwrap.fill(title_of(report), TITLE_CHARACTERS)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold", color=LINE)
     figure.supxlabel(report.machine.line, x=0.01, ha="left", fontsize=6.5, color=LINE)
     with whole_file(path) as partial:
         figure.savefig(partial, format=path.suffix[1:], dpi=160)
