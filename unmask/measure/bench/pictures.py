@@ -74,7 +74,7 @@ def draw(report: Report, path: Path) -> None:
     axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)
     for panel, axis in zip(panels, axes[:, 0], strict=True):
         _draw_panel(panel, axis)
-    title = textwrap.fill(title_of(report), TITLE_CHARACTERS)
+    title = textwrap.fill(title_of(report), TITLE_CHARACTERS, break_on_hyphens=False)
     figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold", color=LINE)
     figure.supxlabel(report.machine.line, x=0.01, ha="left", fontsize=6.5, color=LINE)
     with whole_file(path) as partial:
