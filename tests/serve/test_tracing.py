@@ -28,11 +28,12 @@ class Collector:
     def __init__(self):
         from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-        self.bodies, self.paths = [], []
+        self.bodies, self.paths, self.keys = [], [], []
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(handler):
                 self.paths.append(handler.path)
+                self.keys.append(handler.headers["x-key"])
                 self.bodies.append(handler.rfile.read(int(handler.headers["content-length"])))
                 handler.send_response(200)
                 handler.end_headers()
@@ -107,13 +108,25 @@ def test_spans_of_requests(collector, served_models):
     assert names["service.name"] == "unmask"
 
 
-def test_the_name_of_the_service_comes_from_the_environment(collector, served_models, monkeypatch):
+def test_settings_come_from_the_environment(collector, served_models, monkeypatch):
     monkeypatch.setenv("OTEL_SERVICE_NAME", "reader")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key=secret")
     asked(
         make_app({"vectors": served_models["vectors"]}, otlp_endpoint=collector.url), ("GET", "/health", {})
     )
     (one,) = collector.resources()
     assert {pair.key: value(pair.value) for pair in one.resource.attributes}["service.name"] == "reader"
+    assert collector.keys == ["secret"]
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
+    asked(
+        make_app({"vectors": served_models["vectors"]}, otlp_endpoint=collector.url), ("GET", "/health", {})
+    )
+    assert len(collector.bodies) == 1
+
+
+def test_an_endpoint_that_is_no_string_is_refused(served_models):
+    with pytest.raises(InvalidRequest, match=r"^the OTLP endpoint is 4318; give a collector's address"):
+        make_app({"vectors": served_models["vectors"]}, otlp_endpoint=4318)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +163,9 @@ def test_without_an_endpoint_there_are_no_spans(app):
     assert app.state.service.traces is None
 
 
-@pytest.mark.parametrize("endpoint", ["localhost:4318", "ftp://collector", "http://", "http://a:x", ""])
+@pytest.mark.parametrize(
+    "endpoint", ["localhost:4318", "ftp://collector", "http://", "http://a:x", "http://a:0", ""]
+)
 def test_an_address_that_is_none_is_refused(served_models, endpoint):
     said = f"the OTLP endpoint is '{endpoint}'; give a collector's address, such as http://localhost:4318"
     with pytest.raises(InvalidRequest, match=r"^the OTLP endpoint is ") as refused:

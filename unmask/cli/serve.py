@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,8 +18,48 @@ from unmask.errors import InvalidRequest
 if TYPE_CHECKING:
     from unmask.loaded import Model
     from unmask.search.index import Index
+    from unmask.serve import Limits
 
 KEYS_VARIABLE = "UNMASK_API_KEYS"
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class LimitOptions:
+    """What the server accepts, and how long it works on it; see `unmask.serve.Limits`."""
+
+    tokens_per_pass: Annotated[int, Parameter(help="maximum number of tokens per forward pass")] = 2048
+    queued_tokens: Annotated[
+        int, Parameter(help="maximum number of tokens that wait; more are refused with 429")
+    ] = 262_144
+    texts: Annotated[int, Parameter(help="maximum number of texts per request")] = 256
+    body_megabytes: Annotated[float, Parameter(help="maximum size of a request, in MB")] = 4.0
+    seconds: Annotated[float, Parameter(help="maximum time for a request")] = 60.0
+    drain_seconds: Annotated[
+        float, Parameter(help="maximum time for unfinished requests when the server is stopped")
+    ] = 30.0
+
+    def checked(self) -> "Limits":
+        """The limits.
+
+        Raises:
+            InvalidRequest: one is out of range.
+        """
+        from unmask.serve import Limits
+
+        if not 0 < self.body_megabytes < 1e6:
+            raise InvalidRequest(f"--body-megabytes is {self.body_megabytes:g}; it must be more than 0")
+        return Limits(
+            tokens_per_pass=self.tokens_per_pass,
+            queued_tokens=self.queued_tokens,
+            texts=self.texts,
+            body_bytes=max(1, int(self.body_megabytes * 1e6)),
+            seconds=self.seconds,
+            drain_seconds=self.drain_seconds,
+        )
+
+
+LIMITS = LimitOptions()
 
 
 def serve(
@@ -55,16 +96,7 @@ def serve(
         bool,
         Parameter(negative="", help="drop the end of texts that are too long instead of refusing them"),
     ] = False,
-    tokens_per_pass: Annotated[int, Parameter(help="maximum number of tokens per forward pass")] = 2048,
-    queued_tokens: Annotated[
-        int, Parameter(help="maximum number of tokens that wait; more are refused with 429")
-    ] = 262_144,
-    texts: Annotated[int, Parameter(help="maximum number of texts per request")] = 256,
-    body_megabytes: Annotated[float, Parameter(help="maximum size of a request, in MB")] = 4.0,
-    seconds: Annotated[float, Parameter(help="maximum time for a request")] = 60.0,
-    drain_seconds: Annotated[
-        float, Parameter(help="maximum time for unfinished requests when the server is stopped")
-    ] = 30.0,
+    limits: LimitOptions = LIMITS,
     workers: Annotated[
         int | None,
         Parameter(
@@ -92,20 +124,10 @@ def serve(
     it with Ctrl+C or SIGTERM: it answers what it accepted.
     """
     from unmask.optional import require
-    from unmask.serve import Limits
     from unmask.serve import serve as serve_models
 
     require("serve")
-    if not 0 < body_megabytes < 1e6:
-        raise InvalidRequest(f"--body-megabytes is {body_megabytes:g}; it must be more than 0")
-    limits = Limits(
-        tokens_per_pass=tokens_per_pass,
-        queued_tokens=queued_tokens,
-        texts=texts,
-        body_bytes=max(1, int(body_megabytes * 1e6)),
-        seconds=seconds,
-        drain_seconds=drain_seconds,
-    )
+    checked = limits.checked()
     keys = _keys(api_keys)
     names = _named(model or ["default"])
     if run.revision is not None and len(names) != 1:
@@ -137,7 +159,7 @@ def serve(
         host=host,
         port=port,
         keys=keys,
-        limits=limits,
+        limits=checked,
         truncate=truncate,
         workers=workers,
         log=partial(print, file=sys.stderr, flush=True) if log_requests else None,

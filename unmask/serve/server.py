@@ -13,7 +13,7 @@ from unmask import optional
 from unmask.arguments import whole_number
 from unmask.errors import InvalidRequest, quoted
 from unmask.serve.settings import Limits
-from unmask.serve.tracing import check_endpoint
+from unmask.serve.tracing import check_tracing
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -56,12 +56,12 @@ def make_app(
             without its texts, such as ``http://localhost:4318``.
 
     Raises:
-        InvalidRequest: there is no model, a key is too short, or the collector's address is none.
+        InvalidRequest: there is no model, a key is too short, or the collector's address is not one of HTTP.
         CheckpointError: a model of an index cannot be loaded.
         MissingExtra: what an argument needs is not installed.
     """
     optional.require("serve")
-    _check_tracing(otlp_endpoint)
+    check_tracing(otlp_endpoint)
     from unmask.serve.app import App
     from unmask.serve.service import Service
 
@@ -122,7 +122,7 @@ def serve(
         MissingExtra: what an argument needs is not installed.
     """
     optional.require("serve")
-    _check_tracing(otlp_endpoint)
+    check_tracing(otlp_endpoint)
     from unmask.serve.draining import run
 
     limits = limits or Limits()
@@ -151,13 +151,6 @@ def serve(
             app.state.service.close()
     finally:
         listening.close()
-
-
-def _check_tracing(otlp_endpoint: str | None) -> None:
-    """Raise unless traces can be sent there; before models are loaded and processes are forked."""
-    if otlp_endpoint is not None:
-        check_endpoint(otlp_endpoint)
-        optional.require("otel")
 
 
 def check_keys(keys: Sequence[str]) -> None:

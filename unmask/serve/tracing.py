@@ -1,6 +1,6 @@
 """Spans of requests for OpenTelemetry, sent as OTLP over HTTP; they never hold texts.
 
-The packages are imported when an exporter is made, because they are optional.
+OpenTelemetry is imported inside functions, because it is optional.
 """
 
 from collections.abc import Iterator, Mapping
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from unmask import optional
 from unmask.errors import InvalidRequest, quoted
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Answered:
     """One request that is being answered."""
 
     trace_id: str | None = None
-    """The trace that its span belongs to, in hexadecimal; None if none is recorded."""
+    """The trace that its span belongs to, in hexadecimal; None without traces."""
     response: "Response | None" = None
     """The answer, once there is one."""
 
@@ -84,7 +85,8 @@ class Traces:
                 "url.scheme": request.url.scheme,
             },
         ) as span:
-            answered.trace_id = format_trace_id(span.get_span_context().trace_id)
+            trace = span.get_span_context()
+            answered.trace_id = format_trace_id(trace.trace_id) if trace.is_valid else None
             yield answered
             assert answered.response is not None
             status = answered.response.status_code
@@ -108,7 +110,7 @@ def otlp_exporter(endpoint: str) -> "SpanExporter":
     """What sends spans to a collector.
 
     Args:
-        endpoint: the collector's address, for which `check_endpoint` does not raise.
+        endpoint: the collector's address, for which `check_tracing` does not raise.
     """
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
@@ -116,15 +118,23 @@ def otlp_exporter(endpoint: str) -> "SpanExporter":
     return OTLPSpanExporter(endpoint=address if address.endswith(TRACES) else address + TRACES)
 
 
-def check_endpoint(endpoint: str) -> None:
-    """Raise `InvalidRequest` unless it is an address of HTTP."""
+def check_tracing(endpoint: str | None) -> None:
+    """Raise unless traces can be sent to a collector; for None none are sent.
+
+    Raises:
+        InvalidRequest: the address is not one of HTTP.
+        MissingExtra: the packages are not installed.
+    """
+    if endpoint is None:
+        return
     try:
         parts = urlsplit(endpoint)
-        good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except (ValueError, AttributeError, TypeError):  # a port that is none; no string
         good = False
     if not good:
         raise InvalidRequest(
             f"the OTLP endpoint is {quoted(endpoint)}; give a collector's address, such as "
             "http://localhost:4318"
         )
+    optional.require("otel")

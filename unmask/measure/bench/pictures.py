@@ -22,7 +22,7 @@ OURS, OTHERS, LINE = "#0072B2", "#B8B8B8", "#333333"
 SUFFIXES = (".png", ".svg")
 BAR_INCHES, PANEL_INCHES, WIDTH_INCHES = 0.3, 0.75, 8.5
 TITLE_CHARACTERS = 72
-"""Of a line of the title, so that it fits the width."""
+"""The most characters in a line of the title, so that it fits the width."""
 
 
 @dataclass(frozen=True)

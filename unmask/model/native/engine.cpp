@@ -1297,7 +1297,7 @@ struct Team : Job {
           steps((int)encoder.layers.size() + 1),
           next(steps),
           done(steps) {
-        // As many blocks for each thread, so that none waits for a block that others cannot share.
+        // The same number of blocks for each thread: for one that is left over, all others would wait.
         const int threads = std::max(1, run.threads), each = (piece.tokens + BLOCK * threads - 1) / (BLOCK * threads);
         size = std::min(BLOCK, up((piece.tokens + each * threads - 1) / (each * threads), 8));
         blocks = (piece.tokens + size - 1) / size;
