@@ -129,18 +129,8 @@ def serve(
     require("serve")
     checked = limits.checked()
     keys = _keys(api_keys)
-    names = _named(model or ["default"])
-    if run.revision is not None and len(names) != 1:
-        raise InvalidRequest(
-            f"--revision {run.revision} was given for {len(names)} models; name one --model with it"
-        )
-    first = next(iter(names))
-    models: dict[str, Model | Callable[[], Model]] = {
-        name: partial((run if name == first else run.of_another_model()).load, source)
-        for name, source in names.items()
-    }
-
-    indexes: dict[str, Index | Callable[[], Index]] = {
+    models = _models(_named(model or ["default"]), run)
+    indexes: dict[str, Callable[[], Index]] = {
         name: partial(open_index, Path(folder), (), run.of_another_model())
         for name, folder in _named([str(one) for one in index or ()], "index").items()
     }
@@ -149,9 +139,9 @@ def serve(
 
     def ready(url: str) -> None:
         if json:
-            print_json({"url": url, "models": list(names)})
+            print_json({"url": url, "models": list(models)})
         else:
-            print(f"Serving {', '.join(names)} at {url}\nStop it with Ctrl+C.")
+            print(f"Serving {', '.join(models)} at {url}\nStop it with Ctrl+C.")
         sys.stdout.flush()
 
     serve_models(
@@ -167,6 +157,19 @@ def serve(
         indexes=indexes,
         otlp_endpoint=otlp_endpoint,
     )
+
+
+def _models(sources: dict[str, str], run: RunOptions) -> "dict[str, Callable[[], Model]]":
+    """What loads each model, by its name; adapter and revision are of the first."""
+    if run.revision is not None and len(sources) != 1:
+        raise InvalidRequest(
+            f"--revision {run.revision} was given for {len(sources)} models; name one --model with it"
+        )
+    first = next(iter(sources))
+    return {
+        name: partial((run if name == first else run.of_another_model()).load, source)
+        for name, source in sources.items()
+    }
 
 
 def _named(given: list[str], what: str = "model") -> dict[str, str]:
