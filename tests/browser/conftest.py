@@ -150,6 +150,11 @@ class Watch:
     foreign: list = field(default_factory=list)
     errors: list = field(default_factory=list)
 
+    def said(self, message):
+        """Keep an error or a warning of the console, with the address it is about."""
+        if message.type in ("error", "warning"):
+            self.errors.append(f"{message.text} ({message.location['url']})")
+
 
 @contextmanager
 def opened(browser, expected_errors=(), **options):
@@ -168,10 +173,7 @@ def opened(browser, expected_errors=(), **options):
     context.add_init_script(TIMERS)
     page = context.new_page()
     page.set_default_timeout(PATIENCE)
-    page.on(
-        "console",
-        lambda message: watch.errors.append(message.text) if message.type in ("error", "warning") else None,
-    )
+    page.on("console", watch.said)
     page.on("pageerror", lambda error: watch.errors.append(str(error)))
     yield page
     context.close()

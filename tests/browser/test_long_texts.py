@@ -23,11 +23,16 @@ def test_a_long_text_stays_smooth(browser):
                         setTimeout(() => window.moves.push(performance.now() - began)));
                 }, true); }"""
         )
-        x, y = point(page, 5, 5)
-        page.mouse.move(x + 300, y + 300, steps=40)
-        page.evaluate(DRAWN)
-        page.wait_for_function("() => window.timers.size === 0")
-        assert np.median(page.evaluate("window.moves")) < 50
+        for _ in range(10):  # a busy machine may join all moves to one, or drop them
+            x, y = point(page, 5, 5)
+            page.mouse.move(x + 300, y + 300, steps=40)
+            page.evaluate(DRAWN)
+            page.wait_for_function("() => window.timers.size === 0")
+            moves = page.evaluate("window.moves")
+            if len(moves) >= 10:
+                break
+        assert len(moves) >= 10
+        assert np.median(moves) < 50
         assert int(page.get_by_test_id("map").get_attribute("data-level")) > 0
         page.get_by_test_id("drawn").filter(has_text="largest of").wait_for()
         while page.get_by_test_id("map").get_attribute("data-level") != "0":
