@@ -23,6 +23,8 @@ UnmaskError
   Cancelled                 the work was cancelled by its requester
 """
 
+from typing import Any
+
 LONGEST_VALUE = 80
 """Maximum number of characters of a value in an error message."""
 
@@ -39,6 +41,16 @@ class BeyondTraining(UserWarning):
 
 class UnmaskError(Exception):
     """Base of all deliberate errors; ``str(error)`` is one clear sentence."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Python's own calls the class with the message alone, which fails where it takes more.
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(kind: type[UnmaskError], args: tuple[Any, ...], attributes: dict[str, Any]) -> UnmaskError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(attributes)
+    return error
 
 
 class TextError(UnmaskError):

@@ -59,7 +59,7 @@ def test_commands_are_understood(line, monkeypatch, tmp_path):
     assert list(models) == (["search", "ranker", "films"] if "search=" in line else named)
     assert list(options["indexes"]) == (["notes"] if "--index" in line else [])
     assert options["limits"] == Limits(body_bytes=4_000_000)
-    assert options["workers"] == (2 if "--workers 2" in line else 0 if "--index" in line else 1)
+    assert options["workers"] == (2 if "--workers 2" in line else 1)
     assert len(options["keys"]) == ("keys.txt" in line)
 
 

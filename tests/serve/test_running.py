@@ -9,33 +9,42 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import httpx
 import numpy as np
+import psutil
 import pytest
 
 from tests.support.command import assert_one_sentence, environment, run_here
+from tests.support.json_values import as_json, same
 from unmask.serve.server import listen
 
 TEXTS = ["the river bank", "muddy"]
 
 
-@pytest.fixture
-def running(served_folders, tmp_path):
-    """``unmask serve`` of the embedding model; yields its address and process."""
-    arguments = ["-m", f"v={served_folders / 'vectors'}", "--port", "0", "--threads", "1", "--json"]
+@contextmanager
+def served(place, *arguments):
+    """``unmask serve`` on a free port; its address and process."""
     with subprocess.Popen(
-        [sys.executable, "-m", "unmask", "serve", *arguments],
+        [sys.executable, "-m", "unmask", "serve", *arguments, "--port", "0", "--threads", "1", "--json"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        cwd=tmp_path,
+        cwd=place,
         env=environment(),
     ) as process:
-        said = json.loads(process.stdout.readline())
-        assert said["models"] == ["v"]
-        yield said["url"], process
-        process.kill()
+        try:
+            yield json.loads(process.stdout.readline())["url"], process
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def running(served_folders, tmp_path):
+    """``unmask serve`` of the embedding model; yields its address and process."""
+    with served(tmp_path, "-m", f"v={served_folders / 'vectors'}") as found:
+        yield found
 
 
 def test_it_serves_and_stops_under_load(running, served_models):
@@ -71,6 +80,43 @@ def test_it_serves_and_stops_under_load(running, served_models):
     assert wrong == []
     assert len(refused) == 8
     assert process.stderr.read() == ""
+
+
+def test_workers_search_indexes(served_folders, served_models, tmp_path):
+    """Whatever is asked of an index is computed in a worker, as in Python, also in one that was replaced."""
+    from unmask.search.index import Index
+
+    index = Index.create(tmp_path / "notes", served_models["vectors"])
+    index.add(["the river bank was muddy", "another text", "a bank.", "muddy, the river was"])
+    query, k, cross = "the muddy bank", 3, served_models["cross"]
+    expected = [
+        ({}, index.search(query, k)),
+        ({"mode": "bm25"}, index.search(query, k, "bm25")),
+        ({"explain": "shares"}, index.search(query, k, why="shares")),
+        ({"explain": "attribution"}, index.search(query, k, why=True)),
+        ({"reranker": "cross"}, index.search(query, k, reranker=cross)),
+    ]
+    models = [f"{name}={served_folders / name}" for name in ("vectors", "cross")]
+    arguments = [part for one in models for part in ("-m", one)]
+    long = {"query": "the river " * 20, "mode": "dense"}
+    with served(tmp_path, *arguments, "--index", "notes") as (url, process):
+        (parent,) = psutil.Process(process.pid).children()
+        (worker,) = parent.children()
+        worker.suspend()
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(f"{url}/v1/search", json={"query": query}, timeout=1)
+        worker.resume()
+        for options, hits in expected:
+            answer = httpx.post(f"{url}/v1/search", json={"query": query, "k": k, **options}, timeout=30)
+            assert answer.status_code == 200, answer.text
+            same(answer.json()["hits"], [as_json(hit) for hit in hits])
+            (worker,) = parent.children()
+            worker.kill()
+            worker.wait(20)
+        refused = httpx.post(f"{url}/v1/search", json=long, timeout=30)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (413, "context_length_exceeded")
+        cut = httpx.post(f"{url}/v1/search", json=long | {"truncate": True}, timeout=30)
+        assert (cut.status_code, cut.json()["query_truncated"]) == (200, True)
 
 
 def test_a_client_that_leaves_is_not_computed(served_models):

@@ -2,13 +2,13 @@
 
 import base64
 import json
-from dataclasses import asdict
 
 import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
 import unmask
+from tests.support.json_values import as_json, same
 from tests.support.tiny import tiny_bert, write_checkpoint, write_prompts
 from unmask.interpret import AttentionView
 from unmask.search.documents import Document
@@ -24,26 +24,6 @@ def answered(client, path, **body):
     answer = client.post(path, json=body)
     assert answer.status_code == 200, answer.text
     return answer.json()
-
-
-def as_json(value):
-    return json.loads(json.dumps(asdict(value)))
-
-
-def same(found, expected):
-    """Equal JSON values, numbers up to the last bits, which depend on what else is in a pass."""
-    if isinstance(expected, dict):
-        assert set(found) == set(expected)
-        for key, value in expected.items():
-            same(found[key], value)
-    elif isinstance(expected, list | tuple):
-        assert len(found) == len(expected)
-        for one, other in zip(found, expected, strict=True):
-            same(one, other)
-    elif isinstance(expected, float):
-        assert found == pytest.approx(expected, rel=1e-4, abs=1e-5)
-    else:
-        assert found == expected
 
 
 @pytest.fixture(scope="module")

@@ -76,14 +76,6 @@ def test_passes_run_in_a_warm_process(make, place):
     assert pid != os.getpid()
 
 
-def test_work_that_needs_open_files_runs_in_the_server(make):
-    scheduler, _, work, _ = make()
-    ((_, pid),) = scheduler.submit(Work("here", work.run, here=True), ["x"], "a", LATER).future.result(
-        SECONDS
-    )
-    assert pid == os.getpid()
-
-
 def test_two_workers_share_a_queue(make):
     scheduler, workers, work, _ = make(2)
     sent = [scheduler.submit(work, ["x" * 40], str(at), LATER) for at in range(60)]

@@ -100,8 +100,8 @@ def serve(
     workers: Annotated[
         int | None,
         Parameter(
-            help="processes that run the models, behind one port; one that ends is replaced. 0: the process "
-            "that listens runs them (default: 1 on a CPU without --index, otherwise 0)"
+            help="processes that run the models and searches, behind one port; one that ends is replaced. "
+            "0: the process that listens runs them (default: 1 on a CPU, otherwise 0)"
         ),
     ] = None,
     log_requests: Annotated[
@@ -135,7 +135,7 @@ def serve(
         for name, folder in _named([str(one) for one in index or ()], "index").items()
     }
     if workers is None:
-        workers = 1 if run.device == "cpu" and not indexes else 0
+        workers = 1 if run.device == "cpu" else 0
 
     def ready(url: str) -> None:
         if json:

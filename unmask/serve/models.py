@@ -16,7 +16,7 @@ from unmask.model.spec import Classifier, PairScore, PooledVector, SparseVector
 from unmask.serve.errors import BadField
 from unmask.serve.fields import Inputs
 from unmask.serve.ids import encodings_of_ids
-from unmask.serve.scheduler import Work
+from unmask.serve.scheduler import Readable, Work
 from unmask.tasks.classify import Classification, classifier_of, classify
 from unmask.tasks.long_texts import windowed_logits
 from unmask.tasks.pair_scores import ScoreActivation, pair_scores
@@ -61,7 +61,7 @@ class Ready:
     """Tokenized texts with the work to do on them."""
 
     work: Work
-    encodings: Sequence[Encoding]
+    encodings: Sequence[Readable]
     """What is read, each by itself: texts, or the windows of long ones."""
     finish: Callable[[list[Any]], list[Any]] | None = None
     """From the results of ``encodings`` to those of the request; None if they are the same."""

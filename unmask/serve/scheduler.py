@@ -17,7 +17,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from unmask.errors import UnmaskError
 from unmask.http.errors import Refused
@@ -25,7 +25,6 @@ from unmask.serve.errors import BackendError, Busy
 from unmask.serve.metrics import Metrics
 from unmask.serve.settings import Limits
 from unmask.serve.workers import Worker, WorkerDied, Workers
-from unmask.text import Encoding
 
 PASSES_AHEAD = 4
 """How many passes' worth of waiting texts a pass is chosen from."""
@@ -35,7 +34,21 @@ KNOWN_CLIENTS = 1024
 """Clients whose place in the order is kept before those that are no longer ahead are forgotten."""
 IDLE_SECONDS = 1.0
 """How often a worker without work is looked at."""
-Runner = Callable[[Callable[[Sequence[Encoding]], Iterable[Any]], Sequence[Encoding]], Iterable[Any]]
+
+
+class Readable(Protocol):
+    """What a pass reads: an encoded text, or a query for an index. Its length is its price in tokens."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def truncated_tokens(self) -> int:
+        """How many tokens were dropped before the pass."""
+
+
+Run = Callable[[Sequence[Any]], Iterable[Any]]
+"""What a pass computes."""
+Runner = Callable[[Run, Sequence[Readable]], Iterable[Any]]
 """Runs what a pass computes on its texts: here or in a worker."""
 
 
@@ -44,9 +57,7 @@ class Work:
     """What a pass computes: one result for each text. Texts with equal keys may share a pass."""
 
     key: Hashable
-    run: Callable[[Sequence[Encoding]], Iterable[Any]] = field(compare=False)
-    here: bool = field(default=False, compare=False)
-    """Whether it needs what workers lack, such as open files, and so runs in the server's process."""
+    run: Run = field(compare=False)
 
 
 @dataclass(eq=False)
@@ -54,7 +65,7 @@ class Submission:
     """The texts of one request that wait or run, and where their results go."""
 
     work: Work
-    encodings: Sequence[Encoding]
+    encodings: Sequence[Readable]
     deadline: float
     """When it is given up, on the clock of `time.monotonic`."""
     future: "Future[list[Any]]" = field(default_factory=Future)
@@ -134,7 +145,7 @@ class Scheduler:
         for thread in self._threads:
             thread.start()
 
-    def submit(self, work: Work, encodings: Sequence[Encoding], client: str, deadline: float) -> Submission:
+    def submit(self, work: Work, encodings: Sequence[Readable], client: str, deadline: float) -> Submission:
         """Admit all texts of a request, or none.
 
         Raises:
@@ -289,9 +300,7 @@ class Scheduler:
         began = time.monotonic()
         try:
             work = items[0].work
-            results = (_here if work.here else run)(
-                work.run, [item.submission.encodings[item.index] for item in items]
-            )
+            results = run(work.run, [item.submission.encodings[item.index] for item in items])
         except Exception as error:
             died = isinstance(error, WorkerDied)
             self._metrics.failed_passes.add()
@@ -321,7 +330,7 @@ class Scheduler:
             item.submission.put(item.index, result)
 
 
-def _here(run: Callable[[Sequence[Encoding]], Iterable[Any]], encodings: Sequence[Encoding]) -> Iterable[Any]:
+def _here(run: Run, encodings: Sequence[Readable]) -> Iterable[Any]:
     """Run a pass in this process."""
     return run(encodings)
 

@@ -2,19 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
-
-import numpy as np
 
 from unmask.errors import EmptyText, InvalidRequest, InvalidText, TextTooLong
 from unmask.loaded import Model
 from unmask.search.index import Index
 from unmask.search.values import Hit
 from unmask.serve.errors import BadField
-from unmask.serve.models import Ready
+from unmask.serve.models import Ready, ServedModel
 from unmask.serve.scheduler import Work
-from unmask.text import Encoding, Truncation
+from unmask.text import Truncation
 
 CHARACTERS_PER_TOKEN = 4
 """By which the tokens of a query are estimated: views have different tokenizers, or none."""
@@ -50,6 +49,15 @@ class Indexes:
                 index.model(view)  # the first search shall not load it
         self.all = tuple(ServedIndex(name, index) for name, index in indexes.items())
 
+    def models(self) -> list[Model]:
+        """The models that compute queries."""
+        return [one.index.model(view) for one in self.all for view in one.index.settings.models]
+
+    def warm(self) -> None:
+        """Search each index once, so that the first request finds it in memory."""
+        for one in self.all:
+            one.index.search("a text", truncation="end")
+
     def named(self, name: str | None) -> ServedIndex:
         """The index with that name, or the first if no name is given.
 
@@ -69,31 +77,46 @@ class Indexes:
         return found
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Search:
-    """One search; no two share a pass."""
+    """One search."""
 
     served: ServedIndex
     query: str
     k: int
     truncation: Truncation
-    options: Mapping[str, Any] = field(compare=False)
+    reranker: ServedModel | None
+    options: Mapping[str, Any]
+    truncated_tokens = 0  # whether the query is too long is known when it is read
 
-    def run(self, encodings: Sequence[Encoding]) -> list[Found]:
-        """The hits, as the only result."""
-        search = self.served.index.search
+    def __len__(self) -> int:
+        explained = self.k * EXPLAINED_TOKENS if self.options["why"] else 0
+        return 1 + len(self.query) // CHARACTERS_PER_TOKEN + explained
+
+    def run(self) -> Found:
+        """The hits."""
+        reranker = None if self.reranker is None else self.reranker.model
+        search = partial(self.served.index.search, self.query, self.k, reranker=reranker, **self.options)
         try:
-            return [Found(search(self.query, self.k, **self.options), False)]
+            return Found(search(), False)
         except TextTooLong:
             if self.truncation == "error":
                 raise
-        return [Found(search(self.query, self.k, truncation="end", **self.options), True)]
+        return Found(search(truncation="end"), True)
 
 
-def search(served: ServedIndex, query: str, k: int, *, truncation: Truncation, **options: Any) -> Ready:
+def search(
+    served: ServedIndex,
+    query: str,
+    k: int,
+    *,
+    truncation: Truncation,
+    reranker: ServedModel | None,
+    **options: Any,
+) -> Ready:
     """A search whose only result is `Found`; options as of `unmask.search.Index.search`.
 
-    It runs in the thread of the models, like a pass, for the price of its estimated tokens.
+    It runs where models run, like a pass, for the price of its estimated tokens.
     """
     try:
         query.encode()
@@ -101,8 +124,9 @@ def search(served: ServedIndex, query: str, k: int, *, truncation: Truncation, *
         raise InvalidText("query holds a lone surrogate, which is not Unicode text; remove it") from None
     if not query.strip():
         raise EmptyText("query has no words; give a text with at least one")
-    one = _Search(served, query, k, truncation, options)
-    tokens = 1 + len(query) // CHARACTERS_PER_TOKEN + (k * EXPLAINED_TOKENS if options["why"] else 0)
-    zeros = np.zeros(tokens, dtype=np.int64)
-    work = Work(("search", id(one)), one.run, here=True)
-    return Ready(work, [Encoding("", None, zeros, zeros, tokens, served)])  # type: ignore[arg-type]
+    one = _Search(served, query, k, truncation, reranker, options)
+    return Ready(Work(("search", id(one)), _run), [one])  # no two share a pass
+
+
+def _run(searches: Sequence[_Search]) -> list[Found]:
+    return [one.run() for one in searches]

@@ -49,14 +49,16 @@ def make_app(
             counted in the answer's header ``x-truncated-inputs``. By default they are refused.
         any_host: without keys, answer also to requests that name another host than this machine.
         indexes: the indexes that ``/v1/search`` searches, by the names that requests use.
-        workers: processes that run the models, forked from this one, which must have no threads yet; one
-            that ends is replaced. 0: a thread of this process runs them.
+        workers: processes that run the models and search the indexes, forked from this one, which must have
+            no threads yet; one that ends is replaced. Models must be on the CPU. 0: a thread of this process
+            does both.
         log: called with one line of JSON for each request, without its texts.
         otlp_endpoint: the address of an OpenTelemetry collector that gets a span of each request over HTTP,
             without its texts, such as ``http://localhost:4318``.
 
     Raises:
-        InvalidRequest: there is no model, a key is too short, or the collector's address is not one of HTTP.
+        InvalidRequest: there is no model, a key is too short, workers are given and a model is not on the
+            CPU, or the collector's address is not one of HTTP.
         CheckpointError: a model of an index cannot be loaded.
         MissingExtra: what an argument needs is not installed.
     """
@@ -67,11 +69,6 @@ def make_app(
 
     check_keys(keys)
     whole_number("workers", workers, 0)
-    if workers and any(one.device != "cpu" for one in models.values()):
-        raise InvalidRequest(
-            f"workers is {workers} and a model is not on the CPU; only models on the CPU run in processes of "
-            "their own, so set workers to 0"
-        )
     service = Service(
         models,
         limits or Limits(),

@@ -3,12 +3,13 @@
 import asyncio
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from unmask.errors import InvalidRequest
 from unmask.loaded import Model
 from unmask.model.native.threads import set_thread_count, thread_count
 from unmask.search.index import Index
@@ -70,7 +71,7 @@ class Service:
         self.indexes = Indexes(indexes or {}, [one.model for one in self.models.all])
         self.metrics = Metrics()
         # Workers are forked, so nothing above may have started a thread.
-        self._workers = _workers(self.models, workers, limits) if workers else None
+        self._workers = _workers(self.models, self.indexes, workers, limits) if workers else None
         self.scheduler = Scheduler(limits, self.metrics, workers=self._workers)
         self.traces = None if otlp_endpoint is None else Traces(otlp_exporter(otlp_endpoint))
         self.draining = False
@@ -78,7 +79,7 @@ class Service:
         self.metrics.gauge("unmask_requests_open", "Requests that are read or wait.", lambda: self.requests)
         self._threads = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="unmask serve: tokens")
         if self._workers is None:
-            self.models.warm()
+            _warm(self.models, self.indexes)
 
     def truncation(self, asked: bool | None) -> Truncation:
         """What to do with a text that is too long: what the request says, else what the server was told."""
@@ -158,10 +159,22 @@ class Service:
             self.traces.close()
 
 
-def _workers(models: Models, count: int, limits: Limits) -> Workers:
-    """Processes that run these models."""
+def _warm(models: Models, indexes: Indexes) -> None:
+    models.warm()
+    indexes.warm()
+
+
+def _workers(models: Models, indexes: Indexes, count: int, limits: Limits) -> Workers:
+    """Processes that run these models and search these indexes."""
+    if any(one.device != "cpu" for one in [*(one.model for one in models.all), *indexes.models()]):
+        raise InvalidRequest(
+            f"workers is {count} and a model is not on the CPU; only models on the CPU run in processes of "
+            "their own, so set workers to 0"
+        )
     for one in models.all:
         one.share()
-    shared = {one.name: one for one in models.all}
+    shared: dict[Hashable, object] = {("model", one.name): one for one in models.all}
+    shared |= {("index", one.name): one for one in indexes.all}
     prepare = partial(set_thread_count, thread_count())
-    return Workers(count, shared, warm=models.warm, seconds=limits.seconds, prepare=prepare)
+    warm = partial(_warm, models, indexes)
+    return Workers(count, shared, warm=warm, seconds=limits.seconds, prepare=prepare)

@@ -16,7 +16,7 @@ import struct
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from io import BytesIO
@@ -24,7 +24,6 @@ from typing import Any
 
 from unmask.errors import UnmaskError
 from unmask.serve.errors import BackendError
-from unmask.text import Encoding
 
 START_SECONDS = 60.0
 """How long a worker may take to run every model once."""
@@ -40,7 +39,7 @@ class Workers:
 
     Args:
         count: how many processes.
-        shared: what passes may refer to without a copy, such as models, by name.
+        shared: what passes may refer to without a copy, such as models, by a key of each.
         warm: called in each worker before it takes passes.
         seconds: how long a pass may take; after it the worker is killed.
         prepare: called in each worker first.
@@ -51,13 +50,13 @@ class Workers:
     def __init__(
         self,
         count: int,
-        shared: Mapping[str, object],
+        shared: Mapping[Hashable, object],
         *,
         warm: Callable[[], None],
         seconds: float,
         prepare: Callable[[], None] = lambda: None,
     ) -> None:
-        self._names = {id(one): name for name, one in shared.items()}
+        self._keys = {id(one): key for key, one in shared.items()}
         self._shared = dict(shared)
         self._seconds = seconds
         self._lock = threading.Lock()
@@ -83,12 +82,12 @@ class Workers:
         """How many workers can take a pass."""
         return sum(one.pid is not None for one in self.all)
 
-    def packed(self, run: Callable[..., Any], encodings: Sequence[Encoding]) -> bytes:
-        """A pass as bytes, with shared objects by their names."""
+    def packed(self, run: Callable[..., Any], texts: Sequence[Any]) -> bytes:
+        """A pass as bytes, with shared objects by their keys."""
         buffer = BytesIO()
         pickler = _Pickler(buffer, pickle.HIGHEST_PROTOCOL)
-        pickler.names = self._names
-        pickler.dump((run, list(encodings)))
+        pickler.keys = self._keys
+        pickler.dump((run, list(texts)))
         return buffer.getvalue()
 
     def forked(self) -> tuple[socket.socket, int]:
@@ -148,7 +147,7 @@ class Worker:
         found.settimeout(self._workers.limit())
         self.pid = pid
 
-    def run(self, work: Callable[..., Any], encodings: Sequence[Encoding]) -> Any:
+    def run(self, work: Callable[..., Any], texts: Sequence[Any]) -> Any:
         """The results of a pass.
 
         Raises:
@@ -159,7 +158,7 @@ class Worker:
             self.start()
         assert self._socket is not None
         try:
-            _send(self._socket, self._workers.packed(work, encodings))
+            _send(self._socket, self._workers.packed(work, texts))
             error, value = pickle.loads(_received(self._socket))
         except (OSError, EOFError) as ended:
             if self.pid is not None:
@@ -193,14 +192,14 @@ class Worker:
 
 
 class _Pickler(pickle.Pickler):
-    names: Mapping[int, str]
+    keys: Mapping[int, Hashable]
 
-    def persistent_id(self, obj: Any) -> str | None:
-        return self.names.get(id(obj))
+    def persistent_id(self, obj: Any) -> Hashable:
+        return self.keys.get(id(obj))
 
 
 class _Unpickler(pickle.Unpickler):
-    shared: Mapping[str, object]
+    shared: Mapping[Hashable, object]
 
     def persistent_load(self, pid: Any) -> object:
         return self.shared[pid]
@@ -208,7 +207,7 @@ class _Unpickler(pickle.Unpickler):
 
 def _fork_workers(
     control: socket.socket,
-    shared: Mapping[str, object],
+    shared: Mapping[Hashable, object],
     prepare: Callable[[], None],
     warm: Callable[[], None],
 ) -> None:
@@ -230,7 +229,7 @@ def _fork_workers(
 
 def _serve(
     own: socket.socket,
-    shared: Mapping[str, object],
+    shared: Mapping[Hashable, object],
     prepare: Callable[[], None],
     warm: Callable[[], None],
 ) -> None:
@@ -247,8 +246,8 @@ def _serve(
         try:
             unpickler = _Unpickler(BytesIO(data))
             unpickler.shared = shared
-            run, encodings = unpickler.load()
-            found = run(encodings)
+            run, texts = unpickler.load()
+            found = run(texts)
             answer = (None, found if hasattr(found, "shape") else list(found))
         except Exception as error:
             answer = (_portable(error), None)
@@ -258,10 +257,6 @@ def _serve(
 def _portable(error: Exception) -> Exception:
     """An error that the server can read; an unexpected one is printed here, where its traceback is."""
     if isinstance(error, UnmaskError | MemoryError):
-        try:
-            pickle.loads(pickle.dumps(error))
-        except Exception:
-            return BackendError(str(error))
         return error
     traceback.print_exception(error, file=sys.stderr)
     return BackendError("the model failed on a text of the request; see the server's log for details")

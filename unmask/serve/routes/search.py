@@ -27,7 +27,7 @@ async def found(service: Service, call: Call, given: Given) -> Any:
             mode=given["mode"],
             unit=given["unit"],
             filter=given["filter"],
-            reranker=None if reranker is None else reranker.model,
+            reranker=reranker,
             candidates=given["candidates"],
             fusion=given["fusion"],
             why=explained,
