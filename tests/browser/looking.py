@@ -3,6 +3,7 @@
 from urllib.parse import parse_qs, quote
 
 import pytest
+from conftest import DRAWN
 
 from tests.support.waiting import wait_until
 
@@ -14,6 +15,9 @@ def read(page, text):
     greeted(page)
     page.get_by_test_id("text").fill(text)
     page.keyboard.press("Control+Enter")
+    # The map of the example that the page began with may be there still.
+    page.evaluate(DRAWN)
+    page.wait_for_selector('[data-testid="page"][data-busy="false"]')
     page.locator("[data-tab=map]").click()
     page.wait_for_selector('[data-testid="map"]:not([data-shown=""])')
     if "/0/0/" not in page.get_by_test_id("map").get_attribute("data-shown"):

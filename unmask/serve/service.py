@@ -166,7 +166,8 @@ def _warm(models: Models, indexes: Indexes) -> None:
 
 def _workers(models: Models, indexes: Indexes, count: int, limits: Limits) -> Workers:
     """Processes that run these models and search these indexes."""
-    if any(one.device != "cpu" for one in [*(one.model for one in models.all), *indexes.models()]):
+    loaded = [*(one.model for one in models.all), *indexes.models()]
+    if any(model.device != "cpu" for model in loaded):
         raise InvalidRequest(
             f"workers is {count} and a model is not on the CPU; only models on the CPU run in processes of "
             "their own, so set workers to 0"
