@@ -1,6 +1,7 @@
 """One model with several adapters, which read texts together: each text with its own."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -8,6 +9,7 @@ import numpy as np
 
 from unmask.arguments import check_choice, listed
 from unmask.errors import InvalidRequest, quoted
+from unmask.loaded_model import Model
 from unmask.model.engine import Floats, is_per_token
 from unmask.model.families import Compat
 from unmask.model.spec import Classifier
@@ -15,6 +17,7 @@ from unmask.model.spec.global_tokens import BY_ROLE, pack
 from unmask.model.weights import find, read_checkpoint
 from unmask.model.weights.adapter import adapted, find_adapter
 from unmask.model.weights.build import DTYPES
+from unmask.model.weights.checkpoint import Checkpoint
 from unmask.model.weights.routed import RoutedEngine
 from unmask.tasks.answer import Answers, answer
 from unmask.tasks.batches import TOKENS_PER_PASS, batches, require_finite
@@ -38,6 +41,7 @@ def load_adapters(
     device: str | None = None,
     kernel: str | None = None,
     compat: Compat = "published",
+    revision: str | None = None,
 ) -> "AdapterModel":
     """Load a model once, with several adapters.
 
@@ -49,6 +53,7 @@ def load_adapters(
         device: a torch device name; None is the CPU.
         kernel: the attention kernel; None uses the first that supports the model.
         compat: see `unmask.load`.
+        revision: see `unmask.load`.
 
     Raises:
         CheckpointError: the model or an adapter cannot be found or read.
@@ -58,7 +63,7 @@ def load_adapters(
         raise InvalidRequest(f"source is {quoted(source)}; name a model as for unmask.load")
     check_choice("dtype", dtype, tuple(DTYPES))
     check_choice("compat", compat, get_args(Compat))
-    base = read_checkpoint(find(source), compat)
+    base = read_checkpoint(find(source, revision), compat)
     if isinstance(adapters, Mapping):
         found = {name: find_adapter(one) for name, one in adapters.items()}
     else:
@@ -82,19 +87,43 @@ def load_adapters(
                 "unmask.load(..., adapter=...) and call choose"
             )
         heads[name] = head
-    return AdapterModel(base, engine, heads)
+    options = {"dtype": dtype, "device": device, "kernel": kernel, "compat": compat}
+    return AdapterModel(base, engine, heads, checkpoints, options)
 
 
 class AdapterModel:
     """A model with several adapters, see `load_adapters`."""
 
-    def __init__(self, base: Any, engine: RoutedEngine, heads: Mapping[str, Classifier]) -> None:
+    def __init__(
+        self,
+        base: Checkpoint,
+        engine: RoutedEngine,
+        heads: Mapping[str, Classifier],
+        adapted: Mapping[str, Checkpoint],
+        options: Mapping[str, Any],
+    ) -> None:
         self.checkpoint = base
         """The base model's checkpoint."""
         self.engine = engine
         """What runs."""
         self.heads = dict(heads)
         """The head of each adapter, by the adapter's name."""
+        self._adapted, self._options = adapted, options
+
+    def model(self, adapter: str | None = None) -> Model:
+        """One adapter as a `Model`, or the model without an adapter. Weights are shared, and not copied.
+
+        Results are those of ``unmask.load(source, adapter=adapter)`` up to the last digits. No module has the
+        weights of one adapter, so its attention cannot be looked at.
+
+        Raises:
+            InvalidRequest: there is no adapter of that name.
+        """
+        if adapter is None:
+            shared = self.engine.engine(None) if self.engine.one_pass else None
+            return Model(self.checkpoint, engine=shared, **self._options)
+        (number,) = self._chosen([""], [adapter])
+        return Model(self._adapted[adapter], engine=self.engine.engine(number), **self._options)
 
     def predict(
         self,
@@ -161,7 +190,7 @@ class AdapterModel:
             if second is None and self.heads[adapter_names[index]].role == "span":
                 raise InvalidRequest(f"{called} is a question without a context; give that in pairs")
             both = None if second is None else [second]
-            encodings += tokenizer.encode_batch([text], both, name=lambda _, called=called: called)
+            encodings += tokenizer.encode_batch([text], both, name=partial(_always, called))
             parts.append(windows(encodings[-1], limit, overlap_tokens, called))
         owners = [index for index, mine in enumerate(parts) for _ in mine]
         values = self._logits(
@@ -220,3 +249,8 @@ class AdapterModel:
                 for place, index in enumerate(mine):
                     values[index] = logits[batch.layout.rows(place) if per_token else place]
         return [values[index] for index in range(len(encodings))]
+
+
+def _always(called: str, _: int) -> str:
+    """The name of the only text of a call."""
+    return called

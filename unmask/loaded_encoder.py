@@ -47,6 +47,7 @@ class LoadedEncoder:
         kernel: str | None = None,
         compat: Compat = "published",
         backend: Backend | None = None,
+        engine: TorchEngine | None = None,
     ) -> None:
         self.checkpoint = checkpoint
         """The metadata read from its folder."""
@@ -61,6 +62,9 @@ class LoadedEncoder:
         self._trainable = False
         self.engine: TorchEngine | NativeEngine
         """What runs."""
+        if engine is not None:  # it shares the weights of other models
+            self.engine = engine
+            return
         no_native = _native_reason(checkpoint.spec, dtype, device, kernel, backend)
         if no_native is None:
             self.engine = self._native(dtype)

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.command import run_here
 from tests.support.places import REPOSITORY
-from tests.support.tiny import write_checkpoint
+from tests.support.tiny import tiny_bert, write_checkpoint
 from unmask import serve as package
 from unmask.cli.serve import LIMITS
 from unmask.serve import Limits
@@ -21,13 +21,15 @@ TEXT, PRODUCTION = (
 
 @pytest.fixture(scope="module")
 def app(tmp_path_factory):
-    """A server of one model: what is checked here is the same for all."""
+    """A server of the models that the requests of the page name."""
     import unmask
     from unmask.serve import make_app
 
-    folder = tmp_path_factory.mktemp("docs")
-    write_checkpoint(folder)
-    made = make_app({"vectors": unmask.load(folder)})
+    place = tmp_path_factory.mktemp("docs")
+    write_checkpoint(place / "default")
+    labeled = tiny_bert("BertForSequenceClassification", num_labels=2)
+    write_checkpoint(place / "mood", labeled, sentence=False)
+    made = make_app({name: unmask.load(place / name) for name in ("default", "mood")})
     yield made
     made.state.service.close()
 
@@ -56,7 +58,8 @@ def test_commands_are_understood(line, monkeypatch, tmp_path):
     assert (ran.code, ran.err) == (0, "")
     ((models, options),) = started
     named = ["my-encoder"] if "my-encoder" in line else ["default"]
-    assert list(models) == (["search", "ranker", "films"] if "search=" in line else named)
+    adapters = re.findall(r"--adapter (\w+)=", line)
+    assert list(models) == (["search", "ranker", "films"] if "search=" in line else [*named, *adapters])
     assert list(options["indexes"]) == (["notes"] if "--index" in line else [])
     assert options["limits"] == Limits(body_bytes=4_000_000)
     assert options["workers"] == (2 if "--workers 2" in line else 1)
@@ -64,12 +67,12 @@ def test_commands_are_understood(line, monkeypatch, tmp_path):
 
 
 def test_requests_are_answered(client):
-    """The body that the page sends with curl."""
-    import json
-
-    (body,) = re.findall(r"-d '(.*)'", TEXT)
-    given = json.loads(body)
-    assert client.post("/v1/embeddings", json=given | {"model": "vectors"}).status_code == 200
+    """What the page sends with curl."""
+    sent = re.findall(r"curl http://127.0.0.1:8080(/\S+) (?:[^`]*?)-d '(.*)'", TEXT)
+    assert len(sent) == TEXT.count("curl ")
+    for path, body in sent:
+        answer = client.post(path, content=body, headers={"content-type": "application/json"})
+        assert answer.status_code == 200, answer.text
 
 
 def test_every_route_is_listed(app):

@@ -126,7 +126,7 @@ def test_a_client_that_leaves_is_not_computed(served_models):
     model = served_models["vectors"]
     app = make_app({"v": model})
     service, body = app.state.service, json.dumps({"inputs": ["the"] * 4}).encode()
-    gate, work = threading.Event(), model.embed_encodings
+    gate, work = threading.Event(), model.engine.embed
     inside = threading.Event()
 
     def waiting(*arguments, **options):
@@ -168,7 +168,7 @@ def test_a_client_that_leaves_is_not_computed(served_models):
         assert await first == 200
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(model, "embed_encodings", waiting)
+        patch.setattr(model.engine, "embed", waiting)
         with ThreadPoolExecutor(1) as own:  # This thread may have a loop: Playwright's, in browser tests.
             own.submit(asyncio.run, both()).result()
     deadline = time.monotonic() + 20
@@ -189,7 +189,7 @@ def test_a_request_ends_after_its_time(served_models):
     model, gate = served_models["vectors"], threading.Event()
     app = make_app({"v": model}, limits=Limits(seconds=0.2))
     with pytest.MonkeyPatch.context() as patch, TestClient(app, base_url="http://localhost") as client:
-        patch.setattr(model, "embed_encodings", lambda *_, **__: gate.wait(20))
+        patch.setattr(model.engine, "embed", lambda *_, **__: gate.wait(20))
         answer = client.post("/embed", json={"inputs": "the"})
         gate.set()
     assert (answer.status_code, answer.json()["error_type"]) == (504, "Unhealthy")

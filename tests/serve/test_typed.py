@@ -8,6 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import unmask
+from tests.support.command import run_here
 from tests.support.json_values import as_json, same
 from tests.support.tiny import tiny_bert, write_checkpoint, write_prompts
 from unmask.interpret import AttentionView
@@ -207,15 +208,63 @@ def test_search(client, index):
         assert answer.status_code == status, answer.text
 
 
-def test_an_adapter_is_served(tmp_path, monkeypatch):
-    """The command loads it with the first model."""
-    from tests.support.command import run_here
+@pytest.fixture
+def loaded(monkeypatch):
+    """What ``unmask serve`` loads, without loading it."""
+    from unmask import loaded_adapters
     from unmask import serve as package
-    from unmask.cli.options import RunOptions
+    from unmask.cli.options import ModelOptions
 
     asked = []
-    monkeypatch.setattr(RunOptions, "load", lambda self, source: asked.append((source, self.adapter)))
+
+    class Shared:
+        def model(self, name=None):
+            asked.append(("of", name))
+
+    def several(source, adapters, **_):
+        asked.append((source, adapters))
+        return Shared()
+
+    monkeypatch.setattr(ModelOptions, "load_with", lambda self, *given: asked.append(given))
+    monkeypatch.setattr(loaded_adapters, "load_adapters", several)
     monkeypatch.setattr(package, "serve", lambda models, **options: [one() for one in models.values()])
+    return asked
+
+
+def test_an_adapter_is_served(loaded):
+    """The command loads it with the first model."""
     ran = run_here("serve", "-m", "a=one", "-m", "b=two", "--adapter", "mine")
     assert (ran.code, ran.err) == (0, "")
-    assert asked == [("one", "mine"), ("two", None)]
+    assert loaded == [("one", "mine"), ("two", None)]
+
+
+def test_named_adapters_share_the_first_model(loaded):
+    ran = run_here("serve", "-m", "a=one", "-m", "b=two", "--adapter", "x=mine", "--adapter", "y=yours")
+    assert (ran.code, ran.err) == (0, "")
+    assert loaded == [
+        ("one", {"x": "mine", "y": "yours"}),
+        ("of", None),
+        ("of", "x"),
+        ("of", "y"),
+        ("two", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            ["--adapter", "mine", "--adapter", "x=yours"],
+            "--adapter is 'mine' beside 1 more; give each a name",
+        ),
+        (["--adapter", "default=mine"], "a model and an adapter are named default; give one another name"),
+        (["--adapter", "x=a", "--adapter", "x=b"], "two adapters are named x; give one another name"),
+        (["--adapter", "x=a", "--dtype", "int8"], "--dtype int8 is given, and adapters that share"),
+        (["--adapter", "x=a", "--backend", "native"], "--backend native is given, and adapters that share"),
+    ],
+)
+def test_adapters_that_are_refused(loaded, given, said):
+    ran = run_here("serve", *given)
+    assert ran.code == 1
+    assert said in ran.err
+    assert loaded == []

@@ -60,7 +60,8 @@ def test_error_tree_is_the_one_that_is_drawn():
     assert drawn == made
 
 
-RUN = ["revision", "dtype", "compat", "device", "kernel", "backend", "adapter", "threads"]
+MODEL = ["revision", "dtype", "compat", "device", "kernel", "backend", "threads"]
+RUN = [*MODEL, "adapter"]
 SUBJECT = ["model", "architecture", "layers", "revision"]
 MEASURE = ["output", "json", "threads", "seed"]
 BENCH = [*MEASURE, "dtype", "device", "picture"]
@@ -145,7 +146,7 @@ def test_commands_and_their_options():
             "overlap_tokens", "blank", *FILE, "json",
         ],
         "serve": [
-            "model", "index", *RUN, "host", "port", "api_keys", "truncate", "tokens_per_pass",
+            "model", "adapter", "index", *MODEL, "host", "port", "api_keys", "truncate", "tokens_per_pass",
             "queued_tokens", "texts", "body_megabytes", "seconds", "drain_seconds", "workers",
             "log_requests", "otlp_endpoint", "json",
         ],

@@ -49,7 +49,7 @@ FLOORS = (
 
 MODEL_FLOORS = (
     {"spec", "hooks", "finite"},
-    {"families", "kernels", "engine"},
+    {"families", "kernels", "engine", "computed"},
     {"layers"},
     {"heads"},
     {"encoder", "elmo"},

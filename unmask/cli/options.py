@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from cyclopts import Parameter
 
@@ -69,8 +69,8 @@ JsonOption = Annotated[bool, Parameter(name="--json", negative="", help="print t
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class RunOptions:
-    """How a model is loaded and run."""
+class ModelOptions:
+    """How a model is loaded and run, whatever its adapter."""
 
     revision: RevisionOption = None
     dtype: Annotated[
@@ -89,19 +89,18 @@ class RunOptions:
             help="what runs the layers on a CPU; by default native where it can (see: unmask kernels)",
         ),
     ] = None
-    adapter: AdapterOption = None
     threads: ThreadsOption = None
 
-    def of_another_model(self) -> "RunOptions":
-        """The same without what belongs to one model: its revision and its adapter."""
-        return replace(self, revision=None, adapter=None)
+    def of_another_model(self) -> Self:
+        """The same without what belongs to one model: its revision."""
+        return replace(self, revision=None)
 
-    def load(self, model: str, default_adapter: str | None = None) -> "Model":
+    def load_with(self, model: str, adapter: str | None) -> "Model":
         """Load the model and set the number of torch threads.
 
         Args:
             model: its name.
-            default_adapter: the adapter to load with "default" if none is named.
+            adapter: its adapter.
 
         Raises:
             InvalidRequest: no model is named, or the number of threads is not positive.
@@ -109,10 +108,8 @@ class RunOptions:
         """
         from unmask.loaded import load
 
-        if not model.strip():
-            raise InvalidRequest("--model is empty; name a checkpoint folder, a hub id, or default")
+        check_model(model)
         set_threads(self.threads)
-        adapter = self.adapter or (default_adapter if model == "default" else None)
         return load(
             model,
             dtype=self.dtype,
@@ -123,6 +120,25 @@ class RunOptions:
             adapter=adapter,
             backend=self.backend,
         )
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(ModelOptions):
+    """How a model with at most one adapter is loaded and run."""
+
+    adapter: AdapterOption = None
+
+    def of_another_model(self) -> Self:
+        """The same without what belongs to one model: its revision and its adapter."""
+        return replace(self, revision=None, adapter=None)
+
+    def load(self, model: str, default_adapter: str | None = None) -> "Model":
+        """Load the model with its adapter; see `load_with`.
+
+        ``default_adapter``: the adapter to load with "default" if none is named.
+        """
+        return self.load_with(model, self.adapter or (default_adapter if model == "default" else None))
 
     def load_states(self, model: str) -> "Model | ElmoModel":
         """Load an encoder as `load` does, or an ELMo, which has states and no attention.
@@ -177,8 +193,15 @@ class OutputOptions:
         return self.json
 
 
+MODEL_OPTIONS = ModelOptions()
 RUN = RunOptions()
 OUTPUT = OutputOptions()
+
+
+def check_model(model: str) -> None:
+    """Raise `InvalidRequest` if a model's name is empty."""
+    if not model.strip():
+        raise InvalidRequest("--model is empty; name a checkpoint folder, a hub id, or default")
 
 
 def set_threads(threads: int | None) -> None:

@@ -4,19 +4,20 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from unmask.cli.index import open_index
-from unmask.cli.options import RUN, JsonOption, RunOptions
+from unmask.cli.options import MODEL_OPTIONS, JsonOption, ModelOptions, RunOptions, check_model, set_threads
 from unmask.cli.output import print_json
 from unmask.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from unmask.loaded import Model
+    from unmask.loaded_adapters import AdapterModel
     from unmask.search.index import Index
     from unmask.serve import Limits
 
@@ -74,6 +75,15 @@ def serve(
             "(default: default)",
         ),
     ] = None,
+    adapter: Annotated[
+        list[str] | None,
+        Parameter(
+            negative="",
+            help="an adapter of the first model: a folder, or sentiment, entailment, names, answers. After "
+            "NAME= it is served under that name beside the model and shares its weights and passes; "
+            "repeat it to serve several",
+        ),
+    ] = None,
     index: Annotated[
         list[Path] | None,
         Parameter(
@@ -82,7 +92,7 @@ def serve(
             "in requests; repeat it to serve several",
         ),
     ] = None,
-    run: RunOptions = RUN,
+    run: ModelOptions = MODEL_OPTIONS,
     host: Annotated[str, Parameter(help="address to listen on")] = "127.0.0.1",
     port: Annotated[int, Parameter(help="port; 0 picks a free one")] = 8080,
     api_keys: Annotated[
@@ -129,9 +139,10 @@ def serve(
     require("serve")
     checked = limits.checked()
     keys = _keys(api_keys)
-    models = _models(_named(model or ["default"]), run)
+    models = _models(_named(model or ["default"]), _adapters(adapter or []), run)
+    without_adapter = RunOptions(**vars(run.of_another_model()))
     indexes: dict[str, Callable[[], Index]] = {
-        name: partial(open_index, Path(folder), (), run.of_another_model())
+        name: partial(open_index, Path(folder), (), without_adapter)
         for name, folder in _named([str(one) for one in index or ()], "index").items()
     }
     if workers is None:
@@ -159,23 +170,72 @@ def serve(
     )
 
 
-def _models(sources: dict[str, str], run: RunOptions) -> "dict[str, Callable[[], Model]]":
-    """What loads each model, by its name; adapter and revision are of the first."""
+def _models(
+    sources: dict[str, str], adapters: dict[str | None, str], run: ModelOptions
+) -> "dict[str, Callable[[], Model]]":
+    """What loads each model and adapter, by its name; adapters and revision are of the first model."""
     if run.revision is not None and len(sources) != 1:
         raise InvalidRequest(
             f"--revision {run.revision} was given for {len(sources)} models; name one --model with it"
         )
-    first = next(iter(sources))
-    return {
-        name: partial((run if name == first else run.of_another_model()).load, source)
-        for name, source in sources.items()
-    }
+    (first, source), *others = sources.items()
+    found: dict[str, Callable[[], Model]] = {first: partial(run.load_with, source, adapters.get(None))}
+    named = {name: one for name, one in adapters.items() if name is not None}
+    if named:
+        if run.backend == "native" or run.dtype == "int8":
+            given = "--backend native" if run.backend == "native" else "--dtype int8"
+            raise InvalidRequest(
+                f"{given} is given, and adapters that share a model's weights run in torch; leave it out, or "
+                "serve one --adapter without a name"
+            )
+        shared = cache(partial(_with_adapters, source, named, run))
+        found[first] = lambda: shared().model()
+        for name in named:
+            if name in sources:
+                raise InvalidRequest(
+                    f"a model and an adapter are named {name}; give one another name: --adapter NAME=ADAPTER"
+                )
+            found[name] = partial(_adapter, shared, name)
+    return found | {name: partial(run.of_another_model().load_with, other, None) for name, other in others}
+
+
+def _adapter(shared: "Callable[[], AdapterModel]", name: str) -> "Model":
+    return shared().model(name)
+
+
+def _with_adapters(source: str, adapters: dict[str, str], run: ModelOptions) -> "AdapterModel":
+    """The model with its adapters, which share its weights."""
+    from unmask.loaded_adapters import load_adapters
+
+    check_model(source)
+    set_threads(run.threads)
+    return load_adapters(
+        source,
+        adapters,
+        dtype=run.dtype,
+        device=run.device,
+        kernel=run.kernel,
+        compat=run.compat,
+        revision=run.revision,
+    )
+
+
+def _adapters(given: list[str]) -> dict[str | None, str]:
+    """Each adapter by its name; None for one that becomes part of the model."""
+    if len(given) == 1 and ("=" not in given[0] or Path(given[0]).exists()):
+        return {None: given[0]}
+    for one in given:
+        if "=" not in one or Path(one).exists():
+            raise InvalidRequest(
+                f"--adapter is {one!r} beside {len(given) - 1} more; give each a name: --adapter NAME={one}"
+            )
+    return {name: folder for name, folder in _named(given, "adapter").items()}
 
 
 def _named(given: list[str], what: str = "model") -> dict[str, str]:
     """Each model or index by its name, in the given order."""
     found: dict[str, str] = {}
-    plural = "models" if what == "model" else "indexes"
+    plural = "indexes" if what == "index" else f"{what}s"
     for one in given:
         name, equals, source = one.partition("=")
         if not equals or "/" in name or Path(one).exists():

@@ -49,6 +49,12 @@ class Engine(Protocol):
     def outputs(self) -> tuple[type, ...]:
         """The kinds of `CheckpointOutput` that it computes."""
 
+    def with_states(self, batch: PackedBatch) -> "Engine":
+        """This engine after one pass: what it computes of sequences of the batch takes their states from it.
+
+        So several tasks read one pass, each the texts that are its own.
+        """
+
     def hidden_states(self, batch: PackedBatch, layers: Layers = "last") -> Floats:
         """Hidden states, (T, D); for all layers (L + 1, T, D), the embedding's output first."""
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from unmask.errors import InvalidRequest
 from unmask.model import heads
+from unmask.model.computed import SequenceRows
 from unmask.model.decoder import predicts_by_decoder, word_states
 from unmask.model.encoder import Encoder
 from unmask.model.engine import OUTPUTS, Floats, Layers, head_of, is_per_token
@@ -46,6 +47,11 @@ class TorchEngine:
             exact: as the layers computed them; else in the type of the weights, which heads need.
         """
         return self.encoder.encode(batch)
+
+    def with_states(self, batch: PackedBatch) -> "TorchEngine":
+        """See `Engine`."""
+        with torch.inference_mode():
+            return EngineOfStates(self, batch, self.states(batch))
 
     @property
     def spec(self) -> EncoderSpec:
@@ -131,6 +137,40 @@ class TorchEngine:
                 found: NDArray[np.float32] = layer.weight.detach().float().cpu().numpy()
                 return found
         raise InvalidRequest("the encoder has no weights of words for queries; use another checkpoint")
+
+
+class EngineOfStates(TorchEngine):
+    """A `TorchEngine` of which the last hidden states of some sequences have been computed.
+
+    Args:
+        engine: computed them, and computes those of other sequences.
+        batch: the sequences.
+        states_TD: their last hidden states.
+    """
+
+    def __init__(self, engine: TorchEngine, batch: PackedBatch, states_TD: Tensor) -> None:
+        self._engine, self._rows, self._states_TD = engine, SequenceRows(batch), states_TD
+
+    @property
+    def encoder(self) -> Encoder:
+        """See `TorchEngine`."""
+        return self._engine.encoder
+
+    @property
+    def parts(self) -> Encoder:
+        """See `TorchEngine`."""
+        return self._engine.parts
+
+    @property
+    def dtype(self) -> str:
+        """See `Engine`."""
+        return self._engine.dtype
+
+    def states(self, batch: PackedBatch, *, exact: bool = False) -> Tensor:
+        """See `TorchEngine`."""
+        if batch not in self._rows:
+            return self._engine.states(batch, exact=exact)
+        return self._states_TD[torch.from_numpy(self._rows.of(batch)).to(self._states_TD.device)]
 
 
 def _on_host(tensor: Tensor) -> Floats:

@@ -1,28 +1,34 @@
 """The models of a server: what each can do, and the work that its passes do."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
 from unmask.loaded import Model
-from unmask.model.engine import masked_lm_role
+from unmask.model.engine import Engine, masked_lm_role
 from unmask.model.native.engine import NativeEngine
 from unmask.model.spec import Classifier, PairScore, PooledVector, SparseVector
+from unmask.model.spec.global_tokens import has_global_tokens, pack
 from unmask.serve.errors import BadField
 from unmask.serve.fields import Inputs
 from unmask.serve.ids import encodings_of_ids
-from unmask.serve.scheduler import Readable, Work
+from unmask.serve.scheduler import Part, Readable, Work
 from unmask.tasks.classify import Classification, classifier_of, classify
+from unmask.tasks.embed import embed
 from unmask.tasks.long_texts import windowed_logits
 from unmask.tasks.pair_scores import ScoreActivation, pair_scores
-from unmask.tasks.prompts import chosen_prompt, encoded_after, prompt_of
+from unmask.tasks.prompts import chosen_prompt, encoded_after, prompt_of, unpooled_tokens
 from unmask.tasks.sparse_vectors import WordWeights, sparse_vectors
 from unmask.text import Encoding, Truncation
+
+if TYPE_CHECKING:
+    from unmask.model.weights.routed import OneOfSeveral, RoutedEngine
 
 Task = Literal[
     "embed",
@@ -86,6 +92,9 @@ class ServedModel:
 
     def __init__(self, name: str, model: Model, tokens_per_pass: int) -> None:
         self.name, self.model, self.tokens_per_pass = name, model, tokens_per_pass
+        self._routed: RoutedEngine | None = getattr(model.engine, "routed", None)
+        self.encoder: Hashable = name
+        """Names the encoder; models that are adapters of one have the same."""
         head = model.checkpoint.head
         roles = [one.role for one in model.spec.heads if isinstance(one, Classifier)]
         found: dict[Task, bool] = {
@@ -100,10 +109,40 @@ class ServedModel:
             ),
             "masked_words": _predicts_words(model),
             "embed_all": True,
-            "attention": True,
+            # No module has the weights of one adapter of several.
+            "attention": getattr(model.engine, "adapter", None) is None,
         }
         self.tasks: tuple[Task, ...] = tuple(task for task, can in found.items() if can)
         """What it can do."""
+
+    @property
+    def reader(self) -> "ServedModel | None":
+        """It, if what it does with a text needs nothing but the text's last hidden states."""
+        return None if has_global_tokens(self.model.spec) else self
+
+    def read_together(self, parts: Sequence[Part], texts: Sequence[Any]) -> list[Any]:
+        """See `Reader`; all readers are models of its encoder."""
+        ends = np.cumsum([0, *(count for _, _, count in parts)]).tolist()
+        own = [texts[start:end] for start, end in pairwise(ends)]
+        spec = self.model.spec
+        if self._routed is None:
+            engine: Engine = self.model.engine.with_states(pack(spec, texts, "none"))
+            engines: Sequence[Engine] = [engine] * len(parts)
+        else:
+            engines = self._routed.with_states(
+                [
+                    (
+                        cast("OneOfSeveral", cast("ServedModel", reader).model.engine).adapter,
+                        pack(spec, some, "none"),
+                    )
+                    for (reader, _, _), some in zip(parts, own, strict=True)
+                ]
+            )
+        return [
+            result
+            for (_, run, _), some, engine in zip(parts, own, engines, strict=True)
+            for result in run(some, engine)
+        ]
 
     def share(self) -> None:
         """Read now what forked workers would otherwise read once each: the modules of heads."""
@@ -142,7 +181,8 @@ class ServedModel:
         )
         skipping = "" if head.pools_prompt else before
         return Ready(
-            Work((self.name, "embed", head, skipping), partial(self._embed, head, before)), encodings
+            Work((self.name, "embed", head, skipping), partial(self._embed, head, before), self.reader),
+            encodings,
         )
 
     def encoded(
@@ -169,9 +209,16 @@ class ServedModel:
         some = [before + text if text.strip() else text for text in inputs.texts]
         return self.model.tokenize(some, truncation=truncation, name=name), before
 
-    def _embed(self, head: PooledVector, prompt: str, encodings: Sequence[Encoding]) -> NDArray[np.float32]:
-        return self.model.embed_encodings(
-            encodings, head, prompt=prompt, tokens_per_pass=self.tokens_per_pass, name=a_text
+    def _embed(
+        self, head: PooledVector, prompt: str, encodings: Sequence[Encoding], engine: Engine | None = None
+    ) -> NDArray[np.float32]:
+        return embed(
+            engine or self.model.engine,
+            head,
+            encodings,
+            skipped=unpooled_tokens(self.model.tokenizer, head, prompt),
+            tokens_per_pass=self.tokens_per_pass,
+            name=a_text,
         )
 
     def embed_sparse(self, inputs: Inputs, *, truncation: Truncation, name: Name) -> Ready:
@@ -189,11 +236,14 @@ class ServedModel:
                 truncation=truncation,
                 name=name,
             )
-        return Ready(Work((self.name, "embed_sparse"), partial(self._embed_sparse, head)), encodings)
+        work = Work((self.name, "embed_sparse"), partial(self._embed_sparse, head), self.reader)
+        return Ready(work, encodings)
 
-    def _embed_sparse(self, head: SparseVector, encodings: Sequence[Encoding]) -> list[WordWeights]:
+    def _embed_sparse(
+        self, head: SparseVector, encodings: Sequence[Encoding], engine: Engine | None = None
+    ) -> list[WordWeights]:
         return sparse_vectors(
-            self.model.engine, head, encodings, tokens_per_pass=self.tokens_per_pass, name=a_text
+            engine or self.model.engine, head, encodings, tokens_per_pass=self.tokens_per_pass, name=a_text
         )
 
     def rerank(
@@ -216,14 +266,25 @@ class ServedModel:
             name=lambda _: "the query",
             pair_name=pair_name,
         )
-        work = Work((self.name, "rerank", activation), partial(self._rerank, head, activation))
+        # Documents of one query share its states, which are no other text's.
+        reader = None if head.shared_query else self.reader
+        work = Work((self.name, "rerank", activation), partial(self._rerank, head, activation), reader)
         return Ready(work, encodings)
 
     def _rerank(
-        self, head: PairScore, activation: ScoreActivation, encodings: Sequence[Encoding]
+        self,
+        head: PairScore,
+        activation: ScoreActivation,
+        encodings: Sequence[Encoding],
+        engine: Engine | None = None,
     ) -> NDArray[np.float32]:
         return pair_scores(
-            self.model.engine, head, encodings, activation, tokens_per_pass=self.tokens_per_pass, name=a_text
+            engine or self.model.engine,
+            head,
+            encodings,
+            activation,
+            tokens_per_pass=self.tokens_per_pass,
+            name=a_text,
         )
 
     def predict(
@@ -232,13 +293,15 @@ class ServedModel:
         """Texts or pairs whose results are `Classification`, as of `unmask.loaded.Model.classify`."""
         encodings = self.model.tokenize(texts, pairs, truncation=truncation, name=name)
         head = classifier_of(self.model.spec, "sequence", "classify texts", self.name)
-        return Ready(Work((self.name, "predict"), partial(self._predict, head)), encodings)
+        return Ready(Work((self.name, "predict"), partial(self._predict, head), self.reader), encodings)
 
-    def _predict(self, head: Classifier, encodings: Sequence[Encoding]) -> list[Classification]:
+    def _predict(
+        self, head: Classifier, encodings: Sequence[Encoding], engine: Engine | None = None
+    ) -> list[Classification]:
         return classify(
             head,
             windowed_logits(
-                self.model.engine,
+                engine or self.model.engine,
                 "sequence",
                 encodings,
                 max_tokens=self.model.max_tokens,
@@ -302,6 +365,9 @@ class Models:
         if not models:
             raise InvalidRequest("models is empty; name at least one")
         self.all = tuple(ServedModel(name, model, tokens_per_pass) for name, model in models.items())
+        encoders: dict[object, Hashable] = {}
+        for one in self.all:
+            one.encoder = encoders.setdefault(getattr(one.model.engine, "routed", one.model.engine), one.name)
 
     def warm(self) -> None:
         """Run each task of each model once."""

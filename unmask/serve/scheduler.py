@@ -17,6 +17,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from unmask.errors import UnmaskError
@@ -46,10 +47,23 @@ class Readable(Protocol):
         """How many tokens were dropped before the pass."""
 
 
-Run = Callable[[Sequence[Any]], Iterable[Any]]
-"""What a pass computes."""
+Run = Callable[..., Iterable[Any]]
+"""What a pass computes of its texts; if its work has a reader, with the engine that follows, if one does."""
 Runner = Callable[[Run, Sequence[Readable]], Iterable[Any]]
 """Runs what a pass computes on its texts: here or in a worker."""
+Part = tuple["Reader", Run, int]
+"""In a pass of several works: who reads, what is computed, and of how many of its texts."""
+
+
+class Reader(Protocol):
+    """A model whose texts may be read in one pass with those of other tasks and models."""
+
+    @property
+    def encoder(self) -> Hashable:
+        """Names the encoder; readers of one encoder share passes."""
+
+    def read_together(self, parts: Sequence[Part], texts: Sequence[Any]) -> Iterable[Any]:
+        """The results of one pass over the texts of all parts, in their order."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +72,13 @@ class Work:
 
     key: Hashable
     run: Run = field(compare=False)
+    reader: Reader | None = field(default=None, compare=False)
+    """Who reads, if texts may also share a pass with other work of the same encoder."""
+
+    @property
+    def shares(self) -> Hashable:
+        """Texts for which this is equal may share a pass."""
+        return ("work", self.key) if self.reader is None else ("encoder", self.reader.encoder)
 
 
 @dataclass(eq=False)
@@ -266,7 +287,7 @@ class Scheduler:
             if item.submission.future.done() or item.submission.deadline <= now:
                 self.queued_tokens -= item.tokens
                 item.submission.fail(expired())
-            elif first is None or item.work == first.work:
+            elif first is None or item.work.shares == first.work.shares:
                 first = first or item
                 found.append(item)
                 tokens += item.tokens
@@ -299,8 +320,8 @@ class Scheduler:
         """
         began = time.monotonic()
         try:
-            work = items[0].work
-            results = run(work.run, [item.submission.encodings[item.index] for item in items])
+            items, computed = _pass_of(items)
+            results = run(computed, [item.submission.encodings[item.index] for item in items])
         except Exception as error:
             died = isinstance(error, WorkerDied)
             self._metrics.failed_passes.add()
@@ -328,6 +349,18 @@ class Scheduler:
         self._metrics.texts.add(len(items))
         for item, result in zip(items, results, strict=True):
             item.submission.put(item.index, result)
+
+
+def _pass_of(items: Sequence[_Item]) -> tuple[Sequence[_Item], Run]:
+    """The texts of a pass, those of each work side by side, and what computes all of them."""
+    groups: dict[Work, list[_Item]] = {}
+    for item in items:
+        groups.setdefault(item.work, []).append(item)
+    first = items[0].work
+    if len(groups) == 1 or first.reader is None:
+        return items, first.run
+    parts = [(work.reader, work.run, len(own)) for work, own in groups.items() if work.reader is not None]
+    return [item for own in groups.values() for item in own], partial(first.reader.read_together, parts)
 
 
 def _here(run: Run, encodings: Sequence[Readable]) -> Iterable[Any]:

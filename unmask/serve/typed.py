@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from unmask.interpret.head_summary import HeadSummary
-from unmask.model.engine import Floats
+from unmask.model.engine import Engine, Floats, masked_lm_role
 from unmask.serve.errors import BadField
 from unmask.serve.fields import Inputs
 from unmask.serve.models import Name, Ready, ServedModel, a_text
@@ -30,12 +30,12 @@ def embed_all(
 ) -> Ready:
     """Texts or ids whose results are the last hidden states of their tokens, (N, D), as they are."""
     encodings, _ = served.encoded(inputs, prompt, named=named, truncation=truncation, name=name)
-    return Ready(Work((served.name, "embed_all"), partial(_states, served)), encodings)
+    return Ready(Work((served.name, "embed_all"), partial(_states, served), served.reader), encodings)
 
 
-def _states(served: ServedModel, encodings: Sequence[Encoding]) -> list[Floats]:
+def _states(served: ServedModel, encodings: Sequence[Encoding], engine: Engine | None = None) -> list[Floats]:
     return hidden_states(
-        served.model.engine,
+        engine or served.model.engine,
         [one.ids for one in encodings],
         [one.token_type_ids for one in encodings],
         tokens_per_pass=served.tokens_per_pass,
@@ -102,12 +102,19 @@ def _windowed(
 
     encodings = [window.encoding for windows in parts for window in windows]
     return Ready(
-        Work((served.name, "logits", role), partial(_logits, served, role)), encodings, together, texts
+        Work((served.name, "logits", role), partial(_logits, served, role), served.reader),
+        encodings,
+        together,
+        texts,
     )
 
 
-def _logits(served: ServedModel, role: str, encodings: Sequence[Encoding]) -> list[Floats]:
-    found = logits(served.model.engine, role, encodings, tokens_per_pass=served.tokens_per_pass, name=a_text)
+def _logits(
+    served: ServedModel, role: str, encodings: Sequence[Encoding], engine: Engine | None = None
+) -> list[Floats]:
+    found = logits(
+        engine or served.model.engine, role, encodings, tokens_per_pass=served.tokens_per_pass, name=a_text
+    )
     return [found[index] for index in range(len(encodings))]
 
 
@@ -123,13 +130,18 @@ def masked_words(
         )
     encodings = model.tokenize(texts, truncation=truncation, name=name)
     mask_positions(model.tokenizer, encodings, served.name, name)
-    return Ready(Work((served.name, "masked_words", top_k), partial(_filled, served, top_k)), encodings)
+    # An enhanced mask decoder reads more than the last hidden states.
+    reader = served.reader if masked_lm_role(model.spec) == "masked" else None
+    work = Work((served.name, "masked_words", top_k), partial(_filled, served, top_k), reader)
+    return Ready(work, encodings)
 
 
-def _filled(served: ServedModel, top_k: int, encodings: Sequence[Encoding]) -> list[tuple[FilledMask, ...]]:
+def _filled(
+    served: ServedModel, top_k: int, encodings: Sequence[Encoding], engine: Engine | None = None
+) -> list[tuple[FilledMask, ...]]:
     model = served.model
     return fill(
-        model.engine,
+        engine or model.engine,
         model.tokenizer,
         encodings,
         top_k=top_k,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.model.computed import ComputedStates, LastStates
 from unmask.model.engine import OUTPUTS, Floats, Layers
 from unmask.model.native.library import connected, library_reason
 from unmask.model.native.pooling import has_dense_layers, pooled
@@ -30,7 +31,7 @@ class NativeEngine:
     """An `Engine` of native layers, with an encoder's own heads.
 
     Args:
-        layers: the layers in the library.
+        layers: the layers in the library, or states that they have computed.
         precision: of its linear layers.
         heads: makes an encoder of which the layers are not read: for its heads, and its output's layers.
         in_torch: makes the encoder that computes what the library does not.
@@ -40,7 +41,7 @@ class NativeEngine:
 
     def __init__(
         self,
-        layers: NativeLayers,
+        layers: LastStates,
         precision: str,
         heads: Callable[[], Encoder],
         in_torch: Callable[[], Encoder],
@@ -84,6 +85,14 @@ class NativeEngine:
                     self._layers, self._precision, self._heads(), lambda: self.encoder
                 )
             return self._with_heads
+
+    def with_states(self, batch: PackedBatch) -> NativeEngine:
+        """See `Engine`."""
+        if unsupported_batch(self.spec, batch) is not None:
+            return self
+        states_TD = self._layers.hidden_states(batch, thread_count())
+        computed = ComputedStates(self._layers, batch, states_TD)
+        return NativeEngine(computed, self._precision, lambda: self.with_heads.parts, lambda: self.encoder)
 
     def hidden_states(self, batch: PackedBatch, layers: Layers = "last") -> Floats:
         """See `Engine`."""

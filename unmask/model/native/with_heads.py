@@ -5,8 +5,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from unmask.model.computed import LastStates
 from unmask.model.encoder import Encoder
-from unmask.model.native.program import NativeLayers, unsupported_batch
+from unmask.model.native.program import unsupported_batch
 from unmask.model.torch_engine import TorchEngine
 from unmask.text.batch import PackedBatch
 
@@ -18,14 +19,14 @@ class EngineWithHeads(TorchEngine):
     states of all layers, global tokens, queries that documents share, tokens that are not attended to.
 
     Args:
-        layers: in the library.
+        layers: in the library, or states that they have computed.
         precision: of the linear layers.
         heads: an encoder without layers.
         in_torch: gives the encoder that computes everything else, made at its first call.
     """
 
     def __init__(
-        self, layers: NativeLayers, precision: str, heads: Encoder, in_torch: Callable[[], Encoder]
+        self, layers: LastStates, precision: str, heads: Encoder, in_torch: Callable[[], Encoder]
     ) -> None:
         self._layers, self._precision, self._heads, self._in_torch = layers, precision, heads, in_torch
 

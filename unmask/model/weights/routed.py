@@ -6,14 +6,17 @@ Axes: T tokens; K inputs, N outputs and R rank of an update.
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
+from threading import Lock
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from unmask.errors import InvalidRequest
+from unmask.model.encoder import Encoder
 from unmask.model.engine import Floats
 from unmask.model.spec import Disentangled, SoftmaxAttention
-from unmask.model.torch_engine import TorchEngine
+from unmask.model.torch_engine import EngineOfStates, TorchEngine
 from unmask.model.weights.adapter_weights import RowUpdates, factors_of
 from unmask.model.weights.build import build
 from unmask.model.weights.checkpoint import Checkpoint
@@ -29,6 +32,8 @@ ROUTED = (
 
 Route = list[tuple[int, slice]]
 """Which adapter reads which tokens."""
+Group = tuple[int | None, PackedBatch]
+"""The number of an adapter, or None for the model without one, and the sequences that it reads."""
 
 
 class RoutedUpdates:
@@ -80,15 +85,17 @@ class RoutedEngine:
     ) -> None:
         self.dtype = dtype
         self._route: Route = []
-        self._encoders = [build(one, dtype=dtype, device=device, kernel=kernel) for one in adapted]
+        self._reading = Lock()
         factors = [factors_of(one) for one in adapted]
         self.one_pass = _can_share(base, [name for one in factors for name in one])
         """Whether all adapters read in one pass."""
+        self._encoders = [build(one, dtype=dtype, device=device, kernel=kernel) for one in adapted]
         if self.one_pass:
             self._encoder = build(base, dtype=dtype, device=device, kernel=kernel)
             self._hook(adapted, factors)
             for encoder in self._encoders:  # only their heads and poolers are used
                 encoder.layers = nn.ModuleList()
+                encoder.embedding = self._encoder.embedding
 
     def _hook(self, adapted: Sequence[Checkpoint], factors: Sequence[Mapping[str, RowUpdates]]) -> None:
         for name in sorted({name for one in factors for name in one if name.startswith("layers.")}):
@@ -108,30 +115,83 @@ class RoutedEngine:
             groups: numbers of adapters with the sequences that each reads.
             roles: the role of each adapter's head.
         """
-        if not self.one_pass:
-            return [TorchEngine(self._encoders[one]).logits(batch, roles[one]) for one, batch in groups]
-        whole = joined([batch for _, batch in groups])
-        ends = np.cumsum([0, *(batch.layout.token_count for _, batch in groups)]).tolist()
-        rows = [slice(start, end) for start, end in pairwise(ends)]
-        with (
-            torch.inference_mode(),
-            self._routed([(one, part) for (one, _), part in zip(groups, rows, strict=True)]),
-        ):
-            x_TD = self._encoder.encode(whole)
-            found = [
-                self._encoders[one].logits(roles[one], x_TD[part], batch.layout)
-                for (one, batch), part in zip(groups, rows, strict=True)
-            ]
-        exact = torch.promote_types(x_TD.dtype, torch.float32)
-        return [one.to(exact).cpu().numpy() for one in found]
+        return [
+            engine.logits(batch, roles[one])
+            for (one, batch), engine in zip(groups, self.with_states(groups), strict=True)
+        ]
+
+    def engine(self, adapter: int | None) -> "OneOfSeveral":
+        """An `Engine` of one adapter, or, if all read in one pass, of the model without one."""
+        return OneOfSeveral(self, adapter)
+
+    def with_states(self, groups: Sequence[Group]) -> list[TorchEngine]:
+        """Read all groups in one pass if adapters can; the engine of each group takes its states from it."""
+        engines = [self.engine(one) for one, _ in groups]
+        return [
+            EngineOfStates(engine, batch, x_TD)
+            for engine, (_, batch), x_TD in zip(engines, groups, self.states(groups), strict=True)
+        ]
+
+    def states(self, groups: Sequence[Group]) -> list[Tensor]:
+        """The last hidden states of each group's sequences, (T, D)."""
+        with torch.inference_mode():
+            if not self.one_pass:
+                return [self.parts(one).encode(batch) for one, batch in groups]
+            ends = np.cumsum([0, *(batch.layout.token_count for _, batch in groups)]).tolist()
+            rows = [slice(start, end) for start, end in pairwise(ends)]
+            route = [(one, part) for (one, _), part in zip(groups, rows, strict=True) if one is not None]
+            with self._routed(route):
+                x_TD = self._encoder.encode(joined([batch for _, batch in groups]))
+            return [x_TD[part] for part in rows]
+
+    def parts(self, adapter: int | None) -> Encoder:
+        """What follows the layers, of an adapter or of the model; all of it if adapters read apart."""
+        return self._encoder if adapter is None else self._encoders[adapter]
 
     @contextmanager
     def _routed(self, route: Route) -> Iterator[None]:
-        self._route[:] = route
-        try:
-            yield
-        finally:
-            self._route.clear()
+        with self._reading:  # the route belongs to one pass
+            self._route[:] = route
+            try:
+                yield
+            finally:
+                self._route.clear()
+
+
+class OneOfSeveral(TorchEngine):
+    """One adapter of a `RoutedEngine`, or the model without one, as an `Engine`."""
+
+    def __init__(self, routed: RoutedEngine, adapter: int | None) -> None:
+        self.routed, self.adapter = routed, adapter
+
+    @property
+    def encoder(self) -> Encoder:
+        """See `TorchEngine`.
+
+        Raises:
+            InvalidRequest: no module has the adapter's weights.
+        """
+        if self.adapter is not None and self.routed.one_pass:
+            raise InvalidRequest(
+                "this adapter shares the model's weights with others, so no module has its weights; load it "
+                "alone with unmask.load(..., adapter=...)"
+            )
+        return self.parts
+
+    @property
+    def parts(self) -> Encoder:
+        """See `TorchEngine`."""
+        return self.routed.parts(self.adapter)
+
+    @property
+    def dtype(self) -> str:
+        """See `Engine`."""
+        return self.routed.dtype
+
+    def states(self, batch: PackedBatch, *, exact: bool = False) -> Tensor:
+        """See `TorchEngine`."""
+        (x_TD,) = self.routed.states([(self.adapter, batch)])
+        return x_TD
 
 
 def joined(batches: Sequence[PackedBatch]) -> PackedBatch:

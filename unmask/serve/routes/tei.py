@@ -10,6 +10,7 @@ from unmask.serve.fields import Choice, Flag, Inner, Inputs, Text, TextList, Who
 from unmask.serve.id_fields import TextsOrIds, TextsOrPairs
 from unmask.serve.routes.route import (
     DIMENSIONS,
+    MODEL,
     PROMPT_NAME,
     TRUNCATE,
     Given,
@@ -36,7 +37,7 @@ INPUTS = TextsOrIds(required=True, about="texts, or token ids as /tokenize gives
 
 async def embed(service: Service, call: Call, given: Given) -> Any:
     """A row of numbers for each text, also for a single one."""
-    served = service.models.named(None, "embed")
+    served = service.models.named(given["model"], "embed")
     inputs, truncation = given["inputs"], _truncation(service, given)
     return await service.run(
         call,
@@ -53,7 +54,7 @@ async def embed(service: Service, call: Call, given: Given) -> Any:
 
 async def embed_tokens(service: Service, call: Call, given: Given) -> Any:
     """The last hidden state of each token of each text, special tokens included, not normalized."""
-    served = service.models.named(None, "embed_all")
+    served = service.models.named(given["model"], "embed_all")
     inputs, prompt_name, truncation = given["inputs"], given["prompt_name"], _truncation(service, given)
     head = served.model.checkpoint.head
     if isinstance(head, PooledVector):
@@ -77,7 +78,7 @@ async def embed_tokens(service: Service, call: Call, given: Given) -> Any:
 
 async def embed_sparse(service: Service, call: Call, given: Given) -> Any:
     """The words of each text that have a weight (SPLADE)."""
-    served = service.models.named(None, "embed_sparse")
+    served = service.models.named(given["model"], "embed_sparse")
     inputs, truncation = given["inputs"], _truncation(service, given)
     if given["prompt_name"] is not None:
         raise BadField("prompt_name", "prompt_name is for embeddings; leave it out")
@@ -96,7 +97,7 @@ async def embed_sparse(service: Service, call: Call, given: Given) -> Any:
 
 async def rerank(service: Service, call: Call, given: Given) -> Any:
     """The texts by their relevance for the query, best first."""
-    served = service.models.named(None, "rerank")
+    served = service.models.named(given["model"], "rerank")
     texts, truncation = given["texts"], _truncation(service, given)
     scores = await service.run(
         call,
@@ -118,7 +119,7 @@ async def rerank(service: Service, call: Call, given: Given) -> Any:
 
 async def predict(service: Service, call: Call, given: Given) -> Any:
     """The labels of each text or pair with their probabilities, best first."""
-    served = service.models.named(None, "predict")
+    served = service.models.named(given["model"], "predict")
     if given["raw_scores"]:
         raise BadField("raw_scores", "raw_scores is true, and only probabilities are served; leave it out")
     parameters = given["parameters"] or {"top_k": None, "function_to_apply": None}
@@ -138,7 +139,7 @@ async def predict(service: Service, call: Call, given: Given) -> Any:
 
 async def similar(service: Service, call: Call, given: Given) -> Any:
     """The cosine of a sentence with each of several."""
-    served = service.models.named(None, "embed")
+    served = service.models.named(given["model"], "embed")
     inputs, parameters = given["inputs"], given["parameters"]
     if parameters is None:
         parameters = {"truncate": None, "truncation_direction": "right", "prompt_name": None}
@@ -191,6 +192,7 @@ ROUTES = (
             "prompt_name": PROMPT_NAME,
             "normalize": _NORMALIZE,
             "dimensions": DIMENSIONS,
+            "model": MODEL,
         },
         rows(VECTOR),
     ),
@@ -198,14 +200,14 @@ ROUTES = (
         "/embed_all",
         "tei",
         embed_tokens,
-        {"inputs": INPUTS, **CUT, "prompt_name": PROMPT_NAME},
+        {"inputs": INPUTS, **CUT, "prompt_name": PROMPT_NAME, "model": MODEL},
         rows(rows(VECTOR)),
     ),
     PostRoute(
         "/embed_sparse",
         "tei",
         embed_sparse,
-        {"inputs": INPUTS, **CUT, "prompt_name": PROMPT_NAME},
+        {"inputs": INPUTS, **CUT, "prompt_name": PROMPT_NAME, "model": MODEL},
         rows(rows(record(index=INTEGER, value=NUMBER))),
     ),
     PostRoute(
@@ -218,6 +220,7 @@ ROUTES = (
             **CUT,
             "raw_scores": Flag(default=False),
             "return_text": Flag(default=False),
+            "model": MODEL,
         },
         rows(record({"text": TEXT}, index=INTEGER, score=NUMBER)),
     ),
@@ -233,6 +236,7 @@ ROUTES = (
                 body={"top_k": Whole(low=1), "function_to_apply": Text(about="refused, never ignored")},
                 about="what huggingface_hub's InferenceClient sends",
             ),
+            "model": MODEL,
         },
         {"anyOf": [_LABELS, rows(_LABELS)]},
     ),
@@ -246,6 +250,7 @@ ROUTES = (
                 body={"source_sentence": Text(required=True), "sentences": TextList(required=True)},
             ),
             "parameters": Inner(body={**CUT, "prompt_name": PROMPT_NAME}),
+            "model": MODEL,
         },
         VECTOR,
     ),
