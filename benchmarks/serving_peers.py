@@ -1,6 +1,6 @@
 """Our server beside a FastAPI service around sentence-transformers: texts a second that both sustain.
 
-    python -m benchmarks.serving_peers [--rounds 2] [--seconds 8] [--p99 200]
+    python -m benchmarks.serving_peers [--dtype bfloat16] [--workers 2] [--rounds 2] [--seconds 8] [--p99 200]
 
 Each server runs alone, in turn. Requests of one text of 4 to 120 words arrive at a fixed mean rate (Poisson),
 whether or not earlier ones were answered; the rate grows by a quarter until the 99th percentile exceeds the
@@ -18,10 +18,9 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import httpx
-
+from benchmarks.load_client import LoadClient, NoAnswer
 from benchmarks.serving import drawn
-from benchmarks.serving_trials import Seen, Server, arrivals, client_of, served
+from benchmarks.serving_trials import Seen, Server, arrivals, served
 
 FIRST_RATE, GROWTH = 4.0, 1.25
 
@@ -63,7 +62,7 @@ async def peer_served(model: str) -> AsyncIterator[Server]:
 async def sustained(server: Server, texts: list[str], seconds: float, limit_ms: float) -> tuple[float, float]:
     """The highest rate whose 99th percentile stays within the limit, and that percentile; 0 if none does."""
     best = (0.0, 0.0)
-    async with client_of(server) as client:
+    async with LoadClient(server.port) as client:
         await warmed(client, texts)
         rate = FIRST_RATE
         while True:
@@ -76,14 +75,14 @@ async def sustained(server: Server, texts: list[str], seconds: float, limit_ms: 
             rate *= GROWTH
 
 
-async def warmed(client: httpx.AsyncClient, texts: list[str]) -> None:
+async def warmed(client: LoadClient, texts: list[str]) -> None:
     """Some requests that are not counted, once the server answers."""
     until = time.monotonic() + 60
     while time.monotonic() < until:
         try:
-            await client.post("/embed", json={"inputs": texts[:8]}, timeout=60)
+            await client.post("/embed", {"inputs": texts[:8]}, 60)
             return
-        except httpx.HTTPError:
+        except NoAnswer:
             await asyncio.sleep(0.1)
 
 
@@ -93,13 +92,15 @@ async def compare(given: argparse.Namespace) -> None:
     rates: dict[str, list[float]] = {"unmask": [], "fastapi": []}
     for _ in range(given.rounds):
         for name, found in rates.items():
-            started = served(given) if name == "unmask" else peer_served(given.peer_model)
+            ours = served(given, "--dtype", given.dtype, "--workers", str(given.workers))
+            started = ours if name == "unmask" else peer_served(given.peer_model)
             async with started as server:
                 rate, p99 = await sustained(server, texts, given.seconds, given.p99)
             found.append(rate)
             print(f"{name}: {rate:.1f} texts/s, p99 {p99:.0f} ms", file=sys.stderr, flush=True)
-    ours, theirs = (statistics.median(found) for found in rates.values())
-    print(json.dumps({"texts_per_second": rates, "ratio": round(ours / theirs, 2) if theirs else None}))
+    own, theirs = (statistics.median(found) for found in rates.values())
+    report = {"dtype": given.dtype, "workers": given.workers, "texts_per_second": rates}
+    print(json.dumps(report | {"ratio": round(own / theirs, 2) if theirs else None}))
 
 
 def main() -> None:
@@ -108,6 +109,8 @@ def main() -> None:
     parser.add_argument("--peer", help=argparse.SUPPRESS)
     parser.add_argument("--model", default="default")
     parser.add_argument("--peer-model", help="of sentence-transformers; default: the folder of --model")
+    parser.add_argument("--dtype", default="float32", help="of unmask; the service computes in float32")
+    parser.add_argument("--workers", type=int, default=1, help="of unmask, one thread each")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=8.0, help="at each rate")
     parser.add_argument("--p99", type=float, default=200.0, help="milliseconds")

@@ -23,13 +23,13 @@ import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
 import psutil
 
+from benchmarks.load_client import LoadClient, NoAnswer
 from benchmarks.serving import drawn
 
 Report = dict[str, Any]
@@ -102,30 +102,31 @@ class Seen:
         return round(statistics.quantiles(found, n=100)[percent - 1] * 1e3, 1) if len(found) > 1 else None
 
 
-async def ask(client: httpx.AsyncClient, seen: Seen, texts: list[str], limit: float = 70.0) -> None:
-    """One request, counted by its status or by the error of its connection."""
+async def ask(client: LoadClient, seen: Seen, texts: list[str], limit: float = 70.0) -> None:
+    """One request, counted by its status or by what ended its connection."""
     began = time.perf_counter()
     try:
-        answer = await client.post("/embed", json={"inputs": texts}, timeout=limit)
-        code = str(answer.status_code)
-        seen.without_retry_after += code == "429" and "retry-after" not in answer.headers
-    except httpx.HTTPError as error:
-        code = type(error).__name__
+        status, headers, _ = await client.post("/embed", {"inputs": texts}, limit)
+        code = str(status)
+        seen.without_retry_after += code == "429" and "retry-after" not in headers
+    except NoAnswer as error:
+        code = str(error)
     seen.add(code, time.perf_counter() - began)
 
 
-def client_of(server: Server, kept: int = 64) -> httpx.AsyncClient:
-    """A client without a bound of connections, of which it keeps some.
+async def gauge(client: LoadClient, name: str) -> float:
+    """A number of ``/metrics``."""
+    _, _, page = await client.get("/metrics")
+    return float(page.decode().partition(f"\n{name} ")[2].split("\n")[0])
 
-    A request on a kept connection that the server is just closing, because it was idle, is lost; clients send
-    such requests again. Where each request counts, none is kept.
-    """
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=kept)
-    return httpx.AsyncClient(base_url=server.url, limits=limits)
+
+async def is_ready(client: LoadClient) -> bool:
+    """Whether ``/ready`` is 200."""
+    return (await client.get("/ready"))[0] == 200
 
 
 async def arrivals(
-    client: httpx.AsyncClient, seen: Seen, per_second: float, seconds: float, texts: list[str]
+    client: LoadClient, seen: Seen, per_second: float, seconds: float, texts: list[str]
 ) -> None:
     """Requests of one text each at a fixed mean rate (Poisson), until all are answered.
 
@@ -146,11 +147,11 @@ async def capacity(server: Server, texts: list[str], seconds: float = 5.0) -> fl
     """Requests of one text a second that 32 waiting clients get answered."""
     seen, until = Seen(), time.monotonic() + seconds
 
-    async def one(client: httpx.AsyncClient) -> None:
+    async def one(client: LoadClient) -> None:
         while time.monotonic() < until:
             await ask(client, seen, [random.choice(texts)])
 
-    async with client_of(server) as client:
+    async with LoadClient(server.port) as client:
         began = time.monotonic()
         await asyncio.gather(*(one(client) for _ in range(32)))
         return seen.codes["200"] / (time.monotonic() - began)
@@ -159,11 +160,11 @@ async def capacity(server: Server, texts: list[str], seconds: float = 5.0) -> fl
 async def ready_after(server: Server) -> float:
     """Seconds until `/ready` is 200 and a text is embedded."""
     began = time.monotonic()
-    async with client_of(server) as client:
+    async with LoadClient(server.port) as client:
         while time.monotonic() < began + 60:
             seen = Seen()
             await ask(client, seen, ["ready"])
-            if seen.codes["200"] and (await client.get("/ready")).status_code == 200:
+            if seen.codes["200"] and await is_ready(client):
                 break
             await asyncio.sleep(0.02)
     return time.monotonic() - began
@@ -172,10 +173,10 @@ async def ready_after(server: Server) -> float:
 async def replaced(server: Server, before: set[int]) -> float:
     """Seconds until other workers than these run and `/ready` is 200."""
     began = time.monotonic()
-    async with client_of(server) as client:
+    async with LoadClient(server.port) as client:
         while time.monotonic() < began + 60:
             now = {one.pid for one in server.workers()}
-            if now and not now & before and (await client.get("/ready")).status_code == 200:
+            if now and not now & before and await is_ready(client):
                 break
             await asyncio.sleep(0.02)
     return time.monotonic() - began
@@ -185,7 +186,7 @@ async def kill(given: argparse.Namespace) -> tuple[Report, bool]:
     """The worker is killed with 64 requests in flight."""
     texts = [text[:60] for text in drawn(64)]
     seen, waits, draw = Seen(), [], random.Random(1)
-    async with served(given) as server, client_of(server, kept=0) as client:
+    async with served(given) as server, LoadClient(server.port, kept=0) as client:
         for _ in range(given.times):
             tasks = [asyncio.create_task(ask(client, seen, [text])) for text in texts]
             await asyncio.sleep(draw.uniform(0.05, 0.5))
@@ -202,11 +203,10 @@ async def stop(given: argparse.Namespace) -> tuple[Report, bool]:
     """SIGTERM with 64 requests accepted: each is answered."""
     seen, waits, codes, texts = Seen(), [], Counter(), drawn(64)
     for _ in range(given.times):
-        async with served(given) as server, client_of(server, kept=0) as client:
+        async with served(given) as server, LoadClient(server.port, kept=0) as client:
             tasks = [asyncio.create_task(ask(client, seen, [text])) for text in texts]
             while True:
-                page = (await client.get("/metrics")).text
-                opened = float(page.partition("\nunmask_requests_open ")[2].split("\n")[0])
+                opened = await gauge(client, "unmask_requests_open")
                 if opened + sum(task.done() for task in tasks) >= len(tasks):
                     break
             began = time.monotonic()
@@ -221,7 +221,7 @@ async def stop(given: argparse.Namespace) -> tuple[Report, bool]:
 async def overload(given: argparse.Namespace) -> tuple[Report, bool]:
     """Ten times as many requests as the server can answer."""
     texts = drawn(200)
-    async with served(given, "--queued-tokens", "16384") as server, client_of(server) as client:
+    async with served(given, "--queued-tokens", "16384") as server, LoadClient(server.port) as client:
         peak = await capacity(server, texts)
         before = server.held()[0]
         seen, began = Seen(), time.monotonic()
@@ -247,7 +247,7 @@ async def overload(given: argparse.Namespace) -> tuple[Report, bool]:
 async def soak(given: argparse.Namespace) -> tuple[Report, bool]:
     """80 % of what the server can answer, for long."""
     texts, seen = drawn(200), Seen()
-    async with served(given) as server, client_of(server) as client:
+    async with served(given) as server, LoadClient(server.port) as client:
         peak = await capacity(server, texts)
         await arrivals(client, Seen(), 0.8 * peak, min(60.0, given.seconds / 6), texts)
         before = server.held()
@@ -267,14 +267,17 @@ async def soak(given: argparse.Namespace) -> tuple[Report, bool]:
 
 
 async def idle(server: Server) -> None:
-    """1,000 connections that send nothing; the server closes them, and they are opened again."""
-    while True:
-        opened = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(1000)]
-        try:
-            await asyncio.sleep(9)  # those that send no head are closed after 10
-        finally:
-            for _, writer in opened:
-                writer.close()
+    """1,000 connections that send nothing; the server closes them, and each is opened again."""
+
+    async def one(wait: float) -> None:
+        await asyncio.sleep(wait)  # not all at the same moment
+        while True:
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            with suppress(OSError):
+                await reader.read()  # the server closes what sends no head for 10 seconds
+            writer.close()
+
+    await asyncio.gather(*(one(number / 500) for number in range(1000)))
 
 
 async def slow(server: Server) -> None:
@@ -297,7 +300,7 @@ async def slow(server: Server) -> None:
     await asyncio.gather(*(one() for _ in range(200)))
 
 
-async def leaving(client: httpx.AsyncClient, rate: float, texts: list[str]) -> None:
+async def leaving(client: LoadClient, rate: float, texts: list[str]) -> None:
     """Requests whose clients leave before the answer."""
     draw = random.Random(2)
     while True:
@@ -308,7 +311,7 @@ async def leaving(client: httpx.AsyncClient, rate: float, texts: list[str]) -> N
 async def clients(given: argparse.Namespace) -> tuple[Report, bool]:
     """1,000 idle connections, 200 that write a byte a second, and as many that leave as stay."""
     texts, report, good = drawn(200), {}, True
-    async with served(given) as server, client_of(server) as client:
+    async with served(given) as server, LoadClient(server.port) as client:
         rate = 0.3 * await capacity(server, texts)
 
         async def healthy(name: str, beside: Coroutine[Any, Any, None] | None) -> float | None:
@@ -328,9 +331,8 @@ async def clients(given: argparse.Namespace) -> tuple[Report, bool]:
             good = good and set(report[name]["ended"]) == {"200"}
             report[name]["p99_ratio"] = round(p99 / alone, 2) if p99 and alone else None
         await asyncio.sleep(1)
-        page = (await client.get("/metrics")).text
         for one in ("unmask_queue_tokens", "unmask_requests_open"):
-            report[one] = float(page.partition(f"\n{one} ")[2].split("\n")[0])
+            report[one] = await gauge(client, one)
             good = good and report[one] == 0
     return report, good
 

@@ -86,7 +86,9 @@ EXTRAS: dict[str, Extra] = {
         "a SentencePiece model (ALBERT, BigBird, DeBERTa v2 and v3, XLM-R, CamemBERT)",
         "put the checkpoint's tokenizer.json beside it",
     ),
-    "serve": Extra({"starlette": "starlette", "uvicorn": "uvicorn"}, "serving models over HTTP"),
+    "serve": Extra(
+        {"orjson": "orjson", "starlette": "starlette", "uvicorn": "uvicorn"}, "serving models over HTTP"
+    ),
     "sweep": Extra(
         {"optuna": "optuna"}, "a sweep over values of a run file", "leave sweep out of the run file"
     ),

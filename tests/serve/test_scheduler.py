@@ -155,6 +155,26 @@ def test_a_request_is_admitted_whole_or_not_at_all(held):
     results(scheduler.submit(recorder.work, texts(20), "a", LATER))
 
 
+def test_what_is_as_large_as_a_refused_request_is_refused_unread(held):
+    """Until a pass begins; smaller requests are looked at."""
+    scheduler, recorder = held(queued_tokens=20)
+    scheduler.check_room(10**9)
+    scheduler.submit(recorder.work, texts(9, 9), "a", LATER, size=100)
+    for size in (90, 60, 80):
+        with pytest.raises(Busy, match="18 tokens wait, the request has 5, and at most 20"):
+            scheduler.submit(recorder.work, texts(5), "a", LATER, size=size)
+    with pytest.raises(
+        Busy, match="18 tokens wait, a request of no more bytes has just been refused"
+    ) as found:
+        scheduler.check_room(60)
+    assert (found.value.status, found.value.retry_after) == (429, 1)
+    scheduler.check_room(59)
+    last = scheduler.submit(recorder.work, texts(2), "a", LATER, size=59)
+    recorder.gate.set()
+    results(last)
+    scheduler.check_room(10**9)
+
+
 def test_no_texts_are_no_wait(make):
     assert results(make().submit(Recorder().work, [], "a", LATER)) == [[]]
 

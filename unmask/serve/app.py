@@ -11,11 +11,9 @@ import time
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-import numpy as np
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -27,6 +25,7 @@ from unmask.http.errors import Refused
 from unmask.http.guard import LOOPBACK_NAMES
 from unmask.http.requests import json_object, read_body
 from unmask.http.responses import BEFORE_THE_END, JSON
+from unmask.serve.encoding import to_json
 from unmask.serve.errors import BackendError, Busy, Surface, body_of, headers_of, status_of
 from unmask.serve.fields import read
 from unmask.serve.metrics import CONTENT_TYPE
@@ -102,12 +101,14 @@ class App:
             try:
                 if "content-encoding" in request.headers:
                     raise Refused(415, "encoded_body", "the body is compressed; send it as plain JSON")
-                body = json_object(await read_body(request, limit=self._service.limits.body_bytes))
+                content = await read_body(request, limit=self._service.limits.body_bytes)
+                body = json_object(content)
                 call = Call(
                     self._client(request),
                     began + self._service.limits.seconds,
                     lambda: asyncio.ensure_future(_left(request)),
                     began,
+                    len(content),
                 )
                 given = read(route.body, body, self._service.limits.texts)
                 value = await route.handle(self._service, call, given)
@@ -268,14 +269,4 @@ def _page() -> Response:
 
 
 def _json(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    data = json.dumps(value, allow_nan=False, separators=(",", ":"), default=_plain).encode("ascii")
-    return Response(data, status, headers=headers, media_type=JSON)
-
-
-def _plain(value: Any) -> Any:
-    """A typed result, a numpy array or a number as JSON can hold it."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {one.name: getattr(value, one.name) for one in fields(value)}
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    raise TypeError(f"{type(value).__name__} is not a JSON value")
+    return Response(to_json(value), status, headers=headers, media_type=JSON)

@@ -9,6 +9,7 @@ length at once.
 
 import heapq
 import itertools
+import math
 import sys
 import threading
 import time
@@ -35,6 +36,9 @@ KNOWN_CLIENTS = 1024
 """Clients whose place in the order is kept before those that are no longer ahead are forgotten."""
 IDLE_SECONDS = 1.0
 """How often a worker without work is looked at."""
+
+_NONE_REFUSED: tuple[float, int] = (math.inf, 0)
+"""Bytes of the smallest request refused since the last pass began, and the tokens that waited then."""
 
 
 class Readable(Protocol):
@@ -154,6 +158,7 @@ class Scheduler:
         self._open = True
         self._tokens_per_second = 4096.0
         self.queued_tokens = 0
+        self._refused = _NONE_REFUSED
         metrics.gauge("unmask_queue_tokens", "Tokens that wait.", lambda: self.queued_tokens)
         metrics.gauge("unmask_queue_texts", "Texts that wait.", lambda: len(self._waiting))
         if workers is not None:
@@ -166,8 +171,39 @@ class Scheduler:
         for thread in self._threads:
             thread.start()
 
-    def submit(self, work: Work, encodings: Sequence[Readable], client: str, deadline: float) -> Submission:
+    def check_room(self, size: int) -> None:
+        """Refuse a request at once, before it is tokenized, if one of no more bytes has just been refused.
+
+        Args:
+            size: bytes of its body.
+
+        Raises:
+            Busy: no pass has begun since then, so nothing has become free.
+        """
+        least, waited = self._refused
+        if size >= least and self.queued_tokens >= waited:
+            raise self._full("a request of no more bytes has just been refused")
+
+    def _full(self, why: str) -> Busy:
+        return Busy(
+            429,
+            "overloaded",
+            f"{self.queued_tokens:,} tokens wait, {why}, and at most {self._limits.queued_tokens:,} "
+            "may wait; try again later",
+            self.queued_tokens / self._tokens_per_second,
+        )
+
+    def submit(
+        self, work: Work, encodings: Sequence[Readable], client: str, deadline: float, size: int = 0
+    ) -> Submission:
         """Admit all texts of a request, or none.
+
+        Args:
+            work: what is done with them.
+            encodings: the texts.
+            client: whose turn they take.
+            deadline: see `Submission`.
+            size: bytes of the request, for `check_room`.
 
         Raises:
             Busy: too many tokens wait, or the server is stopping.
@@ -186,14 +222,8 @@ class Scheduler:
             if not self._open:
                 raise Busy(503, "stopping", "the server is stopping; send the request again", 1)
             if self.queued_tokens + tokens > limit:
-                seconds = self.queued_tokens / self._tokens_per_second
-                raise Busy(
-                    429,
-                    "overloaded",
-                    f"{self.queued_tokens:,} tokens wait, the request has {tokens:,}, and at most {limit:,} "
-                    "may wait; try again later",
-                    seconds,
-                )
+                self._refused = min((size, self.queued_tokens), self._refused)
+                raise self._full(f"the request has {tokens:,}")
             self.queued_tokens += tokens
             if not self._waiting and not any(self._running.values()):
                 self._finish.clear()
@@ -277,7 +307,7 @@ class Scheduler:
 
     def _next(self) -> list[_Item]:
         """The texts of the next pass, removed from those that wait; nothing if all had been given up."""
-        budget = self._limits.tokens_per_pass
+        budget, self._refused = self._limits.tokens_per_pass, _NONE_REFUSED
         first: _Item | None = None
         found: list[_Item] = []
         others: list[_Item] = []

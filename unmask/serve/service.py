@@ -37,6 +37,8 @@ class Call:
     gone: Callable[[], "asyncio.Future[None]"]
     """A future that is done when the client has left."""
     began: float
+    size: int = 0
+    """Bytes of its body."""
     tokens: int = 0
     truncated: int = 0
     queue_seconds: float = 0.0
@@ -115,11 +117,12 @@ class Service:
             UnmaskError: a text is refused, the server is full, a model failed, or the time is over.
             Gone: the client has left.
         """
+        self.scheduler.check_room(call.size)
         began = time.monotonic()
         loop = asyncio.get_running_loop()
         ready = await loop.run_in_executor(self._threads, prepare)
         self.metrics.tokenize_seconds.observe(time.monotonic() - began)
-        submission = self.scheduler.submit(ready.work, ready.encodings, call.client, call.deadline)
+        submission = self.scheduler.submit(ready.work, ready.encodings, call.client, call.deadline, call.size)
         results = asyncio.wrap_future(submission.future)
         gone = call.gone()
         either: set[asyncio.Future[Any]] = {results, gone}
