@@ -1,4 +1,4 @@
-"""Answers as JSON: arrays are checked to be finite, and written in as few digits as their precision needs."""
+"""Answers as JSON, without a number that is not finite."""
 
 import json
 from dataclasses import fields, is_dataclass
@@ -17,30 +17,20 @@ def to_json(value: Any) -> bytes:
         ValueError: a number is not finite.
     """
     try:
-        data = orjson.dumps(value, default=_plain)
-    except (
-        orjson.JSONEncodeError
-    ):  # a lone surrogate that an error quotes, or an integer of more than 64 bits
-        return _with_escapes(value)
+        data = orjson.dumps(value, default=_plain, option=orjson.OPT_SERIALIZE_NUMPY)
+    except orjson.JSONEncodeError:  # such as a lone surrogate that an error quotes, or a transposed array
+        return _strictly(value)
     if b"null" in data:  # orjson writes a number that is not finite as null
-        _with_escapes(value)
+        _strictly(value)
     return data
 
 
-def _with_escapes(value: Any) -> bytes:
-    return json.dumps(value, allow_nan=False, separators=(",", ":"), default=_typed).encode("ascii")
+def _strictly(value: Any) -> bytes:
+    """With the standard library, which takes everything and refuses numbers that are not finite."""
+    return json.dumps(value, allow_nan=False, separators=(",", ":"), default=_plain).encode("ascii")
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray | np.generic):
-        if not np.isfinite(value).all():
-            raise ValueError("a number of the answer is not finite")
-        rows = value if value.flags.c_contiguous else value.copy()  # orjson reads no other order
-        return orjson.Fragment(orjson.dumps(rows, option=orjson.OPT_SERIALIZE_NUMPY))
-    return _typed(value)
-
-
-def _typed(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return {one.name: getattr(value, one.name) for one in fields(value)}
     if isinstance(value, np.ndarray | np.generic):
