@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from unmask.arguments import whole_number as whole
 from unmask.cli.index import open_index
 from unmask.cli.options import MODEL_OPTIONS, JsonOption, ModelOptions, RunOptions, check_model, set_threads
 from unmask.cli.output import print_json
@@ -29,7 +30,10 @@ KEYS_VARIABLE = "UNMASK_API_KEYS"
 class LimitOptions:
     """What the server accepts, and how long it works on it; see `unmask.serve.Limits`."""
 
-    tokens_per_pass: Annotated[int, Parameter(help="maximum number of tokens per forward pass")] = 2048
+    tokens_per_pass: Annotated[
+        int | None,
+        Parameter(help="maximum number of tokens per forward pass (default: 512 on a CPU, otherwise 8192)"),
+    ] = None
     queued_tokens: Annotated[
         int, Parameter(help="maximum number of tokens that wait; more are refused with 429")
     ] = 262_144
@@ -40,18 +44,20 @@ class LimitOptions:
         float, Parameter(help="maximum time for unfinished requests when the server is stopped")
     ] = 30.0
 
-    def checked(self) -> "Limits":
-        """The limits.
+    def checked(self, device: str) -> "Limits":
+        """The limits of a server whose models are on that device.
 
         Raises:
             InvalidRequest: one is out of range.
         """
         from unmask.serve import Limits
 
+        if self.tokens_per_pass is not None:
+            whole("--tokens-per-pass", self.tokens_per_pass, 1)
         if not 0 < self.body_megabytes < 1e6:
             raise InvalidRequest(f"--body-megabytes is {self.body_megabytes:g}; it must be more than 0")
         return Limits(
-            tokens_per_pass=self.tokens_per_pass,
+            tokens_per_pass=self.tokens_per_pass or (512 if device == "cpu" else 8192),
             queued_tokens=self.queued_tokens,
             texts=self.texts,
             body_bytes=max(1, int(self.body_megabytes * 1e6)),
@@ -137,7 +143,7 @@ def serve(
     from unmask.serve import serve as serve_models
 
     require("serve")
-    checked = limits.checked()
+    checked = limits.checked(run.device)
     keys = _keys(api_keys)
     models = _models(_named(model or ["default"]), _adapters(adapter or []), run)
     without_adapter = RunOptions(**vars(run.of_another_model()))
