@@ -108,6 +108,7 @@ def close(one, other, where=""):
 
 JOBS = [
     ("masked", "ddp", "adamw"),
+    ("recomputed", "fsdp", "adamw"),
     ("shared layers", "fsdp", "stable_adamw"),
     ("replaced", "ddp", "stable_adamw"),
     ("replaced", "fsdp", "muon"),
