@@ -108,7 +108,7 @@ def build(case, kind, ranks, optimizer="adamw"):
 
 
 def recomputes(case, ranks):
-    """Whether layers are computed again in the backward pass: never in the one process that is compared with."""
+    """Whether layers are computed again in the backward pass: never in a single process."""
     return case == "recomputed" and ranks.world > 1
 
 
