@@ -386,3 +386,33 @@ def test_a_cache_that_two_windows_exceed_is_refused(place):
         pretrain(write_run(place, data=store))
     with pytest.raises(InvalidRequest, match=r"read at a time; raise it, or lower data.shuffle_files"):
         pretrain(write_run(place, data={**store, "shuffle_files": 2}))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_run_from_s3(place, monkeypatch):
+    """By a server of S3's protocol on this machine."""
+    moto = pytest.importorskip("moto.server", reason="moto, a server of S3's protocol, is not installed")
+    s3fs = pytest.importorskip("s3fs", reason="s3fs, which reads s3:// URLs, is not installed")
+    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    host, port = server.get_host_and_port()
+    for name, value in (
+        ("AWS_ENDPOINT_URL", f"http://{host}:{port}"),
+        ("AWS_ACCESS_KEY_ID", "test"),
+        ("AWS_SECRET_ACCESS_KEY", "test"),
+        ("AWS_DEFAULT_REGION", "us-east-1"),
+    ):
+        monkeypatch.setenv(name, value)
+    try:
+        store = s3fs.S3FileSystem()
+        store.mkdir("tokens")
+        store.put(f"{place / 'data'}/", "tokens/runs/", recursive=True)
+        for text in place.glob("*.txt"):
+            text.unlink()
+        pretrain(write_run(place, data={"cache": "s3://tokens/runs", "local_cache": "copies"}))
+        same_run(place / "run", place / "plain")
+        store.rm("tokens/runs", recursive=True)
+        with pytest.raises(InvalidRequest, match=r"^cannot read s3://tokens/runs: there is no such file$"):
+            pretrain(write_run(place, data={"cache": "s3://tokens/runs"}, out="other"))
+    finally:
+        server.stop()
