@@ -41,13 +41,17 @@ def open_store(url: str) -> tuple[Any, str]:
 
 
 def matching(url: str) -> list[str]:
-    """The URLs of the files that a URL names, which may hold ``*``, ``?`` and ``[...]``; sorted."""
+    """The URLs of the files that a URL names, which may hold ``*``, ``?`` and ``[...]``; sorted.
+
+    Raises:
+        InvalidRequest: the store cannot be read, or a file that is named without these is not there.
+    """
     files, path = open_store(url)
     if glob.has_magic(path):
         found = reading(url, lambda: sorted(files.glob(path)))
-    else:
-        found = [path] if reading(url, lambda: files.exists(path)) else []
-    return [str(files.unstrip_protocol(one)) for one in found]
+        return [str(files.unstrip_protocol(one)) for one in found]
+    reading(url, lambda: files.info(path))  # `exists` takes every error for an answer
+    return [url]
 
 
 def reading(url: str, work: Callable[[], Result]) -> Result:

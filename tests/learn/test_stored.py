@@ -1,6 +1,7 @@
 """Tokens in an object store: the same batches as from local disk, through a cache smaller than the data."""
 
 import contextlib
+import gzip
 import threading
 from functools import partial
 from pathlib import Path
@@ -9,12 +10,12 @@ import numpy as np
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from tests.learn.runs import same_run, write_run
+from tests.learn.runs import ended, same_run, write_run
 from tests.learn.test_data import TOKENIZER, keys, write_books
 from tests.support.waiting import wait_until
 from unmask import stores
-from unmask.errors import InvalidRequest, OutputError
-from unmask.learn.data import ChunkStream, SourceSpec, prepare, shard_cache, writing
+from unmask.errors import InvalidRequest, InvalidText, OutputError
+from unmask.learn.data import ChunkStream, SourceSpec, documents, prepare, shard_cache, writing
 from unmask.learn.data.epochs import EpochOrder
 from unmask.learn.data.shard_cache import ReadAhead, ShardCache, StoredFile
 from unmask.learn.data.stored import stored
@@ -363,11 +364,58 @@ def test_sources_are_found_by_settings_and_tokenizer(local, store, tmp_path):
         stored(specs, TOKENIZER, "memory://nowhere", cache)
 
 
+# --- texts --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".jsonl.gz", ".parquet"])
+def test_texts_are_read_from_a_store(ending, store, tmp_path, waits):
+    rows = write_books(tmp_path / "a.jsonl", 20)
+    write_books(tmp_path / "b.jsonl", 5, 1)
+    for name in "ab":
+        content = (tmp_path / f"{name}.jsonl").read_bytes()
+        if ending == ".jsonl.gz":
+            content = gzip.compress(content)
+        if ending == ".parquet":
+            table = pytest.importorskip("pyarrow.json", reason="no pyarrow").read_json(
+                tmp_path / f"{name}.jsonl"
+            )
+            pytest.importorskip("pyarrow.parquet", reason="no pyarrow").write_table(
+                table, tmp_path / f"{name}{ending}"
+            )
+            content = (tmp_path / f"{name}{ending}").read_bytes()
+        (tmp_path / f"{name}{ending}").write_bytes(content)
+        store.pipe_file(f"/tokens/texts/{name}{ending}", content)
+    here, there = SourceSpec("s", (f"?{ending}",)), SourceSpec("s", (f"{STORE}/texts/?{ending}",))
+    wanted = list(documents(here, tmp_path))
+    assert wanted[:20] == [row["text"] for row in rows]
+    assert list(documents(there, tmp_path)) == wanted
+    (one,), (other,) = (
+        prepare([spec], TOKENIZER, tmp_path / name, tmp_path) for name, spec in (("x", here), ("y", there))
+    )
+    assert (one.digest, one.inputs) == (other.digest, other.inputs)
+    (again,) = prepare([there], TOKENIZER, tmp_path / "y", tmp_path)
+    assert again.folder == other.folder
+    store.pipe_file(f"/tokens/texts/b{ending}", b"changed")
+    with pytest.raises((InvalidText, InvalidRequest), match=rf"memory:///tokens/texts/b{ending}"):
+        list(documents(there, tmp_path))
+
+
+def test_texts_that_a_store_lacks_are_one_sentence(store):
+    with pytest.raises(InvalidRequest, match=r"names memory://tokens/\*.txt, and there is no such file"):
+        list(documents(SourceSpec("s", (f"{STORE}/*.txt",))))
+    with pytest.raises(InvalidRequest, match=r"^cannot read memory://tokens/b.txt: there is no such file$"):
+        list(documents(SourceSpec("s", (f"{STORE}/b.txt",))))
+    store.pipe_file("/tokens/a.arrow", b"")
+    with pytest.raises(InvalidRequest, match=r"is a URL, and a saved data set is read from a folder"):
+        list(documents(SourceSpec("s", (f"{STORE}/a.arrow",), format="datasets")))
+
+
 # --- runs ---------------------------------------------------------------------------------------------
 
 
-def test_a_run_without_its_texts_is_the_same_run(place, tmp_path):
-    """The run ``plain`` read its texts; only the place of the tokens differs."""
+def test_a_run_moves_to_a_store_and_is_the_same_run(place, monkeypatch):
+    """Begun with texts and tokens on local disk, resumed without them; ``plain`` was not interrupted."""
+    ended(write_run(place), monkeypatch, 5)
     store = MemoryFileSystem()
     store.put(f"{place / 'data'}/", "/tokens/", recursive=True)
     for text in place.glob("*.txt"):
