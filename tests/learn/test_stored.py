@@ -3,8 +3,10 @@
 import contextlib
 import gzip
 import threading
+import time
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -154,6 +156,20 @@ def test_every_chunk_comes_once_an_epoch_and_few_files_at_a_time(local):
     assert parts.tolist() == np.concatenate(epochs)[[5, 200, 3, shards.count + 4]].tolist()
 
 
+def test_windows_and_epochs_are_shuffled_apart():
+    """Of windows of equal size, in which equal keys would give equal orders."""
+    starts = np.arange(0, 61, 10)
+    order = EpochOrder(SimpleNamespace(name="one", count=60, file_starts=starts), 3, WINDOW)
+    windows = order.chunks(np.arange(180)).reshape(9, 20)
+    places = [[(chunk % 10, chunk // 10) for chunk in window] for window in windows.tolist()]
+    within = []
+    for window, position in zip(places, range(0, 180, 20), strict=True):
+        files = order.files(position)[:WINDOW]
+        within.append(tuple((files.index(file), place) for place, file in window))
+    assert len(set(within)) == 9
+    assert len({tuple(order.files(epoch * 60)[:WINDOW]) for epoch in range(8)}) > 1
+
+
 def test_the_same_batches_on_one_two_and_four_ranks(local, store, tmp_path):
     whole = keys(stream_of(local[2]).next(24))
     seen, state = [], None
@@ -270,6 +286,17 @@ def test_a_copy_that_changed_on_disk_is_downloaded_again(store, downloads, tmp_p
     assert len(downloads) == 2, "another process uses the copy"
 
 
+def test_a_refusal_is_not_asked_again(store, downloads, waits, tmp_path):
+    def refuse(number, target):
+        raise PermissionError(13, "Access Denied")
+
+    file = one_file(store)
+    downloads.spoil = refuse
+    with pytest.raises(InvalidRequest, match=r"^cannot read memory://tokens/file: .*Access Denied$"):
+        content(ShardCache(tmp_path, PLENTY), file)
+    assert not waits
+
+
 def test_a_full_disk_is_not_asked_again(store, downloads, waits, tmp_path):
     file = one_file(store)
 
@@ -284,6 +311,7 @@ def test_a_full_disk_is_not_asked_again(store, downloads, waits, tmp_path):
 
 def test_several_at_once_download_a_file_once(store, downloads, tmp_path):
     file = one_file(store)
+    downloads.spoil = lambda number, target: time.sleep(0.2)  # so that the others wait for the first
     started = threading.Barrier(4)
 
     def read(found):
