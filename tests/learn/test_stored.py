@@ -2,6 +2,7 @@
 
 import contextlib
 import gzip
+import hashlib
 import threading
 import time
 from functools import partial
@@ -212,8 +213,6 @@ def test_the_next_files_are_downloaded_ahead(local, store, downloads, tmp_path):
 
 
 def one_file(store, content=b"tokens" * 100):
-    import hashlib
-
     store.pipe_file("/tokens/file", content)
     return StoredFile(f"{STORE}/file", len(content), hashlib.sha256(content).hexdigest())
 
@@ -284,6 +283,25 @@ def test_a_copy_that_changed_on_disk_is_downloaded_again(store, downloads, tmp_p
     assert len(downloads) == 2
     ShardCache(tmp_path, PLENTY).open(file).close()
     assert len(downloads) == 2, "another process uses the copy"
+
+
+def test_a_copy_that_another_process_removes_while_it_is_verified(store, tmp_path, monkeypatch):
+    file = one_file(store)
+    content(ShardCache(tmp_path, PLENTY), file)
+    digest = hashlib.file_digest
+
+    def removing(stream, name):
+        (tmp_path / file.sha256).unlink()
+        return digest(stream, name)
+
+    monkeypatch.setattr(shard_cache.hashlib, "file_digest", removing)
+    assert content(ShardCache(tmp_path, PLENTY), file) == b"tokens" * 100
+
+
+def test_a_cache_that_is_a_file_is_refused(store, tmp_path):
+    (tmp_path / "copies").touch()
+    with pytest.raises(InvalidRequest, match=r"^cannot read .*/copies/\w+: Not a directory$"):
+        content(ShardCache(tmp_path / "copies", PLENTY), one_file(store))
 
 
 def test_a_refusal_is_not_asked_again(store, downloads, waits, tmp_path):

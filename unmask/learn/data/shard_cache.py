@@ -13,7 +13,7 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.errors import UnmaskError
+from unmask.errors import InvalidRequest, UnmaskError
 from unmask.files import whole_file
 from unmask.learn.data.prepare import exclusive_lock
 from unmask.learn.data.shards import mapped
@@ -52,7 +52,7 @@ class ShardCache:
         """The file, open for reading; downloaded if it is not there.
 
         Raises:
-            InvalidRequest: the store does not give it, or gives something else.
+            InvalidRequest: the store does not give it, or gives something else; or the copy cannot be read.
             OutputError: the disk is full or read-only.
         """
         path = self.folder / file.sha256
@@ -62,7 +62,9 @@ class ShardCache:
             except FileNotFoundError:
                 self._fetch(file, path)
                 continue  # another process may have removed it meanwhile
-            if file.sha256 in self._verified or not _difference(path, file):
+            except OSError as error:
+                raise InvalidRequest(f"cannot read {path}: {error.strerror or error}") from None
+            if file.sha256 in self._verified or not _difference(stream, file):
                 self._verified.add(file.sha256)
                 with contextlib.suppress(OSError):
                     os.utime(path)  # used now
@@ -104,18 +106,20 @@ class ShardCache:
 def _download(file: StoredFile, partial: Path) -> None:
     files, path = open_store(file.url)
     files.get_file(path, str(partial))
-    if why := _difference(partial, file):
+    with partial.open("rb") as stream:
+        why = _difference(stream, file)
+    if why:
         raise OSError(f"it is not what was written ({why})")
 
 
-def _difference(path: Path, file: StoredFile) -> str:
-    """How a copy differs from what was written; empty if it does not."""
-    size = path.stat().st_size
+def _difference(stream: BinaryIO, file: StoredFile) -> str:
+    """How a copy, open at its start, differs from what was written; empty if it does not."""
+    size = os.fstat(stream.fileno()).st_size
     if size != file.bytes:
         return f"{size} bytes, {file.bytes} expected"
-    with path.open("rb") as stream:
-        same = hashlib.file_digest(stream, "sha256").hexdigest() == file.sha256
-    return "" if same else "another checksum"
+    digest = hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]
+    stream.seek(0)
+    return "" if digest == file.sha256 else "another checksum"
 
 
 class ReadAhead:
