@@ -784,7 +784,7 @@ def test_an_epoch_is_exact(sets):
         waiting = carried.positions[carried.sources == source].tolist()
         assert sorted(seen[source] + waiting) == list(range(before.chunks))
         count = sets[source].count
-        one = [stream._chunk_numbers(source, np.arange(count * e, count * (e + 1))) for e in range(2)]
+        one = [stream._orders[source].chunks(np.arange(count * e, count * (e + 1))) for e in range(2)]
         assert all(sorted(some.tolist()) == list(range(count)) for some in one)
         assert one[0].tolist() != one[1].tolist()
 

@@ -15,8 +15,10 @@ from unmask.learn.pretrain.distributed import is_sharded, shard, unsharded
 from unmask.learn.pretrain.launch import joined
 from unmask.learn.pretrain.loop import Loop, MetricAccumulator
 from unmask.learn.pretrain.ranks import Ranks
+from unmask.learn.pretrain.recompute import recompute_layers
 from unmask.learn.pretrain.settings import RunSettings
 from unmask.learn.table import read_table
+from unmask.model.encoder import Encoder
 from unmask.model.spec import LearnedPositions, Pooler
 
 STEPS = 2
@@ -47,6 +49,7 @@ def replaced():
 
 CASES = {
     "masked": lambda: masked(ROTARY_WINDOWS),
+    "recomputed": lambda: masked(ROTARY_WINDOWS),
     "shared layers": lambda: masked(ALIBI_SHARED),
     "replaced": replaced,
 }
@@ -97,9 +100,26 @@ def build(case, kind, ranks, optimizer="adamw"):
         for one in objective.parameters():
             one.add_(ranks.rank)  # the first process's weights count
     shard(objective, settings, ranks)
+    if recomputes(case, ranks):
+        recompute_layers(objective)
     moved = build_optimizer(objective, settings.optimizer)
     averages = Ema(objective, decay=0.9)
     return Loop(settings.loop, objective, Texts(), optimizer=moved, averages=averages, ranks=ranks)
+
+
+def recomputes(case, ranks):
+    """Whether layers are computed again in the backward pass: never in a single process."""
+    return case == "recomputed" and ranks.world > 1
+
+
+def attention_passes(loop, work):
+    """What ``work`` returns, and how often the first layer's attention ran meanwhile."""
+    encoder = next(part for part in loop.objective.modules() if isinstance(part, Encoder))
+    passes = []
+    counting = encoder.layers[0].attention.register_forward_hook(lambda *_: passes.append(1))
+    made = work()
+    counting.remove()
+    return made, len(passes)
 
 
 def first_gradients(loop):
@@ -118,7 +138,11 @@ def first_gradients(loop):
 def results(case, kind, ranks, optimizer):
     """Everything that must be the same."""
     loop = build(case, kind, ranks, optimizer)
-    found = {"gradients": first_gradients(loop)}
+    gradients, passes = attention_passes(loop, lambda: first_gradients(loop))
+    if case == "recomputed":
+        own = MICRO_BATCHES[kind] // ranks.world
+        assert passes == own * (2 if recomputes(case, ranks) else 1), passes
+    found = {"gradients": gradients}
     before = loop.evaluate([micro_batch(number) for number in range(100, 103)])
     metrics = MetricAccumulator()
     norms = [loop.one_step(metrics) for _ in range(STEPS)]

@@ -25,6 +25,7 @@ FLOORS = (
         "lazy",
         "resume",
         "settings",
+        "stores",
     },
     {"text", "http"},
     {"model"},

@@ -15,6 +15,7 @@ from unmask.bulk.embedder import BatchEmbedder, with_embeddings
 from unmask.errors import InvalidRequest, InvalidText, OutputError, UnmaskError
 from unmask.files import unwritable, whole_file
 from unmask.optional import require
+from unmask.stores import open_store
 
 FORMATS = {".txt": ".jsonl", ".jsonl": ".jsonl", ".parquet": ".parquet"}
 """The extension of an input -> that of its shards."""
@@ -71,14 +72,10 @@ class Folder:
     """A folder of this machine or of an object store. A file appears in it whole."""
 
     def __init__(self, url: str) -> None:
-        url_to_fs = import_module("fsspec.core").url_to_fs
         local = import_module("fsspec.implementations.local").LocalFileSystem
 
         self.url = url
-        try:
-            self._files, self._path = url_to_fs(url)
-        except (ImportError, ValueError) as error:
-            raise InvalidRequest(f"{url} cannot be opened: {error}") from None
+        self._files, self._path = open_store(url)
         self._local = isinstance(self._files, local)
 
     def create(self) -> None:
@@ -149,12 +146,10 @@ class Folder:
 
 def open_input(source: str) -> BinaryIO:
     """An input, open for reading bytes."""
-    url_to_fs = import_module("fsspec.core").url_to_fs
-
+    files, path = open_store(source)
     try:
-        files, path = url_to_fs(source)
         found: BinaryIO = files.open(path, "rb")
-    except (ImportError, ValueError, OSError) as error:
+    except (ValueError, OSError) as error:
         raise InvalidRequest(f"{source} cannot be read: {error}") from None
     return found
 

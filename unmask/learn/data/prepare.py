@@ -12,8 +12,9 @@ from typing import Any
 from unmask.errors import InvalidRequest
 from unmask.files import unwritable
 from unmask.learn.data.shards import MANIFEST, VERSION, ShardSet, fingerprint_of
-from unmask.learn.data.sources import SourceSpec, documents, format_of, input_files
+from unmask.learn.data.sources import InputFile, SourceSpec, documents, format_of, input_files
 from unmask.learn.data.writing import write_shards
+from unmask.stores import open_store, reading
 from unmask.text import Tokenizer
 
 Announce = Callable[[SourceSpec, int, int], None]
@@ -84,7 +85,7 @@ def _prepared(
                 notes = {
                     "fingerprint": fingerprint,
                     "inputs": inputs,
-                    "paths": [str(path.resolve()) for path in paths],
+                    "paths": [path if isinstance(path, str) else str(path.resolve()) for path in paths],
                     "skipped": skipped,
                 }
                 write_shards(
@@ -125,8 +126,10 @@ def exclusive_lock(folder: Path, name: str) -> Iterator[None]:
         raise unwritable(path, error) from None
 
 
-def _identity(path: Path) -> dict[str, Any]:
+def _identity(path: InputFile) -> dict[str, Any]:
     """Name, size and SHA-256 of a file, or of all files below a folder."""
+    if isinstance(path, str):
+        return reading(path, lambda: _identity_of_url(path))
     size, digest = 0, hashlib.sha256()
     for each in sorted(path.rglob("*")) if path.is_dir() else [path]:
         if each.is_file():
@@ -134,3 +137,15 @@ def _identity(path: Path) -> dict[str, Any]:
             with each.open("rb") as stream:
                 digest.update(hashlib.file_digest(stream, "sha256").digest())
     return {"name": path.name, "bytes": size, "sha256": digest.hexdigest()}
+
+
+def _identity_of_url(url: str) -> dict[str, Any]:
+    files, path = open_store(url)
+    size, digest = 0, hashlib.sha256()
+    with files.open(path, "rb") as stream:
+        while block := stream.read(2**20):
+            size += len(block)
+            digest.update(block)
+    # As of a file of this machine, whose digest is over the digests of the files that a folder may hold.
+    whole = hashlib.sha256(digest.digest()).hexdigest()
+    return {"name": url.rpartition("/")[2], "bytes": size, "sha256": whole}

@@ -4,10 +4,10 @@ checksums."""
 import hashlib
 import json
 import mmap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,38 @@ VERSION = 2
 """Version of the format and of the chunking rules; shards of other versions are created again."""
 
 
+LENGTHS, DOCUMENTS = "lengths.npy", "documents.npy"
+
+
+class Ids(Protocol):
+    """The ids in each file of a set."""
+
+    def of_file(self, number: int) -> NDArray[np.generic]:
+        """All ids of a file, one after another."""
+
+    def want(self, files: Sequence[int]) -> None:
+        """Announce the files that will be read next."""
+
+
+@dataclass(frozen=True, eq=False)
+class MappedIds:
+    """Ids in memory-mapped files of this machine."""
+
+    files: tuple[NDArray[np.generic], ...]
+
+    def of_file(self, number: int) -> NDArray[np.generic]:
+        """All ids of a file, one after another."""
+        return self.files[number]
+
+    def want(self, files: Sequence[int]) -> None:
+        """Nothing has to be done."""
+
+
+def id_files(manifest: Mapping[str, Any]) -> list[str]:
+    """The names of the files of ids, in order."""
+    return [name for name, entry in manifest["files"].items() if "pieces" in entry]
+
+
 def fingerprint_of(tokenizer: Tokenizer) -> str:
     """SHA-256 of everything that determines the ids of a text."""
     return hashlib.sha256(tokenizer.engine.to_str().encode()).hexdigest()
@@ -31,15 +63,16 @@ def fingerprint_of(tokenizer: Tokenizer) -> str:
 class ShardSet:
     """The chunks of one source. Created by `ShardSet.open`."""
 
-    folder: Path
+    folder: Path | str
+    """A path, or the URL of a folder in an object store."""
     manifest: Mapping[str, Any]
     lengths: NDArray[np.int64]
     """Tokens of each chunk without special tokens, shape (N,)."""
     documents: NDArray[np.int64]
     """The document of each chunk, from 0, non-decreasing, shape (N,)."""
-    _ids: tuple[NDArray[np.generic], ...]
-    _first: NDArray[np.int64]
-    """The first chunk of each file of ids, followed by N."""
+    file_starts: NDArray[np.int64]
+    """The first chunk of each file of ids, followed by N, shape (files + 1,)."""
+    _ids: Ids
     _starts: NDArray[np.int64]
     """Start of each chunk in its file."""
 
@@ -57,21 +90,31 @@ class ShardSet:
         manifest = _manifest(folder)
         for name, entry in manifest["files"].items():
             _check_file(folder / name, entry, verify=verify)
-        lengths = np.load(folder / "lengths.npy").astype(np.int64)
-        shards = [entry | {"name": name} for name, entry in manifest["files"].items() if "pieces" in entry]
-        first = np.concatenate(([0], np.cumsum([entry["pieces"] for entry in shards]))).astype(np.int64)
-        starts = np.cumsum(lengths) - lengths
-        if shards:
-            starts -= np.repeat(starts[first[:-1]], np.diff(first))
-        return cls(
-            folder=folder,
-            manifest=manifest,
-            lengths=lengths,
-            documents=np.load(folder / "documents.npy"),
-            _ids=tuple(_mapped(folder / entry["name"], manifest["dtype"]) for entry in shards),
-            _first=first,
-            _starts=starts,
+        return cls.of_tables(
+            folder,
+            manifest,
+            np.load(folder / LENGTHS),
+            np.load(folder / DOCUMENTS),
+            MappedIds(tuple(_mapped(folder / name, manifest["dtype"]) for name in id_files(manifest))),
         )
+
+    @classmethod
+    def of_tables(
+        cls,
+        folder: Path | str,
+        manifest: Mapping[str, Any],
+        lengths: NDArray[np.uint32],
+        documents: NDArray[np.int64],
+        ids: Ids,
+    ) -> "ShardSet":
+        """A set of the contents of its files."""
+        lengths_N = lengths.astype(np.int64)
+        counts = [manifest["files"][name]["pieces"] for name in id_files(manifest)]
+        first = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+        starts = np.cumsum(lengths_N) - lengths_N
+        if counts:
+            starts -= np.repeat(starts[first[:-1]], counts)
+        return cls(folder, manifest, lengths_N, documents, first, ids, starts)
 
     @property
     def name(self) -> str:
@@ -114,6 +157,16 @@ class ShardSet:
         """The tokenizer's vocabulary size; every id is below it."""
         return int(self.manifest["vocabulary_size"])
 
+    def largest_files(self, count: int | None = None) -> list[int]:
+        """Bytes of the ``count`` largest files of ids; None for all of them."""
+        sizes = (int(self.manifest["files"][name]["bytes"]) for name in id_files(self.manifest))
+        return sorted(sizes, reverse=True)[:count]
+
+    def want(self, files: Sequence[int]) -> None:
+        """Announce the files that will be read next, in this order; files of an object store are
+        downloaded."""
+        self._ids.want(files)
+
     def ids(self, chunk: int) -> NDArray[np.int64]:
         """The ids of a chunk, without special tokens."""
         return self.read(np.array([chunk]))[0]
@@ -124,22 +177,32 @@ class ShardSet:
             raise InvalidRequest(
                 f"chunks {chunks.min()} to {chunks.max()} requested of {self.folder}, which has {self.count}"
             )
-        files = (np.searchsorted(self._first, chunks, side="right") - 1).tolist()
+        files = (np.searchsorted(self.file_starts, chunks, side="right") - 1).tolist()
         starts, lengths = self._starts[chunks], self.lengths[chunks]
         places = zip(files, starts.tolist(), (starts + lengths).tolist(), strict=True)
-        ids = np.concatenate([NOTHING, *(self._ids[file][start:stop] for file, start, stop in places)])
+        ids_of = {file: self._ids.of_file(file) for file in set(files)}
+        ids = np.concatenate([NOTHING, *(ids_of[file][start:stop] for file, start, stop in places)])
         ends = np.cumsum(lengths)
         return [ids[start:stop] for start, stop in zip((ends - lengths).tolist(), ends.tolist(), strict=True)]
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
     content = read_bytes(folder / MANIFEST, lambda why: InvalidRequest(f"{why}, so {folder} holds no shards"))
+    return parsed_manifest(content, folder)
+
+
+def parsed_manifest(content: bytes, folder: Path | str) -> dict[str, Any]:
+    """The manifest of a folder.
+
+    Raises:
+        InvalidRequest: it is damaged, or of another version of the format.
+    """
     try:
         manifest = json.loads(content)
         version = manifest["version"]
     except (ValueError, KeyError, TypeError):
         raise InvalidRequest(
-            f"{folder / MANIFEST} is damaged; remove {folder} so that it is created again"
+            f"{MANIFEST} of {folder} is damaged; remove {folder} so that it is created again"
         ) from None
     if version != VERSION:
         raise InvalidRequest(
@@ -170,5 +233,9 @@ def _check_file(path: Path, entry: Mapping[str, Any], *, verify: bool) -> None:
 
 def _mapped(path: Path, dtype: str) -> NDArray[np.generic]:
     with path.open("rb") as stream:
-        mapping = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-    return np.frombuffer(mapping, dtype=np.dtype(dtype))
+        return mapped(stream, dtype)
+
+
+def mapped(stream: BinaryIO, dtype: str) -> NDArray[np.generic]:
+    """An open file as an array, which stays valid when the file is closed or removed."""
+    return np.frombuffer(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ), dtype=np.dtype(dtype))

@@ -2,17 +2,21 @@
 
 import dataclasses
 import glob
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal, get_args
 
-from unmask.errors import InvalidRequest, InvalidText
+from unmask.errors import InvalidRequest, InvalidText, UnmaskError
 from unmask.optional import require
+from unmask.stores import is_url, matching, open_store, reading
 from unmask.text.records import (
     Record,
+    Stream,
     blocks,
     csv_rows,
     dataset_rows,
+    decompressed,
     json_rows,
     lines,
     parquet_rows,
@@ -22,6 +26,9 @@ Format = Literal["text", "paragraphs", "lines", "jsonl", "csv", "parquet", "data
 """What one document is. ``text``: a file; ``paragraphs``: a block of lines between blank lines; ``lines``: a
 line; ``jsonl``: a line with a JSON object; ``csv``: a row after the header; ``parquet``: a row;
 ``datasets``: a row of a folder written by ``Dataset.save_to_disk``."""
+
+InputFile = Path | str
+"""A file of this machine, or the URL of one in an object store."""
 
 SplitBy = Literal["document", "paragraph", "sentence"]
 """The units that a document is split into, before units that are too long are split further."""
@@ -47,8 +54,8 @@ class SourceSpec:
 
     name: str
     files: tuple[str, ...]
-    """Paths or globs, relative to a folder that the reader passes. Files of a glob are read in the order of
-    their names."""
+    """Paths or globs, relative to a folder that the reader passes, or URLs such as
+    ``s3://bucket/texts/*.jsonl.gz``. Files of a glob are read in the order of their names."""
     format: Format | None = None
     """What one document is: a file (``text``), a block of lines between blank lines (``paragraphs``), a line
     (``lines``), or a record of the other formats. None: by each file's extension, before ``.xz`` or ``.gz``:
@@ -101,22 +108,31 @@ class SourceSpec:
         return found
 
 
-def input_files(spec: SourceSpec, base: Path) -> list[Path]:
+def input_files(spec: SourceSpec, base: Path) -> list[InputFile]:
     """The files and folders of a source, in the order in which they are read.
 
     Raises:
-        InvalidRequest: a path does not exist, or a glob matches nothing.
+        InvalidRequest: a path does not exist, a glob matches nothing, or a store cannot be read.
     """
-    found: list[Path] = []
+    found: list[InputFile] = []
     for pattern in spec.files:
-        if glob.has_magic(pattern) and not (base / pattern).exists():
-            some = [Path(path) for path in sorted(glob.glob(str(base / pattern), recursive=True))]
-        else:
-            some = [base / pattern] if (base / pattern).exists() else []
+        named = pattern if is_url(pattern) else base / pattern
+        some = _matching(named)
         if not some:
-            raise InvalidRequest(f"source {spec.name} names {base / pattern}, and there is no such file")
+            raise InvalidRequest(f"source {spec.name} names {named}, and there is no such file")
         found += [path for path in some if path not in found]
     return found
+
+
+def _matching(named: InputFile) -> Sequence[InputFile]:
+    if isinstance(named, str):
+        return matching(named)
+    if named.exists():
+        return [named]
+    pattern = str(named)
+    return (
+        [Path(path) for path in sorted(glob.glob(pattern, recursive=True))] if glob.has_magic(pattern) else []
+    )
 
 
 def documents(
@@ -136,27 +152,55 @@ def documents(
     """
     for path in input_files(spec, base):
         form = format_of(path, spec)
-        if form == "text":
-            yield "\n".join(text for _, text in lines(path))
-        elif form == "paragraphs":
-            yield from blocks(lines(path))
-        elif form == "lines":
-            yield from (text for _, text in lines(path))
+        if form in ("parquet", "datasets"):
+            require("train")
+        if isinstance(path, str):
+            with stored_stream(path) as stream:
+                yield from _documents_of(stream, form, spec, skipped)
         else:
-            if form in ("parquet", "datasets"):
-                require("train")
-            rows = RECORDS[form](path)
-            if spec.skip_null:
-                rows = _with_text(rows, spec.field, {} if skipped is None else skipped)
-            yield from texts(rows, spec.field, spec.where)
+            yield from _documents_of(path, form, spec, skipped)
 
 
-RECORDS: Mapping[Format, Callable[[Path], Iterator[Record]]] = {
+def _documents_of(
+    file: Path | Stream, form: Format, spec: SourceSpec, skipped: dict[str, int] | None
+) -> Iterator[str]:
+    if form == "text":
+        yield "\n".join(text for _, text in lines(file))
+    elif form == "paragraphs":
+        yield from blocks(lines(file))
+    elif form == "lines":
+        yield from (text for _, text in lines(file))
+    else:
+        rows = dataset_rows(file) if isinstance(file, Path) and form == "datasets" else RECORDS[form](file)
+        if spec.skip_null:
+            rows = _with_text(rows, spec.field, {} if skipped is None else skipped)
+        yield from texts(rows, spec.field, spec.where)
+
+
+@contextmanager
+def stored_stream(url: str) -> Iterator[Stream]:
+    """The decompressed content of a file in an object store.
+
+    Raises:
+        InvalidRequest: the store cannot be read.
+    """
+    files, path = open_store(url)
+    opened = reading(url, lambda: files.open(path, "rb"))
+    try:
+        with opened:
+            yield Stream(url, decompressed(opened, url))
+    except (UnmaskError, GeneratorExit):
+        raise
+    except Exception as error:  # each store has error classes of its own
+        raise InvalidRequest(f"cannot read {url}: {error}") from None
+
+
+RECORDS: Mapping[Format, Callable[[Path | Stream], Iterator[Record]]] = {
     "jsonl": json_rows,
     "csv": csv_rows,
     "parquet": parquet_rows,
-    "datasets": dataset_rows,
 }
+"""Besides saved data sets, which are folders."""
 
 
 def _with_text(rows: Iterable[Record], key: str, skipped: dict[str, int]) -> Iterator[Record]:
@@ -209,17 +253,23 @@ def _checked(text: object, key: str, name: str) -> str:
     return text
 
 
-def format_of(path: Path, spec: SourceSpec) -> Format:
+def format_of(path: InputFile, spec: SourceSpec) -> Format:
     """The format in which a file of a source is read.
 
     Raises:
-        InvalidRequest: neither the source nor the file's extension determines it.
+        InvalidRequest: neither the source nor the file's extension determines it, or it cannot be read from
+        a URL.
     """
+    if spec.format == "datasets" and isinstance(path, str):
+        raise InvalidRequest(
+            f"{path} of source {spec.name} is a URL, and a saved data set is read from a folder on local "
+            "disk; download it, or name Parquet files"
+        )
     if spec.format is not None:
         return spec.format
-    if path.is_dir():
+    if isinstance(path, Path) and path.is_dir():
         return "datasets"
-    suffixes = [suffix for suffix in path.suffixes if suffix not in COMPRESSED]
+    suffixes = [suffix for suffix in PurePosixPath(path).suffixes if suffix not in COMPRESSED]
     found = FORMAT_OF.get(suffixes[-1]) if suffixes else None
     if found is None:
         raise InvalidRequest(

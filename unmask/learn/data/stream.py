@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
 from unmask.learn.data.chunk import Chunk
-from unmask.learn.data.order import key_of, permute, permute_each
+from unmask.learn.data.epochs import EpochOrder
+from unmask.learn.data.order import key_of, permute
 from unmask.learn.data.packing import pack
 from unmask.learn.data.sampling import SampledChunks, SourceCursor, draw, shares
 from unmask.learn.data.shards import ShardSet
@@ -43,6 +44,7 @@ class ChunkStream:
         micro_tokens: maximum tokens per micro-batch, special tokens included.
         extra_tokens: special tokens that the objective adds to a chunk.
         pool_bins: micro-batches per shuffle buffer.
+        shuffle_files: files of tokens whose chunks are shuffled together, see `EpochOrder`; None for all.
 
     Raises:
         InvalidRequest: a chunk does not fit into a micro-batch, sets have the same name or different
@@ -57,8 +59,11 @@ class ChunkStream:
         micro_tokens: int,
         extra_tokens: int,
         pool_bins: int = 64,
+        shuffle_files: int | None = None,
     ) -> None:
         self._sets = [each for each, _ in sets]
+        self._orders = [EpochOrder(each, seed, shuffle_files) for each in self._sets]
+        self._shuffle_files = shuffle_files
         self._share_S = shares([weight for _, weight in sets])
         self._seed, self._capacity, self._extra = seed, micro_tokens, extra_tokens
         self._pool_bins = pool_bins
@@ -131,7 +136,7 @@ class ChunkStream:
         lengths = np.zeros(len(carried), dtype=np.int64)
         for source in range(len(self._sets)):
             of_it = carried[:, 0] == source
-            lengths[of_it] = self._sets[source].lengths[self._chunk_numbers(source, carried[of_it, 1])]
+            lengths[of_it] = self._sets[source].lengths[self._orders[source].chunks(carried[of_it, 1])]
         given = [SourceCursor(chunks, tokens) for chunks, tokens in state["sources"]]
         self._pool = self._make_pool(given, SampledChunks(carried[:, 0], carried[:, 1], lengths))
         self._given, self._bins, self._tokens = state["given"], state["bins"], state["tokens"]
@@ -161,6 +166,8 @@ class ChunkStream:
             "micro_tokens": self._capacity,
             "extra_tokens": self._extra,
             "pool_bins": self._pool_bins,
+            # Absent in states of earlier versions, which shuffled all chunks.
+            "shuffle_files": self._shuffle_files,
             "weights": self._share_S.tolist(),
             "sets": [[each.name, each.digest] for each in self._sets],
         }
@@ -178,15 +185,8 @@ class ChunkStream:
                 "or start again in another folder"
             )
 
-    def _chunk_numbers(self, source: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The chunks at these positions of a source's endless sequence."""
-        each = self._sets[source]
-        epochs, which = np.unique(positions // each.count, return_inverse=True)
-        keys = [key_of("order", self._seed, each.name, epoch) for epoch in epochs.tolist()]
-        return permute_each(positions % each.count, each.count, keys, which)
-
     def _lengths(self, source: int, start: int, count: int) -> NDArray[np.int64]:
-        return self._sets[source].lengths[self._chunk_numbers(source, start + np.arange(count))]
+        return self._sets[source].lengths[self._orders[source].chunks(start + np.arange(count))]
 
     def _make_pool(self, given: Sequence[SourceCursor], carried: SampledChunks) -> _ShuffleBuffer:
         kept = int(carried.lengths.sum()) + self._extra * len(carried.lengths)
@@ -213,7 +213,9 @@ class ChunkStream:
         numbers = np.empty_like(pool.positions)
         for source in range(len(self._sets)):
             of_it = pool.sources == source
-            numbers[of_it] = self._chunk_numbers(source, pool.positions[of_it])
+            numbers[of_it] = self._orders[source].chunks(pool.positions[of_it])
+        for shards, order_of_it, cursor in zip(self._sets, self._orders, given, strict=True):
+            shards.want(order_of_it.files(cursor.chunks))
         shuffled = [(_some(pool, bins[i]), numbers[bins[i]]) for i in order]
         return _ShuffleBuffer(tuple(given), carried, after, _some(pool, left), shuffled)
 

@@ -5,11 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unmask.errors import InvalidRequest
+from unmask.files import user_cache
 from unmask.learn.data import ChunkStream, ShardSet, SourceSpec, held_out, prepare
 from unmask.learn.data.chunk import Chunk
+from unmask.learn.data.shard_cache import ShardCache
+from unmask.learn.data.stored import stored
 from unmask.learn.pretrain.ranks import Ranks
 from unmask.learn.pretrain.report import Callback
-from unmask.learn.pretrain.settings import RunSettings
+from unmask.learn.pretrain.settings import DataSettings, RunSettings
+from unmask.stores import is_url
 from unmask.text import Tokenizer
 
 
@@ -48,19 +52,27 @@ def read_text(
     Raises:
         InvalidRequest: a file is missing, or a chunk is longer than the encoder or a micro-batch allows.
     """
-    data, cache, micro = settings.data, base / settings.data.cache, settings.batch.micro_tokens
+    data, micro = settings.data, settings.batch.micro_tokens
 
     def tell(source: SourceSpec, documents: int, tokens: int) -> None:
         callback.tokenizing(source.name, documents, tokens)
 
-    sets = ranks.first_alone(lambda: prepare(data.sources, tokenizer, cache, base, tell))
-    outside = ranks.first_alone(lambda: prepare(data.held_out, tokenizer, cache, base, tell))
+    def opened(sources: Sequence[SourceSpec]) -> list[ShardSet]:
+        if is_url(data.cache):
+            return stored(sources, tokenizer, data.cache, _local_cache(data, base))
+        return prepare(sources, tokenizer, base / data.cache, base, tell)
+
+    sets = ranks.first_alone(lambda: opened(data.sources))
+    outside = ranks.first_alone(lambda: opened(data.held_out))
+    if is_url(data.cache):
+        _check_room(sets, outside, data)
     _check_lengths([*sets, *outside], extra_tokens, limit)
     batches = ChunkStream(
         [(one, source.weight) for one, source in zip(sets, data.sources, strict=True)],
         seed=settings.seed,
         micro_tokens=micro,
         extra_tokens=extra_tokens,
+        shuffle_files=data.shuffle_files,
     )
     each = max(1, settings.evaluation.tokens // max(1, len(outside)))
     return RunText(
@@ -72,6 +84,31 @@ def read_text(
             for some in held_out(one, micro_tokens=micro, extra_tokens=extra_tokens, tokens=each)
         ],
     )
+
+
+def _local_cache(data: DataSettings, base: Path) -> ShardCache:
+    """The folder of this machine for files of an object store."""
+    folder = user_cache("tokens") if data.local_cache is None else base / data.local_cache
+    return ShardCache(folder, data.local_cache_bytes)
+
+
+def bytes_at_a_time(sets: Sequence[ShardSet], outside: Sequence[ShardSet], shuffle_files: int | None) -> int:
+    """The size of a local cache in which no file is replaced that is read again in the same epoch."""
+    # Three windows: the one before, of which chunks may wait for a micro-batch that they fit into, the one
+    # that is read, and the next, which is downloaded meanwhile.
+    files = None if shuffle_files is None else 3 * shuffle_files
+    training = sum(sum(one.largest_files(files)) for one in sets)
+    return max(training, *(sum(one.largest_files()) for one in outside), 0)
+
+
+def _check_room(sets: Sequence[ShardSet], outside: Sequence[ShardSet], data: DataSettings) -> None:
+    needed = bytes_at_a_time(sets, outside, data.shuffle_files)
+    if needed > data.local_cache_bytes:
+        way_out = "set data.shuffle_files" if data.shuffle_files is None else "lower data.shuffle_files"
+        raise InvalidRequest(
+            f"data.local_cache_bytes is {data.local_cache_bytes:,}, and {needed:,} are read at a time; raise "
+            f"it, or {way_out}"
+        )
 
 
 def _check_lengths(sets: Sequence[ShardSet], extra_tokens: int, limit: int | None) -> None:

@@ -90,11 +90,23 @@ class DataSettings:
     held_out: tuple[SourceSpec, ...] = ()
     """Evaluation text, never trained on."""
     cache: str = "data"
-    """Folder of tokenized text, relative to the run file. Runs may share it."""
+    """Folder of tokenized text, relative to the run file. Runs may share it. Or the URL of a copy of such a
+    folder in an object store, such as ``s3://bucket/tokens``; the texts are then not read."""
+    local_cache: str | None = None
+    """With a URL as ``cache``: folder of this machine for the files in use, relative to the run file.
+    Processes and runs may share it. None: below ``$XDG_CACHE_HOME`` or ``~/.cache``."""
+    local_cache_bytes: int = 50_000_000_000
+    """Maximum size of that folder."""
+    shuffle_files: int | None = None
+    """Shuffle the files of tokens (of about 256 MB), and chunks within so many of them at a time; None
+    shuffles all chunks of a source. Needed if they come from an object store and exceed
+    ``local_cache_bytes``."""
 
     def __post_init__(self) -> None:
         if not self.sources:
             raise InvalidRequest("sources is empty; name at least one")
+        at_least("local_cache_bytes", self.local_cache_bytes, 1)
+        at_least("shuffle_files", self.shuffle_files, 1)
 
 
 @dataclass(frozen=True)

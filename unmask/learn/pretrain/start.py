@@ -24,6 +24,7 @@ from unmask.model.weights.build import build
 from unmask.model.weights.classes import with_heads
 from unmask.model.weights.for_others import without_length
 from unmask.model.weights.new_checkpoint import check_config, new_checkpoint, new_encoder, with_tokenizer
+from unmask.stores import is_url
 from unmask.text import Tokenizer
 from unmask.text.tokenizer import TOKENIZER_FILES
 
@@ -107,7 +108,8 @@ def check_run(settings: RunSettings, base: Path) -> None:
         CheckpointError: the config asks for something that is not supported.
     """
     trained_heads(settings.objective)
-    for one in (*settings.data.sources, *settings.data.held_out):
+    data = settings.data
+    for one in () if is_url(data.cache) else (*data.sources, *data.held_out):
         for path in input_files(one, base):
             format_of(path, one)
     model = settings.model

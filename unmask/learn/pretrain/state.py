@@ -32,6 +32,8 @@ FREE = frozenset(
         "export_dtype",
         "export_shard_bytes",
         "data.cache",
+        "data.local_cache",
+        "data.local_cache_bytes",
         "data.held_out",
     }
 )
