@@ -10,7 +10,7 @@ import unmask
 from tests.support.command import run_here
 from tests.support.places import REPOSITORY
 from unmask.bulk import BatchEmbedder
-from unmask.cli import embed_bulk
+from unmask.cli import bulk
 
 PAGE = (REPOSITORY / "docs" / "bulk.md").read_text(encoding="utf-8")
 TEXTS = ["a river bank", "a savings bank", "the muddy road"]
@@ -27,11 +27,11 @@ def test_commands_are_understood(line, monkeypatch):
     """Up to the work itself, which is not begun."""
     asked = []
 
-    def embed_shards(inputs, output, embedder, **options):
+    def run_shards(inputs, output, embedder, **options):
         asked.append((inputs, output, options["engine"], options["workers"]))
         raise ZeroDivisionError
 
-    monkeypatch.setattr(embed_bulk, "embed_shards", embed_shards)
+    monkeypatch.setattr(bulk, "run_shards", run_shards)
     with pytest.raises(ZeroDivisionError):
         run_here(*shlex.split(line)[1:])
     ((inputs, output, engine, workers),) = asked

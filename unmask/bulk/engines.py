@@ -9,7 +9,8 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import wait
 from typing import Any, Literal
 
-from unmask.bulk.shards import Shard, ShardEntry, ShardFailure, ShardWriter
+from unmask.bulk.shards import ShardEntry, ShardFailure, ShardWriter
+from unmask.bulk.sources import Shard
 from unmask.errors import ProcessLost
 from unmask.optional import require
 
@@ -78,7 +79,7 @@ def with_ray(writer: ShardWriter, shards: Sequence[Shard], workers: int) -> Iter
             _RayWriter,
             fn_constructor_args=(writer, list(shards)),
             batch_size=1,
-            num_cpus=writer.embedder.threads or 1,
+            num_cpus=writer.task.threads or 1,
             compute=ray.data.ActorPoolStrategy(size=min(workers, len(shards))),
         )
         for row in rows.iter_rows():

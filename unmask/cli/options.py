@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -109,20 +109,28 @@ class RunOptions:
         """
         from unmask.loaded import load
 
+        options = self.load_options(model, default_adapter)
+        set_threads(self.threads)
+        loaded: Model = load(model, **options)
+        return loaded
+
+    def load_options(self, model: str, default_adapter: str | None = None) -> dict[str, Any]:
+        """The arguments of `unmask.load` besides the model; see `load`.
+
+        Raises:
+            InvalidRequest: no model is named.
+        """
         if not model.strip():
             raise InvalidRequest("--model is empty; name a checkpoint folder, a hub id, or default")
-        set_threads(self.threads)
-        adapter = self.adapter or (default_adapter if model == "default" else None)
-        return load(
-            model,
-            dtype=self.dtype,
-            revision=self.revision,
-            compat=self.compat,
-            device=self.device,
-            kernel=self.kernel,
-            adapter=adapter,
-            backend=self.backend,
-        )
+        return {
+            "dtype": self.dtype,
+            "revision": self.revision,
+            "compat": self.compat,
+            "device": self.device,
+            "kernel": self.kernel,
+            "adapter": self.adapter or (default_adapter if model == "default" else None),
+            "backend": self.backend,
+        }
 
     def load_states(self, model: str) -> "Model | ElmoModel":
         """Load an encoder as `load` does, or an ELMo, which has states and no attention.
