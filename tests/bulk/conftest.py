@@ -1,7 +1,10 @@
-"""An engine that starts at once."""
+"""An engine that starts at once; the examples of docs/bulk.md."""
+
+import re
 
 import pytest
 
+from tests.support.places import REPOSITORY
 from unmask.bulk import run as bulk_run
 
 
@@ -13,3 +16,9 @@ def in_this_process(writer, shards, workers):
 @pytest.fixture
 def quick(monkeypatch):
     monkeypatch.setitem(bulk_run.ENGINES, "processes", in_this_process)
+
+
+def blocks(language):
+    """The examples in a language."""
+    page = (REPOSITORY / "docs" / "bulk.md").read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)

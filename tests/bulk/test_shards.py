@@ -17,7 +17,7 @@ from pyarrow import parquet
 import unmask
 from tests.bulk.conftest import in_this_process
 from tests.support.command import assert_one_sentence, environment, run_here
-from unmask.bulk import BatchEmbedder, run_shards
+from unmask.bulk import BatchClassifier, BatchEmbedder, BatchTagger, run_shards
 from unmask.bulk import run as bulk_run
 from unmask.bulk.engines import with_processes, with_ray
 from unmask.bulk.folder import Folder
@@ -152,7 +152,12 @@ def test_only_settings_are_pickled_and_batches_keep_their_kind():
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")  # Ray warns about itself
 @pytest.mark.parametrize("engine", ["processes", "ray"])
-def test_engines_write_what_one_process_writes(engine, lines, tmp_path):
+@pytest.mark.parametrize(
+    "task",
+    [EMBEDDER, BatchTagger(load={"adapter": "names"}), BatchClassifier(load={"adapter": "sentiment"})],
+    ids=["embed", "tag", "classify"],
+)
+def test_engines_write_what_one_process_writes(engine, task, lines, tmp_path):
     if engine == "ray" and find_spec("ray") is None:
         pytest.skip("Ray is not installed: pip install unmask[ray]")
     shards, _ = plan([lines], 1)
@@ -160,7 +165,7 @@ def test_engines_write_what_one_process_writes(engine, lines, tmp_path):
     for name, run in (("a", in_this_process), ("b", {"processes": with_processes, "ray": with_ray}[engine])):
         (tmp_path / name).mkdir()
         results[name] = {
-            one.file: one.sha256 for one in run(ShardWriter(EMBEDDER, str(tmp_path / name)), shards, 2)
+            one.file: one.sha256 for one in run(ShardWriter(task, str(tmp_path / name)), shards, 2)
         }
     assert results["a"] == results["b"]
 

@@ -106,8 +106,14 @@ def opened_input(source: str) -> Iterator[BinaryIO]:
         InvalidRequest: it cannot be opened or read.
     """
     files, path = file_system(source)
-    with _translated(files, lambda reason: unreadable(source, reason)), files.open(path, "rb") as file:
-        yield file
+    with _translated(files, lambda reason: unreadable(source, reason)):
+        try:
+            file = files.open(path, "rb")
+        except FileNotFoundError as error:
+            # Stores name the path alone if the file is missing, and say so if the bucket is.
+            raise unreadable(source, "there is no such file") if str(error) in path else error from None
+        with file:
+            yield file
 
 
 def matching(source: str) -> list[str]:

@@ -120,7 +120,8 @@ def _lance_dataset(source: str, version: int | None) -> Any:
     try:
         return import_module("lance").dataset(source, version=version)
     except (OSError, ValueError) as error:
-        raise unreadable(source, str(error).partition("\n")[0]) from None
+        reason = str(error).partition(", /")[0]  # without the places in Lance's own source
+        raise unreadable(source, reason) from None
 
 
 def check_columns(names: Sequence[str], task: BatchTask, where: str) -> None:
