@@ -207,8 +207,9 @@ def test_a_passage_that_a_model_cannot_read_whole_is_cut_once_more(colbert, spla
     by_words = SegmentBuilder(full, {view: model})
     by_words._tokenizer = None
     long = Document("long", "a muddy river. " * 20)
-    cut, skipped = by_words.add([long, Document("short", "a muddy river"), Document("word", "x" * 60)])
-    assert not skipped
+    found = by_words.compute([long, Document("short", "a muddy river"), Document("word", "x" * 60)])
+    cut = found.cut
+    assert not found.skipped
     assert [len(one.passages) for one in cut] == [4, 1, 1], "two of at most 40, each cut in two"
     assert "".join(part + " " for part in cut[0].texts) == long.text
     assert [(one.counts.tokens, one.counts.dropped > 0) for one in cut] == [
