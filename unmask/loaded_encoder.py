@@ -69,7 +69,7 @@ class LoadedEncoder:
         else:
             self.engine = self._in_torch(dtype, device)
 
-    def loading(self) -> dict[str, Any]:
+    def load_arguments(self) -> dict[str, Any]:
         """The arguments of `unmask.load` that load this model in another process, from the same files.
 
         Weights that were changed since in this process are not among them.

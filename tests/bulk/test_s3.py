@@ -109,6 +109,18 @@ def test_a_killed_run_resumes_to_the_bytes_of_a_local_one(command, files, tmp_pa
     assert_one_sentence(again, "s3://bucket/out is finished already")
 
 
+def test_a_lance_dataset_is_read_from_the_store(command, endpoint, files):
+    lance = pytest.importorskip("lance", reason="pylance is not installed: pip install unmask[lance]")
+    options = {"aws_endpoint": endpoint, "allow_http": "true"} | {k.lower(): v for k, v in ACCESS.items()}
+    rows = pyarrow.table({"text": ["One.", "Two.", "Three."]})
+    lance.write_dataset(rows, "s3://bucket/texts.lance", storage_options=options)
+    run = ("embed", "s3://bucket/texts.lance", "-o", "s3://bucket/of-lance", "-m", "unmask-mini")
+    ran = ended(command(*run, "--pooling", "mean", "--engine", "processes", AWS_ALLOW_HTTP="true"))
+    assert ran.code == 0, ran
+    with files.open("bucket/of-lance/part-00000.parquet") as file:
+        assert parquet.read_table(file)["text"] == rows["text"]
+
+
 @pytest.mark.parametrize(
     ("source", "output", "changes", "said"),
     [

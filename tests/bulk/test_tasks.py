@@ -15,7 +15,7 @@ from unmask.errors import InvalidRequest, TextError
 
 TEXTS = [
     "Angela Merkel met Tim Cook in Paris.",
-    "nothing at all",
+    "Nothing at all.",
     "What a wonderful film from Berlin, such joy!",
     "A dreadful, boring evening.",
 ]
@@ -98,6 +98,8 @@ def test_parquet_has_the_values_of_lines_with_one_schema(task, quick, tmp_path):
     for kind in ("jsonl", "parquet"):
         run_shards([str(tmp_path / f"texts.{kind}")], str(tmp_path / kind), task, rows_per_shard=2)
     parts = [parquet.read_table(path) for path in sorted((tmp_path / "parquet").glob("part-*"))]
+    if isinstance(task, BatchTagger):
+        assert [part["entities"].to_pylist() == [[], []] for part in parts] == [True, False]
     assert parts[0].schema == parts[1].schema
     assert parts[0].schema.names == ["text", *task.outputs]
     assert [row for part in parts for row in part.to_pylist()] == rows_of(tmp_path / "jsonl")

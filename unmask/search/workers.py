@@ -50,7 +50,7 @@ class _Worker:
 
     def __init__(self, settings: IndexSettings, models: Mapping[View, Model]) -> None:
         self._settings = settings
-        self._models = {view: model.loading() for view, model in models.items()}
+        self._models = {view: model.load_arguments() for view, model in models.items()}
         self._builder: SegmentBuilder | None = None
 
     def __call__(self, documents: list[Document]) -> ComputedDocuments:
