@@ -10,8 +10,10 @@ import torch
 import transformers
 
 import unmask
+from tests.search.test_index_workers import contents
 from tests.support.tiny import VOCABULARY, WIDTH, tiny_bert, write_checkpoint, write_tokenizer
 from unmask.errors import InvalidRequest
+from unmask.search import adding
 from unmask.search.adding import SegmentBuilder
 from unmask.search.documents import Document
 from unmask.search.index import Index
@@ -196,6 +198,17 @@ def test_compacting_keeps_every_view(index):
 def test_a_reranker_gives_no_view(reranker, tmp_path):
     with pytest.raises(InvalidRequest, match="gives no vectors to search with"):
         Index.create(tmp_path / "index", reranker)
+
+
+def test_workers_compute_every_view_as_one_process(colbert, splade, one_thread, tmp_path, monkeypatch):
+    monkeypatch.setattr(adding, "CHARACTERS_AT_ONCE", 40)
+    documents = [{"id": str(number), "text": f"a muddy river {'bank ' * number}"} for number in range(5)]
+    for name, workers in (("several", 2), ("one", 1)):
+        added = Index.create(tmp_path / name, ["default", colbert, splade]).add(documents, workers=workers)
+        assert added.added == 5
+    found, wanted = contents(tmp_path / "several"), contents(tmp_path / "one")
+    assert found.keys() == wanted.keys()
+    assert [name for name in found if found[name] != wanted[name]] == []
 
 
 @pytest.mark.parametrize("view", ["sparse", "multi_vector"])

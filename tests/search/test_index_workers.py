@@ -36,7 +36,7 @@ def open_bytes(path):
         return file.read()
 
 
-def test_the_files_are_those_of_one_process(small_groups, tmp_path):
+def test_the_files_are_those_of_one_process(small_groups, one_thread, tmp_path):
     several, one = Index.create(tmp_path / "several"), Index.create(tmp_path / "one")
     for change in ("", "It changed."):
         given = [*documents(change), {"id": "blank", "text": " "}]
@@ -87,5 +87,6 @@ def test_workers_are_checked(tmp_path):
     index = Index.create(tmp_path / "index", [])
     with pytest.raises(InvalidRequest, match="workers is 0"):
         index.add(documents(), workers=0)
-    ran = run_here("index", "x", "-o", tmp_path / "other", "--workers", "0")
-    assert_one_sentence(ran, "--workers is 0; it must be at least 1")
+    command = ("index", "x", "-o", tmp_path / "other", "--workers")
+    assert_one_sentence(run_here(*command, "0"), "--workers is 0; it must be at least 1")
+    assert_one_sentence(run_here(*command, "2", "--threads", "4"), "--threads is 4", "leave --threads out")

@@ -152,6 +152,10 @@ def index(
         return
     if workers < 1:
         raise InvalidRequest(f"--workers is {workers}; it must be at least 1")
+    if workers > 1 and run.threads not in (None, 1):
+        raise InvalidRequest(
+            f"--threads is {run.threads}, and each of several --workers has one; leave --threads out"
+        )
     if not inputs and not delete and not compact:
         raise InvalidRequest("no inputs are given; name the files or folders to index")
     if prune and not inputs:

@@ -205,8 +205,8 @@ class Index(SearchableIndex):
         Args:
             documents: any iterable; it is read once. What `read_documents` skipped is passed on to `Added`.
             progress: called with (passages done, 0).
-            workers: how many processes compute; with several, each reads the models from their files, and
-                computes with one thread. The index is the same.
+            workers: how many processes compute; with several, each reads the models from their files. They
+                compute with one thread each, and the index is that of one process with one thread.
 
         Raises:
             InvalidRequest: two documents have one id, or a dictionary lacks a key.
