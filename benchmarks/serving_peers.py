@@ -42,6 +42,7 @@ def peer(model: str) -> None:
         return encoder.encode(asked.inputs).tolist()
 
     with socket.create_server(("127.0.0.1", 0)) as open_socket:
+        open_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as where uvicorn opens it
         print(json.dumps({"url": f"http://127.0.0.1:{open_socket.getsockname()[1]}"}), flush=True)
         uvicorn.Server(uvicorn.Config(app, log_level="error")).run(sockets=[open_socket])
 

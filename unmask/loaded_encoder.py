@@ -73,6 +73,15 @@ class LoadedEncoder:
         else:
             self.engine = self._in_torch(dtype, device)
 
+    def load_arguments(self) -> dict[str, Any]:
+        """The arguments of `unmask.load` that load this model in another process, from the same files.
+
+        Weights that were changed since in this process are not among them.
+        """
+        adapter = self.checkpoint.adapter
+        folder = None if adapter is None else adapter.folder
+        return {"source": self.checkpoint.source.folder, "adapter": folder, **self._options}
+
     def _native(self, dtype: str) -> NativeEngine:
         """The engine whose layers run in the native library; torch is imported for an adapter alone."""
         weights: Mapping[str, Any]

@@ -33,6 +33,9 @@ EXTRAS: dict[str, Extra] = {
         "scoring predictions on labeled data and fitting the head of few-shot learning",
         "leave data.dev and [few_shot] out",
     ),
+    "lance": Extra(
+        {"lance": "pylance", "pyarrow": "pyarrow"}, "reading Lance datasets", "name a file of another format"
+    ),
     "notebook": Extra(
         {"anywidget": "anywidget"},
         "the explorer inside a notebook",
@@ -68,7 +71,7 @@ EXTRAS: dict[str, Extra] = {
     "qdrant": Extra({"qdrant_client": "qdrant-client"}, "writing an index to Qdrant", "name another format"),
     "ray": Extra(
         {"ray": "ray", "pandas": "pandas", "pyarrow": "pyarrow"},
-        "embedding on a cluster",
+        "bulk runs on a cluster",
         "use --engine processes",
     ),
     "search": Extra(

@@ -15,25 +15,18 @@ import pytest
 from pyarrow import parquet
 
 import unmask
-from tests.support.command import environment, run_here
-from unmask.bulk import BatchEmbedder, embed_shards
+from tests.bulk.conftest import in_this_process
+from tests.support.command import assert_one_sentence, environment, run_here
+from unmask.bulk import BatchClassifier, BatchEmbedder, BatchTagger, run_shards
 from unmask.bulk import run as bulk_run
 from unmask.bulk.engines import with_processes, with_ray
-from unmask.bulk.shards import Folder, ShardWriter, plan
+from unmask.bulk.folder import Folder
+from unmask.bulk.shards import ShardWriter
+from unmask.bulk.sources import plan
 from unmask.errors import InvalidRequest, OutputError, ProcessLost, TextError
 
 TEXTS = [f"The {word} sat on the mat." for word in ("cat", "dog", "old bird", "very small child", "man")]
 EMBEDDER = BatchEmbedder("unmask-mini", pooling="mean", threads=1)
-
-
-def in_this_process(writer, shards, workers):
-    """An engine that is quick to start."""
-    return map(writer, reversed(shards))
-
-
-@pytest.fixture
-def quick(monkeypatch):
-    monkeypatch.setitem(bulk_run.ENGINES, "processes", in_this_process)
 
 
 @pytest.fixture
@@ -48,7 +41,7 @@ def contents(folder):
 
 
 def test_rows_keep_their_columns_and_the_manifest_has_their_digests(quick, lines, tmp_path):
-    found = embed_shards([lines], str(tmp_path / "out"), EMBEDDER, rows_per_shard=2)
+    found = run_shards([lines], str(tmp_path / "out"), EMBEDDER, rows_per_shard=2)
     assert (found.texts, found.shards, found.resumed_shards) == (5, 3, 0)
     written = contents(tmp_path / "out")
     listed = json.loads(written.pop("manifest.json"))["shards"]
@@ -63,8 +56,8 @@ def test_rows_keep_their_columns_and_the_manifest_has_their_digests(quick, lines
 def test_parquet_across_row_groups_and_lines_give_the_same_vectors(quick, lines, tmp_path):
     path = tmp_path / "texts.parquet"
     parquet.write_table(pyarrow.table({"text": TEXTS}), path, row_group_size=3)
-    embed_shards([lines], str(tmp_path / "a"), EMBEDDER, rows_per_shard=2)
-    embed_shards([str(path)], str(tmp_path / "b"), EMBEDDER, rows_per_shard=2)
+    run_shards([lines], str(tmp_path / "a"), EMBEDDER, rows_per_shard=2)
+    run_shards([str(path)], str(tmp_path / "b"), EMBEDDER, rows_per_shard=2)
     for part in range(3):
         table = parquet.read_table(tmp_path / "b" / f"part-0000{part}.parquet").to_pylist()
         rows = [
@@ -75,7 +68,7 @@ def test_parquet_across_row_groups_and_lines_give_the_same_vectors(quick, lines,
 
 
 def test_a_stopped_run_resumes_and_a_damaged_shard_is_computed_again(quick, lines, tmp_path, monkeypatch):
-    embed_shards([lines], str(tmp_path / "whole"), EMBEDDER, rows_per_shard=1)
+    run_shards([lines], str(tmp_path / "whole"), EMBEDDER, rows_per_shard=1)
 
     def stops(writer, shards, workers):
         yield from map(writer, shards[:3])
@@ -84,30 +77,54 @@ def test_a_stopped_run_resumes_and_a_damaged_shard_is_computed_again(quick, line
     monkeypatch.setitem(bulk_run.ENGINES, "processes", stops)
     out = tmp_path / "out"
     with pytest.raises(ProcessLost):
-        embed_shards([lines], str(out), EMBEDDER, rows_per_shard=1)
+        run_shards([lines], str(out), EMBEDDER, rows_per_shard=1)
     assert not (out / "manifest.json").exists()
     (out / "part-00001.jsonl").write_bytes(b"damaged")
     with pytest.raises(OutputError, match="other texts or settings"):
-        embed_shards([lines], str(out), EMBEDDER, rows_per_shard=2)
+        run_shards([lines], str(out), EMBEDDER, rows_per_shard=2)
     monkeypatch.setitem(bulk_run.ENGINES, "processes", in_this_process)
-    assert embed_shards([lines], str(out), EMBEDDER, rows_per_shard=1).resumed_shards == 2
+    assert run_shards([lines], str(out), EMBEDDER, rows_per_shard=1).resumed_shards == 2
     assert contents(out) == contents(tmp_path / "whole")
     with pytest.raises(OutputError, match="finished already"):
-        embed_shards([lines], str(out), EMBEDDER, rows_per_shard=1)
+        run_shards([lines], str(out), EMBEDDER, rows_per_shard=1)
 
 
 def test_refusals_name_the_row_and_the_way_out(quick, tmp_path):
     path = tmp_path / "texts.jsonl"
     path.write_text('{"text": "One."}\n{"text": "Two."}\n{"text": " "}\n')
     with pytest.raises(TextError, match=r"line 3 of .*texts\.jsonl"):
-        embed_shards([str(path)], str(tmp_path / "out"), EMBEDDER, rows_per_shard=2)
+        run_shards([str(path)], str(tmp_path / "out"), EMBEDDER, rows_per_shard=2)
     with pytest.raises(InvalidRequest, match="ends in none of"):
-        embed_shards(["texts.csv"], str(tmp_path / "other"), EMBEDDER)
+        run_shards(["texts.csv"], str(tmp_path / "other"), EMBEDDER)
     with pytest.raises(OutputError, match="holds other files"):
-        embed_shards([str(path)], str(tmp_path), EMBEDDER)
-    ran = run_here("embed", str(path), "-o", str(tmp_path / "x"), "--workers", "2")
-    assert ran.code != 0
-    assert "--workers needs --engine" in ran.err
+        run_shards([str(path)], str(tmp_path), EMBEDDER)
+    with pytest.raises(InvalidRequest, match="task is 'embed'; give a BatchTask"):
+        run_shards([str(path)], str(tmp_path / "other"), "embed")
+    with pytest.raises(InvalidRequest, match=r"\*\.parquet matches no file"):
+        run_shards([str(tmp_path / "*.parquet")], str(tmp_path / "other"), EMBEDDER)
+    for options, said in (
+        (("--workers", "2"), "--workers needs --engine"),
+        (("--engine", "processes", "--threads", "0"), "--threads is 0"),
+        (("--engine", "processes", "--blank", "skip"), "--blank skip would shift the rows"),
+        (("--engine", "processes", "--model", ""), "--model is empty"),
+    ):
+        assert_one_sentence(run_here("embed", str(path), "-o", str(tmp_path / "x"), *options), said)
+    assert_one_sentence(run_here("embed", str(path), "--engine", "processes"), "name it with -o")
+    piped = run_here("embed", "-", "-o", str(tmp_path / "x"), "--engine", "processes")
+    assert_one_sentence(piped, "standard input is named")
+    assert not (tmp_path / "x").exists()
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_pattern_is_every_file_that_matches_in_order(quick, tmp_path):
+    for name, text in (("b", "Two."), ("a", "One."), ("c.jsonl", "")):
+        (tmp_path / f"{name}.txt").write_text(text)
+    run_shards([str(tmp_path / "?.txt").replace("?", "*")], str(tmp_path / "out"), EMBEDDER)
+    listed = json.loads((tmp_path / "out" / "manifest.json").read_text())["shards"]
+    assert [(one["source"], one["rows"]) for one in listed] == [
+        (str(tmp_path / "a.txt"), 1),
+        (str(tmp_path / "b.txt"), 1),
+    ]
 
 
 def test_an_object_store_is_a_folder():
@@ -135,7 +152,12 @@ def test_only_settings_are_pickled_and_batches_keep_their_kind():
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")  # Ray warns about itself
 @pytest.mark.parametrize("engine", ["processes", "ray"])
-def test_engines_write_what_one_process_writes(engine, lines, tmp_path):
+@pytest.mark.parametrize(
+    "task",
+    [EMBEDDER, BatchTagger(load={"adapter": "names"}), BatchClassifier(load={"adapter": "sentiment"})],
+    ids=["embed", "tag", "classify"],
+)
+def test_engines_write_what_one_process_writes(engine, task, lines, tmp_path):
     if engine == "ray" and find_spec("ray") is None:
         pytest.skip("Ray is not installed: pip install unmask[ray]")
     shards, _ = plan([lines], 1)
@@ -143,7 +165,7 @@ def test_engines_write_what_one_process_writes(engine, lines, tmp_path):
     for name, run in (("a", in_this_process), ("b", {"processes": with_processes, "ray": with_ray}[engine])):
         (tmp_path / name).mkdir()
         results[name] = {
-            one.file: one.sha256 for one in run(ShardWriter(EMBEDDER, str(tmp_path / name)), shards, 2)
+            one.file: one.sha256 for one in run(ShardWriter(task, str(tmp_path / name)), shards, 2)
         }
     assert results["a"] == results["b"]
 
@@ -154,21 +176,21 @@ def test_two_runs_never_write_to_one_folder(quick, lines, tmp_path, monkeypatch)
 
     def meanwhile(writer, shards, workers):
         with pytest.raises(OutputError, match=r"another run is writing to .*; wait until it ends") as refused:
-            embed_shards([lines], output, EMBEDDER, rows_per_shard=2)
+            run_shards([lines], output, EMBEDDER, rows_per_shard=2)
         said.append(str(refused.value))
         return map(writer, shards)
 
     monkeypatch.setitem(bulk_run.ENGINES, "processes", meanwhile)
-    assert embed_shards([lines], output, EMBEDDER, rows_per_shard=2).shards == 3
+    assert run_shards([lines], output, EMBEDDER, rows_per_shard=2).shards == 3
     assert len(said) == 1
     monkeypatch.setitem(bulk_run.ENGINES, "processes", in_this_process)
     with pytest.raises(OutputError, match="is finished already"):
-        embed_shards([lines], output, EMBEDDER, rows_per_shard=2)
+        run_shards([lines], output, EMBEDDER, rows_per_shard=2)
 
 
 def test_options_of_loading_reach_the_workers(quick, lines, tmp_path, monkeypatch):
     found = []
-    monkeypatch.setattr(bulk_run, "ShardWriter", lambda embedder, output: found.append(embedder) or 1 / 0)
+    monkeypatch.setattr(bulk_run, "ShardWriter", lambda task, output: found.append(task) or 1 / 0)
     command = ("embed", lines, "-m", "unmask-mini", "--pooling", "mean", "-o", str(tmp_path / "out"))
     with pytest.raises(ZeroDivisionError):
         run_here(*command, "--engine", "processes", "--backend", "torch", "--dtype", "bfloat16")
@@ -178,9 +200,9 @@ def test_options_of_loading_reach_the_workers(quick, lines, tmp_path, monkeypatc
 KILLED = """
 import sys, time
 from unmask.bulk import engines
-from unmask.bulk.embedder import BatchEmbedder
+from unmask.bulk import BatchEmbedder
 class Slow:
-    embedder = BatchEmbedder("unmask-mini")
+    task = BatchEmbedder("unmask-mini")
     def __call__(self, shard):
         print(__import__("os").getpid(), flush=True)
         time.sleep(600)

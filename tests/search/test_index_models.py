@@ -10,8 +10,10 @@ import torch
 import transformers
 
 import unmask
+from tests.search.test_index_workers import contents
 from tests.support.tiny import VOCABULARY, WIDTH, tiny_bert, write_checkpoint, write_tokenizer
 from unmask.errors import InvalidRequest
+from unmask.search import adding
 from unmask.search.adding import SegmentBuilder
 from unmask.search.documents import Document
 from unmask.search.index import Index
@@ -198,6 +200,17 @@ def test_a_reranker_gives_no_view(reranker, tmp_path):
         Index.create(tmp_path / "index", reranker)
 
 
+def test_workers_compute_every_view_as_one_process(colbert, splade, one_thread, tmp_path, monkeypatch):
+    monkeypatch.setattr(adding, "CHARACTERS_AT_ONCE", 40)
+    documents = [{"id": str(number), "text": f"a muddy river {'bank ' * number}"} for number in range(5)]
+    for name, workers in (("several", 2), ("one", 1)):
+        added = Index.create(tmp_path / name, ["default", colbert, splade]).add(documents, workers=workers)
+        assert added.added == 5
+    found, wanted = contents(tmp_path / "several"), contents(tmp_path / "one")
+    assert found.keys() == wanted.keys()
+    assert [name for name in found if found[name] != wanted[name]] == []
+
+
 @pytest.mark.parametrize("view", ["sparse", "multi_vector"])
 def test_a_passage_that_a_model_cannot_read_whole_is_cut_once_more(colbert, splade, tmp_path, view):
     """Passages of 40 words: tokenized by the model, each has special tokens too, and perhaps a prompt."""
@@ -207,8 +220,9 @@ def test_a_passage_that_a_model_cannot_read_whole_is_cut_once_more(colbert, spla
     by_words = SegmentBuilder(full, {view: model})
     by_words._tokenizer = None
     long = Document("long", "a muddy river. " * 20)
-    cut, skipped = by_words.add([long, Document("short", "a muddy river"), Document("word", "x" * 60)])
-    assert not skipped
+    found = by_words.compute([long, Document("short", "a muddy river"), Document("word", "x" * 60)])
+    cut = found.cut
+    assert not found.skipped
     assert [len(one.passages) for one in cut] == [4, 1, 1], "two of at most 40, each cut in two"
     assert "".join(part + " " for part in cut[0].texts) == long.text
     assert [(one.counts.tokens, one.counts.dropped > 0) for one in cut] == [

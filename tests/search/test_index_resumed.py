@@ -63,15 +63,15 @@ def rows(tmp_path):
 
 def stop_at(patch, wanted, error):
     """Let the computation of one document raise an error."""
-    original, done = SegmentBuilder.add, []
+    original, done = SegmentBuilder.compute, []
 
-    def add(self, documents):
+    def compute(self, documents):
         done.append(documents)
         if len(done) == wanted:
             raise error("it fails") if error is InvalidRequest else error
         return original(self, documents)
 
-    patch.setattr(SegmentBuilder, "add", add)
+    patch.setattr(SegmentBuilder, "compute", compute)
 
 
 @pytest.mark.usefixtures("hasty")

@@ -69,6 +69,7 @@ RESULT = ["output", "json"]
 TRAINING = ["protocol", "train", "dev", "seeds", "runs"]
 INPUT = ["file", "format", "field", "blank"]
 FILE = ["output", "overwrite", "restart"]
+BULK = ("engine", "workers", "rows_per_shard")
 
 
 def options_of(command):
@@ -110,7 +111,7 @@ def test_commands_and_their_options():
         "compare": ["text", "model", "model_b", *RUN, "top", "truncation", "json"],
         "embed": [
             "inputs", "output", "model", *RUN, "truncation", "blank", "field", "pooling", "normalize",
-            "prompt", "prompt_name", "truncate_dim", "precision", "engine", "workers", "rows_per_shard",
+            "prompt", "prompt_name", "truncate_dim", "precision", *BULK,
             "overwrite", "restart", "json",
         ],
         "similarity": [
@@ -120,7 +121,7 @@ def test_commands_and_their_options():
         "index": [
             "inputs", "output", "model", "bm25", "passage_tokens", "overlap_tokens", "chunking",
             "whole_documents", "stemmer", "field", "id_field", "include", "exclude", "prune", "delete",
-            "compact", "verify", *RUN, "json",
+            "compact", "verify", "workers", *RUN, "json",
         ],
         "index_export": ["index", "output", "format", "name", "json"],
         "search": [
@@ -131,11 +132,11 @@ def test_commands_and_their_options():
         ],
         "classify": [
             "text", *INPUT, "pair_field", "pairs", "model", *RUN, "threshold", "candidate_labels",
-            "hypothesis_template", "multi_label", "truncation", "overlap_tokens", *FILE, "json",
+            "hypothesis_template", "multi_label", "truncation", "overlap_tokens", *FILE, *BULK, "json",
         ],
         "tag": [
             "text", *INPUT, "model", *RUN, "aggregation", "words", "conll", "scheme", "truncation",
-            "overlap_tokens", *FILE, "json",
+            "overlap_tokens", *FILE, *BULK, "json",
         ],
         "answer": [
             "contexts", "question", "file", "questions", "format", "model", *RUN, "top", "max_answer_tokens",

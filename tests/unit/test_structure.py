@@ -20,6 +20,7 @@ FLOORS = (
         "checksums",
         "deprecation",
         "optional",
+        "processes",
         "files",
         "intervals",
         "lazy",

@@ -1,64 +1,32 @@
 """What runs the shards: processes of this machine, or actors of Ray. Both call one `ShardWriter`."""
 
-import multiprocessing
 import os
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing.connection import wait
+from concurrent.futures import as_completed
 from typing import Any, Literal
 
-from unmask.bulk.shards import Shard, ShardEntry, ShardFailure, ShardWriter
-from unmask.errors import ProcessLost
+from unmask.bulk.shards import ShardEntry, ShardFailure, ShardWriter
+from unmask.bulk.sources import Shard
 from unmask.optional import require
+from unmask.processes import compute, process_pool
 
 Engine = Literal["processes", "ray"]
 Result = ShardEntry | ShardFailure
 
-_held: list[ShardWriter] = []
-"""The writer of this worker process."""
-
 
 def with_processes(writer: ShardWriter, shards: Sequence[Shard], workers: int) -> Iterator[Result]:
-    """Shards by new processes; they are spawned, because torch's threads do not survive a fork.
+    """Shards by new processes.
 
     Raises:
         ProcessLost: a worker was ended from outside.
     """
-    pool = ProcessPoolExecutor(
-        min(workers, len(shards)),
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=_start,
-        initargs=(writer,),
+    lost = (
+        "a worker ended before its shard was written, perhaps for lack of memory; "
+        "the same command resumes, with fewer --workers if memory is short"
     )
-    try:
-        for future in as_completed([pool.submit(_run, shard) for shard in shards]):
+    with process_pool(min(workers, len(shards)), writer, lost) as pool:
+        for future in as_completed([pool.submit(compute, shard) for shard in shards]):
             yield future.result()
-    except BrokenProcessPool:
-        raise ProcessLost(
-            "a worker ended before its shard was written, perhaps for lack of memory; "
-            "the same command resumes, with fewer --workers if memory is short"
-        ) from None
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _start(writer: ShardWriter) -> None:
-    _held.append(writer)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """Without this, workers of a killed run would wait for shards forever."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    wait([parent.sentinel])
-    os._exit(1)
-
-
-def _run(shard: Shard) -> Result:
-    return _held[0](shard)
 
 
 def with_ray(writer: ShardWriter, shards: Sequence[Shard], workers: int) -> Iterator[Result]:
@@ -78,7 +46,7 @@ def with_ray(writer: ShardWriter, shards: Sequence[Shard], workers: int) -> Iter
             _RayWriter,
             fn_constructor_args=(writer, list(shards)),
             batch_size=1,
-            num_cpus=writer.embedder.threads or 1,
+            num_cpus=writer.task.threads or 1,
             compute=ray.data.ActorPoolStrategy(size=min(workers, len(shards))),
         )
         for row in rows.iter_rows():

@@ -1,4 +1,4 @@
-"""`embed_shards`: plan, resume, run, and the manifest."""
+"""`run_shards`: plan, resume, run, and the manifest."""
 
 import json
 from collections.abc import Sequence
@@ -7,10 +7,12 @@ from dataclasses import asdict, dataclass
 from unmask import errors
 from unmask.arguments import check_choice
 from unmask.arguments import whole_number as whole
-from unmask.bulk.embedder import BatchEmbedder
 from unmask.bulk.engines import ENGINES, Engine
-from unmask.bulk.shards import Folder, Shard, ShardEntry, ShardFailure, ShardWriter, done_name, finished, plan
-from unmask.errors import InvalidRequest, OutputError, TextError, UnmaskError
+from unmask.bulk.folder import Folder
+from unmask.bulk.shards import ShardEntry, ShardFailure, ShardWriter, done_name, finished
+from unmask.bulk.sources import FORMATS, Shard, plan
+from unmask.bulk.task import BatchTask
+from unmask.errors import InvalidRequest, OutputError, TextError, UnmaskError, quoted
 from unmask.model.weights.fingerprint import fingerprint
 from unmask.optional import require
 from unmask.tasks import Progress
@@ -34,10 +36,10 @@ class BulkSummary:
     output: str
 
 
-def embed_shards(
+def run_shards(
     sources: Sequence[str],
     output: str,
-    embedder: BatchEmbedder,
+    task: BatchTask,
     *,
     engine: Engine = "processes",
     workers: int = 1,
@@ -46,16 +48,17 @@ def embed_shards(
     restart: bool = False,
     progress: Progress | None = None,
 ) -> BulkSummary:
-    """Embed the rows of files into a folder of shards, which keep all columns and gain the embeddings.
+    """Run a task over the rows of files, into a folder of shards that keep all columns and gain those of it.
 
     A shard is a fixed range of rows and is computed alone, so its bytes do not depend on the engine, on the
     number of workers or on interruptions, as long as processors and versions are the same. A stopped run
     resumes with the same call. ``manifest.json`` appears last; it lists the SHA-256 of every shard.
 
     Args:
-        sources: .txt, .jsonl or .parquet files: paths, or URLs that fsspec opens.
+        sources: .txt, .jsonl or .parquet files or .lance datasets: paths, or URLs that fsspec opens. One with
+            ``*`` stands for all that match, sorted.
         output: a new folder, as a path or a URL.
-        embedder: the model and the settings.
+        task: what is computed: `BatchEmbedder`, `BatchClassifier`, `BatchTagger`, or another `BatchTask`.
         engine: ``"processes"`` of this machine, or ``"ray"``.
         workers: how many processes or actors; each loads the model.
         rows_per_shard: rows of one shard, which a worker holds in memory.
@@ -64,27 +67,29 @@ def embed_shards(
         progress: called with (shards done, shards in all).
 
     Raises:
-        InvalidRequest: a file cannot be read, or an argument is out of range.
-        TextError: a text cannot be embedded; the message names its row.
+        InvalidRequest: a file cannot be read, an argument is out of range, or the model cannot do the task.
+        TextError: a text cannot be read; the message names its row.
         OutputError: the folder holds something else, cannot be written, or another run is writing to it.
         ProcessLost: a worker process was ended from outside.
     """
+    if not isinstance(task, BatchTask):
+        raise InvalidRequest(f"task is {quoted(task)}; give a BatchTask, such as BatchEmbedder()")
     check_choice("engine", engine, tuple(ENGINES))
     whole("workers", workers, 1)
     whole("rows_per_shard", rows_per_shard, 1)
     if engine == "ray":
         require("ray")
     if not sources:
-        raise InvalidRequest("no input is named; name files that end in .txt, .jsonl or .parquet")
+        raise InvalidRequest(f"no input is named; name files that end in {', '.join(FORMATS)}")
     shards, digest = plan(sources, rows_per_shard)
-    checkpoint = embedder.loaded.checkpoint
-    identity = fingerprint(checkpoint, (embedder, digest, tuple(sources), rows_per_shard))
+    task.check()
+    identity = fingerprint(task.loaded.checkpoint, (task, digest, tuple(sources), rows_per_shard))
     folder = Folder(output)
     folder.create()
     with folder.locked():
         _begin(folder, identity, overwrite=overwrite, restart=restart)
-        writer = ShardWriter(embedder, output)
-        listed, resumed = _embedded(folder, shards, writer, engine=engine, workers=workers, progress=progress)
+        writer = ShardWriter(task, output)
+        listed, resumed = _computed(folder, shards, writer, engine=engine, workers=workers, progress=progress)
         _finish(folder, shards, listed, identity)
     return BulkSummary(
         texts=sum(entry.rows for entry in listed),
@@ -96,7 +101,7 @@ def embed_shards(
     )
 
 
-def _embedded(
+def _computed(
     folder: Folder,
     shards: Sequence[Shard],
     writer: ShardWriter,

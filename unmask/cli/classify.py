@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from unmask.cli.bulk import BULK, BulkOptions, task_settings
 from unmask.cli.input import STANDARD_INPUT
 from unmask.cli.items import TABLES, Item, pair_of
 from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions
@@ -60,6 +61,7 @@ def classify(
     truncation: LongTextsOption = "window",
     overlap_tokens: OverlapOption = None,
     file: FileOptions = FILE,
+    bulk: BulkOptions = BULK,
     json: JsonOption = False,
 ) -> None:
     """Predict the label of a text, or of every input of a file, with its probability.
@@ -68,12 +70,32 @@ def classify(
     the label, a tab and the probability, or the value of a regression alone; of several labels those that
     apply, and the largest probability. With --json, one object per text. Input of any size is streamed. To
     resume a stopped run with --output, give the same command again. With --candidate-labels, the labels are
-    those given (zero-shot classification).
+    those given (zero-shot classification). With --engine, several processes read shards of the file, and
+    --output is a folder.
     """
-    json = json or file.json
+    bulk.check()
     labels = _candidates(
         candidate_labels, hypothesis_template, multi_label=multi_label, pairs=pairs or pair_field is not None
     )
+    if bulk.engine is not None:
+        from unmask.bulk import BatchClassifier
+        from unmask.tasks.zero_shot import TEMPLATE
+
+        if pairs:
+            raise InvalidRequest("--pairs is for lines with a tab; with --engine, give --pair-field instead")
+        task = BatchClassifier(
+            **task_settings(model, run, given.field, given.blank),
+            pair_column=pair_field,
+            candidate_labels=None if labels is None else tuple(labels),
+            hypothesis_template=hypothesis_template or TEMPLATE,
+            multi_label=multi_label,
+            threshold=threshold,
+            truncation=truncation,
+            overlap_tokens=overlap_tokens,
+        )
+        file.run_bulk(task, given.files(text), bulk, json=json)
+        return
+    json = json or file.json
 
     def predict(
         loaded: "Model", items: Sequence[Item], name: Callable[[int], str], progress: Progress

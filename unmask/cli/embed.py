@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from unmask.cli.embed_bulk import BULK, BulkOptions, EmbedSettings, embed_bulk
+from unmask.cli.bulk import BULK, BulkOptions, run_bulk, task_settings
 from unmask.cli.embed_rows import FORMATS, NUMBERS, extension_of
 from unmask.cli.embed_run import EmbedRun, TruncatedText
 from unmask.cli.input import STANDARD_INPUT
@@ -108,21 +108,19 @@ def embed(
     """
     bulk.check()
     if bulk.engine is not None:
-        computed = EmbedSettings(
-            truncation, field, pooling, normalize, prompt, prompt_name, truncate_dim, precision
+        from unmask.bulk import BatchEmbedder
+
+        task = BatchEmbedder(
+            **task_settings(model, run, field, blank),
+            truncation=truncation,
+            pooling=pooling,
+            normalize=normalize,
+            prompt=prompt,
+            prompt_name=prompt_name,
+            truncate_dim=truncate_dim,
+            precision=precision,
         )
-        embed_bulk(
-            inputs or [],
-            output=output,
-            model=model,
-            run=run,
-            bulk=bulk,
-            blank=blank,
-            settings=computed,
-            overwrite=overwrite,
-            restart=restart,
-            json=json,
-        )
+        run_bulk(task, inputs or [], output, bulk, overwrite=overwrite, restart=restart, json=json)
         return
     extension = extension_of(output)
     if blank == "skip" and extension == ".npy":

@@ -136,6 +136,9 @@ def index(
     verify: Annotated[
         bool, Parameter(negative="", help="compare every byte of the index with its checksums, and stop")
     ] = False,
+    workers: Annotated[
+        int, Parameter(help="processes that compute, of one thread each if there are several")
+    ] = 1,
     run: RunOptions = RUN,
     json: JsonOption = False,
 ) -> None:
@@ -147,6 +150,12 @@ def index(
     if verify:
         _verify(output, json)
         return
+    if workers < 1:
+        raise InvalidRequest(f"--workers is {workers}; it must be at least 1")
+    if workers > 1 and run.threads not in (None, 1):
+        raise InvalidRequest(
+            f"--threads is {run.threads}, and each of several --workers has one; leave --threads out"
+        )
     if not inputs and not delete and not compact:
         raise InvalidRequest("no inputs are given; name the files or folders to index")
     if prune and not inputs:
@@ -154,7 +163,7 @@ def index(
     made, created = _opened(output, new, run, create=bool(inputs))
     deleted = made.delete(delete) if delete else 0
     with _resumable(made, created=created):
-        added = _add(made, inputs, reading) if inputs else None
+        added = _add(made, inputs, reading, workers) if inputs else None
     if prune and added is not None and added.missing:
         deleted += made.delete(added.missing)
     if compact:
@@ -232,7 +241,7 @@ def open_index(path: Path, names: Sequence[str], run: RunOptions) -> "Index":
     )
 
 
-def _add(made: "Index", inputs: list[Path], reading: ReadingOptions) -> "Added":
+def _add(made: "Index", inputs: list[Path], reading: ReadingOptions, workers: int) -> "Added":
     from unmask.search.documents import read_documents
 
     documents = read_documents(
@@ -243,7 +252,7 @@ def _add(made: "Index", inputs: list[Path], reading: ReadingOptions) -> "Added":
         exclude=reading.exclude or (),
     )
     with progress("indexing passages", 0) as report:
-        return made.add(documents, progress=report)
+        return made.add(documents, progress=report, workers=workers)
 
 
 def _verify(output: Path, json: bool) -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from cyclopts import Parameter
 
@@ -108,18 +108,28 @@ class ModelOptions:
         """
         from unmask.loaded import load
 
-        check_model(model)
+        options = self.options_with(model, adapter)
         set_threads(self.threads)
-        return load(
-            model,
-            dtype=self.dtype,
-            revision=self.revision,
-            compat=self.compat,
-            device=self.device,
-            kernel=self.kernel,
-            adapter=adapter,
-            backend=self.backend,
-        )
+        loaded: Model = load(model, **options)
+        return loaded
+
+    def options_with(self, model: str, adapter: str | None) -> dict[str, Any]:
+        """The arguments of `unmask.load` besides the model.
+
+        Raises:
+            InvalidRequest: no model is named.
+        """
+        if not model.strip():
+            raise InvalidRequest("--model is empty; name a checkpoint folder, a hub id, or default")
+        return {
+            "dtype": self.dtype,
+            "revision": self.revision,
+            "compat": self.compat,
+            "device": self.device,
+            "kernel": self.kernel,
+            "adapter": adapter,
+            "backend": self.backend,
+        }
 
 
 @Parameter(name="*")
@@ -138,7 +148,14 @@ class RunOptions(ModelOptions):
 
         ``default_adapter``: the adapter to load with "default" if none is named.
         """
-        return self.load_with(model, self.adapter or (default_adapter if model == "default" else None))
+        return self.load_with(model, self._adapter(model, default_adapter))
+
+    def load_options(self, model: str, default_adapter: str | None = None) -> dict[str, Any]:
+        """The arguments of `unmask.load` besides the model; see `load`."""
+        return self.options_with(model, self._adapter(model, default_adapter))
+
+    def _adapter(self, model: str, default_adapter: str | None) -> str | None:
+        return self.adapter or (default_adapter if model == "default" else None)
 
     def load_states(self, model: str) -> "Model | ElmoModel":
         """Load an encoder as `load` does, or an ELMo, which has states and no attention.
@@ -196,12 +213,6 @@ class OutputOptions:
 MODEL_OPTIONS = ModelOptions()
 RUN = RunOptions()
 OUTPUT = OutputOptions()
-
-
-def check_model(model: str) -> None:
-    """Raise `InvalidRequest` if a model's name is empty."""
-    if not model.strip():
-        raise InvalidRequest("--model is empty; name a checkpoint folder, a hub id, or default")
 
 
 def set_threads(threads: int | None) -> None:

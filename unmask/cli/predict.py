@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from unmask.cli.bulk import BulkOptions, run_bulk
 from unmask.cli.input import STANDARD_INPUT
 from unmask.cli.items import Columns, InputFormat, Item, Read, format_of, item_reader
 from unmask.cli.lines import Inputs, LineReader, Survey, line_name, require_texts, survey
@@ -23,6 +24,7 @@ from unmask.tasks import Progress
 from unmask.tasks.values import LongTexts
 
 if TYPE_CHECKING:
+    from unmask.bulk import BatchTask
     from unmask.loaded import Model
 
 TextOption = Annotated[str | None, Parameter(help="a text; default: standard input, one text per line")]
@@ -76,6 +78,18 @@ class InputOptions:
                 "--field, --format and --blank are for lines; leave them out, or give --file FILE"
             )
 
+    def files(self, text: str | None) -> list[str]:
+        """The files of a run with --engine, which knows formats by the endings of names.
+
+        Raises:
+            InvalidRequest: none is named, or there is a text, or a format.
+        """
+        if text is not None or self.file is None:
+            raise InvalidRequest("--engine reads files; name one, or several with *, by --file")
+        if self.format is not None:
+            raise InvalidRequest("--engine knows formats by the endings of names; leave --format out")
+        return [self.file]
+
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +100,8 @@ class FileOptions:
         Path | None,
         Parameter(
             name=["--output", "-o"],
-            help="write the predictions to this file, which a stopped run resumes; default: print them",
+            help="write the predictions to this file (with --engine: folder), which a stopped run resumes; "
+            "default: print them",
         ),
     ] = None
     overwrite: Annotated[bool, Parameter(negative="", help="replace a finished output")] = False
@@ -96,6 +111,10 @@ class FileOptions:
     def json(self) -> bool:
         """Whether the file is one of JSON lines by its name."""
         return self.output is not None and self.output.suffix in (".jsonl", ".ndjson")
+
+    def run_bulk(self, task: "BatchTask", inputs: Sequence[str], bulk: BulkOptions, *, json: bool) -> None:
+        """Run a task over files into the output, a folder of shards, and print a summary."""
+        run_bulk(task, inputs, self.output, bulk, overwrite=self.overwrite, restart=self.restart, json=json)
 
 
 INPUT = InputOptions()

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from unmask.arguments import whole_number as whole
 from unmask.cli.index import open_index
-from unmask.cli.options import MODEL_OPTIONS, JsonOption, ModelOptions, RunOptions, check_model, set_threads
+from unmask.cli.options import MODEL_OPTIONS, JsonOption, ModelOptions, RunOptions, set_threads
 from unmask.cli.output import print_json
 from unmask.errors import InvalidRequest
 
@@ -213,17 +213,11 @@ def _with_adapters(source: str, adapters: dict[str, str], run: ModelOptions) -> 
     """The model with its adapters, which share its weights."""
     from unmask.loaded_adapters import load_adapters
 
-    check_model(source)
+    options = run.options_with(source, None)
     set_threads(run.threads)
-    return load_adapters(
-        source,
-        adapters,
-        dtype=run.dtype,
-        device=run.device,
-        kernel=run.kernel,
-        compat=run.compat,
-        revision=run.revision,
-    )
+    for refused in ("adapter", "backend"):
+        del options[refused]
+    return load_adapters(source, adapters, **options)
 
 
 def _adapters(given: list[str]) -> dict[str | None, str]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from unmask.cli.bulk import BULK, BulkOptions, task_settings
 from unmask.cli.input import STANDARD_INPUT
 from unmask.cli.items import TABLES, Item
 from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from unmask.tasks.tag import Entity, TaggedWord, Tagging
 
 TAB = "\t"
+ADAPTER = "names"
+"""The adapter of the default model that finds entities."""
 
 
 def tag(
@@ -58,6 +61,7 @@ def tag(
     truncation: LongTextsOption = "window",
     overlap_tokens: OverlapOption = None,
     file: FileOptions = FILE,
+    bulk: BulkOptions = BULK,
     json: JsonOption = False,
 ) -> None:
     """Find the entities of a text, or of every input of a file; or its words' labels.
@@ -67,8 +71,24 @@ def tag(
     line after each text; CoNLL is printed with the predicted label as its last column; with --json one object
     per text. Offsets count characters of the text. To resume a stopped run with --output, give the same
     command again. Without a model, the default one reads with its adapter "names": persons, organizations and
-    places.
+    places. With --engine, several processes read shards of the file, and --output is a folder.
     """
+    bulk.check()
+    if bulk.engine is not None:
+        from unmask.bulk import BatchTagger
+
+        if conll:
+            raise InvalidRequest("--conll is for lines; with --engine, leave it out")
+        task = BatchTagger(
+            **task_settings(model, run, given.field, given.blank, ADAPTER),
+            words=words,
+            scheme=scheme,
+            aggregation=aggregation,
+            truncation=truncation,
+            overlap_tokens=overlap_tokens,
+        )
+        file.run_bulk(task, given.files(text), bulk, json=json)
+        return
     json = json or file.json
 
     def predict(
@@ -94,7 +114,7 @@ def tag(
         return _table(found.words if words or not found.has_entities else found.entities)
 
     settings = (aggregation, words, conll, scheme, truncation, overlap_tokens, json)
-    job = Job("tagging", run, model, predict, row, settings, default_adapter="names")
+    job = Job("tagging", run, model, predict, row, settings, default_adapter=ADAPTER)
     if text is not None and text != STANDARD_INPUT:
         given.refuse_for_a_text()
         predict_text(job, Item(text, "", 0, "the text", None, text))

@@ -23,7 +23,9 @@ from unmask.search.settings import IndexSettings
 from unmask.search.views.bm25 import Bm25Builder
 from unmask.search.views.sparse import SparseBuilder
 from unmask.search.views.vectors import VectorsBuilder
+from unmask.tasks.multi_vectors import TokenVectors
 from unmask.tasks.prompts import prompt_of
+from unmask.tasks.sparse_vectors import WordWeights
 from unmask.text import Encoding, Tokenizer
 from unmask.text.tokenizer import truncated
 
@@ -64,6 +66,19 @@ def batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
         yield group
 
 
+@dataclass(frozen=True, eq=False)
+class ComputedDocuments:
+    """Documents that were computed together, with the views of their passages."""
+
+    cut: list[CutDocument]
+    skipped: list[tuple[str, str]]
+    """The ids of documents that cannot be read, with the reason."""
+    terms: list[list[str]]
+    dense_PE: NDArray[np.float32] | None
+    sparse: list[WordWeights]
+    vectors: list[TokenVectors]
+
+
 class SegmentBuilder:
     """Computes the views of documents and collects them for one segment.
 
@@ -95,26 +110,41 @@ class SegmentBuilder:
         """The number of passages."""
         return self._contents.passages
 
-    def add(self, documents: Sequence[Document]) -> tuple[list[CutDocument], list[tuple[str, str]]]:
-        """Cut documents into passages, compute their views and collect them.
-
-        Returns the documents that were added, and the ids of others with the reason why they cannot be read.
-        """
+    def compute(self, documents: Sequence[Document]) -> ComputedDocuments:
+        """Cut documents into passages and compute their views; nothing is collected."""
         cut, skipped = self._cut(documents)
         texts = [text for one in cut for text in one.texts]
-        if self._settings.analyzer is not None:
-            for text in texts:
-                self._bm25.add(self._settings.analyzer.counted(text))
+        analyzer = self._settings.analyzer
+        terms = [] if analyzer is None else [analyzer.counted(text) for text in texts]
+        dense_PE, sparse, vectors = None, list[WordWeights](), list[TokenVectors]()
         if "dense" in self._models and cut:
-            self._add_dense(cut)
+            dense_PE = self._dense_vectors(cut)
         if "sparse" in self._models:
-            cut = _with_dropped(cut, self._add_sparse(texts))
+            sparse = self._models["sparse"].sparse_vectors(texts, "document", truncation="end")
+            cut = _with_dropped(cut, [one.truncated_tokens for one in sparse])
         if "multi_vector" in self._models:
-            cut = _with_dropped(cut, self._add_vectors(cut, texts))
-        for one in cut:
-            self._contents.add(one.document, one.passages, one.counts)
-            self.bytes += 4 * len(one.document.text)
-        return cut, skipped
+            vectors = self._models["multi_vector"].multi_vectors(texts, "document", truncation="end")
+            cut = _with_dropped(cut, [one.truncated_tokens for one in vectors])
+        return ComputedDocuments(cut, skipped, terms, dense_PE, sparse, vectors)
+
+    def add(self, computed: ComputedDocuments) -> None:
+        """Collect documents whose views are computed."""
+        for terms in computed.terms:
+            self._bm25.add(terms)
+        if computed.dense_PE is not None:
+            self._dense.append(computed.dense_PE)
+            self.bytes += computed.dense_PE.nbytes
+        for weights in computed.sparse:
+            self._sparse.add(weights.ids, weights.weights)
+            self.bytes += 8 * len(weights.ids)
+        passages = [passage for one in computed.cut for passage in one.passages] if computed.vectors else []
+        for passage, one in zip(passages, computed.vectors, strict=True):
+            spans_N2 = np.where(one.spans_N2 < 0, one.spans_N2, one.spans_N2 + passage.start)
+            self._vectors.add(one.vectors_NE, spans_N2)
+            self.bytes += 2 * one.vectors_NE.size
+        for document in computed.cut:
+            self._contents.add(document.document, document.passages, document.counts)
+            self.bytes += 4 * len(document.document.text)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The arrays of the segment."""
@@ -205,40 +235,20 @@ class SegmentBuilder:
                 found.append(error)
         return found
 
-    def _add_dense(self, cut: Sequence[CutDocument]) -> None:
+    def _dense_vectors(self, cut: Sequence[CutDocument]) -> NDArray[np.float32]:
+        """The vector of each passage, (P, E)."""
         model = self._models["dense"]
         head = model.embedding_head(normalize=True)
         if self._settings.passages.chunking == "late":
-            found = np.concatenate(late_chunks(model, head, [(one.encoding, one.passages) for one in cut]))
-        else:
-            encodings = [part for one in cut for part in one.embedded]
-            # Equal passages get equal vectors, and so equal scores: that of one computation.
-            first = {part.ids.tobytes(): number for number, part in reversed(list(enumerate(encodings)))}
-            rows = {number: row for row, number in enumerate(sorted(first.values()))}
-            vectors_PE = model.embed_encodings(
-                [encodings[number] for number in rows], head, prompt=self._document_prompt
-            )
-            found = vectors_PE[[rows[first[part.ids.tobytes()]] for part in encodings]]
-        self._dense.append(found)
-        self.bytes += found.nbytes
-
-    def _add_sparse(self, texts: Sequence[str]) -> list[int]:
-        """Returns the tokens that were dropped from each passage."""
-        found = self._models["sparse"].sparse_vectors(texts, "document", truncation="end")
-        for one in found:
-            self._sparse.add(one.ids, one.weights)
-            self.bytes += 8 * len(one.ids)
-        return [one.truncated_tokens for one in found]
-
-    def _add_vectors(self, cut: Sequence[CutDocument], texts: Sequence[str]) -> list[int]:
-        """Returns the tokens that were dropped from each passage."""
-        starts = [passage.start for one in cut for passage in one.passages]
-        found = self._models["multi_vector"].multi_vectors(texts, "document", truncation="end")
-        for start, one in zip(starts, found, strict=True):
-            spans_N2 = np.where(one.spans_N2 < 0, one.spans_N2, one.spans_N2 + start)
-            self._vectors.add(one.vectors_NE, spans_N2)
-            self.bytes += 2 * one.vectors_NE.size
-        return [one.truncated_tokens for one in found]
+            return np.concatenate(late_chunks(model, head, [(one.encoding, one.passages) for one in cut]))
+        encodings = [part for one in cut for part in one.embedded]
+        # Equal passages get equal vectors, and so equal scores: that of one computation.
+        first = {part.ids.tobytes(): number for number, part in reversed(list(enumerate(encodings)))}
+        rows = {number: row for row, number in enumerate(sorted(first.values()))}
+        vectors_PE = model.embed_encodings(
+            [encodings[number] for number in rows], head, prompt=self._document_prompt
+        )
+        return vectors_PE[[rows[first[part.ids.tobytes()]] for part in encodings]]
 
 
 def _encoded(tokenizer: Tokenizer | None, text: str) -> Encoding:

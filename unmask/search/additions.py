@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest, quoted
 from unmask.loaded import Model
-from unmask.search.adding import SegmentBuilder, batches
+from unmask.search.adding import SegmentBuilder
 from unmask.search.contents import Contents, digest_of
 from unmask.search.documents.values import Document, Skipped
 from unmask.search.options import View
@@ -18,6 +18,7 @@ from unmask.search.settings import IndexSettings
 from unmask.search.store import Generation, Writer
 from unmask.search.values import Added
 from unmask.search.views.merge import merged
+from unmask.search.workers import computed
 from unmask.tasks import Progress
 
 SEGMENT_BYTES = 256_000_000
@@ -39,6 +40,7 @@ class Addition:
         models: the model of each view.
         progress: see `Index.add`.
         clock: seconds from any start, which decide when to commit.
+        workers: see `Index.add`.
     """
 
     def __init__(
@@ -47,13 +49,16 @@ class Addition:
         settings: IndexSettings,
         models: Mapping[View, Model],
         progress: Progress | None = None,
+        *,
         clock: Callable[[], float] = time.monotonic,
+        workers: int = 1,
     ) -> None:
         self._writer = writer
         self._settings = settings
         self._models = models
         self._progress = progress
         self._clock = clock
+        self._workers = workers
         self._before = Contents(writer.generation)
         self._seen: set[str] = set()
         self._skipped: list[tuple[str, str]] = []
@@ -70,14 +75,16 @@ class Addition:
         """Add all documents and commit."""
         builder = SegmentBuilder(self._settings, self._models)
         committed = self._clock()
-        for group in batches(self._changed(given)):
-            cut, unreadable = builder.add(group)
-            for one in cut:
+        for group, found in computed(self._changed(given), self._settings, self._models, self._workers):
+            builder.add(found)
+            known = self._before.numbers
+            self._replaced.update(known[one.id] for one in group if one.id in known)
+            for one in found.cut:
                 self._counted += one.counts
                 self._passages += len(one.passages)
                 if one.counts.dropped:
                     self._truncated.append(one.document.id)
-            self._skip(unreadable)
+            self._skip(found.skipped)
             if self._progress is not None:
                 self._progress(self._passages, 0)
             if builder.bytes >= SEGMENT_BYTES or self._clock() - committed >= COMMIT_SECONDS:
@@ -125,7 +132,6 @@ class Addition:
                 continue
             else:
                 self._counts["updated"] += 1
-                self._replaced.add(known)
             yield document
 
     def _commit(self, builder: SegmentBuilder) -> None:

@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from unmask.arguments import check_callable, check_flag, listed
+from unmask.arguments import check_callable, check_flag, listed, whole_number
 from unmask.errors import InvalidRequest, UnmaskError
 from unmask.loaded import Model
 from unmask.search.additions import Addition, Given, compact, deleted_with
@@ -192,6 +192,7 @@ class Index(SearchableIndex):
         documents: Iterable[Given],
         *,
         progress: Progress | None = None,
+        workers: int = 1,
     ) -> Added:
         """Add documents, and replace those whose content has changed.
 
@@ -204,17 +205,21 @@ class Index(SearchableIndex):
         Args:
             documents: any iterable; it is read once. What `read_documents` skipped is passed on to `Added`.
             progress: called with (passages done, 0).
+            workers: how many processes compute; with several, each reads the models from their files. They
+                compute with one thread each, and the index is that of one process with one thread.
 
         Raises:
             InvalidRequest: two documents have one id, or a dictionary lacks a key.
+            ProcessLost: a worker process was ended from outside.
             OutputError: another process is changing the index, or it cannot be written.
         """
         check_callable("progress", progress)
+        whole_number("workers", workers, 1)
         models = {view: self.model(view) for view in self.settings.models}
         with writing(self.path) as writer:
             before = writer.generation
             try:
-                addition = Addition(writer, self.settings, models, progress)
+                addition = Addition(writer, self.settings, models, progress, workers=workers)
                 added = addition.run(documents)
                 if len(addition.generation.segments) > MOST_SEGMENTS:
                     compact(writer)

@@ -11,8 +11,8 @@ class Limits:
     """What a server accepts, and how long it works on it."""
 
     tokens_per_pass: int = 512
-    """Maximum number of tokens of one forward pass; a longer text runs alone. Texts wait longer behind a larger
-    pass, and a CPU reads 512 tokens at nearly the speed of more; on a GPU, take thousands."""
+    """Maximum number of tokens of one forward pass; a longer text runs alone. Texts wait longer behind a
+    larger pass, and a CPU reads 512 tokens at nearly the speed of more; on a GPU, take thousands."""
     queued_tokens: int = 262_144
     """Maximum number of tokens that wait; a request that would exceed it is refused with 429."""
     concurrent_requests: int = 1024

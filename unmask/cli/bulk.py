@@ -1,32 +1,34 @@
-"""``unmask embed --engine``: shards in a folder, by several processes or a cluster."""
+"""Options of ``--engine``: shards in a folder, by several processes or a cluster."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from unmask.bulk import BatchEmbedder, embed_shards
 from unmask.bulk.engines import Engine
-from unmask.bulk.run import ROWS_PER_SHARD
+from unmask.bulk.run import ROWS_PER_SHARD, run_shards
+from unmask.cli.input import STANDARD_INPUT
 from unmask.cli.options import RunOptions
 from unmask.cli.output import print_json, progress
 from unmask.errors import InvalidRequest
-from unmask.model.spec import PoolingMode
-from unmask.tasks.quantize import Precision
-from unmask.text import Blank, Truncation
+from unmask.text import Blank
+
+if TYPE_CHECKING:
+    from unmask.bulk import BatchTask
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class BulkOptions:
-    """Who embeds, if not this process."""
+    """Who computes, if not this process."""
 
     engine: Annotated[
         Engine | None,
         Parameter(
             name="--engine",
-            help="embed .txt, .jsonl or .parquet files by processes of this machine, or by Ray; "
+            help="compute .txt, .jsonl, .parquet or .lance files by processes of this machine, or by Ray; "
             "-o names a folder of shards",
         ),
     ] = None
@@ -57,65 +59,47 @@ class BulkOptions:
 BULK = BulkOptions()
 
 
-@dataclass(frozen=True)
-class EmbedSettings:
-    """What ``unmask embed`` computes."""
+def task_settings(
+    model: str, run: RunOptions, field: str | None, blank: Blank, default_adapter: str | None = None
+) -> dict[str, Any]:
+    """The arguments of every `BatchTask`, from the options of a command.
 
-    truncation: Truncation
-    field: str | None
-    pooling: PoolingMode | None
-    normalize: bool | None
-    prompt: str | None
-    prompt_name: str | None
-    truncate_dim: int | None
-    precision: Precision
-
-
-def embed_bulk(
-    inputs: list[str],
-    *,
-    output: Path | None,
-    model: str,
-    run: RunOptions,
-    bulk: BulkOptions,
-    blank: Blank,
-    settings: EmbedSettings,
-    overwrite: bool,
-    restart: bool,
-    json: bool,
-) -> None:
-    """Embed files into a folder of shards, and print a summary."""
-    assert bulk.engine is not None
-    if output is None:
-        raise InvalidRequest("--engine writes a folder of shards; name it with -o")
-    if not model.strip():
-        raise InvalidRequest("--model is empty; name a checkpoint folder, a hub id, or default")
+    Raises:
+        InvalidRequest: an option is out of range, or has no meaning for shards.
+    """
     if run.threads is not None and run.threads < 1:
         raise InvalidRequest(f"--threads is {run.threads}; it must be at least 1")
     if blank == "skip":
         raise InvalidRequest("--blank skip would shift the rows of a shard; remove blank lines first")
-    load = {
-        name: getattr(run, name)
-        for name in ("dtype", "revision", "compat", "device", "kernel", "adapter", "backend")
+    return {
+        "model": model,
+        "column": field or "text",
+        "load": run.load_options(model, default_adapter),
+        "threads": run.threads or 1,
     }
-    embedder = BatchEmbedder(
-        model,
-        column=settings.field or "text",
-        load=load,
-        threads=run.threads or 1,
-        truncation=settings.truncation,
-        pooling=settings.pooling,
-        normalize=settings.normalize,
-        prompt=settings.prompt,
-        prompt_name=settings.prompt_name,
-        truncate_dim=settings.truncate_dim,
-        precision=settings.precision,
-    )
+
+
+def run_bulk(
+    task: "BatchTask",
+    inputs: Sequence[str],
+    output: Path | None,
+    bulk: BulkOptions,
+    *,
+    overwrite: bool,
+    restart: bool,
+    json: bool,
+) -> None:
+    """Run a task over files into a folder of shards, and print a summary."""
+    assert bulk.engine is not None
+    if output is None:
+        raise InvalidRequest("--engine writes a folder of shards; name it with -o")
+    if STANDARD_INPUT in inputs:
+        raise InvalidRequest("--engine reads files, and standard input is named; write it to a file first")
     with progress("shards", 0) as report:
-        summary = embed_shards(
+        summary = run_shards(
             inputs,
             url_of(output),
-            embedder,
+            task,
             engine=bulk.engine,
             workers=bulk.workers or 1,
             rows_per_shard=bulk.rows_per_shard or ROWS_PER_SHARD,

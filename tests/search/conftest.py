@@ -1,0 +1,15 @@
+"""Fixtures that tests of indexes share."""
+
+import pytest
+import torch
+
+from unmask.model.native.threads import set_thread_count
+
+
+@pytest.fixture
+def one_thread():
+    """The last bits of some computations of torch depend on the number of threads."""
+    before = torch.get_num_threads()
+    set_thread_count(1)
+    yield
+    set_thread_count(before)
