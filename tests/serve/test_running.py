@@ -83,7 +83,7 @@ def test_it_serves_and_stops_under_load(running, served_models):
 
 
 def test_an_answer_does_not_wait_for_its_own_beginning_to_be_confirmed(running):
-    """The body follows the head at once; else every answer takes the 40 ms after which TCP confirms the head."""
+    """The body follows the head at once; else every answer takes the 40 ms after which TCP confirms it."""
     url, _ = running
     with httpx.Client(timeout=20) as session:
         seconds = [session.get(f"{url}/info").elapsed.total_seconds() for _ in range(60)]

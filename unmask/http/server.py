@@ -24,9 +24,9 @@ class TimedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the timer of the first request, and send every answer at once.
 
-        An answer is sent in two parts, its head and its body. Unless the socket says otherwise, the second waits
-        until the client has confirmed the first, which it does after 40 ms. asyncio says so only for sockets
-        that name their protocol, which those of `socket.create_server` do not.
+        An answer is sent in two parts, its head and its body. Unless the socket says otherwise, the second
+        waits until the client has confirmed the first, which it does after 40 ms. asyncio says so only for
+        sockets that name their protocol, which those of `socket.create_server` do not.
         """
         own = transport.get_extra_info("socket")
         if own is not None and own.family in (socket.AF_INET, socket.AF_INET6):
