@@ -91,7 +91,7 @@ OVER_A_SOCKET = {name: (lambda body=body: sized(body), {400, 413}) for name, bod
 
 
 def exchanged(port, parts):
-    """Send until all is sent or there is an answer; the answer, empty if the connection closed without one."""
+    """Send until there is an answer; it is empty if the connection closed without one."""
     with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
         # It may be closed while the rest is being sent; an answer is there then.
         with suppress(BrokenPipeError, ConnectionResetError):
