@@ -4,8 +4,8 @@
 
 It starts two servers and Debian's nginx (`apt-get install nginx-light`) on free ports of this machine, with
 `deploy/nginx.conf` as it is but for the ports. Each trial prints one JSON object, and the program ends with 1
-if a promise was broken: a replica that is stopped and started again, or that is full, costs no request; those in
-flight on one that is killed are each answered by the other one or with 503.
+if a promise was broken. A replica that is stopped and started again, or that is full, costs no request; those
+in flight on one that is killed are each answered by the other one or with 503.
 """
 
 import argparse
@@ -91,11 +91,10 @@ class Replica:
 
     Args:
         model: what it serves.
-        queued_tokens: how many tokens wait in it at most.
     """
 
-    def __init__(self, model: str, queued_tokens: int) -> None:
-        self.port, self._model, self._queued_tokens = free_port(), model, queued_tokens
+    def __init__(self, model: str) -> None:
+        self.port, self._model = free_port(), model
         self.process = self.start()
 
     @property
@@ -103,10 +102,10 @@ class Replica:
         """Its address."""
         return f"http://127.0.0.1:{self.port}"
 
-    def start(self) -> subprocess.Popen[str]:
+    def start(self, *options: str) -> subprocess.Popen[str]:
         """Start it and wait until it answers."""
         arguments = ["-m", f"m={self._model}", "--port", str(self.port), "--threads", "1", "--json"]
-        arguments += ["--queued-tokens", str(self._queued_tokens), "--truncate"]
+        arguments += ["--truncate", *options]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "unmask", "serve", *arguments], stdout=subprocess.PIPE, text=True
         )
@@ -178,16 +177,18 @@ async def kill(
 async def full(
     replicas: list[Replica], client: httpx.AsyncClient, given: argparse.Namespace
 ) -> tuple[Report, bool]:
-    """One replica's queue is kept full by others, so that it refuses what the balancer sends it."""
-    done = asyncio.Event()
+    """One replica has a short queue that others keep full, so that it refuses what the balancer sends it."""
+    await asyncio.to_thread(replicas[0].end, signal.SIGTERM)
+    await asyncio.to_thread(replicas[0].start, "--queued-tokens", "1024")
+    done, texts = asyncio.Event(), drawn(64)
 
-    async def fill() -> None:
+    async def fill(text: str) -> None:
         async with httpx.AsyncClient(base_url=replicas[0].url) as own:
             while not done.is_set():
-                await ask(own, Seen(), drawn(8))
+                await ask(own, Seen(), [text])
                 await asyncio.sleep(0.02)  # a refusal comes at once
 
-    tasks = [asyncio.create_task(fill()) for _ in range(16)]
+    tasks = [asyncio.create_task(fill(text)) for text in texts]
     seen, good = await under_load(client, given.rate / 2, lambda: asyncio.sleep(2 * given.times))
     done.set()
     await asyncio.gather(*tasks)
@@ -209,7 +210,7 @@ def passed_on(asked: Path) -> Counter[str]:
 async def run(given: argparse.Namespace) -> bool:
     """Run the trials; whether every promise was kept."""
     kept = True
-    replicas = [Replica(given.model, queued_tokens) for queued_tokens in (2048, 262_144)]
+    replicas = [Replica(given.model) for _ in range(2)]
     try:
         with balancer([one.port for one in replicas]) as (url, asked):
             limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)

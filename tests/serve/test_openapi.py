@@ -10,6 +10,8 @@ from tests.serve.test_running import served
 from tests.support.chromium import chromium
 from unmask.serve.routes import ROUTES
 
+(TRIED,) = (route for route in ROUTES if route.path == "/embed")
+
 
 @pytest.fixture
 def document(client):
@@ -69,9 +71,20 @@ def test_the_page_tries_a_route(served_folders, tmp_path):
         page.wait_for_selector("#form:not([hidden])")
         options = page.locator("#route option").all_text_contents()
         assert {f"POST {route.path}" for route in ROUTES} <= set(options)
-        page.select_option("#route", "POST /embed")
+        page.select_option("#route", f"POST {TRIED.path}")
         page.click("button")
         page.wait_for_selector("#answer:not([hidden])")
         assert page.inner_text("#status").startswith("200")
-        assert len(json.loads(page.inner_text("#answer"))[0]) == 30
+        answer = page.inner_text("#answer")
+        assert len(json.loads(answer)[0]) == 30
+        assert len(answer.splitlines()) == 3  # a vector is one line
+        assert page.locator("#fields tr").count() == len(TRIED.body)
+        assert not page.is_visible("#key")  # the server has none
         assert wrong == []
+        # On a phone, nothing is wider than the screen and the fields are folded.
+        page.set_viewport_size({"width": 390, "height": 844})
+        page.reload()
+        page.wait_for_selector("#form:not([hidden])")
+        assert not page.is_visible("#fields")
+        page.click("summary")
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
