@@ -1,6 +1,5 @@
 """A running explorer and a headless Chromium that can reach nothing else."""
 
-import shutil
 import socket
 import threading
 from contextlib import contextmanager
@@ -9,19 +8,8 @@ from dataclasses import dataclass, field
 import pytest
 from fake_model import FakeModel
 
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "google-chrome"))), None
-)
-"""The first is the same engine without windows: a page takes a third of the processor time."""
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
+from tests.support.chromium import chromium
+
 TOKEN = "a-token-for-tests"
 PATIENCE = 60_000
 """Milliseconds to wait for what a test expects; a busy machine has taken over 15 seconds."""
@@ -134,13 +122,8 @@ def fake_explorer(fake):
 
 @pytest.fixture(scope="session")
 def browser():
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if CHROMIUM is None:
-        pytest.skip("no Chromium on this machine")
-    with playwright.sync_playwright() as started:
-        chromium = started.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        yield chromium
-        chromium.close()
+    with chromium() as found:
+        yield found
 
 
 @dataclass

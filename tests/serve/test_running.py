@@ -127,6 +127,22 @@ def test_workers_search_indexes(served_folders, served_models, tmp_path):
         assert (cut.status_code, cut.json()["query_truncated"]) == (200, True)
 
 
+def test_workers_end_quietly_with_a_server_that_is_killed(running):
+    """Also one in the middle of a pass, whose result nobody takes."""
+    url, process = running
+    (parent,) = psutil.Process(process.pid).children()
+    (worker,) = parent.children()
+    worker.suspend()
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.post(f"{url}/embed", json={"inputs": TEXTS}, timeout=1)
+    process.kill()
+    process.wait(20)
+    worker.resume()
+    psutil.wait_procs([worker, parent], timeout=20)
+    assert not worker.is_running()
+    assert process.stderr.read() == ""
+
+
 def test_a_client_that_leaves_is_not_computed(served_models):
     """Its texts are dropped from the queue, and it is counted."""
     from unmask.serve import make_app

@@ -105,7 +105,7 @@ def index(name: str, given: str, count: int) -> int:
 
 
 async def read_body(request: "WebRequest", *, limit: int = MAX_BODY_BYTES, kind: str = JSON) -> bytes:
-    """The whole body; reading stops as soon as it exceeds the size or time limit.
+    """The whole body; one that exceeds the size or time limit is not read to its end.
 
     Args:
         request: the request.
@@ -117,6 +117,8 @@ async def read_body(request: "WebRequest", *, limit: int = MAX_BODY_BYTES, kind:
     """
     from starlette.requests import ClientDisconnect
 
+    if int(request.headers.get("content-length", 0)) > limit:  # the server has checked that it is a number
+        raise _too_large(limit)
     body = bytearray()
     try:
         async with asyncio.timeout(BODY_SECONDS):

@@ -63,8 +63,8 @@ def _generic(kind: Any, origin: Any, inner: tuple[Any, ...]) -> Schema:
         return {"anyOf": [schema_of(one) for one in inner]}
     if origin is list or (origin is tuple and inner[1:] == (Ellipsis,)):
         return rows(schema_of(inner[0]))
-    if origin is tuple:
-        return {"type": "array", "prefixItems": [schema_of(one) for one in inner], "minItems": len(inner)}
+    if origin is tuple and len(set(inner)) == 1:
+        return rows(schema_of(inner[0])) | {"minItems": len(inner), "maxItems": len(inner)}
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return {"type": "object", "additionalProperties": schema_of(inner[1])}
     raise TypeError(f"{kind} has no JSON schema")

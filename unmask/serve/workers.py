@@ -233,25 +233,26 @@ def _serve(
     prepare: Callable[[], None],
     warm: Callable[[], None],
 ) -> None:
-    """Run passes until the server closes the socket."""
+    """Run passes until the server closes the socket, or has ended."""
     prepare()
     warm()
-    _send(own, b"ready")
-    while True:
-        try:
-            data = _received(own)
-        except (EOFError, OSError):
-            return
-        answer: tuple[Exception | None, Any]
-        try:
-            unpickler = _Unpickler(BytesIO(data))
-            unpickler.shared = shared
-            run, texts = unpickler.load()
-            found = run(texts)
-            answer = (None, found if hasattr(found, "shape") else list(found))
-        except Exception as error:
-            answer = (_portable(error), None)
-        _send(own, pickle.dumps(answer, pickle.HIGHEST_PROTOCOL))
+    with suppress(EOFError, OSError):
+        _send(own, b"ready")
+        while True:
+            answer = _answer(_received(own), shared)
+            _send(own, pickle.dumps(answer, pickle.HIGHEST_PROTOCOL))
+
+
+def _answer(data: bytes, shared: Mapping[Hashable, object]) -> tuple[Exception | None, Any]:
+    """The error and the results of a pass."""
+    try:
+        unpickler = _Unpickler(BytesIO(data))
+        unpickler.shared = shared
+        run, texts = unpickler.load()
+        found = run(texts)
+        return None, found if hasattr(found, "shape") else list(found)
+    except Exception as error:
+        return _portable(error), None
 
 
 def _portable(error: Exception) -> Exception:
