@@ -2,12 +2,13 @@
 
     python -m benchmarks.serving [--model default] [--texts 400] [--clients 16]
 
-The server runs as a process of its own with one thread of torch, and clients are threads of this process with
-one connection each. Texts have 4 to 120 words. Rounds of the direct call and of the server alternate, and
-medians are printed.
+The server runs as a process of its own with one thread of torch, and clients share one thread of this
+process, with one connection each. Texts have 4 to 120 words. Rounds of the direct call and of the server
+alternate, and medians are printed.
 """
 
 import argparse
+import asyncio
 import json
 import os
 import random
@@ -15,7 +16,6 @@ import signal
 import statistics
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Sequence
 
@@ -24,6 +24,7 @@ import numpy as np
 import torch
 
 import unmask
+from benchmarks.load_client import LoadClient
 
 WORDS = (
     "the",
@@ -49,51 +50,47 @@ def drawn(count: int, seed: int = 0) -> list[str]:
     return [" ".join(draw.choices(WORDS, k=draw.randint(4, 120))) for _ in range(count)]
 
 
-def single(model: unmask.Model, url: str, text: str, count: int) -> None:
+async def single(model: unmask.Model, port: int, text: str, count: int) -> None:
     """Median and 95th percentile of one text at a time, alternating."""
     direct, served = [], []
-    with httpx.Client() as client:
+    async with LoadClient(port) as client:
         for _ in range(count):
             began = time.perf_counter()
             model.embed([text])
             direct.append(time.perf_counter() - began)
             began = time.perf_counter()
-            client.post(f"{url}/v1/embeddings", json={"input": text, "encoding_format": "base64"})
+            await client.post("/v1/embeddings", {"input": text, "encoding_format": "base64"})
             served.append(time.perf_counter() - began)
+    tokens = len(model.tokenize([text])[0])
     for name, seconds in (("direct", direct), ("served", served)):
         p95 = statistics.quantiles(seconds, n=20)[-1]
-        print(f"one text, {name}: p50 {statistics.median(seconds) * 1e3:.2f} ms, p95 {p95 * 1e3:.2f} ms")
+        print(
+            f"one text of {tokens} tokens, {name}: p50 {statistics.median(seconds) * 1e3:.2f} ms, "
+            f"p95 {p95 * 1e3:.2f} ms"
+        )
     added = statistics.median(b - a for a, b in zip(direct, served, strict=True))
     print(f"added by the server, median of pairs: {added * 1e3:.2f} ms")
 
 
-def many(url: str, texts: Sequence[str], clients: int, per_request: int) -> tuple[float, list[float]]:
+async def many(port: int, texts: Sequence[str], clients: int, per_request: int) -> tuple[float, list[float]]:
     """Seconds for all texts, and those of each request, from clients that each wait for their answers."""
     parts = [texts[at : at + per_request] for at in range(0, len(texts), per_request)]
     waits: list[float] = []
-    lock = threading.Lock()
 
-    def client() -> None:
-        with httpx.Client(timeout=300) as session:
-            while True:
-                with lock:
-                    if not parts:
-                        return
-                    part = parts.pop()
-                began = time.perf_counter()
-                answer = session.post(
-                    f"{url}/v1/embeddings", json={"input": part, "encoding_format": "base64"}
-                )
-                answer.raise_for_status()
-                waits.append(time.perf_counter() - began)
+    async def client(session: LoadClient) -> None:
+        while parts:
+            part = parts.pop()
+            began = time.perf_counter()
+            status, _, answer = await session.post(
+                "/v1/embeddings", {"input": part, "encoding_format": "base64"}, 300
+            )
+            assert status == 200, answer[:200]
+            waits.append(time.perf_counter() - began)
 
-    threads = [threading.Thread(target=client) for _ in range(clients)]
-    began = time.perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return time.perf_counter() - began, waits
+    async with LoadClient(port) as session:
+        began = time.perf_counter()
+        await asyncio.gather(*(client(session) for _ in range(clients)))
+        return time.perf_counter() - began, waits
 
 
 def main() -> None:
@@ -102,7 +99,7 @@ def main() -> None:
     parser.add_argument("--model", default="default")
     parser.add_argument("--texts", type=int, default=400)
     parser.add_argument("--clients", type=int, default=16)
-    parser.add_argument("--singles", type=int, default=100)
+    parser.add_argument("--singles", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -119,14 +116,16 @@ def main() -> None:
             found = httpx.post(f"{url}/embed", json={"inputs": texts[:8]}, timeout=60).json()
             difference = np.abs(np.array(found) - model.embed(texts[:8], normalize=True)).max()
             print(f"largest difference from the direct call: {difference:.1e}")
-            single(model, url, texts[0], given.singles)
+            port = int(url.rpartition(":")[2])
+            for text in ("a small boat on the river", texts[0]):
+                asyncio.run(single(model, port, text, given.singles))
             ratios: dict[int, list[float]] = {1: [], 16: []}
             for _ in range(given.rounds):
                 for per_request, found_ratios in ratios.items():
                     began = time.perf_counter()
                     model.embed(texts)
                     direct = time.perf_counter() - began
-                    seconds, waits = many(url, texts, given.clients, per_request)
+                    seconds, waits = asyncio.run(many(port, texts, given.clients, per_request))
                     found_ratios.append(direct / seconds)
                     print(
                         f"{per_request} texts a request: direct {tokens / direct:.0f} tokens/s, served "
