@@ -223,6 +223,8 @@ async def overload(given: argparse.Namespace) -> tuple[Report, bool]:
     texts = drawn(200)
     async with served(given, "--queued-tokens", "16384") as server, LoadClient(server.port) as client:
         peak = await capacity(server, texts)
+        idle_bytes = server.held()[0]
+        await arrivals(client, Seen(), 10 * peak, given.seconds / 6, texts)
         before = server.held()[0]
         seen, began = Seen(), time.monotonic()
         await arrivals(client, seen, 10 * peak, given.seconds, texts)
@@ -237,6 +239,7 @@ async def overload(given: argparse.Namespace) -> tuple[Report, bool]:
         "refused_p99_ms": seen.p(99, "429"),
         "refused_without_retry_after": seen.without_retry_after,
         "memory_growth": round(after / before - 1, 3),
+        "memory_growth_from_idle": round(after / idle_bytes - 1, 3),
         "normal_after_s": round(again, 2),
     }
     good = set(seen.codes) <= {"200", "429"} and report["goodput_of_capacity"] >= 0.9 and again <= 10
