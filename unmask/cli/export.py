@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from unmask.cli.options import JsonOption, RevisionOption
+from unmask.cli.options import AdapterOption, JsonOption, RevisionOption
 from unmask.cli.output import print_json
 from unmask.model.export.names import OutputName
 
@@ -30,6 +30,7 @@ def export(
         int | None, Parameter(help="the most tokens of a text; default: those that the checkpoint reads")
     ] = None,
     revision: RevisionOption = None,
+    adapter: AdapterOption = None,
     json: JsonOption = False,
 ) -> None:
     """Write an encoder as an ONNX graph, for ONNX Runtime, OpenVINO and other runtimes.
@@ -40,10 +41,12 @@ def export(
     """
     from unmask.model.export.onnx import export_onnx
     from unmask.model.weights import find, read_checkpoint
+    from unmask.model.weights.adapter import adapted, find_adapter
 
-    made = export_onnx(
-        read_checkpoint(find(source, revision)), out, outputs=output, role=role, max_tokens=max_tokens
-    )
+    checkpoint = read_checkpoint(find(source, revision))
+    if adapter is not None:
+        checkpoint = adapted(checkpoint, find_adapter(adapter))
+    made = export_onnx(checkpoint, out, outputs=output, role=role, max_tokens=max_tokens)
     found = {
         "folder": str(made.folder),
         "inputs": list(made.inputs),

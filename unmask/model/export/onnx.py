@@ -4,7 +4,7 @@ import contextlib
 import io
 import logging
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from unmask.model.spec.global_tokens import BY_ROLE, has_global_tokens
 from unmask.model.torch_engine import TorchEngine
 from unmask.model.weights.build import build
 from unmask.model.weights.checkpoint import Checkpoint
+from unmask.model.weights.sentence_modules import to_json
 from unmask.optional import require
 from unmask.text.batch import PackedBatch
 
@@ -30,10 +31,16 @@ GRAPH = "model.onnx"
 OPSET = 18
 LONGEST = 8192
 """The longest text of a graph whose encoder has no limit."""
-WHOLE_ROWS = 1024
-"""Queries whose scores are computed at once; longer texts are computed in parts."""
+WHOLE_UP_TO = 1024
+"""Tokens up to which full attention is computed at once."""
+ROWS = 256
+"""Queries whose scores are computed at once where texts may be longer."""
 TOLERANCE = 1e-4
 """The largest difference between the graph and the encoder that is accepted."""
+
+
+Run = Callable[[Mapping[str, NDArray[np.int64]]], Sequence[Floats]]
+"""A graph in some runtime: from its inputs by name to its outputs in order."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +72,8 @@ def export_onnx(
 
     The graph reads ``input_ids``, ``attention_mask`` and ``token_type_ids``, int64 of shape (texts, tokens),
     both dynamic, with padding at the end of each text. Windows stay windows: their scores are computed in
-    blocks. Full attention over more than `WHOLE_ROWS` tokens is computed in parts, so that memory is bounded.
+    blocks. Where texts may have more than `WHOLE_UP_TO` tokens, full attention is computed for `ROWS` queries
+    after another, so memory grows linearly with length.
     The graph is run in ONNX Runtime and compared with the encoder before the folder appears.
 
     Args:
@@ -85,7 +93,8 @@ def export_onnx(
     reason = why_not_padded(spec)
     if reason is not None:
         raise InvalidRequest(f"{checkpoint.source.name} cannot be exported, because {reason}")
-    chosen = default_outputs(spec, checkpoint.head) if outputs is None else tuple(outputs)
+    gives = checkpoint.head if checkpoint.adapter is None else None  # an adapter is for its head
+    chosen = default_outputs(spec, gives) if outputs is None else tuple(outputs)
     if len(set(chosen)) < len(chosen) or not chosen:
         raise InvalidRequest(f"outputs are {list(chosen)}; name at least one, and each once")
     if role is not None and "logits" not in chosen:
@@ -105,10 +114,10 @@ def export_onnx(
         role=role if "logits" in chosen else None,
         longest=longest,
         global_tokens=_global_tokens(checkpoint, role if "logits" in chosen else None),
-        query_parts=-(-longest // WHOLE_ROWS),
+        rows=ROWS if longest > WHOLE_UP_TO else None,
     ).eval()
     files: dict[str, bytes] = {
-        "config.json": (checkpoint.source.folder / "config.json").read_bytes(),
+        "config.json": to_json(checkpoint.config),
         **(checkpoint.stored_tokenizer.files if checkpoint.stored_tokenizer else {}),
     }
     with whole_folder(Path(folder)) as partial:
@@ -116,7 +125,8 @@ def export_onnx(
             (partial / name).parent.mkdir(parents=True, exist_ok=True)
             (partial / name).write_bytes(content)
         _write(module, partial / GRAPH, longest)
-        inputs, difference = _difference(module, partial / GRAPH, longest)
+        inputs, run = _in_onnxruntime(partial / GRAPH)
+        difference = _difference(module, inputs, run, longest)
         if not difference <= TOLERANCE:
             raise InvalidRequest(
                 f"the graph differs from the encoder by {difference:.2g}, and at most {TOLERANCE:.0e} is "
@@ -178,7 +188,7 @@ def _quietly() -> Any:
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         for one in loggers:
-            one.setLevel(logging.ERROR)
+            one.setLevel(logging.CRITICAL)
         try:
             yield
         finally:
@@ -186,22 +196,28 @@ def _quietly() -> Any:
                 one.setLevel(level)
 
 
-def _difference(module: PaddedEncoder, path: Path, longest: int) -> tuple[tuple[str, ...], float]:
-    """The inputs of the graph, and its largest difference from the encoder, in ONNX Runtime.
-
-    Texts have several lengths; padding does not count.
-    """
+def _in_onnxruntime(path: Path) -> tuple[tuple[str, ...], Run]:
+    """The names of a graph's inputs, and the graph in ONNX Runtime."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    names = tuple(one.name for one in session.get_inputs())
+    inputs = tuple(one.name for one in session.get_inputs())
+    return inputs, lambda given: session.run(None, given)  # type: ignore[no-any-return]
+
+
+def _difference(module: PaddedEncoder, inputs: Sequence[str], run: Run, longest: int) -> float:
+    """The largest difference of a graph from its encoder; padding does not count.
+
+    Batches have one text and several, of one token up to more than two windows.
+    """
     largest = 0.0
-    for seed, (texts, tokens) in enumerate(((1, 1), (2, min(longest, 9)), (3, min(longest, 200)))):
+    sizes = ((1, 1), (2, min(longest, 9)), (3, min(longest, 200)), (1, module.example_tokens))
+    for seed, (texts, tokens) in enumerate(sizes):
         arrays = _inputs(module, texts, tokens, seed + 1)
-        given = {name: one for name, one in zip(INPUTS, arrays, strict=True) if name in names}
-        found = session.run(list(module.outputs), given)
+        given = {name: one for name, one in zip(INPUTS, arrays, strict=True) if name in inputs}
+        found = run(given)
         ids_BN, mask_BN, types_BN = arrays
         lengths_B, firsts = mask_BN.sum(1).tolist(), range(module.global_tokens)
         batch = PackedBatch.of_ids(
@@ -211,8 +227,9 @@ def _difference(module: PaddedEncoder, path: Path, longest: int) -> tuple[tuple[
         )
         for name, padded in zip(module.outputs, found, strict=True):
             got = padded[mask_BN > 0] if _per_token(module, name) else padded
-            largest = max(largest, float(np.abs(got - _wanted(module, name, batch)).max()))
-    return names, largest
+            difference = float(np.abs(got - _wanted(module, name, batch)).max())
+            largest = max(largest, difference if np.isfinite(padded).all() else np.inf)
+    return largest
 
 
 def _per_token(module: PaddedEncoder, name: OutputName) -> bool:

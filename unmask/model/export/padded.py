@@ -91,7 +91,7 @@ class PaddedEncoder(nn.Module):
         role: the head whose logits are computed.
         longest: the most tokens of a text.
         global_tokens: how many tokens at the beginning of each text are global, where a pattern has such.
-        query_parts: how many parts the queries of full attention are computed in; see `PaddedAttention`.
+        rows: queries of full attention whose scores are computed at once; see `PaddedAttention`.
 
     Raises:
         InvalidRequest: the encoder has no such output, or cannot be exported.
@@ -106,14 +106,14 @@ class PaddedEncoder(nn.Module):
         role: str | None,
         longest: int,
         global_tokens: int = 0,
-        query_parts: int = 1,
+        rows: int | None = None,
     ) -> None:
         super().__init__()
         reason = why_not_padded(encoder.spec)
         if reason is not None:
             raise InvalidRequest(f"the encoder cannot be exported, because {reason}")
         self.encoder, self.output, self.outputs, self.role = encoder, output, outputs, role
-        self.global_tokens = global_tokens
+        self.global_tokens, self.longest = global_tokens, longest
         for name in outputs:
             self._check(name)
         made: dict[int, nn.Module] = {}
@@ -122,7 +122,7 @@ class PaddedEncoder(nn.Module):
             mixer = encoder.block(layer).attention
             if id(mixer) not in made:
                 made[id(mixer)] = (
-                    PaddedAttention(mixer, longest, global_tokens=global_tokens, query_parts=query_parts)
+                    PaddedAttention(mixer, longest, global_tokens=global_tokens, rows=rows)
                     if isinstance(mixer, SoftmaxMixer)
                     else PaddedLinear(mixer)
                 )
@@ -216,11 +216,13 @@ class PaddedEncoder(nn.Module):
         return functional.normalize(e_BE, dim=-1) if output.normalize else e_BE
 
     def _word_weights(self, output: SparseVector, x_BND: Tensor, present_BN: Tensor) -> Tensor:
-        w_BNV = torch.relu(self._head("masked", x_BND)).log1p()
+        w = self._head("masked", x_BND) * present_BN[..., None]  # 0 has the weight 0, and no weight is below
+        if output.pooling == "max":  # weights grow with logits, so those of the largest are enough
+            w = w.amax(1)
+        w = torch.relu(w).log1p()
         if output.activation == "log1p_log1p_relu":
-            w_BNV = w_BNV.log1p()
-        w_BNV = w_BNV * present_BN[..., None]  # no weight is below 0
-        return w_BNV.amax(1) if output.pooling == "max" else w_BNV.sum(1)
+            w = w.log1p()
+        return w if output.pooling == "max" else w.sum(1)
 
     def _logits(self, x_BND: Tensor, present_BN: Tensor) -> Tensor:
         assert self.role is not None

@@ -8,9 +8,11 @@ a text.
 """
 
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
+from torch._higher_order_ops.scan import scan
 from torch.nn import functional
 
 from unmask.model.kernels.distances import table_rows
@@ -39,16 +41,18 @@ class PaddedAttention(nn.Module):
         mixer: the layer, whose weights are used.
         longest: the most tokens of a text.
         global_tokens: how many tokens at the beginning of each text are global, where the pattern has such.
-        query_parts: how many parts the queries of full attention are computed in, one after another; scores
-            need ``1 / query_parts`` of the memory.
+        rows: queries of full attention whose scores are computed at once, in a loop of the graph; None: all,
+            without a loop.
     """
 
     rows_D: Tensor | None
     slopes_H11: Tensor | None
 
-    def __init__(self, mixer: SoftmaxMixer, longest: int, *, global_tokens: int, query_parts: int) -> None:
+    def __init__(
+        self, mixer: SoftmaxMixer, longest: int, *, global_tokens: int, rows: int | None = None
+    ) -> None:
         super().__init__()
-        self.mixer, self.longest, self.query_parts = mixer, longest, query_parts
+        self.mixer, self.longest, self.rows = mixer, longest, rows
         pattern, position = mixer.spec.pattern, mixer.spec.position
         windowed = isinstance(pattern, SlidingWindowGlobal)
         self.window = pattern.window if isinstance(pattern, SlidingWindowGlobal) else pattern
@@ -91,48 +95,49 @@ class PaddedAttention(nn.Module):
         y_BND: Tensor = self.mixer.out(o_BHNK.transpose(1, 2).flatten(-2))
         return y_BND
 
-    def _tables(self, table_PD: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
-        """This layer's tables of distances: as keys and as queries (H, P, K), or biases (H, P) and None."""
-        if self.mixer.distances is None or table_PD is None:
-            return None, None
-        bias = self.mixer.distances(table_PD, self.mixer.qkv)
-        if bias.relative is not None:
-            return bias.relative.table_PH.T, None
-        keys_PHK, queries_PHK = bias.distances.keys_PHK, bias.distances.queries_PHK
-        return tuple(None if one is None else one.transpose(0, 1) for one in (keys_PHK, queries_PHK))  # type: ignore[return-value]
+    def _tables(self, table_PD: Tensor | None) -> dict[str, Tensor]:
+        """What scores of this layer read beside queries and keys, without what it does not have.
+
+        These are its tables of distances as ``keys`` and as ``queries`` (H, P, K), its ``biases`` (H, P), the
+        ``rows`` of distances in them (D,), and ``slopes`` (H, 1, 1).
+        """
+        found = {"rows": self.rows_D, "slopes": self.slopes_H11}
+        if self.mixer.distances is not None and table_PD is not None:
+            bias = self.mixer.distances(table_PD, self.mixer.qkv)
+            if bias.relative is not None:
+                found["biases"] = bias.relative.table_PH.T
+            else:
+                for name, table_PHK in (
+                    ("keys", bias.distances.keys_PHK),
+                    ("queries", bias.distances.queries_PHK),
+                ):
+                    found[name] = None if table_PHK is None else table_PHK.transpose(0, 1)
+        return {name: one for name, one in found.items() if one is not None}
 
     def _scores(
-        self,
-        q_BHRK: Tensor,
-        k_BHCK: Tensor,
-        distance_RC: Tensor,
-        tables: tuple[Tensor | None, Tensor | None],
+        self, q_BHRK: Tensor, k_BHCK: Tensor, distance_RC: Tensor, tables: Mapping[str, Tensor]
     ) -> Tensor:
         """`tile.scores`, (B, H, R, C); ``distance_RC`` is each key's position minus its query's."""
         s_BHRC, parts = q_BHRK @ k_BHCK.mT, 1
+        if "rows" in tables:
+            # Places beyond the longest text are masked, and read the last row.
+            farthest = self.longest - 1
+            rows_RC = tables["rows"][(farthest - distance_RC).clamp(0, 2 * farthest)]
         if isinstance(self.mixer.spec.position, Disentangled):
             parts = self.mixer.spec.position.term_count
-            keys_HPK, queries_HPK = tables
-            rows_RC = self._rows(distance_RC)
-            if keys_HPK is not None:
-                every_BHRP = q_BHRK @ keys_HPK.mT
+            if "keys" in tables:
+                every_BHRP = q_BHRK @ tables["keys"].mT
                 s_BHRC = s_BHRC + every_BHRP.gather(-1, rows_RC.expand(*s_BHRC.shape[:2], -1, -1))
-            if queries_HPK is not None:
-                every_BHCP = k_BHCK @ queries_HPK.mT
+            if "queries" in tables:
+                every_BHCP = k_BHCK @ tables["queries"].mT
                 mirrored = every_BHCP.gather(-1, rows_RC.T.expand(*s_BHRC.shape[:2], -1, -1))
                 s_BHRC = s_BHRC + mirrored.mT
         s_BHRC = s_BHRC / math.sqrt(q_BHRK.shape[-1] * parts)
-        if self.slopes_H11 is not None:
-            s_BHRC = s_BHRC - self.slopes_H11 * distance_RC.abs()
-        if isinstance(self.mixer.spec.position, RelativePositionBias) and tables[0] is not None:
-            s_BHRC = s_BHRC + tables[0][:, self._rows(distance_RC)]
+        if "slopes" in tables:
+            s_BHRC = s_BHRC - tables["slopes"] * distance_RC.abs()
+        if "biases" in tables:
+            s_BHRC = s_BHRC + tables["biases"][:, rows_RC]
         return s_BHRC
-
-    def _rows(self, distance_RC: Tensor) -> Tensor:
-        """Rows of the table of distances. Places beyond the longest text are masked and read the last."""
-        assert self.rows_D is not None
-        farthest = self.longest - 1
-        return self.rows_D[(farthest - distance_RC).clamp(0, 2 * farthest)]
 
     def _whole(
         self,
@@ -140,24 +145,35 @@ class PaddedAttention(nn.Module):
         k_BHNK: Tensor,
         v_BHNK: Tensor,
         present_BN: Tensor,
-        tables: tuple[Tensor | None, Tensor | None],
+        tables: Mapping[str, Tensor],
     ) -> Tensor:
-        """Each query beside every key, (B, H, N, K), in parts of the queries."""
-        length, parts = q_BHNK.shape[2], self.query_parts
-        rows = length
-        if parts > 1:
-            rows = (length + parts - 1) // parts
-            q_BHNK = functional.pad(q_BHNK, (0, 0, 0, rows * parts - length))
-            q_BHNK = torch.unflatten(q_BHNK, 2, (parts, rows))
-        columns_C = torch.arange(length)
-        mixed = []
-        for part in range(parts):
-            q_BHRK = q_BHNK if parts == 1 else q_BHNK[:, :, part]
-            rows_R = torch.arange(rows) + part * rows
-            distance_RC = columns_C[None, :] - rows_R[:, None]
-            s_BHRC = self._scores(q_BHRK, k_BHNK, distance_RC, tables)
-            mixed.append(self._softmax(s_BHRC, rows_R, distance_RC, present_BN) @ v_BHNK)
-        return mixed[0] if parts == 1 else torch.cat(mixed, dim=2)[:, :, :length]
+        """Each query beside every key, (B, H, N, K), in a loop over blocks of `rows` queries."""
+        places_N = torch.arange(q_BHNK.shape[2])
+        read = {"k": k_BHNK, "v": v_BHNK, "present": present_BN, "places": places_N, **tables}
+        if self.rows is None:
+            return self._mixed(q_BHNK, places_N, read)
+        # What the loop reads is its state, because in OpenVINO it has no access to values around it.
+        read |= {"q": q_BHNK, "block": torch.arange(self.rows)}
+        firsts_X = torch.arange(0, q_BHNK.shape[2], self.rows)
+
+        def step(read: dict[str, Tensor], first: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+            rows_R = first + read["block"]
+            q_BHRK = read["q"].index_select(2, rows_R.minimum(read["places"][-1]))
+            mixed_RBHK = self._mixed(q_BHRK, rows_R, read).movedim(2, 0)
+            return {name: one.clone() for name, one in read.items()}, mixed_RBHK.contiguous()
+
+        if torch.compiler.is_exporting():
+            dense = {name: one.contiguous() for name, one in read.items()}  # as clones are
+            _, o_XRBHK = scan(step, dense, firsts_X)
+        else:  # torch would compile the loop for each shape
+            o_XRBHK = torch.stack([step(read, first)[1] for first in firsts_X])
+        return o_XRBHK.flatten(0, 1).index_select(0, places_N).movedim(0, 2)
+
+    def _mixed(self, q_BHRK: Tensor, rows_R: Tensor, read: Mapping[str, Tensor]) -> Tensor:
+        """What the queries at ``rows_R`` take from all values, (B, H, R, K)."""
+        distance_RC = read["places"][None, :] - rows_R[:, None]
+        s_BHRC = self._scores(q_BHRK, read["k"], distance_RC, read)
+        return self._softmax(s_BHRC, rows_R, distance_RC, read["present"]) @ read["v"]
 
     def _softmax(self, s_BHRC: Tensor, rows_R: Tensor, distance_RC: Tensor, present_BN: Tensor) -> Tensor:
         """Probabilities of whole rows: what the pattern does not allow, and padding, get 0."""
@@ -193,7 +209,7 @@ class PaddedAttention(nn.Module):
         k_BHNK: Tensor,
         v_BHNK: Tensor,
         present_BN: Tensor,
-        tables: tuple[Tensor | None, Tensor | None],
+        tables: Mapping[str, Tensor],
     ) -> Tensor:
         """Each block of queries beside the keys of its window, and the global tokens, (B, H, N, K)."""
         assert isinstance(self.window, SlidingWindow)
