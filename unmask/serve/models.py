@@ -28,7 +28,7 @@ from unmask.tasks.sparse_vectors import WordWeights, sparse_vectors
 from unmask.text import Encoding, Truncation
 
 if TYPE_CHECKING:
-    from unmask.model.weights.routed import OneOfSeveral, RoutedEngine
+    from unmask.model.weights.routed import RoutedEngine
 
 Task = Literal[
     "embed",
@@ -93,6 +93,7 @@ class ServedModel:
     def __init__(self, name: str, model: Model, tokens_per_pass: int) -> None:
         self.name, self.model, self.tokens_per_pass = name, model, tokens_per_pass
         self._routed: RoutedEngine | None = getattr(model.engine, "routed", None)
+        self._adapter: int | None = getattr(model.engine, "adapter", None)
         self.encoder: Hashable = name
         """Names the encoder; models that are adapters of one have the same."""
         head = model.checkpoint.head
@@ -110,7 +111,7 @@ class ServedModel:
             "masked_words": _predicts_words(model),
             "embed_all": True,
             # No module has the weights of one adapter of several.
-            "attention": getattr(model.engine, "adapter", None) is None,
+            "attention": self._adapter is None,
         }
         self.tasks: tuple[Task, ...] = tuple(task for task, can in found.items() if can)
         """What it can do."""
@@ -124,17 +125,13 @@ class ServedModel:
         """See `Reader`; all readers are models of its encoder."""
         ends = np.cumsum([0, *(count for _, _, count in parts)]).tolist()
         own = [texts[start:end] for start, end in pairwise(ends)]
-        spec = self.model.spec
+        engines: Sequence[Engine]
         if self._routed is None:
-            engine: Engine = self.model.engine.with_states(pack(spec, texts, "none"))
-            engines: Sequence[Engine] = [engine] * len(parts)
+            engines = [self.model.engine.with_states(pack(self.model.spec, texts, "none"))] * len(parts)
         else:
             engines = self._routed.with_states(
                 [
-                    (
-                        cast("OneOfSeveral", cast("ServedModel", reader).model.engine).adapter,
-                        pack(spec, some, "none"),
-                    )
+                    (cast("ServedModel", reader)._adapter, pack(self.model.spec, some, "none"))
                     for (reader, _, _), some in zip(parts, own, strict=True)
                 ]
             )

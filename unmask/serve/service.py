@@ -23,7 +23,6 @@ from unmask.serve.tracing import Traces, otlp_exporter
 from unmask.serve.workers import Workers
 from unmask.text import Truncation
 
-
 SHORT_BODY = 2048
 """Bytes of a request up to which its texts are tokenized on the event loop."""
 
