@@ -1,7 +1,9 @@
 """Official clients against a running server, equal to the library's numbers. Each is skipped if absent."""
 
+import re
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -111,3 +113,15 @@ def test_llama_index(url, expected):
     ):
         equal(one.get_text_embedding_batch(TEXTS), expected)
         equal(one.get_query_embedding(TEXTS[0]), expected[0])
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "replace.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("block", re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
+def test_the_page_on_replacing_others(url, block, expected, capsys):
+    """Each of its programs, with the address and the model of this server."""
+    pytest.importorskip(re.search(r"(?:from|import) (\w+)", block)[1])
+    here = block.replace("http://127.0.0.1:8080", url).replace('model="default"', 'model="vectors"')
+    exec(compile(here, "docs/replace.md", "exec"), {})
+    assert str(expected.shape[1]) in capsys.readouterr().out
