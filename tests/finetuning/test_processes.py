@@ -6,7 +6,7 @@ import pytest
 from torch import distributed
 
 from tests.finetuning.test_finetune import place
-from tests.learn.test_distributed import assert_well, only_one_speaks, parent, run_two
+from tests.learn.test_distributed import assert_well, only_one_speaks, parent, run_together
 from tests.support.command import run_here
 from unmask.learn.pretrain.events import read_events
 
@@ -33,13 +33,13 @@ def run_file(folder, place, *lines):
 
 def test_a_wrong_run_file_is_one_sentence(parent, place, tmp_path):
     path = run_file(tmp_path, place, "lables = 1")
-    only_one_speaks(run_two(parent, "finetune", path), "lables")
+    only_one_speaks(run_together(parent, "finetune", path), "lables")
 
 
 def test_two_processes_train_as_one_with_several_seeds(parent, place, tmp_path):
     lines = ("micro_batches = 2", "seeds = [1, 2]", "r_drop = 0.5")
     two, one = (run_file(tmp_path / name, place, *lines) for name in ("two", "one"))
-    ran = run_two(parent, "finetune", two)
+    ran = run_together(parent, "finetune", two)
     assert_well(ran)
     assert "the best seed is" in ran[0].out
     assert run_here("finetune", one).code == 0
@@ -52,7 +52,7 @@ def test_two_processes_train_as_one_with_several_seeds(parent, place, tmp_path):
     ]  # fmt: skip
     assert len(losses[0]) == 2
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
-    again = run_two(parent, "finetune", two)
+    again = run_together(parent, "finetune", two)
     assert_well(again)
     assert again[0].err.count("already finished") == 2
 
@@ -61,7 +61,7 @@ def test_two_processes_sweep_as_one(parent, place, tmp_path):
     """Only one of them has the record of the trials, and both train the same trial."""
     lines = ("micro_batches = 2", 'sweep."optimizer.learning_rate" = [1e-4, 5e-3]', "sweep.r_drop = [0.5]")
     two, one = (run_file(tmp_path / name, place, *lines) for name in ("two", "one"))
-    ran = run_two(parent, "finetune", two)
+    ran = run_together(parent, "finetune", two)
     assert_well(ran)
     assert ran[0].out.count("the best trial is") == 1
     assert run_here("finetune", one).code == 0
@@ -70,6 +70,6 @@ def test_two_processes_sweep_as_one(parent, place, tmp_path):
     for mine, alone in zip(first["trials"], other["trials"], strict=True):
         assert mine["values"] == alone["values"]
         assert mine["dev"] == pytest.approx(alone["dev"], abs=1e-6)
-    again = run_two(parent, "finetune", two)
+    again = run_together(parent, "finetune", two)
     assert_well(again)
     assert again[0].err.count("already finished") == 2

@@ -2,6 +2,7 @@
 
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -63,6 +64,11 @@ def test_the_page_needs_nothing_else(client):
 
 def test_the_page_tries_a_route(served_folders, tmp_path):
     """In a browser: every route is listed, and one request is answered."""
+    with ThreadPoolExecutor(1) as own:  # this thread may have a loop: Playwright's, in other browser tests
+        own.submit(try_a_route, served_folders, tmp_path).result()
+
+
+def try_a_route(served_folders, tmp_path):
     with served(tmp_path, "-m", f"m={served_folders / 'vectors'}") as (url, _), chromium() as browser:
         page, wrong = browser.new_page(), []
         page.on("pageerror", lambda error: wrong.append(str(error)))
