@@ -7,6 +7,7 @@ from unmask.model.spec import (
     Alibi,
     BlockSparse,
     CausalAttention,
+    CheckpointOutput,
     Convolution,
     Disentangled,
     Embedding,
@@ -276,12 +277,18 @@ def global_tokens(length: int) -> list[int]:
     return [place for place in (0, 4) if place < length]
 
 
-def random_encoder(spec: EncoderSpec, *, seed: int = 0, dtype: torch.dtype = torch.float32) -> Encoder:
+def random_encoder(
+    spec: EncoderSpec,
+    *,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float32,
+    output: CheckpointOutput | None = None,
+) -> Encoder:
     """An encoder in evaluation mode whose every tensor, biases and norms too, is random."""
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng(devices=[]):  # what an encoder draws for itself, such as random features
         torch.manual_seed(seed)
-        encoder = Encoder(spec)
+        encoder = Encoder(spec, output=output)
     with torch.no_grad():
         for name, parameter in encoder.named_parameters():
             around = 1.0 if "norm" in name and name.endswith("weight") else 0.0
