@@ -125,9 +125,9 @@ def test_a_graph_gives_what_the_packed_encoder_gives(graph, runtime):
     module, path = graph
     inputs, run = in_runtime(runtime, path)
     assert inputs[:2] == ("input_ids", "attention_mask")
-    assert 0 < graphs._difference(module, inputs, run, module.longest) < 1e-5
-    # A size that was read before, and more texts than the graph was traced with.
-    assert graphs._difference(module, inputs, run, 5) < 1e-5
+    rounding = 1e-5 if module.encoder.spec.width < 100 else 3e-5
+    assert 0 < graphs._difference(module, inputs, run, module.longest) < rounding < graphs.TOLERANCE
+    assert graphs._difference(module, inputs, run, 5) < rounding, "after other sizes, small ones again"
 
 
 def test_every_family_is_exported_or_refused_by_name():

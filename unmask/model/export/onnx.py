@@ -204,7 +204,7 @@ def _in_onnxruntime(path: Path) -> tuple[tuple[str, ...], Run]:
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     inputs = tuple(one.name for one in session.get_inputs())
-    return inputs, lambda given: session.run(None, given)  # type: ignore[no-any-return]
+    return inputs, lambda given: session.run(None, given)
 
 
 def _difference(module: PaddedEncoder, inputs: Sequence[str], run: Run, longest: int) -> float:

@@ -3,7 +3,7 @@
 `kernels.tile` defines what is computed here; tests compare the two. It is written again because a graph has
 symbols for sizes: what depends on distances is a table made beforehand.
 
-Axes: B texts; X blocks of queries, of all texts; W keys that the window of a block reads; G global tokens of
+Axes: B texts; X blocks of queries (in windows, of all texts); W keys that the window of a block reads; G global tokens of
 a text.
 """
 
@@ -167,7 +167,8 @@ class PaddedAttention(nn.Module):
             _, o_XRBHK = scan(step, dense, firsts_X)
         else:  # torch would compile the loop for each shape
             o_XRBHK = torch.stack([step(read, first)[1] for first in firsts_X])
-        return o_XRBHK.flatten(0, 1).index_select(0, places_N).movedim(0, 2)
+        o_BHNK: Tensor = o_XRBHK.flatten(0, 1).index_select(0, places_N).movedim(0, 2)
+        return o_BHNK
 
     def _mixed(self, q_BHRK: Tensor, rows_R: Tensor, read: Mapping[str, Tensor]) -> Tensor:
         """What the queries at ``rows_R`` take from all values, (B, H, R, K)."""
