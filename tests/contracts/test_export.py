@@ -2,19 +2,26 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer
 
 import unmask
-from tests.support.command import run_here
+from tests.contracts.cases import bigbird
+from tests.contracts.test_transformers import random_model, write_vocabulary
+from tests.parity.test_elmo import SMALL, random_elmo
+from tests.support.command import assert_one_sentence, run_here
+from tests.support.heads import decoded_spec
 from tests.support.specs import BLOCKS, SPECS, VOCABULARY, random_encoder
 from unmask.errors import InvalidRequest
+from unmask.model.elmo import save_elmo
 from unmask.model.export import onnx as graphs
 from unmask.model.export.padded import PaddedEncoder, pool_padded, why_not_padded
 from unmask.model.heads import pool
-from unmask.model.spec import BlockSparse, Disentangled, SlidingWindowGlobal
+from unmask.model.spec import BlockSparse, Disentangled, PooledVector, SlidingWindowGlobal
 from unmask.model.spec.embedding_head import POOLING_MODES
 from unmask.model.weights import find, read_checkpoint
 from unmask.text.batch import PackedBatch, SequenceLayout
@@ -96,37 +103,87 @@ def test_what_a_graph_cannot_do_is_named():
     layer = EXPORTED["windows-globals"].layers[2]
     placed = replace(layer, mixer=replace(layer.mixer, position=Disentangled(5)))
     assert "Disentangled" in why_not_padded(replace(EXPORTED["windows-globals"], layers=(placed,)))
-    assert any(isinstance(layer.mixer.pattern, BlockSparse) for layer in BLOCKS.layers)
-    with pytest.raises(InvalidRequest, match="no head, so it has no logits"):
-        PaddedEncoder(random_encoder(EXPORTED["post-norm"]), None, outputs=("logits",), role=None, longest=8)
-    with pytest.raises(InvalidRequest, match="has no sentence_embedding, but no output of its own"):
-        PaddedEncoder(
-            random_encoder(EXPORTED["post-norm"]), None, outputs=("sentence_embedding",), role=None, longest=8
-        )
+    plain = EXPORTED["post-norm"]
+    for spec, output, asked, role, said in (
+        (BLOCKS, None, "last_hidden_state", None, "random blocks"),
+        (plain, None, "logits", None, "no head, so it has no logits"),
+        (plain, None, "sentence_embedding", None, "has no sentence_embedding, but no output of its own"),
+        (plain, PooledVector(), "sparse_embedding", None, "has no sparse_embedding, but PooledVector"),
+        (plain, PooledVector(pools_prompt=False), "sentence_embedding", None, "tokens of a prompt"),
+        (decoded_spec(), None, "logits", "enhanced", "enhanced mask decoder"),
+    ):
+        with pytest.raises(InvalidRequest, match=said):
+            PaddedEncoder(random_encoder(spec), output, outputs=(asked,), role=role, longest=8)
 
 
-def test_the_default_model_is_exported_with_its_tokenizer(tmp_path, default_model):
-    import onnxruntime
-    from tokenizers import Tokenizer
+def test_global_tokens_of_a_question_are_refused_and_others_are_those_of_the_head():
+    longformer = SimpleNamespace(spec=EXPORTED["windows-globals"], source=SimpleNamespace(name="tiny"))
+    for role in ("span", "choice"):
+        with pytest.raises(
+            InvalidRequest, match=f"tiny cannot be exported with the logits of its {role} head"
+        ):
+            graphs._global_tokens(longformer, role)
+    found = {role: graphs._global_tokens(longformer, role) for role in (None, "sequence", "tokens", "masked")}
+    assert found == {None: 1, "sequence": 1, "tokens": 0, "masked": 0}
+    bert = SimpleNamespace(spec=EXPORTED["post-norm"])
+    assert graphs._global_tokens(bert, "span") == 0
 
-    folder = tmp_path / "graph"
-    found = json.loads(run_here("export", "default", "-o", folder, "--json").out)
-    assert found["outputs"] == ["sentence_embedding"]
-    assert found["max_tokens"] == 256
-    assert 0 < found["largest_difference"] < 1e-5
+
+def test_an_elmo_is_refused_by_name(tmp_path):
+    save_elmo(random_elmo(SMALL), tmp_path / "elmo")
+    ran = run_here("export", tmp_path / "elmo", "-o", tmp_path / "graph")
+    assert_one_sentence(ran, tmp_path / "elmo", "is an ELMo", "name a Transformer encoder")
+    assert not (tmp_path / "graph").exists()
+
+
+@pytest.mark.slow
+def test_bigbird_is_exported_as_transformers_evaluates_it(tmp_path):
+    case = next(case for case in bigbird.CASES if case.model == "BigBirdModel")
+    random_model(case).float().save_pretrained(tmp_path / "model")
+    write_vocabulary(tmp_path / "model", case.vocabulary)
+    refused = run_here("export", tmp_path / "model", "-o", tmp_path / "graph")
+    assert_one_sentence(refused, "random blocks", "compat hf")
+    assert not (tmp_path / "graph").exists()
+    made = run_here("export", tmp_path / "model", "-o", tmp_path / "graph", "--compat", "hf", "--json")
+    assert 0 < json.loads(made.out)["largest_difference"] < 1e-5
+
+
+def run_in_onnxruntime(folder, texts):
+    """A graph's first output for texts that the folder's tokenizer reads."""
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.no_truncation()
     tokenizer.enable_padding()
-    texts = ["the river bank", "a bank account that nobody had opened"]
     encoded = tokenizer.encode_batch(texts)
-    session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
     given = {
         "input_ids": [one.ids for one in encoded],
         "attention_mask": [one.attention_mask for one in encoded],
         "token_type_ids": [one.type_ids for one in encoded],
     }
-    (vectors,) = session.run(None, {name: np.array(rows) for name, rows in given.items()})
-    np.testing.assert_allclose(vectors, default_model.embed(texts), atol=1e-5)
+    _, run = graphs._in_onnxruntime(folder / "model.onnx")
+    return run({name: np.array(rows) for name, rows in given.items()})[0]
+
+
+TEXTS = ["the river bank", "a bank account that nobody had opened"]
+
+
+def test_the_default_model_is_exported_with_its_tokenizer(tmp_path, default_model):
+    folder = tmp_path / "graph"
+    found = json.loads(run_here("export", "default", "-o", folder, "--json").out)
+    assert found["outputs"] == ["sentence_embedding"]
+    assert found["max_tokens"] == 256
+    assert 0 < found["largest_difference"] < 1e-5
+    np.testing.assert_allclose(run_in_onnxruntime(folder, TEXTS), default_model.embed(TEXTS), atol=1e-5)
+
+
+def test_an_adapter_is_exported_with_its_head_and_labels(tmp_path):
+    folder = tmp_path / "graph"
+    found = json.loads(run_here("export", "default", "--adapter", "sentiment", "-o", folder, "--json").out)
+    assert (found["outputs"], found["role"]) == (["logits"], "sequence")
+    model = unmask.load("default", adapter="sentiment")
+    wanted = model.logits(TEXTS)
+    np.testing.assert_allclose(run_in_onnxruntime(folder, TEXTS), wanted, atol=1e-5)
+    labels = json.loads((folder / "config.json").read_text())["id2label"]
+    assert tuple(labels.values()) == model.spec.heads[0].labels == ("negative", "positive")
 
 
 def test_bad_requests_are_one_sentence_and_leave_no_folder(tmp_path):

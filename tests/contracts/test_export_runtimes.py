@@ -125,9 +125,9 @@ def test_a_graph_gives_what_the_packed_encoder_gives(graph, runtime):
     module, path = graph
     inputs, run = in_runtime(runtime, path)
     assert inputs[:2] == ("input_ids", "attention_mask")
-    assert 0 < graphs._difference(module, inputs, run, module.longest) < 1e-5
-    # A size that was read before, and more texts than the graph was traced with.
-    assert graphs._difference(module, inputs, run, 5) < 1e-5
+    rounding = 1e-5 if module.encoder.spec.width < 100 else 3e-5
+    assert 0 < graphs._difference(module, inputs, run, module.longest) < rounding < graphs.TOLERANCE
+    assert graphs._difference(module, inputs, run, 5) < rounding, "after other sizes, small ones again"
 
 
 def test_every_family_is_exported_or_refused_by_name():
@@ -170,6 +170,6 @@ def long_graph(tmp_path_factory):
 def test_memory_grows_linearly_with_the_length_of_a_text(long_graph, runtime):
     if runtime != "onnxruntime":
         pytest.importorskip("openvino", reason="OpenVINO is not installed")
-    at_2048, at_8192 = peaks(runtime, long_graph, 2048, 8192)
+    at_4096, at_8192 = peaks(runtime, long_graph, 4096, 8192)
     assert at_8192 < 8192**2 * 4, "not even one head's scores were held whole"
-    assert at_8192 < 8 * at_2048, "4 times as much for linear growth, 16 times for N x N"
+    assert at_8192 < 3 * at_4096, "twice as much for linear growth, 4 times for N x N"

@@ -161,7 +161,7 @@ def test_commands_and_their_options():
             "checkpoint", "revision", "compat", "tensors", "verify", "against", "picture", "json",
         ],
         "convert": ["source", "out", "revision", "dtype", "shard_megabytes", "json"],
-        "export": ["source", "out", "output", "role", "max_tokens", "revision", "adapter", "json"],
+        "export": ["source", "out", "output", "role", "max_tokens", "revision", "compat", "adapter", "json"],
         "models": ["task", "tokens", "device", "json"],
         "kernels": [
             "device", "dtype", "pattern", "position", "longest", "head_width", "gradients", "dropout",

@@ -5,8 +5,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from unmask.cli.options import AdapterOption, JsonOption, RevisionOption
+from unmask.cli.options import AdapterOption, CompatOption, JsonOption, RevisionOption
 from unmask.cli.output import print_json
+from unmask.errors import InvalidRequest
 from unmask.model.export.names import OutputName
 
 
@@ -30,6 +31,7 @@ def export(
         int | None, Parameter(help="the most tokens of a text; default: those that the checkpoint reads")
     ] = None,
     revision: RevisionOption = None,
+    compat: CompatOption = "published",
     adapter: AdapterOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -39,15 +41,22 @@ def export(
     input_ids, attention_mask and token_type_ids of any number of texts and tokens, padded at the end. Before
     the folder appears, the graph is run in ONNX Runtime and compared with the encoder.
     """
+    from unmask.model.elmo.find import find_elmo
     from unmask.model.export.onnx import export_onnx
     from unmask.model.weights import find, read_checkpoint
     from unmask.model.weights.adapter import adapted, find_adapter
 
-    checkpoint = read_checkpoint(find(source, revision))
+    found = find(source, revision)
+    if find_elmo(found.folder) is not None:
+        raise InvalidRequest(
+            f"{source} is an ELMo, whose recurrent layers are not built as a graph; "
+            "name a Transformer encoder"
+        )
+    checkpoint = read_checkpoint(found, compat)
     if adapter is not None:
-        checkpoint = adapted(checkpoint, find_adapter(adapter))
+        checkpoint = adapted(checkpoint, find_adapter(adapter), compat)
     made = export_onnx(checkpoint, out, outputs=output, role=role, max_tokens=max_tokens)
-    found = {
+    told = {
         "folder": str(made.folder),
         "inputs": list(made.inputs),
         "outputs": list(made.outputs),
@@ -57,7 +66,7 @@ def export(
         "megabytes": round(made.megabytes, 1),
     }
     if json:
-        print_json(found)
+        print_json(told)
         return
     head = f" of the {made.role} head" if made.role else ""
     print(

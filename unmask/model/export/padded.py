@@ -39,8 +39,8 @@ def why_not_padded(spec: EncoderSpec) -> str | None:
             continue
         if isinstance(mixer.pattern, BlockSparse) and mixer.pattern.heads_differ:
             return (
-                "its heads attend to random blocks that are drawn anew for each length (block_sparse with a "
-                "seed); a graph has no such generator"
+                "its heads attend to random blocks that are drawn anew for each length, and a graph has no "
+                "such generator; with compat hf it is read as transformers evaluates it, without them"
             )
         if isinstance(mixer.pattern, SlidingWindowGlobal) and not isinstance(
             mixer.position, NoPosition | Rotary

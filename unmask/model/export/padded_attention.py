@@ -3,8 +3,8 @@
 `kernels.tile` defines what is computed here; tests compare the two. It is written again because a graph has
 symbols for sizes: what depends on distances is a table made beforehand.
 
-Axes: B texts; X blocks of queries, of all texts; W keys that the window of a block reads; G global tokens of
-a text.
+Axes: B texts; X blocks of queries (in windows, of all texts); W keys that the window of a block reads; G
+global tokens of a text.
 """
 
 import math
