@@ -57,7 +57,7 @@ class LimitOptions:
         if not 0 < self.body_megabytes < 1e6:
             raise InvalidRequest(f"--body-megabytes is {self.body_megabytes:g}; it must be more than 0")
         return Limits(
-            tokens_per_pass=self.tokens_per_pass or (512 if device == "cpu" else 8192),
+            tokens_per_pass=self.tokens_per_pass or (Limits.tokens_per_pass if device == "cpu" else 8192),
             queued_tokens=self.queued_tokens,
             texts=self.texts,
             body_bytes=max(1, int(self.body_megabytes * 1e6)),
