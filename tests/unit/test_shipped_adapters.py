@@ -5,6 +5,7 @@ import re
 import shlex
 import tomllib
 
+import numpy as np
 import pytest
 
 import unmask
@@ -58,6 +59,16 @@ def test_entailment():
     pairs = ["A man is eating.", "The man is asleep in his bed."]
     found = model.classify(["A man eats soup at a table."] * 2, pairs)
     assert [one.label for one in found] == ["entailment", "contradiction"]
+
+
+@pytest.mark.parametrize(("name", "temperature"), [("sentiment", 1.57), ("entailment", 1.16)])
+def test_probabilities_are_those_of_the_temperature_that_its_card_names(name, temperature):
+    model = unmask.load("default", adapter=name)
+    texts, pairs = ["A dull film."], None if name == "sentiment" else ["A film."]
+    powers = np.exp(np.asarray(model.logits(texts, pairs)[0], np.float64).ravel() / temperature)
+    ours = list(model.classify(texts, pairs)[0].scores.values())
+    assert ours == pytest.approx(list(powers / powers.sum()), abs=1e-6)
+    assert f"logits are divided by {temperature}" in (SHIPPED_ADAPTERS[name] / "README.md").read_text()
 
 
 def test_names():
