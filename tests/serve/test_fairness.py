@@ -1,4 +1,4 @@
-"""The order of turns between clients, pass by pass: passes have room for one text, and each waits to be let in."""
+"""The order of turns between clients: each pass has room for one text, and waits to be let in."""
 
 import threading
 
