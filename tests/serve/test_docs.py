@@ -11,8 +11,6 @@ from tests.support.tiny import tiny_bert, write_checkpoint
 from unmask import serve as package
 from unmask.cli.serve import LIMITS
 from unmask.serve import Limits
-from unmask.serve.app import PUBLIC
-from unmask.serve.routes import ROUTES
 
 TEXT, PRODUCTION = (
     (REPOSITORY / "docs" / name).read_text(encoding="utf-8") for name in ("serve.md", "production.md")
@@ -84,7 +82,6 @@ def test_every_route_is_listed(app):
     }
     served = {route.path for route in app.routes} - {"/"}
     assert named == served
-    assert {route.path for route in ROUTES} | set(PUBLIC) <= named
 
 
 def test_limits_are_those_of_the_command():

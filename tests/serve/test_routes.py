@@ -182,7 +182,7 @@ WRONG = [
     ("/embed", {"inputs": ""}, 400, "inputs has no words; give a text with at least one"),
     ("/embed", {"inputs": ["the", " "]}, 400, "inputs[1] has no words; give a text with at least one"),
     ("/embed", {"inputs": ["the", 3]}, 400, "inputs[1] is 3; inputs must be a string or a list of strings"),
-    ("/embed", {"inputs": ["the"] * 257}, 413, "inputs has 257 texts, and a request may have 256"),
+    ("/embed", {"inputs": ["the"] * 2049}, 413, "inputs has 2,049 texts, and a request may have 2,048"),
     ("/embed", {"inputs": LONG}, 413, "inputs has 42 tokens and the model reads at most 19; shorten it, or"),
     ("/embed", {"inputs": "the", "normalise": True}, 400, "there is no field 'normalise'; there are dim"),
     ("/embed", {"inputs": "the", "normalize": 1}, 400, "normalize is 1; it must be true or false"),

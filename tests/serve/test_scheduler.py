@@ -191,6 +191,56 @@ def test_a_text_that_fails_does_so_alone(held):
     assert results(scheduler.submit(recorder.work, texts(2), "a", LATER)) == [texts(2)]
 
 
+@pytest.mark.parametrize(
+    ("error", "counted"),
+    [(InvalidRequest("wrong"), 0), (NonFiniteResult("not finite"), 1), (MemoryError(), 1)],
+)
+def test_mistakes_of_clients_are_no_failed_passes(make, error, counted):
+    scheduler, recorder = make(), Recorder()
+    recorder.fails_on, recorder.error = texts(3), error
+    sent = scheduler.submit(recorder.work, texts(3), "a", LATER)
+    assert sent.future.exception(SECONDS) is error
+    assert scheduler._metrics.failed_passes.value() == counted
+
+
+def test_earlier_requests_of_a_client_count(held):
+    """Of two clients that send one text at a time, the one that has sent fifty waits behind the other."""
+    scheduler, recorder = held()
+    much = [scheduler.submit(recorder.work, texts(10), "much", LATER) for _ in range(50)]
+    little = scheduler.submit(recorder.work, texts(9), "little", LATER)
+    recorder.gate.set()
+    results(*much, little)
+    assert lengths(recorder).index([9]) <= 2
+
+
+def test_a_newcomer_takes_its_turn_from_now_on(held):
+    """It is not served before all who have waited, as it would be if its turns began at the beginning."""
+    scheduler, recorder = held()
+    new = []
+
+    def third(passed):
+        if len(recorder.passes) == 3:  # the turns of two texts that waited are over
+            new.append(scheduler.submit(recorder.work, texts(9, 9, 9), "new", LATER))
+        return recorder(passed)
+
+    waits = scheduler.submit(Work("w", third), texts(*[10] * 6), "waits", LATER)
+    recorder.gate.set()
+    results(waits)
+    results(*new)
+    assert lengths(recorder) == [[1], [10], [10], [10], [9], [9], [10], [9], [10], [10]]
+
+
+def test_a_client_that_is_ahead_is_not_forgotten_for_others(held, monkeypatch):
+    monkeypatch.setattr("unmask.serve.scheduler.KNOWN_CLIENTS", 2)
+    scheduler, recorder = held()
+    sent = [scheduler.submit(recorder.work, texts(*[10] * 5), "much", LATER)]
+    sent += [scheduler.submit(recorder.work, texts(9), f"other {at}", LATER) for at in range(3)]
+    sent.append(scheduler.submit(recorder.work, texts(8), "much", LATER))
+    recorder.gate.set()
+    results(*sent)
+    assert lengths(recorder)[-1] == [8]
+
+
 def test_an_unexpected_error_is_printed_and_told_without_details(make, capsys):
     scheduler, recorder = make(), Recorder()
     recorder.fails_on, recorder.error = texts(3), ValueError("a secret")

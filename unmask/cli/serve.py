@@ -37,7 +37,7 @@ class LimitOptions:
     queued_tokens: Annotated[
         int, Parameter(help="maximum number of tokens that wait; more are refused with 429")
     ] = 262_144
-    texts: Annotated[int, Parameter(help="maximum number of texts per request")] = 256
+    texts: Annotated[int, Parameter(help="maximum number of texts per request")] = 2048
     body_megabytes: Annotated[float, Parameter(help="maximum size of a request, in MB")] = 4.0
     seconds: Annotated[float, Parameter(help="maximum time for a request")] = 60.0
     drain_seconds: Annotated[

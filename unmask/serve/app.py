@@ -36,8 +36,6 @@ from unmask.serve.routes.route import GetRoute, PostRoute
 from unmask.serve.service import Call, Gone, Service
 from unmask.serve.tracing import Answered
 
-PUBLIC = ("/health", "/ready", "/ping", "/docs", "/openapi.json")
-"""Paths that need no key: they say whether the server works, and which routes and limits it has."""
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 CLIENT_LEFT = 499
 """The status under which a request whose client has left is counted."""
@@ -67,32 +65,42 @@ class App:
         self._service, self._log = service, log
         self._keys = [(key.encode(), hashlib.sha256(key.encode()).hexdigest()[:12]) for key in keys]
         self._any_host = any_host or bool(keys)
-        get: dict[str, Callable[[], Response]] = {
-            "/": lambda: self._health(service.scheduler.alive()),
-            "/health": lambda: self._health(service.scheduler.alive()),
-            "/ping": lambda: self._health(service.scheduler.alive()),
+
+        def well() -> Response:
+            return self._health(service.scheduler.alive())
+
+        # They say whether the server works, and which routes and limits it has.
+        public: dict[str, Callable[[], Response]] = {
+            "/health": well,
+            "/ping": well,
             "/ready": lambda: self._health(service.ready()),
-            **{one.path: self._told(one) for one in GETS},
             "/openapi.json": lambda: _json(document(service.limits, keys=bool(keys))),
             "/docs": _page,
+        }
+        keyed: dict[str, Callable[[], Response]] = {
+            "/": well,
+            **{one.path: self._told(one) for one in GETS},
             "/metrics": lambda: Response(service.metrics.text(), media_type=CONTENT_TYPE),
         }
         self.starlette = Starlette(
             routes=[
-                *(Route(path, self._get(path, answer), methods=["GET"]) for path, answer in get.items()),
+                *(self._get(path, answer, public=True) for path, answer in public.items()),
+                *(self._get(path, answer) for path, answer in keyed.items()),
                 *(Route(route.path, self._post(route), methods=["POST"]) for route in ROUTES),
             ],
             exception_handlers={HTTPException: self._unrouted},
         )
+        # It would answer before the request is checked, counted and logged.
+        self.starlette.router.redirect_slashes = False
 
     def _told(self, route: GetRoute) -> Callable[[], Response]:
         return lambda: _json(route.answer(self._service))
 
-    def _get(self, path: str, answer: Callable[[], Response]) -> Answerer:
+    def _get(self, path: str, answer: Callable[[], Response], *, public: bool = False) -> Route:
         async def found(request: Request) -> Response:
             return answer()
 
-        return self._guarded(path, surface_of(path), found)
+        return Route(path, self._guarded(path, surface_of(path), found, public=public), methods=["GET"])
 
     def _post(self, route: PostRoute) -> Answerer:
         async def found(request: Request) -> Response:
@@ -118,32 +126,48 @@ class App:
 
         return self._guarded(route.path, route.surface, found)
 
-    def _guarded(self, path: str, surface: Surface, answer: Answerer) -> Answerer:
-        """With access control, errors as JSON, a request id, metrics, and a line of the log or a span."""
+    def _guarded(self, path: str, surface: Surface, answer: Answerer, *, public: bool = False) -> Answerer:
+        """With access control, errors as JSON, a request id, metrics, and a line of the log or a span.
+
+        Whether a request needs a key depends on the route that it matched, never on what it says of itself.
+
+        Args:
+            path: the route's name in metrics, the log and spans.
+            surface: the form of its errors.
+            answer: what answers.
+            public: whether it needs no key.
+        """
         service, metrics = self._service, self._service.metrics
 
         async def found(request: Request) -> Response:
             began = time.monotonic()
             traces = nullcontext(Answered()) if service.traces is None else service.traces.span(path, request)
             with traces as answered:
-                response = answered.response = await self._answered(request, surface, answer)
+                response = answered.response = await self._answered(request, surface, answer, public)
             given = request.headers.get("x-request-id", "")
             response.headers["x-request-id"] = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
             response.headers["Cache-Control"] = "no-store"
             metrics.requests.add(1, path, str(response.status_code))
             seconds = time.monotonic() - began
             metrics.request_seconds.observe(seconds)
-            if self._log is not None:
-                self._log(log_line(path, response, seconds, answered.trace_id))
+            self._say(log_line(path, response, seconds, answered.trace_id))
             return response
 
         return found
 
-    async def _answered(self, request: Request, surface: Surface, answer: Answerer) -> Response:
-        """The answer to a request that may use its path, or what refuses it."""
+    def _say(self, line: str) -> None:
+        """Log a line; one that cannot be written (a full disk, a reader that has ended) is counted."""
+        if self._log is not None:
+            try:
+                self._log(line)
+            except (OSError, ValueError):
+                self._service.metrics.log_lines_lost.add()
+
+    async def _answered(self, request: Request, surface: Surface, answer: Answerer, public: bool) -> Response:
+        """The answer to a request that may use its route, or what refuses it."""
         metrics = self._service.metrics
         try:
-            self._check(request)
+            self._check(request, public)
             return await answer(request)
         except Gone:
             metrics.rejected.add(1, "client_left")
@@ -177,7 +201,7 @@ class App:
     async def _unrouted(self, request: Request, error: Exception) -> Response:
         """A path or method that does not exist, for those who may use the server."""
         assert isinstance(error, HTTPException)
-        path, status = request.url.path, error.status_code
+        path, status = request.scope["path"], error.status_code
         allowed = (error.headers or {}).get("Allow", "")
         if status == 405:
             refused = Refused(405, "wrong_method", f"{path} takes {allowed}, not {request.method}")
@@ -192,15 +216,15 @@ class App:
 
         return await self._guarded("unknown", surface_of(path), found)(request)
 
-    def _check(self, request: Request) -> None:
-        """Raise `Refused` unless the request may use its path."""
+    def _check(self, request: Request, public: bool) -> None:
+        """Raise `Refused` unless the request may use its route."""
         if not self._any_host and _name_of(request.headers.get("host", "")) not in LOOPBACK_NAMES:
             raise Refused(
                 403,
                 "foreign_host",
                 "without API keys the server answers only under its own address on this machine",
             )
-        if self._keys and request.url.path not in PUBLIC and self._key_of(request) is None:
+        if self._keys and not public and self._key_of(request) is None:
             raise Refused(
                 401,
                 "invalid_api_key",

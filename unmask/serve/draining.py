@@ -42,9 +42,7 @@ class Draining(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop; after the time is over, fail what is unfinished."""
         stopping = Busy(503, "stopping", "the server is stopping; send the request again", 1)
-        timer = asyncio.get_running_loop().call_later(
-            self._seconds, self._service.scheduler.fail_all, stopping
-        )
+        timer = asyncio.get_running_loop().call_later(self._seconds, self._service.stop, stopping)
         try:
             await super().shutdown(sockets)
         finally:

@@ -47,7 +47,7 @@ class BackendError(Refused):
         super().__init__(500, "backend_error", sentence)
 
 
-def status_of(error: UnmaskError, surface: Surface) -> int:
+def status_of(error: Exception, surface: Surface) -> int:
     """The HTTP status of an error."""
     if isinstance(error, Refused):
         return 424 if isinstance(error, BackendError) and surface == "tei" else error.status

@@ -105,6 +105,9 @@ class Metrics:
             "unmask_worker_restarts_total",
             "Ends of a process or thread that runs models; another one then starts.",
         )
+        self.log_lines_lost = Counter(
+            "unmask_log_lines_lost_total", "Lines of the log of requests that could not be written."
+        )
         self._all: list[Counter | Gauge | Histogram] = [*vars(self).values()]
 
     def gauge(self, name: str, text: str, read: Callable[[], float]) -> None:

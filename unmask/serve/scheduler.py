@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 from unmask.errors import UnmaskError
 from unmask.http.errors import Refused
-from unmask.serve.errors import BackendError, Busy
+from unmask.serve.errors import BackendError, Busy, status_of
 from unmask.serve.metrics import Metrics
 from unmask.serve.settings import Limits
 from unmask.serve.workers import Worker, WorkerDied, Workers
@@ -144,10 +144,13 @@ class Scheduler:
     Args:
         limits: how much may wait, and how much runs at once.
         metrics: where it counts.
-        workers: the processes that run passes, each with a thread here; without them, one thread runs them.
+        workers: the processes that run passes, each with a thread here.
+        threads: how many threads run passes if there are no workers.
     """
 
-    def __init__(self, limits: Limits, metrics: Metrics, *, workers: Workers | None = None) -> None:
+    def __init__(
+        self, limits: Limits, metrics: Metrics, *, workers: Workers | None = None, threads: int = 1
+    ) -> None:
         self._limits, self._metrics, self._workers = limits, metrics, workers
         self._changed = threading.Condition()
         self._waiting: list[_Item] = []
@@ -163,7 +166,7 @@ class Scheduler:
         metrics.gauge("unmask_queue_texts", "Texts that wait.", lambda: len(self._waiting))
         if workers is not None:
             metrics.gauge("unmask_workers", "Processes that can run models.", workers.up)
-        each: Sequence[Worker | None] = [None] if workers is None else workers.all
+        each: Sequence[Worker | None] = [None] * threads if workers is None else workers.all
         self._threads = [
             threading.Thread(target=self._supervise, args=one, name="unmask serve: models", daemon=True)
             for one in enumerate(each)
@@ -354,7 +357,8 @@ class Scheduler:
             results = run(computed, [item.submission.encodings[item.index] for item in items])
         except Exception as error:
             died = isinstance(error, WorkerDied)
-            self._metrics.failed_passes.add()
+            if status_of(error, "openai") >= 500:  # else it is the client's mistake
+                self._metrics.failed_passes.add()
             if died:
                 self._metrics.restarts.add()
             if len(items) == 1:
@@ -403,9 +407,9 @@ def expired() -> Refused:
     return Refused(504, "timeout", "the request was not finished in time; send fewer texts, or try later")
 
 
-def _reported(error: Exception) -> UnmaskError:
+def _reported(error: Exception) -> Exception:
     """The error for the client; one that nobody raised on purpose is printed for the server's owner."""
-    if isinstance(error, UnmaskError):
+    if isinstance(error, UnmaskError | MemoryError):
         return error
     if isinstance(error, WorkerDied):
         return Busy(503, "restarted", "the model's process ended and is restarted; send the request again", 1)

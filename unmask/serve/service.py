@@ -4,19 +4,18 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Hashable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
-from unmask.errors import InvalidRequest
+from unmask.errors import InvalidRequest, UnmaskError
 from unmask.loaded import Model
 from unmask.model.native.threads import set_thread_count, thread_count
 from unmask.search.index import Index
 from unmask.serve.errors import Busy
 from unmask.serve.metrics import Metrics
 from unmask.serve.models import Models, Ready
-from unmask.serve.scheduler import Scheduler, expired
+from unmask.serve.scheduler import Scheduler, Submission, Work, expired
 from unmask.serve.searching import Indexes
 from unmask.serve.settings import Limits
 from unmask.serve.tracing import Traces, otlp_exporter
@@ -25,10 +24,29 @@ from unmask.text import Truncation
 
 SHORT_BODY = 2048
 """Bytes of a request up to which its texts are tokenized on the event loop."""
+SMALL_BODY = 1 << 16
+"""Bytes of a request up to which its texts are tokenized in a thread that larger ones cannot hold up."""
+BYTES_PER_TOKEN = 4
+"""By which the tokens of a request are estimated before its texts are tokenized."""
+LARGEST_SHARE = 8
+"""A request that is not tokenized yet counts at most for this part of the tokens that may wait."""
+
+Value = TypeVar("Value")
 
 
 class Gone(Exception):
     """The client has left; nobody reads an answer."""
+
+
+@dataclass(frozen=True)
+class _Body:
+    """A request whose texts are to be tokenized, by its price in tokens."""
+
+    tokens: int
+    truncated_tokens = 0  # it is known when they are tokenized
+
+    def __len__(self) -> int:
+        return self.tokens
 
 
 @dataclass
@@ -82,7 +100,14 @@ class Service:
         self.draining = False
         self.requests = 0
         self.metrics.gauge("unmask_requests_open", "Requests that are read or wait.", lambda: self.requests)
-        self._threads = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="unmask serve: tokens")
+        # Tokenization is work too: it is admitted, takes turns, and ends with its client or its time.
+        self._small = Scheduler(limits, Metrics())
+        self._large = Scheduler(limits, Metrics(), threads=os.cpu_count() or 1)
+        self.metrics.gauge(
+            "unmask_tokenize_queue_tokens",
+            "Tokens, as estimated from bytes, that wait to be tokenized.",
+            lambda: self._small.queued_tokens + self._large.queued_tokens,
+        )
         if self._workers is None:
             _warm(self.models, self.indexes)
 
@@ -122,49 +147,66 @@ class Service:
         """
         self.scheduler.check_room(call.size)
         began = time.monotonic()
-        loop = asyncio.get_running_loop()
         # To hand a short text to a thread and back takes longer than to tokenize it.
-        short = 0 < call.size <= SHORT_BODY
-        ready = prepare() if short else await loop.run_in_executor(self._threads, prepare)
+        ready = prepare() if 0 < call.size <= SHORT_BODY else await self.aside(call, prepare)
         self.metrics.tokenize_seconds.observe(time.monotonic() - began)
         submission = self.scheduler.submit(ready.work, ready.encodings, call.client, call.deadline, call.size)
-        results = asyncio.wrap_future(submission.future)
-        gone = call.gone()
-        either: set[asyncio.Future[Any]] = {results, gone}
-        try:
-            left = max(0.0, call.deadline - time.monotonic())
-            await asyncio.wait(either, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-            if results.done():
-                found = results.result()
-            elif gone.done():
-                raise Gone
-            else:
-                raise expired()
-        finally:
-            results.cancel()  # what still waits is not computed
-            gone.cancel()
+        found = await _result(call, submission)
         started = submission.started or submission.admitted
         call.queue_seconds += started - submission.admitted
         call.pass_seconds += time.monotonic() - started
         call.tokens += sum(map(len, ready.encodings))
         call.truncated += ready.truncated
         self.metrics.truncated.add(ready.truncated)
-        if ready.finish is not None:
-            found = await loop.run_in_executor(self._threads, ready.finish, found)
-        return found
+        return found if ready.finish is None else await self.aside(call, partial(ready.finish, found))
 
-    async def aside(self, compute: Callable[[], Any]) -> Any:
-        """The result of a function without a model, computed off the event loop."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, compute)
+    async def aside(self, call: Call, compute: Callable[[], Value]) -> Value:
+        """The result of a function without a model, computed off the event loop when its client's turn comes.
+
+        Raises:
+            UnmaskError: too much waits, or the time is over; or what it raises.
+            Gone: the client has left.
+        """
+        most = self.limits.queued_tokens // LARGEST_SHARE
+        price = _Body(1 + min(call.size // BYTES_PER_TOKEN, most))
+        work = Work(object(), lambda _: [compute()])  # no two share a turn
+        lane = self._small if call.size <= SMALL_BODY else self._large
+        found: list[Value] = await _result(
+            call, lane.submit(work, [price], call.client, call.deadline, call.size)
+        )
+        return found[0]
+
+    def stop(self, error: UnmaskError) -> None:
+        """Take nothing more, and fail what waits or runs."""
+        for one in (self.scheduler, self._small, self._large):
+            one.fail_all(error)
 
     def close(self) -> None:
         """Stop the scheduler's threads and the workers, and send the last traces."""
-        self.scheduler.close()
+        for one in (self.scheduler, self._small, self._large):
+            one.close()
         if self._workers is not None:
             self._workers.close()
-        self._threads.shutdown(wait=False, cancel_futures=True)
         if self.traces is not None:
             self.traces.close()
+
+
+async def _result(call: Call, submission: Submission) -> list[Any]:
+    """What was submitted for a request, until its time is over or its client has left."""
+    results = asyncio.wrap_future(submission.future)
+    gone = call.gone()
+    either: set[asyncio.Future[Any]] = {results, gone}
+    try:
+        left = max(0.0, call.deadline - time.monotonic())
+        await asyncio.wait(either, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        if results.done():
+            return results.result()
+        if gone.done():
+            raise Gone
+        raise expired()
+    finally:
+        results.cancel()  # what still waits is not computed
+        gone.cancel()
 
 
 def _warm(models: Models, indexes: Indexes) -> None:

@@ -17,7 +17,7 @@ class Limits:
     """Maximum number of tokens that wait; a request that would exceed it is refused with 429."""
     concurrent_requests: int = 1024
     """Maximum number of requests that are read or wait; more are refused with 429."""
-    texts: int = 256
+    texts: int = 2048
     """Maximum number of texts of one request."""
     body_bytes: int = 4 << 20
     """Maximum size of a request's body."""

@@ -24,12 +24,23 @@ from unmask.text import Encoding, Truncation
 MOST_ATTENTION_TOKENS = 1024
 """The longest text whose attention is measured: every head's every pair of tokens is looked at."""
 
+MOST_NUMBERS = 1 << 22
+"""How many numbers an answer with a vector for each token has: as JSON, each takes up to 13 bytes."""
+
 
 def embed_all(
     served: ServedModel, inputs: Inputs, *, prompt: str, named: bool, truncation: Truncation, name: Name
 ) -> Ready:
     """Texts or ids whose results are the last hidden states of their tokens, (N, D), as they are."""
     encodings, _ = served.encoded(inputs, prompt, named=named, truncation=truncation, name=name)
+    tokens, most = sum(map(len, encodings)), MOST_NUMBERS // served.model.spec.width
+    if tokens > most:
+        raise BadField(
+            "inputs",
+            f"inputs have {tokens:,} tokens, and vectors of {most:,} at most are answered; send fewer texts",
+            413,
+            "too_many_tokens",
+        )
     return Ready(Work((served.name, "embed_all"), partial(_states, served), served.reader), encodings)
 
 

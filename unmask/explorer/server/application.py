@@ -72,7 +72,7 @@ def build_app(make: "Callable[[], Api]", token: str, port: int) -> Starlette:
 
     async def api(request: Request) -> Response:
         try:
-            is_pdf = request.url.path == PDF_PATH
+            is_pdf = request.scope["path"] == PDF_PATH
             body = await (read_body(request, limit=MAX_PDF_BYTES, kind=PDF) if is_pdf else read_body(request))
         except Refused as refused:
             return to_response(failure(refused))

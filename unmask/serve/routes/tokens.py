@@ -17,11 +17,18 @@ _PLACE = {"anyOf": [INTEGER, {"type": "null"}]}
 _TOKEN = record(id=INTEGER, text=TEXT, special=BOOLEAN, start=_PLACE, stop=_PLACE)
 
 
+MOST_TOKENS = 1 << 16
+"""How many tokens `/tokenize` answers with: each takes a kilobyte of memory until it is written."""
+CHARACTERS_PER_TOKEN = 4
+"""Texts of more characters than this for each of `MOST_TOKENS` are refused unread."""
+
+
 async def tokenize(service: Service, call: Call, given: Given) -> Any:
     """The tokens of each text: id, the text's own characters, and their range, end exclusive."""
     served = service.models.named(given["model"])
     return await service.aside(
-        lambda: _tokens(served, given["inputs"], given["prompt_name"], given["add_special_tokens"])
+        call,
+        lambda: _tokens(served, given["inputs"], given["prompt_name"], given["add_special_tokens"]),
     )
 
 
@@ -36,8 +43,15 @@ def _tokens(
         before = chosen_prompt(head, None, prompt_name, served.name)
     texts = [before + text for text in inputs.texts]
     name = named("inputs", inputs.single)
+    characters = sum(map(len, texts))
+    if characters > CHARACTERS_PER_TOKEN * MOST_TOKENS:
+        raise _too_many("characters", characters, CHARACTERS_PER_TOKEN * MOST_TOKENS)
+    encodings = served.model.tokenizer.encode_batch(texts, name=name, with_details=True)
+    tokens = sum(map(len, encodings))
+    if tokens > MOST_TOKENS:
+        raise _too_many("tokens", tokens, MOST_TOKENS)
     found = []
-    for encoding in served.model.tokenizer.encode_batch(texts, name=name, with_details=True):
+    for encoding in encodings:
         details = encoding.details
         found.append(
             [
@@ -61,11 +75,20 @@ def _tokens(
     return found
 
 
+def _too_many(what: str, count: int, most: int) -> BadField:
+    return BadField(
+        "inputs",
+        f"inputs have {count:,} {what}, and /tokenize answers for {most:,} at most; send fewer texts",
+        413,
+        "too_many_tokens",
+    )
+
+
 async def decode(service: Service, call: Call, given: Given) -> Any:
     """The text of each sequence of token ids."""
     served = service.models.named(given["model"])
     return await service.aside(
-        lambda: _texts(served, given["ids"], skip_special_tokens=given["skip_special_tokens"])
+        call, lambda: _texts(served, given["ids"], skip_special_tokens=given["skip_special_tokens"])
     )
 
 

@@ -1,0 +1,166 @@
+"""Tokenization is admitted, takes turns and is given up like any other work, and answers are bounded."""
+
+import asyncio
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from unmask.http.errors import Refused
+from unmask.serve import Limits, make_app
+from unmask.serve.errors import Busy
+from unmask.serve.service import Call, Gone
+
+LARGE, SMALL = 1 << 20, 1 << 12
+SECONDS = 20
+
+
+@pytest.fixture
+def service(served_models, monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    app = make_app({"vectors": served_models["vectors"]}, limits=Limits(queued_tokens=800))
+    yield app.state.service
+    app.state.service.close()
+
+
+def run(coroutine):
+    with ThreadPoolExecutor(1) as own:  # this thread may have a loop: Playwright's, in browser tests
+        return own.submit(asyncio.run, coroutine).result(SECONDS)
+
+
+def a_call(*, size=LARGE, client="a", seconds=SECONDS, left=False):
+    def gone():
+        future = asyncio.get_running_loop().create_future()
+        if left:
+            future.set_result(None)
+        return future
+
+    now = time.monotonic()
+    return Call(client, now + seconds, gone, now, size)
+
+
+@pytest.fixture
+def held(service):
+    """Runs a function of a service whose thread for large requests is inside one, then what it returns."""
+
+    def one(check):
+        gate, inside = threading.Event(), threading.Event()
+
+        def holds():
+            inside.set()
+            return gate.wait(SECONDS)
+
+        async def both():
+            first = asyncio.ensure_future(service.aside(a_call(), holds))
+            await asyncio.to_thread(inside.wait, SECONDS)
+            try:
+                found = await check(service)
+            finally:
+                gate.set()
+                assert await first
+            return await found if isinstance(found, asyncio.Future) else found
+
+        return run(both())
+
+    return one
+
+
+def test_what_nobody_waits_for_is_not_tokenized(held, service):
+    done = []
+
+    async def check(service):
+        with pytest.raises(Gone):
+            await service.aside(a_call(left=True), lambda: done.append("left"))
+        with pytest.raises(Refused, match="not finished in time") as late:
+            await service.aside(a_call(seconds=0.01), lambda: done.append("late"))
+        assert late.value.status == 504
+
+    held(check)
+    run(service.aside(a_call(), lambda: done.append("last")))
+    assert done == ["last"]
+
+
+def test_what_waits_to_be_tokenized_is_bounded(held):
+    async def check(service):
+        # Each counts for an eighth of the limit and 1; the one that runs no longer waits.
+        waiting = [asyncio.ensure_future(service.aside(a_call(), lambda: None)) for _ in range(7)]
+        await asyncio.sleep(0)
+        assert "\nunmask_tokenize_queue_tokens 707\n" in service.metrics.text()
+        with pytest.raises(Busy, match="707 tokens wait") as full:
+            await service.aside(a_call(), lambda: None)
+        assert full.value.status == 429
+        for one in waiting:
+            one.cancel()
+
+    held(check)
+
+
+def test_turns_are_fair_between_clients(held):
+    done = []
+
+    async def check(service):
+        waiting = []
+        for client in ("b", "b", "b", "c"):
+            work = service.aside(a_call(client=client), lambda client=client: done.append(client))
+            waiting.append(asyncio.ensure_future(work))
+            await asyncio.sleep(0)
+        return asyncio.gather(*waiting)
+
+    held(check)
+    assert done == ["b", "c", "b", "b"]
+
+
+def test_a_large_request_does_not_hold_up_a_small_one(held):
+    async def check(service):
+        return await service.aside(a_call(size=SMALL), lambda: "small")
+
+    assert held(check) == "small"
+
+
+def test_stopping_fails_what_waits_to_be_tokenized(held):
+    async def check(service):
+        waits = asyncio.ensure_future(service.aside(a_call(), lambda: None))
+        await asyncio.sleep(0)
+        service.stop(Busy(503, "stopping", "the server is stopping", 1))
+        with pytest.raises(Busy, match="stopping"):
+            await waits
+
+    with pytest.raises(Busy, match="stopping"):
+        held(check)
+
+
+def test_texts_over_http_are_tokenized_in_turns(served_models):
+    """A route passes its own circumstances on: a server without room refuses."""
+    from starlette.testclient import TestClient
+
+    app = make_app({"vectors": served_models["vectors"]}, limits=Limits(queued_tokens=100))
+    service = app.state.service
+    with TestClient(app, base_url="http://localhost") as client:
+        service._small.queued_tokens = 99
+        for path in ("/tokenize", "/embed"):
+            assert client.post(path, json={"inputs": ["the river"] * 300}).status_code == 429
+        service._small.queued_tokens = 0
+        assert client.post("/tokenize", json={"inputs": ["the river"] * 300}).status_code == 200
+    service.close()
+
+
+def test_answers_are_bounded(client, monkeypatch):
+    refused = client.post("/tokenize", json={"inputs": "a " * 200_000})
+    assert (refused.status_code, refused.json()["error"]) == (
+        413,
+        "inputs have 400,000 characters, and /tokenize answers for 262,144 at most; send fewer texts",
+    )
+    refused = client.post("/tokenize", json={"inputs": "a " * 70_000})
+    assert refused.status_code == 413
+    assert " tokens, and /tokenize answers for 65,536 at most" in refused.json()["error"]
+    monkeypatch.setattr("unmask.serve.typed.MOST_NUMBERS", 100)
+    refused = client.post("/embed_all", json={"inputs": ["the river"] * 60})
+    assert refused.status_code == 413
+    assert " tokens, and vectors of " in refused.json()["error"]
+
+
+def test_two_thousand_texts_are_answered(client):
+    answer = client.post("/v1/embeddings", json={"input": ["the river"] * 2048})
+    assert answer.status_code == 200
+    assert len(answer.json()["data"]) == 2048
