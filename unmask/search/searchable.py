@@ -43,7 +43,7 @@ class SearchableIndex:
     def matches(self, query: str, hit: Hit) -> tuple[Span, ...]:
         """The characters of a hit's document whose terms are those of the query, within the passage."""
         analyzer = self.settings.analyzer or Analyzer()
-        wanted = set(analyzer.counted(query))
+        wanted = set(analyzer.asked(query))
         found = [one for one in analyzer.terms(hit.text) if one.term in wanted]
         return tuple((hit.start + one.start, hit.start + one.end) for one in found)
 
