@@ -118,7 +118,7 @@ def test_pairs_are_scored_in_order(model, cross_encoder):
         task_metadata=None, hf_split="t", hf_subset="d",
     )  # fmt: skip
     expected = [
-        cross_encoder.score_pairs(query, [text], truncation="end")[0]
+        cross_encoder.score_pairs(query, [text], activation="identity", truncation="end")[0]
         for query, text in zip(("a", "the", "bank"), texts, strict=True)
     ]
     np.testing.assert_allclose(found, expected, atol=1e-6)
@@ -132,7 +132,9 @@ def test_a_reranker_orders_what_the_index_finds(model, cross_encoder):
     assert len(found) == 2
     assert list(found.values()) == pytest.approx(
         [
-            cross_encoder.score_pairs("a muddy bank", search._index.document(id).text, truncation="end")
+            cross_encoder.score_pairs(
+                "a muddy bank", search._index.document(id).text, activation="identity", truncation="end"
+            )
             for id in found
         ],
         abs=1e-6,

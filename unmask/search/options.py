@@ -31,5 +31,8 @@ Stemmer = Literal[
 ]
 """Which Snowball stemmer reduces words to stems; ``"none"`` keeps words as they are."""
 
+Rules = Literal["unicode", "words"]
+"""What a term of BM25 is; an index keeps those that it was made with."""
+
 StoreFormat = Literal["parquet", "qdrant", "pgvector", "opensearch"]
 """Where `Index.export` writes passages and their vectors."""

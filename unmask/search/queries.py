@@ -62,7 +62,7 @@ class Query:
     @cached_property
     def terms(self) -> list[str]:
         """The terms that BM25 looks for."""
-        return self._analyzer.counted(self.text)
+        return self._analyzer.asked(self.text)
 
     @cached_property
     def vector_E(self) -> Floats:

@@ -7,6 +7,7 @@ from typing import get_args, overload
 from unmask.arguments import check_choice, check_flag, listed
 from unmask.errors import InvalidRequest, quoted
 from unmask.loaded import Model, load
+from unmask.model.spec import PairScore
 from unmask.search.analysis import Analyzer
 from unmask.search.contents import Contents
 from unmask.search.explain import Explainer
@@ -20,6 +21,7 @@ from unmask.search.searcher import DEFAULT_FUSION, Searcher
 from unmask.search.settings import IndexSettings
 from unmask.search.values import Explanation, Hit, Span
 from unmask.search.views.fusion import FusionSettings
+from unmask.tasks.pair_scores import activated
 from unmask.text import Truncation
 
 
@@ -43,7 +45,7 @@ class SearchableIndex:
     def matches(self, query: str, hit: Hit) -> tuple[Span, ...]:
         """The characters of a hit's document whose terms are those of the query, within the passage."""
         analyzer = self.settings.analyzer or Analyzer()
-        wanted = set(analyzer.counted(query))
+        wanted = set(analyzer.asked(query))
         found = [one for one in analyzer.terms(hit.text) if one.term in wanted]
         return tuple((hit.start + one.start, hit.start + one.end) for one in found)
 
@@ -189,8 +191,9 @@ class SearchableIndex:
     ) -> list[list[tuple[str, float]]]:
         """The ids and scores of the best documents for each query, best first.
 
-        They are those of the hits of `search` with ``unit="document"``. No texts are read, so that rankings
-        of a thousand documents are quick.
+        They are those of the hits of `search` with ``unit="document"``; those of a reranker are its logits,
+        so that they order documents whose scores are equal after its sigmoid. No texts are read,
+        so that rankings of a thousand documents are quick.
 
         Args:
             queries: several queries.
@@ -242,19 +245,24 @@ class SearchableIndex:
     def _search(self, query: Query, request: SearchRequest, *, why: bool | Why) -> tuple[Hit, ...]:
         ranking, first, views = self._ranked(query, request)
         before: dict[int, float] = {}
+        scores = ranking.scores
         if request.reranker is not None:
+            head = request.reranker.checkpoint.head
+            assert isinstance(head, PairScore)
+            scores = activated(scores, head.activation)
             before = dict(zip(first.passages.tolist(), first.scores.tolist(), strict=True))
         analyzer = self.settings.analyzer or Analyzer()
         explainer = Explainer(self._searcher, query, views, analyzer, attributes=why != "shares")
         return tuple(
             self._hit(passage, score, explainer.explain(passage) if why else None, before.get(passage))
-            for passage, score in zip(ranking.passages.tolist(), ranking.scores.tolist(), strict=True)
+            for passage, score in zip(ranking.passages.tolist(), scores.tolist(), strict=True)
         )
 
     def _reranked(self, query: Query, ranking: Ranking, reranker: Model) -> Ranking:
-        """The ranking by a cross-encoder's scores; a passage that is too long for it is truncated."""
+        """The ranking by a cross-encoder's logits; a passage that is too long for it is truncated."""
         texts = [self._text(passage) for passage in ranking.passages.tolist()]
-        scores = reranker.score_pairs([query.text] * len(texts), texts, truncation="end")
+        queries = [query.text] * len(texts)
+        scores = reranker.score_pairs(queries, texts, activation="identity", truncation="end")
         order = in_order(self._contents, ranking.passages, scores)
         return Ranking(ranking.passages[order], scores[order])
 

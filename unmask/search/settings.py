@@ -10,8 +10,9 @@ from unmask.search.analysis import Analyzer
 from unmask.search.models import ModelIdentity
 from unmask.search.options import VIEWS, Chunking, Mode, View
 
-FORMAT = 1
-"""The number of this layout of settings and arrays."""
+FORMAT = 2
+"""The number of this layout of settings and arrays. In format 1 the analyzer names no
+rules: they are ``words``."""
 
 UNLIMITED = 2**31 - 1
 """The longest passage of a model that reads any length."""
@@ -78,15 +79,15 @@ class IndexSettings:
         Raises:
             CorruptIndex: another version of unmask made the index, or something else did.
         """
-        if stored.get("format") != FORMAT:
+        if stored.get("format") not in range(1, FORMAT + 1):
             raise CorruptIndex(
-                f"{name} has the format {stored.get('format')!r} and this version of unmask reads {FORMAT}; "
-                "index again"
+                f"{name} has the format {stored.get('format')!r} and this version of unmask reads 1 to "
+                f"{FORMAT}; index again"
             )
         analyzer = stored["analyzer"]
         return cls(
             {view: ModelIdentity.of_settings(one) for view, one in stored["models"].items()},
-            None if analyzer is None else Analyzer(**analyzer),
+            None if analyzer is None else Analyzer(**({"rules": "words"} | analyzer)),
             PassageSettings(**stored["passages"]),
         )
 

@@ -71,6 +71,11 @@ def probabilities(logits_WC: NDArray[np.floating], problem: ProblemType) -> NDAr
     return np.exp(logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True))
 
 
+def most_probable(p_C: NDArray[np.float64], logits_C: NDArray[np.float64]) -> int:
+    """The most probable class; logits decide between probabilities that are both nearly 1, then the order."""
+    return int(np.lexsort((-np.arange(len(p_C)), logits_C, p_C))[-1])
+
+
 def classify(
     head: Classifier,
     texts: Sequence[WindowedLogits],
@@ -91,7 +96,7 @@ def classify(
             logits_WC = logits_WC / head.temperature
         p_WC = probabilities(logits_WC, problem)
         p_C = text.shares() @ p_WC
-        best = int(p_C.argmax())
+        best = most_probable(p_C, text.shares() @ logits_WC)
         labels: tuple[str, ...] = (names[best],)
         if problem == "multi_label_classification":
             labels = tuple(name for name, p in zip(names, p_C, strict=True) if p >= threshold)

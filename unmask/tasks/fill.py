@@ -73,8 +73,9 @@ def fill(
     for chosen, batch in text_batches(engine.spec, encodings, global_tokens, tokens_per_pass):
         starts = batch.layout.offsets[:-1]
         rows_M = np.concatenate([masks[i] + start for i, start in zip(chosen, starts, strict=True)])
-        best = torch.from_numpy(engine.logits(batch, role, rows_M)).softmax(-1).topk(top_k)
-        p_MK, ids_MK = best.values.numpy(), best.indices.numpy()
+        logits_MV = torch.from_numpy(engine.logits(batch, role, rows_M))
+        ids = logits_MV.topk(top_k).indices  # of probabilities many can be equal
+        p_MK, ids_MK = logits_MV.softmax(-1).gather(-1, ids).numpy(), ids.numpy()
         of_M = batch.layout.sequence_of_T[rows_M]
         require_finite(p_MK, chosen, of_M, "a predicted probability", name=name, dtype=engine.dtype)
         for place, index in enumerate(chosen):

@@ -51,8 +51,14 @@ def pair_scores(
             engine, _pooled(output), encodings, tokens_per_pass=tokens_per_pass, progress=progress, name=name
         )
     scores_P: NDArray[np.float32] = found[:, 0].astype(np.float32)
-    how = output.activation if activation == "default" else activation
-    return scores_P if how == "identity" else _sigmoid(scores_P)
+    return activated(scores_P, output.activation if activation == "default" else activation)
+
+
+def activated(
+    logits_P: NDArray[np.float32], activation: Literal["identity", "sigmoid"]
+) -> NDArray[np.float32]:
+    """Scores of logits, (P,), for display: rank by logits, since a sigmoid is 1 for all beyond 17."""
+    return logits_P if activation == "identity" else _sigmoid(logits_P)
 
 
 def _pooled(output: PairScore) -> PooledVector:

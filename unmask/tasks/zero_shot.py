@@ -8,12 +8,10 @@ Axes: W windows of a text; A candidate labels.
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from unmask.errors import InvalidRequest, quoted
 from unmask.model.spec import Classifier
 from unmask.tasks.aligned import AlignedLogits
-from unmask.tasks.classify import THRESHOLD, Classification, label_names, probabilities
+from unmask.tasks.classify import THRESHOLD, Classification, label_names, most_probable, probabilities
 
 TEMPLATE = "This example is {}."
 """The hypothesis by default; the candidate label replaces ``{}``."""
@@ -91,11 +89,13 @@ def zero_shot(
         if independent:
             both = text.logits_WAC[..., [contradiction, entailment]]
             p_WA = probabilities(both, "single_label_classification")[..., 1]
+            logits_WA = both[..., 1] - both[..., 0]
         else:
-            p_WA = probabilities(text.logits_WAC[..., entailment], "single_label_classification")
+            logits_WA = text.logits_WAC[..., entailment]
+            p_WA = probabilities(logits_WA, "single_label_classification")
         p_A = text.parts.shares() @ p_WA
         scores = dict(zip(candidate_labels, p_A.tolist(), strict=True))
-        best = candidate_labels[int(np.argmax(p_A))]
+        best = candidate_labels[most_probable(p_A, text.parts.shares() @ logits_WA)]
         labels = tuple(label for label, p in scores.items() if p >= threshold) if independent else (best,)
         found.append(Classification(best, scores[best], scores, labels, **vars(text.parts.coverage)))
     return found

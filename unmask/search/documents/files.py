@@ -2,6 +2,7 @@
 
 import os
 import stat
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -112,7 +113,8 @@ def _not_a_file(path: Path) -> str | None:
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:
-    parts = name.split("/")
+    # A disk may hold é as one character or as two.
+    parts = unicodedata.normalize("NFC", name).split("/")
     paths = ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]
-    wanted = [pattern.rstrip("/") for pattern in patterns]
+    wanted = [unicodedata.normalize("NFC", pattern).rstrip("/") for pattern in patterns]
     return any(fnmatchcase(candidate, pattern) for pattern in wanted for candidate in (*paths, *parts))

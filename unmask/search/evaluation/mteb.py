@@ -120,10 +120,10 @@ class MtebCrossEncoder:
         prompt_type: Any = None,
         **_: Any,
     ) -> NDArray[np.float32]:
-        """The score of each query with the document at its place, (P,); a pair that is too long is cut."""
+        """The logit of each query with the document at its place, (P,); a pair that is too long is cut."""
         queries = [text for batch in inputs1 for text in batch["text"]]
         documents = [text for batch in inputs2 for text in batch["text"]]
-        return self.model.score_pairs(queries, documents, truncation="end")
+        return self.model.score_pairs(queries, documents, activation="identity", truncation="end")
 
     @property
     def mteb_model_meta(self) -> Any:

@@ -13,6 +13,7 @@ from unmask.serve.routes.openai import in_base64
 from unmask.serve.routes.route import DIMENSIONS, MODEL, TRUNCATE, Given, PostRoute, named, truncation_of
 from unmask.serve.schemas import INTEGER, NUMBER, TEXT, VECTOR, record, rows
 from unmask.serve.service import Call, Service
+from unmask.tasks.pair_scores import activated
 from unmask.tasks.prompts import prompt_of
 from unmask.tasks.quantize import quantize
 
@@ -67,17 +68,18 @@ async def rerank(service: Service, call: Call, given: Given) -> Any:
     served = service.models.named(given["model"], "rerank")
     texts = given["documents"]
     _refuse(given, "max_tokens_per_doc")
-    scores = await service.run(
+    logits = await service.run(
         call,
         lambda: served.rerank(
             given["query"],
             texts,
             truncation=truncation_of(service, given),
-            activation="sigmoid",
+            activation="identity",
             pair_name=named("documents", False),
         ),
     )
-    order = sorted(range(len(scores)), key=lambda index: -scores[index])[: given["top_n"]]
+    scores = activated(np.asarray(logits), "sigmoid")
+    order = sorted(range(len(logits)), key=lambda index: -logits[index])[: given["top_n"]]
     results: list[dict[str, Any]] = [
         {"index": index, "relevance_score": float(scores[index])} for index in order
     ]

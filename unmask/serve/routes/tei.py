@@ -22,6 +22,7 @@ from unmask.serve.schemas import INTEGER, NUMBER, TEXT, VECTOR, record, rows
 from unmask.serve.service import Call, Service
 from unmask.serve.typed import embed_all
 from unmask.tasks.classify import Classification
+from unmask.tasks.pair_scores import activated
 from unmask.tasks.prompts import chosen_prompt
 from unmask.tasks.similarity import similarity
 from unmask.text import Truncation
@@ -99,17 +100,18 @@ async def rerank(service: Service, call: Call, given: Given) -> Any:
     """The texts by their relevance for the query, best first."""
     served = service.models.named(given["model"], "rerank")
     texts, truncation = given["texts"], _truncation(service, given)
-    scores = await service.run(
+    logits = await service.run(
         call,
         lambda: served.rerank(
             given["query"],
             texts,
             truncation=truncation,
-            activation="identity" if given["raw_scores"] else "sigmoid",
+            activation="identity",
             pair_name=named("texts", False),
         ),
     )
-    order = sorted(range(len(scores)), key=lambda index: -scores[index])
+    order = sorted(range(len(logits)), key=lambda index: -logits[index])
+    scores = activated(np.asarray(logits), "identity" if given["raw_scores"] else "sigmoid")
     return [
         {"index": index, "score": float(scores[index])}
         | ({"text": texts[index]} if given["return_text"] else {})
@@ -175,7 +177,7 @@ def _truncation(service: Service, given: Given) -> Truncation:
 
 def _labels(one: Classification) -> list[dict[str, Any]]:
     found = [{"score": score, "label": label} for label, score in one.scores.items()]
-    return sorted(found, key=lambda row: -cast("float", row["score"]))
+    return sorted(found, key=lambda row: (-cast("float", row["score"]), row["label"] != one.label))
 
 
 _LABELS = rows(record(score=NUMBER, label=TEXT))
