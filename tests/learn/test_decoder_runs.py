@@ -109,6 +109,11 @@ def test_the_generator_of_replaced_tokens_predicts_through_it(texts):
     assert why_no_decoder(generator) is None
     assert [head.role for head in unmask.load(result.folder).spec.heads] == ["replaced"]
     plain = run(texts, "plain", V3, GENERATED)
+    absolute = {key: value for key, value in V3.items() if key not in ("relative_attention", "pos_att_type")}
+    made = run(
+        texts, "absolute", absolute | {"position_biased_input": True, "share_att_key": False}, GENERATED
+    )
+    assert unmask.load(made.folder).spec.heads[0].reads == "tokens_and_first"
     assert why_no_decoder(unmask.load(plain.folder / "generator").spec) is not None
 
 

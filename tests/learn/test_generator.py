@@ -6,15 +6,23 @@ from dataclasses import replace
 import pytest
 import torch
 
+from tests.learn.runs import Instead, write_run, write_texts
 from tests.learn.test_replaced import HALF, example, run
 from tests.learn.toy import vocabulary
 from tests.support.specs import ALIBI_SHARED, POST_NORM, ROTARY_WINDOWS, SPECS, random_encoder
+from unmask.errors import InvalidRequest
+from unmask.learn.objectives.build import saved_spec
 from unmask.learn.objectives.generator import discriminator_spec, generator_spec, with_detector
 from unmask.learn.objectives.replaced import DEBERTA_V3, ReplacedSpec, ReplacedTokenDetection
+from unmask.learn.pretrain import pretrain, start
 from unmask.model.encoder import Encoder
+from unmask.model.families import Family, family_of
 from unmask.model.families.deberta_v2 import DEBERTA_V2
 from unmask.model.families.electra import ELECTRA
 from unmask.model.spec import Classifier, LayerNorm, MaskedLM, Transform
+from unmask.model.weights.classes import with_heads
+from unmask.model.weights.new_checkpoint import check_config
+from unmask.model.weights.writable import check_written
 
 
 def test_generators_are_the_published_ones():
@@ -93,3 +101,46 @@ def test_a_head_of_its_own_is_kept_and_others_go():
     assert not fresh.heads["replaced"].out.bias.any()
     narrow = with_detector(random_encoder(other, dtype=torch.bfloat16))
     assert {one.dtype for one in narrow.parameters()} == {torch.bfloat16}
+
+
+SIZES = {
+    "hidden_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "max_position_embeddings": 40,
+}
+
+
+@pytest.mark.parametrize("model_type", ["deberta", "deberta-v2"])
+@pytest.mark.parametrize("relative", [{}, {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]}])
+@pytest.mark.parametrize("keys", [{}, {"position_biased_input": False}, {"embedding_size": 12}])
+def test_deberta_saves_its_own_head_with_and_without_relative_positions(model_type, relative, keys):
+    config = with_heads({"model_type": model_type, **SIZES, **relative, **keys}, frozenset())
+    spec, family = check_config(config), family_of(config)
+    saved = saved_spec({"kind": "replaced"}, spec, family)
+    check_written(family, saved, config)
+    assert saved.heads[0].reads == "tokens_and_first"
+
+
+def test_what_a_family_cannot_save_is_named():
+    config = with_heads({"model_type": "deberta-v2", **SIZES}, frozenset())
+    spec, family = check_config(config), family_of(config)
+    with pytest.raises(
+        InvalidRequest, match=r"heads\[0\].reads is 'tokens' and would be read as 'tokens_and_f"
+    ):
+        check_written(family, discriminator_spec(spec), config)
+
+
+def test_an_encoder_that_cannot_be_saved_is_refused_before_a_tokenizer_is_trained(tmp_path, monkeypatch):
+    write_texts(tmp_path)
+    monkeypatch.setattr(Family, "detector", lambda self, encoder: None)
+    monkeypatch.setattr(start, "train_tokenizer", lambda *_, **__: pytest.fail("a tokenizer is trained"))
+    run = write_run(
+        tmp_path,
+        model={"config": Instead({"model_type": "deberta-v2", **SIZES})},
+        objective=Instead({"kind": "replaced"}),
+        tokenizer=Instead({"train": "wordpiece", "vocabulary": 200}),
+    )
+    with pytest.raises(InvalidRequest, match="cannot save this encoder"):
+        pretrain(run)

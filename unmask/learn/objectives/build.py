@@ -11,6 +11,7 @@ from unmask.learn.objectives.causal import CausalLanguageModel, CausalSpec
 from unmask.learn.objectives.decoder import EnhancedMaskedLanguageModel
 from unmask.learn.objectives.distillation import Distillation
 from unmask.learn.objectives.distillation_spec import MINILM, MINILM_V2, DistillationSpec, TeacherChoice
+from unmask.learn.objectives.generator import discriminator_spec
 from unmask.learn.objectives.init_from_teacher import init_from_teacher
 from unmask.learn.objectives.interface import Objective
 from unmask.learn.objectives.masked import MaskedLanguageModel
@@ -20,6 +21,8 @@ from unmask.learn.objectives.sentence_pairs import SentencePairs, SentencePairSp
 from unmask.learn.table import read_table
 from unmask.learn.vocabulary import Vocabulary
 from unmask.model.encoder import Encoder
+from unmask.model.families import Family
+from unmask.model.spec import EncoderSpec
 from unmask.model.weights import find, read_checkpoint
 from unmask.model.weights.build import build as build_encoder
 
@@ -33,10 +36,14 @@ class _Kind:
     read: Callable[[Mapping[str, Any]], Any]
     heads: Callable[[Any], frozenset[str]]
     """Roles of the encoder's heads that are trained, given the settings read."""
-    build: Callable[[Any, Encoder, Vocabulary], Objective[Any, Any]]
+    build: Callable[[Any, Encoder, Vocabulary, Family | None], Objective[Any, Any]]
+    saved: Callable[[EncoderSpec, Family], EncoderSpec] = lambda spec, _: spec
+    """The spec of the encoder as the objective trains it, which is saved."""
 
 
-def _masked(masking: MaskingSpec, encoder: Encoder, vocabulary: Vocabulary) -> Objective[Any, Any]:
+def _masked(
+    masking: MaskingSpec, encoder: Encoder, vocabulary: Vocabulary, _: Family | None
+) -> Objective[Any, Any]:
     """Use the enhanced mask decoder if the encoder has one and no plain head."""
     if "enhanced" in encoder.heads and "masked" not in encoder.heads:
         return EnhancedMaskedLanguageModel(encoder, vocabulary, masking)
@@ -51,7 +58,7 @@ def _read_distillation(table: Mapping[str, Any]) -> tuple[DistillationSpec, Teac
 
 
 def _distillation(
-    read: tuple[DistillationSpec, TeacherChoice], encoder: Encoder, vocabulary: Vocabulary
+    read: tuple[DistillationSpec, TeacherChoice], encoder: Encoder, vocabulary: Vocabulary, _: Family | None
 ) -> Objective[Any, Any]:
     spec, chosen = read
     teacher = build_encoder(read_checkpoint(find(chosen.teacher)))
@@ -81,12 +88,12 @@ OBJECTIVES: Mapping[str, _Kind] = {
     "causal": _Kind(
         lambda table: read_table(CausalSpec, table, "objective"),
         _heads_of_masked,
-        lambda _, encoder, vocabulary: CausalLanguageModel(encoder, vocabulary),
+        lambda _, encoder, vocabulary, family: CausalLanguageModel(encoder, vocabulary),
     ),
     "sentence_pairs": _Kind(
         lambda table: read_table(SentencePairSpec, table, "objective"),
         lambda spec: frozenset({"masked", spec.task}),
-        lambda spec, encoder, vocabulary: SentencePairs(encoder, vocabulary, spec),
+        lambda spec, encoder, vocabulary, _: SentencePairs(encoder, vocabulary, spec),
     ),
     "distillation": _Kind(
         _read_distillation,
@@ -96,7 +103,10 @@ OBJECTIVES: Mapping[str, _Kind] = {
     "replaced": _Kind(
         lambda table: _preset(table, ReplacedSpec(), {"deberta-v3": DEBERTA_V3}),
         lambda _: frozenset(),  # the objective itself adds a head
-        lambda spec, encoder, vocabulary: ReplacedTokenDetection(encoder, vocabulary, spec),
+        lambda spec, encoder, vocabulary, family: ReplacedTokenDetection(
+            encoder, vocabulary, spec, family=family
+        ),
+        discriminator_spec,
     ),
 }
 """All objectives, by the ``kind`` in a run file."""
@@ -121,10 +131,19 @@ def read_objective(table: Mapping[str, Any]) -> Any:
     return _read(table)[1]
 
 
+def saved_spec(table: Mapping[str, Any], spec: EncoderSpec, family: Family) -> EncoderSpec:
+    """The spec of the encoder that a run with this ``[objective]`` saves, from that of its config.
+
+    Raises:
+        InvalidRequest: see `build_objective`.
+    """
+    return _read(table)[0].saved(spec, family)
+
+
 def build_objective(
-    table: Mapping[str, Any], encoder: Encoder, vocabulary: Vocabulary
+    table: Mapping[str, Any], encoder: Encoder, vocabulary: Vocabulary, family: Family | None = None
 ) -> Objective[Any, Any]:
-    """The objective that a run file's ``[objective]`` describes.
+    """The objective that a run file's ``[objective]`` describes; a head that it adds is of the family.
 
     Raises:
         InvalidRequest: there is no such kind, a key is not one of its keys, or the objective is not for an
@@ -136,7 +155,7 @@ def build_objective(
             f"objective.kind is {table['kind']!r}, and the encoder's attention is causal; such an encoder is "
             'trained to predict the next token: kind = "causal"'
         )
-    return kind.build(read, encoder, vocabulary)
+    return kind.build(read, encoder, vocabulary, family)
 
 
 def _read(table: Mapping[str, Any]) -> tuple[_Kind, Any]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from unmask.errors import InvalidRequest
 from unmask.model.decoder import why_no_decoder
 from unmask.model.encoder import Encoder
+from unmask.model.families import Family
 from unmask.model.spec import (
     Classifier,
     Disentangled,
@@ -78,15 +79,18 @@ def generator_spec(
     return made if why_no_decoder(decoding) else decoding
 
 
-def discriminator_spec(encoder: EncoderSpec) -> EncoderSpec:
+def discriminator_spec(encoder: EncoderSpec, family: Family | None = None) -> EncoderSpec:
     """The encoder with a replaced-token-detection head and no other head.
 
-    An existing head of that kind is kept. Otherwise it is ELECTRA's, a dense layer, activation and one
-    number for each token (Clark et al. 2020), or, over disentangled positions, DeBERTa v3's, which reads the
-    normalized sum of the token's state and the first token's (He, Gao & Chen 2023). Other heads and the
-    pooler are removed, because this objective does not train them.
+    An existing head of that kind is kept. Otherwise it is the one that the family's files hold. Where they
+    hold any, it is ELECTRA's, a dense layer, activation and one number for each token (Clark et al. 2020),
+    or, over disentangled positions, DeBERTa v3's, which reads the normalized sum of the token's state and the
+    first token's (He, Gao & Chen 2023). Other heads and the pooler are removed, because this objective does
+    not train them.
     """
     found = next((head for head in encoder.heads if is_detector(head)), None)
+    if found is None and family is not None:
+        found = family.detector(encoder)
     if found is None:
         transform = Transform(encoder.width, encoder.layers[0].feedforward.activation)
         found = Classifier("replaced", 1, "tokens", transform)
@@ -106,10 +110,10 @@ def is_detector(head: object) -> bool:
     )
 
 
-def with_detector(encoder: Encoder) -> Encoder:
+def with_detector(encoder: Encoder, family: Family | None = None) -> Encoder:
     """The encoder, or a copy with its weights and a new replaced-token-detection head, see
     `discriminator_spec`."""
-    spec = discriminator_spec(encoder.spec)
+    spec = discriminator_spec(encoder.spec, family)
     if spec == encoder.spec:
         return encoder
     made = Encoder(spec, kernel=encoder.kernel)

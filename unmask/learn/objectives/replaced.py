@@ -26,6 +26,7 @@ from unmask.learn.objectives.sharing import Sharing, export, share
 from unmask.learn.vocabulary import Vocabulary
 from unmask.model.decoder import decode, why_no_decoder
 from unmask.model.encoder import Encoder
+from unmask.model.families import Family
 from unmask.model.heads import MaskedLMHead
 from unmask.model.spec.check import require_positive
 
@@ -89,6 +90,7 @@ class ReplacedTokenDetection(Objective[Chunk, ReplacedExample]):
         vocabulary: the special tokens.
         spec: the settings.
         generator: used instead of a new one with the spec's shares, see `generator_spec`.
+        family: in whose files the discriminator is to be saved; None for any.
 
     Raises:
         InvalidRequest: the generator has no MLM head, or the tables to be shared differ in shape.
@@ -100,13 +102,14 @@ class ReplacedTokenDetection(Objective[Chunk, ReplacedExample]):
         vocabulary: Vocabulary,
         spec: ReplacedSpec | None = None,
         generator: Encoder | None = None,
+        family: Family | None = None,
     ) -> None:
         super().__init__()
         self.spec = spec = spec or ReplacedSpec()
         if generator is None:
             generator = _fresh_generator(discriminator, spec)
         self.role = generator_role(generator)
-        self.discriminator = with_detector(discriminator)
+        self.discriminator = with_detector(discriminator, family)
         self.generator = generator
         self.vocabulary = vocabulary
         self.shared = share(self.discriminator, generator, spec.sharing)

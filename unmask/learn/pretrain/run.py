@@ -178,7 +178,9 @@ class Run:
         """The objective in training mode, on its device, in its dtype, and distributed over processes."""
         settings = self.settings
         table = run_objective(settings, self.base)
-        objective: Objective[Any, Any] = build_objective(table, encoder, Vocabulary.of(tokenizer))
+        objective: Objective[Any, Any] = build_objective(
+            table, encoder, Vocabulary.of(tokenizer), self.checkpoint.family
+        )
         check_encoders(objective, self.checkpoint)
         if settings.precision == "bfloat16":
             objective.to(bfloat16)

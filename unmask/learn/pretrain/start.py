@@ -12,11 +12,11 @@ from unmask.errors import CheckpointNotFound, InvalidRequest, UnmaskError
 from unmask.files import read_bytes, whole_folder
 from unmask.learn.data import sample, train_tokenizer
 from unmask.learn.data.sources import format_of, input_files
-from unmask.learn.objectives.build import trained_heads
+from unmask.learn.objectives.build import saved_spec, trained_heads
 from unmask.learn.pretrain.checkpoint import MANIFEST
 from unmask.learn.pretrain.settings import Device, RunSettings
 from unmask.model.encoder import Encoder
-from unmask.model.families import published_config
+from unmask.model.families import family_of, published_config
 from unmask.model.spec import EncoderSpec, PooledVector
 from unmask.model.spec.config import WITHOUT_EFFECT
 from unmask.model.weights import Checkpoint, Source, find, read_checkpoint
@@ -24,6 +24,7 @@ from unmask.model.weights.build import build
 from unmask.model.weights.classes import with_heads
 from unmask.model.weights.for_others import without_length
 from unmask.model.weights.new_checkpoint import check_config, new_checkpoint, new_encoder, with_tokenizer
+from unmask.model.weights.writable import check_written
 from unmask.stores import is_url
 from unmask.text import Tokenizer
 from unmask.text.tokenizer import TOKENIZER_FILES
@@ -116,7 +117,10 @@ def check_run(settings: RunSettings, base: Path) -> None:
     if model.start_from is not None:
         return
     there = {} if model.architecture is None else published_config(model.architecture)
-    limit = longest(check_config(_with_heads(settings, {**there, **_own_config(settings)})))
+    config = _with_heads(settings, {**there, **_own_config(settings)})
+    spec, family = check_config(config), family_of(config)
+    check_written(family, saved_spec(settings.objective, spec, family), config)
+    limit = longest(spec)
     if limit is not None and limit < LEAST_TOKENS:
         raise InvalidRequest(
             f"the encoder's config allows texts of at most {limit} tokens, and the shortest have "

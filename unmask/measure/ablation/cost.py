@@ -174,7 +174,9 @@ def _stepper(plan: Plan, variant: str, tokenizer: Tokenizer) -> Callable[[Sequen
         with_tokenizer(table["model"]["config"], tokenizer), tokenizer.files, name=variant
     )
     encoder = new_encoder(checkpoint, seed=0)
-    objective: Objective[Any, Any] = build_objective(table["objective"], encoder, Vocabulary.of(tokenizer))
+    objective: Objective[Any, Any] = build_objective(
+        table["objective"], encoder, Vocabulary.of(tokenizer), checkpoint.family
+    )
     spec = read_table(OptimizerSpec, table["optimizer"], "optimizer")
     optimizer = build_optimizer(objective.train(), spec)
 

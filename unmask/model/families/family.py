@@ -16,7 +16,7 @@ from unmask.model.families.heads import (
     write_heads,
 )
 from unmask.model.families.labels import with_labels, write_labels
-from unmask.model.spec import EncoderSpec, Pooler, role_of
+from unmask.model.spec import Classifier, EncoderSpec, Pooler, role_of
 from unmask.model.spec.compat import Compat
 from unmask.model.spec.config_keys import ConfigKey, read_keys, write_keys
 from unmask.model.spec.tensor_map import Rename, TensorRule
@@ -129,6 +129,15 @@ class Family:
     def head_layouts(self) -> tuple[HeadLayout, ...]:
         """``heads``, plus a replaced-token detection head if none of them is one."""
         return self.heads if has_detector(self.encoder_rows, self.heads) else (*self.heads, DETECTOR)
+
+    def detector(self, encoder: EncoderSpec) -> Classifier | None:
+        """The replaced-token detection head that its files hold on this encoder; None if they hold any."""
+        layout = next((one for one in self.head_layouts if "replaced" in one.roles), None)
+        if layout is None:
+            return None
+        head = layout.make(Found(encoder, {}, JsonSettings(f"the family {self.name}", {})), 1)
+        assert isinstance(head, Classifier)
+        return head
 
     @property
     def tensor_map(self) -> tuple[TensorRule, ...]:

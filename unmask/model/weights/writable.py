@@ -1,7 +1,7 @@
 """Check that an encoder to be trained can be saved, and in which family's layout."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,9 @@ from unmask.model.weights.build import on_meta
 from unmask.model.weights.checkpoint import Checkpoint
 from unmask.model.weights.tensor_report import moves
 from unmask.settings import JsonSettings
+
+NAMED = 3
+"""Differences between specs that an error names at most."""
 
 
 def check_written(family: Family, spec: EncoderSpec, config: Mapping[str, Any]) -> None:
@@ -44,10 +47,26 @@ def check_written(family: Family, spec: EncoderSpec, config: Mapping[str, Any]) 
         shapes |= dict.fromkeys(move.theirs, (first // len(move.theirs), *rest))
     back = _read_back(family, {**config, **family.write(spec)}, shapes)
     if back != spec:
+        written, read = family.write(spec), family.write(back)
+        keys = [key for key in sorted(written | read) if written.get(key) != read.get(key)]
         raise InvalidRequest(
-            f"the family {family.name} cannot save this encoder so that it loads as the same one; "
-            "change the keys that differ from those of its published config.json files"
+            f"the family {family.name} cannot save this encoder so that it loads as the same one: "
+            f"{'; '.join(differences(spec, back)[:NAMED])}; change "
+            f"{' and '.join(keys) if keys else 'the keys of the config that decide this'}"
         )
+
+
+def differences(mine: object, other: object, name: str = "") -> list[str]:
+    """Where two specs differ, as ``layers[0].mixer.heads is 4 and would be read as 2``."""
+    if type(mine) is type(other):
+        if is_dataclass(mine):
+            parts = [(f"{name}.{one.name}" if name else one.name, one.name) for one in fields(mine)]
+            pairs = [(path, getattr(mine, own), getattr(other, own)) for path, own in parts]
+            return [text for path, *pair in pairs for text in differences(*pair, path)]
+        if isinstance(mine, tuple) and isinstance(other, tuple) and len(mine) == len(other):
+            pairs = [(f"{name}[{place}]", *pair) for place, pair in enumerate(zip(mine, other, strict=True))]
+            return [text for path, *pair in pairs for text in differences(*pair, path)]
+    return [] if mine == other else [f"{name} is {mine!r} and would be read as {other!r}"]
 
 
 def _read_back(family: Family, config: Mapping[str, Any], shapes: Shapes) -> EncoderSpec:
