@@ -129,7 +129,8 @@ def test_workers_search_indexes(served_folders, served_models, tmp_path):
         added = httpx.post(
             f"{url}/v1/search", json={"query": "a river was muddy", "mode": "bm25"}, timeout=30
         )
-        assert (added.json()["generation"], added.json()["hits"][0]["document"]) == (index.generation, "new")
+        assert added.json()["generation"] == index.generation
+        assert "new" in [hit["document"] for hit in added.json()["hits"]]
         (tmp_path / "notes" / "CURRENT").unlink()
         kept = httpx.post(f"{url}/v1/search", json={"query": "a river was muddy", "mode": "bm25"}, timeout=30)
         assert kept.json() == added.json()
