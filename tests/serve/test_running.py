@@ -125,6 +125,79 @@ def test_workers_search_indexes(served_folders, served_models, tmp_path):
         assert (refused.status_code, refused.json()["error"]["code"]) == (413, "context_length_exceeded")
         cut = httpx.post(f"{url}/v1/search", json=long | {"truncate": True}, timeout=30)
         assert (cut.status_code, cut.json()["query_truncated"]) == (200, True)
+        index.add([{"id": "new", "text": "a river was muddy"}])
+        added = httpx.post(
+            f"{url}/v1/search", json={"query": "a river was muddy", "mode": "bm25"}, timeout=30
+        )
+        assert added.json()["generation"] == index.generation
+        assert "new" in [hit["document"] for hit in added.json()["hits"]]
+        (tmp_path / "notes" / "CURRENT").unlink()
+        kept = httpx.post(f"{url}/v1/search", json={"query": "a river was muddy", "mode": "bm25"}, timeout=30)
+        assert kept.json() == added.json()
+
+
+@contextmanager
+def in_flight(url, process, count=3):
+    """Requests that wait for a worker which does not run; yields it, and where their answers come."""
+    (parent,) = psutil.Process(process.pid).children()
+    (worker,) = parent.children()
+    worker.suspend()
+    with ThreadPoolExecutor(count) as clients:
+        answers = [
+            clients.submit(httpx.post, f"{url}/embed", json={"inputs": TEXTS}, timeout=20)
+            for _ in range(count)
+        ]
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            if f"\nunmask_requests_open {count}\n" in httpx.get(f"{url}/metrics", timeout=20).text:
+                break
+            time.sleep(0.05)
+        yield worker, answers
+        worker.resume()
+
+
+def test_a_second_signal_refuses_what_is_unfinished(running):
+    url, process = running
+    with in_flight(url, process) as (_, answers):
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGTERM)
+        for one in answers:
+            refused = one.result(20)
+            assert (refused.status_code, refused.json()["error"][:22]) == (503, "the server is stopping")
+    assert process.wait(20) == 0
+    assert process.stderr.read() == ""
+
+
+def test_a_closed_terminal_stops_it_as_sigterm_does(running):
+    url, process = running
+    with in_flight(url, process) as (worker, answers):
+        for one in (process, *psutil.Process(process.pid).children(recursive=True)):
+            one.send_signal(signal.SIGHUP)
+        time.sleep(0.5)
+        worker.resume()
+        assert [one.result(20).status_code for one in answers] == [200] * 3
+    assert process.wait(20) == 0
+    assert process.stderr.read() == ""
+
+
+def test_it_ends_if_workers_can_no_longer_be_replaced(running):
+    """What was accepted is answered by the worker that is left."""
+    url, process = running
+    (parent,) = psutil.Process(process.pid).children()
+    with in_flight(url, process) as (worker, answers):
+        parent.kill()
+        time.sleep(0.5)
+        worker.resume()
+        assert [one.result(20).status_code for one in answers] == [200] * 3
+    assert process.wait(20) == 1
+    assert (
+        process.stderr.read()
+        .splitlines()[-1]
+        .startswith(
+            "unmask: the process that starts workers has ended, so the server has stopped; start it again"
+        )
+    )
 
 
 def test_workers_end_quietly_with_a_server_that_is_killed(running):

@@ -4,6 +4,7 @@ import asyncio
 import signal
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -11,6 +12,7 @@ from types import FrameType
 import uvicorn
 from starlette.applications import Starlette
 
+from unmask.errors import UnmaskError
 from unmask.http.server import configured
 from unmask.serve.errors import Busy
 from unmask.serve.service import Service
@@ -31,30 +33,59 @@ class Draining(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, service: Service, seconds: float) -> None:
         super().__init__(config)
         self._service, self._seconds = service, seconds
+        self._at_once = False
+        self.broken = False
+        """Whether it stopped because workers could no longer be replaced."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Say that the server is not ready, and begin to stop; a second signal stops at once."""
+        """Say that the server is not ready, and begin to stop; a second signal fails what is unfinished."""
         if self.should_exit:
-            self.force_exit = True
+            self.force_exit = self._at_once  # a third signal does not even wait for answers
+            self._at_once = True
+            return
         self._service.draining = True
         super().handle_exit(sig, frame)
 
+    async def on_tick(self, counter: int) -> bool:
+        """Begin to stop if workers can no longer be replaced."""
+        if not self.should_exit and not self._service.renewable():
+            self.broken = self._service.draining = self.should_exit = True
+        return await super().on_tick(counter)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop; after the time is over, fail what is unfinished."""
-        stopping = Busy(503, "stopping", "the server is stopping; send the request again", 1)
-        timer = asyncio.get_running_loop().call_later(self._seconds, self._service.stop, stopping)
+        limit = asyncio.ensure_future(self._give_up())
         try:
             await super().shutdown(sockets)
         finally:
-            timer.cancel()
+            limit.cancel()
+
+    async def _give_up(self) -> None:
+        """Fail what is unfinished when the time is over, then close the connections of clients that stall."""
+        end = time.monotonic() + self._seconds
+        while not self._at_once and time.monotonic() < end:
+            await asyncio.sleep(0.1)
+        self._service.stop(Busy(503, "stopping", "the server is stopping; send the request again", 1))
+        await asyncio.sleep(LAST_SECONDS)
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()  # type: ignore[union-attr]
 
 
 def run(app: Starlette, listening: socket.socket, drain_seconds: float) -> None:
-    """Serve on a socket until SIGINT or SIGTERM."""
-    config = configured(app, timeout_graceful_shutdown=int(drain_seconds + LAST_SECONDS) + 1)
+    """Serve on a socket until SIGINT, SIGTERM or SIGHUP.
+
+    Raises:
+        UnmaskError: the server stopped by itself, because its workers could no longer be replaced.
+    """
+    config = configured(app, timeout_graceful_shutdown=int(drain_seconds + LAST_SECONDS) + 2)
     server = Draining(config, app.state.service, drain_seconds)
-    with _clean_end():
+    with _clean_end(server):
         server.run(sockets=[listening])
+    if server.broken:
+        raise UnmaskError(
+            "the process that starts workers has ended, so the server has stopped; start it again (Linux "
+            "ends processes where memory is short)"
+        )
 
 
 class _Stopped(BaseException):
@@ -62,14 +93,20 @@ class _Stopped(BaseException):
 
 
 @contextmanager
-def _clean_end() -> Iterator[None]:
-    """End without an error after SIGINT and SIGTERM, which uvicorn sends again after a clean stop."""
+def _clean_end(server: Draining) -> Iterator[None]:
+    """End without an error after SIGINT and SIGTERM, which uvicorn sends again after a clean stop.
+
+    SIGHUP, which a closed terminal sends, counts as SIGTERM unless the server was started to ignore it.
+    """
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise _Stopped
 
     here = threading.current_thread() is threading.main_thread()
     before = signal.signal(signal.SIGTERM, stop) if here else None
+    closed = signal.getsignal(signal.SIGHUP)
+    if here and closed != signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda _, frame: server.handle_exit(signal.SIGTERM, frame))
     try:
         yield
     except (KeyboardInterrupt, _Stopped):
@@ -77,3 +114,4 @@ def _clean_end() -> Iterator[None]:
     finally:
         if here:
             signal.signal(signal.SIGTERM, before)
+            signal.signal(signal.SIGHUP, closed)

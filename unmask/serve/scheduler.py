@@ -249,8 +249,9 @@ class Scheduler:
         return self._tokens_per_second
 
     def alive(self) -> bool:
-        """Whether it takes requests and its threads run."""
-        return self._open and all(thread.is_alive() for thread in self._threads)
+        """Whether it takes requests, its threads run, and workers that end can be replaced."""
+        renewable = self._workers is None or self._workers.renewable()
+        return self._open and renewable and all(thread.is_alive() for thread in self._threads)
 
     def ready(self) -> bool:
         """Whether a pass could run now: a worker that has ended is not ready until another has started."""

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from unmask.errors import EmptyText, InvalidRequest, InvalidText, TextTooLong
+from unmask.errors import EmptyText, InvalidRequest, InvalidText, TextTooLong, UnmaskError
 from unmask.loaded import Model
 from unmask.search.index import Index
+from unmask.search.store.manifest import read_pointer
 from unmask.search.values import Hit
 from unmask.serve.errors import BadField
 from unmask.serve.models import Ready, ServedModel
@@ -28,13 +29,21 @@ class ServedIndex:
     name: str
     index: Index
 
+    def newest(self) -> Index:
+        """The index as it was committed last; as it was opened if its folder cannot be read."""
+        with suppress(UnmaskError, OSError):
+            if read_pointer(self.index.path).number > self.index.generation:
+                self.index.refresh()
+        return self.index
+
 
 @dataclass(frozen=True)
 class Found:
-    """The hits of one search, and whether the end of its query was dropped."""
+    """The hits of one search, whether the end of its query was dropped, and what was searched."""
 
     hits: tuple[Hit, ...]
     truncated: bool
+    generation: int
 
 
 class Indexes:
@@ -96,13 +105,14 @@ class _Search:
     def run(self) -> Found:
         """The hits."""
         reranker = None if self.reranker is None else self.reranker.model
-        search = partial(self.served.index.search, self.query, self.k, reranker=reranker, **self.options)
+        index = self.served.newest()
+        search = partial(index.search, self.query, self.k, reranker=reranker, **self.options)
         try:
-            return Found(search(), False)
+            return Found(search(), False, index.generation)
         except TextTooLong:
             if self.truncation == "error":
                 raise
-        return Found(search(truncation="end"), True)
+        return Found(search(truncation="end"), True, index.generation)
 
 
 def search(

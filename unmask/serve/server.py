@@ -96,7 +96,7 @@ def serve(
     indexes: "Mapping[str, Index | Callable[[], Index]] | None" = None,
     otlp_endpoint: str | None = None,
 ) -> None:
-    """Serve models until the process gets SIGINT or SIGTERM.
+    """Serve models until the process gets SIGINT, SIGTERM or SIGHUP.
 
     Then it takes no new connection, answers every request that it has accepted, for at most
     ``limits.drain_seconds``, fails the rest with 503, and returns.
@@ -117,6 +117,7 @@ def serve(
     Raises:
         InvalidRequest: the address cannot be used, or it needs keys; or as `make_app`.
         MissingExtra: what an argument needs is not installed.
+        UnmaskError: the process that forks workers has ended; what was accepted has been answered.
     """
     optional.require("serve")
     check_tracing(otlp_endpoint)

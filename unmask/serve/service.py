@@ -119,6 +119,10 @@ class Service:
         """Whether it takes new requests."""
         return not self.draining and self.scheduler.ready()
 
+    def renewable(self) -> bool:
+        """Whether a worker that ends can be replaced."""
+        return self._workers is None or self._workers.renewable()
+
     def enter(self) -> None:
         """Count a request in.
 

@@ -106,6 +106,12 @@ class Workers:
             raise WorkerDied("no worker can be started") from error
         return own, pid
 
+    def renewable(self) -> bool:
+        """Whether the process that forks workers runs."""
+        with suppress(ChildProcessError):
+            return os.waitpid(self._parent, os.WNOHANG) == (0, 0)
+        return False
+
     def limit(self) -> float:
         """Seconds that a pass may take."""
         return self._seconds
@@ -274,8 +280,8 @@ def _run_as(work: Callable[[], None]) -> None:
     code = 1
     try:
         # A signal to the whole group stops the server, which answers first; these end with its sockets.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
         work()
         code = 0
     except BaseException as error:

@@ -37,7 +37,7 @@ async def found(service: Service, call: Call, given: Given) -> Any:
     service.metrics.truncated.add(int(hits.truncated))
     return {
         "index": served.name,
-        "generation": served.index.generation,
+        "generation": hits.generation,
         "query_truncated": hits.truncated,
         "hits": [asdict(hit) for hit in hits.hits],
     }
