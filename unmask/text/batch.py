@@ -90,7 +90,7 @@ class SequenceLayout:
         return np.arange(self.token_count) - np.repeat(self.offsets[:-1], self.lengths)
 
     def positions_without(self, ids_T: NDArray[np.int64], left_out: int | None) -> NDArray[np.int64]:
-        """`positions_T` where tokens of the id ``left_out`` are not counted; theirs is -1. None: all count."""
+        """`positions_T` where tokens of id ``left_out`` are not counted; theirs is -1. None: all count."""
         if left_out is None or not (ids_T == left_out).any():
             return self.positions_T
         if self.expansion is not None:

@@ -19,8 +19,8 @@ from unmask.model.spec.parts import Activation, FeedForward, Norm
 @dataclass(frozen=True)
 class LearnedPositions:
     """A trained vector per position. The first token uses row ``offset`` of the table of ``rows``
-    (RoBERTa starts at 2, the row after that of its padding id). With ``added=False`` the table is kept for a decoder that needs absolute
-    positions, and the embedding does not add it (DeBERTa v2 and v3).
+    (RoBERTa starts at 2, the row after that of its padding id). With ``added=False`` the table is
+    kept for a decoder that needs absolute positions, and the embedding does not add it (DeBERTa v2 and v3).
     """
 
     rows: int
