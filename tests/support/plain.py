@@ -41,7 +41,13 @@ def encode(spec: EncoderSpec, weights: dict[str, np.ndarray], ids, segments, mar
     if embedding.segments:
         x = x + weights["embedding.segments.weight"][segments]
     if embedding.positions:
-        x = x + weights["embedding.positions.weight"][embedding.positions.offset :][: len(ids)]
+        offset, seen = embedding.positions.offset, 0
+        rows = []
+        for token in ids:
+            skipped = offset > 0 and int(token) == offset - 1
+            rows.append(offset - 1 if skipped else offset + seen)
+            seen += not skipped
+        x = x + weights["embedding.positions.weight"][rows]
     early = embedding.projection is not None and embedding.projection.before_norm
     if early:
         x = linear(x, weights, "embedding.projection")

@@ -89,6 +89,18 @@ class SequenceLayout:
             return self.expansion.positions_T
         return np.arange(self.token_count) - np.repeat(self.offsets[:-1], self.lengths)
 
+    def positions_without(self, ids_T: NDArray[np.int64], left_out: int | None) -> NDArray[np.int64]:
+        """`positions_T` where tokens of id ``left_out`` are not counted; theirs is -1. None: all count."""
+        if left_out is None or not (ids_T == left_out).any():
+            return self.positions_T
+        if self.expansion is not None:
+            whole, tokens_A = self.expansion.layout, self.expansion.tokens_A
+            return whole.positions_without(ids_T[tokens_A], left_out)[self.expansion.places_T]
+        counted_T = ids_T != left_out
+        count_T = np.cumsum(counted_T)
+        before_S = np.concatenate(([0], count_T))[self.offsets[:-1]]
+        return np.where(counted_T, count_T - 1 - np.repeat(before_S, self.lengths), -1)
+
     @cached_property
     def sequence_of_T(self) -> NDArray[np.int64]:
         """The index of each token's sequence, from 0."""

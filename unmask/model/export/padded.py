@@ -173,8 +173,12 @@ class PaddedEncoder(nn.Module):
     def _states(self, ids_BN: Tensor, present_BN: Tensor, segments_BN: Tensor) -> Tensor:
         """The last hidden states, (B, N, D)."""
         encoder = self.encoder
-        places_N = torch.arange(ids_BN.shape[1])
-        embedded_BND = x_BND = encoder.embedding.at(ids_BN, segments_BN, places_N)
+        places = torch.arange(ids_BN.shape[1])
+        learned = encoder.spec.embedding.positions
+        if learned is not None and learned.left_out is not None:
+            counted_BN = ids_BN != learned.left_out
+            places = torch.where(counted_BN, counted_BN.long().cumsum(1) - 1, -1)
+        embedded_BND = x_BND = encoder.embedding.at(ids_BN, segments_BN, places)
         table_PD = None if encoder.distances is None else encoder.distances()
         for layer, mixer in enumerate(self.mixers):
             block = encoder.block(layer)

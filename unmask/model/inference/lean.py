@@ -168,6 +168,8 @@ def embed(layer: EmbeddingLayer, ids_T: Tensor, segments_T: Tensor, layout: Sequ
         return layer(ids_T, segments_T, layout)  # type: ignore[no-any-return]
     if layer.projection is not None or layout.expansion is not None:
         return layer(ids_T, segments_T, layout)  # type: ignore[no-any-return]
+    if learned.left_out is not None and bool((ids_T == learned.left_out).any()):
+        return layer(ids_T, segments_T, layout)  # type: ignore[no-any-return]
     x_TD = torch.embedding(layer.words.weight, ids_T)
     if layer.segments is not None:
         x_TD = x_TD.add_(torch.embedding(layer.segments.weight, segments_T))

@@ -30,9 +30,13 @@ class EmbeddingLayer(nn.Module):
 
     def forward(self, ids_T: Tensor, segments_T: Tensor, layout: SequenceLayout) -> Tensor:
         """Shape (T,) ids and token types in, (T, D) out."""
-        added = self.spec.positions is not None and self.spec.positions.added
-        places_T = torch.from_numpy(layout.positions_T).to(ids_T.device) if added else None
-        return self.at(ids_T, segments_T, places_T)
+        learned = self.spec.positions
+        if learned is None or not learned.added:
+            return self.at(ids_T, segments_T, None)
+        places_T = layout.positions_T
+        if learned.left_out is not None:
+            places_T = layout.positions_without(ids_T.numpy(force=True), learned.left_out)
+        return self.at(ids_T, segments_T, torch.from_numpy(places_T).to(ids_T.device))
 
     def at(self, ids: Tensor, segments: Tensor, places: Tensor | None) -> Tensor:
         """`forward` for ids of any shape (...), at these places of their texts; (..., D)."""

@@ -358,6 +358,7 @@ struct NativeRun {
     const NativeTable *rotations, *distances;
     float* states;          // (tokens, width)
     int32_t threads;
+    const int64_t* places;  // (tokens,) of each token in its sequence, -1 and more; null: counted from 0
 };
 }
 
@@ -1010,7 +1011,8 @@ struct Worker {
             float* to = projected ? sums + (size_t)i * wide : piece.x(row + i);
             add(to, spec.words, run.ids[token], true);
             if (spec.types) add(to, spec.types, run.segments[token], false);
-            if (spec.places) add(to, spec.places, token - run.offsets[sequence] + spec.offset, false);
+            const int64_t place = run.places ? run.places[token] : token - run.offsets[sequence];
+            if (spec.places) add(to, spec.places, place + spec.offset, false);
             if (encoder.embedding.norm.kind && !(projected && spec.project_first))
                 normalize(encoder.embedding.norm, to, to, width);
         }

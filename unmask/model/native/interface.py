@@ -94,6 +94,7 @@ class Run(Structure):
         ("distances", POINTER(Table)),
         ("states", c_void_p),
         ("threads", c_int32),
+        ("places", c_void_p),
     )
 
 

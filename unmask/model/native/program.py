@@ -166,6 +166,9 @@ class NativeLayers:
             np.ascontiguousarray(array, np.int64)
             for array in (batch.ids_T, batch.token_type_ids_T, layout.offsets)
         )
+        learned = self.spec.embedding.positions
+        left_out = None if learned is None else learned.left_out
+        places_T = layout.positions_without(batch.ids_T, left_out) if left_out is not None else None
         rotations, distances, alive = self._tables.for_length(longest)
         run = interface.Run(
             ids_T.ctypes.data,
@@ -177,6 +180,7 @@ class NativeLayers:
             distances,
             x_TD.ctypes.data,
             threads,
+            None if places_T is None else places_T.ctypes.data,
         )
         failed = self._library.native_run(self._native, ctypes.byref(run))
         del alive

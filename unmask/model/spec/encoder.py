@@ -19,8 +19,8 @@ from unmask.model.spec.parts import Activation, FeedForward, Norm
 @dataclass(frozen=True)
 class LearnedPositions:
     """A trained vector per position. The first token uses row ``offset`` of the table of ``rows``
-    (RoBERTa starts at 2). With ``added=False`` the table is kept for a decoder that needs absolute
-    positions, and the embedding does not add it (DeBERTa v2 and v3).
+    (RoBERTa starts at 2, the row after that of its padding id). With ``added=False`` the table is
+    kept for a decoder that needs absolute positions, and the embedding does not add it (DeBERTa v2 and v3).
     """
 
     rows: int
@@ -29,6 +29,13 @@ class LearnedPositions:
 
     def __post_init__(self) -> None:
         require_size("LearnedPositions.rows", self.rows, self.offset + 1)
+
+    @property
+    def left_out(self) -> int | None:
+        """The padding id where positions begin after its row; tokens of that id have this row and are not
+        counted, wherever they stand (Liu et al. 2019, in their code). None: every token is counted.
+        """
+        return self.offset - 1 if self.offset else None
 
 
 @dataclass(frozen=True)
