@@ -201,8 +201,9 @@ class Index(SearchableIndex):
         ``metadata``, or a text, whose id is made of it (16 digits of its SHA-256), so that
         another text is another document. Metadata are values of JSON. Documents that the index has with the
         same content are not computed again, so that an addition that was stopped can be repeated. What is
-        computed is committed every two minutes of work (`unmask.search.additions.COMMIT_SECONDS`); each commit is
-        complete or absent. If an error stops the addition, the index keeps and shows what was committed.
+        computed is committed every two minutes of work (`unmask.search.additions.COMMIT_SECONDS`); each
+        commit is complete or absent. If an error stops the addition, the index keeps and shows what was
+        committed.
 
         Args:
             documents: one, or any iterable of them, which is read once. What `read_documents`
