@@ -86,12 +86,12 @@ def zero_shot(
     independent = multi_label or len(candidate_labels) == 1
     found = []
     for text in texts:
+        preferred_WA = text.logits_WAC[..., entailment]
         if independent:
             both = text.logits_WAC[..., [contradiction, entailment]]
             p_WA = probabilities(both, "single_label_classification")[..., 1]
-            preferred_WA = both[..., 1] - both[..., 0]
+            preferred_WA = preferred_WA - text.logits_WAC[..., contradiction]
         else:
-            preferred_WA = text.logits_WAC[..., entailment]
             p_WA = probabilities(preferred_WA, "single_label_classification")
         p_A = text.parts.shares() @ p_WA
         scores = dict(zip(candidate_labels, p_A.tolist(), strict=True))
