@@ -48,8 +48,8 @@ def test_work_is_committed_by_time(tmp_path):
 @pytest.mark.usefixtures("hasty")
 def test_nothing_is_committed_twice(tmp_path):
     made = Index.create(tmp_path / "index", [])
-    made.add(["one", "two"])
-    made.add(["one", "three"])
+    made.add([{"id": "1", "text": "one"}, {"id": "2", "text": "two"}])
+    made.add([{"id": "1", "text": "one"}, {"id": "2", "text": "three"}])
     assert made.generation == 4, "one to create it, two documents, one that changed"
 
 

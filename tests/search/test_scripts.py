@@ -3,6 +3,7 @@
 import json
 import random
 import sys
+import tracemalloc
 import unicodedata
 
 import pytest
@@ -138,6 +139,24 @@ def test_patterns_of_files_do_not_ask_how_a_letter_is_composed(tmp_path):
         pattern = unicodedata.normalize(form, "résumé*")
         assert len(list(find_files([tmp_path], [pattern]))) == 1
         assert not list(find_files([tmp_path], exclude=[pattern]))
+
+
+def test_searches_for_ever_new_words_keep_nothing(tmp_path):
+    index = Index.create(tmp_path / "index", [])
+    index.add([{"id": "a", "text": "a river"}])
+    draw = random.Random(2)
+
+    def search(count):
+        for _ in range(count):
+            index.search("".join(draw.choices("abcdefghé", k=20_000)))
+
+    search(3)
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    search(60)
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert after - before < 200_000, "one query has 20,000 letters"
 
 
 def test_remembered_words_are_bounded(monkeypatch):

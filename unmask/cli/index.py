@@ -288,6 +288,8 @@ def _report(made: "Index", added: "Added | None", deleted: int, *, pruned: bool,
             f"{added.passages:,} passages, {added.tokens:,} tokens indexed"
         )
         _list("skipped", [f"{name}: {reason}" for name, reason in added.skipped])
+        if added.deleted:
+            _list("deleted, because what replaces them cannot be read", list(added.deleted))
         if added.dropped_tokens:
             _list(f"{added.dropped_tokens:,} tokens dropped from", list(added.truncated_documents))
         if added.missing and not pruned:

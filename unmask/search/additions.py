@@ -2,16 +2,16 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.errors import InvalidRequest, quoted
+from unmask.errors import InvalidRequest
 from unmask.loaded import Model
 from unmask.search.adding import SegmentBuilder
 from unmask.search.contents import Contents, digest_of
 from unmask.search.documents.values import Document, Skipped
+from unmask.search.given import Given, as_document, each
 from unmask.search.options import View
 from unmask.search.passages import TokensIndexed
 from unmask.search.settings import IndexSettings
@@ -26,9 +26,6 @@ SEGMENT_BYTES = 256_000_000
 
 COMMIT_SECONDS = 120.0
 """Seconds of work after which it is committed, so that a process that is killed loses no more."""
-
-Given = Document | Skipped | Mapping[str, Any] | str
-"""What can be added to an index."""
 
 
 class Addition:
@@ -62,6 +59,7 @@ class Addition:
         self._before = Contents(writer.generation)
         self._seen: set[str] = set()
         self._skipped: list[tuple[str, str]] = []
+        self._unreadable: list[str] = []
         self._replaced: set[int] = set()
         self._deleted = 0
         self._segments: list[str] = []
@@ -71,11 +69,11 @@ class Addition:
         self._truncated: list[str] = []
         self.generation: Generation = writer.generation
 
-    def run(self, given: Iterable[Given]) -> Added:
+    def run(self, given: Given | Iterable[Given]) -> Added:
         """Add all documents and commit."""
         builder = SegmentBuilder(self._settings, self._models)
         committed = self._clock()
-        for group, found in computed(self._changed(given), self._settings, self._models, self._workers):
+        for group, found in computed(self._changed(each(given)), self._settings, self._models, self._workers):
             builder.add(found)
             known = self._before.numbers
             self._replaced.update(known[one.id] for one in group if one.id in known)
@@ -104,13 +102,17 @@ class Addition:
             self._counted.tokens,
             self._counted.dropped,
             tuple(self._truncated),
+            tuple(self._unreadable),
         )
 
     def _skip(self, unreadable: Iterable[tuple[str, str]]) -> None:
         """Count documents that turned out to be unreadable as skipped; one that the index has is deleted."""
         for id, reason in unreadable:
             self._skipped.append((id, reason))
-            self._counts["updated" if id in self._before.numbers else "added"] -= 1
+            known = id in self._before.numbers
+            self._counts["updated" if known else "added"] -= 1
+            if known:
+                self._unreadable.append(id)
 
     def _changed(self, given: Iterable[Given]) -> Iterator[Document]:
         """The documents that the index does not have with this content."""
@@ -120,6 +122,9 @@ class Addition:
                 continue
             document = as_document(one, number)
             if document.id in self._seen:
+                if isinstance(one, str):
+                    self._skipped.append((document.id, "the same text is among those before"))
+                    continue
                 raise InvalidRequest(
                     f"two documents have the id {document.id!r}; give every document an id of its own"
                 )
@@ -144,32 +149,6 @@ class Addition:
         none = np.empty(0, dtype=np.int64)
         self.generation = self._writer.commit(kept | dict.fromkeys(self._segments, none))
         self._deleted = len(self._replaced)
-
-
-def as_document(given: object, number: int) -> Document:
-    """A document from what the caller gave; ``number`` is its place, from 1.
-
-    Raises:
-        InvalidRequest: it is no document.
-    """
-    match given:
-        case Document():
-            return given
-        case str():
-            return Document(str(number), given)
-        case Mapping():
-            id, text, title = given.get("id", given.get("_id")), given.get("text"), given.get("title", "")
-            if not isinstance(id, str) or not isinstance(text, str) or not isinstance(title, str):
-                raise InvalidRequest(
-                    f"document {number} is {quoted(dict(given))}; give strings under id and text (and title)"
-                )
-            metadata = given.get("metadata", {})
-            if not isinstance(metadata, Mapping):
-                raise InvalidRequest(f"the metadata of the document {id!r} are no dictionary; give one")
-            return Document(id, text, title, metadata=metadata)
-    raise InvalidRequest(
-        f"document {number} is {quoted(given)}; give a Document, a dictionary with id and text, or a string"
-    )
 
 
 def deleted_with(contents: Contents, numbers: Set[int]) -> dict[str, NDArray[np.int64]]:

@@ -224,12 +224,7 @@ class ContentsBuilder:
             "tokens": counts.tokens,
             "dropped": counts.dropped,
         }
-        try:
-            self._facts.append(json.dumps(facts, ensure_ascii=False, allow_nan=False))
-        except (TypeError, ValueError) as error:
-            raise InvalidRequest(
-                f"the metadata of the document {document.id!r} cannot be stored as JSON: {error}"
-            ) from None
+        self._facts.append(json.dumps(facts, ensure_ascii=False, allow_nan=False))
         self._documents.append(document)
         self._passages += [(number, one.start, one.end, one.tokens) for one in passages]
 

@@ -7,11 +7,12 @@ from pathlib import Path
 from unmask.arguments import check_callable, check_flag, listed, whole_number
 from unmask.errors import InvalidRequest, UnmaskError
 from unmask.loaded import Model
-from unmask.search.additions import Addition, Given, compact, deleted_with
+from unmask.search.additions import Addition, compact, deleted_with
 from unmask.search.analysis import Analyzer
 from unmask.search.contents import Contents
 from unmask.search.documents.values import Document
 from unmask.search.export.run import Exported, export
+from unmask.search.given import Given
 from unmask.search.late_chunks import check_late_chunks
 from unmask.search.models import ModelIdentity, load_again, longest_passage, models_by_view
 from unmask.search.options import Chunking, Stemmer, StoreFormat
@@ -189,7 +190,7 @@ class Index(SearchableIndex):
 
     def add(
         self,
-        documents: Iterable[Given],
+        documents: Given | Iterable[Given],
         *,
         progress: Progress | None = None,
         workers: int = 1,
@@ -197,19 +198,22 @@ class Index(SearchableIndex):
         """Add documents, and replace those whose content has changed.
 
         A document is a `Document`, a dictionary with ``id``, ``text`` and optionally ``title`` and
-        ``metadata``, or a text, which gets its number as id. Documents that the index has with the same
-        content are not computed again, so that an addition that was stopped can be repeated. What is computed
-        is committed every two minutes of work (`unmask.search.additions.COMMIT_SECONDS`); each commit is
-        complete or absent. If an error stops the addition, the index keeps and shows what was committed.
+        ``metadata``, or a text, whose id is made of it (16 digits of its SHA-256), so that
+        another text is another document. Metadata are values of JSON. Documents that the index has with the
+        same content are not computed again, so that an addition that was stopped can be repeated. What is
+        computed is committed every two minutes of work (`unmask.search.additions.COMMIT_SECONDS`); each
+        commit is complete or absent. If an error stops the addition, the index keeps and shows what was
+        committed.
 
         Args:
-            documents: any iterable; it is read once. What `read_documents` skipped is passed on to `Added`.
+            documents: one, or any iterable of them, which is read once. What `read_documents`
+                skipped is passed on to `Added`.
             progress: called with (passages done, 0).
             workers: how many processes compute; with several, each reads the models from their files. They
                 compute with one thread each, and the index is that of one process with one thread.
 
         Raises:
-            InvalidRequest: two documents have one id, or a dictionary lacks a key.
+            InvalidRequest: two documents have one id, a dictionary lacks a key, or metadata cannot be stored.
             ProcessLost: a worker process was ended from outside.
             OutputError: another process is changing the index, or it cannot be written.
         """

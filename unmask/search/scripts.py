@@ -7,7 +7,7 @@ invisible characters in it. `Folded` makes these alike, and keeps for every char
 import re
 import unicodedata
 from collections.abc import Iterator
-from functools import cache
+from functools import lru_cache
 from typing import NamedTuple
 
 CHUNK = re.compile("[0-9A-Z_a-z\u00a1-\u1fff\u200b-\u200f\u202a-\u202e\u2060-\U0010ffff]+")
@@ -22,8 +22,9 @@ _SPACELESS = (
     "\U00016fe0-\U00018d8f\U0001aff0-\U0001b2ff\U00020000-\U0003ffff"
 )
 """Scripts in which spaces do not separate words."""
+_SPACELESS_LETTER = re.compile(f"[{_SPACELESS}]")
 
-_JOINING = "\u1160-\u11ff\ud7b0-\ud7ff\uff9e\uff9f\uffa0\uffc2-\uffdc"
+_JOINING = re.compile("[\u1160-\u11ff\ud7b0-\ud7ff\uff9e\uff9f\uffa0\uffc2-\uffdc]")
 """Letters that form one character with those before them: Hangul vowels and ends, narrow voicing marks."""
 
 BREAK = "\u200b"
@@ -48,6 +49,52 @@ _SPELLINGS = str.maketrans(
 """Letters that keyboards and habits exchange, such as two forms of yeh, or ё and е."""
 
 
+LONGEST_CLUSTER = 8
+"""The longest character with its marks whose spelling is remembered."""
+
+
+class _Kinds(dict[int, str]):
+    """The kind of each character as a letter, for `str.translate`: patterns are quick over few letters."""
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        category = unicodedata.category(character)
+        if character == BREAK:
+            kind = "b"
+        elif _INVISIBLE.match(character):
+            kind = "i"
+        elif _JOINING.match(character):
+            kind = "j"
+        elif category[0] == "M":
+            kind = "m"
+        elif 0x1F1E6 <= code <= 0x1F1FF:
+            kind = "f"
+        elif character.isalnum() or character == "_":
+            kind = "n" if _SPACELESS_LETTER.match(character) else "w"
+        else:
+            kind = "s" if category == "So" else " "
+        self[code] = kind
+        return kind
+
+
+class _Shapes(dict[int, str]):
+    """Each character as `shape` has it."""
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        kind = "A" if character.isupper() else "0" if character.isdigit() else "a"
+        self[code] = kind if character not in f"_{BREAK}" else "_"
+        return self[code]
+
+
+# Both hold at most the characters of Unicode.
+_KINDS, _SHAPES = _Kinds(), _Shapes()
+
+_CLUSTER = re.compile(".[mij]*")
+_WORD = re.compile("(?P<word>wm*(?:b*wm*)*)|(?P<run>[nj]m*(?:b*[nj]m*)*)|(?P<symbol>ff?|s)")
+_UNIT = re.compile("[nj]m*")
+
+
 class Word(NamedTuple):
     """A word, a character of a script without spaces between words, or a symbol, and where it stands."""
 
@@ -63,22 +110,25 @@ class Folded:
 
     def __init__(self, text: str) -> None:
         self._starts: list[int] | None = None
-        if unicodedata.is_normalized("NFKC", text) and not _needs_care().search(text):
+        if unicodedata.is_normalized("NFKC", text) and not any(map(_changes, set(text))):
             self.text = text
             return
         parts, self._starts, self._ends = [], [], []
         text_of = _NON_JOINER.sub(BREAK, text)
-        for found in _cluster().finditer(text_of):
-            part = _spelled(found.group())
+        for found in _CLUSTER.finditer(text_of.translate(_KINDS)):
+            start, end = found.span()
+            cluster = text_of[start:end]
+            part = _spelled(cluster) if end - start <= LONGEST_CLUSTER else _spelled.__wrapped__(cluster)
             parts.append(part)
-            self._starts += [found.start()] * len(part)
-            self._ends += [found.end()] * len(part)
+            self._starts += [start] * len(part)
+            self._ends += [end] * len(part)
         self.text = "".join(parts)
 
     def words(self) -> Iterator[Word]:
         """The words in order; ``start`` and ``end`` count characters of `text`."""
-        for found in _word().finditer(self.text):
-            yield Word(found.group(), *found.span(), str(found.lastgroup))
+        for found in _WORD.finditer(self.text.translate(_KINDS)):
+            start, end = found.span()
+            yield Word(self.text[start:end], start, end, str(found.lastgroup))
 
     def span(self, start: int, end: int) -> tuple[int, int]:
         """The range of characters of the original text for one of `text`."""
@@ -87,21 +137,12 @@ class Folded:
 
 def units(run: str) -> list[tuple[int, int]]:
     """The ranges of the letters, with their marks, of a run in a script without spaces between words."""
-    return [found.span() for found in _unit().finditer(run)]
+    return [found.span() for found in _UNIT.finditer(run.translate(_KINDS))]
 
 
 def shape(word: str) -> str:
     """A word with every character as ``A``, ``a``, ``0`` or ``_``, to find its parts as in ASCII."""
-    made: list[str] = []
-    for character in word:
-        if unicodedata.category(character)[0] == "M":
-            made.append(made[-1] if made else "a")
-        elif character == BREAK:
-            made.append("_")
-        else:
-            kind = "A" if character.isupper() else "0" if character.isdigit() else "a"
-            made.append("_" if character == "_" else kind)
-    return "".join(made)
+    return word.translate(_SHAPES)
 
 
 def cased(word: str) -> str:
@@ -110,6 +151,7 @@ def cased(word: str) -> str:
     return unicodedata.normalize("NFC", word.replace("i\u0307", "i"))
 
 
+@lru_cache(maxsize=10_000)
 def _spelled(cluster: str) -> str:
     """One character with its marks, in the spelling that all are brought to."""
     spelled = unicodedata.normalize("NFKC", _INVISIBLE.sub("", cluster))
@@ -122,44 +164,9 @@ def _spelled(cluster: str) -> str:
     return f" {spelled} " if symbol else spelled  # Word™ is not Wordtm
 
 
-@cache
-def _classes() -> tuple[str, str]:
-    """The marks and the symbols of Unicode, for a set of characters of a pattern."""
-    found: dict[str, list[str]] = {"M": [], "So": []}
-    for code in (*range(0x80, 0x1FC00), *range(0xE0100, 0xE01F0)):
-        category = unicodedata.category(chr(code))
-        for kind, members in found.items():
-            if category.startswith(kind):
-                members.append(chr(code))
-    return "".join(found["M"]), "".join(found["So"])
-
-
-@cache
-def _unit() -> re.Pattern[str]:
-    marks, _ = _classes()
-    return re.compile(f"(?=\\w)[{_SPACELESS}][{marks}]*")
-
-
-@cache
-def _word() -> re.Pattern[str]:
-    marks, symbols = _classes()
-    letter, own = f"(?![{_SPACELESS}])\\w[{marks}]*", f"(?=\\w)[{_SPACELESS}][{marks}]*"
-    flag = "[\U0001f1e6-\U0001f1ff]{2}"
-    return re.compile(
-        f"(?P<word>{letter}(?:{BREAK}*{letter})*)|(?P<run>{own}(?:{BREAK}*{own})*)|(?P<symbol>{flag}|[{symbols}])"
-    )
-
-
-@cache
-def _cluster() -> re.Pattern[str]:
-    """A character with all that belongs to it."""
-    marks, _ = _classes()
-    return re.compile(f".(?:[{marks}{_JOINING}]|{_INVISIBLE.pattern})*", re.DOTALL)
-
-
-@cache
-def _needs_care() -> re.Pattern[str]:
-    """What `Folded` changes even where text is in Unicode's normal form."""
-    letters = "".join(map(chr, _SPELLINGS))
-    digits = "".join(chr(code) for code in range(0x80, 0x1FC00) if chr(code).isdecimal())
-    return re.compile(f"{_INVISIBLE.pattern}|{_UNMARKED.pattern}|[{re.escape(letters)}{digits}]")
+@lru_cache(maxsize=10_000)
+def _changes(character: str) -> bool:
+    """Whether `Folded` changes a character even where text is in Unicode's normal form."""
+    digit = character.isdecimal() and not character.isascii()
+    special = _INVISIBLE.match(character) or _UNMARKED.match(character)
+    return digit or special is not None or ord(character) in _SPELLINGS

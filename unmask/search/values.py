@@ -84,3 +84,6 @@ class Added:
     """Further tokens of these documents, which the models do not read; only of whole documents."""
     truncated_documents: tuple[str, ...] = ()
     """The documents that have such tokens."""
+    deleted: tuple[str, ...] = ()
+    """Documents that the index had and that were replaced by what cannot be read, such as blank text;
+    `skipped` has the reason of each."""

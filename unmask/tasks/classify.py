@@ -71,7 +71,7 @@ def probabilities(logits_WC: NDArray[np.floating], problem: ProblemType) -> NDAr
     return np.exp(logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True))
 
 
-def most_probable(p_C: NDArray[np.float64], logits_C: NDArray[np.float64]) -> int:
+def most_probable(p_C: NDArray[np.float64], logits_C: NDArray[np.floating]) -> int:
     """The most probable class; logits decide between probabilities that are both nearly 1, then the order."""
     return int(np.lexsort((-np.arange(len(p_C)), logits_C, p_C))[-1])
 

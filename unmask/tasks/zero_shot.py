@@ -86,16 +86,16 @@ def zero_shot(
     independent = multi_label or len(candidate_labels) == 1
     found = []
     for text in texts:
+        preferred_WA = text.logits_WAC[..., entailment]
         if independent:
             both = text.logits_WAC[..., [contradiction, entailment]]
             p_WA = probabilities(both, "single_label_classification")[..., 1]
-            logits_WA = both[..., 1] - both[..., 0]
+            preferred_WA = preferred_WA - text.logits_WAC[..., contradiction]
         else:
-            logits_WA = text.logits_WAC[..., entailment]
-            p_WA = probabilities(logits_WA, "single_label_classification")
+            p_WA = probabilities(preferred_WA, "single_label_classification")
         p_A = text.parts.shares() @ p_WA
         scores = dict(zip(candidate_labels, p_A.tolist(), strict=True))
-        best = candidate_labels[most_probable(p_A, text.parts.shares() @ logits_WA)]
+        best = candidate_labels[most_probable(p_A, text.parts.shares() @ preferred_WA)]
         labels = tuple(label for label, p in scores.items() if p >= threshold) if independent else (best,)
         found.append(Classification(best, scores[best], scores, labels, **vars(text.parts.coverage)))
     return found

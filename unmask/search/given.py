@@ -1,0 +1,126 @@
+"""What a caller adds to an index, as documents that can be stored."""
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from unmask.errors import InvalidRequest, quoted
+from unmask.search.documents.values import Document, Skipped
+
+Given = Document | Skipped | Mapping[str, Any] | str
+"""What can be added to an index."""
+
+MOST_LEVELS = 100
+"""How deep metadata may be nested."""
+
+MOST_BITS = 14_000
+"""The bits of a number in metadata; JSON is written and read with up to 4,300 digits."""
+
+
+def each(documents: Given | Iterable[Given]) -> Iterable[Given]:
+    """The documents; a single one is a list of one.
+
+    Raises:
+        InvalidRequest: it is neither.
+    """
+    if isinstance(documents, Document | Skipped | Mapping | str):
+        return [documents]
+    if hasattr(documents, "iterrows"):  # its items are the names of its columns
+        raise InvalidRequest(
+            "documents is a data frame; give its rows, with id and text: frame.to_dict('records')"
+        )
+    if not isinstance(documents, Iterable):
+        raise InvalidRequest(f"documents is {quoted(documents)}; give documents, dictionaries or texts")
+    return documents
+
+
+def as_document(given: object, number: int) -> Document:
+    """A document from what the caller gave; ``number`` is its place, from 1.
+
+    Raises:
+        InvalidRequest: it is no document, or one that cannot be stored.
+    """
+    match given:
+        case Document():
+            document = given
+        case str():
+            document = Document(text_id(given), given)
+        case Mapping():
+            id, text, title = given.get("id", given.get("_id")), given.get("text"), given.get("title", "")
+            if not isinstance(id, str) or not isinstance(text, str) or not isinstance(title, str):
+                raise InvalidRequest(
+                    f"document {number} is {quoted(dict(given))}; give strings under id and text (and title)"
+                )
+            document = Document(id, text, title, metadata=given.get("metadata", {}))
+        case _:
+            raise InvalidRequest(
+                f"document {number} is {quoted(given)}; give a Document, a dictionary with id and text, or a "
+                "string"
+            )
+    _check(document, number)
+    return document
+
+
+def text_id(text: str) -> str:
+    """The id of a document that is a text alone: 16 hexadecimal digits of its SHA-256."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _check(document: Document, number: int) -> None:
+    """Refuse what cannot be stored as it is. A text that is not Unicode is skipped later, by name."""
+    for name in ("id", "text", "title"):
+        value = getattr(document, name)
+        if not isinstance(value, str):
+            raise InvalidRequest(f"the {name} of document {number} is {quoted(value)}; give a string")
+    if not isinstance(document.metadata, Mapping):
+        raise InvalidRequest(f"the metadata of the document {document.id!r} are no dictionary; give one")
+    what = f"the id or title of document {number}"
+    try:
+        _require_unicode(document.id)
+        _require_unicode(document.title)
+        what = f"the metadata of the document {quoted(document.id)}"
+        _require_json(dict(document.metadata), 1)
+    except ValueError as error:
+        raise InvalidRequest(f"{what} cannot be stored as JSON: {error}") from None
+
+
+def _require_json(value: Any, level: int) -> None:
+    """Raise ValueError if a value would be another after it was written as JSON and read again."""
+    match value:
+        case None | bool():
+            pass
+        case str():
+            _require_unicode(value)
+        case int():
+            if value.bit_length() > MOST_BITS:
+                raise ValueError("a number has more than 4,200 digits; give it as text")
+        case float():
+            if not math.isfinite(value):
+                raise ValueError(f"{value} is no number of JSON; give None")
+        case dict() | list() | tuple():
+            if level > MOST_LEVELS:
+                raise ValueError(f"they are nested more than {MOST_LEVELS} levels deep; give them flatter")
+            if isinstance(value, dict):
+                _require_keys(value)
+                value = value.values()
+            for each_value in value:
+                _require_json(each_value, level + 1)
+        case _:
+            raise ValueError(f"{quoted(value)} is no string, number, list or dictionary; give one of them")
+
+
+def _require_keys(keys: Iterable[object]) -> None:
+    for key in keys:
+        if not isinstance(key, str):
+            raise ValueError(f"the key {quoted(key)} is no string; give strings as keys")
+        _require_unicode(key)
+
+
+def _require_unicode(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"{quoted(text)} has a lone surrogate at character {error.start:,}; give text that UTF-8 can hold"
+        ) from None
