@@ -10,7 +10,7 @@ import pytest
 
 from unmask.errors import InvalidRequest
 from unmask.search.documents import Document, Skipped, read_documents
-from unmask.search.documents.json_list import CHUNK
+from unmask.text.json_list import CHUNK
 
 
 def read(*paths: Path, **options):

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from unmask.cli.options import RUN, JsonOption, RunOptions
 from unmask.cli.output import console, print_json, progress, safe, table
-from unmask.errors import CorruptIndex, InvalidRequest, UnmaskError
+from unmask.errors import CorruptIndex, EmptyText, InvalidRequest, UnmaskError
 from unmask.search.options import Chunking, Stemmer
 
 if TYPE_CHECKING:
@@ -145,7 +145,8 @@ def index(
     """Make an index of documents to search, or add to one.
 
     Documents that the index has already are not computed again: give the same command to resume one that was
-    stopped, or to bring the index up to date. Files that cannot be read are skipped and named.
+    stopped, or to bring the index up to date. Files that cannot be read are skipped and named; if nothing is
+    read, that is an error.
     """
     if verify:
         _verify(output, json)
@@ -164,6 +165,8 @@ def index(
     deleted = made.delete(delete) if delete else 0
     with _resumable(made, created=created):
         added = _add(made, inputs, reading, workers) if inputs else None
+        if inputs and added is not None:
+            _require_documents(inputs, added, json)
     if prune and added is not None and added.missing:
         deleted += made.delete(added.missing)
     if compact:
@@ -253,6 +256,24 @@ def _add(made: "Index", inputs: list[Path], reading: ReadingOptions, workers: in
     )
     with progress("indexing passages", 0) as report:
         return made.add(documents, progress=report, workers=workers)
+
+
+def _require_documents(inputs: Sequence[Path], added: "Added", json: bool) -> None:
+    """Refuse inputs of which no document is read.
+
+    Raises:
+        EmptyText: there is none; what was skipped is printed before.
+    """
+    if added.added or added.updated or added.unchanged:
+        return
+    if json:
+        print_json({"added": added})
+    else:
+        _list("skipped", [f"{name}: {reason}" for name, reason in added.skipped])
+    raise EmptyText(
+        f"no document was read from {', '.join(map(str, inputs))}, and {len(added.skipped):,} were skipped; "
+        "name files with text"
+    )
 
 
 def _verify(output: Path, json: bool) -> None:

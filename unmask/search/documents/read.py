@@ -5,14 +5,14 @@ from pathlib import Path
 
 from unmask.arguments import listed
 from unmask.errors import InvalidRequest, InvalidText
-from unmask.search.documents.decode import decode
 from unmask.search.documents.files import Found, check_paths, find_files
-from unmask.search.documents.json_list import is_object_list
 from unmask.search.documents.markup import html_text, markdown_title
 from unmask.search.documents.pdf import pdf_documents
 from unmask.search.documents.rows import NoTextColumn, row_documents
 from unmask.search.documents.values import Document, Skipped
-from unmask.text.records import COMPRESSED, DAMAGED, content, opened
+from unmask.text.decode import decode
+from unmask.text.json_list import is_object_list
+from unmask.text.records import DAMAGED, content, format_ending, opened
 
 TEXT = frozenset((".txt", ".text", ".rst", ".log", ".tex", ".org", ".adoc", ""))
 MARKDOWN = frozenset((".md", ".markdown"))
@@ -87,7 +87,7 @@ def _of_file(
     found: Found, field: str | None, id_field: str | None
 ) -> Iterator[tuple[int, Document | Skipped]]:
     """The documents of one file, each with its row; 0 for a document that is the whole file."""
-    ending = _ending(found.path)
+    ending = format_ending(found.path.name)
     try:
         if ending in ROWS and (ending != ".json" or _holds_rows(found.path)):
             yield from row_documents(found.path, found.name, ending, field, id_field)
@@ -112,12 +112,6 @@ def _document(text: str, name: str, ending: str) -> Document | Skipped:
     elif ending in HTML:
         kind, (text, title) = "html", html_text(text)
     return Document(name, text, title, kind=kind) if text.strip() else Skipped(name, "it has no text")
-
-
-def _ending(path: Path) -> str:
-    """The ending that says the format, without that of a compressed file."""
-    inner = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
-    return inner.suffix.lower()
 
 
 def _holds_rows(path: Path) -> bool:

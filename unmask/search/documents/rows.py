@@ -8,9 +8,9 @@ from typing import Any
 
 from unmask.errors import InvalidRequest, InvalidText
 from unmask.optional import require
-from unmask.search.documents.decode import check_text
-from unmask.search.documents.json_list import json_list
 from unmask.search.documents.values import Document, Skipped
+from unmask.text.decode import check_text
+from unmask.text.json_list import json_list
 from unmask.text.records import csv_rows, json_row, lines, parquet_rows, tsv_rows
 
 TEXT, OTHER_TEXTS = "text", ("body", "content", "abstract")
@@ -95,7 +95,7 @@ def _rows(path: Path, ending: str) -> Iterator[tuple[int, Row]]:
                     except InvalidText as error:
                         yield number, error
         case ".json":
-            yield from enumerate(json_list(path), start=1)
+            yield from enumerate((row for _, row in json_list(path)), start=1)
         case ".csv":
             yield from enumerate((row for _, row in csv_rows(path)), start=1)
         case ".tsv":
