@@ -344,7 +344,7 @@ def test_json_lists_are_rows_and_other_json_is_code(tmp_path):
     assert documents["a.json#2"].metadata == {"n": None}
     assert documents["b.json"] == Document("b.json", '{"text": "settings"}', kind="code")
     assert "c.json#3" not in documents
-    assert "element 2 of" in skipped["c.json"]
+    assert "row 2 of" in skipped["c.json"]
     assert "followed by '{', not by a comma" in skipped["c.json"]
     assert "followed by the end of the file" in skipped["d.json"]
 

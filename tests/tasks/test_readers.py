@@ -12,6 +12,9 @@ from pyarrow import parquet
 
 from tests.bulk.conftest import quick  # noqa: F401 - a fixture
 from tests.support.command import assert_one_sentence, run_here
+from unmask.bulk import shards
+from unmask.errors import InvalidRequest
+from unmask.search.index import Index
 from unmask.text import records
 
 ODD = {
@@ -189,3 +192,58 @@ def test_a_bomb_is_one_sentence(models, place, monkeypatch):
     (place / "bomb.txt.gz").write_bytes(gzip.compress(b"a" * 99_999))
     ran = run_here("classify", "--file", "bomb.txt.gz", "-m", models / "sequence")
     assert_one_sentence(ran, "line 1 of bomb.txt.gz is longer than 10,000 bytes")
+
+
+HALF = '{"text": "the bank", "id": "cut \\ud83d", "n": 1}\n{"text": "the river", "id": "b", "n": 2}\n'
+
+
+@pytest.mark.usefixtures("quick")
+def test_half_a_surrogate_beside_the_text_is_kept_in_shards(place):
+    (place / "a.jsonl").write_text(HALF)
+    given = ("-m", "unmask-mini", "--pooling", "mean", "--engine", "processes", "-o", "out")
+    assert run_here("embed", "a.jsonl", *given).code == 0
+    rows = [json.loads(line) for line in (place / "out" / "part-00000.jsonl").read_text().splitlines()]
+    assert [row["id"] for row in rows] == ["cut \ud83d", "b"]
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_shard_that_cannot_be_written_names_its_rows(place, monkeypatch):
+    (place / "a.jsonl").write_text(HALF)
+
+    def fails(row):
+        raise RecursionError("too deep")
+
+    monkeypatch.setattr(shards, "_line", fails)
+    given = ("-m", "unmask-mini", "--pooling", "mean", "--engine", "processes", "-o", "out")
+    assert_one_sentence(
+        run_here("embed", "a.jsonl", *given), "line 1 of a.jsonl to line 2 of a.jsonl cannot be"
+    )
+
+
+def test_half_a_surrogate_beside_the_text_skips_a_row_of_an_index(place):
+    (place / "a.jsonl").write_text(
+        HALF.replace('"id"', '"tweet"') + '{"text": "deep", "n": ' + "[" * 600 + "]" * 600 + "}"
+    )
+    ran = run_here("index", "a.jsonl", "-o", "made", "--model", "none", "--json")
+    found = json.loads(ran.out)
+    assert found["documents"] + len(found["added"]["skipped"]) == 3
+    assert found["added"]["skipped"][0][0] == "a.jsonl#1"
+    assert "its column 'tweet' holds a lone surrogate U+D83D" in found["added"]["skipped"][0][1]
+    asked = run_here("answer", "--questions", "a.jsonl", "-m", "unmask-mini")
+    assert_one_sentence(asked, "has no 'question'")
+
+
+@pytest.mark.parametrize(
+    ("document", "sentence"),
+    [
+        ({"id": "\ud83d", "text": "x"}, "its id holds a lone surrogate"),
+        ({"id": "a", "text": "x", "title": "\ud83d"}, "its title holds a lone surrogate"),
+        ({"id": "a", "text": "x", "metadata": {"\ud83d": 1}}, "its metadata holds a lone surrogate"),
+        ({"id": "a", "text": "x", "metadata": {1: "a", "b": 2}}, "have the key 1; use strings"),
+        ({"id": "a", "text": "x", "metadata": {"n": 10**5000}}, "cannot be stored as JSON"),
+    ],
+)
+def test_what_an_index_cannot_store_is_refused_by_name(place, document, sentence):
+    index = Index.create(place / "made", [])
+    with pytest.raises(InvalidRequest, match=sentence):
+        index.add([document])

@@ -8,6 +8,7 @@ from typing import Any, BinaryIO, Literal
 from unmask.errors import EmptyText, InvalidRequest, InvalidText
 from unmask.optional import require
 from unmask.text import Blank, Line, read_lines
+from unmask.text.decode import check_text
 from unmask.text.json_list import json_list
 from unmask.text.layouts import (
     CONLLU_COLUMNS,
@@ -192,6 +193,7 @@ def _records(rows: Iterator[Record], name: str, columns: Columns, blank: Blank) 
             raise EmptyText(f"{where} holds no text; remove it, or leave such rows out (--blank skip)")
         identity = str(row.get(columns.id, number)) if columns.id else ""
         if columns.id:
+            check_text(identity, f"id at {where}")
             ids.add(identity, where)
         whole = json.dumps([value, second, identity])
         place = {"source": name, unit: int(number)}

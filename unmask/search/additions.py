@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from unmask.errors import InvalidRequest, quoted
 from unmask.loaded import Model
 from unmask.search.adding import SegmentBuilder
-from unmask.search.contents import Contents, digest_of
+from unmask.search.contents import Contents, check_storable, digest_of
 from unmask.search.documents.values import Document, Skipped
 from unmask.search.options import View
 from unmask.search.passages import TokensIndexed
@@ -119,6 +119,7 @@ class Addition:
                 self._skipped.append((one.name, one.reason))
                 continue
             document = as_document(one, number)
+            check_storable(document)
             if document.id in self._seen:
                 raise InvalidRequest(
                     f"two documents have the id {document.id!r}; give every document an id of its own"

@@ -1,5 +1,6 @@
 """Documents of the rows of a table: JSON lines and lists, comma- and tab-separated values, Parquet."""
 
+import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -120,9 +121,13 @@ def _document(row: Mapping[str, Any], columns: Columns, name: str) -> Document |
     used = (columns.text, columns.id, columns.title)
     try:
         check_text(f"{given}{whole}")
+        metadata = {str(key): json_type(value) for key, value in row.items() if key not in used}
+        for key, value in metadata.items():
+            check_text(json.dumps({key: value}, ensure_ascii=False), f"column {key!r}")
     except InvalidText as error:
         return Skipped(name, str(error))
-    metadata = {str(key): json_type(value) for key, value in row.items() if key not in used}
+    except (RecursionError, ValueError) as error:
+        return Skipped(name, f"its columns cannot be stored as JSON: {error}")
     return Document(str(given), whole, title.strip(), kind="row", metadata=metadata)
 
 
