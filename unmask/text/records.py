@@ -34,6 +34,10 @@ DAMAGED = (OSError, EOFError, lzma.LZMAError, zlib.error)
 """What reading a damaged or unreadable file raises."""
 
 
+class FileTooLong(InvalidText):
+    """A file holds more bytes than are read."""
+
+
 @dataclass(frozen=True)
 class Stream:
     """An open stream, and how errors call it."""
@@ -100,7 +104,7 @@ def content(path: Path, most: int | None = None) -> bytes:
     except DAMAGED as error:
         raise InvalidText(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
     if most is not None and len(found) > most:
-        raise InvalidText(f"{path} holds more than {most:,} bytes{' unpacked' * is_compressed(path.name)}")
+        raise FileTooLong(f"{path} holds more than {most:,} bytes{' unpacked' * is_compressed(path.name)}")
     return found
 
 
