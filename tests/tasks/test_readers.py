@@ -197,6 +197,16 @@ def test_a_bomb_is_one_sentence(models, place, monkeypatch):
 HALF = '{"text": "the bank", "id": "cut \\ud83d", "n": 1}\n{"text": "the river", "id": "b", "n": 2}\n'
 
 
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [('{"data": 3}', "a value is of another type; give data as a list"), ("{}", "the key 'data' is missing")],
+)
+def test_what_is_not_squad_says_what_is_missing(models, place, content, sentence):
+    (place / "a.json").write_text(content)
+    ran = run_here("answer", "--questions", "a.json", "-m", models / "span")
+    assert_one_sentence(ran, f"a.json is not laid out as SQuAD: {sentence}")
+
+
 @pytest.mark.usefixtures("quick")
 def test_half_a_surrogate_beside_the_text_is_kept_in_shards(place):
     (place / "a.jsonl").write_text(HALF)

@@ -357,7 +357,9 @@ def test_rows_are_kept_if_the_file_cannot_be_made_of_them(
 def test_parquet_without_its_package(lines, tmp_path, monkeypatch):
     monkeypatch.setattr("unmask.optional.find_spec", lambda name: None)
     ran = run_here("embed", lines, "-m", tmp_path / "nowhere", "-o", tmp_path / "rows.parquet")
-    assert_one_sentence(ran, "pyarrow is needed for reading and writing Parquet files: pip install pyarrow")
+    assert_one_sentence(
+        ran, "pyarrow is needed for reading and writing Parquet files: pip install 'unmask[parquet]'"
+    )
 
 
 def test_a_file_name_that_is_not_utf_8(tiny_folder, lines, tmp_path):
