@@ -114,7 +114,8 @@ def require(extra: str) -> None:
     packages, reason, otherwise = EXTRAS[extra]
     missing = [name for module, name in packages.items() if not _found(module)]
     if missing:
-        message = f"{' and '.join(missing)} is needed for {reason}: pip install {' '.join(missing)}"
+        verb = "is" if len(missing) == 1 else "are"
+        message = f"{' and '.join(missing)} {verb} needed for {reason}: pip install 'unmask[{extra}]'"
         raise MissingExtra(f"{message}, or {otherwise}" if otherwise else message)
 
 

@@ -54,7 +54,7 @@ def test_what_a_cloud_cannot_be_is_said(asking, text_id):
 def test_umap_that_is_not_installed_is_one_sentence(asking, text_id, monkeypatch):
     monkeypatch.setattr("unmask.optional.find_spec", lambda name: None)
     problem = asking.problem(f"texts/{text_id}/cloud?method=umap", 409)
-    assert "pip install umap-learn" in problem["sentence"]
+    assert "pip install 'unmask[umap]'" in problem["sentence"]
 
 
 def test_attention_received_is_the_mean_of_a_layers_heads(asking, text_id, view):

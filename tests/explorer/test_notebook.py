@@ -74,5 +74,5 @@ def test_what_cannot_be_shown_is_said(model, options, words):
 
 def test_a_missing_extra_is_said(model, monkeypatch):
     monkeypatch.setattr(optional, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match="pip install anywidget"):
+    with pytest.raises(MissingExtra, match=r"pip install 'unmask\[notebook\]'"):
         explore(model)

@@ -58,7 +58,7 @@ def test_without_the_packages_the_sentence_names_them(asking, monkeypatch):
     monkeypatch.setattr("unmask.optional._found", lambda module: module != "pypdfium2")
     status, answer = posted(asking, small_pdf([TEXT]))
     assert status == 409
-    assert "pip install pypdfium2" in answer["error"]["sentence"]
+    assert "pip install 'unmask[search]'" in answer["error"]["sentence"]
 
 
 def test_several_at_once_are_read_one_after_the_other(asking, monkeypatch):

@@ -200,7 +200,7 @@ BAD_FILES = {
     "no text": ("a.jsonl", b'{"text": 3}\n', r"line 1 of .*a\.jsonl has a value of type int under 'text'"),
     "a surrogate": ("a.jsonl", b'{"text": "\\ud800"}\n', r"line 1 of .* holds a lone surrogate U\+D800"),
     "cut xz": ("a.txt.xz", lzma.compress(b"text\n" * 99)[:-30], r"cannot read .*a\.txt\.xz after line"),
-    "no xz": ("a.txt.xz", b"text", r"cannot read .*a\.txt\.xz after line 0"),
+    "no xz": ("a.txt.xz", b"text", r"cannot read .*a\.txt\.xz: "),
     "cut gz": ("a.txt.gz", gzip.compress(os.urandom(999))[:-30], r"a\.txt\.gz"),
     "unknown ending": ("a.md", b"text", r"a\.md of source source ends in none of \.txt"),
 }

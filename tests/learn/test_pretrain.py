@@ -162,7 +162,7 @@ def test_tensorboard_that_is_not_installed(place, monkeypatch):
     monkeypatch.setattr("unmask.optional.find_spec", lambda name: None)
     ran = run_here("pretrain", write_run(place, log={"tensorboard": True}))
     assert ran.code == 1
-    assert "pip install tensorboard" in ran.err.splitlines()[-1]
+    assert "pip install 'unmask[tensorboard]'" in ran.err.splitlines()[-1]
 
 
 def test_a_tally_that_counted_nothing_for_a_term_leaves_it_out():

@@ -237,5 +237,7 @@ def test_wrong_requests(stored, tmp_path, monkeypatch):
         ApproximateSearch(more, "dense")
     assert ApproximateSearch(more, "dense", deleted=[NONE]).search(drawn(1), 4)[1].max() == 3
     monkeypatch.setattr("unmask.optional.find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match="usearch is needed for approximate search: pip install usearch"):
+    with pytest.raises(
+        MissingExtra, match=r"usearch is needed for approximate search: pip install 'unmask\[ann\]'"
+    ):
         ApproximateSearch(empty, "dense")

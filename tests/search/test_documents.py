@@ -10,7 +10,8 @@ import pytest
 
 from unmask.errors import InvalidRequest
 from unmask.search.documents import Document, Skipped, read_documents
-from unmask.search.documents.json_list import CHUNK
+from unmask.search.documents.markup import markdown_title
+from unmask.text.json_list import CHUNK
 
 
 def read(*paths: Path, **options):
@@ -63,7 +64,7 @@ def test_links_are_followed_and_loops_are_not(tmp_path):
     (tmp_path / "inside/again").symlink_to(tmp_path / "inside")
     (tmp_path / "other").symlink_to(tmp_path.parent / f"{tmp_path.name}-beside")
     (tmp_path / "broken.txt").symlink_to(tmp_path / "gone")
-    documents, skipped = read(tmp_path)
+    documents, skipped = read(tmp_path, follow_links=True)
     assert documents.keys() == {"inside/a.txt", "other/b.txt"}
     assert skipped == {
         "inside/again": "it is a link to a folder that holds it",
@@ -344,7 +345,7 @@ def test_json_lists_are_rows_and_other_json_is_code(tmp_path):
     assert documents["a.json#2"].metadata == {"n": None}
     assert documents["b.json"] == Document("b.json", '{"text": "settings"}', kind="code")
     assert "c.json#3" not in documents
-    assert "element 2 of" in skipped["c.json"]
+    assert "row 2 of" in skipped["c.json"]
     assert "followed by '{', not by a comma" in skipped["c.json"]
     assert "followed by the end of the file" in skipped["d.json"]
 
@@ -385,3 +386,71 @@ def test_documents_are_read_one_at_a_time(tmp_path):
     assert next(found).text == "first"
     write(tmp_path / "b.txt", "new")
     assert next(found).text == "new"
+
+
+def test_a_document_is_bounded_and_the_option_is_named(tmp_path):
+    (tmp_path / "bomb.txt.gz").write_bytes(gzip.compress(b"a" * 99_999))
+    write(tmp_path / "long.txt", "b" * 2000)
+    write(tmp_path / "rows.jsonl", json.dumps({"text": "c" * 2000}) + "\n" + json.dumps({"text": "d"}))
+    documents, skipped = read(tmp_path, max_document_bytes=1000)
+    assert list(documents) == ["rows.jsonl#2"]
+    assert "holds more than 1,000 bytes unpacked; raise --max-document-bytes" in skipped["bomb.txt.gz"]
+    assert "holds more than 1,000 bytes; raise" in skipped["long.txt"]
+    assert "its text has 2,000 bytes and the limit is 1,000" in skipped["rows.jsonl#1"]
+    documents, _ = read(tmp_path, max_document_bytes=99_999)
+    assert len(documents) == 4
+
+
+def test_deep_html_is_skipped_and_flat_html_is_read(tmp_path):
+    write(tmp_path / "deep.html", "<div>" * 200_000 + "x")
+    pictures = "<svg>" + "<path d='M0'/>" * 30_000 + "</svg>"
+    write(
+        tmp_path / "flat.html", "<p>one" * 5000 + pictures + "<!--" + "<div>" * 30_000 + "--><div>end</div>"
+    )
+    documents, skipped = read(tmp_path)
+    assert "nested more than 25,000 deep" in skipped["deep.html"]
+    assert documents["flat.html"].text.endswith("end")
+
+
+def test_links_that_leave_the_folder_are_followed_only_if_asked(tmp_path):
+    write(tmp_path / "outside.txt", "secret")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    write(folder / "inside.txt", "open")
+    (folder / "out.txt").symlink_to(tmp_path / "outside.txt")
+    (folder / "in.txt").symlink_to(folder / "inside.txt")
+    documents, skipped = read(folder)
+    assert sorted(documents) == ["in.txt", "inside.txt"]
+    assert "it is a link that leaves the folder; give --follow-links" in skipped["out.txt"]
+    assert read(folder, follow_links=True)[0]["out.txt"].text == "secret"
+
+
+def test_a_pipe_or_a_device_as_an_argument_is_skipped(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    found = list(read_documents([tmp_path / "pipe", tmp_path / "zero"]))
+    assert found == [
+        Skipped("pipe", "it is a named pipe, not a file"),
+        Skipped("zero", "it is a device, not a file"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "title"),
+    [
+        ("---\ntitle: My front title\ntags: [a]\n---\n# Heading\n", "My front title"),
+        ("+++\ntitle = 'In TOML'\n+++\nText\n", "In TOML"),
+        ("---\ntags: [a]\n---\n# Heading\n", "Heading"),
+        ("Above\n---\ntext\n", "Above"),
+    ],
+)
+def test_the_title_of_front_matter(content, title):
+    assert markdown_title(content) == title
+
+
+@pytest.mark.parametrize("name", ["iso-8859-1", "windows-1251", "shift_jis", "iso-2022-jp"])
+def test_html_is_read_in_the_encoding_it_declares(tmp_path, name):
+    text = {"iso-8859-1": "caf\xe9", "windows-1251": "\u0440\u0435\u043a\u0430"}.get(name, "\u6cb3\u5ddd")
+    page = f'<html><head><meta charset="{name}"></head><p>{text}</p><p hidden>unseen</p></html>'
+    (tmp_path / "a.html").write_bytes(page.encode(name))
+    assert read(tmp_path)[0]["a.html"].text == text

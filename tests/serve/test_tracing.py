@@ -178,7 +178,7 @@ def test_an_address_that_is_none_is_refused(served_models, endpoint):
 def test_without_the_packages(served_models, monkeypatch):
     found = optional._found
     monkeypatch.setattr(optional, "_found", lambda name: "opentelemetry" not in name and found(name))
-    with pytest.raises(MissingExtra, match=r"pip install opentelemetry-sdk .* or leave --otlp-endpoint out$"):
+    with pytest.raises(MissingExtra, match=r"pip install 'unmask\[otel\]', or leave --otlp-endpoint out$"):
         make_app({"vectors": served_models["vectors"]}, otlp_endpoint="http://localhost:4318")
 
 

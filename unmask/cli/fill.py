@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from unmask.cli.input import STANDARD_INPUT
+from unmask.cli.items import text_reader
 from unmask.cli.lines import (
     Inputs,
     LineReader,
@@ -64,7 +65,7 @@ def fill(
         loaded = _load(run, model, top)
         _show(loaded, text, loaded.fill(text, top_k=top, truncation=truncation), {}, json)
         return
-    with Inputs([source], field, blank, reread=False) as given:
+    with Inputs([source], text_reader(None, field, blank), reread=False) as given:
         total = survey(given).texts if given.rereadable else 0
         loaded = _load(run, model, top)
         _fill_lines(loaded, LineReader(given.lines()), total, top=top, truncation=truncation, json=json)

@@ -10,7 +10,8 @@ from cyclopts import Parameter
 
 from unmask.cli.options import RUN, JsonOption, RunOptions
 from unmask.cli.output import console, print_json, progress, safe, table
-from unmask.errors import CorruptIndex, InvalidRequest, UnmaskError
+from unmask.errors import CorruptIndex, EmptyText, InvalidRequest, UnmaskError
+from unmask.search.documents.values import MAX_DOCUMENT_BYTES
 from unmask.search.options import Chunking, Stemmer
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from unmask.search.values import Added
 
 LISTED = 10
-"""Names of skipped files and of documents that are printed; --json has all."""
+"""Names of documents that are printed; --json has all. Everything that was skipped is named."""
 
 
 @Parameter(name="*")
@@ -104,6 +105,12 @@ class ReadingOptions:
         list[str] | None, Parameter(negative="", help="read only files that match, such as '*.md'")
     ] = None
     exclude: Annotated[list[str] | None, Parameter(negative="", help="leave out files that match")] = None
+    max_document_bytes: Annotated[
+        int, Parameter(help="skip a document whose text has more bytes, unpacked")
+    ] = MAX_DOCUMENT_BYTES
+    follow_links: Annotated[
+        bool, Parameter(negative="", help="follow symbolic links that lead out of a folder")
+    ] = False
 
 
 NEW = NewIndexOptions()
@@ -145,7 +152,8 @@ def index(
     """Make an index of documents to search, or add to one.
 
     Documents that the index has already are not computed again: give the same command to resume one that was
-    stopped, or to bring the index up to date. Files that cannot be read are skipped and named.
+    stopped, or to bring the index up to date. Files that cannot be read are skipped and named; if nothing is
+    read, that is an error.
     """
     if verify:
         _verify(output, json)
@@ -164,6 +172,8 @@ def index(
     deleted = made.delete(delete) if delete else 0
     with _resumable(made, created=created):
         added = _add(made, inputs, reading, workers) if inputs else None
+        if inputs and added is not None:
+            _require_documents(inputs, added, json)
     if prune and added is not None and added.missing:
         deleted += made.delete(added.missing)
     if compact:
@@ -250,9 +260,29 @@ def _add(made: "Index", inputs: list[Path], reading: ReadingOptions, workers: in
         id_field=reading.id_field,
         include=reading.include or (),
         exclude=reading.exclude or (),
+        max_document_bytes=reading.max_document_bytes,
+        follow_links=reading.follow_links,
     )
     with progress("indexing passages", 0) as report:
         return made.add(documents, progress=report, workers=workers)
+
+
+def _require_documents(inputs: Sequence[Path], added: "Added", json: bool) -> None:
+    """Refuse inputs of which no document is read.
+
+    Raises:
+        EmptyText: there is none; what was skipped is printed before.
+    """
+    if added.added or added.updated or added.unchanged:
+        return
+    if json:
+        print_json({"added": added})
+    else:
+        _list_skipped(added)
+    raise EmptyText(
+        f"no document was read from {', '.join(map(str, inputs))}, and {len(added.skipped):,} were skipped; "
+        "name files with text"
+    )
 
 
 def _verify(output: Path, json: bool) -> None:
@@ -287,7 +317,7 @@ def _report(made: "Index", added: "Added | None", deleted: int, *, pruned: bool,
             f"{added.added:,} documents added, {added.updated:,} updated, {added.unchanged:,} unchanged; "
             f"{added.passages:,} passages, {added.tokens:,} tokens indexed"
         )
-        _list("skipped", [f"{name}: {reason}" for name, reason in added.skipped])
+        _list_skipped(added)
         if added.deleted:
             _list("deleted, because what replaces them cannot be read", list(added.deleted))
         if added.dropped_tokens:
@@ -303,11 +333,15 @@ def _report(made: "Index", added: "Added | None", deleted: int, *, pruned: bool,
     console().print(shown)
 
 
-def _list(what: str, names: list[str]) -> None:
+def _list_skipped(added: "Added") -> None:
+    _list("skipped", [f"{name}: {reason}" for name, reason in added.skipped], len(added.skipped))
+
+
+def _list(what: str, names: list[str], most: int = LISTED) -> None:
     if not names:
         return
     print(f"{len(names):,} {what}:" if not what[0].isdigit() else f"{what} {len(names):,} documents:")
-    for name in names[:LISTED]:
-        print(f"  {name}")
-    if len(names) > LISTED:
-        print(f"  and {len(names) - LISTED:,} more; --json lists all")
+    for name in names[:most]:
+        print(f"  {safe(name)}")
+    if len(names) > most:
+        print(f"  and {len(names) - most:,} more; --json lists all")

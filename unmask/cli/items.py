@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import PurePath
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, Literal
 
 from unmask.errors import EmptyText, InvalidRequest, InvalidText
 from unmask.optional import require
 from unmask.text import Blank, Line, read_lines
+from unmask.text.decode import check_text
+from unmask.text.json_list import json_list
 from unmask.text.layouts import (
     CONLLU_COLUMNS,
     Sentence,
@@ -17,9 +18,17 @@ from unmask.text.layouts import (
     questions,
     sentences,
 )
-from unmask.text.records import COMPRESSED, Record, Stream, csv_rows, json_rows, parquet_rows, tsv_rows
+from unmask.text.records import (
+    Record,
+    Stream,
+    csv_rows,
+    format_ending,
+    json_rows,
+    parquet_rows,
+    tsv_rows,
+)
 
-InputFormat = Literal["lines", "jsonl", "csv", "tsv", "parquet", "conll", "conllu", "squad"]
+InputFormat = Literal["lines", "jsonl", "json", "csv", "tsv", "parquet", "conll", "conllu", "squad"]
 FORMAT_OF: Mapping[str, InputFormat] = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
@@ -30,16 +39,18 @@ FORMAT_OF: Mapping[str, InputFormat] = {
     ".bio": "conll",
     ".iob": "conll",
     ".conllu": "conllu",
-    ".json": "squad",
+    ".json": "json",
 }
-"""Formats by the ending of a file's name, before .xz or .gz; of any other file each line is a text."""
+"""Formats by the ending of a file's name, before that of a compressed file; of any other file each line is a
+text."""
 ROWS: Mapping[InputFormat, Callable[[Stream], Iterator[Record]]] = {
     "jsonl": json_rows,
+    "json": json_list,
     "csv": csv_rows,
     "tsv": tsv_rows,
     "parquet": parquet_rows,
 }
-TABLES: tuple[InputFormat, ...] = ("jsonl", "csv", "tsv", "parquet")
+TABLES: tuple[InputFormat, ...] = ("jsonl", "json", "csv", "tsv", "parquet")
 """Formats with a column for each text."""
 
 
@@ -86,8 +97,9 @@ def format_of(name: str, given: InputFormat | None, allowed: tuple[InputFormat, 
     Raises:
         InvalidRequest: the command does not read it.
     """
-    endings = [ending for ending in PurePath(name).suffixes if ending not in COMPRESSED]
-    found = given or FORMAT_OF.get(endings[-1] if endings else "", "lines")
+    found = given or FORMAT_OF.get(format_ending(name), "lines")
+    if found == "json" and given is None and "squad" in allowed:
+        found = "squad"
     if found not in allowed:
         said = f"--format is {found}" if given else f"{name} is taken for a file of format {found}"
         raise InvalidRequest(f"{said}, and this command reads {', '.join(allowed)}; set --format to one")
@@ -119,6 +131,33 @@ def item_reader(form: InputFormat, columns: Columns, blank: Blank) -> Read:
     if form == "squad":
         return _questions
     return lambda stream, name: _records(ROWS[form](Stream(name, stream)), name, columns, blank)
+
+
+def text_of(item: Item) -> str:
+    """The text of an input.
+
+    Raises:
+        InvalidText: it is a list of words.
+    """
+    if not isinstance(item.value, str):
+        raise InvalidText(f"{item} has a list of words, which only `unmask tag` reads; give a string")
+    return item.value
+
+
+def text_reader(given: InputFormat | None, field: str | None, blank: Blank) -> Read:
+    """Reads one text for each line or row of streams, whose names tell their formats unless one is given.
+
+    Raises:
+        InvalidRequest: there is no such format.
+    """
+
+    def read(stream: BinaryIO, name: str) -> Iterator[Line]:
+        form = format_of(name, given, ("lines", *TABLES))
+        for item in item_reader(form, Columns(field), blank)(stream, name):
+            assert isinstance(item, Item)
+            yield replace(item, text=text_of(item))
+
+    return read
 
 
 def _lines(stream: BinaryIO, name: str, columns: Columns, blank: Blank) -> Iterator[Item]:
@@ -154,6 +193,7 @@ def _records(rows: Iterator[Record], name: str, columns: Columns, blank: Blank) 
             raise EmptyText(f"{where} holds no text; remove it, or leave such rows out (--blank skip)")
         identity = str(row.get(columns.id, number)) if columns.id else ""
         if columns.id:
+            check_text(identity, f"id at {where}")
             ids.add(identity, where)
         whole = json.dumps([value, second, identity])
         place = {"source": name, unit: int(number)}

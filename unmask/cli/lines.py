@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from unmask.cli.input import STANDARD_INPUT, standard_input
 from unmask.errors import BeyondTraining, EmptyText, InvalidRequest, InvalidText, OutputError
-from unmask.text import Blank, Encoding, Line, Truncation, read_lines
-from unmask.text.records import DAMAGED, decompressed
+from unmask.text import Encoding, Line, Truncation
+from unmask.text.records import DAMAGED, decompressed, refuse_device
 
 if TYPE_CHECKING:
     from unmask.loaded import Model
@@ -58,12 +58,10 @@ class Inputs:
 
     Args:
         names: files, or `STANDARD_INPUT`.
-        field: see `read_lines`.
-        blank: see `read_lines`.
+        read: reads a stream of that name.
         reread: whether they are read more than once; if so, inputs that are not regular files are copied to
             temporary ones.
         beside: folder for the temporary files; None uses the system's.
-        read: reads a stream of that name; None reads lines.
 
     Raises:
         InvalidRequest: standard input is named twice.
@@ -73,16 +71,14 @@ class Inputs:
     def __init__(
         self,
         names: Sequence[str],
-        field: str | None,
-        blank: Blank,
+        read: Callable[[BinaryIO, str], Iterable[Line]],
         *,
         reread: bool,
         beside: Path | None = None,
-        read: Callable[[BinaryIO, str], Iterable[Line]] | None = None,
     ) -> None:
         if names.count(STANDARD_INPUT) > 1:
             raise InvalidRequest("standard input, -, is named twice; name it once")
-        self._read = read or partial(read_lines, field=field, blank=blank)
+        self._read = read
         self._stack = ExitStack()
         self.rereadable = True
         """Whether all lines can be read again."""
@@ -97,6 +93,7 @@ class Inputs:
             shown, stream = "<stdin>", standard_input()
         else:
             with _readable(name):
+                refuse_device(name)
                 if stat.S_ISREG(os.stat(name).st_mode):
                     return _Source(name, None)
                 shown, stream = name, self._stack.enter_context(open(name, "rb"))  # noqa: SIM115 - closed with the stack

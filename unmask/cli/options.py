@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from cyclopts import Parameter
 
+from unmask.cli.items import InputFormat
 from unmask.cli.output import plain, print_json
 from unmask.errors import InvalidRequest
 from unmask.files import check_can_write, whole_file
@@ -50,7 +51,14 @@ TruncationOption = Annotated[
 BlankOption = Annotated[Blank, Parameter(name="--blank", help="reject blank lines, or skip them")]
 FieldOption = Annotated[
     str | None,
-    Parameter(name="--field", help="read each line as JSON and take the text under this key"),
+    Parameter(
+        name="--field",
+        help="the column (or JSON key) of the text; default: text. Lines are then read as JSON",
+    ),
+]
+FormatOption = Annotated[
+    InputFormat | None,
+    Parameter(name="--format", help="format of the input; default: by the ending of its name, else lines"),
 ]
 PoolingOption = Annotated[
     PoolingMode | None, Parameter(name="--pooling", help="pooling, instead of the checkpoint's")

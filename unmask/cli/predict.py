@@ -15,7 +15,7 @@ from unmask.cli.bulk import BulkOptions, run_bulk
 from unmask.cli.input import STANDARD_INPUT
 from unmask.cli.items import Columns, InputFormat, Item, Read, format_of, item_reader
 from unmask.cli.lines import Inputs, LineReader, Survey, line_name, require_texts, survey
-from unmask.cli.options import BlankOption, FieldOption, RunOptions
+from unmask.cli.options import BlankOption, FieldOption, FormatOption, RunOptions
 from unmask.cli.output import json_line, progress
 from unmask.errors import InvalidRequest, InvalidText
 from unmask.model.weights.fingerprint import fingerprint
@@ -37,10 +37,6 @@ LongTextsOption = Annotated[
 ]
 OverlapOption = Annotated[
     int | None, Parameter(name="--overlap-tokens", help="tokens that neighboring windows share; default: 64")
-]
-FormatOption = Annotated[
-    InputFormat | None,
-    Parameter(name="--format", help="format of the input; default: by the ending of its name, else lines"),
 ]
 
 
@@ -175,11 +171,9 @@ def predict_items(job: Job, given: Given, file: FileOptions) -> None:
     output = file.output
     with Inputs(
         [given.name],
-        None,
-        "error",
+        given.read,
         reread=output is not None,
         beside=None if output is None else output.parent,
-        read=given.read,
     ) as inputs:
         found = survey(inputs) if inputs.rereadable else None
         if found is not None:

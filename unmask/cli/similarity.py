@@ -31,7 +31,7 @@ from unmask.cli.output import print_json, progress
 from unmask.errors import EmptyText, InvalidRequest, InvalidText
 from unmask.tasks.prompts import chosen_prompt
 from unmask.tasks.similarity import Metric
-from unmask.text import Encoding, Line, Truncation
+from unmask.text import Encoding, Line, Truncation, read_lines
 
 if TYPE_CHECKING:
     from unmask.loaded import Model
@@ -78,7 +78,7 @@ def similarity(
         scorer = _Scorer(loaded, loaded.embedding_head(pooling), metric, json)
         scorer.compare_two(text, other, truncation)
         return
-    with Inputs([source], None, blank, reread=False) as given:
+    with Inputs([source], partial(read_lines, blank=blank), reread=False) as given:
         # Every line of a file is checked before the model is loaded.
         total = sum(bool(_pair(line, fields)) for line in given.lines()) if given.rereadable else 0
         loaded = run.load(model)

@@ -154,9 +154,12 @@ def questions(path: Path | Stream) -> Iterator[Question]:
                     yield _question(asked, paragraph["context"], path)
     except (ValueError, RecursionError) as error:
         raise InvalidText(f"{path} is not JSON: {error}") from None
-    except (KeyError, TypeError, AttributeError) as error:
+    except KeyError as error:
+        raise InvalidText(f"{path} is not laid out as SQuAD: the key {error} is missing") from None
+    except (TypeError, AttributeError):
         raise InvalidText(
-            f"{path} is not laid out as SQuAD: {error!r} is missing or of another type"
+            f"{path} is not laid out as SQuAD: a value is of another type; give data as a list "
+            "of articles with paragraphs, each with a context and a list qas"
         ) from None
 
 

@@ -30,21 +30,28 @@ class Found:
 
 
 def find_files(
-    paths: Sequence[Path], include: Sequence[str] = (), exclude: Sequence[str] = ()
+    paths: Sequence[Path],
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    *,
+    follow_links: bool = False,
 ) -> Iterator[Found | Skipped]:
     """The files of each path in the order of their names; hidden ones only if they are given themselves.
 
     A pattern applies to a file whose relative path, or a folder or a name in it, matches. ``include`` limits
-    the files to those that match a pattern, and ``exclude`` leaves out those that do.
+    the files to those that match a pattern, and ``exclude`` leaves out those that do. Links that lead out of
+    a folder are skipped, unless ``follow_links``.
     """
     for path in paths:
         if path.is_dir():
-            for found in _below(path, "", (_identity(path),)):
+            inside = None if follow_links else path.resolve()
+            for found in _below(path, "", (_identity(path),), inside):
                 chosen = not include or _matches(found.name, include)
                 if chosen and not _matches(found.name, exclude):
                     yield found
         else:
-            yield Found(path, printable(path.name), alone=True)
+            name, reason = printable(path.name), _not_a_file(path)
+            yield Found(path, name, alone=True) if reason is None else Skipped(name, reason)
 
 
 def check_paths(paths: Sequence[Path]) -> None:
@@ -61,8 +68,13 @@ def printable(name: str) -> str:
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
-def _below(folder: Path, prefix: str, above: tuple[tuple[int, int], ...]) -> Iterator[Found | Skipped]:
-    """The files of one folder; ``above`` identifies it and the folders that hold it."""
+def _below(
+    folder: Path, prefix: str, above: tuple[tuple[int, int], ...], inside: Path | None
+) -> Iterator[Found | Skipped]:
+    """The files of one folder; ``above`` identifies it and the folders that hold it.
+
+    Links that lead out of ``inside`` are skipped.
+    """
     try:
         entries = sorted(os.listdir(folder))
     except OSError as error:
@@ -77,13 +89,15 @@ def _below(folder: Path, prefix: str, above: tuple[tuple[int, int], ...]) -> Ite
             yield Skipped(name, f"it holds the judgments of the test collection beside {BEIR_CORPUS}")
         elif collection and _plain(entry) == BEIR_QUERIES:
             yield Skipped(name, f"it holds the queries of the test collection beside {BEIR_CORPUS}")
+        elif inside is not None and path.is_symlink() and not path.resolve().is_relative_to(inside):
+            yield Skipped(name, "it is a link that leaves the folder; give --follow-links to follow it")
         elif not path.is_dir():
             reason = _not_a_file(path)
             yield Found(path, name, alone=False) if reason is None else Skipped(name, reason)
         elif (identity := _identity(path)) in above:
             yield Skipped(name, "it is a link to a folder that holds it")
         else:
-            yield from _below(path, f"{name}/", (*above, identity))
+            yield from _below(path, f"{name}/", (*above, identity), inside)
 
 
 def _is_collection(entries: Sequence[str]) -> bool:

@@ -1,10 +1,13 @@
 """Text and title of HTML, and the title of Markdown."""
 
+import codecs
 import re
 from importlib import import_module
 from typing import Any
 
+from unmask.errors import InvalidText
 from unmask.optional import require
+from unmask.text.decode import decode
 
 _DROPPED = "head iframe math nav noscript object script style svg template -comment -document-type"
 _PARAGRAPHS = (
@@ -22,9 +25,76 @@ CELLS = frozenset(("td", "th"))
 SPACE = re.compile(r"[ \t\n\r\f]+")
 """White space that HTML collapses; a no-break space stays."""
 
+DEEPEST = 25_000
+"""The most elements inside each other, or left open; parsing takes a second at this depth."""
+TAG = re.compile(
+    r"<!--.*?(?:-->|\Z)|<script\b.*?(?:</script|\Z)|<(/?)([a-zA-Z][^\s/<>]*)([^<>]*)",
+    re.DOTALL | re.IGNORECASE,
+)
+"""A tag; or a comment or a script, in which nothing is one."""
+_VOID = "area base br col embed hr img input link meta param source track wbr"
+_OPTIONAL = "body caption colgroup dd dt head html li optgroup option p rp rt tbody td tfoot th thead tr"
+UNCOUNTED = frozenset(f"{_VOID} {_OPTIONAL}".split())
+"""Elements without an end tag, or that may lack it."""
+
+CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([a-zA-Z0-9_:.-]+)", re.IGNORECASE)
+DECLARED_WITHIN = 1024
+"""Bytes at the beginning of a page in which HTML allows the declaration."""
+LATIN = frozenset(
+    ("iso-8859-1", "iso8859-1", "latin1", "latin-1", "us-ascii", "ascii", "windows-1252", "cp1252")
+)
+"""Names that browsers read as Windows-1252."""
+
 HEADING = re.compile(r" {0,3}#{1,6}[ \t]+(.+?)[ \t]*#*[ \t]*")
 UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*")
+FRONT_MATTER = re.compile(
+    r"(?:---|\+\+\+)[ \t]*\r?\n(.*?)^(?:---|\+\+\+|\.\.\.)[ \t]*$", re.DOTALL | re.MULTILINE
+)
+FRONT_TITLE = re.compile(r"""^title[ \t]*[:=][ \t]*(["']?)(.*?)\1[ \t]*\r?$""", re.MULTILINE)
 FENCE = re.compile(r" {0,3}(```|~~~)")
+
+
+def check_depth(source: str) -> None:
+    """Refuse a page whose elements are nested so deeply that parsing would take quadratic time.
+
+    Elements whose end tags HTML makes optional are not counted.
+
+    Raises:
+        InvalidText: it is deeper than `DEEPEST`.
+    """
+    depth = pictures = 0
+    for ends, tag, rest in TAG.findall(source):
+        name = tag.lower()
+        if name in ("svg", "math"):
+            pictures += -1 if ends else 1
+        if name and name not in UNCOUNTED and not (pictures > 0 and rest.endswith("/")):
+            depth = max(0, depth - 1) if ends else depth + 1
+            if depth > DEEPEST:
+                raise InvalidText(
+                    f"its elements are nested more than {DEEPEST:,} deep; convert it to plain text first"
+                )
+
+
+def decode_html(raw: bytes) -> str:
+    """The text of the bytes of a page: UTF-8, or in the encoding that a ``meta`` element declares.
+
+    Raises:
+        InvalidText: it is neither.
+    """
+    declared = CHARSET.search(raw[:DECLARED_WITHIN])
+    name = declared[1].decode("ascii").lower() if declared else "utf-8"
+    try:
+        codec = "cp1252" if name in LATIN else codecs.lookup(name).name
+        # Pages that are UTF-8 and declare Latin-1 are frequent, and the reverse is hardly ever valid UTF-8.
+        if codec not in ("utf-8", "cp1252") and not codec.startswith("utf-16"):
+            return raw.decode(codec)
+        return decode(raw)
+    except (LookupError, UnicodeDecodeError):
+        return decode(raw)
+    except InvalidText:
+        if codec != "cp1252" or b"\0" in raw:
+            raise
+        return raw.decode(codec, "replace")
 
 
 def html_text(source: str) -> tuple[str, str]:
@@ -34,6 +104,7 @@ def html_text(source: str) -> tuple[str, str]:
     line between them.
     """
     require("search")
+    check_depth(source)
     parser = import_module("selectolax.lexbor").LexborHTMLParser(source)
     title = parser.css_first("title") or parser.css_first("h1")
     body = parser.body
@@ -59,7 +130,7 @@ class _Text:
             tag = node.tag
             if tag == "-text":
                 self._write(node.text_content or "", kept)
-            elif tag not in DROPPED:
+            elif tag not in DROPPED and "hidden" not in node.attributes:
                 self._border(tag)
                 if not ends and node.child is not None:
                     kept = kept or tag in ("pre", "textarea")
@@ -108,9 +179,12 @@ class _Text:
 
 
 def markdown_title(source: str) -> str:
-    """The first heading outside blocks of code."""
+    """The title of the front matter (YAML or TOML); without one the first heading outside blocks of code."""
+    front = FRONT_MATTER.match(source)
+    if front is not None and (named := FRONT_TITLE.search(front[1])):
+        return named[2].strip()
     above, fence = "", ""
-    for line in source.splitlines():
+    for line in source[front.end() if front else 0 :].splitlines():
         if found := FENCE.match(line):
             fence = "" if fence == found[1] else fence or found[1]
             above = ""

@@ -3,16 +3,16 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from unmask.arguments import listed
+from unmask.arguments import listed, whole_number
 from unmask.errors import InvalidRequest, InvalidText
-from unmask.search.documents.decode import decode
 from unmask.search.documents.files import Found, check_paths, find_files
-from unmask.search.documents.json_list import is_object_list
-from unmask.search.documents.markup import html_text, markdown_title
+from unmask.search.documents.markup import decode_html, html_text, markdown_title
 from unmask.search.documents.pdf import pdf_documents
 from unmask.search.documents.rows import NoTextColumn, row_documents
-from unmask.search.documents.values import Document, Skipped
-from unmask.text.records import COMPRESSED, DAMAGED, content, opened
+from unmask.search.documents.values import MAX_DOCUMENT_BYTES, Document, Skipped
+from unmask.text.decode import decode
+from unmask.text.json_list import is_object_list
+from unmask.text.records import DAMAGED, FileTooLong, content, format_ending, opened
 
 TEXT = frozenset((".txt", ".text", ".rst", ".log", ".tex", ".org", ".adoc", ""))
 MARKDOWN = frozenset((".md", ".markdown"))
@@ -28,6 +28,10 @@ _CODE = (
 CODE = frozenset(_CODE.split())
 """Source code and settings, which are indexed as they are."""
 
+PDF_BYTES = 16
+"""How many times as many bytes a PDF file may have, which holds pictures and fonts too."""
+LONGEST_CHARACTER = 4
+"""Bytes of a character in UTF-8."""
 BEGINNING = 4096
 """Bytes of a .json file that decide whether it is a list of rows."""
 
@@ -39,6 +43,8 @@ def read_documents(
     id_field: str | None = None,
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
+    max_document_bytes: int = MAX_DOCUMENT_BYTES,
+    follow_links: bool = False,
 ) -> Iterator[Document | Skipped]:
     """The documents of files and folders, one at a time, and every file or row of which none was made.
 
@@ -51,6 +57,9 @@ def read_documents(
         id_field: the column of ids; None: ``_id`` or ``id`` if there is one; ``""`` numbers the rows instead.
         include: read only files of a folder whose path or a part of it matches a pattern such as ``*.md``.
         exclude: leave out those that match.
+        max_document_bytes: skip a document whose text has more bytes, and a PDF file of more than
+            `PDF_BYTES` times as many.
+        follow_links: follow symbolic links that lead out of a folder; otherwise they are skipped.
 
     Raises:
         InvalidRequest: a path does not exist, two documents have the same id, or it is not clear which column
@@ -60,11 +69,13 @@ def read_documents(
     given = [paths] if isinstance(paths, str | Path) else listed("paths", paths)
     places = [Path(one) for one in given]
     check_paths(places)
-    return _read(find_files(places, include, exclude), field, id_field)
+    whole_number("max_document_bytes", max_document_bytes, 1)
+    files = find_files(places, include, exclude, follow_links=follow_links)
+    return _read(files, field, id_field, max_document_bytes)
 
 
 def _read(
-    files: Iterator[Found | Skipped], field: str | None, id_field: str | None
+    files: Iterator[Found | Skipped], field: str | None, id_field: str | None, most: int
 ) -> Iterator[Document | Skipped]:
     read: list[Path] = []
     places: dict[str, tuple[int, int]] = {}
@@ -74,7 +85,8 @@ def _read(
             yield found
             continue
         read.append(found.path)
-        for row, one in _of_file(found, field, id_field):
+        for row, document in _of_file(found, field, id_field, most):
+            one = _bounded(document, most)
             if isinstance(one, Document):
                 if one.id in places:
                     file, earlier = places[one.id]
@@ -84,25 +96,42 @@ def _read(
 
 
 def _of_file(
-    found: Found, field: str | None, id_field: str | None
+    found: Found, field: str | None, id_field: str | None, most: int
 ) -> Iterator[tuple[int, Document | Skipped]]:
     """The documents of one file, each with its row; 0 for a document that is the whole file."""
-    ending = _ending(found.path)
+    ending = format_ending(found.path.name)
     try:
         if ending in ROWS and (ending != ".json" or _holds_rows(found.path)):
             yield from row_documents(found.path, found.name, ending, field, id_field)
         elif ending == PDF:
-            yield from ((0, one) for one in pdf_documents(content(found.path), found.name))
+            yield from ((0, one) for one in pdf_documents(content(found.path, most * PDF_BYTES), found.name))
         elif ending in TEXT | MARKDOWN | HTML | CODE | ROWS:
-            yield 0, _document(decode(content(found.path)), found.name, ending)
+            raw = content(found.path, most)
+            text = decode_html(raw) if ending in HTML else decode(raw)
+            yield 0, _document(text, found.name, ending)
         else:
             yield 0, Skipped(found.name, f"its ending {ending} is not one of those that are read")
+    except FileTooLong as error:
+        yield 0, Skipped(found.name, f"{error}; raise --max-document-bytes to read it")
     except InvalidText as error:
         yield 0, Skipped(found.name, str(error))
     except NoTextColumn as error:
         if found.alone:
             raise
         yield 0, Skipped(found.name, str(error))
+
+
+def _bounded(one: Document | Skipped, most: int) -> Document | Skipped:
+    """The document, or that it was skipped for its length."""
+    if isinstance(one, Skipped) or len(one.text) * LONGEST_CHARACTER <= most:
+        return one
+    size = len(one.text.encode())
+    if size <= most:
+        return one
+    return Skipped(
+        one.id,
+        f"its text has {size:,} bytes and the limit is {most:,}; raise --max-document-bytes to read it",
+    )
 
 
 def _document(text: str, name: str, ending: str) -> Document | Skipped:
@@ -112,12 +141,6 @@ def _document(text: str, name: str, ending: str) -> Document | Skipped:
     elif ending in HTML:
         kind, (text, title) = "html", html_text(text)
     return Document(name, text, title, kind=kind) if text.strip() else Skipped(name, "it has no text")
-
-
-def _ending(path: Path) -> str:
-    """The ending that says the format, without that of a compressed file."""
-    inner = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
-    return inner.suffix.lower()
 
 
 def _holds_rows(path: Path) -> bool:

@@ -1,5 +1,6 @@
 """Documents of the rows of a table: JSON lines and lists, comma- and tab-separated values, Parquet."""
 
+import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -8,9 +9,9 @@ from typing import Any
 
 from unmask.errors import InvalidRequest, InvalidText
 from unmask.optional import require
-from unmask.search.documents.decode import check_text
-from unmask.search.documents.json_list import json_list
 from unmask.search.documents.values import Document, Skipped
+from unmask.text.decode import check_text
+from unmask.text.json_list import json_list
 from unmask.text.records import csv_rows, json_row, lines, parquet_rows, tsv_rows
 
 TEXT, OTHER_TEXTS = "text", ("body", "content", "abstract")
@@ -95,7 +96,7 @@ def _rows(path: Path, ending: str) -> Iterator[tuple[int, Row]]:
                     except InvalidText as error:
                         yield number, error
         case ".json":
-            yield from enumerate(json_list(path), start=1)
+            yield from enumerate((row for _, row in json_list(path)), start=1)
         case ".csv":
             yield from enumerate((row for _, row in csv_rows(path)), start=1)
         case ".tsv":
@@ -120,9 +121,13 @@ def _document(row: Mapping[str, Any], columns: Columns, name: str) -> Document |
     used = (columns.text, columns.id, columns.title)
     try:
         check_text(f"{given}{whole}")
+        metadata = {str(key): json_type(value) for key, value in row.items() if key not in used}
+        for key, value in metadata.items():
+            check_text(json.dumps({key: value}, ensure_ascii=False), f"column {key!r}")
     except InvalidText as error:
         return Skipped(name, str(error))
-    metadata = {str(key): json_type(value) for key, value in row.items() if key not in used}
+    except (RecursionError, ValueError) as error:
+        return Skipped(name, f"its columns cannot be stored as JSON: {error}")
     return Document(str(given), whole, title.strip(), kind="row", metadata=metadata)
 
 

@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+MAX_DOCUMENT_BYTES = 32 << 20
+"""Bytes of the text of a document, unpacked; indexing takes up to 60 times as much memory."""
+
 
 @dataclass(frozen=True)
 class Document:

@@ -30,13 +30,16 @@ def decode(raw: bytes) -> str:
     return text
 
 
-def check_text(text: str) -> None:
-    """Raise `InvalidText` if a text from an escaped format (JSON) holds a lone surrogate."""
+def check_text(text: str, name: str = "text") -> None:
+    """Raise `InvalidText` if a text from an escaped format (JSON) holds a lone surrogate.
+
+    ``name`` is what the text is of its row.
+    """
     try:
         text.encode()
     except UnicodeEncodeError as error:
         raise InvalidText(
-            f"its text holds a lone surrogate U+{ord(text[error.start]):04X} at character {error.start}, "
+            f"its {name} holds a lone surrogate U+{ord(text[error.start]):04X} at character {error.start}, "
             "which is not Unicode text"
         ) from None
 

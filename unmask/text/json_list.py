@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from unmask.errors import InvalidText
-from unmask.text.records import DAMAGED, opened
+from unmask.text.records import DAMAGED, LONGEST_LINE, Record, Stream, opened
 
 CHUNK = 1 << 16
 """Characters that are read at a time; for a longer object, as many again as are held already."""
@@ -21,8 +21,8 @@ def is_object_list(beginning: str) -> bool:
     return LIST_OF_OBJECTS.match(beginning) is not None
 
 
-def json_list(path: Path) -> Iterator[dict[str, Any]]:
-    """The objects of a file that holds one JSON list.
+def json_list(path: Path | Stream) -> Iterator[Record]:
+    """The objects of a file that holds one JSON list, each named by its number as a row.
 
     Raises:
         InvalidText: the file is not UTF-8, not a list of objects, or damaged.
@@ -32,18 +32,19 @@ def json_list(path: Path) -> Iterator[dict[str, Any]]:
         with opened(path) as raw, io.TextIOWrapper(raw, "utf-8-sig") as stream:
             reader = _Reader(stream)
             if reader.next_character() != "[":
-                raise InvalidText(f"{path} is not a JSON list")
+                raise InvalidText(f"{path} is not a JSON list of objects, one for each row")
             reader.at += 1
             while reader.next_character() != "]":
                 number += 1
-                row = reader.value(f"element {number} of {path}")
+                name = f"row {number} of {path}"
+                row = reader.value(name)
                 if not isinstance(row, dict):
-                    raise InvalidText(f"element {number} of {path} is not a JSON object")
-                yield row
+                    raise InvalidText(f"{name} is not a JSON object")
+                yield name, row
                 following = reader.next_character()
                 if following not in (",", "]"):
                     found = repr(following) if following else "the end of the file"
-                    raise InvalidText(f"element {number} of {path} is followed by {found}, not by a comma")
+                    raise InvalidText(f"{name} is followed by {found}, not by a comma")
                 reader.at += following == ","
             reader.at += 1
             if reader.next_character():
@@ -55,7 +56,7 @@ def json_list(path: Path) -> Iterator[dict[str, Any]]:
         ) from None
     except DAMAGED as error:
         reason = getattr(error, "strerror", None) or error
-        raise InvalidText(f"cannot read {path} after element {number}: {reason}") from None
+        raise InvalidText(f"cannot read {path} after row {number}: {reason}") from None
 
 
 class _Reader:
@@ -81,6 +82,8 @@ class _Reader:
             try:
                 value, end = self.decoder.raw_decode(self.text, self.at)
             except (ValueError, RecursionError) as error:
+                if len(self.text) - self.at > LONGEST_LINE:
+                    raise InvalidText(f"{name} is longer than {LONGEST_LINE:,} characters") from None
                 if not self._more():
                     raise InvalidText(f"{name} is not JSON: {error}") from None
             else:
