@@ -68,7 +68,7 @@ class Draining(uvicorn.Server):
         self._service.stop(Busy(503, "stopping", "the server is stopping; send the request again", 1))
         await asyncio.sleep(LAST_SECONDS)
         for connection in list(self.server_state.connections):
-            connection.transport.abort()  # type: ignore[union-attr]
+            connection.transport.abort()
 
 
 def run(app: Starlette, listening: socket.socket, drain_seconds: float) -> None:
