@@ -12,6 +12,7 @@ from unmask.files import check_can_write, whole_file
 from unmask.model.spec import PoolingMode
 from unmask.model.spec.compat import Compat
 from unmask.text import Blank, Truncation
+from unmask.text.literal import SpecialTokens
 
 if TYPE_CHECKING:
     from unmask.loaded import Model
@@ -90,6 +91,14 @@ class ModelOptions:
         ),
     ] = None
     threads: ThreadsOption = None
+    special_tokens: Annotated[
+        SpecialTokens | None,
+        Parameter(
+            name="--special-tokens",
+            help="what typed special tokens such as [SEP] become: their ids (parse), or text; serve and new "
+            "indexes take text by default, other commands parse",
+        ),
+    ] = None
 
     def of_another_model(self) -> Self:
         """The same without what belongs to one model: its revision."""
@@ -129,6 +138,7 @@ class ModelOptions:
             "kernel": self.kernel,
             "adapter": adapter,
             "backend": self.backend,
+            "special_tokens": self.special_tokens or "parse",
         }
 
 
@@ -169,11 +179,11 @@ class RunOptions(ModelOptions):
         try:
             return self.load(model)
         except HoldsElmo:
-            asked = (self.kernel, self.compat, self.adapter, self.backend)
-            if asked != (None, "published", None, None) or self.dtype == "int8":
+            asked = (self.kernel, self.compat, self.adapter, self.backend, self.special_tokens)
+            if asked != (None, "published", None, None, None) or self.dtype == "int8":
                 raise InvalidRequest(
-                    f"{model} is an ELMo, which has no --kernel, --compat, --adapter, --backend or "
-                    "--dtype int8; leave them out"
+                    f"{model} is an ELMo, which has no --kernel, --compat, --adapter, --backend, "
+                    "--special-tokens or --dtype int8; leave them out"
                 ) from None
         return load(model, family="elmo", dtype=self.dtype, device=self.device, revision=self.revision)
 

@@ -1,7 +1,7 @@
 """A checkpoint as a plain value: everything that a folder declares, before any weight is loaded."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from unmask.model.weights.tensor_report import canonical
 from unmask.model.weights.tensors import StoredTensor, check_stored_file, stored_tensors
 from unmask.settings import JsonSettings
 from unmask.text.build import SENTENCE_PIECE_LAYOUTS
+from unmask.text.literal import SpecialTokens
 from unmask.text.tokenizer import TOKENIZER_FILES, Tokenizer
 
 if TYPE_CHECKING:
@@ -65,6 +66,11 @@ class Checkpoint:
     """The weight of each word for queries, if queries are weighted without an encoder."""
     adapter: "Adapter | None" = None
     """The adapter whose head and updates the model has, see `unmask.model.weights.adapter.adapted`."""
+
+    def reading(self, special_tokens: SpecialTokens) -> "Checkpoint":
+        """With a tokenizer for which special tokens typed in a text are their ids, or text."""
+        stored = self.stored_tokenizer
+        return self if stored is None else replace(self, stored_tokenizer=stored.reading(special_tokens))
 
     @property
     def tokenizer(self) -> Tokenizer:
