@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args, overload
 
-from unmask.arguments import check_choice, check_flag
+from unmask.arguments import check_choice, check_flag, listed
 from unmask.errors import CheckpointNotFound, InvalidRequest, KernelError, quoted
 from unmask.loaded_encoder import Backend
 from unmask.loaded_model import Model
@@ -18,6 +18,8 @@ from unmask.model.weights.checkpoint_tensors import DTYPE_NAMES
 from unmask.text.literal import SpecialTokens
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import torch
 
     from unmask.loaded_elmo import ElmoModel
@@ -43,6 +45,7 @@ def load(
     adapter: str | Path | None = None,
     backend: Backend | None = None,
     special_tokens: SpecialTokens = "parse",
+    ignore_tensors: Sequence[str] = (),
 ) -> Model: ...
 
 
@@ -71,6 +74,7 @@ def load(
     adapter: str | Path | None = None,
     backend: Backend | None = None,
     special_tokens: SpecialTokens = "parse",
+    ignore_tensors: Sequence[str] = (),
 ) -> Model | ElmoModel:
     """Load an encoder for inference.
 
@@ -99,6 +103,8 @@ def load(
         special_tokens: what special tokens typed in a text become, such as ``[SEP]`` or ``</s>``: with
             ``"parse"`` their ids, as in `transformers`; with ``"text"`` ordinary text, for texts of
             strangers. `fill` reads mask tokens in both cases.
+        ignore_tensors: names of tensors of the weight files that are left out, such as
+            ``["loss_fct.weight"]``; a tensor that the architecture has no place for is refused otherwise.
 
     Raises:
         CheckpointError: the checkpoint cannot be found, read or trusted.
@@ -130,10 +136,11 @@ def load(
             or adapter is not None
             or backend
             or special_tokens != "parse"
+            or ignore_tensors
         ):
             raise InvalidRequest(
-                "an ELMo has no attention kernel, compat, adapter, backend, special_tokens or int8; "
-                "leave them out"
+                "an ELMo has no attention kernel, compat, adapter, backend, special_tokens, "
+                "ignore_tensors or int8; leave them out"
             )
         from unmask.loaded_elmo import ElmoModel
         from unmask.model.weights.build import DTYPES, device_named
@@ -146,7 +153,10 @@ def load(
             "load it in Python with unmask.load(folder, family='elmo'); on the command line, unmask "
             "geometry, unmask senses and unmask explore read it"
         )
-    checkpoint = read_checkpoint(found, compat, verify=verify).reading(special_tokens)
+    checkpoint = read_checkpoint(
+        found, compat, verify=verify, ignore_tensors=listed("ignore_tensors", ignore_tensors)
+    )
+    checkpoint = checkpoint.reading(special_tokens)
     if adapter is not None:
         checkpoint = adapted(checkpoint, find_adapter(adapter), compat)
     return Model(checkpoint, dtype=number_format, device=place, kernel=kernel, compat=compat, backend=backend)

@@ -44,6 +44,7 @@ def load_adapters(
     compat: Compat = "published",
     revision: str | None = None,
     special_tokens: SpecialTokens = "parse",
+    ignore_tensors: Sequence[str] = (),
 ) -> "AdapterModel":
     """Load a model once, with several adapters.
 
@@ -57,6 +58,7 @@ def load_adapters(
         compat: see `unmask.load`.
         revision: see `unmask.load`.
         special_tokens: see `unmask.load`.
+        ignore_tensors: see `unmask.load`.
 
     Raises:
         CheckpointError: the model or an adapter cannot be found or read.
@@ -67,7 +69,8 @@ def load_adapters(
     check_choice("dtype", dtype, tuple(DTYPES))
     check_choice("compat", compat, get_args(Compat))
     check_choice("special_tokens", special_tokens, get_args(SpecialTokens))
-    base = read_checkpoint(find(source, revision), compat).reading(special_tokens)
+    ignored = listed("ignore_tensors", ignore_tensors)
+    base = read_checkpoint(find(source, revision), compat, ignore_tensors=ignored).reading(special_tokens)
     if isinstance(adapters, Mapping):
         found = {name: find_adapter(one) for name, one in adapters.items()}
     else:

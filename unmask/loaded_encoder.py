@@ -108,6 +108,7 @@ class LoadedEncoder:
             "source": self.checkpoint.source.folder,
             "adapter": folder,
             "special_tokens": self._special_tokens,
+            "ignore_tensors": self.checkpoint.ignored_tensors,
             **self._options,
         }
 
@@ -248,7 +249,8 @@ class LoadedEncoder:
         weights = self.encoder.state_dict() if self._trainable else None
         adapter = self.checkpoint.adapter
         folder = None if adapter is None else adapter.folder
-        options = {**self._options, "special_tokens": self._special_tokens}
+        ignored = self.checkpoint.ignored_tensors
+        options = {**self._options, "special_tokens": self._special_tokens, "ignore_tensors": ignored}
         made = (type(self), self.checkpoint.source, folder, self._files, options)
         return loaded_again, made, weights
 
@@ -354,12 +356,12 @@ def loaded_again(
     Raises:
         CheckpointError: its files are missing or have changed since they were loaded.
     """
-    checkpoint = read_checkpoint(source, options["compat"])
+    ignored, reads = options.pop("ignore_tensors"), options.pop("special_tokens")
+    checkpoint = read_checkpoint(source, options["compat"], ignore_tensors=ignored)
     if adapter is not None:
         checkpoint = adapted(checkpoint, read_adapter(adapter), options["compat"])
     if stamps(checkpoint) != files:
         raise _changed(source.name)
-    reads = options.pop("special_tokens")
     return kind(checkpoint.reading(reads), **options)
 
 

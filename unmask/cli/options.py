@@ -37,6 +37,14 @@ CompatOption = Annotated[
         name="--compat", help="where they differ: the outputs of the authors' code, or of transformers"
     ),
 ]
+IgnoreOption = Annotated[
+    list[str] | None,
+    Parameter(
+        name="--ignore-tensor",
+        negative="",
+        help="leave out this tensor of the weight files, such as loss_fct.weight; repeat it for more",
+    ),
+]
 DeviceOption = Annotated[str, Parameter(name="--device", help="torch device, such as cuda")]
 ThreadsOption = Annotated[
     int | None, Parameter(name="--threads", help="CPU threads of torch; default: torch's choice")
@@ -99,10 +107,11 @@ class ModelOptions:
             "indexes take text by default, other commands parse",
         ),
     ] = None
+    ignore_tensor: IgnoreOption = None
 
     def of_another_model(self) -> Self:
-        """The same without what belongs to one model: its revision."""
-        return replace(self, revision=None)
+        """The same without what belongs to one model: its revision and the tensors to leave out."""
+        return replace(self, revision=None, ignore_tensor=None)
 
     def load_with(self, model: str, adapter: str | None) -> "Model":
         """Load the model and set the number of torch threads.
@@ -139,6 +148,7 @@ class ModelOptions:
             "adapter": adapter,
             "backend": self.backend,
             "special_tokens": self.special_tokens or "parse",
+            "ignore_tensors": tuple(self.ignore_tensor or ()),
         }
 
 
@@ -150,8 +160,8 @@ class RunOptions(ModelOptions):
     adapter: AdapterOption = None
 
     def of_another_model(self) -> Self:
-        """The same without what belongs to one model: its revision and its adapter."""
-        return replace(self, revision=None, adapter=None)
+        """The same without what belongs to one model."""
+        return replace(super().of_another_model(), adapter=None)
 
     def load(self, model: str, default_adapter: str | None = None) -> "Model":
         """Load the model with its adapter; see `load_with`.

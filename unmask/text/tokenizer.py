@@ -13,7 +13,7 @@ import tokenizers
 from numpy.typing import NDArray
 
 from unmask.deprecation import renamed_arguments
-from unmask.errors import EmptyText, InvalidRequest, InvalidText, TextTooLong
+from unmask.errors import EmptyText, InvalidRequest, InvalidText, TextTooLong, quoted
 from unmask.text.beginning import beginning, characters_tokenized_whole
 from unmask.text.build import TOKENIZER_FILES, build
 from unmask.text.encoding import Encoding, TokenDetails, Truncation, read_only
@@ -49,6 +49,8 @@ class Tokenizer:
     """What special tokens typed in a text become, see `reading`."""
     kept: frozenset[str] = frozenset()
     """Special tokens that are ids in any case."""
+    known: int | None = None
+    """The number of ids that the model has vectors for, if the tokenizer has more pieces."""
 
     @classmethod
     def from_files(cls, files: Mapping[str, bytes], model_type: str | None = None) -> "Tokenizer":
@@ -111,8 +113,9 @@ class Tokenizer:
 
     @property
     def mask_id(self) -> int | None:
-        """The id of the mask token; None for a tokenizer without one."""
-        return self.token_to_id(self.special_tokens["mask"]) if "mask" in self.special_tokens else None
+        """The id of the mask token; None for a tokenizer without one that the model knows."""
+        id_ = self.token_to_id(self.special_tokens["mask"]) if "mask" in self.special_tokens else None
+        return None if id_ is not None and self.known is not None and id_ >= self.known else id_
 
     def token_to_id(self, piece: str) -> int | None:
         """The id of a piece in the vocabulary's spelling; None if there is no such piece."""
@@ -161,7 +164,8 @@ class Tokenizer:
             with_details: compute `Encoding.details` at once, which would otherwise tokenize the text again.
 
         Raises:
-            InvalidText: a text is not a string, or contains a lone surrogate.
+            InvalidText: a text is not a string, contains a lone surrogate, or has a piece that the model
+                has no vector for.
             EmptyText: a text has no words.
             TextTooLong: more than ``max_tokens`` tokens, with ``truncation="error"``.
         """
@@ -261,6 +265,13 @@ class Tokenizer:
     ) -> Encoding:
         if ids is None:
             (ids,) = _ids([one])
+        if self.known is not None and len(ids) and ids.max() >= self.known:
+            beyond = int(ids.max())
+            raise InvalidText(
+                f"the text has the piece {quoted(self.engine.id_to_token(beyond))} with the id {beyond}, and "
+                f"the model has vectors for {self.known} ids, below {self.known}; leave the piece out, or "
+                "take the tokenizer that the model was trained with"
+            )
         if pair is None and self._token_type is not None:
             token_type_ids = _constant(self._token_type, len(ids))
         else:
