@@ -39,8 +39,9 @@ def export(
     """Write an encoder as an ONNX graph, for ONNX Runtime, OpenVINO and other runtimes.
 
     The folder holds model.onnx in float32, the files of the tokenizer and config.json. The graph reads
-    input_ids, attention_mask and token_type_ids of any number of texts and tokens, padded at the end. Before
-    the folder appears, the graph is run in ONNX Runtime and compared with the encoder.
+    input_ids, attention_mask and, if the model has several token types, token_type_ids of any number of
+    texts and tokens, padded at the end. Before the folder appears, the graph is run in ONNX Runtime and
+    compared with the encoder.
     """
     from unmask.model.elmo.find import find_elmo
     from unmask.model.export.onnx import export_onnx
