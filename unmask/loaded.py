@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args, overload
 
-from unmask.arguments import check_choice, check_flag
+from unmask.arguments import check_choice, check_flag, listed
 from unmask.errors import CheckpointNotFound, InvalidRequest, KernelError, quoted
 from unmask.loaded_encoder import Backend
 from unmask.loaded_model import Model
@@ -15,8 +15,11 @@ from unmask.model.families import Compat
 from unmask.model.weights import find, read_checkpoint
 from unmask.model.weights.adapter import adapted, find_adapter
 from unmask.model.weights.checkpoint_tensors import DTYPE_NAMES
+from unmask.text.literal import SpecialTokens
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import torch
 
     from unmask.loaded_elmo import ElmoModel
@@ -41,6 +44,8 @@ def load(
     family: None = None,
     adapter: str | Path | None = None,
     backend: Backend | None = None,
+    special_tokens: SpecialTokens = "parse",
+    ignore_tensors: Sequence[str] = (),
 ) -> Model: ...
 
 
@@ -68,6 +73,8 @@ def load(
     family: Literal["elmo"] | None = None,
     adapter: str | Path | None = None,
     backend: Backend | None = None,
+    special_tokens: SpecialTokens = "parse",
+    ignore_tensors: Sequence[str] = (),
 ) -> Model | ElmoModel:
     """Load an encoder for inference.
 
@@ -93,6 +100,11 @@ def load(
         backend: ``"native"`` runs the layers in unmask's own library for CPUs, ``"torch"`` in torch; None
             takes the native library where it was built and supports the model, the dtype and the processor
             (see ``unmask kernels``).
+        special_tokens: what special tokens typed in a text become, such as ``[SEP]`` or ``</s>``: with
+            ``"parse"`` their ids, as in `transformers`; with ``"text"`` ordinary text, for texts of
+            strangers. `fill` reads mask tokens in both cases.
+        ignore_tensors: names of tensors of the weight files that are left out, such as
+            ``["loss_fct.weight"]``; a tensor that the architecture has no place for is refused otherwise.
 
     Raises:
         CheckpointError: the checkpoint cannot be found, read or trusted.
@@ -109,6 +121,7 @@ def load(
     _check_kernel(kernel)
     if backend is not None:
         check_choice("backend", backend, get_args(Backend))
+    check_choice("special_tokens", special_tokens, get_args(SpecialTokens))
     place = _device_name(device)
     found = find(_checked_source(source), revision)
     elmo = find_elmo(found.folder)
@@ -122,9 +135,12 @@ def load(
             or number_format == "int8"
             or adapter is not None
             or backend
+            or special_tokens != "parse"
+            or ignore_tensors
         ):
             raise InvalidRequest(
-                "an ELMo has no attention kernel, compat, adapter, backend or int8; leave them out"
+                "an ELMo has no attention kernel, compat, adapter, backend, special_tokens, "
+                "ignore_tensors or int8; leave them out"
             )
         from unmask.loaded_elmo import ElmoModel
         from unmask.model.weights.build import DTYPES, device_named
@@ -137,7 +153,10 @@ def load(
             "load it in Python with unmask.load(folder, family='elmo'); on the command line, unmask "
             "geometry, unmask senses and unmask explore read it"
         )
-    checkpoint = read_checkpoint(found, compat, verify=verify)
+    checkpoint = read_checkpoint(
+        found, compat, verify=verify, ignore_tensors=listed("ignore_tensors", ignore_tensors)
+    )
+    checkpoint = checkpoint.reading(special_tokens)
     if adapter is not None:
         checkpoint = adapted(checkpoint, find_adapter(adapter), compat)
     return Model(checkpoint, dtype=number_format, device=place, kernel=kernel, compat=compat, backend=backend)

@@ -26,6 +26,7 @@ from unmask.tasks.long_texts import WindowedLogits
 from unmask.tasks.progress import Progress
 from unmask.tasks.tag import Tagging, tag
 from unmask.text import Encoding
+from unmask.text.literal import SpecialTokens
 from unmask.text.tokenizer import numbered
 from unmask.text.windows import windows
 
@@ -42,6 +43,8 @@ def load_adapters(
     kernel: str | None = None,
     compat: Compat = "published",
     revision: str | None = None,
+    special_tokens: SpecialTokens = "parse",
+    ignore_tensors: Sequence[str] = (),
 ) -> "AdapterModel":
     """Load a model once, with several adapters.
 
@@ -54,6 +57,8 @@ def load_adapters(
         kernel: the attention kernel; None uses the first that supports the model.
         compat: see `unmask.load`.
         revision: see `unmask.load`.
+        special_tokens: see `unmask.load`.
+        ignore_tensors: see `unmask.load`.
 
     Raises:
         CheckpointError: the model or an adapter cannot be found or read.
@@ -63,7 +68,9 @@ def load_adapters(
         raise InvalidRequest(f"source is {quoted(source)}; name a model as for unmask.load")
     check_choice("dtype", dtype, tuple(DTYPES))
     check_choice("compat", compat, get_args(Compat))
-    base = read_checkpoint(find(source, revision), compat)
+    check_choice("special_tokens", special_tokens, get_args(SpecialTokens))
+    ignored = listed("ignore_tensors", ignore_tensors)
+    base = read_checkpoint(find(source, revision), compat, ignore_tensors=ignored).reading(special_tokens)
     if isinstance(adapters, Mapping):
         found = {name: find_adapter(one) for name, one in adapters.items()}
     else:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
-from unmask.arguments import check_flag
+from unmask.arguments import check_choice, check_flag
 from unmask.deprecation import warn_renamed
 from unmask.errors import CorruptCheckpoint, InvalidRequest
 from unmask.model.families import Compat
@@ -19,6 +19,7 @@ from unmask.model.weights.adapter import adapted, read_adapter
 from unmask.model.weights.arrays import StoredArrays
 from unmask.model.weights.shapes import parameter_count
 from unmask.text import Tokenizer
+from unmask.text.literal import SpecialTokens
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,6 +74,29 @@ class LoadedEncoder:
         else:
             self.engine = self._in_torch(dtype, device)
 
+    def reading(self, special_tokens: SpecialTokens) -> Self:
+        """This model with the same weights, for which special tokens typed in a text are ids, or text.
+
+        Args:
+            special_tokens: ``"parse"`` or ``"text"``, as for `unmask.load`.
+
+        Raises:
+            InvalidRequest: it is neither.
+        """
+        check_choice("special_tokens", special_tokens, get_args(SpecialTokens))
+        if special_tokens == self._special_tokens:
+            return self
+        other = object.__new__(type(self))
+        vars(other).update(vars(self))
+        vars(other).pop("_late_tokenizer", None)
+        other.checkpoint = self.checkpoint.reading(special_tokens)
+        return other
+
+    @property
+    def _special_tokens(self) -> SpecialTokens:
+        stored = self.checkpoint.stored_tokenizer
+        return "parse" if stored is None else stored.reads
+
     def load_arguments(self) -> dict[str, Any]:
         """The arguments of `unmask.load` that load this model in another process, from the same files.
 
@@ -80,7 +104,13 @@ class LoadedEncoder:
         """
         adapter = self.checkpoint.adapter
         folder = None if adapter is None else adapter.folder
-        return {"source": self.checkpoint.source.folder, "adapter": folder, **self._options}
+        return {
+            "source": self.checkpoint.source.folder,
+            "adapter": folder,
+            "special_tokens": self._special_tokens,
+            "ignore_tensors": self.checkpoint.ignored_tensors,
+            **self._options,
+        }
 
     def _native(self, dtype: str) -> NativeEngine:
         """The engine whose layers run in the native library; torch is imported for an adapter alone."""
@@ -190,7 +220,8 @@ class LoadedEncoder:
         found = hashlib.sha256()
         # Not the backend: its results differ as those of two machines do.
         options = sorted((name, value) for name, value in self._options.items() if name != "backend")
-        for part in (repr(self.spec), self.dtype, str(self.max_tokens), repr(options)):
+        reads = [self._special_tokens] if self._special_tokens != "parse" else []
+        for part in (repr(self.spec), self.dtype, str(self.max_tokens), repr(options), *reads):
             found.update(hashlib.sha256(part.encode()).digest())
         for name, content in sorted(self.tokenizer.files.items()):
             found.update(hashlib.sha256(name.encode()).digest() + hashlib.sha256(content).digest())
@@ -218,7 +249,9 @@ class LoadedEncoder:
         weights = self.encoder.state_dict() if self._trainable else None
         adapter = self.checkpoint.adapter
         folder = None if adapter is None else adapter.folder
-        made = (type(self), self.checkpoint.source, folder, self._files, self._options)
+        ignored = self.checkpoint.ignored_tensors
+        options = {**self._options, "special_tokens": self._special_tokens, "ignore_tensors": ignored}
+        made = (type(self), self.checkpoint.source, folder, self._files, options)
         return loaded_again, made, weights
 
     def __setstate__(self, weights: dict[str, Tensor]) -> None:
@@ -312,19 +345,24 @@ def _optimized(encoder: Encoder, dtype: str) -> Encoder:
 
 
 def loaded_again(
-    kind: type[LoadedEncoder], source: Source, adapter: Path | None, files: Stamps, options: dict[str, Any]
+    kind: type[LoadedEncoder],
+    source: Source,
+    adapter: Path | None,
+    files: Stamps,
+    options: dict[str, Any],
 ) -> LoadedEncoder:
     """Load a pickled or copied model again from its source.
 
     Raises:
         CheckpointError: its files are missing or have changed since they were loaded.
     """
-    checkpoint = read_checkpoint(source, options["compat"])
+    ignored, reads = options.pop("ignore_tensors"), options.pop("special_tokens")
+    checkpoint = read_checkpoint(source, options["compat"], ignore_tensors=ignored)
     if adapter is not None:
         checkpoint = adapted(checkpoint, read_adapter(adapter), options["compat"])
     if stamps(checkpoint) != files:
         raise _changed(source.name)
-    return kind(checkpoint, **options)
+    return kind(checkpoint.reading(reads), **options)
 
 
 def stamps(checkpoint: Checkpoint) -> Stamps:

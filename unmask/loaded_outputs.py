@@ -186,7 +186,7 @@ class OutputModel(EmbeddingModel):
         filled = fill(
             self.engine,
             self.tokenizer,
-            self._tokenized(text, None, truncation, name),
+            self._tokenized(text, None, truncation, name, masks=True),
             top_k=top_k,
             global_tokens=global_tokens,
             model=self.name,

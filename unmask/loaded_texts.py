@@ -69,8 +69,12 @@ class TextModel(RetrievalModel):
         pairs: str | Sequence[str] | None = None,
         truncation: Truncation = "error",
         name: Callable[[int], str] = lambda _: "the text",
+        *,
+        masks: bool = False,
     ) -> list[Encoding]:
         """Like `tokenize`, but always a list.
+
+        With ``masks``, typed mask tokens are ids in any case.
 
         The stack level of its warning assumes a public caller that only `renamed_arguments` wraps.
         """
@@ -81,7 +85,8 @@ class TextModel(RetrievalModel):
                     "one text and a list of pairs were given; give one pair, or lists of both"
                 )
             texts, pairs = [texts], None if pairs is None else [pairs]
-        encodings = self.tokenizer.encode_batch(
+        tokenizer = self.tokenizer.with_masks if masks else self.tokenizer
+        encodings = tokenizer.encode_batch(
             listed("texts", texts),
             pairs if pairs is None else listed("pairs", pairs),
             max_tokens=self.max_tokens,

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+import transformers
 from tokenizers import Tokenizer
 
 import unmask
@@ -16,6 +17,7 @@ from tests.parity.test_elmo import SMALL, random_elmo
 from tests.support.command import assert_one_sentence, run_here
 from tests.support.heads import decoded_spec
 from tests.support.specs import BLOCKS, SPECS, VOCABULARY, random_encoder
+from tests.support.tokenizers_built import of_bytes
 from unmask.errors import InvalidRequest
 from unmask.model.elmo import save_elmo
 from unmask.model.export import onnx as graphs
@@ -173,6 +175,27 @@ def test_the_default_model_is_exported_with_its_tokenizer(tmp_path, default_mode
     assert found["max_tokens"] == 256
     assert 0 < found["largest_difference"] < 1e-5
     np.testing.assert_allclose(run_in_onnxruntime(folder, TEXTS), default_model.embed(TEXTS), atol=1e-5)
+
+
+def test_a_graph_reads_what_the_tokenizer_of_a_family_without_token_types_gives(tmp_path):
+    sizes = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 16}
+    config = transformers.RobertaConfig(
+        vocab_size=330, type_vocab_size=1, max_position_embeddings=40, pad_token_id=3, **sizes
+    )
+    engine = of_bytes().engine
+    tokenizer = transformers.RobertaTokenizer(tokenizer_object=engine, model_max_length=36)
+    model = transformers.RobertaModel(config, add_pooling_layer=False).eval()
+    model.save_pretrained(tmp_path / "model")
+    (tmp_path / "model" / "tokenizer.json").write_text(engine.to_str())
+    made = graphs.export_onnx(
+        read_checkpoint(find(tmp_path / "model")), tmp_path / "graph", outputs=["last_hidden_state"]
+    )
+    assert made.inputs == ("input_ids", "attention_mask")
+    given = tokenizer(["the river bank was muddy"], return_tensors="pt")
+    _, run = graphs._in_onnxruntime(tmp_path / "graph" / "model.onnx")
+    (states,) = run({name: one.numpy() for name, one in given.items()})
+    with torch.no_grad():
+        np.testing.assert_allclose(states, model(**given).last_hidden_state.numpy(), atol=1e-5)
 
 
 def test_an_adapter_is_exported_with_its_head_and_labels(tmp_path):

@@ -62,8 +62,12 @@ def test_how_a_model_is_loaded_and_run(command, loads, tmp_path, monkeypatch):
         "backend": "torch",
         "adapter": "some/adapter",
         "revision": "r",
+        "special_tokens": "text",
+        "ignore_tensors": ("loss.weight",),
     }
-    given = [part for name, value in options.items() for part in (f"--{name}", value)]
+    *plain, _ = options.items()
+    given = [part for name, value in plain for part in (f"--{name.replace('_', '-')}", value)]
+    given += ["--ignore-tensor", "loss.weight"]
     if command == "report":
         monkeypatch.setattr("unmask.explorer.api.api.Api", lambda loaders, **_: loaders[0][1]())
     name, found = loads(*COMMANDS[command], "-m", "some/model", *given, "--threads", "3")

@@ -1,13 +1,16 @@
 """``unmask convert``: a copy of a checkpoint as safetensors, in another dtype, or in shards."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from unmask.cli.options import Dtype, JsonOption, RevisionOption
+from unmask.cli.options import Dtype, IgnoreOption, JsonOption, RevisionOption
 from unmask.cli.output import print_json
 from unmask.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from unmask.model.weights import Checkpoint
 
 
 def convert(
@@ -26,6 +29,7 @@ def convert(
             help="maximum size of a weights file in megabytes (10^6 bytes); a larger tensor gets its own file"
         ),
     ] = None,
+    ignore_tensor: IgnoreOption = None,
     json: JsonOption = False,
 ) -> None:
     """Copy a checkpoint as safetensors, in another dtype or in shards.
@@ -40,29 +44,28 @@ def convert(
     if only_pickled(Path(source)):
         from unmask.model.weights.convert import convert_pickled
 
-        if dtype is not None or shard_megabytes is not None:
+        if dtype is not None or shard_megabytes is not None or ignore_tensor:
             raise InvalidRequest(
                 f"{source} holds pickled weights, which are copied as they are; "
-                "convert the copy again for another dtype or shards"
+                "convert the copy again for another dtype or shards, or without a tensor"
             )
         convert_pickled(Path(source), out)
     else:
-        _rewrite(source, revision, dtype, shard_megabytes, out)
+        from unmask.model.weights import find, read_checkpoint
+
+        checkpoint = read_checkpoint(find(source, revision), ignore_tensors=ignore_tensor or ())
+        _rewrite(checkpoint, dtype, shard_megabytes, out)
     if json:
         print_json({"folder": str(out)})
     else:
         print(f"{out} is ready; see: unmask inspect {out}")
 
 
-def _rewrite(
-    source: str, revision: str | None, dtype: Dtype | None, shard_megabytes: int | None, out: Path
-) -> None:
-    from unmask.model.weights import find, read_checkpoint
+def _rewrite(checkpoint: "Checkpoint", dtype: Dtype | None, shard_megabytes: int | None, out: Path) -> None:
     from unmask.model.weights.build import build
     from unmask.model.weights.checkpoint_tensors import stored_dtype
     from unmask.model.weights.save import save
 
-    checkpoint = read_checkpoint(find(source, revision))
     encoder = build(checkpoint, dtype=dtype or stored_dtype(checkpoint))
     shard_bytes = None if shard_megabytes is None else shard_megabytes * 1_000_000
     save(encoder, checkpoint, out, shard_bytes=shard_bytes)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from unmask.cli.options import AdapterOption, CompatOption, JsonOption, RevisionOption
+from unmask.cli.options import AdapterOption, CompatOption, IgnoreOption, JsonOption, RevisionOption
 from unmask.cli.output import print_json
 from unmask.errors import InvalidRequest
 from unmask.model.export.names import OutputName
@@ -33,13 +33,15 @@ def export(
     revision: RevisionOption = None,
     compat: CompatOption = "published",
     adapter: AdapterOption = None,
+    ignore_tensor: IgnoreOption = None,
     json: JsonOption = False,
 ) -> None:
     """Write an encoder as an ONNX graph, for ONNX Runtime, OpenVINO and other runtimes.
 
     The folder holds model.onnx in float32, the files of the tokenizer and config.json. The graph reads
-    input_ids, attention_mask and token_type_ids of any number of texts and tokens, padded at the end. Before
-    the folder appears, the graph is run in ONNX Runtime and compared with the encoder.
+    input_ids, attention_mask and, if the model has several token types, token_type_ids of any number of
+    texts and tokens, padded at the end. Before the folder appears, the graph is run in ONNX Runtime and
+    compared with the encoder.
     """
     from unmask.model.elmo.find import find_elmo
     from unmask.model.export.onnx import export_onnx
@@ -52,7 +54,7 @@ def export(
             f"{source} is an ELMo, whose recurrent layers are not built as a graph; "
             "name a Transformer encoder"
         )
-    checkpoint = read_checkpoint(found, compat)
+    checkpoint = read_checkpoint(found, compat, ignore_tensors=ignore_tensor or ())
     if adapter is not None:
         checkpoint = adapted(checkpoint, find_adapter(adapter), compat)
     made = export_onnx(checkpoint, out, outputs=output, role=role, max_tokens=max_tokens)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from unmask.search.index import Index
     from unmask.search.settings import IndexSettings
     from unmask.search.values import Added
+    from unmask.text.literal import SpecialTokens
 
 LISTED = 10
 """Names of documents that are printed; --json has all. Everything that was skipped is named."""
@@ -192,10 +193,23 @@ def _opened(output: Path, new: NewIndexOptions, run: RunOptions, *, create: bool
     if exists:
         made = open_index(output, model_names(names) if names else [], run)
         new.require(made.settings, output)
+        _require_reading(made, run.special_tokens)
         return made, False
     names = model_names(names)
     loaded = [run.load(name) for name in names]
-    return Index.create(output, loaded, sources=names, **new.named()), True
+    return Index.create(
+        output, loaded, sources=names, special_tokens=run.special_tokens or "text", **new.named()
+    ), True
+
+
+def _require_reading(made: "Index", special_tokens: "SpecialTokens | None") -> None:
+    """Refuse to read special tokens otherwise than the index does."""
+    for identity in made.settings.models.values():
+        if special_tokens not in (None, identity.special_tokens):
+            raise InvalidRequest(
+                f"--special-tokens is {special_tokens}, and {made.path} was made with "
+                f"{identity.special_tokens}; leave it out, or index again into a new folder"
+            )
 
 
 @contextmanager

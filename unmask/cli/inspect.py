@@ -13,7 +13,7 @@ from unmask.cli.inspect_architecture import (
     check_options,
     show_architecture,
 )
-from unmask.cli.options import CompatOption, JsonOption, RevisionOption
+from unmask.cli.options import CompatOption, IgnoreOption, JsonOption, RevisionOption
 from unmask.cli.output import console, print_json, safe, table
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def inspect(
     ] = False,
     against: AgainstOption = None,
     picture: PictureOption = None,
+    ignore_tensor: IgnoreOption = None,
     json: JsonOption = False,
 ) -> None:
     """Show a checkpoint's architecture, parameter count, tokenizer, and the use of its tensors."""
@@ -51,7 +52,9 @@ def inspect(
         if shown:
             return
     inspection = inspect_checkpoint(
-        read_checkpoint(find(checkpoint, revision), compat, verify=verify or None)
+        read_checkpoint(
+            find(checkpoint, revision), compat, verify=verify or None, ignore_tensors=ignore_tensor or ()
+        )
     )
     if json:
         print_json(inspection)

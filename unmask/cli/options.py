@@ -13,6 +13,7 @@ from unmask.files import check_can_write, whole_file
 from unmask.model.spec import PoolingMode
 from unmask.model.spec.compat import Compat
 from unmask.text import Blank, Truncation
+from unmask.text.literal import SpecialTokens
 
 if TYPE_CHECKING:
     from unmask.loaded import Model
@@ -35,6 +36,14 @@ CompatOption = Annotated[
     Compat,
     Parameter(
         name="--compat", help="where they differ: the outputs of the authors' code, or of transformers"
+    ),
+]
+IgnoreOption = Annotated[
+    list[str] | None,
+    Parameter(
+        name="--ignore-tensor",
+        negative="",
+        help="leave out this tensor of the weight files, such as loss_fct.weight; repeat it for more",
     ),
 ]
 DeviceOption = Annotated[str, Parameter(name="--device", help="torch device, such as cuda")]
@@ -98,10 +107,19 @@ class ModelOptions:
         ),
     ] = None
     threads: ThreadsOption = None
+    special_tokens: Annotated[
+        SpecialTokens | None,
+        Parameter(
+            name="--special-tokens",
+            help="what typed special tokens such as [SEP] become: their ids (parse), or text; serve and new "
+            "indexes take text by default, other commands parse",
+        ),
+    ] = None
+    ignore_tensor: IgnoreOption = None
 
     def of_another_model(self) -> Self:
-        """The same without what belongs to one model: its revision."""
-        return replace(self, revision=None)
+        """The same without what belongs to one model: its revision and the tensors to leave out."""
+        return replace(self, revision=None, ignore_tensor=None)
 
     def load_with(self, model: str, adapter: str | None) -> "Model":
         """Load the model and set the number of torch threads.
@@ -137,6 +155,8 @@ class ModelOptions:
             "kernel": self.kernel,
             "adapter": adapter,
             "backend": self.backend,
+            "special_tokens": self.special_tokens or "parse",
+            "ignore_tensors": tuple(self.ignore_tensor or ()),
         }
 
 
@@ -148,8 +168,8 @@ class RunOptions(ModelOptions):
     adapter: AdapterOption = None
 
     def of_another_model(self) -> Self:
-        """The same without what belongs to one model: its revision and its adapter."""
-        return replace(self, revision=None, adapter=None)
+        """The same without what belongs to one model."""
+        return replace(super().of_another_model(), adapter=None)
 
     def load(self, model: str, default_adapter: str | None = None) -> "Model":
         """Load the model with its adapter; see `load_with`.
@@ -177,11 +197,11 @@ class RunOptions(ModelOptions):
         try:
             return self.load(model)
         except HoldsElmo:
-            asked = (self.kernel, self.compat, self.adapter, self.backend)
-            if asked != (None, "published", None, None) or self.dtype == "int8":
+            asked = (self.kernel, self.compat, self.adapter, self.backend, self.special_tokens)
+            if asked != (None, "published", None, None, None) or self.dtype == "int8":
                 raise InvalidRequest(
-                    f"{model} is an ELMo, which has no --kernel, --compat, --adapter, --backend or "
-                    "--dtype int8; leave them out"
+                    f"{model} is an ELMo, which has no --kernel, --compat, --adapter, --backend, "
+                    "--special-tokens or --dtype int8; leave them out"
                 ) from None
         return load(model, family="elmo", dtype=self.dtype, device=self.device, revision=self.revision)
 

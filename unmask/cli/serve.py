@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -143,6 +143,7 @@ def serve(
     from unmask.serve import serve as serve_models
 
     require("serve")
+    run = replace(run, special_tokens=run.special_tokens or "text")
     checked = limits.checked(run.device)
     keys = _keys(api_keys)
     models = _models(_named(model or ["default"]), _adapters(adapter or []), run)

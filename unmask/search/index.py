@@ -22,6 +22,7 @@ from unmask.search.settings import IndexSettings, PassageSettings, passage_token
 from unmask.search.store import Check, Store, writing
 from unmask.search.values import Added
 from unmask.tasks import Progress
+from unmask.text.literal import SpecialTokens
 
 MOST_SEGMENTS = 16
 """More segments than this are merged into one after an addition."""
@@ -50,6 +51,7 @@ class Index(SearchableIndex):
         whole_documents: bool = False,
         stemmer: Stemmer = "english",
         sources: Sequence[str] = (),
+        special_tokens: SpecialTokens = "text",
     ) -> "Index":
         """Create an empty index in a new folder.
 
@@ -68,6 +70,8 @@ class Index(SearchableIndex):
                 can; the tokens that they drop are counted in `Added.dropped_tokens`. BM25 reads all.
             stemmer: the language whose words BM25 reduces to their stems.
             sources: what loads each loaded model again; empty for the folders that they were read from.
+            special_tokens: what special tokens typed in documents and queries become, such as ``[SEP]``:
+                text, or with ``"parse"`` their ids. Later additions and searches read alike.
 
         Raises:
             InvalidRequest: two models give the same view, or an argument is not one of those above.
@@ -76,7 +80,7 @@ class Index(SearchableIndex):
         for name, flag in (("bm25", bm25), ("whole_documents", whole_documents)):
             check_flag(name, flag)
         given = [model] if isinstance(model, str | Path | Model) else listed("model", model)
-        models, identities = models_by_view(given, sources)
+        models, identities = models_by_view(given, sources, special_tokens)
         if not models and not bm25:
             raise InvalidRequest(
                 "an index without a model and without BM25 has nothing to search; give a model, such as "

@@ -11,6 +11,7 @@ from unmask.loaded import Model, load
 from unmask.model.spec import MultiVector, PooledVector, SparseVector
 from unmask.search.options import View
 from unmask.tasks.prompts import prompt_of
+from unmask.text.literal import SpecialTokens
 
 HASHED = (".safetensors", ".json", ".txt", ".model", ".bin")
 """Endings of the files of a checkpoint that decide what it computes."""
@@ -29,13 +30,19 @@ class ModelIdentity:
     revision: str | None
     sha256: str
     """Of its weights, its configuration and its tokenizer."""
+    special_tokens: SpecialTokens = "parse"
+    """What special tokens typed in a text become, see `unmask.load`."""
 
     @classmethod
     def of(cls, model: Model, source: str | Path) -> "ModelIdentity":
         """The identity of a loaded model."""
         path = Path(source)
         return cls(
-            str(path.resolve()) if path.is_dir() else str(source), model.name, model.revision, _digest(model)
+            str(path.resolve()) if path.is_dir() else str(source),
+            model.name,
+            model.revision,
+            _digest(model),
+            model.tokenizer.reads,
         )
 
     @classmethod
@@ -66,17 +73,18 @@ class ModelIdentity:
 
 def load_again(identity: ModelIdentity) -> Model:
     """The model that an index was made with, from where it was."""
-    return load(identity.source, revision=identity.revision)
+    return load(identity.source, revision=identity.revision, special_tokens=identity.special_tokens)
 
 
 def models_by_view(
-    given: Sequence[str | Path | Model], sources: Sequence[str] = ()
+    given: Sequence[str | Path | Model], sources: Sequence[str] = (), special_tokens: SpecialTokens = "text"
 ) -> tuple[dict[View, Model], dict[View, ModelIdentity]]:
     """Models and their identities by the view that each gives.
 
     Args:
         given: names and loaded models.
         sources: what loads each again; empty for its name or folder.
+        special_tokens: what special tokens typed in a text become, whatever a loaded model does.
 
     Raises:
         InvalidRequest: two give the same view, or the sources do not match.
@@ -86,7 +94,7 @@ def models_by_view(
     models: dict[View, Model] = {}
     identities: dict[View, ModelIdentity] = {}
     for number, one in enumerate(given):
-        loaded = one if isinstance(one, Model) else load(one)
+        loaded = (one if isinstance(one, Model) else load(one)).reading(special_tokens)
         view = view_of(loaded)
         if view in models:
             raise InvalidRequest(

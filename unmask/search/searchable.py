@@ -334,6 +334,7 @@ class SearchableIndex:
                 f"{loaded.name} gives the view {view}, which the index does not have; it has: "
                 f"{', '.join(self.settings.views)}"
             )
+        loaded = loaded.reading(self.settings.models[view].special_tokens)
         given = ModelIdentity.of(loaded, source or loaded.checkpoint.source.folder)
         self.settings.models[view].require(given)
         self._models[view] = loaded

@@ -139,7 +139,9 @@ def masked_words(
             "top_k",
             f"top_k is {top_k}, and the vocabulary has {model.spec.embedding.vocabulary}; ask for fewer",
         )
-    encodings = model.tokenize(texts, truncation=truncation, name=name)
+    encodings = model.tokenizer.with_masks.encode_batch(
+        texts, max_tokens=model.max_tokens, truncation=truncation, name=name
+    )
     mask_positions(model.tokenizer, encodings, served.name, name)
     # An enhanced mask decoder reads more than the last hidden states.
     reader = served.reader if masked_lm_role(model.spec) == "masked" else None

@@ -49,12 +49,14 @@ def with_markers(tokenizer: Tokenizer, markers: Sequence[str]) -> Tokenizer:
     The whole marker counts, or else its first word: PyLate stores "[Q] " with its space as one token, and
     Stanford's marker is ``[unused0]``. A marker that the vocabulary does not have stays ordinary text.
     """
-    pieces = []
+    pieces, names = [], set()
     for marker in markers:
         words = marker.split(None, 1)
         known = [one for one in (marker, *words[:1]) if tokenizer.token_to_id(one) is not None]
+        names.update(known[:1])
         if known and tokenizer.engine.encode(known[0], add_special_tokens=False).tokens != [known[0]]:
             pieces.append(known[0])
+    tokenizer = replace(tokenizer, kept=tokenizer.kept | names)  # a prompt's marker is never text
     if not pieces:
         return tokenizer
     state = json.loads(tokenizer.engine.to_str())

@@ -3,19 +3,21 @@
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from itertools import accumulate, chain, pairwise
+from typing import Any
 
 import numpy as np
 import tokenizers
 from numpy.typing import NDArray
 
 from unmask.deprecation import renamed_arguments
-from unmask.errors import EmptyText, InvalidRequest, InvalidText, TextTooLong
+from unmask.errors import EmptyText, InvalidRequest, InvalidText, TextTooLong, quoted
 from unmask.text.beginning import beginning, characters_tokenized_whole
 from unmask.text.build import TOKENIZER_FILES, build
 from unmask.text.encoding import Encoding, TokenDetails, Truncation, read_only
+from unmask.text.literal import SpecialTokens, literal_engine
 from unmask.text.offsets import with_loose, without_spaces
 
 _TRUNCATE = "shorten it, or truncate it (truncation='end', or --truncation end)"
@@ -43,6 +45,12 @@ class Tokenizer:
 
     special_tokens: Mapping[str, str]
     """The token of each role that it has: ``unk``, ``cls``, ``sep``, ``pad``, ``mask``."""
+    reads: SpecialTokens = "parse"
+    """What special tokens typed in a text become, see `reading`."""
+    kept: frozenset[str] = frozenset()
+    """Special tokens that are ids in any case."""
+    known: int | None = None
+    """The number of ids that the model has vectors for, if the tokenizer has more pieces."""
 
     @classmethod
     def from_files(cls, files: Mapping[str, bytes], model_type: str | None = None) -> "Tokenizer":
@@ -63,6 +71,33 @@ class Tokenizer:
         description = f"{kind}, {built.engine.get_vocab_size()} pieces, from {built.source}"
         return cls(built.engine, built.files, description, built.special_tokens)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields alone: what is cached is made again, as a pickled engine forgets how it reads."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+    def reading(self, special_tokens: SpecialTokens) -> "Tokenizer":
+        """This tokenizer, for which special tokens typed in a text are their ids, or text.
+
+        Args:
+            special_tokens: ``"parse"``, as published tokenizers do; with ``"text"`` the characters ``[SEP]``
+                or ``</s>`` in a text are tokenized like any others. Special tokens that frame a text are
+                added in both cases.
+        """
+        return self if special_tokens == self.reads else replace(self, reads=special_tokens)
+
+    @cached_property
+    def with_masks(self) -> "Tokenizer":
+        """This tokenizer, for which typed mask tokens are ids in any case, to be filled."""
+        mask = self.special_tokens.get("mask")
+        if self.reads == "parse" or mask is None:
+            return self
+        return replace(self, kept=self.kept | {mask})
+
+    @cached_property
+    def _reader(self) -> tokenizers.Tokenizer:
+        """The engine that reads texts."""
+        return self.engine if self.reads == "parse" else literal_engine(self.engine, self.kept)
+
     def lowercased(self) -> "Tokenizer":
         """This tokenizer, which lower-cases texts first; its files stay as they are."""
         state = json.loads(self.engine.to_str())
@@ -78,8 +113,9 @@ class Tokenizer:
 
     @property
     def mask_id(self) -> int | None:
-        """The id of the mask token; None for a tokenizer without one."""
-        return self.token_to_id(self.special_tokens["mask"]) if "mask" in self.special_tokens else None
+        """The id of the mask token; None for a tokenizer without one that the model knows."""
+        id_ = self.token_to_id(self.special_tokens["mask"]) if "mask" in self.special_tokens else None
+        return None if id_ is not None and self.known is not None and id_ >= self.known else id_
 
     def token_to_id(self, piece: str) -> int | None:
         """The id of a piece in the vocabulary's spelling; None if there is no such piece."""
@@ -128,7 +164,8 @@ class Tokenizer:
             with_details: compute `Encoding.details` at once, which would otherwise tokenize the text again.
 
         Raises:
-            InvalidText: a text is not a string, or contains a lone surrogate.
+            InvalidText: a text is not a string, contains a lone surrogate, or has a piece that the model
+                has no vector for.
             EmptyText: a text has no words.
             TextTooLong: more than ``max_tokens`` tokens, with ``truncation="error"``.
         """
@@ -143,7 +180,7 @@ class Tokenizer:
             _check_texts(pairs, pair_name)
         # Only the beginning of a very long text is tokenized, and pairs, truncated on both sides, always are.
         limit = sys.maxsize if pairs is not None else characters_tokenized_whole(max_tokens)
-        encode = self.engine.encode_batch if with_details else self.engine.encode_batch_fast
+        encode = self._reader.encode_batch if with_details else self._reader.encode_batch_fast
         raw = encode(
             [text if len(text) <= limit else "" for text in texts]
             if pairs is None
@@ -216,7 +253,7 @@ class Tokenizer:
 
     def details(self, text: str, pair: str | None = None) -> TokenDetails:
         """The origin of each token of a text; called by `Encoding` when its offsets are first read."""
-        one = self.engine.encode(text, pair)
+        one = self._reader.encode(text, pair)
         return self._details(one, text, pair, np.array(one.offsets, dtype=np.int64).reshape(-1, 2))
 
     def _encoding(
@@ -228,6 +265,13 @@ class Tokenizer:
     ) -> Encoding:
         if ids is None:
             (ids,) = _ids([one])
+        if self.known is not None and len(ids) and ids.max() >= self.known:
+            beyond = int(ids.max())
+            raise InvalidText(
+                f"the text has the piece {quoted(self.engine.id_to_token(beyond))} with the id {beyond}, and "
+                f"the model has vectors for {self.known} ids, below {self.known}; leave the piece out, or "
+                "take the tokenizer that the model was trained with"
+            )
         if pair is None and self._token_type is not None:
             token_type_ids = _constant(self._token_type, len(ids))
         else:
@@ -253,7 +297,7 @@ class Tokenizer:
     def _very_long(self, text: str, max_tokens: int, truncation: Truncation, name: str) -> Encoding:
         """A text of far more characters than ``max_tokens`` tokens have; see `unmask.text.beginning`."""
         room = max(max_tokens - self._special_count, 0)
-        found = beginning(self.engine, text, room + 1, name)
+        found = beginning(self._reader, text, room + 1, name)
         if found is None:
             (whole,) = self.encode_batch([text], name=lambda _: name)
             _check_words(whole, name)
@@ -321,15 +365,17 @@ class Tokenizer:
 
     @cached_property
     def _words_engine(self) -> tokenizers.Tokenizer:
-        """The engine, changed to put a space before every word if that is how it marks words."""
+        """`_reader`, changed to put a space before every word if that is how it marks words."""
         if not self._spaced:
-            return self.engine
-        state = json.loads(self.engine.to_str())
+            return self._reader
+        state = json.loads(self._reader.to_str())
         splitter = state["pre_tokenizer"]
         for step in splitter.get("pretokenizers", [splitter]):
             if step["type"] == "ByteLevel":
                 step["add_prefix_space"] = True
-        return tokenizers.Tokenizer.from_str(json.dumps(state))
+        engine = tokenizers.Tokenizer.from_str(json.dumps(state))
+        engine.encode_special_tokens = self.reads == "text"
+        return engine
 
     @cached_property
     def _respelled(self) -> Mapping[int, str]:

@@ -68,7 +68,13 @@ def run_tokenizer(settings: RunSettings, base: Path, out: Path, say: Say) -> Tok
     check_run(settings, base)
     wanted = settings.tokenizer
     if settings.model.start_from is not None:
-        return read_checkpoint(source(settings.model.start_from, base)).tokenizer
+        tokenizer = read_checkpoint(source(settings.model.start_from, base)).tokenizer
+        if tokenizer.known is not None:
+            raise InvalidRequest(
+                f"the tokenizer of {settings.model.start_from} has {tokenizer.vocabulary_size} pieces and "
+                f"the model vectors for {tokenizer.known} ids; start from another checkpoint"
+            )
+        return tokenizer
     if wanted.folder is not None:
         folder = base / wanted.folder
     else:

@@ -9,4 +9,4 @@ OutputName = Literal[
 (B, V), or logits of the chosen head."""
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
-"""What a graph reads, int64 of shape (B, N); the last only where the encoder has token types."""
+"""What a graph reads, int64 of shape (B, N); the last only where the encoder has several token types."""

@@ -70,10 +70,10 @@ def export_onnx(
 ) -> Exported:
     """Write a checkpoint as ``model.onnx`` in float32, with its config.json and the files of its tokenizer.
 
-    The graph reads ``input_ids``, ``attention_mask`` and ``token_type_ids``, int64 of shape (texts, tokens),
-    both dynamic, with padding at the end of each text. Windows stay windows: their scores are computed in
-    blocks. Where texts may have more than `WHOLE_UP_TO` tokens, full attention is computed for `ROWS` queries
-    after another, so memory grows linearly with length.
+    The graph reads ``input_ids``, ``attention_mask`` and, if the encoder has several token types,
+    ``token_type_ids``, int64 of shape (texts, tokens), both dynamic, with padding at the end of each text.
+    Windows stay windows: their scores are computed in blocks. Where texts may have more than `WHOLE_UP_TO`
+    tokens, full attention is computed for `ROWS` queries after another, so memory grows linearly with length.
     The graph is run in ONNX Runtime and compared with the encoder before the folder appears.
 
     Args:
@@ -163,15 +163,18 @@ def _write(module: PaddedEncoder, path: Path, longest: int) -> None:
     """Trace the module with symbols for the numbers of texts and tokens, and write its graph."""
     tokens = torch.export.Dim("tokens", min=1, max=longest)
     texts = torch.export.Dim("texts", min=1)
-    shapes = {name: {0: texts, 1: tokens} for name in INPUTS}
-    example = tuple(torch.from_numpy(one) for one in _inputs(module, 3, module.example_tokens))
+    arrays = _inputs(module, 3, module.example_tokens)
+    # Tokenizers of families with one token type or none give no token types.
+    names = INPUTS if (module.encoder.spec.embedding.segments or 0) > 1 else INPUTS[:2]
+    shapes = {name: {0: texts, 1: tokens} for name in names}
+    example = tuple(torch.from_numpy(one) for one in arrays[: len(names)])
     with _quietly(), torch.no_grad():
         program = torch.onnx.export(
             module,
             example,
             dynamo=True,
             dynamic_shapes=shapes,
-            input_names=list(INPUTS),
+            input_names=list(names),
             output_names=list(module.outputs),
             opset_version=OPSET,
             verbose=False,

@@ -133,9 +133,11 @@ class PaddedEncoder(nn.Module):
         """Tokens of a text by which the graph can be traced: several blocks of each window."""
 
     def forward(
-        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
     ) -> tuple[Tensor, ...]:
-        """The outputs, in the order in which they were asked for."""
+        """The outputs, in the order in which they were asked for; without token types, all are 0."""
+        if token_type_ids is None:
+            token_type_ids = torch.zeros_like(input_ids)
         present_BN = attention_mask > 0
         x_BND = self._states(input_ids, present_BN, token_type_ids)
         return tuple(self._give(name, x_BND, present_BN) for name in self.outputs)

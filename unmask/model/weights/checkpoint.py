@@ -1,7 +1,7 @@
 """A checkpoint as a plain value: everything that a folder declares, before any weight is loaded."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.checksums import Verified, check_files
-from unmask.errors import CheckpointError, CheckpointNotFound, CorruptCheckpoint, UnknownArchitecture
+from unmask.errors import (
+    CheckpointError,
+    CheckpointNotFound,
+    CorruptCheckpoint,
+    InvalidRequest,
+    UnknownArchitecture,
+    quoted,
+)
 from unmask.files import read_bytes
 from unmask.model.families import Compat, Family, family_of
 from unmask.model.spec import CheckpointOutput, Classifier, EncoderSpec
@@ -23,6 +30,7 @@ from unmask.model.weights.tensor_report import canonical
 from unmask.model.weights.tensors import StoredTensor, check_stored_file, stored_tensors
 from unmask.settings import JsonSettings
 from unmask.text.build import SENTENCE_PIECE_LAYOUTS
+from unmask.text.literal import SpecialTokens
 from unmask.text.tokenizer import TOKENIZER_FILES, Tokenizer
 
 if TYPE_CHECKING:
@@ -63,8 +71,15 @@ class Checkpoint:
     """Our names of the tensors of the layers that the output adds, and where they are stored."""
     query_weights: NDArray[np.float32] | None = None
     """The weight of each word for queries, if queries are weighted without an encoder."""
+    ignored_tensors: tuple[str, ...] = ()
+    """Tensors of its files that were left out because the caller named them."""
     adapter: "Adapter | None" = None
     """The adapter whose head and updates the model has, see `unmask.model.weights.adapter.adapted`."""
+
+    def reading(self, special_tokens: SpecialTokens) -> "Checkpoint":
+        """With a tokenizer for which special tokens typed in a text are their ids, or text."""
+        stored = self.stored_tokenizer
+        return self if stored is None else replace(self, stored_tokenizer=stored.reading(special_tokens))
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -82,7 +97,11 @@ class Checkpoint:
 
 
 def read_checkpoint(
-    source: Source, compat: Compat = "published", *, verify: bool | None = None
+    source: Source,
+    compat: Compat = "published",
+    *,
+    verify: bool | None = None,
+    ignore_tensors: Sequence[str] = (),
 ) -> Checkpoint:
     """Read everything except the weights themselves.
 
@@ -91,10 +110,11 @@ def read_checkpoint(
         compat: which outputs to reproduce where the authors' code and `transformers` differ.
         verify: whether to compare the SHA-256 of every file with those written when the folder was saved;
             None does so if that takes little time, see `check_files`.
+        ignore_tensors: tensors of the weight files that are left out, by their names.
 
     Raises:
         CheckpointError: the folder is not a valid checkpoint.
-        InvalidRequest: ``verify`` is true and the folder has no checksums.
+        InvalidRequest: ``verify`` is true and the folder has no checksums, or it has no such tensor.
     """
     root, folder = source.folder, encoder_folder(source.folder)
     if not (folder / "config.json").exists():
@@ -103,7 +123,7 @@ def read_checkpoint(
     config = JsonSettings.parse(_read(folder / "config.json"), "config.json")
     family = family_of(config.values)
     spec = family.read(config, compat)
-    tensors = stored_tensors(folder)
+    tensors = _without(stored_tensors(folder), ignore_tensors, folder)
     shapes = {canonical(name, family.prefixes): tensor.shape for name, tensor in tensors.items()}
     spec = family.detect_heads(spec, shapes, config)
     sentence_files = {**_present(root, EMBEDDING_FILES), **_present(folder, EMBEDDING_FILES[2:])}
@@ -112,13 +132,10 @@ def read_checkpoint(
     if "" in found.folders:
         tensors = {name: one for name, one in tensors.items() if name != STANFORD_TENSOR}
     tokenizer = _tokenizer(folder, config)
-    if tokenizer is not None and tokenizer.vocabulary_size > spec.embedding.vocabulary:
-        raise CorruptCheckpoint(
-            f"the tokenizer has {tokenizer.vocabulary_size} pieces and the model's vocabulary "
-            f"{spec.embedding.vocabulary}, so they do not belong together"
-        )
     if tokenizer is not None and lowers_case(sentence_files):
         tokenizer = tokenizer.lowercased()
+    if tokenizer is not None and tokenizer.vocabulary_size > spec.embedding.vocabulary:
+        tokenizer = replace(tokenizer, known=spec.embedding.vocabulary)
     return Checkpoint(
         source=source,
         family=family,
@@ -132,9 +149,22 @@ def read_checkpoint(
         trained_tokens=trained_tokens(spec, tokenizer),
         sentence_files=sentence_files,
         verified=verified,
+        ignored_tensors=tuple(ignore_tensors),
         output_tensors=own,
         query_weights=query_weights(root, found, tokenizer),
     )
+
+
+def _without(
+    tensors: Mapping[str, StoredTensor], names: Sequence[str], folder: Path
+) -> Mapping[str, StoredTensor]:
+    absent = [name for name in names if name not in tensors]
+    if absent:
+        raise InvalidRequest(
+            f"the tensor {quoted(absent[0])} is to be ignored and {folder} does not have it; "
+            "unmask inspect --tensors lists what it has"
+        )
+    return {name: one for name, one in tensors.items() if name not in names} if names else tensors
 
 
 def _no_config(root: Path, folder: Path) -> CheckpointError:
