@@ -16,14 +16,16 @@ import unmask
 from tests.finetuning.test_finetune import Heard, place, table
 from tests.support.tiny import MAX_TOKENS, change_json, tiny_bert, write_checkpoint
 from unmask.errors import InvalidRequest, InvalidText
+from unmask.finetuning import few_shot
 from unmask.finetuning.few_shot import few_texts
 from unmask.finetuning.protocol_runs import data_settings
 from unmask.finetuning.records import Labeled
 from unmask.finetuning.result import read_result
-from unmask.finetuning.run import finetune
+from unmask.finetuning.run import FinetuneRun, finetune
 from unmask.finetuning.scores import classification_scores
 from unmask.finetuning.settings import settings_of_table
 from unmask.learn.pretrain.events import read_events
+from unmask.learn.pretrain.ranks import Ranks
 from unmask.learn.pretrain.stopping import Stopped
 from unmask.learn.pretrain.trainer import Trainer
 
@@ -104,6 +106,19 @@ def test_a_run_learns_and_says_what_it_draws(place, tmp_path):
     assert "`transformers` cannot load it" in card
     settings = settings_of_table(few(tmp_path / "run", **given))
     assert read_result(settings, tmp_path / "run") == result
+
+
+def test_a_run_with_very_many_pairs_says_how_to_have_fewer(place, tmp_path, monkeypatch):
+    monkeypatch.setattr(few_shot, "MANY_PAIRS", 100)
+    heard = Heard()
+    for name, given in (("long", {}), ("short", {"num_iterations": 3})):
+        out = tmp_path / name
+        settings = settings_of_table(few(out, few_shot={"shots": 8, **given}))
+        FinetuneRun(settings, place, out, Ranks(device=torch.device("cpu")), heard)
+    assert [one for one in heard.said if "num_iterations = 3 takes 96 pairs" in one] == [
+        one for one in heard.said if "64 pairs (64 different) of two labels; few_shot" in one
+    ]
+    assert sum("num_iterations" in one for one in heard.said) == 1
 
 
 def test_the_figures_before_are_those_of_the_untouched_encoder(place, tmp_path):

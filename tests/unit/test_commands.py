@@ -235,9 +235,9 @@ def test_kernels():
     assert "score terms NoPosition" in block
 
 
+@pytest.mark.parametrize("name", ["ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"])
 @pytest.mark.parametrize(("before", "after"), [(None, "64"), ("7", "7")])
-def test_the_program_bounds_the_products_that_onednn_keeps(monkeypatch, before, after):
-    name = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
+def test_the_program_bounds_the_products_that_onednn_keeps(monkeypatch, name, before, after):
     monkeypatch.setenv(name, "set, so that its former value comes back")
     monkeypatch.delenv(name)
     if before is not None:

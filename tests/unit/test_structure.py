@@ -24,6 +24,7 @@ FLOORS = (
         "files",
         "intervals",
         "lazy",
+        "onednn",
         "resume",
         "settings",
         "stores",

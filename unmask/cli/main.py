@@ -45,6 +45,7 @@ from unmask.cli.tag import tag
 from unmask.cli.watch import watch
 from unmask.deprecation import RenamedWarning, renamed_command_line
 from unmask.errors import BeyondTraining, UnmaskError
+from unmask.onednn import bound_caches
 
 COMMANDS = (
     look,
@@ -100,9 +101,7 @@ for group in GROUPS:
 
 def main() -> None:
     """Run the command that the arguments name; exit 0, 1 (it failed), 2 (misused) or 130 (stopped)."""
-    # oneDNN keeps a compiled product for each number of rows, 1,024 of them unless told otherwise. Batches of
-    # packed texts rarely have the same number twice, so training would take gigabytes and be no faster.
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
+    bound_caches()
     if sys.stdout is None:
         _stop(1, "standard output is closed, so no result can be shown; leave it open")
     arguments = [STANDARD_INPUT if argument == "-" else argument for argument in sys.argv[1:]]

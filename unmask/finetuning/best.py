@@ -1,5 +1,6 @@
 """The best weights of a run by one figure, and when to stop early."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -21,6 +22,7 @@ def check_metric(metric: str | None, figures: Sequence[str]) -> None:
 
 class BestModel:
     """Follows a figure over a run's evaluations. Its state is the run's log, so a resumed run has the same.
+    A figure that is not a number is never the best.
 
     Args:
         metric: the figure, such as "accuracy"; None follows nothing.
@@ -66,7 +68,7 @@ class BestModel:
 
     def _better(self, value: float, step: int) -> bool:
         sign = -1 if self.metric in LOWER_IS_BETTER else 1
-        better = self.best is None or sign * value > sign * self.best
+        better = not math.isnan(value) and (self.best is None or sign * value > sign * self.best)
         if better:
             self.best, self.step, self._without = value, step, 0
         else:

@@ -37,6 +37,9 @@ from unmask.tasks.embed import embed
 SHOTS_STREAM, PAIRS_STREAM = 5, 6
 """Seed streams of the drawn texts and pairs; see `unmask.learn.pretrain.loop` for the others."""
 
+MANY_PAIRS, FEW_ITERATIONS = 5000, 3
+"""Pairs above which a run says how to have fewer, and the ``num_iterations`` that it then names."""
+
 ITERATIONS = 1000
 """The most steps of the head's fit; it takes far fewer."""
 
@@ -100,6 +103,13 @@ class FewShot:
             max_pairs=self.settings.max_pairs,
         )
         self.objective = ContrastiveObjective(encoder, checkpoint.head)
+
+    def described(self) -> str:
+        """How many pairs there are of each kind, and how to have fewer where an epoch is long."""
+        said, fewer = self.pairs.described(), 2 * FEW_ITERATIONS * len(self.examples)
+        if self.settings.num_iterations is None and len(self.pairs) > MANY_PAIRS > fewer:
+            said += f"; few_shot.num_iterations = {FEW_ITERATIONS} takes {fewer:,} pairs"
+        return said
 
     def fit_head(self) -> str:
         """Fit the encoder's classifier to the texts, in place; a sentence about it.

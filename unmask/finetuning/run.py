@@ -260,7 +260,7 @@ class FinetuneRun:
         self.few_shot = None
         if settings.few_shot is not None:
             self.few_shot = FewShot(settings, encoder, self.checkpoint, train, items)
-            self._describe([self.few_shot.pairs.described()])
+            self._describe([self.few_shot.described()])
         self.batches = LabeledBatches(
             self.few_shot.pairs if self.few_shot else items,
             batch_size=settings.batch_size,

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from unmask.onednn import bound_caches
+
 LAID_OUT_FROM = 4096
 """Minimum rows of the fixed matrix, by measurement."""
 
@@ -19,7 +21,11 @@ ROWS_AT_ONCE = 1024
 
 @cache
 def onednn_takes(dtype: torch.dtype) -> bool:
-    """Whether this torch and processor have the operations for matrices of this dtype."""
+    """Whether this torch and processor have the operations for matrices of this dtype.
+
+    It is asked before the first product, so this is where the caches of all products are bounded.
+    """
+    bound_caches()
     names = ("_linear_pointwise", "_reorder_linear_weight")
     available = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     if not available or not all(hasattr(torch.ops.mkldnn, name) for name in names):
