@@ -20,6 +20,7 @@ from unmask.interpret.intervention.ablation import ablate, ablate_each, importan
 from unmask.interpret.intervention.target import Embedding, Word
 from unmask.interpret.overview import effects
 from unmask.interpret.overview.effects import decided_word, most_effective_head
+from unmask.interpret.overview.names import percent
 from unmask.interpret.overview.overview import ORDER, attention_findings, overview
 from unmask.interpret.statistics.sinks import sinks
 from unmask.text.masking import masked
@@ -65,9 +66,9 @@ def test_the_previous_token_head(found, maps):
     length = maps.shape[-1]
     top = maps[one.layer, one.head].argmax(-1)
     assert one.value == (top[1:] == np.arange(length - 1)).mean() == 1
-    masses = np.trace(maps, offset=-1, axis1=2, axis2=3) / length
+    masses = np.trace(maps, offset=-1, axis1=2, axis2=3) / (length - 1)
     assert np.unravel_index(masses.argmax(), masses.shape) == (one.layer, one.head)
-    assert f"{100 * masses[one.layer, one.head]:.0f} % of its attention" in one.sentence
+    assert f"their mean attention to it is {100 * masses[one.layer, one.head]:.0f} %." in one.sentence
     assert "right before it" in one.sentence
     assert f"head {one.layer}.{one.head}" in one.sentence
     for edge in one.edges:
@@ -82,11 +83,35 @@ def test_the_share_of_a_next_token_head_counts_tokens_and_its_mass_is_something_
     length = maps.shape[-1]
     top = maps[one.layer, one.head].argmax(-1)
     share = (top[:-1] == np.arange(1, length)).mean()
-    mass = np.trace(maps[one.layer, one.head], offset=1) / length
+    mass = np.trace(maps[one.layer, one.head], offset=1) / (length - 1)
     assert one.value == pytest.approx(share)
     assert f"{share:.0%}".replace("%", " %") in one.sentence
-    assert f"{100 * mass:.0f} % of its attention" in one.sentence
+    assert f"their mean attention to it is {100 * mass:.0f} %." in one.sentence
     assert round(100 * share) != round(100 * mass)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "line one\nline two\ntab",
+        "A rose is a rose is a rose.",
+        ("Where is it?", "Here."),
+        "שלום עולם",
+        "bank " * 9,
+    ],
+)
+def test_means_of_positional_heads_are_over_the_tokens_with_such_a_neighbor(model, text):
+    view = model.attention(*text) if isinstance(text, tuple) else model.attention(text)
+    stated = [one for one in overview(view).findings if one.kind in ("previous", "next")]
+    assert stated
+    for one in stated:
+        p = view.probabilities(one.layer, one.head)
+        diagonal = np.diagonal(p, offset=-1 if one.kind == "previous" else 1)
+        assert f"their mean attention to it is {percent(diagonal.mean())}." in one.sentence
+        top = p.argmax(-1) - np.arange(len(p))
+        hits = (top == (-1 if one.kind == "previous" else 1)).sum() / (len(p) - 1)
+        assert one.value == pytest.approx(hits)
+        assert one.sentence.startswith("Every token but the " if hits == 1 else "Of all tokens but the ")
 
 
 def test_words_that_look_for_each_other(found, maps, view):

@@ -132,16 +132,20 @@ def positional(heads: MeasuredHeads) -> Iterator[Finding]:
         some = [one for one, label in heads.labels.items() if label.label == kind]
         if not some:
             continue
-        best = max(some, key=lambda one: (heads.mass(one, kind), one))
+        means = {one: float(heads.of(one).diagonal_mean_H(kind)[one[1]]) for one in some}
+        best = max(some, key=lambda one: (means[one], one))
         others = [one for one in some if one != best]
         share = heads.top_key_share(best, offset)
-        whom = "Every token attends" if share > 0.999 else f"{percent(share)} of the tokens attend"
+        but = f"but the {'first' if offset < 0 else 'last'}"
+        if share == 1:
+            which = f"Every token {but} attends most to the token right {where} it"
+        else:
+            which = f"Of all tokens {but}, {percent(share)} attend most to the token right {where} them"
         edges, window = heads.drawn(best)
         yield Finding(
             kind=kind,
-            sentence=f"{whom} most to the token right {where} it in head {head_name(*best)}, which gives "
-            f"that token {percent(heads.mass(best, kind))} of its attention."
-            f"{also(others)}{heads.caution(best)}",
+            sentence=f"{which} in head {head_name(*best)}; their mean attention to it is "
+            f"{percent(means[best])}.{also(others)}{heads.caution(best)}",
             value=share,
             layer=best[0],
             head=best[1],

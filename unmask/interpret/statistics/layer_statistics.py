@@ -1,6 +1,7 @@
 """Attention statistics of one layer on one text, as arrays."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,3 +74,11 @@ class LayerStatistics:
     def __len__(self) -> int:
         """N."""
         return int(self.lse_HN.shape[1])
+
+    def diagonal_mean_H(self, name: Literal["self", "previous", "next"]) -> NDArray[np.float64]:
+        """Mean attention of each head to the token itself, the one before or the one after, (H,).
+
+        The mean is over the queries that have such a token: the first token has none before it.
+        """
+        queries = max(1, len(self) - (name != "self"))
+        return self.classes_HX[:, CLASSES.index(name)].astype(np.float64) * len(self) / queries

@@ -30,6 +30,7 @@ Axes: P patterns.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 import numpy as np
 import torch
@@ -38,7 +39,7 @@ from numpy.typing import NDArray
 from unmask.interpret.activation_cache import ActivationCache
 from unmask.interpret.rows import LayerRows, RowBlock
 from unmask.interpret.statistics.attention_statistics import AttentionStatistics
-from unmask.interpret.statistics.layer_statistics import CLASSES, LayerStatistics
+from unmask.interpret.statistics.layer_statistics import LayerStatistics
 from unmask.interpret.watch import Watch, unwatched
 from unmask.model.kernels import Tile
 from unmask.text import Encoding
@@ -146,11 +147,14 @@ def _vertical(layer: LayerStatistics) -> NDArray[np.float64]:
 
 def _diagonals(layer: LayerStatistics) -> list[NDArray[np.float64]]:
     length, found = len(layer), []
-    for name, asking in (("previous", slice(1, None)), ("next", slice(0, -1)), ("self", slice(None))):
+    diagonals: tuple[tuple[Literal["self", "previous", "next"], slice], ...] = (
+        ("previous", slice(1, None)),
+        ("next", slice(0, -1)),
+        ("self", slice(None)),
+    )
+    for name, asking in diagonals:
         even_H = (1 / layer.keys_HN[:, asking]).mean(-1) if length > 1 else np.ones(layer.heads)
-        count = max(1, length - (name != "self"))
-        mass_H = layer.classes_HX[:, CLASSES.index(name)].astype(np.float64) * length / count
-        found.append(_excess(mass_H, even_H))
+        found.append(_excess(layer.diagonal_mean_H(name), even_H))
     return found
 
 
