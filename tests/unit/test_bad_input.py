@@ -16,7 +16,7 @@ import torch
 
 import unmask
 from tests.support.command import Ran, assert_one_sentence, environment, run_here
-from tests.support.tiny import MAX_TOKENS, VOCABULARY, change_json, change_tensors, write_tokenizer
+from tests.support.tiny import MAX_TOKENS, change_json, change_tensors
 from unmask.errors import InvalidText, OutputError
 from unmask.files import whole_file, whole_folder
 
