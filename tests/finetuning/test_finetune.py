@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 
 import numpy as np
 import pytest
@@ -96,7 +97,7 @@ def test_a_run_learns_and_leaves_a_model_that_everyone_loads(place, tmp_path):
     for one, other in zip(found, run(texts), strict=True):
         assert (one.label, one.score) == (other["label"], pytest.approx(other["score"], abs=1e-5))
     assert any("has no heads.sequence.out" in one for one in heard.said)
-    assert any("labels dry" in one for one in heard.said)
+    assert any("labels 'dry'" in one for one in heard.said)
 
 
 METHODS = {
@@ -298,6 +299,27 @@ def test_a_single_label_is_refused(place, tmp_path):
     (place / "one.tsv").write_text("text\tlabel\nthe bank\tdry\n")
     with pytest.raises(InvalidRequest, match="one label, dry, so there is nothing to learn"):
         finetune(table(tmp_path / "run", data={"train": ["one.tsv"]}, evaluation={}), base=place)
+
+
+def test_changed_data_are_refused_on_resume_and_a_finished_run_says_so(place, tmp_path):
+    data = tmp_path / "data"
+    shutil.copytree(place, data)
+    finetune(table(tmp_path / "run", epochs=1), base=data)
+    heard = Heard()
+    finetune(table(tmp_path / "run", epochs=1), base=data, callback=heard)
+    assert "the run has already taken all of its 8 steps; nothing is trained again" in heard.said
+    for names, old, new, count in (
+        (("train.tsv",), "\twet\t", "\tdry\t", 1),  # a label that was mended
+        (("train.tsv", "dev.tsv"), "\twet\t", "\tsoaked\t", -1),  # another name of a class
+        (("train.tsv",), "bank", "Bank", 1),  # which is the same to the tokenizer
+        (("dev.tsv",), "\twet\t", "\tdry\t", 1),
+    ):
+        for name in names:
+            (data / name).write_text((place / name).read_text().replace(old, new, count))
+        with pytest.raises(InvalidRequest, match="texts or labels of the data files have changed"):
+            finetune(table(tmp_path / "run", epochs=1), base=data)
+        for name in names:
+            shutil.copy(place / name, data / name)
 
 
 def test_changed_settings_are_refused_on_resume(place, tmp_path):

@@ -17,7 +17,7 @@ def describe(name: str, counts: Counts, texts: Sequence[Example]) -> list[str]:
     if counts.labels:
         total = sum(counts.labels.values())
         shares = ", ".join(
-            f"{label} {count:,} ({count / total:.1%})" for label, count in counts.labels.most_common(12)
+            f"{label!r} {count:,} ({count / total:.1%})" for label, count in counts.labels.most_common(12)
         )
         more = f" and {len(counts.labels) - 12} more" if len(counts.labels) > 12 else ""
         sentences.append(f"{name}: labels {shares}{more}")

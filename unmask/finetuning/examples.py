@@ -3,6 +3,7 @@
 Axes: W words.
 """
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -34,6 +35,9 @@ ROLE_OF: dict[Task, LabeledRole] = {
     "retrieval": "sequence",
 }
 """The role of the head that learns each task; of retrieval, only rerankers have a head."""
+
+
+_WHOLE_NUMBER = re.compile("-?[0-9]{1,18}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,22 +255,39 @@ def check_kinds(records: Sequence[Labeled], task: Task) -> None:
         elif task in ("multi_label", "tagging"):
             if not isinstance(label, list | tuple):
                 raise InvalidText(f"{record.where} has {quoted(label)} as its labels; {task} needs a list")
+            for one in label:
+                _check_label(one, record.where)
         elif not isinstance(label, str | int | float):
             kind = "a number" if task == "regression" else "one label"
             raise InvalidText(f"{record.where} has {quoted(label)} as its label; {task} needs {kind}")
+        elif task != "regression":
+            _check_label(label, record.where)
+
+
+def _check_label(label: object, where: str) -> None:
+    """Refuse what is no label: an empty cell, which pandas reads as NaN, or a value of another kind."""
+    missing = label is None or (isinstance(label, float) and np.isnan(label))
+    if missing or (isinstance(label, str) and not label.strip()):
+        raise InvalidText(f"{where} has an empty label; give it one, or leave the row out")
+    if not isinstance(label, str | int | float):
+        raise InvalidText(f"{where} has {quoted(label)} as a label; give text or a number")
 
 
 def label_name(label: object, data: DataSettings) -> str:
-    """A label of the data as the head calls it."""
-    name = str(label)
+    """A label of the data as the head calls it.
+
+    Whole numbers are written without a point: a column of integers in which a cell is missing is stored as
+    floating-point numbers.
+    """
+    name = str(int(label)) if isinstance(label, float) and label.is_integer() else str(label)
     return data.rename_labels.get(name, name)
 
 
 def labels_of(records: Sequence[Labeled], settings: FinetuneSettings) -> tuple[str, ...]:
-    """The labels of a task, in the order of its head.
+    """The labels of a task, in the order of its head: of numbers if all are whole numbers, else of text.
 
     Raises:
-        InvalidRequest: there is only one, so nothing can be learned.
+        InvalidRequest: there is only one, so nothing can be learned, or two differ in white space alone.
     """
     data = settings.data
     if settings.task in ("regression", "answering", "multiple_choice"):
@@ -282,6 +303,16 @@ def labels_of(records: Sequence[Labeled], settings: FinetuneSettings) -> tuple[s
             f"the training data have one label, {', '.join(found) or 'none'}, so there is nothing to learn; "
             "check data.label"
         )
+    bare: dict[str, str] = {}
+    for name in sorted(found):
+        other = bare.setdefault(" ".join(name.split()), name)
+        if other != name:
+            raise InvalidRequest(
+                f"the labels {other!r} and {name!r} differ in white space alone; mend the data, or make them "
+                "one with data.rename_labels"
+            )
+    if all(_WHOLE_NUMBER.fullmatch(name) for name in found):
+        return tuple(sorted(found, key=lambda name: (int(name), name)))
     return tuple(sorted(found, key=_tag_order))
 
 

@@ -46,7 +46,7 @@ from unmask.finetuning.start import (
 )
 from unmask.finetuning.sweep import SweepResult, train_sweep
 from unmask.intervals import Interval
-from unmask.learn.data.labeled import LabeledBatches
+from unmask.learn.data.labeled import LabeledBatches, digest_of
 from unmask.learn.objectives.contrastive import ContrastiveObjective
 from unmask.learn.objectives.labeled import LabeledObjective
 from unmask.learn.pretrain.export import card_of, export, write_model
@@ -171,6 +171,8 @@ class FinetuneRun:
         )
         self.trainer = self._trainer()
         callback.say(planned(settings, self.batches, "pair" if self.few_shot else "text", ranks))
+        parts = [example.record for part in (train, dev) for example in part]
+        self.batches.digest = digest_of([labels, *(replace(one, where="") for one in parts)])
         if found is not None:
             self.trainer.restore(found)
             self.best.restore(out / "log.jsonl", found.step)

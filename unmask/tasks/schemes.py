@@ -8,6 +8,10 @@ from numpy.typing import NDArray
 
 from unmask.tasks.values import SchemeName
 
+PREFIXES = ("B", "I", "L", "E", "U", "S")
+ENTITY = "entity"
+"""The type of entities whose labels name none."""
+
 Span = tuple[str, int, int]
 """Type, first word, and the word after the last of an entity."""
 
@@ -18,7 +22,7 @@ class Scheme:
 
     A label is a prefix, a hyphen and a type; ``O`` is outside. ``B`` begins an entity, ``I`` continues it,
     ``L`` or ``E`` ends it, and ``U`` or ``S`` is an entity of one word. Without any ``B``, an entity begins
-    where its type does (IOB1).
+    where its type does (IOB1). Prefixes alone, such as ``B`` and ``I`` beside ``O``, have the type `ENTITY`.
     """
 
     labels: tuple[str, ...]
@@ -27,6 +31,8 @@ class Scheme:
     def has_entities(self) -> bool:
         """Whether the labels follow a scheme."""
         parts = [split_label(label) for label in self.labels]
+        if "O" not in self.labels and any(label in PREFIXES for label in self.labels):
+            return False  # single letters that are names of classes
         return any(prefix for prefix, _ in parts) and all(
             prefix or label == "O" for (prefix, _), label in zip(parts, self.labels, strict=True)
         )
@@ -100,4 +106,6 @@ def written_in(scheme: SchemeName, entities: Sequence[Span], words: int) -> list
 def split_label(label: str) -> tuple[str, str]:
     """Prefix and type of a label; no prefix for O and for a label of no scheme."""
     prefix, hyphen, kind = label.partition("-")
-    return (prefix, kind) if hyphen and kind and prefix in ("B", "I", "L", "E", "U", "S") else ("", label)
+    if prefix not in PREFIXES or (hyphen and not kind):
+        return "", label
+    return prefix, kind or ENTITY

@@ -1,6 +1,7 @@
 """From settings to a trained retriever: start or resume a run."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from unmask.finetuning.retrieval.teacher import Vectors, read_texts, stored_vect
 from unmask.finetuning.retrieval.texts import RetrievalTexts, TextCounts
 from unmask.finetuning.settings import FinetuneSettings
 from unmask.finetuning.start import base_model, first_checkpoint
-from unmask.learn.data.labeled import LabeledBatches
+from unmask.learn.data.labeled import LabeledBatches, digest_of
 from unmask.learn.data.ranking import RankingBatches
 from unmask.learn.pretrain.export import export, write_model
 from unmask.learn.pretrain.loop import evaluating
@@ -75,6 +76,9 @@ class RetrievalRun:
         )
         self.trainer = self._trainer()
         callback.say(planned(settings, self.batches, "item" if vectors is None else "text", ranks))
+        parts = (replace(one, where="") if isinstance(one, Ranked) else one for one in records)
+        taught_by = None if vectors is None else vectors.tobytes()
+        self.batches.digest = digest_of([taught_by, self.dev and self.dev.collection, *parts])
         if found is not None:
             self.trainer.restore(found)
             self.best.restore(out / "log.jsonl", found.step)

@@ -1,6 +1,7 @@
 """Labeled texts, in shuffled epochs of batches with a fixed number of texts."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
@@ -49,6 +50,28 @@ class LabeledSequence:
             yield self.ids[start:end], self.token_type_ids[start:end], marks
 
 
+def digest_of(values: Iterable[object]) -> str:
+    """SHA-256 of texts and labels in their order, by which a resumed run knows its data again."""
+    known = hashlib.sha256()
+    for value in values:
+        known.update(repr(value).encode("utf-8", "surrogatepass"))
+        known.update(b"\0")
+    return known.hexdigest()
+
+
+def check_unchanged(state: Mapping[str, Any], digest: str) -> None:
+    """Refuse to resume a run whose data have changed since its checkpoint.
+
+    Raises:
+        InvalidRequest: texts or labels differ, though there are as many.
+    """
+    if state.get("digest", "") != digest:
+        raise InvalidRequest(
+            "texts or labels of the data files have changed since the run began; restore the files, or start "
+            "another run in another folder"
+        )
+
+
 class LabeledBatches:
     """Epochs over labeled texts, each in an order of its own, as a source of micro-batches.
 
@@ -76,6 +99,8 @@ class LabeledBatches:
         self.batch_size = batch_size
         self.micro_batches = micro_batches
         self.seed = seed
+        self.digest = ""
+        """A digest of what the items were made from, by which a resumed run knows them again."""
         self._step = 0
         self._tokens = 0
         self._order: tuple[int, NDArray[np.int64]] = (-1, np.empty(0, dtype=np.int64))
@@ -108,7 +133,13 @@ class LabeledBatches:
 
     def state(self) -> dict[str, Any]:
         """The position; see `Batches`."""
-        return {"step": self._step, "tokens": self._tokens, "texts": len(self.items), "seed": self.seed}
+        return {
+            "step": self._step,
+            "tokens": self._tokens,
+            "texts": len(self.items),
+            "seed": self.seed,
+            "digest": self.digest,
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue at a position; see `Batches`."""
@@ -117,6 +148,7 @@ class LabeledBatches:
                 f"the run was training on {state.get('texts')} texts and there are {len(self.items)} now; "
                 "restore the data, or start another run in another folder"
             )
+        check_unchanged(state, self.digest)
         self._step, self._tokens = int(state["step"]), int(state["tokens"])
 
     @property

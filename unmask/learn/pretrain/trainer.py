@@ -71,7 +71,13 @@ class Trainer:
         """Continue after the step of a checkpoint of this run."""
         self.metrics = restore_state(placed(found, self.loop), self.loop)
         self.resumed = True
-        self.callback.say(f"resuming after step {found.step:,} of {self.loop.settings.steps:,}")
+        steps = self.loop.settings.steps
+        if found.step == steps:
+            self.callback.say(
+                f"the run has already taken all of its {steps:,} steps; nothing is trained again"
+            )
+        else:
+            self.callback.say(f"resuming after step {found.step:,} of {steps:,}")
 
     def train(self) -> Mapping[str, float]:
         """Take all remaining steps; return the figures on held-out items after the last.

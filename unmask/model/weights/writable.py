@@ -47,7 +47,7 @@ def check_written(family: Family, spec: EncoderSpec, config: Mapping[str, Any]) 
         shapes |= dict.fromkeys(move.theirs, (first // len(move.theirs), *rest))
     back = _read_back(family, {**config, **family.write(spec)}, shapes)
     if back != spec:
-        written, read = family.write(spec), family.write(back)
+        written, read = dict(family.write(spec)), dict(family.write(back))
         keys = [key for key in sorted(written | read) if written.get(key) != read.get(key)]
         raise InvalidRequest(
             f"the family {family.name} cannot save this encoder so that it loads as the same one: "
@@ -61,11 +61,11 @@ def differences(mine: object, other: object, name: str = "") -> list[str]:
     if type(mine) is type(other):
         if is_dataclass(mine):
             parts = [(f"{name}.{one.name}" if name else one.name, one.name) for one in fields(mine)]
-            pairs = [(path, getattr(mine, own), getattr(other, own)) for path, own in parts]
-            return [text for path, *pair in pairs for text in differences(*pair, path)]
+            values = [(getattr(mine, own), getattr(other, own), path) for path, own in parts]
+            return [text for value in values for text in differences(*value)]
         if isinstance(mine, tuple) and isinstance(other, tuple) and len(mine) == len(other):
-            pairs = [(f"{name}[{place}]", *pair) for place, pair in enumerate(zip(mine, other, strict=True))]
-            return [text for path, *pair in pairs for text in differences(*pair, path)]
+            values = [(*pair, f"{name}[{place}]") for place, pair in enumerate(zip(mine, other, strict=True))]
+            return [text for value in values for text in differences(*value)]
     return [] if mine == other else [f"{name} is {mine!r} and would be read as {other!r}"]
 
 
