@@ -1,6 +1,6 @@
 """An encoder over padded batches, with its outputs, as `torch.export` can follow it."""
 
-from typing import Any
+from typing import Any, assert_never
 
 import torch
 from torch import Tensor, nn
@@ -273,8 +273,12 @@ def pool_padded(x_BND: Tensor, present_BN: Tensor, mode: PoolingMode) -> Tensor:
         case "weighted_mean":
             weight_BN1 = weight_BN1 * torch.arange(1, x_BND.shape[1] + 1)[:, None]
             return (x_BND * weight_BN1).sum(1) / weight_BN1.sum(1)
-    sums_BD = (x_BND * weight_BN1).sum(1)
-    return sums_BD / (counts_B1 if mode == "mean" else counts_B1.sqrt())
+        case "mean":
+            return (x_BND * weight_BN1).sum(1) / counts_B1
+        case "mean_sqrt_len":
+            return (x_BND * weight_BN1).sum(1) / counts_B1.sqrt()
+        case _:
+            assert_never(mode)
 
 
 def default_outputs(spec: EncoderSpec, output: CheckpointOutput | None) -> tuple[OutputName, ...]:

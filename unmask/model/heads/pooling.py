@@ -1,5 +1,7 @@
 """Pool hidden states to one vector per sequence."""
 
+from typing import assert_never
+
 import torch
 from torch import Tensor, nn
 
@@ -54,7 +56,14 @@ def _pool_exactly(x_TD: Tensor, layout: SequenceLayout, mode: PoolingMode, skipp
         return torch.segment_reduce(x_TD.to(exact), "max", lengths=lengths_S)
     sums_SD = torch.segment_reduce(x_TD.to(exact), "sum", lengths=lengths_S)
     counts_S1 = lengths_S[:, None].to(sums_SD.dtype)
-    return sums_SD / (counts_S1 if mode == "mean" else counts_S1.sqrt())
+    match mode:
+        case "mean":
+            divisors_S1 = counts_S1
+        case "mean_sqrt_len":
+            divisors_S1 = counts_S1.sqrt()
+        case _:
+            assert_never(mode)
+    return sums_SD / divisors_S1
 
 
 def embed(

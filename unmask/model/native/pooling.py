@@ -3,6 +3,8 @@
 Axes: E numbers of a sequence's vector.
 """
 
+from typing import assert_never
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -43,10 +45,8 @@ def _pool(x_TD: Float32s, layout: SequenceLayout, mode: PoolingMode, skipped: in
     if mode == "last":
         return x_TD[layout.offsets[1:] - 1]
     lengths_S1: Float32s = (layout.lengths - skipped)[:, None].astype(np.float32)
-    weights_T1 = None
     if mode == "weighted_mean":
-        weights_T1 = (layout.positions_T + 1)[:, None].astype(np.float32)
-        x_TD = x_TD * weights_T1
+        x_TD = x_TD * (layout.positions_T + 1)[:, None].astype(np.float32)
     reduce = np.maximum if mode == "max" else np.add
     if skipped:
         # Pairs of the first and the last token: every second range, from the end of one sequence to the
@@ -55,13 +55,18 @@ def _pool(x_TD: Float32s, layout: SequenceLayout, mode: PoolingMode, skipped: in
         pooled_SD = reduce.reduceat(x_TD, ends, axis=0)[::2]
     else:
         pooled_SD = reduce.reduceat(x_TD, starts_S, axis=0)
-    if mode == "max":
-        return pooled_SD
-    if weights_T1 is not None:
-        lengths_S1 = (lengths_S1 * (2 * skipped + 1 + lengths_S1) / 2).astype(np.float32)  # of positions
-    elif mode == "mean_sqrt_len":
-        lengths_S1 = np.sqrt(lengths_S1, dtype=np.float32)
-    return np.divide(pooled_SD, lengths_S1, dtype=np.float32)
+    match mode:
+        case "max":
+            return pooled_SD
+        case "mean":
+            divisors_S1 = lengths_S1
+        case "mean_sqrt_len":
+            divisors_S1 = np.sqrt(lengths_S1, dtype=np.float32)
+        case "weighted_mean":
+            divisors_S1 = (lengths_S1 * (2 * skipped + 1 + lengths_S1) / 2).astype(np.float32)  # of positions
+        case _:
+            assert_never(mode)
+    return np.divide(pooled_SD, divisors_S1, dtype=np.float32)
 
 
 def _unit_length(e_SE: Float32s) -> Float32s:

@@ -48,6 +48,7 @@ class EngineWithHeads(TorchEngine):
     def states(self, batch: PackedBatch, *, exact: bool = False) -> Tensor:
         """See `TorchEngine`."""
         if unsupported_batch(self.spec, batch) is not None:
-            return self.encoder.encode(batch)
-        x_TD = torch.from_numpy(self._layers.hidden_states(batch, torch.get_num_threads()))
+            x_TD = self.encoder.encode(batch)  # in int8 its states have another dtype than the heads
+        else:
+            x_TD = torch.from_numpy(self._layers.hidden_states(batch, torch.get_num_threads()))
         return x_TD if exact else x_TD.to(self._heads.embedding.words.weight.dtype)
