@@ -22,7 +22,7 @@ from unmask.model.spec import EncoderSpec
 from unmask.model.spec.global_tokens import BY_ROLE, has_global_tokens, places
 from unmask.tasks.aligned import AlignedWindows
 from unmask.text import Encoding, Tokenizer
-from unmask.text.tokenizer import truncated
+from unmask.text.truncation import truncated
 from unmask.text.windows import Window, windows
 
 ROLE_OF: dict[Task, LabeledRole] = {

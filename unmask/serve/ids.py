@@ -8,7 +8,7 @@ from unmask.errors import EmptyText, TextTooLong
 from unmask.loaded import Model
 from unmask.serve.errors import BadField
 from unmask.text import Encoding, Truncation
-from unmask.text.tokenizer import truncated
+from unmask.text.truncation import truncated
 
 
 def encodings_of_ids(

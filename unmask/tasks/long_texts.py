@@ -15,7 +15,8 @@ from unmask.tasks.logits import logits
 from unmask.tasks.progress import Progress
 from unmask.tasks.values import LongTexts
 from unmask.text import Encoding
-from unmask.text.tokenizer import numbered, truncated
+from unmask.text.tokenizer import numbered
+from unmask.text.truncation import truncated
 from unmask.text.windows import Window, windows
 
 

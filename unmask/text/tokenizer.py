@@ -19,8 +19,7 @@ from unmask.text.build import TOKENIZER_FILES, build
 from unmask.text.encoding import Encoding, TokenDetails, Truncation, read_only
 from unmask.text.literal import SpecialTokens, literal_engine
 from unmask.text.offsets import with_loose, without_spaces
-
-_TRUNCATE = "shorten it, or truncate it (truncation='end', or --truncation end)"
+from unmask.text.truncation import WAY_OUT, check_truncation, fitted, truncated
 
 __all__ = ["TOKENIZER_FILES", "Tokenizer", "numbered"]
 
@@ -169,7 +168,7 @@ class Tokenizer:
             EmptyText: a text has no words.
             TextTooLong: more than ``max_tokens`` tokens, with ``truncation="error"``.
         """
-        _check_truncation(truncation)
+        check_truncation(truncation)
         pair_name = pair_name or (lambda index: f"the pair of {name(index)}")
         if pairs is not None and len(pairs) != len(texts):
             raise InvalidRequest(
@@ -199,7 +198,7 @@ class Tokenizer:
             if not self._has_words(encoding):
                 _check_words(encoding, name(index), pair_name(index))
             if max_tokens is not None and len(encoding) > max_tokens:
-                encoding = _fitted(encoding, max_tokens, truncation, name(index))
+                encoding = fitted(encoding, max_tokens, truncation, name(index))
             encodings.append(encoding)
         return encodings
 
@@ -229,7 +228,7 @@ class Tokenizer:
             EmptyText: a word is blank, or no word gave a token.
             TextTooLong: as for `encode_batch`.
         """
-        _check_truncation(truncation)
+        check_truncation(truncation)
         _check_texts(words, lambda index: f"word {index + 1} of {name}")
         for index, word in enumerate(words):
             if not word.strip():
@@ -249,7 +248,7 @@ class Tokenizer:
             words=of_word,
         )
         _check_words(encoding, name)
-        return _fitted(encoding, max_tokens, truncation, name)
+        return fitted(encoding, max_tokens, truncation, name)
 
     def details(self, text: str, pair: str | None = None) -> TokenDetails:
         """The origin of each token of a text; called by `Encoding` when its offsets are first read."""
@@ -301,11 +300,11 @@ class Tokenizer:
         if found is None:
             (whole,) = self.encode_batch([text], name=lambda _: name)
             _check_words(whole, name)
-            return _fitted(whole, max_tokens, truncation, name)
+            return fitted(whole, max_tokens, truncation, name)
         if truncation == "error":
             raise TextTooLong(
                 f"{name} has {len(text):,} characters, far more than the {max_tokens} tokens that the model "
-                f"reads; {_TRUNCATE}",
+                f"reads; {WAY_OUT}",
                 original_tokens=found.final + self._special_count,
                 max_tokens=max_tokens,
             )
@@ -416,11 +415,6 @@ def _check_texts(texts: Sequence[object], name: Callable[[int], str]) -> None:
             ) from None
 
 
-def _check_truncation(truncation: str) -> None:
-    if truncation not in ("error", "end"):
-        raise InvalidRequest(f"truncation is {truncation!r}; it can be 'error' or 'end'")
-
-
 def _check_words(encoding: Encoding, name: str, pair_name: str = "") -> None:
     # Some vocabularies have tokens for spaces, which are not words.
     covers = encoding.offsets[:, 0] < encoding.offsets[:, 1]
@@ -429,39 +423,9 @@ def _check_words(encoding: Encoding, name: str, pair_name: str = "") -> None:
             raise EmptyText(f"{called} has no words; give a text with at least one")
 
 
-def _fitted(encoding: Encoding, max_tokens: int | None, truncation: Truncation, name: str) -> Encoding:
-    if max_tokens is None or len(encoding) <= max_tokens:
-        return encoding
-    if truncation == "error":
-        raise TextTooLong(
-            f"{name} has {len(encoding)} tokens and the model reads at most {max_tokens}; {_TRUNCATE}",
-            original_tokens=len(encoding),
-            max_tokens=max_tokens,
-        )
-    return truncated(encoding, max_tokens)
-
-
 @lru_cache(maxsize=4096)
 def _constant(value: int, length: int) -> NDArray[np.int64]:
     """A read-only array shared by all encodings of one length."""
     made = np.full(length, value, dtype=np.int64)
     made.setflags(write=False)
     return made
-
-
-def truncated(encoding: Encoding, max_tokens: int) -> Encoding:
-    """Drop tokens from the end (of the longer text first); all special tokens stay."""
-    of_text = np.flatnonzero(encoding.sequence_ids == 0)
-    of_pair = np.flatnonzero(encoding.sequence_ids == 1)
-    room = max_tokens - int(encoding.special.sum())
-    if room < 1 + (encoding.pair is not None):
-        raise InvalidRequest(f"max_tokens is {max_tokens}, which leaves no room for words")
-    short, long = sorted((len(of_text), len(of_pair)))
-    long = max(short, room - short)
-    if short + long > room:
-        short, long = room // 2, room - room // 2
-    keep_text, keep_pair = (short, long) if len(of_text) <= len(of_pair) else (long, short)
-    kept = np.ones(len(encoding), dtype=bool)
-    kept[of_text[keep_text:]] = False
-    kept[of_pair[keep_pair:]] = False
-    return encoding.select(kept)
