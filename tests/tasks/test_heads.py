@@ -15,6 +15,7 @@ from unmask.tasks.answer import answer
 from unmask.tasks.long_texts import WindowedLogits
 from unmask.tasks.schemes import Scheme, entities_of
 from unmask.tasks.tag import best_sequence
+from unmask.text import Encoding
 from unmask.text.windows import windows
 
 TEXTS = ["The river bank was muddy.", "a text", "the river, the bank, the river!"]
@@ -396,3 +397,25 @@ def test_transformers_pipeline_gives_the_same_classes(sequence, tmp_path):
     for one, other in zip(ours.classify(TEXTS), run(TEXTS), strict=True):
         assert one.label == other["label"]
         assert one.score == pytest.approx(other["score"], abs=1e-5)
+
+
+def test_white_space_is_no_answer():
+    context, offsets = "a  \tb", [[0, 0], [0, 3], [0, 0], [0, 1], [1, 3], [3, 4], [4, 5], [0, 0]]
+    encoding = Encoding.of_arrays(
+        "who",
+        context,
+        ids=np.arange(8),
+        token_type_ids=np.zeros(8, np.int64),
+        offsets=np.array(offsets),
+        special=np.array([1, 0, 1, 0, 0, 0, 0, 1], np.bool_),
+        sequence_ids=np.array([-1, 0, -1, 1, 1, 1, 1, -1]),
+        pieces=[str(number) for number in range(8)],
+    )
+    logits_N2 = np.zeros((8, 2))
+    logits_N2[4, 0] = logits_N2[5, 1] = 20.0  # white space, by far the best span
+    logits_N2[6] = 5.0
+    found = answer(
+        [WindowedLogits(encoding, windows(encoding, None), [logits_N2])], top_k=30, max_answer_tokens=4
+    )
+    assert all(one.text.strip() for one in found.answers)
+    assert "b" in found.answers[0].text

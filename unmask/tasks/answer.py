@@ -175,11 +175,11 @@ def _descending(contexts: Sequence[_Spans]) -> Iterator[tuple[float, int, int, i
 
 
 def _answer(context: WindowedLogits, number: int, first: int, last: int, score: float) -> Answer | None:
-    """The answer from one token to another; None if they cover no character."""
+    """The answer from one token to another; None if they cover nothing but white space."""
     encoding = context.encoding
     assert encoding.pair is not None
     start, end = int(encoding.offsets[first, 0]), int(encoding.offsets[last, 1])
-    if start >= end:
+    if not encoding.pair[start:end].strip():
         return None
     return Answer(encoding.pair[start:end], start, end, score, number)
 
