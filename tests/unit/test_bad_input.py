@@ -318,7 +318,7 @@ COMMANDS = {
     "field too deep": (["embed", "--field", "t"], DEEP + b"\n", ("line 1 of <stdin>", "not JSON")),
     "field absent": (["embed", "--field", "t"], b'{"s": "a"}\n', ("line 1 of <stdin>", "'t'")),
     "field no string": (["embed", "--field", "t"], b'{"t": 1}\n', ("line 1 of <stdin>", "'t'")),
-    "field of a list": (["embed", "--field", "t"], b"[1]\n", ("line 1 of <stdin>", "'t'")),
+    "field of a list": (["embed", "--field", "t"], b"[1]\n", ("line 1 of <stdin>", "JSON object")),
     "file that is not there": (["embed", "{}/nothing.txt"], b"", ("nothing.txt", "No such file")),
     "file with a newline in its name": (["embed", "{}/no\nfile"], b"", ("no\\nfile", "No such file")),
     "checkpoint with a newline in its name": (

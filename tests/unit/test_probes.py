@@ -181,7 +181,7 @@ def test_what_is_no_pair_is_refused(tmp_path):
     with pytest.raises(InvalidRequest, match="limit is 0"):
         blimp.read_blimp(tmp_path, 0)
     (tmp_path / "b.jsonl.xz").write_text("not packed")
-    with pytest.raises(InvalidText, match="cannot decompress"):
+    with pytest.raises(InvalidText, match="cannot read"):
         blimp.read_blimp(tmp_path / "b.jsonl.xz")
 
 

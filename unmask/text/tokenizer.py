@@ -46,9 +46,9 @@ class Tokenizer:
     """The token of each role that it has: ``unk``, ``cls``, ``sep``, ``pad``, ``mask``."""
     reads: SpecialTokens = "parse"
     """What special tokens typed in a text become, see `reading`."""
-    kept: frozenset[str] = frozenset()
+    kept: frozenset[str] = field(default=frozenset(), repr=False)
     """Special tokens that are ids in any case."""
-    known: int | None = None
+    known: int | None = field(default=None, repr=False)
     """The number of ids that the model has vectors for, if the tokenizer has more pieces."""
 
     @classmethod

@@ -1,5 +1,7 @@
 """Linear layers with weights in oneDNN's packed layout, in their own precision or as 8-bit integers."""
 
+from functools import cache
+
 import torch
 from torch import Tensor, nn
 
@@ -34,6 +36,22 @@ SMALLEST_SCALE = 1e-30
 """Lower bound of a scale, so that a token of zeros does not divide by 0."""
 
 
+@cache
+def largest_weight() -> int:
+    """What the largest weight of a row becomes as an 8-bit integer: 127, or 63 where sums saturate.
+
+    Processors without VNNI add two products in 16 bits. Those of inputs of up to 255 and weights of up to
+    63 fit, so that sums are exact.
+    """
+    ones = torch.ones(16, 64)
+    packed = torch.ops.onednn.qlinear_prepack((ones * 127).to(torch.int8), None)
+    product: Tensor = torch.ops.onednn.qlinear_pointwise(
+        (ones * 255).to(torch.uint8), 1.0, 128, packed, ones[:, 0], torch.zeros(16, dtype=torch.int64),
+        None, 1.0, 0, torch.float32, "none", [], "",
+    )  # fmt: skip
+    return 127 if bool((product == 127 * 127 * 64).all()) else 63
+
+
 class PackedLinear(nn.Module):
     """``x W^T + b`` like `nn.Linear`, with the activation; the plain weight is not kept.
 
@@ -64,8 +82,8 @@ class PackedLinear(nn.Module):
 class QuantizedLinear(nn.Module):
     """A linear layer on 8-bit integers: one scale per weight row, and one per token, computed dynamically.
 
-    Both are symmetric: the largest absolute value of a row of W, and of a token, becomes about 127. Products
-    and sums are exact in 32-bit integers. Scales and the result have the type of the input.
+    Both are symmetric: the largest absolute value of a row of W becomes `largest_weight`, and of a token
+    about 127. Products and sums are exact in integers. Scales and the result have the type of the input.
     """
 
     weight_packed: Tensor
@@ -74,7 +92,7 @@ class QuantizedLinear(nn.Module):
     def __init__(self, weight_NK: Tensor, bias_N: Tensor | None, dtype: torch.dtype) -> None:
         super().__init__()
         weight_NK = weight_NK.detach().float()
-        scale_N = weight_NK.abs().amax(dim=1).clamp_min(torch.finfo(torch.float32).tiny) / 127
+        scale_N = weight_NK.abs().amax(dim=1).clamp_min(torch.finfo(torch.float32).tiny) / largest_weight()
         whole_NK = (weight_NK / scale_N[:, None]).round().to(torch.int8)
         packed: Tensor = torch.ops.onednn.qlinear_prepack(whole_NK, None)
         self.register_buffer("weight_packed", packed, persistent=False)
