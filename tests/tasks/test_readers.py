@@ -232,13 +232,16 @@ def test_a_shard_that_cannot_be_written_names_its_rows(place, monkeypatch):
 
 def test_half_a_surrogate_beside_the_text_skips_a_row_of_an_index(place):
     (place / "a.jsonl").write_text(
-        HALF.replace('"id"', '"tweet"') + '{"text": "deep", "n": ' + "[" * 600 + "]" * 600 + "}"
+        HALF.replace('"id"', '"tweet"') + '{"text": "deep", "n": ' + "[" * 200 + "]" * 200 + "}"
     )
     ran = run_here("index", "a.jsonl", "-o", "made", "--model", "none", "--json")
     found = json.loads(ran.out)
     assert found["documents"] + len(found["added"]["skipped"]) == 3
     assert found["added"]["skipped"][0][0] == "a.jsonl#1"
-    assert "its column 'tweet' holds a lone surrogate U+D83D" in found["added"]["skipped"][0][1]
+    reasons = [reason for _, reason in found["added"]["skipped"]]
+    assert "its column 'tweet' cannot be stored" in reasons[0]
+    assert "lone surrogate" in reasons[0]
+    assert "its column 'n' cannot be stored as JSON: they are nested more than 100 levels" in reasons[1]
     asked = run_here("answer", "--questions", "a.jsonl", "-m", "unmask-mini")
     assert_one_sentence(asked, "has no 'question'")
 

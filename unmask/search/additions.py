@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from unmask.errors import InvalidRequest
 from unmask.loaded import Model
 from unmask.search.adding import SegmentBuilder
-from unmask.search.contents import Contents, check_storable, digest_of
+from unmask.search.contents import Contents, digest_of
 from unmask.search.documents.values import Document, Skipped
 from unmask.search.given import Given, as_document, each
 from unmask.search.options import View
@@ -121,7 +121,6 @@ class Addition:
                 self._skipped.append((one.name, one.reason))
                 continue
             document = as_document(one, number)
-            check_storable(document)
             if document.id in self._seen:
                 if isinstance(one, str):
                     self._skipped.append((document.id, "the same text is among those before"))

@@ -15,12 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.errors import InvalidRequest, InvalidText
+from unmask.errors import InvalidRequest
 from unmask.search.documents.values import Document
 from unmask.search.passages import Passage, TokensIndexed
 from unmask.search.store import Generation, Segment
 from unmask.search.views.ragged import all_strings, encode_strings, string_at
-from unmask.text.decode import check_text
 
 
 class Place(NamedTuple):
@@ -197,31 +196,6 @@ def digest_of(document: Document) -> bytes:
     parts = [document.id, document.text, document.title, list(document.pages), document.kind]
     stored = json.dumps([*parts, dict(document.metadata)], ensure_ascii=True, sort_keys=True)
     return hashlib.sha256(stored.encode()).digest()
-
-
-def check_storable(document: Document) -> None:
-    """Check what stands beside the text of a document.
-
-    Raises:
-        InvalidRequest: an id, a title or metadata hold a lone surrogate, or metadata are not JSON.
-    """
-    metadata = dict(document.metadata)
-    key = next((key for key in metadata if not isinstance(key, str)), None)
-    if key is not None:
-        raise InvalidRequest(
-            f"the metadata of the document {document.id!r} have the key {key!r}; use strings"
-        )
-    try:
-        stored = json.dumps(metadata, ensure_ascii=False, allow_nan=False, sort_keys=True)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidRequest(
-            f"the metadata of the document {document.id!r} cannot be stored as JSON: {error}"
-        ) from None
-    for name, text in (("id", document.id), ("title", document.title), ("metadata", stored)):
-        try:
-            check_text(text, name)
-        except InvalidText as error:
-            raise InvalidRequest(f"the document {document.id!r} cannot be stored: {error}") from None
 
 
 class ContentsBuilder:

@@ -1,21 +1,15 @@
 """What a caller adds to an index, as documents that can be stored."""
 
 import hashlib
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from unmask.errors import InvalidRequest, quoted
+from unmask.search.documents.storable import require_json, require_unicode
 from unmask.search.documents.values import Document, Skipped
 
 Given = Document | Skipped | Mapping[str, Any] | str
 """What can be added to an index."""
-
-MOST_LEVELS = 100
-"""How deep metadata may be nested."""
-
-MOST_BITS = 14_000
-"""The bits of a number in metadata; JSON is written and read with up to 4,300 digits."""
 
 
 def each(documents: Given | Iterable[Given]) -> Iterable[Given]:
@@ -77,50 +71,9 @@ def _check(document: Document, number: int) -> None:
         raise InvalidRequest(f"the metadata of the document {document.id!r} are no dictionary; give one")
     what = f"the id or title of document {number}"
     try:
-        _require_unicode(document.id)
-        _require_unicode(document.title)
+        require_unicode(document.id)
+        require_unicode(document.title)
         what = f"the metadata of the document {quoted(document.id)}"
-        _require_json(dict(document.metadata), 1)
+        require_json(dict(document.metadata))
     except ValueError as error:
         raise InvalidRequest(f"{what} cannot be stored as JSON: {error}") from None
-
-
-def _require_json(value: Any, level: int) -> None:
-    """Raise ValueError if a value would be another after it was written as JSON and read again."""
-    match value:
-        case None | bool():
-            pass
-        case str():
-            _require_unicode(value)
-        case int():
-            if value.bit_length() > MOST_BITS:
-                raise ValueError("a number has more than 4,200 digits; give it as text")
-        case float():
-            if not math.isfinite(value):
-                raise ValueError(f"{value} is no number of JSON; give None")
-        case dict() | list() | tuple():
-            if level > MOST_LEVELS:
-                raise ValueError(f"they are nested more than {MOST_LEVELS} levels deep; give them flatter")
-            if isinstance(value, dict):
-                _require_keys(value)
-                value = value.values()
-            for each_value in value:
-                _require_json(each_value, level + 1)
-        case _:
-            raise ValueError(f"{quoted(value)} is no string, number, list or dictionary; give one of them")
-
-
-def _require_keys(keys: Iterable[object]) -> None:
-    for key in keys:
-        if not isinstance(key, str):
-            raise ValueError(f"the key {quoted(key)} is no string; give strings as keys")
-        _require_unicode(key)
-
-
-def _require_unicode(text: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(
-            f"{quoted(text)} has a lone surrogate at character {error.start:,}; give text that UTF-8 can hold"
-        ) from None

@@ -1,14 +1,14 @@
 """Documents of the rows of a table: JSON lines and lists, comma- and tab-separated values, Parquet."""
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unmask.errors import InvalidRequest, InvalidText
+from unmask.errors import InvalidRequest, InvalidText, quoted
 from unmask.optional import require
+from unmask.search.documents.storable import require_json
 from unmask.search.documents.values import Document, Skipped
 from unmask.text.decode import check_text
 from unmask.text.json_list import json_list
@@ -119,15 +119,17 @@ def _document(row: Mapping[str, Any], columns: Columns, name: str) -> Document |
     if not whole:
         return Skipped(name, "it has no text")
     used = (columns.text, columns.id, columns.title)
+    what = "a column"
     try:
         check_text(f"{given}{whole}")
         metadata = {str(key): json_type(value) for key, value in row.items() if key not in used}
         for key, value in metadata.items():
-            check_text(json.dumps({key: value}, ensure_ascii=False), f"column {key!r}")
+            what = f"its column {quoted(key)}"
+            require_json({key: value})
     except InvalidText as error:
         return Skipped(name, str(error))
     except (RecursionError, ValueError) as error:
-        return Skipped(name, f"its columns cannot be stored as JSON: {error}")
+        return Skipped(name, f"{what} cannot be stored as JSON: {error}")
     return Document(str(given), whole, title.strip(), kind="row", metadata=metadata)
 
 
