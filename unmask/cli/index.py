@@ -294,7 +294,7 @@ def _require_documents(inputs: Sequence[Path], added: "Added", json: bool) -> No
     else:
         _list_skipped(added)
     raise EmptyText(
-        f"no document was read from {', '.join(map(str, inputs))}, and {len(added.skipped):,} were skipped; "
+        f"no document was read from {', '.join(map(str, inputs))} ({len(added.skipped):,} skipped); "
         "name files with text"
     )
 
