@@ -26,7 +26,7 @@ SPACE = re.compile(r"[ \t\n\r\f]+")
 """White space that HTML collapses; a no-break space stays."""
 
 DEEPEST = 25_000
-"""The most elements inside each other, or left open; parsing takes a second at this depth."""
+"""The most elements inside each other, or left open; parsing takes up to a few seconds at this depth."""
 TAG = re.compile(
     r"<!--.*?(?:-->|\Z)|<script\b.*?(?:</script|\Z)|<(/?)([a-zA-Z][^\s/<>]*)([^<>]*)",
     re.DOTALL | re.IGNORECASE,
