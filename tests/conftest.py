@@ -22,10 +22,13 @@ settings.load_profile("quick")
 def pytest_configure(config):
     """Receive interrupts, also where a shell started the suite in the background and so ignores them.
 
-    Children inherit an ignored signal but not a handler, so this is enough for theirs too.
+    Children inherit an ignored signal but not a handler, so this is enough for theirs too. The same holds for
+    the signal of a closed terminal, which ``nohup`` ignores.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_collection_finish():

@@ -14,7 +14,8 @@ from unmask.model.native import library
 from unmask.model.native.program import NativeLayers
 from unmask.model.weights import Source, read_checkpoint
 from unmask.model.weights.build import build
-from unmask.text.batch import Expansion, PackedBatch, SequenceLayout
+from unmask.text.batch import PackedBatch
+from unmask.text.sharing import share_queries
 
 TINY = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16, "num_hidden_layers": 2}
 TINY |= {"max_position_embeddings": 40}
@@ -69,12 +70,11 @@ def close(ours, theirs, tolerance):
     np.testing.assert_allclose(np.asarray(ours, np.float64), theirs, rtol=0, atol=tolerance)
 
 
-def test_a_shared_token_has_its_place_in_the_sequences_that_hold_it():
-    # Two sequences, [4, 1, 5, 6] and [4, 1, 5, 7], whose first three tokens are packed once.
-    tokens_A, places_T = np.array([0, 1, 2, 3, 0, 1, 2, 4]), np.array([0, 1, 2, 3, 7])
-    whole = SequenceLayout.of_lengths([4, 4])
-    shared = Expansion(whole, tokens_A, places_T, np.array([0, 1, 2, 3, 3]))
-    layout = SequenceLayout(np.array([0, 5]), expansion=shared)
-    ids_T = np.array([4, 1, 5, 6, 7])
-    assert layout.positions_without(ids_T, 1).tolist() == [0, -1, 1, 2, 2]
-    assert layout.positions_without(ids_T, None).tolist() == [0, 1, 2, 3, 3]
+def test_a_shared_query_has_its_places_in_the_sequences_that_hold_it():
+    # A query of three tokens, the second a padding id, after the first token of two sequences.
+    batch = PackedBatch.of_ids([[5, 4, 1, 6, 7, 8], [5, 4, 1, 6, 1, 9]], queries=[range(1, 4)] * 2)
+    shared, tokens_T = share_queries(batch)
+    for left_out in (1, None):
+        expected = batch.layout.positions_without(batch.ids_T, left_out).tolist()
+        assert shared.layout.positions_without(shared.ids_T, left_out)[tokens_T].tolist() == expected
+    assert batch.layout.positions_without(batch.ids_T, 1).tolist() == [0, 1, -1, 2, 3, 4, 0, 1, -1, 2, -1, 3]

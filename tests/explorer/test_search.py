@@ -116,12 +116,12 @@ def test_documents_are_ranked_by_their_best_passage(searching):
 def test_the_index_uses_a_model_of_the_explorer_and_no_other(searching, reader, namesake, index):
     searching.json(search("muddy"))
     held = searching.api._context.index
-    assert held._opened().model("dense") is reader
+    assert held._opened().model("dense").engine is reader.engine
     assert namesake.name == reader.name
     api = Api([namesake], index=index.path)
     try:
         Asking(api).json(search("muddy"))
-        assert api._context.index._opened().model("dense") is not namesake
+        assert api._context.index._opened().model("dense").engine is not namesake.engine
     finally:
         api.close()
 
@@ -164,7 +164,7 @@ def test_what_cannot_be_searched_is_refused_in_a_sentence(searching, asking, tmp
 def test_an_index_takes_a_loaded_model_only_if_it_is_its_own(index, reader, namesake):
     opened = Index.open(index.path)
     opened.use(reader)
-    assert opened.model("dense") is reader
+    assert opened.model("dense").engine is reader.engine
     with pytest.raises(InvalidRequest, match="the index was made with"):
         Index.open(index.path).use(namesake)
 

@@ -87,7 +87,7 @@ def test_a_run_learns_and_says_what_it_draws(place, tmp_path):
     assert result.dev["dev/accuracy"] > result.dev["before/accuracy"] + 0.05
     said = "\n".join(heard.said)
     assert "train: 16 texts" in said
-    assert "labels dry 8 (50.0%), wet 8 (50.0%)" in said
+    assert "labels 'dry' 8 (50.0%), 'wet' 8 (50.0%)" in said
     assert "64 pairs (56 different) of one label and 64 pairs (64 different) of two labels" in said
     assert "4 epochs of 8 steps, 32 in all, of 16 pairs" in said
     assert "the head is fitted to 16 texts; it classifies" in said

@@ -60,7 +60,17 @@ def test_error_tree_is_the_one_that_is_drawn():
     assert drawn == made
 
 
-MODEL = ["revision", "dtype", "compat", "device", "kernel", "backend", "threads"]
+MODEL = [
+    "revision",
+    "dtype",
+    "compat",
+    "device",
+    "kernel",
+    "backend",
+    "threads",
+    "special_tokens",
+    "ignore_tensor",
+]
 RUN = [*MODEL, "adapter"]
 SUBJECT = ["model", "architecture", "layers", "revision"]
 MEASURE = ["output", "json", "threads", "seed"]
@@ -110,8 +120,8 @@ def test_commands_and_their_options():
         "fill": ["text", "file", "model", *RUN, "top", "truncation", "blank", "field", "json"],
         "compare": ["text", "model", "model_b", *RUN, "top", "truncation", "json"],
         "embed": [
-            "inputs", "output", "model", *RUN, "truncation", "blank", "field", "pooling", "normalize",
-            "prompt", "prompt_name", "truncate_dim", "precision", *BULK,
+            "inputs", "output", "model", *RUN, "truncation", "blank", "field", "format", "pooling",
+            "normalize", "prompt", "prompt_name", "truncate_dim", "precision", *BULK,
             "overwrite", "restart", "json",
         ],
         "similarity": [
@@ -120,8 +130,8 @@ def test_commands_and_their_options():
         ],
         "index": [
             "inputs", "output", "model", "bm25", "passage_tokens", "overlap_tokens", "chunking",
-            "whole_documents", "stemmer", "field", "id_field", "include", "exclude", "prune", "delete",
-            "compact", "verify", "workers", *RUN, "json",
+            "whole_documents", "stemmer", "field", "id_field", "include", "exclude", "max_document_bytes",
+            "follow_links", "prune", "delete", "compact", "verify", "workers", *RUN, "json",
         ],
         "index_export": ["index", "output", "format", "name", "json"],
         "search": [
@@ -158,10 +168,14 @@ def test_commands_and_their_options():
         ],
         "pretrain": ["run", "json"],
         "inspect": [
-            "checkpoint", "revision", "compat", "tensors", "verify", "against", "picture", "json",
+            "checkpoint", "revision", "compat", "tensors", "verify", "against", "picture", "ignore_tensor",
+            "json",
         ],
-        "convert": ["source", "out", "revision", "dtype", "shard_megabytes", "json"],
-        "export": ["source", "out", "output", "role", "max_tokens", "revision", "compat", "adapter", "json"],
+        "convert": ["source", "out", "revision", "dtype", "shard_megabytes", "ignore_tensor", "json"],
+        "export": [
+            "source", "out", "output", "role", "max_tokens", "revision", "compat", "adapter", "ignore_tensor",
+            "json",
+        ],
         "models": ["task", "tokens", "device", "json"],
         "kernels": [
             "device", "dtype", "pattern", "position", "longest", "head_width", "gradients", "dropout",

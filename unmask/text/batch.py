@@ -95,7 +95,10 @@ class SequenceLayout:
             return self.positions_T
         if self.expansion is not None:
             whole, tokens_A = self.expansion.layout, self.expansion.tokens_A
-            return whole.positions_without(ids_T[tokens_A], left_out)[self.expansion.places_T]
+            # A query comes first as a sequence of its own, then within whole ones, where its positions count.
+            last_T = np.empty(self.token_count, np.int64)
+            last_T[tokens_A] = np.arange(len(tokens_A))
+            return whole.positions_without(ids_T[tokens_A], left_out)[last_T]
         counted_T = ids_T != left_out
         count_T = np.cumsum(counted_T)
         before_S = np.concatenate(([0], count_T))[self.offsets[:-1]]
