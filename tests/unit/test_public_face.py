@@ -295,19 +295,27 @@ def test_old_names_on_the_command_line():
     ids=["import", "help"],
 )
 def test_quick_to_start(arguments, beside, limit):
-    """Processor time as a multiple of what an interpreter needs for ``beside`` on the same busy machine."""
+    """Processor time as a multiple of what an interpreter needs for ``beside`` on the same busy machine.
+
+    The best of up to twelve pairs decides: beside other processes, a run spends more time on cold caches, never less.
+    """
 
     def spent() -> float:
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         return used.ru_utime + used.ru_stime
+
+    def quick(pairs: list[tuple[float, float]]) -> bool:
+        return min(ours for ours, _ in pairs) < limit * min(theirs for _, theirs in pairs)
 
     def run(*arguments: str) -> float:
         before = spent()
         subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
         return spent() - before
 
-    pairs = [(run(*arguments), run("-c", beside)) for _ in range(6)]
-    assert min(ours for ours, _ in pairs) < limit * min(theirs for _, theirs in pairs)
+    pairs = []
+    while not pairs or (len(pairs) < 12 and not quick(pairs)):
+        pairs.append((run(*arguments), run("-c", beside)))
+    assert quick(pairs)
 
 
 def test_import_leaves_torch_alone():
