@@ -297,7 +297,8 @@ def test_old_names_on_the_command_line():
 def test_quick_to_start(arguments, beside, limit):
     """Processor time as a multiple of what an interpreter needs for ``beside`` on the same busy machine.
 
-    The best of up to twelve pairs decides: beside other processes, a run spends more time on cold caches, never less.
+    The best of up to twelve pairs decides: beside other processes, a run spends more time on cold caches,
+    never less.
     """
 
     def spent() -> float:
